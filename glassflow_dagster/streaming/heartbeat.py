@@ -1,0 +1,114 @@
+"""What a driver says of itself, once a second, in a file beside its checkpoint.
+
+Everyone who asks how a pipeline is (the command line, Dagster's sensor and checks) reads this file; nobody asks the
+driver. Layout of a pipeline's folder: `<state>/<pipeline_id>/{heartbeat.json, driver.log, lock, checkpoint/}`.
+"""
+
+import os
+import time
+from enum import StrEnum
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+# A driver writes every second; one that missed this many is hung or dead. A long garbage collection stays below it.
+STALE_AFTER = 30.0  # seconds
+
+
+class DriverState(StrEnum):
+    """Where a driver is in its life."""
+
+    STARTING = "STARTING"  # Spark is coming up, servers are being reached
+    WAITING = "WAITING"  # the topic does not exist yet
+    RUNNING = "RUNNING"
+    STOPPED = "STOPPED"  # because someone asked, or all was read
+    FAILED = "FAILED"
+
+
+class Totals(BaseModel):
+    """What became of the records, as the ledger counts them."""
+
+    read: int = 0
+    written: int = 0
+    duplicates: int = 0
+    filtered: int = 0
+    dead_letters: int = 0
+    unmatched: int = 0
+    late: int = 0
+    waiting: int = 0
+
+    def __add__(self, other: "Totals") -> "Totals":
+        """Add count by count."""
+        return Totals(**{name: getattr(self, name) + getattr(other, name) for name in Totals.model_fields})
+
+
+class Heartbeat(BaseModel):
+    """A driver's own account. Times are seconds since 1970; offsets are the next ones to read."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    pipeline_id: str
+    state: DriverState
+    pid: int
+    process_started: float
+    updated_at: float
+    message: str = ""
+    fingerprint: str
+    incarnation: str | None = None
+    batch_id: int | None = None
+    batch_time: float | None = None
+    offsets: dict[str, dict[int, int]] = {}
+    totals: Totals = Totals()
+    lag: int | None = None
+    input_rows_per_second: float = 0.0
+    processed_rows_per_second: float = 0.0
+    state_rows: int = 0
+
+
+def pipeline_folder(state: Path, pipeline_id: str) -> Path:
+    """Give the folder that holds all that belongs to one pipeline on this host."""
+    return state / pipeline_id
+
+
+def read_heartbeat(folder: Path) -> Heartbeat | None:
+    """Read the last account of a pipeline's driver; None when it never ran here."""
+    try:
+        return Heartbeat.model_validate_json((folder / "heartbeat.json").read_text())
+    except FileNotFoundError:
+        return None
+
+
+def write_heartbeat(folder: Path, heartbeat: Heartbeat) -> None:
+    """Replace the account at once, so that a reader never sees half of it."""
+    temporary = folder / "heartbeat.json.new"
+    temporary.write_text(heartbeat.model_dump_json())
+    temporary.replace(folder / "heartbeat.json")
+
+
+def process_start_time(pid: int) -> float | None:
+    """When a process started (clock ticks since boot, from /proc); None when it is gone.
+
+    Two processes that shared a pid one after the other differ in it. Without /proc (macOS) it is 0.0 for every
+    living process, and pids alone have to do.
+    """
+    if not Path("/proc").is_dir():
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return None
+        return 0.0
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] == "Z" else float(fields[19])
+
+
+def is_alive(heartbeat: Heartbeat) -> bool:
+    """Whether the process that wrote the heartbeat still runs."""
+    return process_start_time(heartbeat.pid) == heartbeat.process_started
+
+
+def is_fresh(heartbeat: Heartbeat) -> bool:
+    """Whether the driver wrote lately enough to be believed."""
+    return time.time() - heartbeat.updated_at < STALE_AFTER

@@ -1,0 +1,75 @@
+package glassflow
+
+import org.apache.spark.sql.SparkSessionExtensions
+import org.apache.spark.sql.catalyst.FunctionIdentifier
+import org.apache.spark.sql.catalyst.expressions._
+import org.apache.spark.sql.catalyst.expressions.objects.{Invoke, StaticInvoke}
+import org.apache.spark.sql.types._
+import org.apache.spark.unsafe.types.UTF8String
+
+/** The project's own SQL functions, for every session with spark.sql.extensions=glassflow.Functions.
+  *
+  *   glassflow_decode(value BINARY, spec STRING)     -> STRUCT: see StrictJson
+  *   glassflow_key(part, ...)                        -> BINARY: see KeyBytes
+  *   glassflow_no_key(partition INT)                 -> BINARY: the group of a partition's refused records
+  *   glassflow_pack(row STRUCT)                      -> BINARY: see RowBytes
+  *   glassflow_unpack(bytes BINARY, schema STRING)   -> STRUCT, schema in Spark's JSON form
+  */
+class Functions extends (SparkSessionExtensions => Unit) {
+  import Functions._
+
+  override def apply(extensions: SparkSessionExtensions): Unit = {
+    register(extensions, "glassflow_decode") { case Seq(value, Text(spec)) =>
+      val decoder = new StrictJson(spec)
+      // A record without a value has a reason, too: null goes in.
+      Invoke(constant(decoder), "decode", decoder.schema, Seq(value), Seq(BinaryType), propagateNull = false)
+    }
+    register(extensions, "glassflow_key") { case parts if parts.nonEmpty => Key(parts) }
+    register(extensions, "glassflow_no_key") { case Seq(partition) =>
+      StaticInvoke(classOf[KeyBytes], BinaryType, "ofRefused", Seq(partition), Seq(IntegerType), returnNullable = false)
+    }
+    register(extensions, "glassflow_pack") { case Seq(row) => Pack(row) }
+    register(extensions, "glassflow_unpack") { case Seq(bytes, Text(json)) =>
+      val schema = DataType.fromJson(json).asInstanceOf[StructType]
+      Invoke(constant(new RowBytes(schema)), "unpack", schema, Seq(bytes), Seq(BinaryType))
+    }
+  }
+
+  private def register(extensions: SparkSessionExtensions, name: String)(
+      build: PartialFunction[Seq[Expression], Expression]): Unit =
+    extensions.injectFunction((
+      FunctionIdentifier(name),
+      new ExpressionInfo(classOf[Functions].getName, name),
+      (arguments: Seq[Expression]) =>
+        build.applyOrElse(arguments, (_: Seq[Expression]) => throw new IllegalArgumentException(s"$name: wrong arguments"))))
+}
+
+object Functions {
+  private def constant(value: AnyRef): Literal = Literal.fromObject(value, ObjectType(value.getClass))
+
+  private object Text {
+    def unapply(e: Expression): Option[String] = e match {
+      case Literal(text: UTF8String, _) => Some(text.toString)
+      case _ => None
+    }
+  }
+
+  /** Replaced before a plan runs, when the types of its arguments are known. */
+  case class Pack(child: Expression) extends UnaryExpression with RuntimeReplaceable {
+    override lazy val replacement: Expression = {
+      val packer = new RowBytes(child.dataType.asInstanceOf[StructType])
+      Invoke(constant(packer), "pack", BinaryType, Seq(child), Seq(child.dataType))
+    }
+    override protected def withNewChildInternal(newChild: Expression): Pack = copy(child = newChild)
+  }
+
+  case class Key(parts: Seq[Expression]) extends RuntimeReplaceable {
+    override lazy val replacement: Expression = {
+      val encoder = new KeyBytes(parts.map(_.dataType).toArray)
+      val row = CreateStruct(parts)
+      Invoke(constant(encoder), "encode", BinaryType, Seq(row), Seq(row.dataType), returnNullable = false)
+    }
+    override def children: Seq[Expression] = parts
+    override protected def withNewChildrenInternal(newChildren: IndexedSeq[Expression]): Key = copy(parts = newChildren)
+  }
+}
