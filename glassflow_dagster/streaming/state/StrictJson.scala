@@ -43,6 +43,7 @@ class StrictJson(spec: String) extends Serializable {
 
   private def refusal(value: Array[Byte], values: Array[Any]): UTF8String = {
     if (value == null) return utf8("the record has no value")
+    if (value.isEmpty) return utf8("the record's value is empty")
     val problems = new Array[String](fields.length)
     val found = new Array[Byte](fields.length)
     val parser = FACTORY.createParser(value)
@@ -64,7 +65,7 @@ class StrictJson(spec: String) extends Serializable {
     while (i < fields.length) {
       if (problems(i) != null) return utf8(s"field '${fields(i).name}': ${problems(i)}")
       if (found(i) == MISSING && fields(i).required) return utf8(s"field '${fields(i).name}' is missing")
-      if (found(i) == NULL && fields(i).required) return utf8(s"field '${fields(i).name}' is null")
+      if ((found(i) & NULL) != 0 && fields(i).required) return utf8(s"field '${fields(i).name}' is null")
       i += 1
     }
     null
@@ -146,11 +147,10 @@ class StrictJson(spec: String) extends Serializable {
 
   private def text(parser: JsonParser): Any = {
     val string = parser.getText
-    val encoded = utf8(string)
-    // Only a text that is not plain ASCII can hold half a surrogate pair, which UTF-8 has no bytes for.
-    if (encoded.numBytes != string.length && !UTF_8.newEncoder().canEncode(string))
+    // UTF-8 has no bytes for half a surrogate pair; Java would write a question mark.
+    if (string.exists(_.isSurrogate) && !UTF_8.newEncoder().canEncode(string))
       Refused("holds half a surrogate pair, which is no character")
-    else encoded
+    else utf8(string)
   }
 
   private def long(parser: JsonParser): Any =

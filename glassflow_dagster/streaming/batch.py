@@ -1,0 +1,113 @@
+"""One micro-batch: plan, write, account. Spark calls it once a batch, and closes the batch when it returns.
+
+The order is the guarantee: the plan is on disk before the first block is sent, all blocks and dead letters are in
+ClickHouse before the ledger's row, and that row is there before Spark commits. A crash anywhere between repeats the
+batch with the same plan, and ClickHouse drops what it has.
+"""
+
+import threading
+from dataclasses import dataclass, field
+
+from clickhouse_connect.driver.client import Client
+from pyspark.sql import DataFrame
+
+from glassflow_dagster.clickhouse.ledger import LedgerRow, insert_ledger_row
+from glassflow_dagster.clickhouse.tables import Table
+from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.streaming.blocks import BlockLimits
+from glassflow_dagster.streaming.checkpoint import BatchPlan, Checkpoint, CheckpointError, Incarnation
+from glassflow_dagster.streaming.heartbeat import Totals
+from glassflow_dagster.streaming.sink import COUNTS_SCHEMA, MAX_BLOCK_BYTES, Counts, PartitionWriter
+
+
+class StopBetweenBatches(Exception):  # noqa: N818 - no error: the way to end a query without a half-done batch
+    """Raised at the start of a batch, before anything of it is written, when the query is to end."""
+
+
+@dataclass
+class BatchWriter:
+    """Writes the batches of one query. `lock` is held while a batch runs."""
+
+    config: PipelineConfig
+    table: Table
+    checkpoint: Checkpoint
+    incarnation: Incarnation
+    client: Client
+    retry_seconds: float
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    stopping: threading.Event = field(default_factory=threading.Event)
+    only_batch: int | None = None
+    ended_between_batches: bool = False
+    last: BatchPlan | None = None
+    totals: Totals = field(default_factory=Totals)
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Write one batch. Columns in: those of `build_query`."""
+        with self.lock:
+            if self.stopping.is_set() or self.only_batch not in (None, batch_id):
+                self.ended_between_batches = True
+                raise StopBetweenBatches
+            plan = self._plan(batch_id)
+            counts = self._write(batch, plan)
+            self._account(plan, counts)
+            self.last = plan
+
+    def _plan(self, batch_id: int) -> BatchPlan:
+        offsets = self.checkpoint.offset_ranges(batch_id)
+        plan = self.checkpoint.plan(batch_id)
+        if plan is None:
+            limits = BlockLimits(rows=self.config.sink.max_batch_size, bytes=MAX_BLOCK_BYTES)
+            plan = BatchPlan(
+                batch_id=batch_id,
+                batch_time_ms=self.checkpoint.batch_time_ms(batch_id),
+                offsets=offsets,
+                definition=self.config.digest,
+                rows=limits.rows,
+                bytes=limits.bytes,
+            )
+            self.checkpoint.record(plan)
+        elif plan.offsets != offsets or plan.definition != self.config.digest:
+            raise CheckpointError(
+                f"{self.checkpoint.folder}: batch {batch_id} was begun with other offsets or another definition; "
+                "restore the checkpoint and the definition that belong together"
+            )
+        return plan
+
+    def _write(self, batch: DataFrame, plan: BatchPlan) -> Counts:
+        database, table = self.config.sink.full_table
+        writer = PartitionWriter(
+            connection=self.config.sink.connection_params,
+            database=database,
+            table=table,
+            base_types={name: column.type.base.name for name, column in self.table.columns.items()},
+            pipeline_id=self.config.pipeline_id,
+            incarnation=self.incarnation.incarnation,
+            batch_id=plan.batch_id,
+            batch_time_ms=plan.batch_time_ms,
+            limits=plan.limits,
+            retry_seconds=self.retry_seconds,
+        )
+        # A fixed order, so that blocks do not depend on the order in which a shuffle fetched its rows.
+        ordered = batch.sortWithinPartitions("partition", "offset")
+        partitions = ordered.mapInArrow(writer, COUNTS_SCHEMA).collect()
+        return sum((Counts(**row.asDict()) for row in partitions), Counts())
+
+    def _account(self, plan: BatchPlan, counts: Counts) -> None:
+        totals = Totals(
+            read=counts.read, written=counts.written, duplicates=counts.duplicates, dead_letters=counts.dead_letters
+        )
+        row = LedgerRow(
+            pipeline_id=self.config.pipeline_id,
+            incarnation=self.incarnation.incarnation,
+            batch_id=plan.batch_id,
+            batch_time_ms=plan.batch_time_ms,
+            definition=plan.definition,
+            offsets=plan.offsets,
+            rows_before=self.incarnation.rows_before,
+            blocks=counts.blocks,
+            bytes=counts.bytes,
+            **totals.model_dump(),
+        )
+        token = f"{self.config.pipeline_id}/{self.incarnation.incarnation}/{plan.batch_id}/ledger"
+        insert_ledger_row(self.client, self.config.sink.connection_params.database, row, token)
+        self.totals += totals

@@ -1,0 +1,196 @@
+"""What this project keeps in a checkpoint beside Spark's own files, and what it reads of those.
+
+`<checkpoint>/glassflow/incarnation.json`: the checkpoint's name, made once. Batch ids start again at 0 in a new
+checkpoint, so tokens carry it.
+`<checkpoint>/glassflow/plans/<batch>.json`: written before a batch's first insert. A replay must cut the same blocks:
+it uses the plan's definition and limits, and stops if the offsets are not the plan's.
+"""
+
+import json
+import os
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.streaming.blocks import BlockLimits
+
+# Version of these files; a checkpoint of another one is refused.
+FORMAT = 1
+
+# Plans kept; a replay goes back one batch, so this is ample.
+PLANS_KEPT = 10
+
+OffsetRanges = dict[str, dict[int, tuple[int, int]]]
+
+
+class CheckpointError(GlassflowError):
+    """The checkpoint cannot be used as it is; the text says what to do."""
+
+
+class Incarnation(BaseModel):
+    """A checkpoint's name, and what was so when it was made."""
+
+    format: int = FORMAT
+    incarnation: str
+    pipeline_id: str
+    table: str
+    rows_before: int
+    created_at: float
+    # Fixed with the state: Spark cannot change it later.
+    shuffle_partitions: int
+    dedup: str
+
+
+class BatchPlan(BaseModel):
+    """What decides which rows are in which block of a batch."""
+
+    batch_id: int
+    batch_time_ms: int
+    offsets: OffsetRanges
+    definition: str
+    rows: int
+    bytes: int
+
+    @property
+    def limits(self) -> BlockLimits:
+        """The limits that the batch's blocks are cut with."""
+        return BlockLimits(rows=self.rows, bytes=self.bytes)
+
+
+class Checkpoint:
+    """A checkpoint folder: Spark's, with ours inside."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._own = folder / "glassflow"
+
+    def incarnation(self) -> Incarnation | None:
+        """Read the checkpoint's name; None for a new one."""
+        file = self._own / "incarnation.json"
+        if not file.exists():
+            if (self.folder / "offsets").is_dir() and any((self.folder / "offsets").iterdir()):
+                raise CheckpointError(f"{file}: is missing, but the checkpoint has batches; restore it from a copy")
+            return None
+        found = Incarnation.model_validate(_read_json(file))
+        if found.format != FORMAT:
+            raise CheckpointError(f"{file}: format {found.format}, but this version reads {FORMAT}; use the version that wrote it")
+        return found
+
+    def create(self, config: PipelineConfig, table: str, rows_before: int, shuffle_partitions: int) -> Incarnation:
+        """Name a new checkpoint."""
+        made = Incarnation(
+            incarnation=str(uuid.uuid4()),
+            pipeline_id=config.pipeline_id,
+            table=table,
+            rows_before=rows_before,
+            created_at=time.time(),
+            shuffle_partitions=shuffle_partitions,
+            dedup=state_shape(config),
+        )
+        _write_json(self._own / "incarnation.json", made.model_dump(mode="json"))
+        return made
+
+    def plan(self, batch_id: int) -> BatchPlan | None:
+        """Read the plan of a batch; None when no block of it was ever sent."""
+        file = self._plan_file(batch_id)
+        return BatchPlan.model_validate(_read_json(file)) if file.exists() else None
+
+    def record(self, plan: BatchPlan) -> None:
+        """Keep a plan, safe on disk when this returns, and forget the old ones."""
+        _write_json(self._plan_file(plan.batch_id), plan.model_dump(mode="json"))
+        self._plan_file(plan.batch_id - PLANS_KEPT).unlink(missing_ok=True)
+
+    def keep_definition(self, config: PipelineConfig) -> None:
+        """Keep the definition of the running batches, without its secrets, so that a replay can use it."""
+        _write_json(self._own / "definition.json", config.model_dump(mode="json", by_alias=True))
+
+    def kept_definition(self) -> dict[str, Any] | None:
+        """Read the definition that the last run worked by."""
+        file = self._own / "definition.json"
+        return _read_json(file) if file.exists() else None
+
+    def pending_plan(self) -> BatchPlan | None:
+        """Find the batch that was begun and not committed: its blocks may be in ClickHouse, some or all."""
+        last = self._last("offsets")
+        if last is None or last == self._last("commits"):
+            return None
+        return self.plan(last)
+
+    def is_committed(self, batch_id: int) -> bool:
+        """Whether Spark has closed a batch."""
+        return (self.folder / "commits" / str(batch_id)).exists()
+
+    def batch_time_ms(self, batch_id: int) -> int:
+        """Give the batch's own time, milliseconds since 1970, as Spark logged it."""
+        return int(json.loads(self._offset_lines(batch_id)[1])["batchTimestampMs"])
+
+    def offset_ranges(self, batch_id: int) -> OffsetRanges:
+        """Give what a batch reads: topic -> partition -> (from, until)."""
+        start = _source_offsets(self._offset_lines(batch_id - 1)[2]) if batch_id else self._initial_offsets()
+        end = _source_offsets(self._offset_lines(batch_id)[2])
+        # A partition that was added since begins at its first record.
+        return {
+            topic: {p: (start.get(topic, {}).get(p, 0), until) for p, until in partitions.items()}
+            for topic, partitions in end.items()
+        }
+
+    def _initial_offsets(self) -> dict[str, dict[int, int]]:
+        return _source_offsets((self.folder / "sources" / "0" / "0").read_text(encoding="utf-8").splitlines()[-1])
+
+    def _offset_lines(self, batch_id: int) -> list[str]:
+        file = self.folder / "offsets" / str(batch_id)
+        lines = file.read_text(encoding="utf-8").splitlines()
+        # version, metadata, one line a source
+        if len(lines) < 3:  # noqa: PLR2004
+            raise CheckpointError(f"{file}: is cut off; restore the checkpoint from a copy")
+        return lines
+
+    def _last(self, log: str) -> int | None:
+        folder = self.folder / log
+        return max((int(f.name) for f in folder.iterdir() if f.name.isdigit()), default=None) if folder.is_dir() else None
+
+    def _plan_file(self, batch_id: int) -> Path:
+        return self._own / "plans" / f"{batch_id}.json"
+
+
+def state_shape(config: PipelineConfig) -> str:
+    """Name what the state was built for: the key cannot change under it. (The window can: it holds for new keys.)"""
+    if not config.dedup:
+        return "none"
+    kinds = {field.name: field.kind for field in config.source.schema_fields}
+    keys = ", ".join(f"{name} {kinds[name]}" for name in config.dedup.key_fields)
+    return f"key {keys}"
+
+
+def _source_offsets(line: str) -> dict[str, dict[int, int]]:
+    # Spark's log of initial offsets may have its version before the JSON on the same line.
+    text = line[line.index("{") :]
+    return {topic: {int(p): o for p, o in partitions.items()} for topic, partitions in json.loads(text).items()}
+
+
+def _read_json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        raise CheckpointError(f"{file}: is no JSON; restore the checkpoint from a copy") from None
+
+
+def _write_json(file: Path, content: Any) -> None:
+    """Write a file so that after a crash it is there whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_suffix(".new")
+    with temporary.open("w", encoding="utf-8") as out:
+        json.dump(content, out)
+        out.flush()
+        os.fsync(out.fileno())
+    temporary.replace(file)
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,26 @@
+"""Refused records: what is kept of them on their way to the dead letter table.
+
+A good record's raw bytes are dropped before deduplication and the sort; a refused one's travel on beside it.
+"""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+
+def keep_raw_of_refused(events: DataFrame) -> DataFrame:
+    """Trim every record to what the rest of its way needs.
+
+    Columns in: those of `read_topic`, fields, refusal, row.
+    Columns out: partition INT, offset LONG, fields, row, size INT (bytes of the raw value), and refused STRUCT<topic,
+    timestamp, key, value, headers, stage, reason>, NULL for a good record.
+    """
+    raw = [F.col(name) for name in ("topic", "timestamp", "key", "value", "headers")]
+    refused = F.struct(*raw, F.col("refusal.stage").alias("stage"), F.col("refusal.reason").alias("reason"))
+    return events.select(
+        "partition",
+        "offset",
+        "fields",
+        "row",
+        F.coalesce(F.octet_length("value"), F.lit(0)).alias("size"),
+        F.when(F.col("refusal").isNotNull(), refused).alias("refused"),
+    )

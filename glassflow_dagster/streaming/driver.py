@@ -1,0 +1,425 @@
+"""The driver: the process that one pipeline's query lives in.
+
+`run_pipeline` is what `glassflow-dagster run` does in the foreground, and what `python -m
+glassflow_dagster.streaming.driver` does detached. It reaches the servers, prepares the table, starts Spark, and then
+writes a heartbeat every second until it is told to stop, all is read, or something fails.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from glassflow_dagster.clickhouse.client import connect, wait_for_clickhouse
+from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
+from glassflow_dagster.clickhouse.ledger import read_totals
+from glassflow_dagster.clickhouse.tables import Table, prepare_target
+from glassflow_dagster.config.load import load_pipeline, warnings
+from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.kafka.topics import commit_offsets, wait_for_topic
+from glassflow_dagster.streaming.batch import BatchWriter
+from glassflow_dagster.streaming.checkpoint import Checkpoint, CheckpointError, Incarnation, state_shape
+from glassflow_dagster.streaming.failures import explain_failure
+from glassflow_dagster.streaming.heartbeat import (
+    DriverState,
+    Heartbeat,
+    Totals,
+    pipeline_folder,
+    process_start_time,
+    write_heartbeat,
+)
+from glassflow_dagster.streaming.lock import PipelineLock
+from glassflow_dagster.streaming.query import build_query
+from glassflow_dagster.streaming.session import start_session
+
+Report = Callable[[str], None]
+
+_HEARTBEAT_SECONDS = 1.0
+# Between a batch's last write and Spark's commit lie milliseconds; past this the query is ended all the same, and
+# the batch is replayed from its plan at the next start.
+_COMMIT_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a pipeline is run."""
+
+    state: Path
+    until_caught_up: bool = False
+    create_table: bool = False
+    timeout_seconds: float = 300.0
+    spark: Mapping[str, str] = field(default_factory=dict)
+
+
+def run_pipeline(config: PipelineConfig, options: RunOptions, report: Report) -> Totals:
+    """Run a pipeline until it is stopped or has caught up; gives the totals of the batches that this run committed.
+
+    Raises `GlassflowError` when something outside is not as it must be.
+    """
+    folder = _make_folder(pipeline_folder(options.state.resolve(), config.pipeline_id))
+    with PipelineLock(folder) as lock, _heart(folder, config) as heart, _stop_signals() as stop:
+        return _Run(config, options, folder, lock, heart, stop, report).run()
+
+
+class _Heart:
+    """Writes the heartbeat from a thread of its own, so that a slow batch does not look like a dead driver."""
+
+    def __init__(self, folder: Path, config: PipelineConfig) -> None:
+        self._folder = folder
+        self._stopped = threading.Event()
+        self._refresh: Callable[[Heartbeat], Heartbeat] = lambda beat: beat
+        pid = os.getpid()
+        self._beat = Heartbeat(
+            pipeline_id=config.pipeline_id,
+            state=DriverState.STARTING,
+            pid=pid,
+            process_started=process_start_time(pid) or 0.0,
+            updated_at=time.time(),
+            fingerprint=config.fingerprint,
+        )
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._loop, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        self._write({})
+        self._thread.start()
+
+    def say(self, state: DriverState, message: str = "") -> None:
+        self._write({"state": state, "message": message})
+
+    def refresh_with(self, refresh: Callable[[Heartbeat], Heartbeat]) -> None:
+        """Let every beat carry what `refresh` adds to it."""
+        self._refresh = refresh
+
+    def end(self, state: DriverState, message: str) -> None:
+        self._stopped.set()
+        self._thread.join()
+        self._write({"state": state, "message": message})
+
+    def _loop(self) -> None:
+        while not self._stopped.wait(_HEARTBEAT_SECONDS):
+            self._write({})
+
+    def _write(self, update: dict[str, Any]) -> None:
+        with self._lock:
+            beat = self._refresh(self._beat).model_copy(update={"updated_at": time.time(), **update})
+            self._beat = beat
+            write_heartbeat(self._folder, beat)
+
+
+@contextmanager
+def _heart(folder: Path, config: PipelineConfig) -> Iterator[_Heart]:
+    heart = _Heart(folder, config)
+    heart.start()
+    try:
+        yield heart
+    except GlassflowError as error:
+        heart.end(DriverState.FAILED, str(error))
+        raise
+    except BaseException as error:
+        heart.end(DriverState.FAILED, f"{type(error).__name__}: {error}")
+        raise
+    heart.end(DriverState.STOPPED, "")
+
+
+@contextmanager
+def _stop_signals() -> Iterator[threading.Event]:
+    """Turn SIGTERM and Ctrl-C into an event; a second Ctrl-C ends the process at once."""
+    stop = threading.Event()
+
+    def on_signal(_number: int, _frame: object) -> None:
+        if stop.is_set():
+            os._exit(130)
+        stop.set()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Stopped(Exception):  # noqa: N818 - the way out of a wait
+    """The driver was told to stop before its query ran."""
+
+
+@dataclass
+class _Run:
+    config: PipelineConfig
+    options: RunOptions
+    folder: Path
+    lock: PipelineLock
+    heart: _Heart
+    stop: threading.Event
+    report: Report
+
+    def run(self) -> Totals:
+        for warning in warnings(self.config):
+            self.report(f"warning: {warning}")
+        try:
+            table = self._prepare()
+            spark = self._start_spark()
+        except _Stopped:
+            return Totals()
+        try:
+            return self._stream(spark, table)
+        finally:
+            spark.stop()
+
+    def _say(self, text: str) -> None:
+        """Report progress, unless the driver is to stop: then waiting is over."""
+        if self.stop.is_set():
+            raise _Stopped
+        self.heart.say(DriverState.STARTING, text)
+        self.report(text)
+
+    def _prepare(self) -> Table:
+        connection, source = self.config.sink.connection_params, self.config.source
+        wait_for_clickhouse(connection, self.options.timeout_seconds, self._say)
+        client = connect(connection)
+        table = prepare_target(client, self.config, create=self.options.create_table)
+        ensure_bookkeeping(client, connection.database)
+        # A query that is to end cannot wait for ever; one that is to stay can wait for its topic.
+        patience = self.options.timeout_seconds if self.options.until_caught_up else None
+        wait_for_topic(source.connection_params, source.topic, patience, self._say_waiting)
+        return table
+
+    def _say_waiting(self, text: str) -> None:
+        if self.stop.is_set():
+            raise _Stopped
+        self.heart.say(DriverState.WAITING, text)
+        self.report(text)
+
+    def _start_spark(self) -> SparkSession:
+        self._say("starting Spark ...")
+        # Spark's own reaction to Ctrl-C would cancel the running batch; it is put in place when the context starts.
+        handler = signal.getsignal(signal.SIGINT)
+        spark = start_session(f"glassflow {self.config.pipeline_id}", self.folder, self.options.spark, self.report)
+        signal.signal(signal.SIGINT, handler)
+        self.lock.remember_jvm(int(spark._jvm.ProcessHandle.current().pid()))  # noqa: SLF001
+        spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
+        return spark
+
+    def _stream(self, spark: SparkSession, table: Table) -> Totals:
+        checkpoint = Checkpoint(self.folder / "checkpoint")
+        incarnation = self._incarnation(checkpoint, table, spark)
+        totals = self._finish_pending(spark, table, checkpoint, incarnation)
+        checkpoint.keep_definition(self.config)
+        writer = self._writer(self.config, table, checkpoint, incarnation)
+        query = self._start_query(spark, self.config, table, writer, until_caught_up=self.options.until_caught_up)
+        self.heart.say(DriverState.RUNNING)
+        self.heart.refresh_with(lambda beat: _progress(beat, query, writer, incarnation))
+        self.report(f"{self.config.pipeline_id} is running")
+        self._watch(query, writer)
+        return totals + writer.totals
+
+    def _incarnation(self, checkpoint: Checkpoint, table: Table, spark: SparkSession) -> Incarnation:
+        name = f"{table.database}.{table.name}"
+        found = checkpoint.incarnation()
+        if found is None:
+            self._refuse_second_checkpoint(table)
+            return checkpoint.create(self.config, name, table.rows, spark.sparkContext.defaultParallelism)
+        if found.table != name:
+            raise CheckpointError(
+                f"{checkpoint.folder}: writes to {found.table}, but the definition says {name}; give the definition a new "
+                "pipeline_id to fill another table from the beginning"
+            )
+        if found.dedup != state_shape(self.config):
+            raise CheckpointError(
+                f"{checkpoint.folder}: was built for deduplication by {found.dedup}, but the definition says "
+                f"{state_shape(self.config)}; take the edit back, or give the definition a new pipeline_id and table"
+            )
+        return found
+
+    def _refuse_second_checkpoint(self, table: Table) -> None:
+        """A new checkpoint reads the topic from its beginning: into a table that has those rows it would double them."""
+        client = connect(self.config.sink.connection_params)
+        ledger = read_totals(client, self.config.sink.connection_params.database, self.config.pipeline_id)
+        if ledger.batches and table.rows:
+            raise CheckpointError(
+                f"{self.folder}: has no checkpoint, but {self.config.pipeline_id} has written to "
+                f"{table.database}.{table.name} before; name the state folder it ran with (--state DIR), or empty the "
+                f"table to start anew: TRUNCATE TABLE {table.database}.{table.name}"
+            )
+
+    def _finish_pending(
+        self, spark: SparkSession, table: Table, checkpoint: Checkpoint, incarnation: Incarnation
+    ) -> Totals:
+        """Finish a half-done batch by the definition that it was begun with, if that is another one now."""
+        pending = checkpoint.pending_plan()
+        if pending is None or pending.definition == self.config.digest:
+            return Totals()
+        kept = checkpoint.kept_definition()
+        old = _with_connections_of(self.config, kept) if kept else None
+        if old is None or old.digest != pending.definition:
+            raise CheckpointError(
+                f"{checkpoint.folder}: batch {pending.batch_id} was begun with another definition, which is not kept; "
+                "take the last edit of the definition back, run once, then edit again"
+            )
+        self.report(f"finishing batch {pending.batch_id} by the definition that it was begun with")
+        writer = self._writer(old, table, checkpoint, incarnation)
+        writer.only_batch = pending.batch_id
+        query = self._start_query(spark, old, table, writer, until_caught_up=False)
+        while query.isActive and not checkpoint.is_committed(pending.batch_id):
+            query.awaitTermination(1)
+        self._end(query, writer)
+        return writer.totals
+
+    def _writer(
+        self, config: PipelineConfig, table: Table, checkpoint: Checkpoint, incarnation: Incarnation
+    ) -> BatchWriter:
+        client = connect(config.sink.connection_params)
+        return BatchWriter(config, table, checkpoint, incarnation, client, self.options.timeout_seconds)
+
+    def _start_query(
+        self, spark: SparkSession, config: PipelineConfig, table: Table, writer: BatchWriter, *, until_caught_up: bool
+    ) -> StreamingQuery:
+        events = build_query(spark, config, table, until_caught_up=until_caught_up)
+        stream = events.writeStream.foreachBatch(writer).queryName(config.pipeline_id)
+        stream = stream.option("checkpointLocation", str(writer.checkpoint.folder)).outputMode("append")
+        if until_caught_up:
+            stream = stream.trigger(availableNow=True)
+        try:
+            return stream.start()
+        except Exception as error:
+            raise GlassflowError(explain_failure(error)) from error
+
+    def _watch(self, query: StreamingQuery, writer: BatchWriter) -> None:
+        """Wait for the end of the query, showing progress and telling Kafka how far it came."""
+        reported = None
+        while not query.awaitTermination(1):
+            if self.stop.is_set():
+                self.report("finishing the batch ...")
+                self._end(query, writer)
+                break
+            if writer.last and writer.last.batch_id != reported:
+                reported = writer.last.batch_id
+                self._show(writer)
+        _raise_failure(query, writer)
+        self._show(writer)
+
+    def _end(self, query: StreamingQuery, writer: BatchWriter) -> None:
+        """End a query between two batches."""
+        writer.stopping.set()
+        with writer.lock:
+            last = writer.last
+        deadline = time.monotonic() + _COMMIT_SECONDS
+        while (
+            last
+            and query.isActive
+            and not writer.checkpoint.is_committed(last.batch_id)
+            and time.monotonic() < deadline
+        ):
+            query.awaitTermination(1)
+        query.stop()
+        _raise_failure(query, writer)
+
+    def _show(self, writer: BatchWriter) -> None:
+        if writer.last is None:
+            return
+        t = writer.totals
+        self.report(
+            f"batch {writer.last.batch_id}: so far read {t.read:,}, written {t.written:,}, duplicates {t.duplicates:,}, "
+            f"dead letters {t.dead_letters:,}"
+        )
+        source = self.config.source
+        for topic, partitions in writer.last.offsets.items():
+            offsets = {partition: until for partition, (_, until) in partitions.items()}
+            try:
+                commit_offsets(source.connection_params, self.config.pipeline_id, topic, offsets)
+            except GlassflowError as error:
+                # For lag tools only: the checkpoint is what counts, so the pipeline goes on.
+                self.report(f"warning: {error}")
+
+
+def _raise_failure(query: StreamingQuery, writer: BatchWriter) -> None:
+    error = query.exception()
+    if error is not None and not writer.stopping.is_set() and not writer.ended_between_batches:
+        raise GlassflowError(explain_failure(error)) from error
+
+
+def _with_connections_of(config: PipelineConfig, kept: dict[str, Any]) -> PipelineConfig:
+    old = PipelineConfig.model_validate(kept)
+    source = old.source.model_copy(update={"connection_params": config.source.connection_params})
+    sink = old.sink.model_copy(update={"connection_params": config.sink.connection_params})
+    return old.model_copy(update={"sources": (source,), "sink": sink})
+
+
+def _progress(beat: Heartbeat, query: StreamingQuery, writer: BatchWriter, incarnation: Incarnation) -> Heartbeat:
+    update: dict[str, Any] = {"totals": writer.totals, "incarnation": incarnation.incarnation}
+    if plan := writer.last:
+        offsets = {t: {p: until for p, (_, until) in partitions.items()} for t, partitions in plan.offsets.items()}
+        update |= {"batch_id": plan.batch_id, "batch_time": plan.batch_time_ms / 1000, "offsets": offsets}
+    if progress := query.lastProgress:
+        update |= {
+            "input_rows_per_second": progress.inputRowsPerSecond or 0.0,
+            "processed_rows_per_second": progress.processedRowsPerSecond or 0.0,
+            "lag": _lag(progress),
+        }
+    return beat.model_copy(update=update)
+
+
+def _lag(progress: Any) -> int | None:
+    import json  # noqa: PLC0415
+
+    source = progress.sources[0]
+    try:
+        latest, end = json.loads(source.latestOffset), json.loads(source.endOffset)
+    except (TypeError, ValueError):
+        return None
+    return sum(until - end.get(topic, {}).get(p, 0) for topic, ps in latest.items() for p, until in ps.items())
+
+
+def _make_folder(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "writable").touch()
+        (folder / "writable").unlink()
+    except OSError as error:
+        raise GlassflowError(f"{folder}: cannot be written ({error.strerror}); name another folder with --state DIR") from None
+    return folder
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a driver as a process of its own; exit code 0 when it was stopped, 1 when something is not right."""
+    parser = argparse.ArgumentParser(prog="glassflow_dagster.streaming.driver")
+    parser.add_argument("--definition", type=Path, required=True)
+    parser.add_argument("--state", type=Path, required=True)
+    parser.add_argument("--create-table", action="store_true")
+    parser.add_argument("--timeout", type=float, default=300.0)
+    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
+    given = parser.parse_args(arguments)
+
+    def report(text: str) -> None:
+        print(time.strftime("%Y-%m-%d %H:%M:%S"), text, file=sys.stderr, flush=True)  # noqa: T201
+
+    try:
+        config = load_pipeline(given.definition)
+        options = RunOptions(
+            state=given.state,
+            create_table=given.create_table,
+            timeout_seconds=given.timeout,
+            spark=dict(pair.split("=", 1) for pair in given.conf),
+        )
+        run_pipeline(config, options, report)
+    except GlassflowError as error:
+        report(f"failed: {error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""What a failed query says to a person: one line, and what to do."""
+
+import re
+
+# The last line of a Python traceback that carries one of this project's own errors.
+_OWN_ERROR = re.compile(r"glassflow_dagster\.[\w.]+: (?P<text>[^\n]+)")
+_KNOWN = (
+    (
+        re.compile(r"(data may have been lost|OffsetOutOfRange|KAFKA_DATA_LOSS|failOnDataLoss)", re.IGNORECASE),
+        "Kafka no longer has offsets that were not read yet, or the topic was made anew: records are lost. Look at the "
+        "topic's retention; to go on without them, start the pipeline with a new state folder and an empty table",
+    ),
+    (
+        re.compile(r"(UnknownTopicOrPartition|TimeoutException|DisconnectException|TimeoutExpired)"),
+        "Kafka did not answer in time; check the brokers, the pipeline goes on where it stopped when started again",
+    ),
+    (
+        re.compile(r"No space left on device"),
+        "the disk is full; make room for the state folder, then start the pipeline again",
+    ),
+)
+
+
+def explain_failure(error: BaseException) -> str:
+    """Find what went wrong in an exception of Spark's; falls back to its first line."""
+    text = str(error)
+    if own := _OWN_ERROR.search(text):
+        return own["text"].strip()
+    for pattern, remedy in _KNOWN:
+        if found := pattern.search(text):
+            return f"{remedy} ({found[0]})"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}; the driver's log has the rest"

@@ -1,0 +1,89 @@
+"""One driver a pipeline folder: who holds the lock may run the checkpoint.
+
+The lock is the operating system's and goes with the process, however it ends. A driver that was killed leaves its
+JVM behind for a moment, which may still be writing: the next driver waits for its death, and sees to it.
+"""
+
+import fcntl
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import TextIO
+
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.streaming.heartbeat import process_start_time
+
+# A JVM whose Python driver is gone ends by itself within a second or two; past this it hangs.
+_JVM_DEATH_SECONDS = 10.0
+
+
+class AlreadyRunning(GlassflowError):
+    """Another driver runs this pipeline on this state folder."""
+
+
+class PipelineLock:
+    """Held for as long as a driver lives: `with PipelineLock(folder) as lock`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "lock"
+        self._handle: TextIO | None = None
+
+    def __enter__(self) -> "PipelineLock":
+        """Take the lock; raises `AlreadyRunning` when another driver has it."""
+        handle = self._file.open("a+", encoding="utf-8")
+        handle.seek(0)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _read(handle)
+            handle.close()
+            raise AlreadyRunning(
+                f"{self._file.parent.name} is running already (pid {holder.get('pid', 'unknown')}, state in "
+                f"{self._file.parent}); stop it with: glassflow-dagster stop {self._file.parent.name}"
+            ) from None
+        previous = _read(handle)
+        _wait_for_death(previous.get("jvm"), previous.get("jvm_started"))
+        self._handle = handle
+        self._write({"pid": os.getpid()})
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give the lock back."""
+        if self._handle:
+            self._handle.close()
+
+    def remember_jvm(self, pid: int) -> None:
+        """Note the JVM of this driver, for the driver that comes after a crash."""
+        self._write({"pid": os.getpid(), "jvm": pid, "jvm_started": process_start_time(pid)})
+
+    def _write(self, content: dict[str, object]) -> None:
+        assert self._handle  # noqa: S101 - only called while the lock is held
+        self._handle.seek(0)
+        self._handle.truncate()
+        json.dump(content, self._handle)
+        self._handle.flush()
+
+
+def _read(handle: TextIO) -> dict[str, int]:
+    text = handle.read()
+    try:
+        return dict(json.loads(text)) if text else {}
+    except ValueError:
+        # Cut off by a crash in the moment of writing: the JVM was not up yet.
+        return {}
+
+
+def _wait_for_death(pid: int | None, started: float | None) -> None:
+    if pid is None:
+        return
+    deadline = time.monotonic() + _JVM_DEATH_SECONDS
+    while process_start_time(pid) == started:
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            deadline += _JVM_DEATH_SECONDS
+        time.sleep(0.1)

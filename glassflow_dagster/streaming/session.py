@@ -1,0 +1,71 @@
+"""The Spark session of a driver: which jars it carries, and the settings that the design rests on.
+
+Every setting here has its reason; what is left out is Spark's default.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from glassflow_dagster.local.jars import ensure_jars
+from glassflow_dagster.local.java import find_java, java_environment
+from glassflow_dagster.streaming.state.build import state_jar
+
+# Rows in an Arrow batch on their way to the Python workers. Chunks are cut anew there; this bounds memory only.
+ARROW_ROWS = 10_000
+
+SETTINGS: dict[str, str] = {
+    # The functions and state processors of streaming/state.
+    "spark.sql.extensions": "glassflow.Functions",
+    # State beyond memory; transformWithState knows no other store.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    # A batch uploads what it changed, not a snapshot of all.
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # Counting all rows costs a look-up for each write.
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    # In processing time Spark always wants another batch (SPARK-50180): an idle query would spin, and one that is to
+    # end when all is read would not.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    # How often an idle query looks for news. Spark's 10 ms would ask the brokers 100 times a second.
+    "spark.sql.streaming.pollingDelay": "50ms",
+    # Batches, windows and ClickHouse's DateTime are one clock.
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
+    # The number of state partitions is fixed by the checkpoint; joining small ones would change which block a row is in.
+    "spark.sql.adaptive.enabled": "false",
+    # A task that runs twice at once would write its blocks twice at once.
+    "spark.speculation": "false",
+    # Throughput, not pauses, is what a micro-batch is made of.
+    "spark.driver.defaultJavaOptions": "-XX:+UseParallelGC",
+    "spark.driver.memory": "1g",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+
+
+def start_session(
+    name: str, folder: Path, overrides: Mapping[str, str], report: Callable[[str], None]
+) -> SparkSession:
+    """Start the one session of this process, local on all cores unless `overrides` say otherwise."""
+    os.environ.update(java_environment(find_java()))
+    jars = [*ensure_jars("spark", report), state_jar(report)]
+    log_settings = Path(__file__).with_name("log4j2.properties")
+    builder = SparkSession.builder.appName(name).master(overrides.get("spark.master", "local[*]"))
+    own = {
+        **SETTINGS,
+        "spark.jars": ",".join(str(jar) for jar in jars),
+        "spark.local.dir": str(folder / "tmp"),
+        "spark.sql.warehouse.dir": str(folder / "tmp" / "warehouse"),
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_settings.as_uri()}",
+    }
+    for key, value in {**own, **overrides}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    return session

@@ -1,0 +1,148 @@
+"""The sink: a partition's rows go into ClickHouse from the executor that holds them, block by block.
+
+One request is one block with one token: pipeline, checkpoint incarnation, batch, partition, chunk. A replay cuts the
+same blocks, because rows are in a fixed order and the limits are those of the batch's plan; ClickHouse drops a block
+whose token it knows. Dead letters take the same way into their own table.
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from glassflow_dagster.clickhouse.client import connect
+from glassflow_dagster.clickhouse.ddl import DEAD_LETTERS
+from glassflow_dagster.clickhouse.inserts import insert_block
+from glassflow_dagster.config.model import ClickHouseConnection
+from glassflow_dagster.streaming.blocks import BlockLimits, cut
+
+# Bytes of raw records in one block: a server parses a block in memory, several pipelines' at once.
+MAX_BLOCK_BYTES = 64 * 1024 * 1024
+
+# Arrow's type of each unsigned column, which Spark has no types for. The cast fails on a value that does not fit.
+_UNSIGNED = {"UInt8": pa.uint8(), "UInt16": pa.uint16(), "UInt32": pa.uint32(), "UInt64": pa.uint64()}
+
+
+@dataclass
+class Counts:
+    """What a partition's records became; all are counted from the records themselves."""
+
+    read: int = 0
+    written: int = 0
+    duplicates: int = 0
+    dead_letters: int = 0
+    blocks: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: "Counts") -> "Counts":
+        """Add count by count."""
+        return Counts(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Counts)})
+
+    def to_batch(self) -> pa.RecordBatch:
+        """Give one row of LONG columns, in the order of `COUNTS_SCHEMA`."""
+        return pa.RecordBatch.from_pylist([{f.name: getattr(self, f.name) for f in fields(Counts)}])
+
+
+COUNTS_SCHEMA = ", ".join(f"{f.name} bigint" for f in fields(Counts))
+
+
+@dataclass(frozen=True)
+class PartitionWriter:
+    """Writes one partition of a batch; called by Spark in a Python worker on the executor.
+
+    Columns in: partition, offset, row STRUCT, size, refused STRUCT, duplicates, in the order of partition and offset.
+    Columns out: those of `Counts`, one row.
+    """
+
+    connection: ClickHouseConnection
+    database: str
+    table: str
+    base_types: dict[str, str] = field(repr=False)
+    pipeline_id: str
+    incarnation: str
+    batch_id: int
+    batch_time_ms: int
+    limits: BlockLimits
+    retry_seconds: float
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write all blocks of the partition, then report what they held."""
+        context = TaskContext.get()
+        partition = context.partitionId() if context else 0
+        counts = Counts()
+        for chunk, block in enumerate(cut(batches, self.limits)):
+            counts += self._write(block, f"{self.pipeline_id}/{self.incarnation}/{self.batch_id}/{partition}/{chunk}")
+        yield counts.to_batch()
+
+    def _write(self, block: pa.Table, token: str) -> Counts:
+        duplicates = pc.sum(block.column("duplicates")).as_py()
+        rows = block.filter(pc.is_valid(block.column("row")))
+        refused = block.filter(pc.is_valid(block.column("refused")))
+        blocks = 0
+        if rows.num_rows:
+            self._insert(self.database, self.table, self._columns(rows), token)
+            blocks += 1
+        if refused.num_rows:
+            database = self.connection.database
+            self._insert(database, DEAD_LETTERS, self._dead_letters(refused), f"{token}/dead-letters")
+        return Counts(
+            read=rows.num_rows + refused.num_rows + duplicates,
+            written=rows.num_rows,
+            duplicates=duplicates,
+            dead_letters=refused.num_rows,
+            blocks=blocks,
+            bytes=pc.sum(rows.column("size")).as_py() or 0,
+        )
+
+    def _insert(self, database: str, table: str, block: pa.Table, token: str) -> None:
+        client = _client(self.connection)
+        insert_block(client, database, table, block, token, time.monotonic() + self.retry_seconds, print)
+
+    def _columns(self, rows: pa.Table) -> pa.Table:
+        flat = _struct_columns(rows, "row")
+        return pa.table(
+            {
+                name: column.cast(_UNSIGNED[self.base_types[name]]) if self.base_types[name] in _UNSIGNED else column
+                for name, column in flat.items()
+            }
+        )
+
+    def _dead_letters(self, refused: pa.Table) -> pa.Table:
+        flat = _struct_columns(refused, "refused")
+        count = refused.num_rows
+        return pa.table(
+            {
+                "pipeline_id": pa.repeat(self.pipeline_id, count),
+                "incarnation": pa.repeat(self.incarnation, count),
+                "batch_id": pa.repeat(pa.scalar(self.batch_id, pa.uint64()), count),
+                "batch_time": pa.repeat(pa.scalar(self.batch_time_ms, pa.timestamp("ms", "UTC")), count),
+                "topic": flat["topic"],
+                "partition": refused.column("partition").cast(pa.uint32()),
+                "offset": refused.column("offset").cast(pa.uint64()),
+                "timestamp": flat["timestamp"],
+                "key": flat["key"],
+                "value": flat["value"],
+                "headers": flat["headers"],
+                "stage": flat["stage"],
+                "reason": flat["reason"],
+            }
+        )
+
+
+def _struct_columns(table: pa.Table, name: str) -> dict[str, pa.ChunkedArray]:
+    column = table.column(name)
+    return {f.name: pc.struct_field(column, index) for index, f in enumerate(column.type)}
+
+
+# A worker serves many tasks; opening a connection for each would cost more than most blocks.
+_clients: dict[str, object] = {}
+
+
+def _client(connection: ClickHouseConnection):
+    key = repr(connection)
+    if key not in _clients:
+        _clients[key] = connect(connection)
+    return _clients[key]

@@ -1,0 +1,67 @@
+"""Kafka's records as rows, and how many of them make a micro-batch."""
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
+
+from glassflow_dagster.config.durations import milliseconds
+from glassflow_dagster.config.model import PipelineConfig, Source
+from glassflow_dagster.kafka.client import spark_options
+
+# Records in one micro-batch at most: a batch then stays within the driver's 1 GiB heap at 400 bytes a record (its
+# rows are packed, sorted and handed to Python), and a replay after a crash repeats seconds of work, not minutes.
+MAX_BATCH_RECORDS = 200_000
+
+
+@dataclass(frozen=True)
+class BatchLimits:
+    """When a micro-batch starts and how much it takes.
+
+    A batch starts when `start_records` wait or `start_after_ms` have passed since the last one, and takes
+    `max_records` at most.
+    """
+
+    start_records: int
+    start_after_ms: int
+    max_records: int
+
+
+def batch_limits(config: PipelineConfig, token_window: int) -> BatchLimits:
+    """Derive the limits from `max_batch_size` and `max_delay_time`.
+
+    The blocks of one batch stay below half the number of tokens that the table remembers, so that a replay of the
+    batch finds all of them.
+    """
+    blocks = max(1, token_window // 2)
+    most = min(MAX_BATCH_RECORDS, blocks * config.sink.max_batch_size)
+    return BatchLimits(
+        start_records=min(config.sink.max_batch_size, most),
+        start_after_ms=milliseconds(config.sink.max_delay_time),
+        max_records=most,
+    )
+
+
+def read_topic(spark: SparkSession, source: Source, limits: BatchLimits, *, until_caught_up: bool) -> DataFrame:
+    """Read a topic as a stream.
+
+    Columns out: topic STRING, partition INT, offset LONG, timestamp TIMESTAMP, key BINARY, value BINARY,
+    headers ARRAY<STRUCT<key STRING, value BINARY>>, batch_time TIMESTAMP (Spark's logged time of the micro-batch).
+    """
+    options = {
+        **spark_options(source.connection_params),
+        "subscribe": source.topic,
+        "startingOffsets": source.consumer_group_initial_offset,
+        "includeHeaders": "true",
+        # Offsets that the broker no longer has are records lost: stop and say so.
+        "failOnDataLoss": "true",
+        "maxOffsetsPerTrigger": str(limits.max_records),
+    }
+    if not until_caught_up:
+        # A query that ends when all is read must not wait for company.
+        options["minOffsetsPerTrigger"] = str(limits.start_records)
+        options["maxTriggerDelay"] = f"{limits.start_after_ms}ms"
+    records = spark.readStream.format("kafka").options(**options).load()
+    return records.select(
+        "topic", "partition", "offset", "timestamp", "key", "value", "headers", F.current_timestamp().alias("batch_time")
+    )

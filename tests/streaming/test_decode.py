@@ -1,0 +1,94 @@
+"""Strict JSON: what a record must be to go on, and the reason that a refused one carries."""
+
+from decimal import Decimal
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from glassflow_dagster.config.model import SchemaField
+from glassflow_dagster.streaming.decode import decode
+
+FIELDS = [
+    SchemaField(name="id", type="string"),
+    SchemaField(name="n", type="int"),
+    SchemaField(name="f", type="float", required=False),
+    SchemaField(name="u", type="uint", required=False),
+    SchemaField(name="b", type="bool", required=False),
+    SchemaField(name="a.b", type="string", required=False),
+    SchemaField(name="list", type="array", required=False),
+    SchemaField(name="m", type="map", required=False),
+    SchemaField(name="m.k", type="string", required=False),
+]
+
+
+def decoded(spark: SparkSession, values: list[bytes | None]) -> list[Row]:
+    records = spark.createDataFrame([(index, value) for index, value in enumerate(values)], "i int, value binary")
+    return decode(records, FIELDS).orderBy("i").select("fields.*", "refusal").collect()
+
+
+ACCEPTED: list[tuple[bytes, dict[str, object]]] = [
+    (b'{"id":"x","n":1}', {}),
+    (b'{"n":1,"more":{"id":2},"id":"x"}', {}),
+    (b'{"id":"x","n":1.0}', {}),
+    (b'{"id":"x","n":1,"f":2}', {"f": 2.0}),
+    (b'{"id":"x","n":1,"f":null}', {}),
+    (b'{"id":"x","n":1,"u":18446744073709551615}', {"u": Decimal(18446744073709551615)}),
+    (b'{"id":"x","n":1,"b":false}', {"b": False}),
+    (b'{"id":"x","n":1,"a":{"b":"nested"}}', {"a.b": "nested"}),
+    (b'{"id":"x","n":1,"a.b":"literal","a":{"b":"nested"}}', {"a.b": "literal"}),
+    (b'{"id":"x","n":1,"a":{"b":"nested"},"a.b":"literal"}', {"a.b": "literal"}),
+    (b'{"id":"x","n":1,"list":[1, {"q":2.50}]}', {"list": '[1, {"q":2.50}]'}),
+    ('{"id":"x","n":1,"m":{"k":"ü"}}'.encode(), {"m": '{"k":"ü"}', "m.k": "ü"}),
+]
+
+
+def test_good_records_become_typed_fields(spark: SparkSession) -> None:
+    rows = decoded(spark, [value for value, _ in ACCEPTED])
+    for row, (value, more) in zip(rows, ACCEPTED, strict=True):
+        assert row.refusal is None, value
+        found = {name: row[name] for name in ("f", "u", "b", "a.b", "list", "m", "m.k") if row[name] is not None}
+        assert (row.id, row.n, found) == ("x", 1, more), value
+
+
+REFUSED: list[tuple[bytes | None, str]] = [
+    (None, "the record has no value"),
+    (b"", "the record's value is empty"),
+    (b"nope", "invalid JSON: Unrecognized token 'nope'"),
+    (b'{"id":"x","n":1', "invalid JSON: Unexpected end-of-input"),
+    (b'{"id":"x","n":1} {}', "invalid JSON: something follows the object"),
+    (b'{"id":"x","n":1,"f":NaN}', "invalid JSON: Non-standard token 'NaN'"),
+    (b'{"id":"\xff","n":1}', "invalid JSON: Invalid UTF-8"),
+    (b"[1]", "not a JSON object but array"),
+    (b'{"id":"x"}', "field 'n' is missing"),
+    (b'{"id":null,"n":1}', "field 'id' is null"),
+    (b'{"id":1,"n":1}', "field 'id': expected string, got number"),
+    (b'{"id":"x","n":"1"}', "field 'n': expected int, got string"),
+    (b'{"id":"x","n":3.7}', "field 'n': expected int, got 3.7"),
+    (b'{"id":"x","n":true}', "field 'n': expected int, got bool"),
+    (b'{"id":"x","n":9223372036854775808}', "field 'n': 9223372036854775808 does not fit into 64 bits"),
+    (b'{"id":"x","n":1e999999999}', "field 'n': 1e999999999 does not fit into 64 bits"),
+    (b'{"id":"x","n":1,"u":-1}', "field 'u': expected uint, got -1"),
+    (b'{"id":"x","n":1,"f":"NaN"}', "field 'f': expected float, got string"),
+    (b'{"id":"x","n":1,"f":1e999}', "field 'f': 1e999 does not fit into a 64-bit float"),
+    (b'{"id":"x","n":1,"list":{}}', "field 'list': expected array, got object"),
+    (b'{"id":"x","n":1,"id":"y"}', "field 'id': is given twice"),
+    (b'{"id":"\\ud800","n":1}', "field 'id': holds half a surrogate pair"),
+    (b"[" * 2000, "not a JSON object but array"),
+    (b'{"id":' + b"[" * 2000, "invalid JSON: Document nesting depth"),
+]
+
+
+def test_refused_records_say_why(spark: SparkSession) -> None:
+    rows = decoded(spark, [value for value, _ in REFUSED])
+    for row, (value, reason) in zip(rows, REFUSED, strict=True):
+        assert row.refusal is not None, value
+        assert row.refusal.stage == "decode"
+        assert row.refusal.reason.startswith(reason), value
+        assert row.id is None
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_good_record_after_a_bad_one_is_not_touched_by_it(spark: SparkSession, count: int) -> None:
+    rows = decoded(spark, [b'{"id":"bad"'] * count + [b'{"id":"x","n":1}'])
+    assert rows[-1].id == "x"
+    assert rows[-1].refusal is None
