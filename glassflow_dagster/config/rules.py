@@ -34,8 +34,9 @@ def field_kinds(config: PipelineConfig) -> dict[str, FieldKind]:
 
 def suggestion(name: str, known: list[str]) -> str:
     """Say what to write instead of an unknown name."""
-    close = get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(known)}"
+    lower = {other.lower(): other for other in known}
+    close = get_close_matches(name.lower(), list(lower), n=1)
+    return f"did you mean {lower[close[0]]!r}?" if close else f"use one of {', '.join(known)}"
 
 
 def _source_problems(config: PipelineConfig) -> Iterator[Problem]:

@@ -1,61 +1,50 @@
 """Makes the jar of the Scala sources beside this file, without a JDK: pyspark's wheel carries the Scala compiler.
 
-The jar's name holds a digest of the sources and of Spark's version, so a jar is never older than what it was made
-from. `make setup` and the wheel's build make it; where neither did, the first run does.
+The jar is kept in the cache under a digest of the sources and of Spark's version, so it is never older than what it
+was made from. `make setup` and the container image make it; where neither did, the first run does.
 """
 
 import hashlib
-import os
 import subprocess
-import tempfile
 from collections.abc import Callable
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.local.cache import cache_folder, exclusive, filled
+from glassflow_dagster.local.jars import pyspark_folder
 from glassflow_dagster.local.java import find_java
 
-_HERE = Path(__file__).parent
 _COMPILER = "scala.tools.nsc.Main"
+_JAR = "glassflow-state.jar"
 
 
 def state_jar(report: Callable[[str], None]) -> Path:
     """Give the jar, made from the sources first when there is none yet."""
-    jar = _HERE / f"glassflow-state-{_digest()}.jar"
-    if not jar.exists():
-        report("compiling the state processors (once) ...")
-        _compile(jar)
-    return jar
+    sources = sorted(Path(__file__).parent.glob("*.scala"))
+    folder = cache_folder() / "state" / _digest(sources)
+    if not (folder / _JAR).exists():
+        with exclusive(folder, lambda: report("another process is compiling the state processors; waiting for it")):
+            if not (folder / _JAR).exists():
+                report("compiling the state processors (once)")
+                with filled(folder) as temporary:
+                    _compile(sources, temporary / _JAR)
+    return folder / _JAR
 
 
-def _digest() -> str:
+def _digest(sources: list[Path]) -> str:
     digest = hashlib.sha256(version("pyspark").encode())
-    for source in _sources():
+    for source in sources:
         digest.update(source.read_bytes())
-    return digest.hexdigest()[:12]
+    return digest.hexdigest()[:16]
 
 
-def _sources() -> list[Path]:
-    return sorted(_HERE.glob("*.scala"))
-
-
-def _compile(jar: Path) -> None:
-    spec = find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise GlassflowError("pyspark is not installed; install glassflow-dagster with its dependencies")
-    classpath = str(Path(spec.origin).parent / "jars" / "*")
-    if not os.access(_HERE, os.W_OK):
-        raise GlassflowError(f"{_HERE}: not writable, and the state processors are not compiled; make it writable once")
-    with tempfile.TemporaryDirectory(dir=_HERE) as folder:
-        made = Path(folder) / jar.name
-        command = [find_java().executable, "-cp", classpath, _COMPILER, "-usejavacp", "-d", made, *_sources()]
-        result = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
-        if result.returncode != 0:
-            raise GlassflowError(f"the state processors do not compile:\n{result.stdout}{result.stderr}")
-        for old in _HERE.glob("glassflow-state-*.jar"):
-            old.unlink()
-        made.replace(jar)
+def _compile(sources: list[Path], jar: Path) -> None:
+    classpath = str(pyspark_folder() / "jars" / "*")
+    command = [find_java().executable, "-cp", classpath, _COMPILER, "-usejavacp", "-d", jar, *sources]
+    result = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise GlassflowError(f"the state processors do not compile:\n{result.stdout}{result.stderr}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,55 @@
+# The commands that must always work. All of them call `setup`, which is quick when there is nothing to do.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+export DAGSTER_DISABLE_TELEMETRY := 1
+
+.PHONY: setup demo dev test test-fast lint format lock clean bench
+
+setup: $(READY)
+
+# uv reads the same lock as pip, and installs in parallel. The editable install needs no build environment of its own.
+$(READY): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.9,<1"
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m glassflow_dagster.local.jars
+	$(BIN)/python -m glassflow_dagster.streaming.state.build
+	@touch $(READY)
+
+demo: setup ## sends the demo's events, runs both pipelines, counts and compares
+	$(BIN)/python -m glassflow_dagster.demo
+
+dev: setup ## the embedded stack with Dagster on http://127.0.0.1:3000; Ctrl-C stops the drivers, then the stack
+	$(BIN)/python -m glassflow_dagster.dev
+
+test: setup
+	$(BIN)/python -m pytest
+
+test-fast: setup
+	$(BIN)/python -m pytest -m "not servers"
+
+lint: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/glassflow-dagster validate pipelines/*.yaml
+
+format: setup
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: setup
+	$(BIN)/python benchmarks/throughput.py
+
+lock: ## choose the versions anew, within pyproject.toml's bounds
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes \
+	  --no-annotate --no-header --no-emit-index-url --no-emit-find-links --no-emit-package glassflow-dagster \
+	  pyproject.toml --output-file requirements.lock
+
+clean: setup ## stops the stack and removes its data, and all state
+	-$(BIN)/glassflow-dagster stack down
+	rm -rf .glassflow

@@ -1,0 +1,78 @@
+"""Sends events to a topic and counts what a topic holds, with nothing of the pipeline's own code."""
+
+import random
+import time
+from collections.abc import Callable, Iterable
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from glassflow_dagster.errors import GlassflowError
+
+PARTITIONS = 2
+# A broker on the same machine answers in milliseconds; past this something is wrong.
+_ANSWER_SECONDS = 30.0
+
+
+def create_topic(brokers: str, topic: str, partitions: int = PARTITIONS) -> None:
+    """Create a topic unless it is there."""
+    admin = AdminClient({"bootstrap.servers": brokers})
+    if topic in admin.list_topics(timeout=_ANSWER_SECONDS).topics:
+        return
+    futures = admin.create_topics([NewTopic(topic, partitions, 1)])
+    try:
+        futures[topic].result(_ANSWER_SECONDS)
+    except KafkaException as error:
+        raise GlassflowError(f"topic {topic} cannot be created: {error.args[0].str()}; look at the broker's log") from None
+
+
+def send(brokers: str, topic: str, events: Iterable[bytes], seed: int, report: Callable[[int], None]) -> int:
+    """Send events, each to a partition drawn by the seed, so that duplicates meet across partitions too; gives their number."""
+    draw = random.Random(seed)  # noqa: S311 - repeatable, not secret
+    failed: list[str] = []
+
+    def delivered(error: object, _message: object) -> None:
+        if error is not None:
+            failed.append(str(error))
+
+    producer = Producer({"bootstrap.servers": brokers, "linger.ms": 20, "queue.buffering.max.messages": 500_000})
+    count = 0
+    for event in events:
+        partition = draw.randrange(PARTITIONS)
+        while True:
+            try:
+                producer.produce(topic, event, partition=partition, on_delivery=delivered)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        count += 1
+        if count % 1000 == 0:
+            producer.poll(0)
+            report(count)
+    if producer.flush(_ANSWER_SECONDS) or failed:
+        raise GlassflowError(f"not all events reached topic {topic}: {failed[0] if failed else 'no answer'}")
+    report(count)
+    return count
+
+
+def count_events(brokers: str, topic: str) -> int:
+    """Read a topic from its beginning to its present end and count the events."""
+    consumer = Consumer({"bootstrap.servers": brokers, "group.id": "glassflow-demo-count", "enable.auto.commit": False})
+    try:
+        partitions = consumer.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic].partitions
+        ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=_ANSWER_SECONDS) for p in partitions}
+        open_partitions = {p for p, (low, high) in ends.items() if high > low}
+        consumer.assign([TopicPartition(topic, p, ends[p][0]) for p in open_partitions])
+        count = 0
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        while open_partitions and time.monotonic() < deadline:
+            for message in consumer.consume(10_000, timeout=1.0):
+                count += 1
+                deadline = time.monotonic() + _ANSWER_SECONDS
+                if message.offset() + 1 >= ends[message.partition()][1]:
+                    open_partitions.discard(message.partition())
+        if open_partitions:
+            raise GlassflowError(f"topic {topic} could not be read to its end; is the broker up?")
+        return count
+    finally:
+        consumer.close()

@@ -1,0 +1,194 @@
+"""Definitions that run, and the one line that each mistake gets."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from glassflow_dagster.config.load import DefinitionError, find_definition, load_pipeline, warnings
+from glassflow_dagster.errors import GlassflowError
+
+SHIPPED = sorted(Path("pipelines").glob("*.yaml"))
+
+
+def definition(**changes: Any) -> dict[str, Any]:
+    """A definition that runs; `changes` are dotted paths with __ for the dots, None removes."""
+    base: dict[str, Any] = {
+        "version": "v3",
+        "pipeline_id": "parcel-scans",
+        "name": "Parcel scans",
+        "sources": [
+            {
+                "type": "kafka",
+                "source_id": "scans",
+                "connection_params": {"brokers": ["b:9092"], "protocol": "PLAINTEXT", "mechanism": "NO_AUTH"},
+                "topic": "scans",
+                "schema_fields": [{"name": "id", "type": "string"}, {"name": "kg", "type": "float64", "required": False}],
+            }
+        ],
+        "transforms": [{"type": "dedup", "source_id": "scans", "config": {"key": "id", "time_window": "1h30m"}}],
+        "sink": {
+            "type": "clickhouse",
+            "connection_params": {
+                "host": "ch", "port": "9000", "http_port": "8123", "database": "ops", "username": "u", "password": "p",
+                "secure": False,
+            },
+            "table": "scans",
+            "max_batch_size": 1000,
+            "max_delay_time": "5s",
+            "mapping": [
+                {"name": "id", "column_name": "id", "column_type": "String"},
+                {"name": "kg", "column_name": "kg", "column_type": "Nullable(Float64)"},
+            ],
+        },
+    }  # fmt: skip
+    for path, value in changes.items():
+        place: Any = base
+        *parents, last = [int(part) if part.isdigit() else part for part in path.split("__")]
+        for part in parents:
+            place = place[part]
+        if value is None:
+            del place[last]
+        else:
+            place[last] = value
+    return base
+
+
+def write(folder: Path, content: Any) -> Path:
+    file = folder / "parcel-scans.yaml"
+    file.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    return file
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=lambda f: f.stem)
+def test_every_shipped_definition_is_valid_and_named_as_its_file(file: Path) -> None:
+    assert load_pipeline(file, {}).pipeline_id == file.stem
+
+
+def test_json_is_read_as_yaml_is(tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps(definition()))
+    assert load_pipeline(file, {}) == load_pipeline(write(tmp_path, definition()), {})
+
+
+def test_durations_and_ports_are_read_as_glassflow_writes_them(tmp_path: Path) -> None:
+    config = load_pipeline(write(tmp_path, definition()), {})
+    assert config.dedup is not None
+    assert config.dedup.time_window.total_seconds() == 5400
+    assert config.sink.connection_params.http == 8123
+
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"pipeline_id": "abc"}, "pipeline_id: String should have at least 5 characters"),
+    ({"pipeline_id": "a b c d e"}, "pipeline_id: may hold letters, digits"),
+    ({"version": "v9"}, "version: must be 'v3'"),
+    ({"sources__0__topic": None}, "sources[0].topic: is missing; add it"),
+    ({"sources__0__topci": "x"}, "sources[0].topci: unknown key; remove it or check its spelling"),
+    ({"sources__0__type": "otlp.logs"}, "sources[0].type: must be 'kafka'"),
+    ({"sources__0__connection_params__brokers": []}, "sources[0].connection_params.brokers: "),
+    ({"sources__0__connection_params__mechanism": "PLAIN"}, "sources[0].connection_params.username: is needed"),
+    ({"sources__0__schema_fields__0__type": "datetime"}, "sources[0].schema_fields[0].type: unknown field type 'datetime'"),
+    ({"sources__0__schema_fields__1__name": "id"}, "sources[0].schema_fields[1].name: 'id' is declared twice"),
+    ({"transforms__0__source_id": "scan"}, "transforms[0].source_id: no source is called 'scan'; did you mean 'scans'?"),
+    ({"transforms__0__config__key": "idd"}, "transforms[0].config.key: 'idd' is not in schema_fields; did you mean 'id'?"),
+    ({"transforms__0__config__key": "kg"}, "transforms[0].config.key: 'kg' is optional"),
+    ({"transforms__0__config__keys": ["id"]}, "transforms[0].config: name the key once"),
+    ({"transforms__0__config__time_window": "5 minutes"}, "transforms[0].config.time_window: '5 minutes' is not a duration"),
+    ({"transforms__0__config__time_window": 300}, "transforms[0].config.time_window: 300 is not a duration"),
+    ({"transforms__0__config__time_window": "0s"}, "transforms[0].config.time_window: must be greater than zero"),
+    ({"transforms__0__config__time_window": "8d"}, "transforms[0].config.time_window: is longer than 7 days"),
+    ({"transforms__0__type": "filter"}, "transforms: transforms[0]: filter is not supported yet"),
+    ({"sink__max_batch_size": 0}, "sink.max_batch_size: "),
+    ({"sink__mapping__0__name": "ID"}, "sink.mapping[0].name: 'ID' is not in schema_fields; did you mean"),
+    ({"sink__mapping__1__column_name": "id"}, "sink.mapping[1].column_name: column 'id' is filled twice"),
+    ({"sink__mapping__0__column_type": "Int128"}, "sink.mapping[0].column_type: unsupported ClickHouse column type 'Int128'"),
+    ({"sink__mapping__0__column_type": "String("}, "sink.mapping[0].column_type: 'String(' is not a ClickHouse type"),
+    ({"sink__mapping__0__column_type": "Int32"}, "sink.mapping[0].column_type: Int32 takes int or uint, but field 'id' is"),
+    ({"sink__table": "${TABLE}"}, "sink.table: variable TABLE is not set; set it, or write ${TABLE:-default}"),
+]
+
+
+@pytest.mark.parametrize(("change", "line"), MISTAKES, ids=[line[:50] for _, line in MISTAKES])
+def test_a_mistake_gets_a_line_with_file_field_and_remedy(tmp_path: Path, change: dict[str, Any], line: str) -> None:
+    file = write(tmp_path, definition(**change))
+    with pytest.raises(DefinitionError) as raised:
+        load_pipeline(file, {})
+    assert [text for text in str(raised.value).splitlines() if text.startswith(f"{file}: {line}")], str(raised.value)
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    file = write(tmp_path, definition(sink__mapping__0__name="ID", transforms__0__config__key="idd"))
+    with pytest.raises(DefinitionError) as raised:
+        load_pipeline(file, {})
+    assert len(str(raised.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("a: [", "is neither YAML nor JSON"), ("- 1", "is no pipeline definition"), ("", "is no pipeline definition")],
+)
+def test_a_file_that_is_no_definition_is_named(tmp_path: Path, text: str, line: str) -> None:
+    with pytest.raises(DefinitionError, match=line):
+        load_pipeline(write(tmp_path, text), {})
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match="no such file"):
+        load_pipeline(tmp_path / "none.yaml", {})
+
+
+def test_a_secret_never_stands_in_an_error_or_a_dump(tmp_path: Path) -> None:
+    content = definition(sink__connection_params__password="${PASSWORD}", sink__mapping__0__name="ID")  # noqa: S106
+    with pytest.raises(DefinitionError) as raised:
+        load_pipeline(write(tmp_path, content), {"PASSWORD": "hush: 'hush'"})
+    good = load_pipeline(write(tmp_path, definition(sink__connection_params__password="${PASSWORD}")), {"PASSWORD": "hush"})  # noqa: S106
+    assert "hush" not in str(raised.value) + repr(good) + good.model_dump_json()
+    assert good.sink.connection_params.password.get_secret_value() == "hush"
+
+
+def test_variables_have_defaults(tmp_path: Path) -> None:
+    file = write(tmp_path, definition(sink__table="${TABLE:-scans_raw}"))
+    assert load_pipeline(file, {}).sink.table == "scans_raw"
+    assert load_pipeline(file, {"TABLE": "other"}).sink.table == "other"
+
+
+def test_the_environment_replaces_the_servers(tmp_path: Path) -> None:
+    environment = {"GLASSFLOW_KAFKA_BROKERS": "k1:1,k2:2", "GLASSFLOW_CLICKHOUSE_URL": "http://me:s%40crt@here:1234"}
+    config = load_pipeline(write(tmp_path, definition()), environment)
+    assert config.source.connection_params.brokers == ("k1:1", "k2:2")
+    connection = config.sink.connection_params
+    assert (connection.host, connection.http, connection.username, connection.secure) == ("here", 1234, "me", False)
+    assert connection.password.get_secret_value() == "s@crt"
+    assert connection.database == "ops"
+
+
+def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(GlassflowError, match="GLASSFLOW_CLICKHOUSE_URL: is no address"):
+        load_pipeline(write(tmp_path, definition()), {"GLASSFLOW_CLICKHOUSE_URL": "localhost"})
+
+
+def test_a_pipeline_is_found_by_its_id_whatever_its_file_is_called(tmp_path: Path) -> None:
+    (tmp_path / "copied.json").write_text(json.dumps(definition()))
+    file, config = find_definition("parcel-scans", tmp_path, {})
+    assert (file.name, config.pipeline_id) == ("copied.json", "parcel-scans")
+
+
+def test_an_unknown_pipeline_is_told_with_the_nearest_name(tmp_path: Path) -> None:
+    write(tmp_path, definition())
+    with pytest.raises(GlassflowError, match="no pipeline is called 'parcel-scan'; did you mean 'parcel-scans'"):
+        find_definition("parcel-scan", tmp_path, {})
+
+
+def test_resources_are_accepted_with_a_warning(tmp_path: Path) -> None:
+    config = load_pipeline(write(tmp_path, definition(resources={"sink": {"replicas": 1}})), {})
+    assert warnings(config) == ["resources (sink) has no effect here; Spark's settings take its place"]
+
+
+def test_only_what_cuts_blocks_is_in_the_digest(tmp_path: Path) -> None:
+    base = load_pipeline(write(tmp_path, definition()), {})
+    renamed = load_pipeline(write(tmp_path, definition(name="Other", sink__connection_params__host="elsewhere")), {})
+    resized = load_pipeline(write(tmp_path, definition(sink__max_batch_size=7)), {})
+    assert base.digest == renamed.digest != resized.digest
+    assert base.fingerprint != renamed.fingerprint
