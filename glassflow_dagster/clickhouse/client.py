@@ -1,0 +1,97 @@
+"""The one way to ClickHouse: HTTP, for the embedded engine and for any server.
+
+No session: ClickHouse locks a session for one query at a time, and nothing here needs temporary tables. No default
+database: a connection must succeed before the database exists, so every statement names its database.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+
+import clickhouse_connect
+from clickhouse_connect.driver.client import Client
+from clickhouse_connect.driver.exceptions import ClickHouseError
+
+from glassflow_dagster.clickhouse.errors import (
+    AccessDenied,
+    ClickHouseUnreachable,
+    error_code,
+    explain,
+    is_access_denied,
+)
+from glassflow_dagster.config.model import ClickHouseConnection
+
+CONNECT_TIMEOUT = 10  # seconds; a server that is up accepts at once, a dead address must not hold a batch for long
+# Silence after which a request counts as lost. A server at work on a long query sends progress headers meanwhile.
+ANSWER_TIMEOUT = 120  # seconds
+RETRY_INTERVAL = 1.0  # seconds between attempts to reach a server that is starting
+
+# Both log every failed attempt, and raise it as well; the raised error is the one that is shown.
+for _chatty in ("clickhouse_connect", "urllib3.connectionpool"):
+    logging.getLogger(_chatty).setLevel(logging.ERROR)
+
+
+def address(connection: ClickHouseConnection) -> str:
+    """Write where the server is, as people do."""
+    return f"{connection.host}:{connection.http}"
+
+
+def connect(connection: ClickHouseConnection) -> Client:
+    """Open a client; raises `ClickHouseUnreachable` or `AccessDenied`."""
+    try:
+        client = clickhouse_connect.get_client(
+            interface="https" if connection.secure else "http",
+            host=connection.host,
+            port=connection.http,
+            username=connection.username,
+            password=connection.password.get_secret_value(),
+            verify=not connection.skip_certificate_verification,
+            connect_timeout=CONNECT_TIMEOUT,
+            send_receive_timeout=ANSWER_TIMEOUT,
+            autogenerate_session_id=False,
+            client_name="glassflow-dagster",
+            # Whether to ask again is decided where the request is known: an insert only with its token and deadline.
+            query_retries=0,
+        )
+    except (ClickHouseError, OSError) as error:
+        raise _connection_error(connection, error) from error
+    return client
+
+
+def wait_for_clickhouse(
+    connection: ClickHouseConnection, timeout_seconds: float, report: Callable[[str], None]
+) -> Client:
+    """Open a client once the server answers; raises what `connect` raises when it does not within the timeout.
+
+    A refused user or password is final at once: waiting does not mend it.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    reported = False
+    while True:
+        try:
+            return connect(connection)
+        except ClickHouseUnreachable as error:
+            if time.monotonic() >= deadline:
+                raise
+            if not reported:
+                report(f"{error}; trying for {timeout_seconds:.0f} s")
+                reported = True
+        time.sleep(min(RETRY_INTERVAL, max(0.0, deadline - time.monotonic())))
+
+
+def _connection_error(connection: ClickHouseConnection, error: BaseException) -> AccessDenied | ClickHouseUnreachable:
+    where = f"ClickHouse at {address(connection)}"
+    if is_access_denied(error):
+        return AccessDenied(
+            f"{where} refuses user {connection.username!r}: wrong user or password; correct "
+            "sink.connection_params.username and password (or GLASSFLOW_CLICKHOUSE_URL)"
+        )
+    if error_code(error) is None and error.__cause__ is None:
+        return ClickHouseUnreachable(
+            f"{where} does not answer as ClickHouse's HTTP interface: {explain(error)}; "
+            "set sink.connection_params.http_port to the HTTP port (8123, or 8443 with secure: true)"
+        )
+    return ClickHouseUnreachable(
+        f"{where} cannot be reached ({explain(error)}); start it (glassflow-dagster stack up starts an embedded one) "
+        "or correct sink.connection_params (host, http_port, secure)"
+    )

@@ -1,0 +1,20 @@
+"""Names and texts as ClickHouse's SQL writes them.
+
+Definitions name databases, tables and columns freely; every statement goes through here, so that a quote in a name
+is part of the name. Texts that are compared with values go as query parameters instead wherever the statement allows.
+"""
+
+
+def quote_name(name: str) -> str:
+    """Write an identifier."""
+    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
+
+
+def quote_text(text: str) -> str:
+    """Write a text literal."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def full_name(database: str, table: str) -> str:
+    """Write a table's name with its database, quoted for statements."""
+    return f"{quote_name(database)}.{quote_name(table)}"

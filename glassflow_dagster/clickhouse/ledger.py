@@ -1,0 +1,217 @@
+"""The ledger: what each batch read, and what became of every record of it.
+
+A row is written before the batch commits, under a token of its own, so a replayed batch has one row. What is read
+back is summed by the server.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from clickhouse_connect.driver.client import Client
+
+from glassflow_dagster.clickhouse.ddl import DEAD_LETTERS, LEDGER
+from glassflow_dagster.clickhouse.errors import TableProblem
+from glassflow_dagster.clickhouse.identifiers import full_name
+from glassflow_dagster.clickhouse.inserts import insert_block
+from glassflow_dagster.clickhouse.queries import fetch
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What became of records; each is counted from the records themselves."""
+
+    read: int = 0
+    written: int = 0
+    duplicates: int = 0
+    filtered: int = 0
+    late: int = 0
+    unmatched: int = 0
+    matched: int = 0
+    waiting: int = 0
+    dead_letters: int = 0
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """One batch.
+
+    `offsets` gives topic -> partition -> what was read of it, from the first up to, not including, the second.
+    `rows_before` is the target's row count before the incarnation's first batch, the same in all of its rows.
+    """
+
+    pipeline_id: str
+    incarnation: str
+    batch_id: int
+    batch_time_ms: int
+    definition: str
+    offsets: Mapping[str, Mapping[int, tuple[int, int]]]
+    rows_before: int
+    read: int
+    written: int
+    duplicates: int
+    blocks: int
+    bytes: int
+    filtered: int = 0
+    late: int = 0
+    unmatched: int = 0
+    matched: int = 0
+    waiting: int = 0
+    dead_letters: int = 0
+
+
+@dataclass(frozen=True)
+class ReadRange:
+    """What an incarnation of a checkpoint read of one partition, over all its batches.
+
+    `covered` is the sum of the batches' spans: less than `until - first` means a gap, more means an overlap.
+    """
+
+    incarnation: str
+    topic: str
+    partition: int
+    first: int
+    until: int
+    covered: int
+
+    @property
+    def span(self) -> int:
+        """Offsets from the first batch's start to the last one's end."""
+        return self.until - self.first
+
+    @property
+    def gap(self) -> int:
+        """Offsets that no batch covers; negative where batches overlap."""
+        return self.span - self.covered
+
+
+@dataclass(frozen=True)
+class LedgerTotals:
+    """All batches of a pipeline together."""
+
+    batches: int
+    incarnations: int
+    first_batch_time: datetime | None
+    last_batch_time: datetime | None
+    rows_before: int
+    outcomes: Outcomes
+    dead_letters_stored: int
+    ranges: tuple[ReadRange, ...]
+
+
+# The patience of a driver with its servers, unless it is told another.
+RETRY_SECONDS = 300.0
+
+_logger = logging.getLogger(__name__)
+
+_OUTCOMES = tuple(field.name for field in fields(Outcomes))
+
+# Rows up to the last batch that was summed: the figures of a running pipeline then belong together.
+_UNTIL_LAST = "pipeline_id = {pipeline:String} AND toUnixTimestamp64Milli(batch_time) <= {last:Int64}"
+
+_OFFSETS_TYPE = pa.list_(
+    pa.struct([
+        ("topic", pa.string()),
+        ("partition", pa.uint32()),
+        ("from", pa.uint64()),
+        ("until", pa.uint64()),
+    ])
+)  # fmt: skip
+
+_SCHEMA = pa.schema([
+    ("pipeline_id", pa.string()),
+    ("incarnation", pa.string()),
+    ("batch_id", pa.uint64()),
+    ("batch_time", pa.timestamp("ms", "UTC")),
+    ("definition", pa.string()),
+    ("offsets", _OFFSETS_TYPE),
+    ("rows_before", pa.uint64()),
+    *((name, pa.uint64()) for name in _OUTCOMES),
+    ("blocks", pa.uint32()),
+    ("bytes", pa.uint64()),
+])  # fmt: skip
+
+
+def insert_ledger_row(  # noqa: PLR0913, PLR0917 - the parts of one request
+    client: Client,
+    database: str,
+    row: LedgerRow,
+    token: str,
+    retry_seconds: float = RETRY_SECONDS,
+    report: Callable[[str], None] = _logger.warning,
+) -> None:
+    """Write a batch's row under its token; raises what `insert_block` raises."""
+    insert_block(client, database, LEDGER, _block(row), token, time.monotonic() + retry_seconds, report)
+
+
+def read_totals(client: Client, database: str, pipeline_id: str) -> LedgerTotals:
+    """Sum a pipeline's ledger; all is zero and empty when it has no batch yet.
+
+    All figures are those of the same batches, also while new ones are written. Raises `TableProblem` when the books do
+    not exist.
+    """
+    _require_books(client, database)
+    ledger = full_name(database, LEDGER)
+    # Waiting is a level and not a flow: the last batch's word counts.
+    outcomes = ", ".join(f"{'argMax(waiting, batch_time)' if n == 'waiting' else f'sum({n})'}" for n in _OUTCOMES)
+    row = fetch(
+        client,
+        "SELECT count(), uniqExact(incarnation), toUnixTimestamp64Milli(min(batch_time)), "  # noqa: S608 - quoted
+        f"toUnixTimestamp64Milli(max(batch_time)), argMin(rows_before, batch_time), {outcomes} "
+        f"FROM {ledger} WHERE pipeline_id = {{pipeline:String}}",
+        {"pipeline": pipeline_id},
+    )[0]
+    batches, incarnations, first, last, rows_before, *counted = row
+    until_last = {"pipeline": pipeline_id, "last": last}
+    return LedgerTotals(
+        batches=batches,
+        incarnations=incarnations,
+        first_batch_time=_time(first) if batches else None,
+        last_batch_time=_time(last) if batches else None,
+        rows_before=rows_before,
+        outcomes=Outcomes(**dict(zip(_OUTCOMES, counted, strict=True))),
+        dead_letters_stored=_dead_letters_stored(client, full_name(database, DEAD_LETTERS), until_last),
+        ranges=_ranges(client, ledger, until_last),
+    )
+
+
+def _require_books(client: Client, database: str) -> None:
+    found = fetch(client, "SELECT name FROM system.tables WHERE database = {name:String}", {"name": database})
+    for book in (LEDGER, DEAD_LETTERS):
+        if (book,) not in found:
+            raise TableProblem(
+                f"{database}.{book} does not exist: no pipeline has run against this server and database yet; start one"
+            )
+
+
+def _block(row: LedgerRow) -> pa.Table:
+    offsets = [
+        {"topic": topic, "partition": partition, "from": first, "until": until}
+        for topic, partitions in sorted(row.offsets.items())
+        for partition, (first, until) in sorted(partitions.items())
+    ]
+    values = {name: getattr(row, name) for name in _SCHEMA.names if name not in ("offsets", "batch_time")}
+    return pa.Table.from_pylist([{**values, "batch_time": row.batch_time_ms, "offsets": offsets}], schema=_SCHEMA)
+
+
+def _ranges(client: Client, ledger: str, until_last: dict[str, Any]) -> tuple[ReadRange, ...]:
+    found = fetch(
+        client,
+        "SELECT toString(incarnation), o.1, o.2, min(o.3), max(o.4), sum(o.4 - o.3) "  # noqa: S608 - quoted
+        f"FROM {ledger} ARRAY JOIN offsets AS o WHERE {_UNTIL_LAST} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3",
+        until_last,
+    )
+    return tuple(ReadRange(*row) for row in found)
+
+
+def _dead_letters_stored(client: Client, dead_letters: str, until_last: dict[str, Any]) -> int:
+    query = f"SELECT count() FROM {dead_letters} WHERE {_UNTIL_LAST}"  # noqa: S608 - quoted
+    return int(fetch(client, query, until_last)[0][0])
+
+
+def _time(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)

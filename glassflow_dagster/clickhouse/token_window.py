@@ -1,0 +1,167 @@
+"""Whether a table remembers insert tokens, and the tables that its materialized views write to as well.
+
+Without a window ClickHouse ignores tokens in silence: a replayed batch would double its rows, and a view's target
+without one doubles its aggregates. So the window is switched on, or the pipeline does not start.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from clickhouse_connect.driver.client import Client
+
+from glassflow_dagster.clickhouse.errors import TableProblem
+from glassflow_dagster.clickhouse.identifiers import full_name
+from glassflow_dagster.clickhouse.queries import execute, fetch
+
+# Blocks a table remembers. A replay goes back one batch, whose blocks stay below half of this, so one other pipeline's
+# batch of the same size fits beside it; a block's entry costs the server some 100 bytes.
+TOKENS_KEPT = 10_000
+
+# Replicated tables forget by age too: an outage of a weekend and more must not turn a replay into doubled rows.
+TOKENS_KEPT_SECONDS = 7 * 24 * 3600
+
+_NAME = r"(?:`((?:[^`\\]|\\.)+)`|([A-Za-z_0-9]+))"
+_VIEW_TARGET = re.compile(rf"^CREATE MATERIALIZED VIEW \S.*? TO {_NAME}\.{_NAME}")
+
+
+@dataclass(frozen=True)
+class TokenWindow:
+    """What a table remembers: a number of blocks, and for replicated tables how many seconds (None: for ever)."""
+
+    database: str
+    table: str
+    engine: str
+    blocks: int
+    seconds: int | None
+
+    @property
+    def suffices(self) -> bool:
+        """Whether a replay finds its tokens."""
+        return self.blocks >= TOKENS_KEPT and (self.seconds is None or self.seconds >= TOKENS_KEPT_SECONDS)
+
+
+def is_replicated(engine: str) -> bool:
+    """Whether an engine (or engine clause) keeps its tokens in Keeper, with an age of their own."""
+    return engine.startswith(("Replicated", "Shared"))
+
+
+def window_settings(engine: str) -> str:
+    """Write the settings that make a table of this engine remember insert tokens."""
+    if is_replicated(engine):
+        return (
+            f"replicated_deduplication_window = {TOKENS_KEPT}, "
+            f"replicated_deduplication_window_seconds = {TOKENS_KEPT_SECONDS}"
+        )
+    return f"non_replicated_deduplication_window = {TOKENS_KEPT}"
+
+
+def remember_tokens(database: str, table: str, engine: str) -> str:
+    """Make an existing table remember insert tokens; it does not cover blocks inserted before."""
+    return f"ALTER TABLE {full_name(database, table)} MODIFY SETTING {window_settings(engine)}"
+
+
+def ensure_tokens_kept(client: Client, database: str, table: str) -> None:
+    """Switch the window on where it is off or too small, here and behind the table's views.
+
+    Raises `TableProblem` for an engine that knows no tokens, and `AccessDenied` with the statement to run where the
+    user may not alter the table.
+    """
+    for place in _written_tables(client, database, table):
+        window = read_window(client, *place)
+        if window.suffices:
+            continue
+        execute(client, remember_tokens(*place, window.engine))
+        if not read_window(client, *place).suffices:
+            raise TableProblem(
+                f"{'.'.join(place)} still forgets insert tokens after: {remember_tokens(*place, window.engine)}; "
+                "find out what resets the setting"
+            )
+
+
+def read_window(client: Client, database: str, table: str) -> TokenWindow:
+    """Read a table's window; raises `TableProblem` for an engine that has none."""
+    found = fetch(
+        client,
+        "SELECT engine, engine_full FROM system.tables WHERE database = {database:String} AND name = {name:String}",
+        {"database": database, "name": table},
+    )
+    if not found:
+        raise TableProblem(f"{database}.{table} does not exist, but a materialized view writes to it; create it")
+    engine, engine_full = found[0]
+    if not engine.endswith("MergeTree"):
+        raise TableProblem(unsupported_engine(database, table, engine))
+    if not is_replicated(engine):
+        blocks = _setting(client, engine_full, "merge_tree_settings", "non_replicated_deduplication_window")
+        return TokenWindow(database, table, engine, blocks, None)
+    blocks = _setting(client, engine_full, "replicated_merge_tree_settings", "replicated_deduplication_window")
+    seconds = _setting(
+        client, engine_full, "replicated_merge_tree_settings", "replicated_deduplication_window_seconds"
+    )  # fmt: skip
+    return TokenWindow(database, table, engine, blocks, seconds)
+
+
+def unsupported_engine(database: str, table: str, engine: str) -> str:
+    """Say why an engine is refused, and what to do."""
+    reason = f"{database}.{table} is a {engine} table, which does not recognise a repeated insert"
+    if engine == "Distributed":
+        return f"{reason}; name the local MergeTree table instead"
+    if engine.endswith("View"):
+        return f"{reason}; name the table behind it instead"
+    return f"{reason}; use a table of the MergeTree family"
+
+
+def view_target(create_query: str, uuid: str, database: str, view: str, siblings: set[str]) -> tuple[str, str]:
+    """Find where a materialized view writes: the table after TO, or its hidden inner table."""
+    match = _VIEW_TARGET.match(create_query.partition(" AS SELECT ")[0])
+    if match:
+        names = [
+            re.sub(r"\\(.)", r"\1", quoted) if quoted else plain
+            for quoted, plain in (match.group(1, 2), match.group(3, 4))
+        ]
+        return names[0], names[1]
+    inner = f".inner_id.{uuid}"
+    return database, inner if inner in siblings else f".inner.{view}"
+
+
+def _written_tables(client: Client, database: str, table: str) -> Iterator[tuple[str, str]]:
+    """Yield the table, and every table that views of it (and views of those) write to."""
+    waiting, seen = [(database, table)], set()
+    while waiting:
+        place = waiting.pop(0)
+        if place in seen:
+            continue
+        seen.add(place)
+        yield place
+        waiting.extend(_view_targets(client, *place))
+
+
+def _view_targets(client: Client, database: str, table: str) -> Iterator[tuple[str, str]]:
+    views = fetch(
+        client,
+        "SELECT v.database, v.name, v.create_table_query, toString(v.uuid) FROM system.tables AS v "
+        "WHERE v.engine = 'MaterializedView' AND (v.database, v.name) IN ("
+        "SELECT d, n FROM system.tables ARRAY JOIN dependencies_database AS d, dependencies_table AS n "
+        "WHERE database = {database:String} AND name = {name:String})",
+        {"database": database, "name": table},
+    )
+    for view_database, view, create_query, uuid in views:
+        siblings = fetch(
+            client,
+            "SELECT name FROM system.tables WHERE database = {database:String} AND startsWith(name, '.inner')",
+            {"database": view_database},
+        )
+        yield view_target(create_query, uuid, view_database, view, {name for (name,) in siblings})
+
+
+def _setting(client: Client, engine_full: str, defaults: str, name: str) -> int:
+    """Read a table's setting: its own, or the server's default for such tables."""
+    match = re.search(rf"\b{name} = '?(\d+)", engine_full)
+    if match:
+        return int(match[1])
+    found = fetch(
+        client,
+        f"SELECT toUInt64(value) FROM system.{defaults} WHERE name = {{name:String}}",  # noqa: S608 - our own names
+        {"name": name},
+    )
+    return int(found[0][0])
