@@ -1,0 +1,120 @@
+"""One connection from a definition, as librdkafka and as Spark's Kafka source (a Java client) want it told.
+
+Both read committed records only: a record of an aborted transaction was never sent, and counts must agree on that.
+What the Java client cannot do: skip the check of the certificate's chain. `skip_tls_verification` there only skips the
+check of the host's name, so an authority of one's own has to be named in `root_ca`.
+"""
+
+import base64
+import binascii
+import logging
+from typing import Any
+
+from glassflow_dagster.config.model import KafkaConnection
+from glassflow_dagster.errors import GlassflowError
+
+ISOLATION = "read_committed"
+
+_JAAS_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+# librdkafka repeats on stderr what it also reports as errors; the errors are the ones that are shown.
+_silent = logging.getLogger("glassflow_dagster.kafka.librdkafka")
+_silent.addHandler(logging.NullHandler())
+_silent.propagate = False
+
+
+def client_settings(connection: KafkaConnection) -> dict[str, Any]:
+    """Give confluent-kafka's settings for a connection; raises `GlassflowError` for a root_ca that is no PEM."""
+    settings: dict[str, Any] = {
+        "bootstrap.servers": ",".join(connection.brokers),
+        "security.protocol": _protocol(connection),
+        "client.id": "glassflow-dagster",
+        "logger": _silent,
+    }
+    if _authenticates(connection):
+        settings |= {
+            "sasl.mechanism": connection.mechanism,
+            "sasl.username": connection.username or "",
+            "sasl.password": _password(connection),
+        }
+    if _encrypts(connection):
+        if connection.root_ca:
+            settings["ssl.ca.pem"] = root_ca_pem(connection.root_ca)
+        if connection.skip_tls_verification:
+            settings |= {
+                "enable.ssl.certificate.verification": False,
+                "ssl.endpoint.identification.algorithm": "none",
+            }
+    return settings
+
+
+def spark_options(connection: KafkaConnection) -> dict[str, str]:
+    """Give the `kafka.*` options of Spark's Kafka source; raises `GlassflowError` for a root_ca that is no PEM."""
+    options = {
+        "kafka.bootstrap.servers": ",".join(connection.brokers),
+        "kafka.security.protocol": _protocol(connection),
+        "kafka.isolation.level": ISOLATION,
+    }
+    if _authenticates(connection):
+        options |= {
+            "kafka.sasl.mechanism": connection.mechanism,
+            "kafka.sasl.jaas.config": _jaas(connection),
+        }
+    if _encrypts(connection):
+        if connection.root_ca:
+            options |= {
+                "kafka.ssl.truststore.type": "PEM",
+                "kafka.ssl.truststore.certificates": root_ca_pem(connection.root_ca),
+            }
+        if connection.skip_tls_verification:
+            options["kafka.ssl.endpoint.identification.algorithm"] = ""
+    return options
+
+
+def root_ca_pem(root_ca: str) -> str:
+    """Read an authority's certificate, given as PEM or as base64 of it; raises `GlassflowError` when it is neither."""
+    if "-----BEGIN" in root_ca:
+        return root_ca
+    try:
+        decoded = base64.b64decode("".join(root_ca.split()), validate=True).decode("ascii")
+    except (binascii.Error, UnicodeDecodeError):
+        decoded = ""
+    if "-----BEGIN" not in decoded:
+        raise GlassflowError(
+            "connection_params.root_ca: is neither a PEM certificate nor base64 of one; paste the text that begins "
+            "with -----BEGIN CERTIFICATE-----, or its base64"
+        )
+    return decoded
+
+
+def _authenticates(connection: KafkaConnection) -> bool:
+    return connection.mechanism != "NO_AUTH" and not connection.skip_auth
+
+
+def _encrypts(connection: KafkaConnection) -> bool:
+    return connection.protocol.endswith("SSL")
+
+
+def _protocol(connection: KafkaConnection) -> str:
+    """Without credentials there is no SASL to speak."""
+    return connection.protocol if _authenticates(connection) else connection.protocol.removeprefix("SASL_")
+
+
+def _password(connection: KafkaConnection) -> str:
+    return connection.password.get_secret_value() if connection.password else ""
+
+
+def _jaas(connection: KafkaConnection) -> str:
+    module = _JAAS_MODULES[connection.mechanism]
+    username, password = _jaas_text(connection.username or ""), _jaas_text(_password(connection))
+    return f"{module} required username={username} password={password};"
+
+
+def _jaas_text(text: str) -> str:
+    """Quote a value the way Kafka's JAAS parser, Java's StreamTokenizer, reads it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+    return f'"{escaped}"'

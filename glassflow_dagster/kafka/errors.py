@@ -1,0 +1,15 @@
+"""What can be wrong with Kafka, for the people who can mend it."""
+
+from glassflow_dagster.errors import GlassflowError
+
+
+class KafkaUnreachable(GlassflowError):  # noqa: N818 - named for what is the case
+    """The brokers do not answer: they are down, the addresses are wrong, or they refuse the credentials."""
+
+
+class TopicMissing(GlassflowError):  # noqa: N818 - named for what is the case
+    """The brokers know no such topic, or do not show it to this user."""
+
+
+class RecordMissing(GlassflowError):  # noqa: N818 - named for what is the case
+    """A record is no longer there: retention or compaction took it."""

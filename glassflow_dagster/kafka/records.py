@@ -1,0 +1,150 @@
+"""Records themselves, read by their place: to count what really is there, and to look at one."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, Message, TopicPartition
+
+from glassflow_dagster.config.model import KafkaConnection
+from glassflow_dagster.kafka.client import ISOLATION
+from glassflow_dagster.kafka.consumer import ANSWER_TIMEOUT, answering, open_consumer, unreachable
+from glassflow_dagster.kafka.errors import KafkaUnreachable, RecordMissing
+
+REPORT_INTERVAL = 2.0  # seconds between two reports while counting
+STALL_TIMEOUT = 60.0  # seconds without a record or an end, after which counting gives up
+_FETCH_AT_ONCE = 10_000  # records handed over in one call
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record as it is in Kafka; `timestamp_ms` is None where it carries none."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class RangeCount:
+    """Counts records within [from, until) of each partition, and knows which partitions are done.
+
+    A partition is done with its last offset, with any later one, or with the end of the partition at or behind it:
+    the last offsets may be holes.
+    """
+
+    def __init__(self, ranges: dict[int, tuple[int, int]]) -> None:
+        self._until = {partition: until for partition, (first, until) in ranges.items() if first < until}
+        self.records = 0
+
+    @property
+    def open_partitions(self) -> list[int]:
+        """Partitions that are not done."""
+        return sorted(self._until)
+
+    def see(self, partition: int, offset: int, *, is_record: bool) -> None:
+        """Take note of a record, or of a partition's end (whose offset is the next record's)."""
+        until = self._until.get(partition)
+        if until is None:
+            return
+        if is_record and offset < until:
+            self.records += 1
+        if offset >= (until - 1 if is_record else until):
+            del self._until[partition]
+
+
+def count_records(
+    connection: KafkaConnection,
+    topic: str,
+    ranges: dict[int, tuple[int, int]],
+    report: Callable[[str], None],
+    isolation: str = ISOLATION,
+) -> int:
+    """Consume `ranges` (partition -> [from, until)) and count the records that are there.
+
+    Offsets are no count: transactions leave markers, compaction and aborted transactions leave holes. What retention
+    removed is not counted. Raises `KafkaUnreachable` when the brokers stop answering.
+    """
+    count = RangeCount(ranges)
+    total = sum(max(0, until - first) for first, until in ranges.values())
+    settings = {"isolation.level": isolation, "auto.offset.reset": "earliest", "enable.partition.eof": True}
+    last_report = last_message = time.monotonic()
+    with open_consumer(connection, settings) as (consumer, errors), answering(connection, consumer, errors):
+        assigned = count.open_partitions
+        consumer.assign([TopicPartition(topic, partition, ranges[partition][0]) for partition in assigned])
+        while count.open_partitions:
+            messages = consumer.consume(_FETCH_AT_ONCE, timeout=1.0)
+            now = time.monotonic()
+            if messages:
+                last_message = now
+            elif now - last_message > STALL_TIMEOUT:
+                raise unreachable(connection, errors, f"sent nothing of {topic!r} for {STALL_TIMEOUT:.0f} s")
+            for message in messages:
+                count.see(*_place(message), is_record=not _is_end(message))
+            done = [partition for partition in assigned if partition not in count.open_partitions]
+            if done:
+                consumer.incremental_unassign([TopicPartition(topic, partition) for partition in done])
+                assigned = count.open_partitions
+            if now - last_report >= REPORT_INTERVAL:
+                last_report = now
+                report(f"counting the records of {topic}: {count.records:,} of at most {total:,}")
+    return count.records
+
+
+def fetch_record(connection: KafkaConnection, topic: str, partition: int, offset: int) -> Record:
+    """Read one record by its place; raises `RecordMissing` when it is no longer (or not yet) there."""
+    settings = {"isolation.level": ISOLATION, "auto.offset.reset": "earliest", "enable.partition.eof": True}
+    deadline = time.monotonic() + ANSWER_TIMEOUT
+    with open_consumer(connection, settings) as (consumer, errors), answering(connection, consumer, errors):
+        consumer.assign([TopicPartition(topic, partition, offset)])
+        while time.monotonic() < deadline:
+            message = consumer.poll(1.0)
+            if message is None:
+                continue
+            if _is_end(message) or message.offset() != offset:
+                raise RecordMissing(
+                    f"{topic}: partition {partition} has no record at offset {offset}; retention or compaction "
+                    "may have removed it"
+                )
+            return _record(message)
+        raise unreachable(connection, errors, f"sent nothing of {topic!r}")
+
+
+def _is_end(message: Message) -> bool:
+    """Whether a message says that a partition ends here; raises `KafkaUnreachable` when it is another error."""
+    error = message.error()
+    if error is None:
+        return False
+    if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own codes have no public name
+        return True
+    raise KafkaUnreachable(f"Kafka reports for topic {message.topic()!r}: {error.str()}; look after the brokers")
+
+
+def _place(message: Message) -> tuple[int, int]:
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None  # noqa: S101 - only unsent messages have none
+    assert offset is not None  # noqa: S101 - as above
+    return partition, offset
+
+
+def _record(message: Message) -> Record:
+    partition, offset = _place(message)
+    kind, timestamp = message.timestamp()
+    headers = message.headers() or []
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    return Record(
+        topic=message.topic() or "",
+        partition=partition,
+        offset=offset,
+        timestamp_ms=None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
+        key=_bytes(message.key()),
+        value=_bytes(message.value()),
+        headers=tuple((name, _bytes(value)) for name, value in pairs),
+    )
+
+
+def _bytes(content: str | bytes | None) -> bytes | None:
+    return content.encode() if isinstance(content, str) else content

@@ -1,0 +1,105 @@
+"""Questions about topics, asked of the brokers themselves. Nothing here creates a topic or joins a consumer group."""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from glassflow_dagster.config.model import KafkaConnection
+from glassflow_dagster.kafka.consumer import ANSWER_TIMEOUT, answering, open_consumer
+from glassflow_dagster.kafka.errors import KafkaUnreachable, TopicMissing
+
+# While waiting, a caller wants to be heard now and then; the connection is kept, so a slow one comes up all the same.
+WAITING_ANSWER_TIMEOUT = 3.0  # seconds
+
+# Also how often the caller hears that it waits, and may give up.
+WAIT_INTERVAL = 1.0  # seconds between two looks at something that is not there yet
+
+
+class Offsets(NamedTuple):
+    """A partition's first offset that is still there, and the next one to be written."""
+
+    low: int
+    high: int
+
+
+def wait_for_brokers(connection: KafkaConnection, timeout_seconds: float, report: Callable[[str], None]) -> None:
+    """Return once a broker answers; raises `KafkaUnreachable` when none does within the timeout."""
+    deadline = time.monotonic() + timeout_seconds
+    with open_consumer(connection) as (consumer, errors):
+        while True:
+            try:
+                _metadata(connection, consumer, errors, None, WAITING_ANSWER_TIMEOUT)
+            except KafkaUnreachable as problem:
+                _pause_or_raise(problem, deadline, report)
+            else:
+                return
+
+
+def wait_for_topic(
+    connection: KafkaConnection, topic: str, timeout_seconds: float | None, report: Callable[[str], None]
+) -> int:
+    """Return a topic's number of partitions once it exists; None waits for ever.
+
+    Says what it waits for every few seconds. Raises `TopicMissing` or `KafkaUnreachable`, whichever was the case when
+    the time was over. Never creates the topic.
+    """
+    deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+    with open_consumer(connection) as (consumer, errors):
+        while True:
+            try:
+                return len(_partitions(connection, consumer, errors, topic, WAITING_ANSWER_TIMEOUT))
+            except (KafkaUnreachable, TopicMissing) as problem:
+                _pause_or_raise(problem, deadline, report)
+
+
+def offsets(connection: KafkaConnection, topic: str) -> dict[int, Offsets]:
+    """Ask for each partition's low and high offset; raises `TopicMissing` or `KafkaUnreachable`."""
+    with open_consumer(connection) as (consumer, errors):
+        partitions = _partitions(connection, consumer, errors, topic, ANSWER_TIMEOUT)
+        with answering(connection, consumer, errors):
+            return {
+                partition: Offsets(
+                    *consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_TIMEOUT)
+                )
+                for partition in partitions
+            }
+
+
+def commit_offsets(connection: KafkaConnection, group: str, topic: str, committed: dict[int, int]) -> None:
+    """Tell the brokers, for lag tools only, the next offset that `group` reads of each partition."""
+    positions = [TopicPartition(topic, partition, offset) for partition, offset in committed.items()]
+    settings = {"group.id": group}
+    with open_consumer(connection, settings) as (consumer, errors), answering(connection, consumer, errors):
+        consumer.commit(offsets=positions, asynchronous=False)
+
+
+def _metadata(
+    connection: KafkaConnection, consumer: Consumer, errors: list[str], topic: str | None, timeout: float
+) -> Any:
+    with answering(connection, consumer, errors):
+        return consumer.list_topics(topic, timeout=timeout) if topic else consumer.list_topics(timeout=timeout)
+
+
+def _partitions(
+    connection: KafkaConnection, consumer: Consumer, errors: list[str], topic: str, timeout: float
+) -> list[int]:
+    found = _metadata(connection, consumer, errors, topic, timeout).topics[topic]
+    if found.error is None:
+        return sorted(found.partitions)
+    brokers = ", ".join(connection.brokers)
+    if found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        raise TopicMissing(f"topic {topic!r} does not exist on {brokers}; create it, or correct sources[0].topic")
+    if found.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        raise TopicMissing(f"topic {topic!r} on {brokers} is not open to this user; grant READ and DESCRIBE on it")
+    raise KafkaUnreachable(f"Kafka at {brokers} cannot tell about topic {topic!r}: {found.error.str()}; try again")
+
+
+def _pause_or_raise(
+    problem: KafkaUnreachable | TopicMissing, deadline: float | None, report: Callable[[str], None]
+) -> None:
+    if deadline is not None and time.monotonic() >= deadline:
+        raise problem
+    report(f"waiting: {problem}")
+    time.sleep(WAIT_INTERVAL)

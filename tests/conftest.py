@@ -1,0 +1,42 @@
+"""The real servers, once for all tests that ask for them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from glassflow_dagster.local.ports import free_port
+from glassflow_dagster.local.stack import down, up
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Where the embedded Kafka and ClickHouse of this test session answer."""
+
+    kafka_port: int
+    clickhouse_port: int
+
+    @property
+    def kafka(self) -> str:
+        return f"127.0.0.1:{self.kafka_port}"
+
+    @property
+    def clickhouse(self) -> str:
+        return f"http://default:@127.0.0.1:{self.clickhouse_port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes any definition run against this stack; nothing of it is set for the whole process."""
+        return {"GLASSFLOW_KAFKA_BROKERS": self.kafka, "GLASSFLOW_CLICKHOUSE_URL": self.clickhouse}
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    data: Path = tmp_path_factory.mktemp("stack")
+    found = Stack(kafka_port=free_port(), clickhouse_port=free_port())
+    up(data, found.kafka_port, found.clickhouse_port, print)
+    try:
+        yield found
+    finally:
+        down(data, print)
