@@ -115,7 +115,14 @@ def broker_answers(port: int, folder: Path) -> bool:
 def _format(folder: Path, jvm: Sequence[str], java: JavaRuntime) -> None:
     shutil.rmtree(folder / "data", ignore_errors=True)
     cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    command = [*jvm, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(folder / "server.properties")]
+    command = [
+        *jvm,
+        "kafka.tools.StorageTool",
+        "format",
+        f"--cluster-id={cluster_id}",
+        "-c",
+        str(folder / "server.properties"),
+    ]
     try:
         subprocess.run(
             command,

@@ -70,7 +70,7 @@ def _complete(folder: Path) -> list[Path]:
     """The jars of a finished folder; empty when it is not finished, or a jar is gone."""
     try:
         names = (folder / _COMPLETE).read_text().split()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     jars = [folder / name for name in names]
     return jars if all(jar.is_file() for jar in jars) else []

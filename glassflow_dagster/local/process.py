@@ -59,7 +59,7 @@ def recorded(file: Path) -> Background | None:
     """The process that `file` names, None when there is no readable record."""
     try:
         return Background(**json.loads(file.read_text()))
-    except (FileNotFoundError, ValueError, TypeError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
         return None
 
 

@@ -13,7 +13,7 @@ import secrets
 import tempfile
 import uuid
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -34,13 +34,13 @@ from glassflow_dagster.local.clickhouse_front.engine import (
     Handle,
 )
 from glassflow_dagster.local.clickhouse_front.errors import (
-    BAD_ARGUMENTS,
+    INVALID_SESSION_TIMEOUT,
     NOT_IMPLEMENTED,
     SYNTAX_ERROR,
     EngineError,
     engine_error,
 )
-from glassflow_dagster.local.clickhouse_front.statement import split_format, split_insert
+from glassflow_dagster.local.clickhouse_front.statement import is_select, split_format, split_insert
 
 # Parameters of the transport; every other one is a setting. Those of no meaning here are taken and left.
 _TRANSPORT = frozenset(
@@ -208,21 +208,10 @@ def _execute(handle: Handle, asked: _Asked) -> _Result:
     except UnicodeDecodeError as error:
         raise engine_error(SYNTAX_ERROR, f"Syntax error: the query is not UTF-8: {error}. (SYNTAX_ERROR)") from error
     rows = handle.returns_rows(sql)
-    if rows and not asked.waits_for_the_end and output_format in STREAMABLE_FORMATS:
-        return _Result(_streamed(handle, sql, output_format), output_format, Counts())
+    if rows and is_select(text) and output_format in STREAMABLE_FORMATS and not asked.waits_for_the_end:
+        return _Result(handle.stream(sql, output_format), output_format, Counts())
     content, counts = handle.run(sql, output_format)
-    if rows and not content and output_format == "Native":
-        content = handle.empty_native(sql)
     return _Result(_whole(content), output_format if rows else None, counts)
-
-
-def _streamed(handle: Handle, sql: str, output_format: str) -> Generator[bytes, None, None]:
-    with closing(handle.stream(sql, output_format)) as pieces:
-        first = next(pieces, b"")
-        yield first
-        yield from pieces
-    if not first and output_format == "Native":
-        yield handle.empty_native(sql)
 
 
 def _whole(content: bytes) -> Generator[bytes, None, None]:
@@ -271,7 +260,9 @@ def _conversation(parameters: Mapping[str, str], *, read_only: bool) -> Conversa
     try:
         seconds = min(float(parameters.get("session_timeout", "60")), _LONGEST_SESSION)
     except ValueError as error:
-        raise engine_error(BAD_ARGUMENTS, f"Invalid session timeout: {error}. (INVALID_SESSION_TIMEOUT)") from error
+        raise engine_error(
+            INVALID_SESSION_TIMEOUT, f"Invalid session timeout: {error}. (INVALID_SESSION_TIMEOUT)"
+        ) from error
     return Conversation(
         database=parameters.get("database"),
         settings={

@@ -182,7 +182,10 @@ class Handle:
             )
 
     def stream(self, sql: str, output_format: str) -> Generator[bytes, None, None]:
-        """The result in pieces of a few hundred kB. `sql` has no FORMAT clause; the format is a streamable one."""
+        """The result in pieces of a few hundred kB.
+
+        `sql` is a SELECT without a FORMAT clause, the format one of STREAMABLE_FORMATS.
+        """
         with _errors():
             pieces = self._raw.send_query(sql, output_format)
         finished = False
@@ -199,11 +202,6 @@ class Handle:
                 with suppress(RuntimeError):  # a query that has failed is over already
                     self._raw.streaming_cancel_query(pieces)
 
-    def empty_native(self, sql: str) -> bytes:
-        """The Native block that names the columns of a result without rows: chdb leaves it out, clients need it."""
-        with _errors():
-            return native_header(bytes(self._raw.query(sql, "RowBinaryWithNamesAndTypes").bytes()))
-
     def insert(self, statement: Insert, data: Iterable[bytes]) -> Counts:
         """Insert what follows the statement: its own first bytes, then `data` in pieces."""
         with _errors():
@@ -219,35 +217,6 @@ class Handle:
         with _errors():
             result = self._raw.insert_done(inserter)
         return Counts(rows_written=result.rows_written(), bytes_written=result.bytes_written())
-
-
-def native_header(named_and_typed: bytes) -> bytes:
-    """A Native block of no rows with the columns of this RowBinaryWithNamesAndTypes data."""
-    columns, position = _variable_length(named_and_typed, 0)
-    texts = []
-    for _ in range(2 * columns):
-        length, start = _variable_length(named_and_typed, position)
-        position = start + length
-        # The length is kept in front of the text: both formats write texts alike.
-        texts.append(named_and_typed[start - _length_of_length(length) : position])
-    pairs = zip(texts[:columns], texts[columns:], strict=True)
-    return named_and_typed[: _length_of_length(columns)] + b"\0" + b"".join(name + kind for name, kind in pairs)
-
-
-def _variable_length(data: bytes, position: int) -> tuple[int, int]:
-    """The number at `position` in ClickHouse's variable-length encoding, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:  # noqa: PLR2004  # the high bit says that another byte follows
-            return value, position
-
-
-def _length_of_length(value: int) -> int:
-    return max(1, -(-value.bit_length() // 7))
 
 
 @contextmanager

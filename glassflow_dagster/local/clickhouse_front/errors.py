@@ -7,20 +7,24 @@ _CODE = re.compile(r"Code: (\d+)\. DB::Exception")
 # An exception of the engine without a code of ClickHouse: STD_EXCEPTION.
 _WITHOUT_CODE = 1001
 
-BAD_ARGUMENTS = 36
 NOT_IMPLEMENTED = 48
 SYNTAX_ERROR = 62
 UNKNOWN_SETTING = 115
 INCORRECT_DATA = 117
 SESSION_NOT_FOUND = 372
 SESSION_IS_LOCKED = 373
+INVALID_SESSION_TIMEOUT = 374
 
 # From ClickHouse's exceptionCodeToHTTPStatus; every other code is a 500.
 _STATUS_OF_CODES = {
-    400: (6, 8, 15, 25, 26, 27, 36, 38, 41, 44, 53, 62, 72, 117, 167, 168, 223, 321, 376, 427, 441, 675, 676),
-    403: (192, 193, 497, 516),
-    404: (46, 47, 50, 56, 60, 63, 73, 78, 81, 106, 115, 336, 511),
+    400: (6, 8, 15, 25, 26, 27, 36, 37, 38, 41, 44, 53, 62, 72, 117, 123, 167, 168, 223, 321, 376, 427, 441, 675, 676),
+    401: (194,),
+    403: (192, 193, 497, 512, 516),
+    404: (46, 47, 50, 56, 60, 63, 73, 78, 81, 115, 152, 336, 511),
     408: (159,),
+    411: (381,),
+    413: (229,),
+    415: (779,),
     501: (48,),
     503: (76, 209, 439),
 }

@@ -88,6 +88,11 @@ def split_insert(text: bytes) -> Insert | None:
     return Insert(text[:end].decode(), "Values", b"")
 
 
+def is_select(text: bytes) -> bool:
+    """Whether the statement is a SELECT, the one kind that the engine answers piece by piece."""
+    return next(_top_level(text), _NOTHING).keyword in {b"SELECT", b"WITH"}
+
+
 def split_format(text: bytes, default: str) -> tuple[str, str]:
     """A query without its own FORMAT clause, and the format that clause names, or `default`."""
     tokens = list(_top_level(text))

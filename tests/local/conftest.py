@@ -1,0 +1,88 @@
+"""Servers of their own on free ports; every one is ended by the process id it was started with."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import clickhouse_connect
+import pytest
+from clickhouse_connect.driver.client import Client
+
+
+@pytest.fixture
+def without_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(Path("/nowhere")))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.05)
+
+
+@dataclass
+class Server:
+    """A ClickHouse front in a process of its own."""
+
+    data: Path
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/"
+
+    def start(self) -> None:
+        module = "glassflow_dagster.local.clickhouse_server"
+        command = [sys.executable, "-m", module, "--data", str(self.data), "--port", str(self.port)]
+        self.process = subprocess.Popen(command)
+        eventually(self._answers)
+
+    def _answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, "the server has ended"
+        try:
+            with urllib.request.urlopen(self.url + "ping", timeout=1) as answer:  # noqa: S310  # our own address
+                return bool(answer.read() == b"Ok.\n")
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        assert self.process is not None
+        if self.process.poll() is None:
+            os.kill(self.process.pid, number)
+        return self.process.wait(30)
+
+    def client(self, **options: object) -> Client:
+        return clickhouse_connect.get_client(host="127.0.0.1", port=self.port, **options)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("clickhouse"), free_port())
+    server.start()
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    client = server.client()
+    yield client
+    client.close()
