@@ -236,7 +236,7 @@ def _stack_lines(found: Any) -> list[str]:
     return [
         f"{server.name:<11} {f'running at {server.address} (pid {server.pid})' if server.running else 'not running'}; "
         f"data: {server.data}; log: {server.log}"
-        for server in found.servers
+        for server in (found.kafka, found.clickhouse)
     ]
 
 

@@ -179,6 +179,18 @@ def read_totals(client: Client, database: str, pipeline_id: str) -> LedgerTotals
     )
 
 
+def read_outcomes(client: Client, database: str, pipeline_id: str, incarnation: str, before_batch: int) -> Outcomes:
+    """Sum what one incarnation's batches before a batch id became; the books must exist."""
+    flows = [name for name in _OUTCOMES if name != "waiting"]
+    row = fetch(
+        client,
+        f"SELECT {', '.join(f'sum({name})' for name in flows)} FROM {full_name(database, LEDGER)} "  # noqa: S608 - quoted
+        "WHERE pipeline_id = {pipeline:String} AND incarnation = {incarnation:UUID} AND batch_id < {before:UInt64}",
+        {"pipeline": pipeline_id, "incarnation": incarnation, "before": before_batch},
+    )[0]
+    return Outcomes(**dict(zip(flows, row, strict=True)))
+
+
 def _require_books(client: Client, database: str) -> None:
     found = fetch(client, "SELECT name FROM system.tables WHERE database = {name:String}", {"name": database})
     for book in (LEDGER, DEAD_LETTERS):

@@ -121,6 +121,12 @@ class Checkpoint:
             return None
         return self.plan(last)
 
+    @property
+    def next_batch(self) -> int:
+        """The batch that comes after the last committed one."""
+        last = self._last("commits")
+        return 0 if last is None else last + 1
+
     def is_committed(self, batch_id: int) -> bool:
         """Whether Spark has closed a batch."""
         return (self.folder / "commits" / str(batch_id)).exists()

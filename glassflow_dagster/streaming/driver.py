@@ -7,6 +7,7 @@ writes a heartbeat every second until it is told to stop, all is read, or someth
 
 import argparse
 import json
+import math
 import os
 import signal
 import sys
@@ -18,17 +19,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from glassflow_dagster.clickhouse.client import connect, wait_for_clickhouse
 from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
-from glassflow_dagster.clickhouse.ledger import read_totals
+from glassflow_dagster.clickhouse.ledger import read_outcomes, read_totals
 from glassflow_dagster.clickhouse.tables import Table, prepare_target
 from glassflow_dagster.config.load import load_pipeline, warnings
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.kafka.topics import commit_offsets, wait_for_topic
+from glassflow_dagster.kafka.topics import commit_offsets, wait_for_brokers, wait_for_topic
 from glassflow_dagster.streaming.batch import BatchWriter
 from glassflow_dagster.streaming.checkpoint import Checkpoint, CheckpointError, Incarnation, state_shape
 from glassflow_dagster.streaming.failures import explain_failure
@@ -79,7 +81,6 @@ class _Heart:
     def __init__(self, folder: Path, config: PipelineConfig) -> None:
         self._folder = folder
         self._stopped = threading.Event()
-        self._refresh: Callable[[Heartbeat], Heartbeat] = lambda beat: beat
         pid = os.getpid()
         self._beat = Heartbeat(
             pipeline_id=config.pipeline_id,
@@ -99,9 +100,10 @@ class _Heart:
     def say(self, state: DriverState, message: str = "") -> None:
         self._write({"state": state, "message": message})
 
-    def refresh_with(self, refresh: Callable[[Heartbeat], Heartbeat]) -> None:
-        """Let every beat carry what `refresh` adds to it."""
-        self._refresh = refresh
+    def carry(self, progress: dict[str, Any]) -> None:
+        """Let every beat from now on carry these fields of the heartbeat."""
+        with self._lock:
+            self._beat = self._beat.model_copy(update=progress)
 
     def end(self, state: DriverState, message: str) -> None:
         self._stopped.set()
@@ -114,9 +116,8 @@ class _Heart:
 
     def _write(self, update: dict[str, Any]) -> None:
         with self._lock:
-            beat = self._refresh(self._beat).model_copy(update={"updated_at": time.time(), **update})
-            self._beat = beat
-            write_heartbeat(self._folder, beat)
+            self._beat = self._beat.model_copy(update={"updated_at": time.time(), **update})
+            write_heartbeat(self._folder, self._beat)
 
 
 @contextmanager
@@ -192,6 +193,7 @@ class _Run:
         client = connect(connection)
         table = prepare_target(client, self.config, create=self.options.create_table)
         ensure_bookkeeping(client, connection.database)
+        wait_for_brokers(source.connection_params, self.options.timeout_seconds, self._say)
         # A query that is to end cannot wait for ever; one that is to stay can wait for its topic.
         patience = self.options.timeout_seconds if self.options.until_caught_up else None
         wait_for_topic(source.connection_params, source.topic, patience, self._say_waiting)
@@ -221,10 +223,21 @@ class _Run:
         writer = self._writer(self.config, table, checkpoint, incarnation)
         query = self._start_query(spark, self.config, table, writer, until_caught_up=self.options.until_caught_up)
         self.heart.say(DriverState.RUNNING)
-        self.heart.refresh_with(lambda beat: _progress(beat, query, writer, incarnation))
         self.report(f"{self.config.pipeline_id} is running")
-        self._watch(query, writer)
+        self._watch(query, writer, self._ledger_before(checkpoint, incarnation))
         return totals + writer.totals
+
+    def _ledger_before(self, checkpoint: Checkpoint, incarnation: Incarnation) -> Totals:
+        """What the ledger says of all batches before those that this query will commit."""
+        connection = self.config.sink.connection_params
+        outcomes = read_outcomes(
+            connect(connection),
+            connection.database,
+            self.config.pipeline_id,
+            incarnation.incarnation,
+            checkpoint.next_batch,
+        )
+        return Totals(**{name: getattr(outcomes, name) for name in Totals.model_fields})
 
     def _incarnation(self, checkpoint: Checkpoint, table: Table, spark: SparkSession) -> Incarnation:
         name = f"{table.database}.{table.name}"
@@ -274,7 +287,7 @@ class _Run:
         writer.only_batch = pending.batch_id
         query = self._start_query(spark, old, table, writer, until_caught_up=False)
         while query.isActive and not checkpoint.is_committed(pending.batch_id):
-            query.awaitTermination(1)
+            _ended(query)
         self._end(query, writer)
         return writer.totals
 
@@ -297,10 +310,12 @@ class _Run:
         except Exception as error:
             raise GlassflowError(explain_failure(error)) from error
 
-    def _watch(self, query: StreamingQuery, writer: BatchWriter) -> None:
+    def _watch(self, query: StreamingQuery, writer: BatchWriter, before: Totals) -> None:
         """Wait for the end of the query, showing progress and telling Kafka how far it came."""
         reported = None
-        while not query.awaitTermination(1):
+        self.heart.carry({"incarnation": writer.incarnation.incarnation, "totals": before})
+        while not _ended(query):
+            self.heart.carry(_progress(query, writer, before))
             if self.stop.is_set():
                 self.report("finishing the batch ...")
                 self._end(query, writer)
@@ -309,6 +324,7 @@ class _Run:
                 reported = writer.last.batch_id
                 self._show(writer)
         _raise_failure(query, writer)
+        self.heart.carry(_progress(query, writer, before))
         self._show(writer)
 
     def _end(self, query: StreamingQuery, writer: BatchWriter) -> None:
@@ -323,7 +339,7 @@ class _Run:
             and not writer.checkpoint.is_committed(last.batch_id)
             and time.monotonic() < deadline
         ):
-            query.awaitTermination(1)
+            _ended(query)
         query.stop()
         _raise_failure(query, writer)
 
@@ -345,6 +361,14 @@ class _Run:
                 self.report(f"warning: {error}")
 
 
+def _ended(query: StreamingQuery) -> bool:
+    """Wait a second for the end of a query; how it ended is for `_raise_failure` to tell."""
+    try:
+        return bool(query.awaitTermination(1))
+    except StreamingQueryException:
+        return True
+
+
 def _raise_failure(query: StreamingQuery, writer: BatchWriter) -> None:
     error = query.exception()
     if error is not None and not writer.stopping.is_set() and not writer.ended_between_batches:
@@ -358,27 +382,30 @@ def _with_connections_of(config: PipelineConfig, kept: dict[str, Any]) -> Pipeli
     return old.model_copy(update={"sources": (source,), "sink": sink})
 
 
-def _progress(beat: Heartbeat, query: StreamingQuery, writer: BatchWriter, incarnation: Incarnation) -> Heartbeat:
-    update: dict[str, Any] = {"totals": writer.totals, "incarnation": incarnation.incarnation}
+def _progress(query: StreamingQuery, writer: BatchWriter, before: Totals) -> dict[str, Any]:
+    """Give the fields of a heartbeat that tell how far a query is."""
+    found: dict[str, Any] = {"totals": before + writer.totals}
     if plan := writer.last:
         offsets = {t: {p: until for p, (_, until) in partitions.items()} for t, partitions in plan.offsets.items()}
-        update |= {"batch_id": plan.batch_id, "batch_time": plan.batch_time_ms / 1000, "offsets": offsets}
+        found |= {"batch_id": plan.batch_id, "batch_time": plan.batch_time_ms / 1000, "offsets": offsets}
     if progress := query.lastProgress:
-        update |= {
-            "input_rows_per_second": progress.inputRowsPerSecond or 0.0,
-            "processed_rows_per_second": progress.processedRowsPerSecond or 0.0,
-            "lag": _lag(progress),
+        found |= {
+            "input_rows_per_second": _rate(progress.inputRowsPerSecond),
+            "processed_rows_per_second": _rate(progress.processedRowsPerSecond),
+            "lag": _lag(progress.sources[0]),
         }
-    return beat.model_copy(update=update)
+    return found
 
 
-def _lag(progress: Any) -> int | None:
-    import json  # noqa: PLC0415
+def _rate(rows_per_second: float | None) -> float:
+    """Spark gives no number, or none that is one, for a query's first moments."""
+    return rows_per_second if rows_per_second and math.isfinite(rows_per_second) else 0.0
 
-    source = progress.sources[0]
-    try:
-        latest, end = json.loads(source.latestOffset), json.loads(source.endOffset)
-    except (TypeError, ValueError):
+
+def _lag(source: Any) -> int | None:
+    """Records that wait in Kafka; None while Spark does not know."""
+    latest, end = (json.loads(text) if text else None for text in (source.latestOffset, source.endOffset))
+    if not isinstance(latest, dict) or not isinstance(end, dict):
         return None
     return sum(until - end.get(topic, {}).get(p, 0) for topic, ps in latest.items() for p, until in ps.items())
 

@@ -30,4 +30,4 @@ def explain_failure(error: BaseException) -> str:
         if found := pattern.search(text):
             return f"{remedy} ({found[0]})"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}; the driver's log has the rest"
+    return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}; spark.log beside the checkpoint has the rest"

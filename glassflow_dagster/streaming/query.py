@@ -18,7 +18,7 @@ def build_query(spark: SparkSession, config: PipelineConfig, table: Table, *, un
     LONG; `sink.PartitionWriter` says what each means.
     """
     types = {name: column.type for name, column in table.columns.items()}
-    limits = batch_limits(config, table.token_window)
+    limits = batch_limits(config)
 
     records = read_topic(spark, config.source, limits, until_caught_up=until_caught_up)
     decoded = decode(records, config.source.schema_fields)

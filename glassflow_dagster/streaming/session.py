@@ -4,6 +4,7 @@ Every setting here has its reason; what is left out is Spark's default.
 """
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from pyspark.sql import SparkSession
 from glassflow_dagster.local.jars import ensure_jars
 from glassflow_dagster.local.java import find_java, java_environment
 from glassflow_dagster.streaming.state.build import state_jar
+
+# Spark's own log, in the pipeline's folder.
+SPARK_LOG = "spark.log"
 
 # Rows in an Arrow batch on their way to the Python workers. Chunks are cut anew there; this bounds memory only.
 ARROW_ROWS = 10_000
@@ -54,18 +58,18 @@ def start_session(
 ) -> SparkSession:
     """Start the one session of this process, local on all cores unless `overrides` say otherwise."""
     os.environ.update(java_environment(find_java()))
+    # Workers run this project's code: they need the interpreter that has it, not the first on the PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     jars = [*ensure_jars("spark", report), state_jar(report)]
-    log_settings = Path(__file__).with_name("log4j2.properties")
+    log_settings = Path(__file__).with_name("log4j2.properties").as_uri()
     builder = SparkSession.builder.appName(name).master(overrides.get("spark.master", "local[*]"))
     own = {
         **SETTINGS,
         "spark.jars": ",".join(str(jar) for jar in jars),
         "spark.local.dir": str(folder / "tmp"),
         "spark.sql.warehouse.dir": str(folder / "tmp" / "warehouse"),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_settings.as_uri()}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_settings} -Dglassflow.log={folder / SPARK_LOG}",
     }
     for key, value in {**own, **overrides}.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("WARN")
-    return session
+    return builder.getOrCreate()
