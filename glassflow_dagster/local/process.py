@@ -77,9 +77,11 @@ def start_of(pid: int) -> str | None:
         try:
             # The name in brackets may hold anything; state is the first field after it, start time the twentieth.
             fields = stat.read_text().rpartition(")")[2].split()
+            # A killed process is a zombie from the death of its first thread; its ports are free after the last one's.
+            threads = len(list((stat.parent / "task").iterdir()))
         except (FileNotFoundError, ProcessLookupError):
             return None
-        return None if fields[0] in {"Z", "X"} else fields[19]
+        return None if fields[0] in {"Z", "X"} and threads <= 1 else fields[19]
     answer = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
     state, _, started = answer.stdout.strip().partition(" ")
     return None if not state or state.startswith("Z") else started.strip()

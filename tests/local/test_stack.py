@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local import stack
 from glassflow_dagster.local.java import find_java
+from glassflow_dagster.local.process import start_of
 from tests.local.conftest import eventually, free_port
 
 
@@ -72,8 +73,7 @@ def _assert_written(status: stack.StackStatus) -> None:
 
 def _alive(pid: int | None) -> bool:
     assert pid is not None
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    return start_of(pid) is not None
 
 
 def _kill(pid: int | None) -> None:
