@@ -121,12 +121,18 @@ class Deployment:
 
 
 class LaunchFailed(GlassflowError):  # noqa: N818 - reads as the sentence it is
-    """A driver did not come up: its own message, and the end of its log for those who can show more than a line."""
+    """A driver did not come up: its own message, and the end of its log for those who can show more than a line.
+
+    A driver that ends before its first heartbeat (another one holds the lock, the definition can't be read) has said
+    why in the last line of its log only.
+    """
 
     def __init__(self, pipeline_id: str, reason: str, log: Path, tail: str) -> None:
         self.log = log
         self.tail = tail
-        super().__init__(f"{pipeline_id}: the stream did not start: {reason}; its log is {log}")
+        last_line = tail.rpartition("\n")[2]
+        said = reason or last_line.partition(" failed: ")[2] or last_line or "the driver ended without a word"
+        super().__init__(f"{pipeline_id}: the stream did not start: {said}; its log is {log}")
 
 
 def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
@@ -170,7 +176,7 @@ def launch(deployment: Deployment, report: Callable[[str], None] = lambda _: Non
         ) from None
     report(f"{pipeline_id}: started the driver (pid {process.pid}); its log is {log_file}")
     failure = _await_up(folder, process.pid, lambda: process.poll() is None, deployment.timeout, report)
-    if failure:
+    if failure is not None:
         _end(process.pid, process_start_time(process.pid), STOP_TIMEOUT)
         raise LaunchFailed(pipeline_id, failure, log_file, _log_tail(log_file, log_start))
     return status(deployment.state, pipeline_id)
@@ -235,7 +241,7 @@ def _settled(current: StreamStatus, deployment: Deployment, report: Callable[[st
     if current.state is not StreamState.STARTING or heartbeat is None:
         return current
     failure = _await_up(current.folder, heartbeat.pid, lambda: is_alive(heartbeat), deployment.timeout, report)
-    if failure:
+    if failure is not None:
         raise LaunchFailed(current.pipeline_id, failure, current.log, _log_tail(current.log))
     return status(deployment.state, current.pipeline_id)
 
@@ -243,7 +249,7 @@ def _settled(current: StreamStatus, deployment: Deployment, report: Callable[[st
 def _await_up(
     folder: Path, pid: int, alive: Callable[[], bool], timeout: float, report: Callable[[str], None]
 ) -> str | None:
-    """Wait until the driver `pid` is up; gives the reason when it does not come up, else None."""
+    """Wait until the driver `pid` is up, which gives None; else its reason, empty when it gave none."""
     deadline = time.monotonic() + timeout
     said = ""
     while True:
@@ -265,7 +271,7 @@ def _await_up(
 def _why_ended(heartbeat: Heartbeat | None) -> str:
     if heartbeat and heartbeat.state is DriverState.STOPPED:
         return "it was stopped while it started"
-    return (heartbeat.message if heartbeat else "") or "the driver ended without a word"
+    return heartbeat.message if heartbeat else ""
 
 
 def _judge(heartbeat: Heartbeat | None) -> tuple[StreamState, str]:

@@ -3,12 +3,22 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import dagster as dg
 import pytest
 
 from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.defs.resources import resources
+from glassflow_dagster.kafka import topics
+from glassflow_dagster.orchestration.pipelines import build_pipeline_definitions
 from glassflow_dagster.streaming import process
 
 DEFINITIONS = Path(__file__).parents[2] / "pipelines"
+
+
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A closed port refuses at once, but Kafka's client tries it again for as long as it may."""
+    monkeypatch.setattr(topics, "ANSWER_TIMEOUT", 0.5)
 
 
 @pytest.fixture
@@ -24,6 +34,13 @@ def definition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = folder / "sms_status.yaml"
     file.write_text((DEFINITIONS / "sms_status.yaml").read_text())
     return file
+
+
+@pytest.fixture
+def loaded(definition: Path) -> dg.Definitions:
+    """The definition as a whole code location has it."""
+    pipeline = build_pipeline_definitions(definition, load_pipeline(definition))
+    return dg.Definitions.merge(pipeline, resources())
 
 
 @pytest.fixture

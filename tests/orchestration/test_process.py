@@ -74,14 +74,14 @@ def test_a_driver_that_fails_is_reported_in_its_own_words_and_stays_wanted(
     assert (status.state, status.wanted) == (StreamState.FAILED, True)
 
 
-def test_a_driver_that_dies_without_a_word_is_reported_with_the_end_of_its_own_log(
+def test_a_driver_that_dies_before_its_first_heartbeat_is_reported_with_the_end_of_its_own_log(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = deployment.state / ID / "driver.log"
     log.parent.mkdir(parents=True)
     log.write_text("of an earlier driver\n")
     monkeypatch.setenv("FAKE_DRIVER", "dies")
-    with pytest.raises(LaunchFailed, match="the driver ended without a word") as caught:
+    with pytest.raises(LaunchFailed, match=r"did not start: java.lang.OutOfMemoryError; its log") as caught:
         process.launch(deployment)
     assert "OutOfMemoryError" in caught.value.tail
     assert "earlier" not in caught.value.tail

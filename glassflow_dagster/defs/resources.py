@@ -1,0 +1,31 @@
+"""The resources that every asset, check and sensor shares, and how runs are executed.
+
+Spark's settings stand here, in one place: the `pyspark` resource never starts a session for a stream, its settings
+go to each driver.
+"""
+
+import dagster as dg
+from dagster_pyspark import LazyPySparkResource
+
+from glassflow_dagster.resources.alerts import AlertResource
+from glassflow_dagster.resources.clickhouse import ClickHouseResource
+from glassflow_dagster.resources.kafka import KafkaResource
+from glassflow_dagster.resources.stream_runner import LocalStreamRunner
+from glassflow_dagster.streaming.process import state_folder
+
+
+@dg.definitions
+def resources() -> dg.Definitions:
+    """Bind the resources."""
+    pyspark = LazyPySparkResource(spark_config={})
+    return dg.Definitions(
+        resources={
+            "pyspark": pyspark,
+            "stream_runner": LocalStreamRunner(pyspark=pyspark, state=str(state_folder())),
+            "kafka": KafkaResource(),
+            "clickhouse": ClickHouseResource(),
+            "alerts": AlertResource(),
+        },
+        # A health check is two short steps; a process for each would take twenty times as long as the steps.
+        executor=dg.in_process_executor,
+    )

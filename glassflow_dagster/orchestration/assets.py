@@ -1,0 +1,101 @@
+"""A pipeline's assets as one step: one stream fills them all, so one run looks after all of them.
+
+Materializing does not move data. It sees to it that the stream runs by the definition as it is now, and records how
+far it is. Nothing is materialized for a stream that is not meant to run: observations say so.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import dagster as dg
+
+from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.orchestration.automation import AUTOMATED_TAG
+from glassflow_dagster.orchestration.control import StreamRunConfig, control, tend
+from glassflow_dagster.orchestration.health import Health, examine
+from glassflow_dagster.orchestration.metadata import (
+    Metadata,
+    committed_offsets,
+    data_version,
+    observed_stream,
+    stream_metadata,
+    table_metadata,
+    topic_metadata,
+)
+from glassflow_dagster.orchestration.naming import Names
+from glassflow_dagster.orchestration.specs import asset_specs
+from glassflow_dagster.resources.clickhouse import ClickHouseResource
+from glassflow_dagster.resources.kafka import KafkaResource
+from glassflow_dagster.resources.stream_runner import StreamRunner
+from glassflow_dagster.streaming.process import LaunchFailed, StreamStatus
+
+
+def build_assets(definition: Path, pipeline: PipelineConfig, names: Names) -> dg.AssetsDefinition:
+    """Build the pipeline's assets. The run needs the resources `stream_runner`, `kafka` and `clickhouse`."""
+
+    @dg.multi_asset(
+        name=f"{names.pipeline}__stream",
+        description=f"Launches the stream of {pipeline.pipeline_id}, or checks its health.",
+        specs=list(asset_specs(definition, pipeline, names)),
+        can_subset=True,
+        # With a limit of 1 (dagster.yaml), no two runs launch the same stream at once.
+        pool=f"stream_{names.pipeline}",
+    )
+    def stream(
+        context: dg.AssetExecutionContext,
+        config: StreamRunConfig,
+        stream_runner: StreamRunner,
+        kafka: KafkaResource,
+        clickhouse: ClickHouseResource,
+    ) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
+        try:
+            if AUTOMATED_TAG in context.run.tags:
+                tended = tend(definition, pipeline, stream_runner, context.log.info)
+            else:
+                tended = control(config.mode, definition, pipeline, stream_runner, context.log.info)
+        except GlassflowError as error:
+            _fail(error)
+        if isinstance(tended, StreamStatus):
+            _observe(context, names, tended)
+            return
+        status, done = tended
+        said = f"{status.state.value} {status.message}".rstrip()
+        context.log.info("%s: %s; %s", pipeline.pipeline_id, done.replace("_", " "), said)
+        if status.heartbeat is None:
+            _observe(context, names, status)
+            return
+        health = examine(pipeline, status, kafka, clickhouse)
+        version = data_version(pipeline, committed_offsets(pipeline, health))
+        for key, metadata in _figures(pipeline, names, health, done).items():
+            if key in context.selected_asset_keys:
+                yield dg.MaterializeResult(asset_key=key, metadata=metadata, data_version=version)
+
+    return stream
+
+
+def _figures(pipeline: PipelineConfig, names: Names, health: Health, done: str) -> dict[dg.AssetKey, Metadata]:
+    """Give each asset's figures; without a node of its own, the stream's are the table's."""
+    topic = topic_metadata(health, committed_offsets(pipeline, health))
+    stream, table = stream_metadata(health, done), table_metadata(health)
+    if names.deduplicated:
+        return {names.raw: topic, names.deduplicated: stream, names.table: table}
+    return {names.raw: topic, names.table: {**stream, **table}}
+
+
+def _observe(context: dg.AssetExecutionContext, names: Names, status: StreamStatus) -> None:
+    """Record that the stream does not run and is not meant to; its assets are as they were."""
+    context.log.info("%s: %s; it is left so", status.pipeline_id, status.message)
+    observed = names.deduplicated or names.table
+    context.log_event(dg.AssetObservation(observed, metadata=observed_stream(status)))
+
+
+def _fail(error: GlassflowError) -> NoReturn:
+    metadata: dict[str, dg.MetadataValue] = {}
+    if isinstance(error, LaunchFailed):
+        metadata = {
+            "spark_log": dg.MetadataValue.path(error.log),
+            "tail": dg.MetadataValue.md(f"```\n{error.tail}\n```"),
+        }
+    raise dg.Failure(description=str(error), metadata=metadata) from None

@@ -1,0 +1,107 @@
+"""The checks on a pipeline's table. What they compare is decided in `verification`; here it becomes Dagster's.
+
+None of them blocks: a stream does not wait for a check, and what lies downstream reads the table anyway.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.orchestration.metadata import observed_stream
+from glassflow_dagster.orchestration.naming import Names
+from glassflow_dagster.resources.stream_runner import StreamRunner
+from glassflow_dagster.streaming.process import StreamState, StreamStatus
+from glassflow_dagster.verification.counts import compare_counts
+from glassflow_dagster.verification.duplicates import find_residual_duplicates
+
+COUNTS_AGREE = "counts_agree"
+NO_RESIDUAL_DUPLICATES = "no_residual_duplicates"
+STREAM_IS_LIVE = "stream_is_live"
+
+_DESCRIPTIONS = {
+    COUNTS_AGREE: (
+        "Records in Kafka up to the committed offsets, less duplicates, filtered ones and dead letters, are the rows "
+        "in ClickHouse. Both servers are asked."
+    ),
+    NO_RESIDUAL_DUPLICATES: "No key has two rows that arrived within one deduplication window.",
+    STREAM_IS_LIVE: "The stream's driver runs and says so.",
+}
+
+
+@dataclass(frozen=True)
+class _Finding:
+    passed: bool
+    description: str
+    figures: dict[str, Any]
+    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR
+
+
+def check_names(config: PipelineConfig) -> tuple[str, ...]:
+    """Name the checks that a pipeline's table has; without deduplication, equal keys are no mistake."""
+    return (COUNTS_AGREE, NO_RESIDUAL_DUPLICATES, STREAM_IS_LIVE) if config.dedup else (COUNTS_AGREE, STREAM_IS_LIVE)
+
+
+def build_checks(pipeline: PipelineConfig, names: Names) -> dg.AssetChecksDefinition:
+    """Build the checks on the pipeline's table. The run needs the resource `stream_runner`."""
+
+    @dg.multi_asset_check(
+        name=f"{names.pipeline}__checks",
+        specs=[
+            dg.AssetCheckSpec(name, asset=names.table, description=_DESCRIPTIONS[name])
+            for name in check_names(pipeline)
+        ],
+        can_subset=True,
+    )
+    def checks(context: dg.AssetCheckExecutionContext, stream_runner: StreamRunner) -> Iterator[dg.AssetCheckResult]:
+        questions: dict[str, Callable[[], _Finding]] = {
+            COUNTS_AGREE: lambda: _counts_agree(pipeline, context.log.info),
+            NO_RESIDUAL_DUPLICATES: lambda: _no_residual_duplicates(pipeline, context.log.info),
+            STREAM_IS_LIVE: lambda: _stream_is_live(stream_runner.status(pipeline.pipeline_id)),
+        }
+        for key in sorted(context.selected_asset_check_keys):
+            found = _answer(questions[key.name])
+            yield dg.AssetCheckResult(
+                asset_key=key.asset_key,
+                check_name=key.name,
+                passed=found.passed,
+                severity=found.severity,
+                description=found.description,
+                metadata=found.figures,
+            )
+
+    return checks
+
+
+def _answer(question: Callable[[], _Finding]) -> _Finding:
+    """A question that cannot be answered is a failed check with the reason."""
+    try:
+        return question()
+    except GlassflowError as error:
+        return _Finding(passed=False, description=str(error), figures={"problem": str(error)})
+
+
+def _counts_agree(pipeline: PipelineConfig, report: Callable[[str], None]) -> _Finding:
+    found = compare_counts(pipeline, report)
+    return _Finding(found.passed, found.description, {"exact": found.exact, **found.figures})
+
+
+def _no_residual_duplicates(pipeline: PipelineConfig, report: Callable[[str], None]) -> _Finding:
+    found = find_residual_duplicates(pipeline, report)
+    severity = dg.AssetCheckSeverity.WARN if found.severity == "warn" else dg.AssetCheckSeverity.ERROR
+    return _Finding(found.passed, found.description, dict(found.figures), severity)
+
+
+def _stream_is_live(status: StreamStatus) -> _Finding:
+    """A stream that someone stopped is not live either, but nobody needs to be woken for it."""
+    stopped_on_purpose = status.state is StreamState.STOPPED and not status.wanted
+    text = f"{status.state.value}: {status.message}" if status.message else status.state.value
+    return _Finding(
+        passed=status.state in (StreamState.RUNNING, StreamState.WAITING),
+        description=f"{text}; materialize the table to start it" if stopped_on_purpose else text,
+        figures=observed_stream(status),
+        severity=dg.AssetCheckSeverity.WARN if stopped_on_purpose else dg.AssetCheckSeverity.ERROR,
+    )

@@ -1,0 +1,53 @@
+"""What a run does with a stream, by its mode and by who asked for it."""
+
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+
+import dagster as dg
+from pydantic import Field
+
+from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.resources.stream_runner import StreamRunner
+from glassflow_dagster.streaming.process import Action, StreamStatus
+
+
+class Mode(Enum):
+    """What is asked for."""
+
+    ENSURE = "ENSURE"
+    RESTART = "RESTART"
+    STOP = "STOP"
+
+
+class StreamRunConfig(dg.Config):
+    """A run's configuration, as the Launchpad offers it."""
+
+    mode: Mode = Field(
+        default=Mode.ENSURE,
+        description=(
+            "ENSURE launches the stream or checks the one that runs, and redeploys it after an edit of its definition; "
+            "RESTART ends and starts it on the same checkpoint; STOP lets it finish its batch and ends it for good."
+        ),
+    )
+
+
+def control(
+    mode: Mode, definition: Path, config: PipelineConfig, runner: StreamRunner, report: Callable[[str], None]
+) -> tuple[StreamStatus, str]:
+    """Do what a person asked for; gives the state afterwards and what was done."""
+    if mode is Mode.STOP:
+        ending = runner.stop(config.pipeline_id)
+        return runner.status(config.pipeline_id), ending.value
+    if mode is Mode.RESTART:
+        return runner.restart(definition, config, report), Action.RESTARTED.value
+    status, action = runner.ensure_running(definition, config, report)
+    return status, action.value
+
+
+def tend(
+    definition: Path, config: PipelineConfig, runner: StreamRunner, report: Callable[[str], None]
+) -> tuple[StreamStatus, str] | StreamStatus:
+    """Do what the schedule asks for; gives the state alone when the stream is not meant to run and was left so."""
+    status = runner.status(config.pipeline_id)
+    return control(Mode.ENSURE, definition, config, runner, report) if status.wanted else status

@@ -1,0 +1,49 @@
+"""What a health check finds: the stream, its topic, its table and its ledger, each asked once.
+
+A server that cannot be reached is a finding too, not the end of the check: the driver retries by itself, and the
+asset checks turn red with the reason.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from glassflow_dagster.clickhouse.ledger import LedgerTotals
+from glassflow_dagster.clickhouse.tables import Table
+from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.kafka.topics import Offsets
+from glassflow_dagster.resources.clickhouse import ClickHouseResource
+from glassflow_dagster.resources.kafka import KafkaResource
+from glassflow_dagster.streaming.process import StreamStatus
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Health:
+    """The state of a pipeline; where a question had no answer, the error that says why."""
+
+    status: StreamStatus
+    topic: dict[int, Offsets] | GlassflowError
+    table: Table | GlassflowError | None
+    ledger: LedgerTotals | GlassflowError
+
+
+def examine(
+    config: PipelineConfig, status: StreamStatus, kafka: KafkaResource, clickhouse: ClickHouseResource
+) -> Health:
+    """Ask Kafka and ClickHouse how far the pipeline is."""
+    return Health(
+        status=status,
+        topic=_ask(lambda: kafka.offsets(config.source)),
+        table=_ask(lambda: clickhouse.table(config)),
+        ledger=_ask(lambda: clickhouse.totals(config)),
+    )
+
+
+def _ask(question: Callable[[], Answer]) -> Answer | GlassflowError:
+    try:
+        return question()
+    except GlassflowError as error:
+        return error

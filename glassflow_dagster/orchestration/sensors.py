@@ -1,0 +1,99 @@
+"""A pipeline's observer: live figures from the heartbeat, and a run that brings back a stream that died.
+
+It asks no server, only files of this host, so it is cheap enough for every half minute. Between two looks without a
+new batch or state it records nothing: an idle stream does not fill Dagster's event log.
+"""
+
+from collections.abc import Iterator
+
+import dagster as dg
+from pydantic import BaseModel, ValidationError
+
+from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.orchestration.automation import AUTOMATED_TAG
+from glassflow_dagster.orchestration.metadata import observed_stream, observed_table, observed_topic
+from glassflow_dagster.orchestration.naming import Names
+from glassflow_dagster.resources.stream_runner import StreamRunner
+from glassflow_dagster.streaming.process import UP, StreamState, StreamStatus
+
+OBSERVER_INTERVAL = 30  # seconds
+# A stream that dies again at once is not mended by more of the same; from then on the scheduled health check tries.
+MAX_RESTARTS = 3
+
+
+class Seen(BaseModel):
+    """The sensor's memory: what it recorded last, and how often it asked for a restart since the stream last ran."""
+
+    mark: str = ""
+    restarts: int = 0
+
+
+def build_observer(pipeline: PipelineConfig, names: Names) -> dg.SensorDefinition:
+    """Build the pipeline's observer. It needs the resource `stream_runner`."""
+
+    @dg.sensor(
+        name=f"{names.pipeline}__observer",
+        description="Records the stream's live figures; asks for a restart when it failed or fell silent.",
+        # Without it a RunRequest fails, and only in the moment it is needed.
+        target=dg.AssetSelection.assets(*names.assets),
+        minimum_interval_seconds=OBSERVER_INTERVAL,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+    )
+    def observer(context: dg.SensorEvaluationContext, stream_runner: StreamRunner) -> dg.SensorResult | dg.SkipReason:
+        return look(stream_runner.status(pipeline.pipeline_id), names, recall(context.cursor))
+
+    return observer
+
+
+def recall(cursor: str | None) -> Seen:
+    """Read the sensor's memory; one that another version wrote is forgotten, which costs one observation."""
+    try:
+        return Seen.model_validate_json(cursor) if cursor else Seen()
+    except ValidationError:
+        return Seen()
+
+
+def look(status: StreamStatus, names: Names, seen: Seen) -> dg.SensorResult | dg.SkipReason:
+    """Decide what to record and whether to ask for a restart."""
+    if not status.wanted and status.state not in UP:
+        return dg.SkipReason(f"{status.state.value}: {status.message}; it is not meant to run, materialize to start it")
+    mark = _mark(status)
+    restarts = 0 if status.state is StreamState.RUNNING else seen.restarts
+    requests: list[dg.RunRequest] = []
+    # One request for one death: the launch takes longer than the interval, and health checks follow anyway.
+    if status.state not in UP and mark != seen.mark and restarts < MAX_RESTARTS:
+        restarts += 1
+        requests = [_restart(status, names, mark)]
+    return dg.SensorResult(
+        run_requests=requests,
+        asset_events=[] if mark == seen.mark else list(_observations(status, names)),
+        cursor=Seen(mark=mark, restarts=restarts).model_dump_json(),
+    )
+
+
+def _mark(status: StreamStatus) -> str:
+    """Name what is observed: another driver, state or batch is something new."""
+    heartbeat = status.heartbeat
+    return f"{heartbeat.pid}:{status.state.value}:{heartbeat.batch_id}" if heartbeat else status.state.value
+
+
+def _restart(status: StreamStatus, names: Names, mark: str) -> dg.RunRequest:
+    return dg.RunRequest(
+        run_key=f"{status.pipeline_id}:{mark}",
+        asset_selection=names.assets,
+        tags={AUTOMATED_TAG: "restart", "glassflow/reason": status.state.value},
+    )
+
+
+def _observations(status: StreamStatus, names: Names) -> Iterator[dg.AssetObservation]:
+    heartbeat = status.heartbeat
+    stream = observed_stream(status)
+    if heartbeat is None:
+        yield dg.AssetObservation(names.deduplicated or names.table, metadata=stream)
+        return
+    if topic := observed_topic(heartbeat):
+        yield dg.AssetObservation(names.raw, metadata=topic)
+    if names.deduplicated:
+        yield dg.AssetObservation(names.deduplicated, metadata=stream)
+        stream = {}
+    yield dg.AssetObservation(names.table, metadata={**stream, **observed_table(heartbeat)})

@@ -1,0 +1,41 @@
+"""ClickHouse as Dagster's assets use it: asked, never written to."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import dagster as dg
+from clickhouse_connect.driver.client import Client
+from clickhouse_connect.driver.exceptions import ClickHouseError
+
+from glassflow_dagster.clickhouse.client import address, connect
+from glassflow_dagster.clickhouse.errors import explain
+from glassflow_dagster.clickhouse.ledger import LedgerTotals, read_totals
+from glassflow_dagster.clickhouse.tables import Table, find_table
+from glassflow_dagster.config.model import ClickHouseConnection, PipelineConfig
+from glassflow_dagster.errors import GlassflowError
+
+
+class ClickHouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """Answers questions about a pipeline's table and ledger. How to reach the server is part of each definition."""
+
+    def table(self, config: PipelineConfig) -> Table | None:
+        """Describe the pipeline's table, None when it does not exist; raises `GlassflowError` without an answer."""
+        with _client(config.sink.connection_params) as client:
+            return find_table(client, *config.sink.full_table)
+
+    def totals(self, config: PipelineConfig) -> LedgerTotals:
+        """Sum the pipeline's ledger up; raises `GlassflowError` without an answer."""
+        connection = config.sink.connection_params
+        with _client(connection) as client:
+            return read_totals(client, connection.database, config.pipeline_id)
+
+
+@contextmanager
+def _client(connection: ClickHouseConnection) -> Iterator[Client]:
+    client = connect(connection)
+    try:
+        yield client
+    except (ClickHouseError, OSError) as error:
+        raise GlassflowError(f"ClickHouse at {address(connection)}: {explain(error)}") from error
+    finally:
+        client.close()

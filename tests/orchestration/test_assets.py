@@ -1,0 +1,160 @@
+"""Materializing: what a run does with the stream, with real processes in place of Spark's and both servers down."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster_pyspark import LazyPySparkResource
+
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.orchestration.assets import build_assets
+from glassflow_dagster.orchestration.automation import AUTOMATED_TAG
+from glassflow_dagster.orchestration.naming import names
+from glassflow_dagster.resources.clickhouse import ClickHouseResource
+from glassflow_dagster.resources.kafka import KafkaResource
+from glassflow_dagster.resources.stream_runner import LocalStreamRunner
+from glassflow_dagster.streaming import process
+from glassflow_dagster.streaming.process import Deployment, StreamState
+
+ID = "sms_status"
+AUTOMATED = {AUTOMATED_TAG: "health_check"}
+
+
+def run(
+    deployment: Deployment,
+    mode: str = "ENSURE",
+    tags: dict[str, str] | None = None,
+    selection: Any = None,
+    **settings: Any,
+) -> dg.ExecuteInProcessResult:
+    config = load_pipeline(deployment.definition)
+    pyspark = LazyPySparkResource(spark_config={"spark": {"ui.enabled": True}})
+    return dg.materialize(
+        [build_assets(deployment.definition, config, names(config))],
+        resources={
+            "stream_runner": LocalStreamRunner(pyspark=pyspark, state=str(deployment.state), **settings),
+            "kafka": KafkaResource(),
+            "clickhouse": ClickHouseResource(),
+        },
+        run_config={"ops": {f"{ID}__stream": {"config": {"mode": mode}}}},
+        tags=tags,
+        selection=selection,
+        raise_on_error=False,
+    )
+
+
+def materialized(result: dg.ExecuteInProcessResult) -> dict[str, dict[str, Any]]:
+    return {
+        event.asset_key.path[-1]: {name: value.value for name, value in event.materialization.metadata.items()}
+        for event in result.get_asset_materialization_events()
+        if event.asset_key
+    }
+
+
+def stream_figures(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
+    assert result.success
+    return materialized(result)["deduplicated_sms_status_events"]
+
+
+def state_of(deployment: Deployment) -> StreamState:
+    return process.status(deployment.state, ID).state
+
+
+def test_materializing_launches_the_stream_and_again_checks_its_health(deployment: Deployment) -> None:
+    first = stream_figures(run(deployment))
+    second = stream_figures(run(deployment))
+    assert (first["action"], second["action"]) == ("launched", "health_checked")
+    assert first["pid"] == second["pid"]
+    assert first["state"] == "RUNNING"
+    assert Path(first["spark_log"]).read_text()
+
+
+def test_settings_of_the_pyspark_resource_reach_the_driver(deployment: Deployment) -> None:
+    figures = stream_figures(run(deployment))
+    assert "'--conf', 'spark.ui.enabled=true'" in Path(figures["spark_log"]).read_text()
+
+
+def test_one_asset_alone_looks_after_the_stream_too(deployment: Deployment) -> None:
+    table = names(deployment.config).table
+    assert set(materialized(run(deployment, selection=[table]))) == {"sms_statuses_latest"}
+    assert state_of(deployment) is StreamState.RUNNING
+
+
+def test_the_data_version_is_the_committed_offsets_so_a_health_check_changes_nothing(deployment: Deployment) -> None:
+    versions = [
+        {
+            (event.materialization.tags or {})["dagster/data_version"]
+            for event in result.get_asset_materialization_events()
+        }
+        for result in (run(deployment), run(deployment))
+    ]
+    assert versions == [{"sms_status_events@0:40,1:60"}] * 2
+
+
+def test_servers_that_are_down_are_findings_and_not_failures(deployment: Deployment) -> None:
+    result = run(deployment)
+    assert result.success
+    figures = materialized(result)
+    assert "127.0.0.1" in figures["raw_sms_status_events"]["problem"]
+    assert "ClickHouse at 127.0.0.1" in figures["sms_statuses_latest"]["problem"]
+
+
+def test_restart_replaces_the_driver(deployment: Deployment) -> None:
+    first = stream_figures(run(deployment))
+    second = stream_figures(run(deployment, "RESTART"))
+    assert second["action"] == "restarted"
+    assert first["pid"] != second["pid"]
+
+
+def test_stop_ends_the_stream_and_is_no_failure(deployment: Deployment) -> None:
+    run(deployment)
+    figures = stream_figures(run(deployment, "STOP"))
+    assert (figures["action"], figures["state"]) == ("stopped", "STOPPED")
+
+
+def test_stop_of_a_stream_that_never_ran_is_no_failure_and_materializes_nothing(deployment: Deployment) -> None:
+    result = run(deployment, "STOP")
+    assert result.success
+    assert not materialized(result)
+
+
+def test_automation_leaves_a_stopped_stream_alone_and_says_so(deployment: Deployment) -> None:
+    run(deployment)
+    run(deployment, "STOP")
+    result = run(deployment, tags=AUTOMATED)
+    assert result.success
+    assert not materialized(result)
+    assert [event.asset_key for event in result.all_events if event.is_asset_observation] == [
+        names(deployment.config).deduplicated
+    ]
+    assert state_of(deployment) is StreamState.STOPPED
+    assert stream_figures(run(deployment))["action"] == "launched"
+
+
+def test_automation_brings_back_a_stream_that_died(deployment: Deployment) -> None:
+    pid = stream_figures(run(deployment))["pid"]
+    os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while state_of(deployment) is StreamState.RUNNING:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert stream_figures(run(deployment, tags=AUTOMATED))["action"] == "restarted"
+
+
+def test_a_driver_that_cannot_start_fails_the_run_with_its_message_and_the_end_of_its_log(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_DRIVER", "fails")
+    result = run(deployment)
+    assert not result.success
+    failure = result.failure_data_for_node(f"{ID}__stream")
+    assert failure is not None
+    assert failure.user_failure_data is not None
+    assert "did not start: ClickHouse at 127.0.0.1:1 cannot be reached; start it" in str(
+        failure.user_failure_data.description
+    )
+    assert "arguments:" in str(failure.user_failure_data.metadata["tail"].value)

@@ -1,0 +1,66 @@
+"""The checks as Dagster runs them. What they compare is tested with verification; here the servers are down."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster_pyspark import LazyPySparkResource
+
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.orchestration.checks import build_checks
+from glassflow_dagster.orchestration.naming import names
+from glassflow_dagster.resources.stream_runner import LocalStreamRunner
+from glassflow_dagster.streaming import process
+from glassflow_dagster.streaming.process import Deployment
+
+ERROR, WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
+
+
+def evaluate(definition: Path, state: Path) -> dict[str, dg.AssetCheckEvaluation]:
+    config = load_pipeline(definition)
+    runner = LocalStreamRunner(pyspark=LazyPySparkResource(spark_config={}), state=str(state))
+    definitions = dg.Definitions(
+        assets=[dg.AssetSpec(names(config).table)],
+        asset_checks=[build_checks(config, names(config))],
+        resources={"stream_runner": runner},
+    )
+    result = definitions.resolve_implicit_global_asset_job_def().execute_in_process(raise_on_error=False)
+    assert result.success
+    return {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
+
+
+def test_a_server_that_is_down_fails_a_check_with_the_reason_and_no_traceback(definition: Path, state: Path) -> None:
+    results = evaluate(definition, state)
+    for name in ("counts_agree", "no_residual_duplicates"):
+        assert not results[name].passed
+        assert results[name].severity is ERROR
+        assert "cannot be reached" in str(results[name].description)
+
+
+def test_a_running_stream_is_live(definition: Path, deployment: Deployment) -> None:
+    process.launch(deployment)
+    result = evaluate(definition, deployment.state)["stream_is_live"]
+    assert result.passed
+    assert result.metadata["batch_id"].value == 3
+
+
+@pytest.mark.parametrize(("behaviour", "state_name"), [("fails", "FAILED"), ("silent", "STALE")])
+def test_a_stream_that_failed_or_fell_silent_is_an_error(
+    definition: Path, deployment: Deployment, monkeypatch: pytest.MonkeyPatch, behaviour: str, state_name: str
+) -> None:
+    monkeypatch.setenv("FAKE_DRIVER", behaviour)
+    try:
+        process.launch(deployment)
+    except process.LaunchFailed:
+        assert behaviour == "fails"
+    result = evaluate(definition, deployment.state)["stream_is_live"]
+    assert (result.passed, result.severity) == (False, ERROR)
+    assert str(result.description).startswith(f"{state_name}: ")
+
+
+def test_a_stream_that_someone_stopped_is_a_warning(definition: Path, deployment: Deployment) -> None:
+    process.launch(deployment)
+    process.stop(deployment.state, deployment.config.pipeline_id)
+    result = evaluate(definition, deployment.state)["stream_is_live"]
+    assert (result.passed, result.severity) == (False, WARN)
+    assert "materialize the table to start it" in str(result.description)

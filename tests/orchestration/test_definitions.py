@@ -1,0 +1,142 @@
+"""What Dagster has of a pipeline before anything runs; no server listens anywhere in these tests."""
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from glassflow_dagster.components.pipeline_folder import PipelineFolder, find_folder
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.defs.resources import resources
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.orchestration.assets import build_assets
+from glassflow_dagster.orchestration.naming import names
+from glassflow_dagster.orchestration.pipelines import build_folder_definitions, build_pipeline_definitions
+
+SHIPPED = sorted((Path(__file__).parents[2] / "pipelines").glob("*.yaml"))
+RAW = dg.AssetKey(["sms_status", "raw_sms_status_events"])
+DEDUPLICATED = dg.AssetKey(["sms_status", "deduplicated_sms_status_events"])
+TABLE = dg.AssetKey(["sms_status", "sms_statuses_latest"])
+
+
+def spec(definition: Path, key: dg.AssetKey) -> dg.AssetSpec:
+    config = load_pipeline(definition)
+    return build_assets(definition, config, names(config)).specs_by_key[key]
+
+
+def graph_of(definition: Path, config: PipelineConfig) -> Any:
+    return dg.Definitions.merge(build_pipeline_definitions(definition, config), resources()).resolve_asset_graph()
+
+
+def test_the_code_location_loads_without_servers(definition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLASSFLOW_PIPELINES", str(definition.parent))
+    from glassflow_dagster.definitions import defs
+
+    loaded = defs()
+    dg.Definitions.validate_loadable(loaded)
+    assert {found.key for found in loaded.resolve_all_asset_specs()} == {RAW, DEDUPLICATED, TABLE}
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
+def test_every_shipped_pipeline_is_a_chain_of_three_assets(file: Path) -> None:
+    config = load_pipeline(file)
+    graph = graph_of(file, config)
+    raw, deduplicated, table = names(config).assets
+    assert graph.get(deduplicated).parent_keys == {raw}
+    assert graph.get(table).parent_keys == {deduplicated}
+    assert {graph.get(key).group_name for key in (raw, deduplicated, table)} == {config.pipeline_id}
+    assert {key.name for key in graph.asset_check_keys} == {"counts_agree", "no_residual_duplicates", "stream_is_live"}
+    assert {key.asset_key for key in graph.asset_check_keys} == {table}
+
+
+def test_a_pipeline_without_deduplication_goes_from_the_topic_to_the_table(definition: Path) -> None:
+    config = load_pipeline(definition).model_copy(update={"transforms": ()})
+    graph = graph_of(definition, config)
+    assert graph.get(TABLE).parent_keys == {RAW}
+    assert {key.name for key in graph.asset_check_keys} == {"counts_agree", "stream_is_live"}
+
+
+def test_a_table_named_like_its_topics_asset_keeps_a_key_of_its_own(definition: Path) -> None:
+    config = load_pipeline(definition)
+    sink = config.sink.model_copy(update={"table": "raw_sms_status_events"})
+    named = names(config.model_copy(update={"sink": sink}))
+    assert named.table == dg.AssetKey(["sms_status", "raw_sms_status_events_table"])
+
+
+def test_the_table_shows_its_columns_its_address_and_its_definition(definition: Path) -> None:
+    metadata = spec(definition, TABLE).metadata
+    columns = metadata["dagster/column_schema"].columns
+    assert [(column.name, column.type) for column in columns] == [
+        ("sms_id", "String"),
+        ("status", "LowCardinality(String)"),
+        ("updated_at", "DateTime"),
+        ("recipient", "String"),
+        ("ingested_at", "DateTime"),
+    ]
+    assert metadata["dagster/table_name"] == "analytics.sms_statuses_latest"
+    assert metadata["dagster/code_references"].code_references[0].file_path == str(definition)
+
+
+def test_kinds_say_what_each_asset_is_made_of(definition: Path) -> None:
+    kinds = [spec(definition, key).kinds for key in (RAW, DEDUPLICATED, TABLE)]
+    assert kinds == [{"kafka"}, {"spark", "streaming"}, {"clickhouse", "table"}]
+
+
+def test_no_secret_of_a_definition_reaches_its_assets(definition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLASSFLOW_CLICKHOUSE_URL", "http://writer:hunter2@127.0.0.1:1")
+    assert "hunter2" not in repr([spec(definition, key).metadata for key in (RAW, DEDUPLICATED, TABLE)])
+
+
+def test_the_component_finds_the_pipelines_of_the_working_folder(
+    definition: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GLASSFLOW_PIPELINES", raising=False)
+    component = dg.build_defs_for_component(PipelineFolder(folder=definition.parent.name))
+    assert TABLE in dg.Definitions.merge(component, resources()).resolve_asset_graph().get_all_asset_keys()
+
+
+def test_the_folder_is_the_environments_then_the_working_folders_then_the_projects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    project = tmp_path / "project"
+    assert find_folder("pipelines", project, {}) == project / "pipelines"
+    (tmp_path / "pipelines").mkdir()
+    assert find_folder("pipelines", project, {}) == tmp_path / "pipelines"
+    (tmp_path / "named").mkdir()
+    assert find_folder("pipelines", project, {"GLASSFLOW_PIPELINES": "named"}) == tmp_path / "named"
+    with pytest.raises(GlassflowError, match="GLASSFLOW_PIPELINES: missing is no folder; create it"):
+        find_folder("pipelines", project, {"GLASSFLOW_PIPELINES": "missing"})
+
+
+def test_one_wrong_file_fails_the_load_with_every_mistake_of_every_file(definition: Path) -> None:
+    text = definition.read_text()
+    (definition.parent / "first.yaml").write_text(text.replace("time_window: 5m", "time_windowx: 5m"))
+    (definition.parent / "second.json").write_text("[]")
+    with pytest.raises(GlassflowError) as caught:
+        build_folder_definitions(definition.parent)
+    lines = str(caught.value).splitlines()
+    assert f"{definition.parent / 'first.yaml'}: transforms[0].config.time_windowx: unknown key" in lines[1]
+    assert f"{definition.parent / 'second.json'}: is no pipeline definition" in lines[2]
+
+
+def test_a_pipeline_is_named_as_its_file(definition: Path) -> None:
+    definition.rename(definition.with_name("other.yaml"))
+    with pytest.raises(GlassflowError, match=r"other.yaml: pipeline_id: 'sms_status' is not the file's name; rename"):
+        build_folder_definitions(definition.parent)
+
+
+def test_two_pipelines_whose_names_dagster_cannot_tell_apart_are_refused(definition: Path) -> None:
+    text = definition.read_text().replace("pipeline_id: sms_status", "pipeline_id: sms-status")
+    definition.with_name("sms-status.yaml").write_text(text)
+    with pytest.raises(GlassflowError, match=r"pipeline_id: 'sms_status' has the same name in Dagster"):
+        build_folder_definitions(definition.parent)
+
+
+def test_a_schedule_that_is_none_is_refused_with_an_example(definition: Path) -> None:
+    definition.write_text(definition.read_text() + "checks: {every: hourly}\n")
+    with pytest.raises(GlassflowError, match=r"checks.every: 'hourly' is no cron schedule; write one such as"):
+        build_folder_definitions(definition.parent)

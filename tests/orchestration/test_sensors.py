@@ -1,0 +1,114 @@
+"""The observer: what it records and when it asks for a restart, state by state."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster_pyspark import LazyPySparkResource
+
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.orchestration.automation import AUTOMATED_TAG
+from glassflow_dagster.orchestration.naming import names
+from glassflow_dagster.orchestration.sensors import MAX_RESTARTS, Seen, look, recall
+from glassflow_dagster.resources.stream_runner import LocalStreamRunner
+from glassflow_dagster.streaming.heartbeat import DriverState, Heartbeat, Totals
+from glassflow_dagster.streaming.process import StreamState, StreamStatus
+
+NAMES = names(load_pipeline(Path(__file__).parents[2] / "pipelines" / "sms_status.yaml"))
+
+
+def status(state: StreamState, *, wanted: bool = True, pid: int = 7, batch: int = 1) -> StreamStatus:
+    heartbeat = Heartbeat(
+        pipeline_id="sms_status",
+        state=DriverState.RUNNING,
+        pid=pid,
+        process_started=1.0,
+        updated_at=time.time(),
+        fingerprint="f",
+        batch_id=batch,
+        lag=5,
+        totals=Totals(read=3, written=2, duplicates=1),
+    )
+    return StreamStatus("sms_status", state, "why", heartbeat, Path("state/sms_status"), wanted)
+
+
+def result(found: dg.SensorResult | dg.SkipReason) -> dg.SensorResult:
+    assert isinstance(found, dg.SensorResult)
+    return found
+
+
+def test_a_running_stream_is_observed_asset_by_asset() -> None:
+    found = result(look(status(StreamState.RUNNING), NAMES, Seen()))
+    assert not found.run_requests
+    figures = {event.asset_key: event.metadata for event in found.asset_events}
+    assert list(figures) == NAMES.assets
+    assert figures[NAMES.raw]["lag"].value == 5
+    assert NAMES.deduplicated is not None
+    assert figures[NAMES.deduplicated]["state"].value == "RUNNING"
+    assert figures[NAMES.table]["written_since_start"].value == 2
+
+
+def test_nothing_new_is_not_recorded_again() -> None:
+    first = result(look(status(StreamState.RUNNING), NAMES, Seen()))
+    again = result(look(status(StreamState.RUNNING), NAMES, recall(first.cursor)))
+    assert not again.asset_events
+    later = result(look(status(StreamState.RUNNING, batch=2), NAMES, recall(again.cursor)))
+    assert later.asset_events
+
+
+@pytest.mark.parametrize("state", [StreamState.FAILED, StreamState.STALE, StreamState.STOPPED])
+def test_a_wanted_stream_that_does_not_run_is_brought_back_once_for_each_death(state: StreamState) -> None:
+    found = result(look(status(state), NAMES, Seen()))
+    [request] = found.run_requests or []
+    assert request.asset_selection == NAMES.assets
+    assert request.tags[AUTOMATED_TAG] == "restart"
+    assert request.tags["glassflow/reason"] == state.value
+    assert not result(look(status(state), NAMES, recall(found.cursor))).run_requests
+
+
+@pytest.mark.parametrize("state", [StreamState.FAILED, StreamState.STOPPED])
+def test_a_stream_that_nobody_wants_is_left_alone_with_the_reason(state: StreamState) -> None:
+    skipped = look(status(state, wanted=False), NAMES, Seen())
+    assert isinstance(skipped, dg.SkipReason)
+    assert "materialize to start it" in str(skipped.skip_message)
+
+
+def test_a_stream_that_never_ran_is_left_alone() -> None:
+    never = replace(status(StreamState.STOPPED, wanted=False), heartbeat=None)
+    assert isinstance(look(never, NAMES, Seen()), dg.SkipReason)
+
+
+def test_a_stream_that_keeps_dying_is_left_to_the_health_check_until_it_has_run_again() -> None:
+    seen, requests = Seen(), 0
+    for pid in range(MAX_RESTARTS + 3):
+        found = result(look(status(StreamState.FAILED, pid=pid), NAMES, seen))
+        requests += len(found.run_requests or [])
+        seen = recall(found.cursor)
+    assert requests == MAX_RESTARTS
+    seen = recall(result(look(status(StreamState.RUNNING), NAMES, seen)).cursor)
+    assert result(look(status(StreamState.FAILED, pid=99), NAMES, seen)).run_requests
+
+
+def test_a_memory_of_another_version_is_forgotten() -> None:
+    assert recall('{"mark": 1, "other": []}') == Seen()
+
+
+def test_a_restart_can_be_requested_by_the_sensor_as_dagster_runs_it(loaded: dg.Definitions) -> None:
+    class Failed(LocalStreamRunner):
+        def status(self, pipeline_id: str) -> StreamStatus:
+            assert pipeline_id == "sms_status"
+            return status(StreamState.FAILED)
+
+    runner = Failed(pyspark=LazyPySparkResource(spark_config={}), state="none")
+    repository = loaded.get_repository_def()
+    with (
+        dg.instance_for_test() as instance,
+        dg.build_sensor_context(
+            instance=instance, repository_def=repository, resources={"stream_runner": runner}
+        ) as context,
+    ):
+        tick = repository.get_sensor_def("sms_status__observer").evaluate_tick(context)
+    assert [request.asset_selection for request in tick.run_requests or []] == [NAMES.assets]
+    assert len(tick.asset_events) == 3
