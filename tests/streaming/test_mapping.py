@@ -92,3 +92,20 @@ def test_a_value_that_does_not_fit_is_refused(
     assert found.refusal.stage == "mapping"
     assert found.refusal.reason.startswith(f"column 'c' ({column}): ")
     assert reason in found.refusal.reason
+
+
+def test_kafkas_own_columns_can_be_mapped(spark: SparkSession) -> None:
+    fields = [SchemaField(name="x", type="int")]
+    columns = {
+        "_topic": "String", "_partition": "UInt32", "_offset": "UInt64", "_key": "Nullable(String)",
+        "_timestamp": "DateTime64(6)", "_batch_time": "DateTime64(3)",
+    }  # fmt: skip
+    mapping = [Mapping(name=name, column_name=name, column_type=kind) for name, kind in columns.items()]
+    time = datetime(2026, 1, 2, 3, 4, 5, 678901)
+    records = spark.createDataFrame(
+        [(b'{"x":1}', "t", 3, 2**40, None, time, time)],
+        "value binary, topic string, partition int, offset bigint, key binary, timestamp timestamp, batch_time timestamp",
+    )
+    types = {name: parse_column_type(kind) for name, kind in columns.items()}
+    row = map_columns(decode(records, fields), mapping, fields, types).select("row.*").collect()[0]
+    assert tuple(row) == ("t", 3, Decimal(2**40), None, time, time)

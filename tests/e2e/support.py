@@ -1,0 +1,149 @@
+"""What the end-to-end tests share: definitions for the test's own topic and table, events, the command line."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import clickhouse_connect
+import yaml
+from clickhouse_connect.driver.client import Client
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+DEADLINE = 120.0  # seconds; a driver needs 15 to come up on two busy cores
+
+
+@dataclass
+class Pipeline:
+    """A pipeline of one test, on a topic, a database and a state folder of its own."""
+
+    folder: Path
+    brokers: str
+    clickhouse_port: int
+    name: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:10]}")
+    window: str = "1h"
+    fields: list[dict[str, Any]] = field(
+        default_factory=lambda: [{"name": "id", "type": "string"}, {"name": "n", "type": "int"}]
+    )
+    columns: dict[str, str] = field(default_factory=lambda: {"id": "String", "n": "Int32"})
+    keys: list[str] = field(default_factory=lambda: ["id"])
+    sink: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "pipelines" / f"{self.name}.yaml"
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    def write(self) -> "Pipeline":
+        definition = {
+            "version": "v3",
+            "pipeline_id": self.name,
+            "sources": [
+                {
+                    "type": "kafka",
+                    "source_id": "events",
+                    "connection_params": {"brokers": [self.brokers], "protocol": "PLAINTEXT", "mechanism": "NO_AUTH"},
+                    "topic": self.name,
+                    "schema_fields": self.fields,
+                }
+            ],
+            "transforms": [
+                {"type": "dedup", "source_id": "events", "config": {"keys": self.keys, "time_window": self.window}}
+            ],
+            "sink": {
+                "type": "clickhouse",
+                "connection_params": {
+                    "host": "127.0.0.1",
+                    "port": str(self.clickhouse_port),
+                    "http_port": str(self.clickhouse_port),
+                    "database": self.name,
+                    "username": "default",
+                    "password": "",
+                    "secure": False,
+                },
+                "table": "events",
+                "max_batch_size": 1000,
+                "max_delay_time": "200ms",
+                "mapping": [
+                    {"name": name, "column_name": name, "column_type": kind} for name, kind in self.columns.items()
+                ],
+                "create_table": {"order_by": "tuple()"},
+                **self.sink,
+            },
+        }
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.file.write_text(yaml.safe_dump(definition))
+        return self
+
+    def create_topic(self, partitions: int = 2) -> None:
+        admin = AdminClient({"bootstrap.servers": self.brokers})
+        admin.create_topics([NewTopic(self.name, partitions, 1)])[self.name].result(30)
+
+    def send(self, events: Iterable[Any], partition: Callable[[int], int] = lambda index: index % 2) -> int:
+        """Send events (objects as JSON, bytes as they are), each to the partition that its place gives."""
+        producer = Producer({"bootstrap.servers": self.brokers})
+        count = 0
+        for index, event in enumerate(events):
+            value = event if isinstance(event, bytes | None) else json.dumps(event).encode()
+            producer.produce(self.name, value, key=b"k", headers=[("h", b"1")], partition=partition(index))
+            producer.poll(0)
+            count += 1
+        assert producer.flush(30) == 0
+        return count
+
+    def run(self, *options: str, **environment: str) -> "Finished":
+        return cli("run", str(self.file), "--state", str(self.state), *options, environment=environment)
+
+    def catch_up(self) -> dict[str, int]:
+        finished = self.run("--until-caught-up")
+        assert finished.code == 0, finished.err
+        return dict(json.loads(finished.out.splitlines()[-1]))
+
+    def client(self) -> Client:
+        return clickhouse_connect.get_client(host="127.0.0.1", port=self.clickhouse_port)
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        """Query with `{db}` for the pipeline's database."""
+        return [tuple(row) for row in self.client().query(sql.format(db=self.name)).result_rows]
+
+    def ledger(self) -> dict[str, int]:
+        names = ("read", "written", "duplicates", "dead_letters", "filtered", "late", "unmatched")
+        sums = ", ".join(f"sum({name})" for name in names)
+        row = self.query(f"SELECT {sums} FROM {{db}}.glassflow_ledger")[0]
+        return dict(zip(names, row, strict=True))
+
+
+@dataclass(frozen=True)
+class Finished:
+    code: int
+    out: str
+    err: str
+
+
+def cli(*arguments: str, environment: dict[str, str] | None = None, timeout: float = DEADLINE) -> Finished:
+    done = subprocess.run(
+        [sys.executable, "-m", "glassflow_dagster", *arguments],
+        capture_output=True, text=True, timeout=timeout, check=False, env={**os.environ, **(environment or {})},
+    )  # fmt: skip
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def wait_until(condition: Callable[[], Any], what: str, seconds: float = DEADLINE) -> Any:
+    """Poll until a condition holds; gives what it gave."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.1)
