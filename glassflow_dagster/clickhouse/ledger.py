@@ -154,7 +154,7 @@ def read_totals(client: Client, database: str, pipeline_id: str) -> LedgerTotals
     All figures are those of the same batches, also while new ones are written. Raises `TableProblem` when the books do
     not exist.
     """
-    _require_books(client, database)
+    require_books(client, database)
     ledger = full_name(database, LEDGER)
     # Waiting is a level and not a flow: the last batch's word counts.
     outcomes = ", ".join(f"{'argMax(waiting, batch_time)' if n == 'waiting' else f'sum({n})'}" for n in _OUTCOMES)
@@ -191,7 +191,8 @@ def read_outcomes(client: Client, database: str, pipeline_id: str, incarnation: 
     return Outcomes(**dict(zip(flows, row, strict=True)))
 
 
-def _require_books(client: Client, database: str) -> None:
+def require_books(client: Client, database: str) -> None:
+    """Raise `TableProblem` when the books do not exist."""
     found = fetch(client, "SELECT name FROM system.tables WHERE database = {name:String}", {"name": database})
     for book in (LEDGER, DEAD_LETTERS):
         if (book,) not in found:

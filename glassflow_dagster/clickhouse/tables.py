@@ -41,18 +41,22 @@ class Table:
     columns: dict[str, Column]
     rows: int
     ttl: bool
+    sorting_key: str = ""
 
     @property
     def is_plain(self) -> bool:
         """Whether rows stay as they were inserted: no merging by key, no expiry."""
-        return self.engine.removeprefix("Replicated").removeprefix("Shared") == "MergeTree" and not self.ttl
+        return self.family == "MergeTree" and not self.ttl
 
     @property
     def merges_rows(self) -> bool:
         """Whether background merges replace, sum or collapse rows with the same sorting key."""
-        return self.engine.endswith("MergeTree") and self.engine.removeprefix("Replicated").removeprefix("Shared") != (
-            "MergeTree"
-        )
+        return self.family.endswith("MergeTree") and self.family != "MergeTree"
+
+    @property
+    def family(self) -> str:
+        """The engine without the prefixes that say where its parts are kept."""
+        return self.engine.removeprefix("Replicated").removeprefix("Shared")
 
 
 def find_table(client: Client, database: str, name: str) -> Table | None:
@@ -60,13 +64,13 @@ def find_table(client: Client, database: str, name: str) -> Table | None:
     where = {"database": database, "name": name}
     found = fetch(
         client,
-        "SELECT engine, engine_full, total_rows FROM system.tables "
+        "SELECT engine, engine_full, total_rows, sorting_key FROM system.tables "
         "WHERE database = {database:String} AND name = {name:String}",
         where,
     )
     if not found:
         return None
-    engine, engine_full, rows = found[0]
+    engine, engine_full, rows, sorting_key = found[0]
     columns = fetch(
         client,
         "SELECT name, type, default_kind FROM system.columns "
@@ -81,7 +85,16 @@ def find_table(client: Client, database: str, name: str) -> Table | None:
         columns={column: Column(_column_type(kind), default) for column, kind, default in columns},
         rows=int(rows) if rows is not None else count_rows(client, database, name),
         ttl=" TTL " in engine_full,
+        sorting_key=sorting_key,
     )
+
+
+def require_table(client: Client, database: str, name: str) -> Table:
+    """Read what the server says of a pipeline's target; raises `TableProblem` when it is missing."""
+    table = find_table(client, database, name)
+    if table is None:
+        raise TableProblem(f"{database}.{name} does not exist; start the pipeline, which creates it or says why not")
+    return table
 
 
 def count_rows(client: Client, database: str, name: str) -> int:

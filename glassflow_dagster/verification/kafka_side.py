@@ -1,0 +1,94 @@
+"""How many records Kafka holds of what the ledger says was read.
+
+Offsets alone are an upper bound: no batch can have read more records than there are offsets. Where the ledger, which
+counts records themselves, read exactly that many, the bound is the count. Otherwise (transactions, compaction) the
+records are consumed and counted, as long as that is done in a minute or so.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from glassflow_dagster.clickhouse.ledger import LedgerTotals, ReadRange
+from glassflow_dagster.config.model import KafkaConnection
+from glassflow_dagster.kafka.records import count_records
+from glassflow_dagster.kafka.topics import Offsets, offsets
+
+# About a minute of reading at 100,000 records a second.
+MAX_COUNTED = 5_000_000
+
+
+class Proof(StrEnum):
+    """How sure the number of records is."""
+
+    OFFSETS = "as many records as offsets"
+    COUNTED = "counted one by one"
+    PARTLY = "partly removed by retention"
+    BOUND = "at most as many as offsets"
+
+
+@dataclass(frozen=True)
+class Spans:
+    """What was read, held against what the brokers still have; in offsets.
+
+    `expired` lie below the low watermark, `unknown` at or above the high one (the topic was made anew), `uncovered` in
+    no batch of the ledger, `repeated` in more than one.
+    """
+
+    total: int
+    expired: int
+    unknown: int
+    uncovered: int
+    repeated: int
+
+
+@dataclass(frozen=True)
+class KafkaCount:
+    """The records in Kafka of all that was read; `records` is exact for `OFFSETS` and `COUNTED` only.
+
+    For `PARTLY` it counts what is left, for `BOUND` it is an upper bound.
+    """
+
+    records: int
+    proof: Proof
+    spans: Spans
+
+    @property
+    def exact(self) -> bool:
+        """Whether `records` is the number of records."""
+        return self.proof in (Proof.OFFSETS, Proof.COUNTED)
+
+
+def count_kafka(connection: KafkaConnection, totals: LedgerTotals, report: Callable[[str], None]) -> KafkaCount:
+    """Count the records of the ledger's ranges; raises `TopicMissing` or `KafkaUnreachable`."""
+    known = {topic: offsets(connection, topic) for topic in sorted({r.topic for r in totals.ranges})}
+    spans = measure(totals.ranges, known)
+    if not spans.expired and not spans.unknown and spans.total == totals.outcomes.read:
+        return KafkaCount(spans.total, Proof.OFFSETS, spans)
+    if spans.total - spans.expired > MAX_COUNTED:
+        return KafkaCount(spans.total, Proof.BOUND, spans)
+    records = sum(_count_range(connection, found, known[found.topic], report) for found in totals.ranges)
+    return KafkaCount(records, Proof.PARTLY if spans.expired else Proof.COUNTED, spans)
+
+
+def measure(ranges: Iterable[ReadRange], known: Mapping[str, Mapping[int, Offsets]]) -> Spans:
+    """Hold what was read against the brokers' offsets; a partition that they lack is unknown as a whole."""
+    total = expired = unknown = uncovered = repeated = 0
+    for read in ranges:
+        there = known.get(read.topic, {}).get(read.partition, Offsets(0, 0))
+        total += read.span
+        expired += max(0, min(there.low, read.until) - read.first)
+        unknown += max(0, read.until - max(there.high, read.first))
+        uncovered += max(0, read.gap)
+        repeated += max(0, -read.gap)
+    return Spans(total, expired, unknown, uncovered, repeated)
+
+
+def _count_range(
+    connection: KafkaConnection, read: ReadRange, known: Mapping[int, Offsets], report: Callable[[str], None]
+) -> int:
+    there = known.get(read.partition)
+    if there is None:
+        return 0
+    span = (max(read.first, there.low), min(read.until, there.high))
+    return count_records(connection, read.topic, {read.partition: span}, report)

@@ -1,0 +1,29 @@
+"""The columns by which the table tells keys apart, where it can."""
+
+from glassflow_dagster.clickhouse.identifiers import quote_name
+from glassflow_dagster.clickhouse.tables import Table
+from glassflow_dagster.config.model import PipelineConfig
+
+# Two keys may become one value: "2024-01-01 00:00:00" and 1704067200, or numbers that differ after seven digits.
+_LOSSY = frozenset({"DateTime", "DateTime64", "Float32"})
+
+# Distinct keys are held in memory by the server, some 40 bytes each.
+MAX_DISTINCT_ROWS = 10_000_000
+
+
+def key_columns(config: PipelineConfig, table: Table) -> tuple[str, ...] | None:
+    """Give the column of each key field, in order; None when one has no column that keeps its values apart."""
+    if config.dedup is None:
+        return None
+    columns: dict[str, str] = {}
+    for mapping in config.sink.mapping:
+        column = table.columns.get(mapping.column_name)
+        if column is not None and column.type.base.name not in _LOSSY:
+            columns.setdefault(mapping.name, mapping.column_name)
+    fields = config.dedup.key_fields
+    return tuple(columns[name] for name in fields) if all(name in columns for name in fields) else None
+
+
+def key_expression(columns: tuple[str, ...]) -> str:
+    """Write the key as SQL: one value a row."""
+    return f"tuple({', '.join(quote_name(column) for column in columns)})"

@@ -1,0 +1,237 @@
+"""What the figures of Kafka, the ledger and the table say together. Pure functions: nothing is asked here.
+
+The rows of a plain MergeTree table must agree exactly. Merging engines, a TTL and other writers change the number of
+rows lawfully; then what still must hold is compared, and the report says why it is not exact.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from glassflow_dagster.clickhouse.ledger import LedgerTotals
+from glassflow_dagster.clickhouse.tables import Table
+from glassflow_dagster.verification.kafka_side import KafkaCount, Proof
+
+Figures = dict[str, int | float | str]
+
+
+@dataclass(frozen=True)
+class CountsReport:
+    """What the counts say; `exact` when the number of rows had to agree to the row."""
+
+    passed: bool
+    exact: bool
+    description: str
+    figures: Figures = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """Keys and rows of the table, counted in one query; `reason` says why they are not, when they are None."""
+
+    keys: int | None = None
+    rows: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that the verdict rests on.
+
+    `recent_written` counts the rows of the batches within one deduplication window before the last one: their keys
+    differ. `window` is None without deduplication.
+    """
+
+    table: Table
+    other_writers: bool
+    window: timedelta | None
+    key_columns: tuple[str, ...] | None
+    rows: int
+    totals: LedgerTotals
+    kafka: KafkaCount
+    distinct: Distinct
+    recent_written: int
+
+    @property
+    def name(self) -> str:
+        """The table's name for people."""
+        return f"{self.table.database}.{self.table.name}"
+
+    @property
+    def left_out(self) -> int:
+        """Records that were read and are not rows, for a reason."""
+        o = self.totals.outcomes
+        return o.duplicates + o.filtered + o.late + o.dead_letters
+
+    @property
+    def expected(self) -> int:
+        """Rows that ought to be there: from Kafka's count where it is exact, else from the ledger's."""
+        accepted = self.kafka.records - self.left_out if self.kafka.exact else self.totals.outcomes.written
+        return self.totals.rows_before + accepted
+
+    @property
+    def within_one_window(self) -> bool:
+        """Whether no key can lawfully have two rows: all rows came within one deduplication window."""
+        first, last = self.totals.first_batch_time, self.totals.last_batch_time
+        if self.window is None or first is None or last is None:
+            return False
+        return not self.totals.rows_before and self.totals.incarnations == 1 and last - first < self.window
+
+
+def judge(facts: Facts) -> CountsReport:
+    """Draw the conclusion; a pure function."""
+    problems = [*_kafka_problems(facts), *_ledger_problems(facts), *_row_problems(facts), *_key_problems(facts)]
+    reasons = _why_not_exact(facts)
+    agreement = f"{_sum(facts)}; {facts.name} holds {_number(facts.rows, 'row')}."
+    description = " ".join(problems) or agreement
+    if reasons:
+        description += f" Not exact: {'; '.join(reasons)}."
+    return CountsReport(not problems, not reasons, description, _figures(facts))
+
+
+def rows_fit(table: Table, rows: int, expected: int, *, other_writers: bool) -> bool:
+    """Whether the number of rows is possible: merges and a TTL only take rows away, other writers only add some."""
+    shrinks = table.merges_rows or table.ttl
+    if rows == expected or (shrinks and other_writers):
+        return True
+    return rows < expected if shrinks else rows > expected and other_writers
+
+
+def _kafka_problems(facts: Facts) -> Iterator[str]:
+    kafka, read = facts.kafka, facts.totals.outcomes.read
+    spans = kafka.spans
+    if spans.unknown:
+        yield (
+            f"Kafka lacks {_number(spans.unknown, 'offset')} that were read: the topic was made anew or cut; "
+            "give the pipeline a new pipeline_id and an empty table."
+        )
+        return
+    if spans.uncovered:
+        yield f"{_number(spans.uncovered, 'offset')} between batches are in no batch of the ledger."
+    if spans.repeated:
+        yield f"{_number(spans.repeated, 'offset')} were read by more than one batch."
+    if kafka.exact and kafka.records != read:
+        yield f"Kafka holds {_number(kafka.records, 'record')} up to the committed offsets, but {read:,} were read."
+    if kafka.proof is Proof.PARTLY and not kafka.records <= read <= kafka.records + spans.expired:
+        yield (
+            f"Kafka still holds {_number(kafka.records, 'record')} and removed at most {spans.expired:,}, "
+            f"but {read:,} were read."
+        )
+    if kafka.proof is Proof.BOUND and read > kafka.records:
+        yield f"{_number(read, 'record')} were read, more than the {kafka.records:,} offsets they came from."
+
+
+def _ledger_problems(facts: Facts) -> Iterator[str]:
+    outcomes = facts.totals.outcomes
+    if outcomes.read != outcomes.written + facts.left_out:
+        yield (
+            f"The ledger does not add up: {outcomes.read:,} read, but {outcomes.written:,} written and "
+            f"{facts.left_out:,} left out."
+        )
+    if facts.totals.dead_letters_stored != outcomes.dead_letters:
+        yield (
+            f"{_number(outcomes.dead_letters, 'dead letter')} in the ledger, but "
+            f"{facts.totals.dead_letters_stored:,} in glassflow_dead_letters."
+        )
+
+
+def _row_problems(facts: Facts) -> Iterator[str]:
+    if rows_fit(facts.table, facts.rows, facts.expected, other_writers=facts.other_writers):
+        return
+    difference = facts.rows - facts.expected
+    many = "more" if difference > 0 else "fewer"
+    yield (
+        f"{facts.name} holds {_number(abs(difference), 'row')} {many} than it should: {facts.rows:,}, "
+        f"but {_sum(facts)}, which makes {facts.expected:,}."
+    )
+
+
+def _key_problems(facts: Facts) -> Iterator[str]:
+    keys, rows = facts.distinct.keys, facts.distinct.rows
+    if keys is None or rows is None or facts.other_writers:
+        return
+    if facts.table.is_plain and facts.within_one_window and keys != rows:
+        yield f"{facts.name} has {_number(rows, 'row')} but only {_number(keys, 'key')}, all within one window."
+    if _keeps_every_key(facts) and keys < facts.recent_written:
+        yield (
+            f"{facts.name} has {_number(keys, 'key')}, but {facts.recent_written:,} with different keys were written "
+            "within the last window."
+        )
+
+
+def _keeps_every_key(facts: Facts) -> bool:
+    """Whether no key can vanish: rows merge only with others of the same key, and one of them stays."""
+    if facts.table.ttl or facts.key_columns is None:
+        return False
+    if facts.table.is_plain:
+        return True
+    # The second argument marks rows as deleted; a merge may then leave none.
+    arguments = re.search(r"ReplacingMergeTree\(([^)]*)\)", facts.table.engine_full)
+    names = [name for name in (arguments[1].split(",") if arguments else []) if name.strip()[:1] not in ("", "'")]
+    sorted_by = {column.strip().strip("`") for column in facts.table.sorting_key.split(",")}
+    return facts.table.family == "ReplacingMergeTree" and len(names) <= 1 and set(facts.key_columns) <= sorted_by
+
+
+def _why_not_exact(facts: Facts) -> list[str]:
+    reasons = []
+    if facts.table.merges_rows:
+        reasons.append(f"{facts.table.engine} merges rows with the same sorting key in the background")
+    if facts.table.ttl:
+        reasons.append("the table's TTL removes rows")
+    if facts.other_writers:
+        reasons.append("others write to the table too (checks.other_writers)")
+    if facts.kafka.proof is Proof.PARTLY:
+        reasons.append("retention removed a part of what was read, so the ledger stands for it")
+    if facts.kafka.proof is Proof.BOUND:
+        reasons.append("the topic is too large to be counted one by one, so the ledger stands for it")
+    return reasons
+
+
+def _sum(facts: Facts) -> str:
+    """Write the sum that makes the rows: `12 records in Kafka - 3 duplicates`."""
+    outcomes = facts.totals.outcomes
+    source, amount = ("in Kafka", facts.kafka.records) if facts.kafka.exact else ("read", outcomes.read)
+    text = f"{_number(amount, 'record')} {source}"
+    left_out = {
+        "duplicate": outcomes.duplicates,
+        "filtered": outcomes.filtered,
+        "late": outcomes.late,
+        "dead letter": outcomes.dead_letters,
+    }
+    for name, count in left_out.items():
+        if count:
+            text += f" - {_number(count, name) if name in ('duplicate', 'dead letter') else f'{count:,} {name}'}"
+    if facts.totals.rows_before:
+        text += f" + {_number(facts.totals.rows_before, 'row')} that were there before"
+    return text
+
+
+def _number(count: int, thing: str) -> str:
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
+def _figures(facts: Facts) -> Figures:
+    outcomes, spans = facts.totals.outcomes, facts.kafka.spans
+    figures: Figures = {
+        "kafka_records": facts.kafka.records,
+        "kafka_proof": str(facts.kafka.proof),
+        "read": outcomes.read,
+        "duplicates": outcomes.duplicates,
+        "filtered": outcomes.filtered,
+        "late": outcomes.late,
+        "dead_letters": outcomes.dead_letters,
+        "dead_letters_stored": facts.totals.dead_letters_stored,
+        "written": outcomes.written,
+        "rows_before": facts.totals.rows_before,
+        "expected_rows": facts.expected,
+        "rows": facts.rows,
+        "difference": facts.rows - facts.expected,
+        "batches": facts.totals.batches,
+        "expired_offsets": spans.expired,
+    }
+    if facts.distinct.keys is not None:
+        figures["unique_keys"] = facts.distinct.keys
+    elif facts.distinct.reason:
+        figures["unique_keys_not_counted"] = facts.distinct.reason
+    return figures

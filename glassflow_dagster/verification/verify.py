@@ -1,0 +1,58 @@
+"""Both counts of a pipeline together, as the command line shows them."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.verification.counts import compare_counts
+from glassflow_dagster.verification.duplicates import DuplicatesReport, find_residual_duplicates
+from glassflow_dagster.verification.verdict import CountsReport
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What the counts and the search for duplicates say of a pipeline."""
+
+    pipeline_id: str
+    counts: CountsReport
+    duplicates: DuplicatesReport
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is missing or doubled; a warning is no proof of either."""
+        return self.counts.passed and (self.duplicates.passed or self.duplicates.severity == "warn")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give everything as plain values, ready for JSON."""
+        return {"passed": self.passed, **asdict(self)}
+
+    def lines(self) -> list[str]:
+        """Write the report for people: a verdict and a sentence for each, and the figures below."""
+        lines = []
+        for name, found, mark in (
+            ("counts_agree", self.counts, "ok" if self.counts.passed else "FAILED"),
+            ("no_residual_duplicates", self.duplicates, _mark(self.duplicates)),
+        ):
+            lines.append(f"{mark:<7} {name}: {found.description}")
+            lines.extend(f"        {key}: {_plain(value)}" for key, value in found.figures.items())
+        return lines
+
+
+def verify_pipeline(config: PipelineConfig, report: Callable[[str], None]) -> VerifyReport:
+    """Check a pipeline's table; raises `GlassflowError` when Kafka, ClickHouse or the table is not there."""
+    return VerifyReport(
+        pipeline_id=config.pipeline_id,
+        counts=compare_counts(config, report),
+        duplicates=find_residual_duplicates(config, report),
+    )
+
+
+def _mark(found: DuplicatesReport) -> str:
+    if found.passed:
+        return "ok"
+    return "WARNING" if found.severity == "warn" else "FAILED"
+
+
+def _plain(value: float | str) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)

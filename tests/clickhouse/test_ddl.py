@@ -1,0 +1,88 @@
+"""Statements as text: no server."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glassflow_dagster.clickhouse import ddl, token_window
+from glassflow_dagster.clickhouse.identifiers import full_name, quote_name, quote_text
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.model import CreateTable, PipelineConfig
+
+PIPELINES = Path(__file__).parents[2] / "pipelines"
+
+
+def pipeline(**create_table: Any) -> PipelineConfig:
+    config = load_pipeline(PIPELINES / "sms_status.yaml", {})
+    how = CreateTable(**create_table) if create_table else None
+    return config.model_copy(update={"sink": config.sink.model_copy(update={"create_table": how})})
+
+
+def test_quotes_in_names_and_texts_are_part_of_them() -> None:
+    assert quote_name("a`b\\") == "`a\\`b\\\\`"
+    assert quote_text("a'b\\") == "'a\\'b\\\\'"
+    assert full_name("d", "t.x") == "`d`.`t.x`"
+
+
+def test_the_target_has_the_mapped_columns_the_extra_ones_and_a_token_window() -> None:
+    statement = ddl.create_target(load_pipeline(PIPELINES / "sms_status.yaml", {}))
+    assert statement == (
+        "CREATE TABLE IF NOT EXISTS `analytics`.`sms_statuses_latest` (`sms_id` String, "
+        "`status` LowCardinality(String), `updated_at` DateTime, `recipient` String, "
+        "`ingested_at` DateTime DEFAULT now()) ENGINE = ReplacingMergeTree(ingested_at) PARTITION BY toYYYYMM(updated_at) ORDER BY sms_id "
+        "SETTINGS non_replicated_deduplication_window = 10000"
+    )
+
+
+def test_without_create_table_the_target_is_a_plain_one() -> None:
+    assert ddl.create_target(pipeline()).endswith(
+        "ENGINE = MergeTree ORDER BY tuple() SETTINGS non_replicated_deduplication_window = 10000"
+    )
+
+
+def test_a_ttl_stands_between_order_and_settings() -> None:
+    assert " ORDER BY sms_id TTL updated_at + INTERVAL 1 DAY SETTINGS " in ddl.create_target(
+        pipeline(order_by="sms_id", ttl="updated_at + INTERVAL 1 DAY")
+    )
+
+
+@pytest.mark.parametrize("engine", ["ReplicatedMergeTree('/p', 'r')", "SharedMergeTree"])
+def test_replicated_tables_remember_tokens_for_a_week(engine: str) -> None:
+    assert ddl.create_target(pipeline(engine=engine)).endswith(
+        "SETTINGS replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800"
+    )
+    assert token_window.remember_tokens("d", "t", engine) == (
+        "ALTER TABLE `d`.`t` MODIFY SETTING replicated_deduplication_window = 10000, "
+        "replicated_deduplication_window_seconds = 604800"
+    )
+
+
+def test_the_books_have_a_token_window_too() -> None:
+    for statement in (ddl.create_ledger("d"), ddl.create_dead_letters("d")):
+        assert "ENGINE = MergeTree ORDER BY (pipeline_id" in statement
+        assert statement.endswith("SETTINGS non_replicated_deduplication_window = 10000")
+
+
+def test_a_views_target_is_found_by_name() -> None:
+    query = "CREATE MATERIALIZED VIEW a.`w 2` TO other.`my \\`t` (`x` Int32) AS SELECT x FROM a.t"
+    assert token_window.view_target(query, "u", "a", "w 2", set()) == ("other", "my `t")
+
+
+@pytest.mark.parametrize(("siblings", "inner"), [({".inner_id.u"}, ".inner_id.u"), ({".inner.v"}, ".inner.v")])
+def test_a_view_without_a_target_writes_to_its_hidden_table(siblings: set[str], inner: str) -> None:
+    query = "CREATE MATERIALIZED VIEW a.v (`x` Int32) ENGINE = MergeTree ORDER BY x AS SELECT x FROM a.t"
+    assert token_window.view_target(query, "u", "a", "v", siblings) == ("a", inner)
+
+
+@pytest.mark.parametrize(
+    ("engine", "remedy"), [("Memory", "MergeTree family"), ("Distributed", "local"), ("MaterializedView", "behind it")]
+)
+def test_an_engine_without_tokens_is_refused_with_what_to_do(engine: str, remedy: str) -> None:
+    assert remedy in token_window.unsupported_engine("d", "t", engine)
+
+
+def test_a_replicated_window_of_an_hour_does_not_suffice() -> None:
+    assert not token_window.TokenWindow("d", "t", "ReplicatedMergeTree", 10_000, 3600).suffices
+    assert token_window.TokenWindow("d", "t", "ReplicatedMergeTree", 10_000, 604_800).suffices
+    assert token_window.TokenWindow("d", "t", "MergeTree", 10_000, None).suffices

@@ -1,0 +1,151 @@
+"""Blocks and tokens; on the real engine."""
+
+import socket
+import time
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from clickhouse_connect.driver.client import Client
+
+from glassflow_dagster.clickhouse import client as clickhouse_client
+from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
+from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable, InsertRefused, RowsRefused, TableProblem
+from glassflow_dagster.clickhouse.inserts import insert_block
+from glassflow_dagster.clickhouse.ledger import LedgerRow, insert_ledger_row, read_totals
+from glassflow_dagster.clickhouse.queries import execute, fetch
+from glassflow_dagster.clickhouse.tables import count_rows
+from glassflow_dagster.config.model import ClickHouseConnection
+
+
+@pytest.fixture
+def table(connection: ClickHouseConnection, client: Client) -> str:
+    execute(client, f"CREATE DATABASE {connection.database}")
+    execute(
+        client,
+        f"CREATE TABLE {connection.database}.t (id UInt64, text String, CONSTRAINT small CHECK id < 1000000) "
+        "ENGINE = MergeTree ORDER BY id SETTINGS non_replicated_deduplication_window = 100",
+    )
+    return "t"
+
+
+def block(*ids: int, text: str | None = "x") -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.uint64()), "text": pa.array([text] * len(ids), pa.string())})
+
+
+def insert(client: Client, database: str, table: str, content: pa.Table, token: str) -> None:
+    insert_block(client, database, table, content, token, time.monotonic() + 10, print)
+
+
+pytestmark = pytest.mark.servers
+
+
+def test_a_block_repeated_under_its_token_is_there_once(
+    client: Client, connection: ClickHouseConnection, table: str
+) -> None:
+    for _ in range(3):
+        insert(client, connection.database, table, block(1, 2, 3), "a")
+    insert(client, connection.database, table, block(1, 2, 3), "b")
+    assert count_rows(client, connection.database, table) == 6
+
+
+def test_a_large_block_in_many_chunks_goes_in_as_one_part(
+    client: Client, connection: ClickHouseConnection, table: str
+) -> None:
+    chunks = pa.concat_tables([block(*range(start, start + 50_000)) for start in range(0, 200_000, 50_000)])
+    for _ in range(2):
+        insert(client, connection.database, table, chunks, "large")
+    parts = fetch(
+        client, "SELECT count(), sum(rows) FROM system.parts WHERE database = {d:String}", {"d": connection.database}
+    )
+    assert parts == [(1, 200_000)]
+
+
+def test_an_empty_block_is_no_request(client: Client, connection: ClickHouseConnection) -> None:
+    insert(client, connection.database, "no such table", block(), "a")
+
+
+@pytest.mark.parametrize("wrong", [block(5_000_000), block(1, text=None)], ids=["constraint", "null"])
+def test_values_at_fault_are_refused_and_nothing_is_written(
+    client: Client, connection: ClickHouseConnection, table: str, wrong: pa.Table
+) -> None:
+    with pytest.raises(RowsRefused, match="refuses values"):
+        insert(client, connection.database, table, wrong, "a")
+    assert count_rows(client, connection.database, table) == 0
+
+
+def test_a_table_that_is_missing_or_lacks_a_column_is_refused_at_once(
+    client: Client, connection: ClickHouseConnection, table: str
+) -> None:
+    with pytest.raises(InsertRefused, match="UNKNOWN_TABLE"):
+        insert(client, connection.database, "absent", block(1), "a")
+    with pytest.raises(InsertRefused, match="NO_SUCH_COLUMN_IN_TABLE"):
+        insert(client, connection.database, table, pa.table({"nothing": [1]}), "a")
+
+
+def test_a_server_that_is_gone_is_tried_until_the_deadline(
+    connection: ClickHouseConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = clickhouse_client.connect(connection)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setattr(client._backend, "_base_url", f"http://127.0.0.1:{port}/")
+    said: list[str] = []
+    with pytest.raises(ClickHouseUnreachable, match="did not confirm a block"):
+        insert_block(client, "d", "t", block(1), "a", time.monotonic() + 0.5, said.append)
+    assert said
+    assert all("Connection refused" in text for text in said)
+
+
+def test_a_server_that_is_down_is_one_line_with_address_and_remedy(connection: ClickHouseConnection) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(ClickHouseUnreachable, match=f"127.0.0.1:{port} cannot be reached.*start it") as raised:
+        clickhouse_client.wait_for_clickhouse(connection.model_copy(update={"http_port": port}), 0.1, print)
+    assert "\n" not in str(raised.value)
+
+
+def ledger_row(pipeline: str, batch: int, first: int, until: int) -> LedgerRow:
+    return LedgerRow(
+        pipeline_id=pipeline,
+        incarnation=str(uuid4()),
+        batch_id=batch,
+        batch_time_ms=1_700_000_000_000 + batch,
+        definition="d",
+        offsets={"topic": {0: (first, until), 3: (0, 1)}},
+        rows_before=7,
+        read=10,
+        written=8,
+        duplicates=1,
+        dead_letters=1,
+        blocks=1,
+        bytes=80,
+    )
+
+
+def test_the_ledger_sums_up_batches_and_ranges(client: Client, connection: ClickHouseConnection) -> None:
+    ensure_bookkeeping(client, connection.database)
+    row = ledger_row("mine", 0, 5, 14)
+    for batch, (first, until) in enumerate([(5, 14), (14, 20), (22, 23)]):
+        values = {**vars(row), "batch_id": batch, "batch_time_ms": row.batch_time_ms + batch}
+        values["offsets"] = {"topic": {0: (first, until)}}
+        for _ in range(2):  # a replay
+            insert_ledger_row(client, connection.database, LedgerRow(**values), f"token {batch}")
+    insert_ledger_row(client, connection.database, ledger_row("other", 0, 0, 1), "other")
+    totals = read_totals(client, connection.database, "mine")
+    assert (totals.batches, totals.incarnations, totals.rows_before) == (3, 1, 7)
+    assert (totals.outcomes.read, totals.outcomes.written, totals.outcomes.dead_letters) == (30, 24, 3)
+    (found,) = totals.ranges
+    assert (found.topic, found.partition, found.first, found.until, found.gap) == ("topic", 0, 5, 23, 2)
+
+
+def test_a_ledger_without_batches_is_all_zero_and_a_missing_one_is_said(
+    client: Client, connection: ClickHouseConnection
+) -> None:
+    with pytest.raises(TableProblem, match="no pipeline has run"):
+        read_totals(client, connection.database, "mine")
+    ensure_bookkeeping(client, connection.database)
+    totals = read_totals(client, connection.database, "mine")
+    assert (totals.batches, totals.ranges, totals.last_batch_time) == (0, (), None)

@@ -1,0 +1,88 @@
+"""A connection as both clients want it: no broker."""
+
+import base64
+from typing import Any
+
+import pytest
+
+from glassflow_dagster.config.model import KafkaConnection
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.kafka.client import client_settings, root_ca_pem, spark_options
+
+SECRET = 'p"\\;'
+PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+
+
+def connection(**parts: Any) -> KafkaConnection:
+    return KafkaConnection.model_validate({"brokers": ("a:1", "b:2"), **parts})
+
+
+def settings(**parts: Any) -> dict[str, Any]:
+    """All but the logger, which is there to keep the terminal quiet."""
+    return {name: value for name, value in client_settings(connection(**parts)).items() if name != "logger"}
+
+
+def test_a_plain_connection_names_brokers_and_protocol_only() -> None:
+    assert spark_options(connection()) == {
+        "kafka.bootstrap.servers": "a:1,b:2",
+        "kafka.security.protocol": "PLAINTEXT",
+        "kafka.isolation.level": "read_committed",
+    }
+    assert settings() == {
+        "bootstrap.servers": "a:1,b:2",
+        "security.protocol": "PLAINTEXT",
+        "client.id": "glassflow-dagster",
+    }
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "module"),
+    [
+        ("PLAIN", "plain.PlainLoginModule"),
+        ("SCRAM-SHA-256", "scram.ScramLoginModule"),
+        ("SCRAM-SHA-512", "scram.ScramLoginModule"),
+    ],
+)
+def test_credentials_are_quoted_for_java(mechanism: str, module: str) -> None:
+    options = spark_options(connection(protocol="SASL_SSL", mechanism=mechanism, username="u", password=SECRET))
+    assert options["kafka.sasl.mechanism"] == mechanism
+    assert options["kafka.sasl.jaas.config"] == (
+        f'org.apache.kafka.common.security.{module} required username="u" password="p\\"\\\\;";'
+    )
+
+
+def test_credentials_go_to_librdkafka_as_they_are() -> None:
+    found = settings(protocol="SASL_SSL", mechanism="PLAIN", username="u", password=SECRET)
+    assert (found["sasl.mechanism"], found["sasl.username"], found["sasl.password"]) == ("PLAIN", "u", SECRET)
+
+
+@pytest.mark.parametrize(("protocol", "spoken"), [("SASL_SSL", "SSL"), ("SASL_PLAINTEXT", "PLAINTEXT"), ("SSL", "SSL")])
+def test_without_credentials_no_sasl_is_spoken(protocol: str, spoken: str) -> None:
+    for parts in ({}, {"mechanism": "PLAIN", "username": "u", "password": "p", "skip_auth": True}):
+        options = spark_options(connection(protocol=protocol, **parts))
+        assert options["kafka.security.protocol"] == spoken
+        assert not any("sasl" in name for name in options)
+
+
+@pytest.mark.parametrize("root_ca", [PEM, base64.b64encode(PEM.encode()).decode()], ids=["pem", "base64"])
+def test_an_authority_is_passed_on_as_pem(root_ca: str) -> None:
+    options = spark_options(connection(protocol="SSL", root_ca=root_ca))
+    assert options["kafka.ssl.truststore.type"] == "PEM"
+    assert options["kafka.ssl.truststore.certificates"] == PEM
+    assert settings(protocol="SSL", root_ca=root_ca)["ssl.ca.pem"] == PEM
+
+
+@pytest.mark.parametrize("root_ca", ["/etc/ca.pem", base64.b64encode(b"no certificate").decode()])
+def test_a_root_ca_that_is_no_certificate_is_refused_with_the_remedy(root_ca: str) -> None:
+    with pytest.raises(GlassflowError, match=r"root_ca: is neither .*; paste the text"):
+        root_ca_pem(root_ca)
+
+
+def test_certificates_are_not_checked_when_the_definition_says_so() -> None:
+    options = spark_options(connection(protocol="SSL", skip_tls_verification=True))
+    assert not options["kafka.ssl.endpoint.identification.algorithm"]
+    assert settings(protocol="SSL", skip_tls_verification=True)["enable.ssl.certificate.verification"] is False
+
+
+def test_tls_settings_have_no_place_without_tls() -> None:
+    assert not any("ssl" in name for name in settings(root_ca=PEM, skip_tls_verification=True))
