@@ -108,9 +108,9 @@ def _kafka_problems(facts: Facts) -> Iterator[str]:
         )
         return
     if spans.uncovered:
-        yield f"{_number(spans.uncovered, 'offset')} between batches are in no batch of the ledger."
+        yield f"The ledger has {_number(spans.uncovered, 'offset')} between batches in no batch."
     if spans.repeated:
-        yield f"{_number(spans.repeated, 'offset')} were read by more than one batch."
+        yield f"The ledger has {_number(spans.repeated, 'offset')} in more than one batch."
     if kafka.exact and kafka.records != read:
         yield f"Kafka holds {_number(kafka.records, 'record')} up to the committed offsets, but {read:,} were read."
     if kafka.proof is Proof.PARTLY and not kafka.records <= read <= kafka.records + spans.expired:

@@ -30,7 +30,8 @@ def test_the_target_has_the_mapped_columns_the_extra_ones_and_a_token_window() -
     assert statement == (
         "CREATE TABLE IF NOT EXISTS `analytics`.`sms_statuses_latest` (`sms_id` String, "
         "`status` LowCardinality(String), `updated_at` DateTime, `recipient` String, "
-        "`ingested_at` DateTime DEFAULT now()) ENGINE = ReplacingMergeTree(ingested_at) PARTITION BY toYYYYMM(updated_at) ORDER BY sms_id "
+        "`ingested_at` DateTime DEFAULT now()) ENGINE = ReplacingMergeTree(ingested_at) "
+        "PARTITION BY toYYYYMM(updated_at) ORDER BY sms_id "
         "SETTINGS non_replicated_deduplication_window = 10000"
     )
 

@@ -9,7 +9,7 @@ from glassflow_dagster.config.model import KafkaConnection
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.client import client_settings, root_ca_pem, spark_options
 
-SECRET = 'p"\\;'
+AWKWARD = 'p"\\;'
 PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 
 
@@ -44,7 +44,7 @@ def test_a_plain_connection_names_brokers_and_protocol_only() -> None:
     ],
 )
 def test_credentials_are_quoted_for_java(mechanism: str, module: str) -> None:
-    options = spark_options(connection(protocol="SASL_SSL", mechanism=mechanism, username="u", password=SECRET))
+    options = spark_options(connection(protocol="SASL_SSL", mechanism=mechanism, username="u", password=AWKWARD))
     assert options["kafka.sasl.mechanism"] == mechanism
     assert options["kafka.sasl.jaas.config"] == (
         f'org.apache.kafka.common.security.{module} required username="u" password="p\\"\\\\;";'
@@ -52,8 +52,8 @@ def test_credentials_are_quoted_for_java(mechanism: str, module: str) -> None:
 
 
 def test_credentials_go_to_librdkafka_as_they_are() -> None:
-    found = settings(protocol="SASL_SSL", mechanism="PLAIN", username="u", password=SECRET)
-    assert (found["sasl.mechanism"], found["sasl.username"], found["sasl.password"]) == ("PLAIN", "u", SECRET)
+    found = settings(protocol="SASL_SSL", mechanism="PLAIN", username="u", password=AWKWARD)
+    assert (found["sasl.mechanism"], found["sasl.username"], found["sasl.password"]) == ("PLAIN", "u", AWKWARD)
 
 
 @pytest.mark.parametrize(("protocol", "spoken"), [("SASL_SSL", "SSL"), ("SASL_PLAINTEXT", "PLAINTEXT"), ("SSL", "SSL")])

@@ -1,0 +1,124 @@
+"""A pipeline without Spark: records go to Kafka, rows and ledger to ClickHouse, as the stream would have done it."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from clickhouse_connect.driver.client import Client
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from glassflow_dagster.clickhouse.client import connect
+from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
+from glassflow_dagster.clickhouse.inserts import insert_block
+from glassflow_dagster.clickhouse.ledger import LedgerRow, insert_ledger_row
+from glassflow_dagster.clickhouse.queries import execute
+from glassflow_dagster.clickhouse.tables import prepare_target
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.verification import settle
+
+PIPELINES = Path(__file__).parents[2] / "pipelines"
+
+DEFINITION = """
+version: v3
+pipeline_id: {name}
+sources:
+  - type: kafka
+    source_id: events
+    connection_params: {{brokers: ["127.0.0.1:1"]}}
+    topic: {name}
+    schema_fields: [{{name: id, type: string}}]
+transforms:
+  - {{type: dedup, source_id: events, config: {{key: id, time_window: 10m}}}}
+sink:
+  type: clickhouse
+  connection_params: {{host: 127.0.0.1, port: 1, database: {name}, username: default}}
+  table: events
+  mapping: {mapping}
+  create_table: {create_table}
+"""
+BATCH_TIME = "{name: _batch_time, column_name: came, column_type: DateTime64(3)}"
+
+
+@dataclass
+class Pipeline:
+    """What a driver would keep in mind."""
+
+    config: PipelineConfig
+    client: Client
+    incarnation: str = field(default_factory=lambda: str(uuid4()))
+    batches: int = 0
+    offset: int = 0
+
+    @property
+    def table(self) -> str:
+        return ".".join(self.config.sink.full_table)
+
+    def send(self, *ids: str) -> None:
+        """Put records into Kafka that no batch reads."""
+        producer = Producer({"bootstrap.servers": self.config.source.connection_params.brokers[0]})
+        for key in ids:
+            producer.produce(self.config.source.topic, f'{{"id": "{key}"}}', partition=0)
+        assert producer.flush(30) == 0
+
+    def batch(self, *written: str, duplicates: int = 0, ago: float = 0.0, read: int | None = None) -> None:
+        """Run a batch that began `ago` seconds ago: send, write rows, write the ledger."""
+        records = len(written) + duplicates
+        self.send(*written, *(["again"] * duplicates))
+        batch_time_ms = round((time.time() - ago) * 1000)
+        columns: dict[str, Any] = {"id": list(written)}
+        if any(mapping.name == "_batch_time" for mapping in self.config.sink.mapping):
+            columns["came"] = pa.array([batch_time_ms] * len(written), pa.timestamp("ms", "UTC"))
+        deadline = time.monotonic() + 30
+        token = f"{self.incarnation}/{self.batches}"
+        insert_block(self.client, *self.config.sink.full_table, pa.table(columns), token, deadline, print)
+        row = LedgerRow(
+            pipeline_id=self.config.pipeline_id,
+            incarnation=self.incarnation,
+            batch_id=self.batches,
+            batch_time_ms=batch_time_ms,
+            definition="d",
+            offsets={self.config.source.topic: {0: (self.offset, self.offset + records)}},
+            rows_before=0,
+            read=records if read is None else read,
+            written=len(written),
+            duplicates=duplicates,
+            blocks=1,
+            bytes=1,
+        )
+        insert_ledger_row(self.client, self.config.sink.connection_params.database, row, f"{token}/ledger")
+        self.batches += 1
+        self.offset += records
+
+    def execute(self, statement: str) -> None:
+        """Do something to the table by hand; `{table}` stands for its name."""
+        execute(self.client, statement.format(table=self.table))
+
+
+@pytest.fixture
+def new_pipeline(stack: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pipeline]:
+    """Make a pipeline with a topic and database of its own; its table is plain and has the batch time unless told."""
+    # Nothing is under way in these tests: what does not fit at once never will.
+    monkeypatch.setattr(settle, "STILL_SECONDS", 0.0)
+
+    def create(create_table: str = "{order_by: id}", extra: str = BATCH_TIME) -> Pipeline:
+        name = f"test_{uuid4().hex}"
+        mapping = ", ".join(["{name: id, column_name: id, column_type: String}", *([extra] if extra else [])])
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(DEFINITION.format(name=name, mapping=f"[{mapping}]", create_table=create_table))
+        config = load_pipeline(file, stack.environment)
+        admin = AdminClient({"bootstrap.servers": stack.kafka})
+        for future in admin.create_topics([NewTopic(name, 1, 1)]).values():
+            future.result()
+        client = connect(config.sink.connection_params)
+        prepare_target(client, config, create=True)
+        ensure_bookkeeping(client, name)
+        return Pipeline(config, client)
+
+    return create

@@ -1,0 +1,93 @@
+"""Which columns tell keys and arrival: no server."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glassflow_dagster.clickhouse.errors import TableProblem
+from glassflow_dagster.clickhouse.tables import Column, Table
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.model import Checks, Mapping, PipelineConfig
+from glassflow_dagster.config.types import parse_column_type
+from glassflow_dagster.verification.arrival import Arrival, arrival_column
+from glassflow_dagster.verification.duplicates import Search, duplicates_query
+from glassflow_dagster.verification.keys import key_columns
+
+PIPELINES = Path(__file__).parents[2] / "pipelines"
+
+
+def described(**columns: str) -> Table:
+    parsed = {name: Column(parse_column_type(kind), "") for name, kind in columns.items()}
+    return Table("d", "t", "MergeTree", "MergeTree", parsed, rows=0, ttl=False)
+
+
+def sms(*mapping: tuple[str, str, str], **checks: Any) -> PipelineConfig:
+    config = load_pipeline(PIPELINES / "sms_status.yaml", {})
+    mapped = [Mapping(name=name, column_name=column, column_type=kind) for name, column, kind in mapping]
+    sink = config.sink.model_copy(update={"mapping": tuple(mapped) or config.sink.mapping})
+    return config.model_copy(update={"sink": sink, "checks": Checks(**checks)})
+
+
+def test_a_key_of_several_fields_has_a_column_for_each() -> None:
+    config = load_pipeline(PIPELINES / "flights.yaml", {})
+    table = described(**{m.column_name: m.column_type for m in config.sink.mapping})
+    assert key_columns(config, table) == ("year", "month", "day", "carrier", "flight", "origin")
+
+
+@pytest.mark.parametrize(
+    ("mapping", "columns", "found"),
+    [
+        ((("sms_id", "id", "String"),), {"id": "LowCardinality(String)"}, ("id",)),
+        ((("status", "id", "String"),), {"id": "String"}, None),
+        ((("sms_id", "id", "DateTime"),), {"id": "DateTime"}, None),
+        ((("sms_id", "seen", "DateTime"), ("sms_id", "id", "UUID")), {"seen": "DateTime", "id": "UUID"}, ("id",)),
+    ],
+    ids=["mapped", "not mapped", "several texts may be one time", "one of two columns will do"],
+)
+def test_a_key_needs_columns_that_keep_its_values_apart(
+    mapping: tuple[tuple[str, str, str], ...], columns: dict[str, str], found: tuple[str, ...] | None
+) -> None:
+    assert key_columns(sms(*mapping), described(**columns)) == found
+
+
+@pytest.mark.parametrize(
+    ("mapping", "columns", "found"),
+    [
+        ((), {"ingested_at": "DateTime"}, Arrival("ingested_at", is_batch_time=False, resolution_ms=1000)),
+        ((), {"ingested_at": "String"}, None),
+        ((), {"came": "DateTime"}, None),
+        (
+            (("_batch_time", "came", "DateTime64(3)"),),
+            {"ingested_at": "DateTime", "came": "DateTime64(3)"},
+            Arrival("came", is_batch_time=True, resolution_ms=0),
+        ),
+    ],
+)
+def test_arrival_is_the_batch_time_or_the_usual_column(
+    mapping: tuple[tuple[str, str, str], ...], columns: dict[str, str], found: Arrival | None
+) -> None:
+    assert arrival_column(sms(*mapping), described(**columns)) == found
+
+
+def test_the_definition_names_the_arrival_column_and_is_corrected_when_there_is_none() -> None:
+    table = described(came="DateTime64(1)", ingested_at="DateTime")
+    found = arrival_column(sms(arrival_column="came"), table)
+    assert found == Arrival("came", is_batch_time=False, resolution_ms=100)
+    with pytest.raises(TableProblem, match=r"checks\.arrival_column: .* did you mean 'came'"):
+        arrival_column(sms(arrival_column="cane"), table)
+
+
+def test_the_batch_time_itself_needs_no_ledger() -> None:
+    search = Search(
+        table=described(id="String"),
+        key="tuple(`id`)",
+        since="1",
+        window_ms=round(timedelta(minutes=5) / timedelta(milliseconds=1)),
+        arrival=Arrival("came", is_batch_time=True, resolution_ms=0),
+        ledger="`d`.`glassflow_ledger`",
+        pipeline_id="it's",
+    )
+    assert "glassflow_ledger" not in duplicates_query(search, final=False)
+    assert "FROM `d`.`t` FINAL WHERE" in duplicates_query(search, final=True)

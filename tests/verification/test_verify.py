@@ -1,0 +1,150 @@
+"""Both checks against the real broker and the real engine."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable, TableProblem
+from glassflow_dagster.config.model import Checks
+from glassflow_dagster.kafka.errors import KafkaUnreachable
+from glassflow_dagster.verification.counts import compare_counts
+from glassflow_dagster.verification.duplicates import find_residual_duplicates
+from glassflow_dagster.verification.verify import verify_pipeline
+
+pytestmark = pytest.mark.servers
+
+NewPipeline = Callable[..., Any]
+REPLACING = "{engine: ReplacingMergeTree, order_by: id, columns: [{name: ingested_at, type: DateTime, default: now()}]}"
+PLAIN_WITH_ARRIVAL = "{order_by: id, columns: [{name: ingested_at, type: DateTime, default: now()}]}"
+
+
+def test_a_sound_pipeline_passes_both_checks(new_pipeline: NewPipeline) -> None:
+    pipeline = new_pipeline()
+    pipeline.batch("a", "b", "c", duplicates=2)
+    pipeline.batch("d")
+    found = verify_pipeline(pipeline.config, print)
+    assert found.passed
+    assert found.counts.exact
+    assert found.counts.figures["kafka_records"] == 6
+    assert found.counts.figures["kafka_proof"] == "as many records as offsets"
+    assert found.counts.figures["unique_keys"] == found.counts.figures["rows"] == 4
+    assert found.duplicates.severity == "error"
+    assert json.loads(json.dumps(found.as_dict()))["passed"] is True
+    assert [line.split(":")[0].split()[-1] for line in found.lines() if line.startswith("ok")] == [
+        "counts_agree",
+        "no_residual_duplicates",
+    ]
+
+
+def test_records_behind_the_committed_offsets_are_not_expected(new_pipeline: NewPipeline) -> None:
+    pipeline = new_pipeline()
+    pipeline.batch("a")
+    pipeline.send("b", "c")
+    assert verify_pipeline(pipeline.config, print).passed
+
+
+def test_a_pipeline_without_a_batch_has_nothing_to_compare(new_pipeline: NewPipeline) -> None:
+    found = compare_counts(new_pipeline().config, print)
+    assert (found.passed, found.exact) == (True, False)
+
+
+@pytest.mark.parametrize("create_table", ["{order_by: id}", REPLACING])
+def test_a_row_inserted_twice_by_hand_turns_both_checks_red(new_pipeline: NewPipeline, create_table: str) -> None:
+    pipeline = new_pipeline(create_table)
+    pipeline.execute("SYSTEM STOP MERGES {table}")
+    pipeline.batch("a", "b")
+    pipeline.execute("INSERT INTO {table} SELECT * FROM {table} WHERE id = 'a'")
+    found = verify_pipeline(pipeline.config, print)
+    assert not found.passed
+    assert not found.counts.passed
+    assert "1 row more" in found.counts.description
+    assert (found.duplicates.passed, found.duplicates.severity) == (False, "error")
+    assert found.duplicates.figures["duplicate_rows"] == 1
+    assert found.duplicates.figures["examples"] == "('a')"
+    if create_table == REPLACING:
+        assert found.duplicates.figures["duplicate_rows_final"] == 0
+
+
+def test_a_row_that_is_gone_turns_the_counts_red(new_pipeline: NewPipeline) -> None:
+    pipeline = new_pipeline()
+    pipeline.batch("a", "b")
+    pipeline.execute("ALTER TABLE {table} DELETE WHERE id = 'a' SETTINGS mutations_sync = 1")
+    found = compare_counts(pipeline.config, print)
+    assert not found.passed
+    assert "1 row fewer" in found.description
+
+
+def test_a_key_that_comes_again_after_its_window_is_no_duplicate(new_pipeline: NewPipeline) -> None:
+    pipeline = new_pipeline()
+    pipeline.batch("a", "b", ago=1000)
+    pipeline.batch("a", ago=300)
+    assert verify_pipeline(pipeline.config, print).passed
+    pipeline.batch("a", ago=0)
+    found = find_residual_duplicates(pipeline.config, print)
+    assert not found.passed
+    assert (found.figures["duplicate_rows"], found.figures["duplicate_keys"]) == (1, 1)
+
+
+def test_an_arrival_column_that_runs_behind_is_set_right_by_the_ledger(new_pipeline: NewPipeline) -> None:
+    pipeline = new_pipeline(PLAIN_WITH_ARRIVAL, extra="")
+    # Begun before a crash and written long after it, right before the next batch: the window was over all the same.
+    pipeline.batch("a", ago=1000)
+    pipeline.execute("ALTER TABLE {table} UPDATE ingested_at = now() - 2 WHERE 1 SETTINGS mutations_sync = 1")
+    ledger = f"{pipeline.config.pipeline_id}.glassflow_ledger"
+    pipeline.execute(f"ALTER TABLE {ledger} UPDATE inserted_at = now64(3) - 1 WHERE 1 SETTINGS mutations_sync = 1")
+    pipeline.batch("a")
+    found = verify_pipeline(pipeline.config, print)
+    assert found.passed
+    assert found.duplicates.figures["rows"] == 2
+    assert found.duplicates.figures["unique_keys"] == 1
+
+
+def test_without_an_arrival_column_repeated_keys_are_a_warning(new_pipeline: NewPipeline) -> None:
+    pipeline = new_pipeline(extra="")
+    pipeline.batch("a", ago=1000)
+    assert find_residual_duplicates(pipeline.config, print).passed
+    pipeline.batch("a")
+    found = verify_pipeline(pipeline.config, print)
+    assert (found.duplicates.passed, found.duplicates.severity) == (False, "warn")
+    assert found.duplicates.figures["rows_beyond_keys"] == 1
+    assert found.passed
+
+
+def test_records_are_counted_one_by_one_where_offsets_have_holes(new_pipeline: NewPipeline) -> None:
+    pipeline = new_pipeline()
+    # One of the three offsets was read as no record: Kafka says whether there was one.
+    pipeline.batch("a", "b", duplicates=1, read=2)
+    found = compare_counts(pipeline.config, print)
+    assert not found.passed
+    assert found.figures["kafka_proof"] == "counted one by one"
+    assert found.figures["kafka_records"] == 3
+
+
+def test_other_writers_may_add_rows(new_pipeline: NewPipeline) -> None:
+    pipeline = new_pipeline()
+    pipeline.batch("a")
+    pipeline.execute("INSERT INTO {table} VALUES ('z', now())")
+    shared = pipeline.config.model_copy(update={"checks": Checks(other_writers=True)})
+    found = compare_counts(shared, print)
+    assert (found.passed, found.exact) == (True, False)
+    assert "others write to the table too" in found.description
+
+
+def test_servers_that_are_down_and_tables_that_are_gone_are_said_in_one_line(new_pipeline: NewPipeline) -> None:
+    pipeline = new_pipeline()
+    pipeline.batch("a")
+    config = pipeline.config
+    connection = config.sink.connection_params.model_copy(update={"http_port": 1})
+    with pytest.raises(ClickHouseUnreachable):
+        verify_pipeline(
+            config.model_copy(update={"sink": config.sink.model_copy(update={"connection_params": connection})}), print
+        )
+    dead = config.source.connection_params.model_copy(update={"brokers": ("127.0.0.1:1",)})
+    source = config.source.model_copy(update={"connection_params": dead})
+    with pytest.raises(KafkaUnreachable):
+        compare_counts(config.model_copy(update={"sources": (source,)}), print)
+    pipeline.execute("DROP TABLE {table}")
+    with pytest.raises(TableProblem, match="does not exist"):
+        verify_pipeline(config, print)
