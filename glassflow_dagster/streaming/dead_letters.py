@@ -12,9 +12,10 @@ def keep_raw_of_refused(events: DataFrame) -> DataFrame:
 
     Columns in: those of `read_topic`, fields, refusal, row.
     Columns out: partition INT, offset LONG, fields, row, size INT (bytes of the raw value), and refused STRUCT<topic,
-    timestamp, key, value, headers, stage, reason>, NULL for a good record.
+    timestamp, key, value, headers ARRAY<STRUCT<name, value>>, stage, reason>, NULL for a good record.
     """
-    raw = [F.col(name) for name in ("topic", "timestamp", "key", "value", "headers")]
+    headers = F.transform("headers", lambda header: F.struct(header["key"].alias("name"), header["value"]))
+    raw = [*(F.col(name) for name in ("topic", "timestamp", "key", "value")), headers.alias("headers")]
     refused = F.struct(*raw, F.col("refusal.stage").alias("stage"), F.col("refusal.reason").alias("reason"))
     return events.select(
         "partition",

@@ -1,0 +1,18 @@
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Stack
+from tests.e2e.support import Pipeline
+
+
+@pytest.fixture
+def pipeline(stack: Stack, tmp_path: Path) -> Pipeline:
+    """A pipeline of the test's own: topic, database, table and state."""
+    return Pipeline(tmp_path, stack.kafka, stack.clickhouse_port)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "e2e" in item.path.parts:
+            item.add_marker(pytest.mark.servers)

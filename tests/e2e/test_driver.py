@@ -1,0 +1,136 @@
+"""Drivers in the background: they wait for topics, keep their promises of delay, die and come back."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+
+from tests.e2e.support import Pipeline, cli, wait_until
+
+from glassflow_dagster.streaming.heartbeat import pipeline_folder, read_heartbeat
+
+
+def start(pipeline: Pipeline) -> None:
+    done = cli("start", str(pipeline.file), "--state", str(pipeline.state))
+    assert done.code == 0, done.err
+
+
+def stop(pipeline: Pipeline) -> None:
+    done = cli("stop", pipeline.name, "--state", str(pipeline.state))
+    assert done.code == 0, done.err
+
+
+def state(pipeline: Pipeline) -> str:
+    done = cli("status", pipeline.name, "--json", "--state", str(pipeline.state), "--pipelines", str(pipeline.file.parent))
+    assert done.code == 0, done.err
+    return str(json.loads(done.out)["state"])
+
+
+def rows(pipeline: Pipeline) -> int:
+    return int(pipeline.query("SELECT count() FROM {db}.events")[0][0])
+
+
+def test_a_topic_that_does_not_exist_yet_is_waited_for_and_few_events_do_not_wait_for_more(pipeline: Pipeline) -> None:
+    pipeline.write()
+    start(pipeline)
+    try:
+        assert state(pipeline) == "WAITING"
+        pipeline.create_topic()
+        wait_until(lambda: state(pipeline) == "RUNNING", "the driver has found its topic")
+        # Far fewer than max_batch_size: max_delay_time sends them on their way.
+        pipeline.send([{"id": "a", "n": 1}, {"id": "a", "n": 1}])
+        wait_until(lambda: rows(pipeline) == 1, "the row has arrived")
+        again = pipeline.run("--until-caught-up")
+        assert again.code == 1
+        assert "is running already" in again.err
+    finally:
+        stop(pipeline)
+    assert state(pipeline) == "STOPPED"
+
+
+def test_a_driver_killed_in_the_middle_of_its_batches_loses_and_doubles_nothing(pipeline: Pipeline) -> None:
+    """Three kills at seeded places; each restart goes on from the checkpoint."""
+    pipeline.sink = {"max_batch_size": 100}
+    pipeline.write().create_topic()
+    draw = random.Random(3)
+    events = [{"id": f"k{index}", "n": index} for index in range(20_000)]
+    sent = events + draw.sample(events, 4000)
+    draw.shuffle(sent)
+    start(pipeline)
+    try:
+        for number, part in enumerate((sent[:8000], sent[8000:16_000], sent[16_000:])):
+            pipeline.send(part)
+            wait_until(lambda seen=rows(pipeline): rows(pipeline) > seen, "some of the batch is in the table")
+            beat = read_heartbeat(pipeline_folder(pipeline.state, pipeline.name))
+            assert beat is not None
+            os.kill(beat.pid, signal.SIGKILL)
+            wait_until(lambda: state(pipeline) == "FAILED", f"kill {number} is noticed")
+            start(pipeline)
+        wait_until(lambda: pipeline.ledger()["read"] == len(sent), "all is read")
+    finally:
+        stop(pipeline)
+    assert pipeline.query("SELECT count(), uniqExact(id), sum(n) FROM {db}.events") == [
+        (20_000, 20_000, sum(range(20_000)))
+    ]
+    ledger = pipeline.ledger()
+    assert (ledger["written"], ledger["duplicates"]) == (20_000, 4000)
+
+
+def test_ctrl_c_finishes_the_batch_and_exits_with_the_totals(pipeline: Pipeline) -> None:
+    pipeline.write().create_topic()
+    pipeline.send([{"id": "a", "n": 1}, {"id": "a", "n": 1}])
+    command = [sys.executable, "-m", "glassflow_dagster", "run", str(pipeline.file), "--state", str(pipeline.state)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
+        wait_until(lambda: pipeline.query("EXISTS {db}.events") == [(1,)] and rows(pipeline) == 1, "the row has arrived")
+        driver.send_signal(signal.SIGINT)
+        out, err = driver.communicate(timeout=60)
+    assert driver.returncode == 0, err
+    assert json.loads(out.splitlines()[-1])["written"] == 1
+
+
+def test_an_edited_definition_finishes_a_begun_batch_as_it_was_begun(pipeline: Pipeline) -> None:
+    """A batch is begun, its driver killed, the block size edited: the replay cuts the blocks of the old definition."""
+    pipeline.sink = {"max_batch_size": 50}
+    pipeline.write().create_topic()
+    pipeline.send({"id": f"k{index}", "n": index} for index in range(20_000))
+    start(pipeline)
+    wait_until(lambda: rows(pipeline) > 0, "the first block is in the table")
+    beat = read_heartbeat(pipeline_folder(pipeline.state, pipeline.name))
+    assert beat is not None
+    os.kill(beat.pid, signal.SIGKILL)
+    wait_until(lambda: state(pipeline) == "FAILED", "the kill is noticed")
+    assert pipeline.ledger()["read"] == 0, "the batch was over before the kill: make it larger"
+
+    pipeline.sink = {"max_batch_size": 70}
+    pipeline.write()
+    totals = pipeline.catch_up()
+
+    assert totals["read"] == 20_000
+    assert pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(20_000, 20_000)]
+
+
+def test_a_key_cannot_change_under_its_state(pipeline: Pipeline) -> None:
+    pipeline.write().create_topic()
+    pipeline.send([{"id": "a", "n": 1}])
+    pipeline.catch_up()
+    pipeline.keys = ["n"]
+    pipeline.write()
+    done = pipeline.run("--until-caught-up")
+    assert done.code == 1
+    assert "was built for deduplication by key id string, but the definition says key n int" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_lost_checkpoint_does_not_double_the_table(pipeline: Pipeline) -> None:
+    pipeline.write().create_topic()
+    pipeline.send([{"id": "a", "n": 1}])
+    pipeline.catch_up()
+    pipeline.state.rename(pipeline.folder / "elsewhere")
+    done = pipeline.run("--until-caught-up")
+    assert done.code == 1
+    assert f"TRUNCATE TABLE {pipeline.name}.events" in done.err
+    assert rows(pipeline) == 1
+    pipeline.client().command(f"TRUNCATE TABLE {pipeline.name}.events")
+    assert pipeline.catch_up()["written"] == 1

@@ -1,0 +1,97 @@
+"""Every wrong thing that a newcomer does in the first hour has a one-line answer and exit code 1."""
+
+from pathlib import Path
+
+import pytest
+from tests.e2e.support import Finished, Pipeline, cli
+
+from glassflow_dagster.local.ports import free_port
+
+
+def refused(done: Finished, *texts: str) -> None:
+    assert done.code == 1, done
+    assert "Traceback" not in done.err
+    last = done.err.strip().splitlines()[-1]
+    for text in texts:
+        assert text in last, done.err
+
+
+def test_broker_down(pipeline: Pipeline) -> None:
+    pipeline.write()
+    port = free_port()
+    done = pipeline.run("--until-caught-up", "--timeout", "2", GLASSFLOW_KAFKA_BROKERS=f"127.0.0.1:{port}")
+    refused(done, f"127.0.0.1:{port}", "do not answer")
+
+
+def test_clickhouse_down(pipeline: Pipeline) -> None:
+    pipeline.write()
+    port = free_port()
+    done = pipeline.run("--until-caught-up", "--timeout", "2", GLASSFLOW_CLICKHOUSE_URL=f"http://127.0.0.1:{port}")
+    refused(done, f"127.0.0.1:{port}", "cannot be reached")
+
+
+def test_topic_missing(pipeline: Pipeline) -> None:
+    pipeline.write()
+    refused(pipeline.run("--until-caught-up", "--timeout", "2"), pipeline.name, "does not exist")
+
+
+def test_table_missing(pipeline: Pipeline) -> None:
+    pipeline.sink = {"create_table": None}
+    pipeline.write().create_topic()
+    done = pipeline.run("--until-caught-up", "--timeout", "5")
+    assert done.code == 1
+    assert f"{pipeline.name}.events" in done.err
+    assert "--create-table" in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("columns", "texts"),
+    [
+        ("id String", ("sink.mapping[1].column_name", "'n'")),
+        ("id String, n String", ("sink.mapping[1].column_type", "Int32", "String")),
+    ],
+    ids=["column missing", "wrong type"],
+)
+def test_the_table_is_not_what_the_mapping_says(pipeline: Pipeline, columns: str, texts: tuple[str, ...]) -> None:
+    pipeline.write().create_topic()
+    client = pipeline.client()
+    client.command(f"CREATE DATABASE {pipeline.name}")
+    client.command(f"CREATE TABLE {pipeline.name}.events ({columns}) ENGINE = MergeTree ORDER BY tuple()")
+    refused(pipeline.run("--until-caught-up", "--timeout", "5"), *texts)
+
+
+def test_unknown_key_in_the_definition(pipeline: Pipeline) -> None:
+    pipeline.sink = {"max_batchsize": 5}
+    pipeline.write()
+    refused(pipeline.run("--until-caught-up"), f"{pipeline.file}: sink.max_batchsize: unknown key")
+
+
+def test_definition_not_there() -> None:
+    refused(cli("run", "pipelines/none.yaml"), "pipelines/none.yaml: no such file")
+
+
+def test_unknown_pipeline() -> None:
+    refused(cli("start", "sms_statu"), "did you mean 'sms_status'?")
+    refused(cli("status", "sms_statu"), "did you mean 'sms_status'?")
+    refused(cli("verify", "sms_statu"), "did you mean 'sms_status'?")
+
+
+def test_state_folder_cannot_be_written(pipeline: Pipeline) -> None:
+    pipeline.write()
+    # A file where the folder should be: the same for root, whom permissions do not stop.
+    (pipeline.folder / "file").write_text("")
+    state = pipeline.folder / "file" / "state"
+    done = cli("run", str(pipeline.file), "--until-caught-up", "--state", str(state))
+    refused(done, str(state), "cannot be written", "--state")
+
+
+def test_port_in_use(pipeline: Pipeline, tmp_path: Path) -> None:
+    taken = str(pipeline.clickhouse_port)
+    done = cli("stack", "up", "--data", str(tmp_path / "data"), "--clickhouse-port", taken, "--kafka-port", str(free_port()))
+    refused(done, taken, "--clickhouse-port")
+
+
+def test_wrong_usage_is_exit_code_2() -> None:
+    assert cli("run").code == 2
+    assert cli("nonsense").code == 2
