@@ -28,7 +28,8 @@ def data_quality_alerts(context: dg.SensorEvaluationContext, alerts: AlertResour
     results = latest_results(context)
     for alert in due_alerts(seen, results):
         alerts.send(alert, context.log)
-    context.update_cursor(json.dumps({subject: state for subject, (state, _) in results.items()}))
+    # A check that is just being run has no result for a moment; what it had before is not forgotten for that.
+    context.update_cursor(json.dumps(seen | {subject: state for subject, (state, _) in results.items()}))
     return dg.SkipReason(f"{len(results)} checks have results")
 
 
@@ -45,7 +46,7 @@ def run_failure_alerts(context: dg.RunFailureSensorContext, alerts: AlertResourc
 
 
 def latest_results(context: dg.SensorEvaluationContext) -> dict[str, tuple[str, str]]:
-    """Give each check's last result as (state, reason); checks that never ran are left out."""
+    """Give each check's last result as (state, reason); checks that never ran, or are being run, are left out."""
     if context.repository_def is None:
         return {}
     results: dict[str, tuple[str, str]] = {}

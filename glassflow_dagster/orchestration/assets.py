@@ -31,6 +31,9 @@ from glassflow_dagster.resources.kafka import KafkaResource
 from glassflow_dagster.resources.stream_runner import StreamRunner
 from glassflow_dagster.streaming.process import LaunchFailed, StreamStatus
 
+# Where Dagster keeps an asset's data version; it has no public name.
+DATA_VERSION_TAG = "dagster/data_version"
+
 
 def build_assets(definition: Path, pipeline: PipelineConfig, names: Names) -> dg.AssetsDefinition:
     """Build the pipeline's assets. The run needs the resources `stream_runner`, `kafka` and `clickhouse`."""
@@ -67,9 +70,10 @@ def build_assets(definition: Path, pipeline: PipelineConfig, names: Names) -> dg
             _observe(context, names, status)
             return
         health = examine(pipeline, status, kafka, clickhouse)
-        version = data_version(pipeline, committed_offsets(pipeline, health))
+        committed = committed_offsets(pipeline, health)
         for key, metadata in _figures(pipeline, names, health, done).items():
             if key in context.selected_asset_keys:
+                version = _known_version(context, key) if committed is None else data_version(pipeline, committed)
                 yield dg.MaterializeResult(asset_key=key, metadata=metadata, data_version=version)
 
     return stream
@@ -82,6 +86,15 @@ def _figures(pipeline: PipelineConfig, names: Names, health: Health, done: str) 
     if names.deduplicated:
         return {names.raw: topic, names.deduplicated: stream, names.table: table}
     return {names.raw: topic, names.table: {**stream, **table}}
+
+
+def _known_version(context: dg.AssetExecutionContext, key: dg.AssetKey) -> dg.DataVersion | None:
+    """Give an asset's last data version: not to know the offsets does not make the data new."""
+    event = context.instance.get_latest_materialization_event(key)
+    materialization = event.asset_materialization if event else None
+    tags = materialization.tags if materialization else None
+    known = (tags or {}).get(DATA_VERSION_TAG)
+    return dg.DataVersion(known) if known else None
 
 
 def _observe(context: dg.AssetExecutionContext, names: Names, status: StreamStatus) -> None:

@@ -1,5 +1,6 @@
 """What a run does with a stream, by its mode and by who asked for it."""
 
+import time
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
@@ -9,7 +10,10 @@ from pydantic import Field
 
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.resources.stream_runner import StreamRunner
-from glassflow_dagster.streaming.process import Action, StreamStatus
+from glassflow_dagster.streaming.process import POLL, Action, StreamState, StreamStatus
+
+# Spark compiles its plan during the first batch, which takes 5 to 15 s; a topic without records is known by then too.
+FIRST_BATCH_WAIT = 20.0  # seconds
 
 
 class Mode(Enum):
@@ -40,9 +44,10 @@ def control(
         ending = runner.stop(config.pipeline_id)
         return runner.status(config.pipeline_id), ending.value
     if mode is Mode.RESTART:
-        return runner.restart(definition, config, report), Action.RESTARTED.value
+        runner.restart(definition, config, report)
+        return _after_first_batch(config, runner), Action.RESTARTED.value
     status, action = runner.ensure_running(definition, config, report)
-    return status, action.value
+    return status if action is Action.HEALTH_CHECKED else _after_first_batch(config, runner), action.value
 
 
 def tend(
@@ -51,3 +56,15 @@ def tend(
     """Do what the schedule asks for; gives the state alone when the stream is not meant to run and was left so."""
     status = runner.status(config.pipeline_id)
     return control(Mode.ENSURE, definition, config, runner, report) if status.wanted else status
+
+
+def _after_first_batch(config: PipelineConfig, runner: StreamRunner) -> StreamStatus:
+    """Give a new driver time for its first batch, so that a launch already has figures to show and to check."""
+    deadline = time.monotonic() + FIRST_BATCH_WAIT
+    while True:
+        status = runner.status(config.pipeline_id)
+        heartbeat = status.heartbeat
+        idle = heartbeat is None or heartbeat.batch_id is not None or heartbeat.lag == 0
+        if idle or status.state is not StreamState.RUNNING or time.monotonic() > deadline:
+            return status
+        time.sleep(POLL)

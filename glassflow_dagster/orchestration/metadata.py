@@ -21,15 +21,19 @@ Offsets = dict[int, int]
 MAX_READABLE_VERSION = 200  # characters
 
 
-def topic_metadata(health: Health, committed: Offsets) -> Metadata:
+def topic_metadata(health: Health, committed: Offsets | None) -> Metadata:
     """Describe the raw topic: its partitions and offsets, and how many records wait."""
     if isinstance(health.topic, GlassflowError):
         return {"problem": str(health.topic)}
-    lag = sum(max(0, found.high - committed.get(partition, found.low)) for partition, found in health.topic.items())
-    return {
+    figures: Metadata = {
         "partitions": len(health.topic),
         "low_offsets": {str(partition): found.low for partition, found in sorted(health.topic.items())},
         "high_offsets": {str(partition): found.high for partition, found in sorted(health.topic.items())},
+    }
+    if committed is None:
+        return figures
+    lag = sum(max(0, found.high - committed.get(partition, found.low)) for partition, found in health.topic.items())
+    return figures | {
         "committed_offsets": {str(partition): offset for partition, offset in sorted(committed.items())},
         "lag": lag,
     }
@@ -85,8 +89,9 @@ def observed_stream(status: StreamStatus) -> Metadata:
         "pid": heartbeat.pid,
         "input_rows_per_second": heartbeat.input_rows_per_second,
         "processed_rows_per_second": heartbeat.processed_rows_per_second,
-        "state_rows": heartbeat.state_rows,
     }
+    if heartbeat.state_rows:  # 0 is what a driver says that does not count them
+        figures["state_rows"] = heartbeat.state_rows
     if heartbeat.lag is not None:
         figures["lag"] = heartbeat.lag
     if heartbeat.batch_id is not None:
@@ -106,14 +111,17 @@ def observed_table(heartbeat: Heartbeat) -> Metadata:
     }
 
 
-def committed_offsets(config: PipelineConfig, health: Health) -> Offsets:
-    """Give the next offset of each partition: the driver's word, or the ledger's before a driver's first batch."""
+def committed_offsets(config: PipelineConfig, health: Health) -> Offsets | None:
+    """Give the next offset of each partition: the driver's word, or the ledger's before a driver's first batch.
+
+    None when neither can be had; empty when nothing was read yet.
+    """
     topic = config.source.topic
     heartbeat = health.status.heartbeat
     if heartbeat and topic in heartbeat.offsets:
         return heartbeat.offsets[topic]
     if isinstance(health.ledger, GlassflowError):
-        return {}
+        return None
     ranges = [found for found in health.ledger.ranges if found.topic == topic]
     return {
         partition: max(r.until for r in ranges if r.partition == partition)

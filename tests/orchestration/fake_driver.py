@@ -1,7 +1,7 @@
 """A driver without Spark: it keeps the real one's contract (arguments, heartbeat, SIGTERM) and does no work.
 
-What it does wrong is named by FAKE_DRIVER: fails, dies, starts (for ever), late (starts for a while), waits,
-deaf (to SIGTERM), silent.
+What it does wrong is named by FAKE_DRIVER: fails, dies, starts (for ever), late (starts for a while), waits (for its
+topic), warms (up for a while), deaf (to SIGTERM), silent, new (has no batch to tell of).
 """
 
 import argparse
@@ -55,10 +55,10 @@ def main() -> int:
             updated_at=time.time() - (3600 if BEHAVIOUR == "silent" else 0),
             message="ClickHouse at 127.0.0.1:1 cannot be reached; start it" if BEHAVIOUR in STATES else "",
             fingerprint=config.fingerprint,
-            batch_id=3,
-            offsets={config.source.topic: {0: 40, 1: 60}},
+            batch_id=None if BEHAVIOUR == "warms" and beat < LATE_BEATS else 3,
+            offsets={} if BEHAVIOUR == "new" else {config.source.topic: {0: 40, 1: 60}},
             totals=Totals(read=100, written=90, duplicates=10),
-            lag=0,
+            lag=None if BEHAVIOUR == "warms" else 0,
         )
         write_heartbeat(folder, heartbeat)
         if state in (DriverState.STOPPED, DriverState.FAILED):

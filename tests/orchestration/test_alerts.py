@@ -88,6 +88,18 @@ def test_an_alert_is_sent_when_a_check_turns_red_once_and_when_it_is_green_again
     assert webhook[0]["text"] == f"ERROR: {NAME}: 4 rows missing"
 
 
+def test_a_red_check_that_is_being_run_again_is_no_news(webhook: list[dict[str, Any]]) -> None:
+    with dg.instance_for_test() as instance:
+        context = dg.build_sensor_context(
+            instance=instance,
+            repository_def=DEFINITIONS.get_repository_def(),
+            resources={"alerts": AlertResource()},
+            cursor=json.dumps({NAME: "ERROR"}),
+        )
+        assert json.loads(str(data_quality_alerts.evaluate_tick(context).cursor)) == {NAME: "ERROR"}
+    assert webhook == []
+
+
 def test_a_warning_that_becomes_an_error_is_news() -> None:
     assert due_alerts({NAME: "WARN"}, {NAME: ("ERROR", "why")}) == [Alert(NAME, "ERROR", "why")]
 

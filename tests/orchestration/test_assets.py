@@ -27,8 +27,6 @@ AUTOMATED = {AUTOMATED_TAG: "health_check"}
 def run(
     deployment: Deployment,
     mode: str = "ENSURE",
-    tags: dict[str, str] | None = None,
-    selection: Any = None,
     **settings: Any,
 ) -> dg.ExecuteInProcessResult:
     config = load_pipeline(deployment.definition)
@@ -36,14 +34,13 @@ def run(
     return dg.materialize(
         [build_assets(deployment.definition, config, names(config))],
         resources={
-            "stream_runner": LocalStreamRunner(pyspark=pyspark, state=str(deployment.state), **settings),
+            "stream_runner": LocalStreamRunner(pyspark=pyspark, state=str(deployment.state)),
             "kafka": KafkaResource(),
             "clickhouse": ClickHouseResource(),
         },
         run_config={"ops": {f"{ID}__stream": {"config": {"mode": mode}}}},
-        tags=tags,
-        selection=selection,
         raise_on_error=False,
+        **settings,
     )
 
 
@@ -60,6 +57,11 @@ def stream_figures(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
     return materialized(result)["deduplicated_sms_status_events"]
 
 
+def versions(result: dg.ExecuteInProcessResult) -> set[str]:
+    events = result.get_asset_materialization_events()
+    return {(event.materialization.tags or {})["dagster/data_version"] for event in events}
+
+
 def state_of(deployment: Deployment) -> StreamState:
     return process.status(deployment.state, ID).state
 
@@ -71,6 +73,13 @@ def test_materializing_launches_the_stream_and_again_checks_its_health(deploymen
     assert first["pid"] == second["pid"]
     assert first["state"] == "RUNNING"
     assert Path(first["spark_log"]).read_text()
+
+
+def test_a_launch_waits_for_the_first_batch_and_has_its_figures(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_DRIVER", "warms")
+    assert stream_figures(run(deployment))["batch_id"] == 3
 
 
 def test_settings_of_the_pyspark_resource_reach_the_driver(deployment: Deployment) -> None:
@@ -85,14 +94,16 @@ def test_one_asset_alone_looks_after_the_stream_too(deployment: Deployment) -> N
 
 
 def test_the_data_version_is_the_committed_offsets_so_a_health_check_changes_nothing(deployment: Deployment) -> None:
-    versions = [
-        {
-            (event.materialization.tags or {})["dagster/data_version"]
-            for event in result.get_asset_materialization_events()
-        }
-        for result in (run(deployment), run(deployment))
-    ]
-    assert versions == [{"sms_status_events@0:40,1:60"}] * 2
+    assert versions(run(deployment)) == versions(run(deployment)) == {"sms_status_events@0:40,1:60"}
+
+
+def test_the_data_version_stays_when_the_offsets_cannot_be_known(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        before = versions(run(deployment, instance=instance))
+        monkeypatch.setenv("FAKE_DRIVER", "new")
+        assert versions(run(deployment, "RESTART", instance=instance)) == before
 
 
 def test_servers_that_are_down_are_findings_and_not_failures(deployment: Deployment) -> None:

@@ -1,0 +1,115 @@
+"""The figures of a materialization, from what a health check found."""
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from glassflow_dagster.clickhouse.ledger import LedgerTotals, Outcomes, ReadRange
+from glassflow_dagster.clickhouse.tables import Table
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.kafka.topics import Offsets
+from glassflow_dagster.orchestration.health import Health
+from glassflow_dagster.orchestration.metadata import (
+    committed_offsets,
+    data_version,
+    stream_metadata,
+    table_metadata,
+    topic_metadata,
+)
+from glassflow_dagster.streaming.heartbeat import DriverState, Heartbeat
+from glassflow_dagster.streaming.process import StreamState, StreamStatus
+
+CONFIG = load_pipeline(Path(__file__).parents[2] / "pipelines" / "sms_status.yaml")
+TOPIC = CONFIG.source.topic
+DOWN = GlassflowError("ClickHouse at 127.0.0.1:1 cannot be reached; start it")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LEDGER = LedgerTotals(
+    batches=4,
+    incarnations=2,
+    first_batch_time=NOW,
+    last_batch_time=NOW,
+    rows_before=0,
+    outcomes=Outcomes(read=100, written=80, duplicates=15, filtered=2, late=1, dead_letters=2),
+    dead_letters_stored=2,
+    ranges=(
+        ReadRange("a", TOPIC, 0, first=0, until=30, covered=30),
+        ReadRange("b", TOPIC, 0, first=30, until=50, covered=20),
+        ReadRange("b", TOPIC, 1, first=0, until=60, covered=60),
+    ),
+)
+TABLE = Table("analytics", "sms_statuses_latest", "MergeTree", "MergeTree ORDER BY sms_id", {}, rows=80, ttl=False)
+
+
+def health(offsets: dict[str, dict[int, int]], **found: object) -> Health:
+    heartbeat = Heartbeat(
+        pipeline_id=CONFIG.pipeline_id,
+        state=DriverState.RUNNING,
+        pid=7,
+        process_started=1.0,
+        updated_at=time.time(),
+        fingerprint="f",
+        batch_id=3,
+        batch_time=NOW.timestamp(),
+        offsets=offsets,
+        processed_rows_per_second=1234.5,
+        lag=6,
+    )
+    status = StreamStatus(CONFIG.pipeline_id, StreamState.RUNNING, "", heartbeat, Path("state/sms_status"), wanted=True)
+    answers = {"topic": {0: Offsets(10, 55), 1: Offsets(0, 61)}, "table": TABLE, "ledger": LEDGER} | found
+    return Health(status=status, **answers)  # type: ignore[arg-type]
+
+
+def test_the_topic_shows_its_offsets_and_what_waits() -> None:
+    assert topic_metadata(health({}), {0: 50, 1: 60}) == {
+        "partitions": 2,
+        "low_offsets": {"0": 10, "1": 0},
+        "high_offsets": {"0": 55, "1": 61},
+        "committed_offsets": {"0": 50, "1": 60},
+        "lag": 6,
+    }
+
+
+def test_a_partition_that_was_never_read_waits_from_its_lowest_offset() -> None:
+    assert topic_metadata(health({}), {1: 61})["lag"] == 45
+
+
+def test_without_known_offsets_there_is_no_lag() -> None:
+    assert "lag" not in topic_metadata(health({}), None)
+
+
+def test_the_stream_shows_its_pace_and_what_it_let_pass() -> None:
+    figures = stream_metadata(health({}), "launched")
+    assert figures["action"] == "launched"
+    assert figures["processed_rows_per_second"] == 1234.5
+    assert [figures[name] for name in ("read", "duplicates", "filtered", "late", "dead_letters")] == [100, 15, 2, 1, 2]
+    assert figures["spark_log"].path == "state/sms_status/driver.log"
+
+
+def test_the_table_shows_its_rows_and_what_was_written() -> None:
+    figures = table_metadata(health({}))
+    assert figures == {
+        "dagster/row_count": 80,
+        "engine": "MergeTree",
+        "written": 80,
+        "dead_letters": 2,
+        "batches": 4,
+    }
+
+
+def test_a_table_that_is_not_there_yet_is_a_problem_in_words() -> None:
+    assert "does not exist yet" in table_metadata(health({}, table=None))["problem"]
+
+
+def test_committed_offsets_are_the_drivers_then_the_ledgers_then_unknown() -> None:
+    assert committed_offsets(CONFIG, health({TOPIC: {0: 52, 1: 60}})) == {0: 52, 1: 60}
+    assert committed_offsets(CONFIG, health({})) == {0: 50, 1: 60}
+    assert committed_offsets(CONFIG, health({}, ledger=DOWN)) is None
+
+
+def test_a_data_version_is_readable_while_it_is_short() -> None:
+    assert data_version(CONFIG, {}).value == f"{TOPIC}@"
+    assert data_version(CONFIG, {1: 6, 0: 5}).value == f"{TOPIC}@0:5,1:6"
+    many = data_version(CONFIG, dict.fromkeys(range(500), 5)).value
+    assert len(many) == 64
+    assert many != data_version(CONFIG, dict.fromkeys(range(500), 6)).value
