@@ -117,7 +117,9 @@ def stack_status(data: Path) -> None:
 @_timeout
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be given several times.")
 @_readable
-def run(file: Path, until_caught_up: bool, state: Path, create_table: bool, timeout: float, conf: tuple[str, ...]) -> None:
+def run(  # noqa: PLR0913, PLR0917 - one parameter an option
+    file: Path, until_caught_up: bool, state: Path, create_table: bool, timeout: float, conf: tuple[str, ...]
+) -> None:
     """Run a pipeline in the foreground; Ctrl-C finishes the batch.
 
     The last line on stdout is a JSON object with the totals of the batches that this run committed.
@@ -215,7 +217,9 @@ def start(pipeline: str, state: Path, pipelines: Path, create_table: bool, timeo
 def stop(pipeline: str, state: Path, timeout: float) -> None:
     """Stop a pipeline after its batch."""
     if stream_status(state, pipeline).heartbeat is None:
-        raise GlassflowError(f"{state}: no pipeline called {pipeline!r} ever ran here; name its folder with --state DIR")
+        raise GlassflowError(
+            f"{state}: no pipeline called {pipeline!r} ever ran here; name its folder with --state DIR"
+        )
     ending = stop_stream(state, pipeline, timeout)
     click.echo(f"{pipeline}: {ending.value.replace('_', ' ')}")
 
@@ -228,7 +232,9 @@ def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def _known_pipelines(state: Path, pipelines: Path) -> list[str]:
-    ran = {folder.name for folder in state.iterdir() if (folder / "heartbeat.json").exists()} if state.is_dir() else set()
+    ran = (
+        {folder.name for folder in state.iterdir() if (folder / "heartbeat.json").exists()} if state.is_dir() else set()
+    )
     return sorted(ran | {load_pipeline(file).pipeline_id for file in definition_files(pipelines)})
 
 
@@ -241,7 +247,9 @@ def _stack_lines(found: Any) -> list[str]:
 
 
 def _status_json(found: StreamStatus) -> dict[str, Any]:
-    beat = found.heartbeat.model_dump(mode="json", exclude={"fingerprint", "process_started"}) if found.heartbeat else {}
+    beat = (
+        found.heartbeat.model_dump(mode="json", exclude={"fingerprint", "process_started"}) if found.heartbeat else {}
+    )
     return {**beat, "state": found.state.value, "message": found.message, "log": str(found.log)}
 
 
@@ -249,9 +257,10 @@ def _status_lines(name: str, found: StreamStatus) -> list[str]:
     lines = [f"{name}: {found.state.value}{' - ' + found.message if found.message else ''}"]
     if beat := found.heartbeat:
         t = beat.totals
+        batch, lag = (number if number is not None else "-" for number in (beat.batch_id, beat.lag))
+        rates = f"in {beat.input_rows_per_second:,.0f} rows/s, out {beat.processed_rows_per_second:,.0f} rows/s"
         lines += [
-            f"  batch {beat.batch_id if beat.batch_id is not None else '-'}, lag {beat.lag if beat.lag is not None else '-'}, "
-            f"in {beat.input_rows_per_second:,.0f} rows/s, out {beat.processed_rows_per_second:,.0f} rows/s",
+            f"  batch {batch}, lag {lag}, {rates}",
             f"  read {t.read:,}, written {t.written:,}, duplicates {t.duplicates:,}, dead letters {t.dead_letters:,}",
             f"  log: {found.log}",
         ]

@@ -35,15 +35,18 @@ def main() -> int:
             signal.signal(number, on_signal)
         environment = {"DAGSTER_HOME": str(home), "DAGSTER_DISABLE_TELEMETRY": "1", **os.environ}
         dagster = subprocess.Popen(
-            [str(Path(sys.executable).with_name("dagster")), "dev", *sys.argv[1:]], env=environment, start_new_session=True
+            [str(Path(sys.executable).with_name("dagster")), "dev", *sys.argv[1:]],
+            env=environment,
+            start_new_session=True,
         )
         while not stopping and dagster.poll() is None:
             time.sleep(0.2)
         _end(dagster)
-        return 0 if stopping else dagster.returncode
     except GlassflowError as error:
         _say(f"error: {error}")
         return 1
+    else:
+        return 0 if stopping else dagster.returncode
     finally:
         _stop_drivers()
         down(_DATA, _say)

@@ -56,7 +56,9 @@ def definition_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix in DEFINITION_SUFFIXES)
 
 
-def find_definition(name: str, folder: Path, environment: Mapping[str, str] = os.environ) -> tuple[Path, PipelineConfig]:
+def find_definition(
+    name: str, folder: Path, environment: Mapping[str, str] = os.environ
+) -> tuple[Path, PipelineConfig]:
     """Find a pipeline by its file or by its pipeline_id in a folder; raises `GlassflowError` when there is none."""
     path = Path(name)
     if path.suffix in DEFINITION_SUFFIXES:

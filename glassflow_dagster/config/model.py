@@ -276,7 +276,7 @@ class PipelineConfig(_Part):
 
     @property
     def fingerprint(self) -> str:
-        """A name for all that a driver was started with, servers and secrets included: another one is a redeployment."""
+        """A name for all that a driver was started with, servers and secrets included."""
         everything = self.model_dump(mode="python", exclude={"name", "metadata", "checks", "resources"})
         return hashlib.sha256(json.dumps(everything, sort_keys=True, default=_plain).encode()).hexdigest()
 

@@ -46,7 +46,9 @@ def _source_problems(config: PipelineConfig) -> Iterator[Problem]:
         names = [field.name for field in source.schema_fields]
         for position, name in enumerate(names):
             if name in names[:position]:
-                yield Problem(f"sources[{index}].schema_fields[{position}].name", f"{name!r} is declared twice; keep one")
+                yield Problem(
+                    f"sources[{index}].schema_fields[{position}].name", f"{name!r} is declared twice; keep one"
+                )
 
 
 def _dedup_problems(config: PipelineConfig) -> Iterator[Problem]:
@@ -87,7 +89,9 @@ def _mapping_problems(config: PipelineConfig) -> Iterator[Problem]:
             yield Problem(f"{at}.column_name", f"column {mapping.column_name!r} is filled twice; keep one")
         columns.add(mapping.column_name)
         if mapping.name not in kinds:
-            yield Problem(f"{at}.name", f"{mapping.name!r} is not in schema_fields; {suggestion(mapping.name, list(kinds))}")
+            yield Problem(
+                f"{at}.name", f"{mapping.name!r} is not in schema_fields; {suggestion(mapping.name, list(kinds))}"
+            )
         elif kinds[mapping.name] not in kinds_taken(mapping.parsed_type):
             taken = " or ".join(kinds_taken(mapping.parsed_type))
             yield Problem(
@@ -97,7 +101,9 @@ def _mapping_problems(config: PipelineConfig) -> Iterator[Problem]:
             )
     for index, extra in enumerate(config.sink.create_table.columns if config.sink.create_table else ()):
         if extra.name in columns:
-            yield Problem(f"sink.create_table.columns[{index}].name", f"{extra.name!r} is mapped already; remove it here")
+            yield Problem(
+                f"sink.create_table.columns[{index}].name", f"{extra.name!r} is mapped already; remove it here"
+            )
 
 
 def _connection_problems(config: PipelineConfig) -> Iterator[Problem]:

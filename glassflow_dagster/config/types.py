@@ -37,7 +37,9 @@ _TAKES: dict[str, tuple[FieldKind, ...]] = {
 }
 
 _WRAPPERS = ("Nullable", "LowCardinality")
-_TOKEN = re.compile(r"\s*(?:(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<number>-?\d+)|(?P<text>'(?:[^'\\]|\\.|'')*')|(?P<sign>[(),=]))")
+_TOKEN = re.compile(
+    r"\s*(?:(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<number>-?\d+)|(?P<text>'(?:[^'\\]|\\.|'')*')|(?P<sign>[(),=]))"
+)
 
 
 @dataclass(frozen=True)

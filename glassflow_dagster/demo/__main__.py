@@ -10,7 +10,7 @@ import subprocess
 import sys
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,7 +91,10 @@ def _demo() -> int:
     for mistake in wrong:
         console.print(mistake, style="red", markup=False)
     if not wrong:
-        console.print("Every duplicate is gone, nothing else is missing, and all values of the flights equal the file's.", style="green")
+        console.print(
+            "Every duplicate is gone, nothing else is missing, and all values of the flights equal the file's.",
+            style="green",
+        )
         console.print("Look at it in Dagster: make dev")
     return 1 if wrong else 0
 
@@ -182,8 +185,11 @@ def _different_flights() -> list[str]:
     return [f"analytics.flights: column {name} is not what the file has" for name in different]
 
 
-def _types() -> dict[str, str]:
-    return {name: "string" if str(kind) in ("object", "str", "string") else "Int64" for name, kind in flights().dtypes.items()}
+def _types() -> dict[Hashable, str]:
+    return {
+        name: "string" if str(kind) in ("object", "str", "string") else "Int64"
+        for name, kind in flights().dtypes.items()
+    }
 
 
 def _query(sql: str) -> str:

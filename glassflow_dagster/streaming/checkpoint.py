@@ -78,7 +78,9 @@ class Checkpoint:
             return None
         found = Incarnation.model_validate(_read_json(file))
         if found.format != FORMAT:
-            raise CheckpointError(f"{file}: format {found.format}, but this version reads {FORMAT}; use the version that wrote it")
+            raise CheckpointError(
+                f"{file}: format {found.format}, but this version reads {FORMAT}; use the version that wrote it"
+            )
         return found
 
     def create(self, config: PipelineConfig, table: str, rows_before: int, shuffle_partitions: int) -> Incarnation:
@@ -158,14 +160,16 @@ class Checkpoint:
 
     def _last(self, log: str) -> int | None:
         folder = self.folder / log
-        return max((int(f.name) for f in folder.iterdir() if f.name.isdigit()), default=None) if folder.is_dir() else None
+        return (
+            max((int(f.name) for f in folder.iterdir() if f.name.isdigit()), default=None) if folder.is_dir() else None
+        )
 
     def _plan_file(self, batch_id: int) -> Path:
         return self._own / "plans" / f"{batch_id}.json"
 
 
 def state_shape(config: PipelineConfig) -> str:
-    """Name what the state was built for: the key cannot change under it. (The window can: it holds for new keys.)"""
+    """Name what the state was built for: the key cannot change under it, the window can (it holds for new keys)."""
     if not config.dedup:
         return "none"
     kinds = {field.name: field.kind for field in config.source.schema_fields}

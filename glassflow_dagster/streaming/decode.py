@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from glassflow_dagster.config.model import SchemaField
@@ -22,6 +22,6 @@ def decode(records: DataFrame, fields: Sequence[SchemaField]) -> DataFrame:
     return decoded.withColumn("refusal", F.when(error.isNotNull(), refusal("decode", error)))
 
 
-def refusal(stage: str, reason: "F.Column") -> "F.Column":
+def refusal(stage: str, reason: Column) -> Column:
     """Mark a record as refused: STRUCT<stage STRING, reason STRING>."""
     return F.struct(F.lit(stage).alias("stage"), reason.alias("reason"))

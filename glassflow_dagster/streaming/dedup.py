@@ -8,6 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from glassflow_dagster.config.durations import milliseconds
 from glassflow_dagster.config.model import DedupConfig
+from glassflow_dagster.streaming.session import java
 
 
 def drop_duplicates(events: DataFrame, dedup: DedupConfig) -> DataFrame:
@@ -32,7 +33,7 @@ def drop_duplicates(events: DataFrame, dedup: DedupConfig) -> DataFrame:
         F.call_function("glassflow_pack", F.struct("row", "size", "refused")).alias("payload"),
     )
     spark = events.sparkSession
-    verdicts = spark._jvm.glassflow.FirstSeen.apply(keyed._jdf, milliseconds(dedup.time_window))  # noqa: SLF001
+    verdicts = java(spark).glassflow.FirstSeen.apply(keyed._jdf, milliseconds(dedup.time_window))  # noqa: SLF001
     unpacked = F.call_function("glassflow_unpack", F.col("payload"), F.lit(payload.json()))
     return (
         DataFrame(verdicts, spark)

@@ -21,7 +21,7 @@ from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from glassflow_dagster.clickhouse.client import connect, wait_for_clickhouse
 from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
@@ -44,7 +44,7 @@ from glassflow_dagster.streaming.heartbeat import (
 )
 from glassflow_dagster.streaming.lock import PipelineLock
 from glassflow_dagster.streaming.query import build_query
-from glassflow_dagster.streaming.session import start_session
+from glassflow_dagster.streaming.session import java, start_session
 
 Report = Callable[[str], None]
 
@@ -211,7 +211,7 @@ class _Run:
         handler = signal.getsignal(signal.SIGINT)
         spark = start_session(f"glassflow {self.config.pipeline_id}", self.folder, self.options.spark, self.report)
         signal.signal(signal.SIGINT, handler)
-        self.lock.remember_jvm(int(spark._jvm.ProcessHandle.current().pid()))  # noqa: SLF001
+        self.lock.remember_jvm(int(java(spark).ProcessHandle.current().pid()))
         spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
         return spark
 
@@ -247,8 +247,8 @@ class _Run:
             return checkpoint.create(self.config, name, table.rows, spark.sparkContext.defaultParallelism)
         if found.table != name:
             raise CheckpointError(
-                f"{checkpoint.folder}: writes to {found.table}, but the definition says {name}; give the definition a new "
-                "pipeline_id to fill another table from the beginning"
+                f"{checkpoint.folder}: writes to {found.table}, but the definition says {name}; give the definition "
+                "a new pipeline_id to fill another table from the beginning"
             )
         if found.dedup != state_shape(self.config):
             raise CheckpointError(
@@ -258,7 +258,7 @@ class _Run:
         return found
 
     def _refuse_second_checkpoint(self, table: Table) -> None:
-        """A new checkpoint reads the topic from its beginning: into a table that has those rows it would double them."""
+        """Refuse to read the topic from its beginning into a table that has its rows: it would double them."""
         client = connect(self.config.sink.connection_params)
         ledger = read_totals(client, self.config.sink.connection_params.database, self.config.pipeline_id)
         if ledger.batches and table.rows:
@@ -348,8 +348,8 @@ class _Run:
             return
         t = writer.totals
         self.report(
-            f"batch {writer.last.batch_id}: so far read {t.read:,}, written {t.written:,}, duplicates {t.duplicates:,}, "
-            f"dead letters {t.dead_letters:,}"
+            f"batch {writer.last.batch_id}: so far read {t.read:,}, written {t.written:,}, "
+            f"duplicates {t.duplicates:,}, dead letters {t.dead_letters:,}"
         )
         source = self.config.source
         for topic, partitions in writer.last.offsets.items():
@@ -405,9 +405,13 @@ def _rate(rows_per_second: float | None) -> float:
 def _lag(source: Any) -> int | None:
     """Records that wait in Kafka; None while Spark does not know."""
     latest, end = (json.loads(text) if text else None for text in (source.latestOffset, source.endOffset))
-    if not isinstance(latest, dict) or not isinstance(end, dict):
+    if not latest or not end:
         return None
-    return sum(until - end.get(topic, {}).get(p, 0) for topic, ps in latest.items() for p, until in ps.items())
+    return sum(_behind(partitions, end.get(topic, {})) for topic, partitions in latest.items())
+
+
+def _behind(latest: dict[str, int], end: dict[str, int]) -> int:
+    return sum(until - end.get(partition, 0) for partition, until in latest.items())
 
 
 def _make_folder(folder: Path) -> Path:
@@ -416,7 +420,9 @@ def _make_folder(folder: Path) -> Path:
         (folder / "writable").touch()
         (folder / "writable").unlink()
     except OSError as error:
-        raise GlassflowError(f"{folder}: cannot be written ({error.strerror}); name another folder with --state DIR") from None
+        raise GlassflowError(
+            f"{folder}: cannot be written ({error.strerror}); name another folder with --state DIR"
+        ) from None
     return folder
 
 

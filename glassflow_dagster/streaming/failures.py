@@ -7,8 +7,10 @@ _OWN_ERROR = re.compile(r"glassflow_dagster\.[\w.]+: (?P<text>[^\n]+)")
 _KNOWN = (
     (
         re.compile(r"(data may have been lost|OffsetOutOfRange|KAFKA_DATA_LOSS|failOnDataLoss)", re.IGNORECASE),
-        "Kafka no longer has offsets that were not read yet, or the topic was made anew: records are lost. Look at the "
-        "topic's retention; to go on without them, start the pipeline with a new state folder and an empty table",
+        (
+            "Kafka no longer has offsets that were not read yet, or the topic was made anew: records are lost. Look at "
+            "the topic's retention; to go on without them, start with a new state folder and an empty table"
+        ),
     ),
     (
         re.compile(r"(UnknownTopicOrPartition|TimeoutException|DisconnectException|TimeoutExpired)"),
@@ -30,4 +32,5 @@ def explain_failure(error: BaseException) -> str:
         if found := pattern.search(text):
             return f"{remedy} ({found[0]})"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}; spark.log beside the checkpoint has the rest"
+    first = lines[0] if lines else "no reason given"
+    return f"{type(error).__name__}: {first}; spark.log beside the checkpoint has the rest"

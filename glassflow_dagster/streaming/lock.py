@@ -11,7 +11,7 @@ import signal
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import TextIO
+from typing import Self, TextIO
 
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.streaming.heartbeat import process_start_time
@@ -20,7 +20,7 @@ from glassflow_dagster.streaming.heartbeat import process_start_time
 _JVM_DEATH_SECONDS = 10.0
 
 
-class AlreadyRunning(GlassflowError):
+class AlreadyRunning(GlassflowError):  # noqa: N818 - named for what is the case
     """Another driver runs this pipeline on this state folder."""
 
 
@@ -31,7 +31,7 @@ class PipelineLock:
         self._file = folder / "lock"
         self._handle: TextIO | None = None
 
-    def __enter__(self) -> "PipelineLock":
+    def __enter__(self) -> Self:
         """Take the lock; raises `AlreadyRunning` when another driver has it."""
         handle = self._file.open("a+", encoding="utf-8")
         handle.seek(0)

@@ -71,7 +71,9 @@ def map_columns(
         for m in mapping
     ]
     reasons = [
-        F.when(c.problem.isNotNull(), F.concat(F.lit(f"column '{m.column_name}' ({types[m.column_name]}): "), c.problem))
+        F.when(
+            c.problem.isNotNull(), F.concat(F.lit(f"column '{m.column_name}' ({types[m.column_name]}): "), c.problem)
+        )
         for m, c in converted
     ]
     row = F.struct(*(c.value.alias(m.column_name) for m, c in converted))
@@ -158,7 +160,8 @@ def _date(field: Column, _kind: FieldKind, base: ColumnType) -> _Converted:
     date = F.when(field.rlike(_DATE), field.try_cast("date"))
     fits = date.between(F.lit(first).cast("date"), F.lit(last).cast("date"))
     problem = F.when(
-        ~F.coalesce(fits, F.lit(False)), F.concat(_quoted(field), F.lit(f" is no date from {first} to {last}"))
+        ~F.coalesce(fits, F.lit(0).cast("boolean")),
+        F.concat(_quoted(field), F.lit(f" is no date from {first} to {last}")),
     )
     return _Converted(F.when(fits, date), problem)
 
@@ -177,7 +180,7 @@ def _date_time(field: Column, kind: FieldKind, base: ColumnType) -> _Converted:
         time = F.timestamp_micros(F.round(field.cast("double") * F.lit(1_000_000)).cast("bigint"))
         if kind in ("int", "uint"):
             time = F.timestamp_seconds(field.cast("bigint"))
-    fits = F.coalesce(seconds.between(F.lit(first), F.lit(last)), F.lit(False))
+    fits = F.coalesce(seconds.between(F.lit(first), F.lit(last)), F.lit(0).cast("boolean"))
     reason = F.lit(f" is no time that {base} holds (write 2024-10-28T10:00:05Z, or seconds since 1970)")
     problem = F.when(~fits, F.concat(_quoted(field), reason))
     if kind == "string" and digits > _MICROSECOND_DIGITS:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -39,7 +40,7 @@ SETTINGS: dict[str, str] = {
     # Batches, windows and ClickHouse's DateTime are one clock.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
-    # The number of state partitions is fixed by the checkpoint; joining small ones would change which block a row is in.
+    # The checkpoint fixes the number of state partitions; joining small ones would change which block a row is in.
     "spark.sql.adaptive.enabled": "false",
     # A task that runs twice at once would write its blocks twice at once.
     "spark.speculation": "false",
@@ -53,9 +54,7 @@ SETTINGS: dict[str, str] = {
 }
 
 
-def start_session(
-    name: str, folder: Path, overrides: Mapping[str, str], report: Callable[[str], None]
-) -> SparkSession:
+def start_session(name: str, folder: Path, overrides: Mapping[str, str], report: Callable[[str], None]) -> SparkSession:
     """Start the one session of this process, local on all cores unless `overrides` say otherwise."""
     os.environ.update(java_environment(find_java()))
     # Workers run this project's code: they need the interpreter that has it, not the first on the PATH.
@@ -68,8 +67,18 @@ def start_session(
         "spark.jars": ",".join(str(jar) for jar in jars),
         "spark.local.dir": str(folder / "tmp"),
         "spark.sql.warehouse.dir": str(folder / "tmp" / "warehouse"),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_settings} -Dglassflow.log={folder / SPARK_LOG}",
+        "spark.driver.extraJavaOptions": (
+            f"-Dlog4j2.configurationFile={log_settings} -Dglassflow.log={folder / SPARK_LOG}"
+        ),
     }
     for key, value in {**own, **overrides}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def java(spark: SparkSession) -> Any:
+    """Give the door to a session's JVM: its packages and classes as attributes."""
+    jvm = spark._jvm  # noqa: SLF001 - pyspark has no public one
+    if jvm is None:
+        raise RuntimeError("the Spark session has no JVM: it was stopped")
+    return jvm

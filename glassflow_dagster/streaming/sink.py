@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from clickhouse_connect.driver.client import Client
 from pyspark import TaskContext
 
 from glassflow_dagster.clickhouse.client import connect
@@ -138,10 +139,10 @@ def _struct_columns(table: pa.Table, name: str) -> dict[str, pa.ChunkedArray]:
 
 
 # A worker serves many tasks; opening a connection for each would cost more than most blocks.
-_clients: dict[str, object] = {}
+_clients: dict[str, Client] = {}
 
 
-def _client(connection: ClickHouseConnection):
+def _client(connection: ClickHouseConnection) -> Client:
     key = repr(connection)
     if key not in _clients:
         _clients[key] = connect(connection)

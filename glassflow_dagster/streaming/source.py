@@ -63,5 +63,12 @@ def read_topic(spark: SparkSession, source: Source, limits: BatchLimits, *, unti
         options["maxTriggerDelay"] = f"{limits.start_after_ms}ms"
     records = spark.readStream.format("kafka").options(**options).load()
     return records.select(
-        "topic", "partition", "offset", "timestamp", "key", "value", "headers", F.current_timestamp().alias("batch_time")
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "key",
+        "value",
+        "headers",
+        F.current_timestamp().alias("batch_time"),
     )

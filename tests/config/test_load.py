@@ -25,7 +25,10 @@ def definition(**changes: Any) -> dict[str, Any]:
                 "source_id": "scans",
                 "connection_params": {"brokers": ["b:9092"], "protocol": "PLAINTEXT", "mechanism": "NO_AUTH"},
                 "topic": "scans",
-                "schema_fields": [{"name": "id", "type": "string"}, {"name": "kg", "type": "float64", "required": False}],
+                "schema_fields": [
+                    {"name": "id", "type": "string"},
+                    {"name": "kg", "type": "float64", "required": False},
+                ],
             }
         ],
         "transforms": [{"type": "dedup", "source_id": "scans", "config": {"key": "id", "time_window": "1h30m"}}],
@@ -89,13 +92,25 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"sources__0__type": "otlp.logs"}, "sources[0].type: must be 'kafka'"),
     ({"sources__0__connection_params__brokers": []}, "sources[0].connection_params.brokers: "),
     ({"sources__0__connection_params__mechanism": "PLAIN"}, "sources[0].connection_params.username: is needed"),
-    ({"sources__0__schema_fields__0__type": "datetime"}, "sources[0].schema_fields[0].type: unknown field type 'datetime'"),
+    (
+        {"sources__0__schema_fields__0__type": "datetime"},
+        "sources[0].schema_fields[0].type: unknown field type 'datetime'",
+    ),
     ({"sources__0__schema_fields__1__name": "id"}, "sources[0].schema_fields[1].name: 'id' is declared twice"),
-    ({"transforms__0__source_id": "scan"}, "transforms[0].source_id: no source is called 'scan'; did you mean 'scans'?"),
-    ({"transforms__0__config__key": "idd"}, "transforms[0].config.key: 'idd' is not in schema_fields; did you mean 'id'?"),
+    (
+        {"transforms__0__source_id": "scan"},
+        "transforms[0].source_id: no source is called 'scan'; did you mean 'scans'?",
+    ),
+    (
+        {"transforms__0__config__key": "idd"},
+        "transforms[0].config.key: 'idd' is not in schema_fields; did you mean 'id'?",
+    ),
     ({"transforms__0__config__key": "kg"}, "transforms[0].config.key: 'kg' is optional"),
     ({"transforms__0__config__keys": ["id"]}, "transforms[0].config: name the key once"),
-    ({"transforms__0__config__time_window": "5 minutes"}, "transforms[0].config.time_window: '5 minutes' is not a duration"),
+    (
+        {"transforms__0__config__time_window": "5 minutes"},
+        "transforms[0].config.time_window: '5 minutes' is not a duration",
+    ),
     ({"transforms__0__config__time_window": 300}, "transforms[0].config.time_window: 300 is not a duration"),
     ({"transforms__0__config__time_window": "0s"}, "transforms[0].config.time_window: must be greater than zero"),
     ({"transforms__0__config__time_window": "8d"}, "transforms[0].config.time_window: is longer than 7 days"),
@@ -103,9 +118,15 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"sink__max_batch_size": 0}, "sink.max_batch_size: "),
     ({"sink__mapping__0__name": "ID"}, "sink.mapping[0].name: 'ID' is not in schema_fields; did you mean"),
     ({"sink__mapping__1__column_name": "id"}, "sink.mapping[1].column_name: column 'id' is filled twice"),
-    ({"sink__mapping__0__column_type": "Int128"}, "sink.mapping[0].column_type: unsupported ClickHouse column type 'Int128'"),
+    (
+        {"sink__mapping__0__column_type": "Int128"},
+        "sink.mapping[0].column_type: unsupported ClickHouse column type 'Int128'",
+    ),
     ({"sink__mapping__0__column_type": "String("}, "sink.mapping[0].column_type: 'String(' is not a ClickHouse type"),
-    ({"sink__mapping__0__column_type": "Int32"}, "sink.mapping[0].column_type: Int32 takes int or uint, but field 'id' is"),
+    (
+        {"sink__mapping__0__column_type": "Int32"},
+        "sink.mapping[0].column_type: Int32 takes int or uint, but field 'id' is",
+    ),
     ({"sink__table": "${TABLE}"}, "sink.table: variable TABLE is not set; set it, or write ${TABLE:-default}"),
 ]
 
@@ -140,10 +161,12 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_secret_never_stands_in_an_error_or_a_dump(tmp_path: Path) -> None:
-    content = definition(sink__connection_params__password="${PASSWORD}", sink__mapping__0__name="ID")  # noqa: S106
+    content = definition(sink__connection_params__password="${PASSWORD}", sink__mapping__0__name="ID")
     with pytest.raises(DefinitionError) as raised:
         load_pipeline(write(tmp_path, content), {"PASSWORD": "hush: 'hush'"})
-    good = load_pipeline(write(tmp_path, definition(sink__connection_params__password="${PASSWORD}")), {"PASSWORD": "hush"})  # noqa: S106
+    good = load_pipeline(
+        write(tmp_path, definition(sink__connection_params__password="${PASSWORD}")), {"PASSWORD": "hush"}
+    )
     assert "hush" not in str(raised.value) + repr(good) + good.model_dump_json()
     assert good.sink.connection_params.password.get_secret_value() == "hush"
 

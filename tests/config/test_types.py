@@ -1,19 +1,27 @@
 import pytest
 
 from glassflow_dagster.config.durations import format_duration, parse_duration
-from glassflow_dagster.config.types import integer_range, kinds_taken, parse_column_type, same_values, unsupported_reason
+from glassflow_dagster.config.types import (
+    integer_range,
+    kinds_taken,
+    parse_column_type,
+    same_values,
+    unsupported_reason,
+)
 
 
 @pytest.mark.parametrize(
     "text",
-    ["String", "Nullable(Int8)", "LowCardinality(Nullable(String))", "DateTime64(3, 'Europe/Berlin')", "FixedString(16)",
-     "Enum8('a' = 1, 'it\\'s' = -2)", "Array(Map(String, Nullable(Int8)))", "Decimal(10, 2)"],
+    ["String", "Nullable(Int8)", "LowCardinality(Nullable(String))", "DateTime64(3, 'Europe/Berlin')",
+     "FixedString(16)", "Enum8('a' = 1, 'it\\'s' = -2)", "Array(Map(String, Nullable(Int8)))", "Decimal(10, 2)"],
 )  # fmt: skip
 def test_a_type_is_written_as_it_was_read(text: str) -> None:
     assert str(parse_column_type(text)) == text
 
 
-@pytest.mark.parametrize("text", ["", "String(", "Nullable", "Nullable(String, Int8)", "Int8)", "A b", "DateTime64(3", "1"])
+@pytest.mark.parametrize(
+    "text", ["", "String(", "Nullable", "Nullable(String, Int8)", "Int8)", "A b", "DateTime64(3", "1"]
+)
 def test_what_is_no_type_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a ClickHouse type"):
         parse_column_type(text)
@@ -44,7 +52,8 @@ def test_integer_ranges() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("500ms", 0.5), ("30s", 30), ("1h30m", 5400), ("7d", 604800), ("1.5h", 5400), ("1m0.5s", 60.5)]
+    ("text", "seconds"),
+    [("500ms", 0.5), ("30s", 30), ("1h30m", 5400), ("7d", 604800), ("1.5h", 5400), ("1m0.5s", 60.5)],
 )
 def test_durations(text: str, seconds: float) -> None:
     duration = parse_duration(text)

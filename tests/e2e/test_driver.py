@@ -7,9 +7,8 @@ import signal
 import subprocess
 import sys
 
-from tests.e2e.support import Pipeline, cli, wait_until
-
 from glassflow_dagster.streaming.heartbeat import pipeline_folder, read_heartbeat
+from tests.e2e.support import Pipeline, cli, wait_until
 
 
 def start(pipeline: Pipeline) -> None:
@@ -23,7 +22,9 @@ def stop(pipeline: Pipeline) -> None:
 
 
 def state(pipeline: Pipeline) -> str:
-    done = cli("status", pipeline.name, "--json", "--state", str(pipeline.state), "--pipelines", str(pipeline.file.parent))
+    done = cli(
+        "status", pipeline.name, "--json", "--state", str(pipeline.state), "--pipelines", str(pipeline.file.parent)
+    )
     assert done.code == 0, done.err
     return str(json.loads(done.out)["state"])
 
@@ -61,8 +62,9 @@ def test_a_driver_killed_in_the_middle_of_its_batches_loses_and_doubles_nothing(
     start(pipeline)
     try:
         for number, part in enumerate((sent[:8000], sent[8000:16_000], sent[16_000:])):
+            before = rows(pipeline)
             pipeline.send(part)
-            wait_until(lambda seen=rows(pipeline): rows(pipeline) > seen, "some of the batch is in the table")
+            wait_until(lambda before=before: rows(pipeline) > before, "some of the batch is in the table")
             beat = read_heartbeat(pipeline_folder(pipeline.state, pipeline.name))
             assert beat is not None
             os.kill(beat.pid, signal.SIGKILL)
@@ -83,7 +85,9 @@ def test_ctrl_c_finishes_the_batch_and_exits_with_the_totals(pipeline: Pipeline)
     pipeline.send([{"id": "a", "n": 1}, {"id": "a", "n": 1}])
     command = [sys.executable, "-m", "glassflow_dagster", "run", str(pipeline.file), "--state", str(pipeline.state)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
-        wait_until(lambda: pipeline.query("EXISTS {db}.events") == [(1,)] and rows(pipeline) == 1, "the row has arrived")
+        wait_until(
+            lambda: pipeline.query("EXISTS {db}.events") == [(1,)] and rows(pipeline) == 1, "the row has arrived"
+        )
         driver.send_signal(signal.SIGINT)
         out, err = driver.communicate(timeout=60)
     assert driver.returncode == 0, err

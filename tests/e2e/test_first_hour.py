@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from tests.e2e.support import Finished, Pipeline, cli
 
 from glassflow_dagster.local.ports import free_port
+from tests.e2e.support import Finished, Pipeline, cli
 
 
 def refused(done: Finished, *texts: str) -> None:
@@ -88,7 +88,9 @@ def test_state_folder_cannot_be_written(pipeline: Pipeline) -> None:
 
 def test_port_in_use(pipeline: Pipeline, tmp_path: Path) -> None:
     taken = str(pipeline.clickhouse_port)
-    done = cli("stack", "up", "--data", str(tmp_path / "data"), "--clickhouse-port", taken, "--kafka-port", str(free_port()))
+    done = cli(
+        "stack", "up", "--data", str(tmp_path / "data"), "--clickhouse-port", taken, "--kafka-port", str(free_port())
+    )
     refused(done, taken, "--clickhouse-port")
 
 

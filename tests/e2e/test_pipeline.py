@@ -5,11 +5,10 @@ import random
 import time
 from pathlib import Path
 
-from tests.conftest import Stack
-from tests.e2e.support import Pipeline, cli
-
 from glassflow_dagster.demo.events import SMS_EVENTS, SMS_TOPIC
 from glassflow_dagster.demo.produce import create_topic, send
+from tests.conftest import Stack
+from tests.e2e.support import Pipeline, cli
 
 
 def test_the_articles_five_events_give_its_two_rows(stack: Stack, tmp_path: Path) -> None:
@@ -22,7 +21,8 @@ def test_the_articles_five_events_give_its_two_rows(stack: Stack, tmp_path: Path
 
     assert done.code == 0, done.err
     assert json.loads(done.out.splitlines()[-1]) == {
-        "read": 5, "written": 2, "duplicates": 3, "filtered": 0, "dead_letters": 0, "unmatched": 0, "late": 0, "waiting": 0,
+        "read": 5, "written": 2, "duplicates": 3,
+        "filtered": 0, "dead_letters": 0, "unmatched": 0, "late": 0, "waiting": 0,
     }  # fmt: skip
     client = Pipeline(tmp_path, stack.kafka, stack.clickhouse_port).client()
     rows = client.query(
@@ -52,7 +52,8 @@ def test_ten_thousand_events_with_duplicates_within_and_across_batches_and_parti
     assert (other["read"], other["written"], other["duplicates"]) == (3000, 2000, 1000)
     assert pipeline.query("SELECT count(), uniqExact(id), sum(n) FROM {db}.events") == [(8000, 8000, sum(range(8000)))]
     assert pipeline.ledger() == {
-        "read": 10_000, "written": 8000, "duplicates": 2000, "dead_letters": 0, "filtered": 0, "late": 0, "unmatched": 0,
+        "read": 10_000, "written": 8000, "duplicates": 2000,
+        "dead_letters": 0, "filtered": 0, "late": 0, "unmatched": 0,
     }  # fmt: skip
     largest = pipeline.query("SELECT max(written / blocks) FROM {db}.glassflow_ledger")[0][0]
     assert largest <= 1000  # max_batch_size
@@ -73,7 +74,7 @@ def test_a_key_passes_again_once_its_window_is_over_also_after_silence_and_resta
     pipeline.send([{"id": "a", "n": 1}])
     pipeline.catch_up()
     accepted = pipeline.query("SELECT toUnixTimestamp64Milli(max(batch_time)) FROM {db}.glassflow_ledger")[0][0]
-    while time.time() * 1000 < accepted + 3000:  # noqa: ASYNC110 - the wall clock is what the window is about
+    while time.time() * 1000 < accepted + 3000:
         time.sleep(0.1)
     pipeline.send([{"id": "a", "n": 2}])
     pipeline.catch_up()
@@ -91,7 +92,8 @@ def test_poison_among_good_messages_becomes_dead_letters_with_all_that_is_known(
     # The poison that named key x did not claim it.
     assert pipeline.query("SELECT id, n FROM {db}.events ORDER BY id") == [("a", 1), ("x", 2)]
     letters = pipeline.query(
-        "SELECT topic, partition, offset, stage, reason, hex(value), key, headers FROM {db}.glassflow_dead_letters ORDER BY offset"
+        "SELECT topic, partition, offset, stage, reason, hex(value), key, headers "
+        "FROM {db}.glassflow_dead_letters ORDER BY offset"
     )
     assert [letter[2] for letter in letters] == [1, 2, 3, 4, 5, 6]
     assert {(letter[0], letter[1], letter[6]) for letter in letters} == {(pipeline.name, 0, "k")}

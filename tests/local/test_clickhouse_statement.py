@@ -6,20 +6,23 @@ from glassflow_dagster.local.clickhouse_front.statement import Insert, split_for
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (b"INSERT INTO t FORMAT Native\n\x01\x02", Insert("INSERT INTO t ", "Native", b"\x01\x02")),
-        (b"insert into t (a, b) format CSV 1,2", Insert("insert into t (a, b) ", "CSV", b"1,2")),
-        (b"INSERT INTO t FORMAT CSV\n\n1,2", Insert("INSERT INTO t ", "CSV", b"\n1,2")),
-        (b"INSERT INTO t (`format`) VALUES (1)", Insert("INSERT INTO t (`format`) ", "Values", b" (1)")),
-        (b"INSERT INTO t (format, values) VALUES (1)", Insert("INSERT INTO t (format, values) ", "Values", b" (1)")),
+        (b"INSERT INTO t FORMAT Native\n\x01\x02", Insert("INSERT INTO t ", "", "Native", b"\x01\x02")),
+        (b"insert into t (a, b) format CSV 1,2", Insert("insert into t (a, b) ", "", "CSV", b"1,2")),
+        (b"INSERT INTO t FORMAT CSV\n\n1,2", Insert("INSERT INTO t ", "", "CSV", b"\n1,2")),
+        (b"INSERT INTO t (`format`) VALUES (1)", Insert("INSERT INTO t (`format`) ", "", "Values", b" (1)")),
+        (
+            b"INSERT INTO t (format, values) VALUES (1)",
+            Insert("INSERT INTO t (format, values) ", "", "Values", b" (1)"),
+        ),
         (
             b"INSERT INTO t SETTINGS x = 'FORMAT CSV' FORMAT JSONEachRow {\"a\": 1}",
-            Insert("INSERT INTO t SETTINGS x = 'FORMAT CSV' ", "JSONEachRow", b'{"a": 1}'),
+            Insert("INSERT INTO t ", "SETTINGS x = 'FORMAT CSV' ", "JSONEachRow", b'{"a": 1}'),
         ),
         (
             b"-- FORMAT CSV\n/* VALUES */ INSERT INTO t FORMAT TSV\n1",
-            Insert("-- FORMAT CSV\n/* VALUES */ INSERT INTO t ", "TSV", b"1"),
+            Insert("-- FORMAT CSV\n/* VALUES */ INSERT INTO t ", "", "TSV", b"1"),
         ),
-        (b"INSERT INTO t FORMAT CSV\r\n1", Insert("INSERT INTO t ", "CSV", b"1")),
+        (b"INSERT INTO t FORMAT CSV\r\n1", Insert("INSERT INTO t ", "", "CSV", b"1")),
         (b"INSERT INTO t SELECT 1 FORMAT CSV", None),
         (b"INSERT INTO t WITH 1 AS x SELECT x", None),
         (b"INSERT INTO t FROM INFILE 'f' FORMAT CSV", None),

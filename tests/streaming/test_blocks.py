@@ -1,5 +1,7 @@
 """The same rows in the same order give the same blocks, however they arrive."""
 
+from itertools import pairwise
+
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from glassflow_dagster.streaming.blocks import BlockLimits, cut
 def batches(sizes: list[int], cuts: list[int]) -> list[pa.RecordBatch]:
     whole = pa.record_batch({"offset": pa.array(range(len(sizes)), pa.int64()), "size": pa.array(sizes, pa.int32())})
     places = sorted({0, len(sizes), *(c % (len(sizes) + 1) for c in cuts)})
-    return [whole.slice(a, b - a) for a, b in zip(places, places[1:], strict=False)]
+    return [whole.slice(a, b - a) for a, b in pairwise(places)]
 
 
 SIZES = st.lists(st.integers(0, 50), max_size=60)

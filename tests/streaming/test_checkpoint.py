@@ -73,5 +73,5 @@ def test_a_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
         checkpoint.offset_ranges(0)
     checkpoint.create(CONFIG, "a.t", 0, 2)
     (tmp_path / "glassflow/incarnation.json").write_text("{")
-    with pytest.raises(CheckpointError, match="incarnation.json: is no JSON"):
+    with pytest.raises(CheckpointError, match=r"incarnation\.json: is no JSON"):
         checkpoint.incarnation()

@@ -31,7 +31,13 @@ class Feed:
 
         def keep(frame: DataFrame, _batch_id: int) -> None:
             out.extend(
-                (r.partition, r.offset, r.row.v if r.row else None, r.refused.reason if r.refused else None, r.duplicates)
+                (
+                    r.partition,
+                    r.offset,
+                    r.row.v if r.row else None,
+                    r.refused.reason if r.refused else None,
+                    r.duplicates,
+                )
                 for r in frame.collect()
             )
 

@@ -104,7 +104,8 @@ def test_kafkas_own_columns_can_be_mapped(spark: SparkSession) -> None:
     time = datetime(2026, 1, 2, 3, 4, 5, 678901)
     records = spark.createDataFrame(
         [(b'{"x":1}', "t", 3, 2**40, None, time, time)],
-        "value binary, topic string, partition int, offset bigint, key binary, timestamp timestamp, batch_time timestamp",
+        "value binary, topic string, partition int, offset bigint, key binary, "
+        "timestamp timestamp, batch_time timestamp",
     )
     types = {name: parse_column_type(kind) for name, kind in columns.items()}
     row = map_columns(decode(records, fields), mapping, fields, types).select("row.*").collect()[0]

@@ -5,7 +5,9 @@ parameters, temporary tables. So each request gets a fresh handle and nothing ha
 session keeps its handle, and there the request's own settings are put back.
 """
 
+import os
 import re
+import tempfile
 import threading
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -14,7 +16,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from glassflow_dagster.local.clickhouse_front.errors import (
     SESSION_IS_LOCKED,
@@ -203,20 +205,33 @@ class Handle:
                     self._raw.streaming_cancel_query(pieces)
 
     def insert(self, statement: Insert, data: Iterable[bytes]) -> Counts:
-        """Insert what follows the statement: its own first bytes, then `data` in pieces."""
-        with _errors():
-            inserter = self._raw.send_insert(statement.header, statement.data_format)
-        try:
+        """Insert what follows the statement: its own first bytes, then `data` in pieces.
+
+        The data goes by way of a file: chdb's own streaming insert keeps errors that come with writing a block (a
+        violated constraint, too many partitions, a failing view) to itself.
+        """
+        with _data_file() as (file, path):
             for piece in chain([statement.data], data):
-                with _errors():
-                    self._raw.insert_append(inserter, piece)
-        except BaseException:
-            with suppress(RuntimeError):  # an insert that has failed is over already
-                self._raw.insert_cancel(inserter)
-            raise
-        with _errors():
-            result = self._raw.insert_done(inserter)
+                file.write(piece)
+            file.flush()
+            sql = (
+                f"{statement.header} FROM INFILE {_literal(path)} COMPRESSION 'none' {statement.settings} "
+                f"FORMAT {statement.data_format}"
+            )
+            with _errors():
+                result = self._raw.query(sql)
         return Counts(rows_written=result.rows_written(), bytes_written=result.bytes_written())
+
+
+@contextmanager
+def _data_file() -> Iterator[tuple[IO[bytes], str]]:
+    """A file for one insert's data and the name to open it by; in memory, where the system has such files."""
+    if hasattr(os, "memfd_create"):
+        with os.fdopen(os.memfd_create("insert"), "wb") as file:
+            yield file, f"/proc/self/fd/{file.fileno()}"
+    else:
+        with tempfile.NamedTemporaryFile() as named:
+            yield named.file, named.name
 
 
 @contextmanager

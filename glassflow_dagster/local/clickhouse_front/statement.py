@@ -27,9 +27,10 @@ _BEFORE_DATA = re.compile(rb"[ \t\f]*\r?\n?")
 
 @dataclass(frozen=True)
 class Insert:
-    """An INSERT whose data follows: the statement up to its FORMAT or VALUES, the format, the data's first bytes."""
+    """An INSERT whose data follows: target and columns, SETTINGS clause or '', format, and the data's first bytes."""
 
     header: str
+    settings: str
     data_format: str
     data: bytes
 
@@ -68,12 +69,14 @@ def split_insert(text: bytes) -> Insert | None:
     tokens = _top_level(text)
     if next(tokens, _NOTHING).keyword != b"INSERT":
         return None
-    end = len(text)
+    end = settings = len(text)
     for token in tokens:
         if token.keyword in {b"SELECT", b"WITH", b"FROM"}:
             return None
+        if token.keyword == b"SETTINGS":
+            settings = token.start
         if token.keyword == b"VALUES":
-            return Insert(text[: token.start].decode(), "Values", text[token.end :])
+            return _insert(text, settings, token.start, "Values", text[token.end :])
         if token.keyword == b"FORMAT":
             name = next(tokens, _NOTHING)
             if name.kind != "word":
@@ -81,11 +84,17 @@ def split_insert(text: bytes) -> Insert | None:
             skipped = _BEFORE_DATA.match(text, name.end)
             data = text[skipped.end() if skipped else name.end :]
             # VALUES is a format and a keyword; both spellings mean the same.
-            return Insert(text[: token.start].decode(), name.text.decode(), data)
+            return _insert(text, settings, token.start, name.text.decode(), data)
         if token.text == b";":
             end = token.start
             break
-    return Insert(text[:end].decode(), "Values", b"")
+    return _insert(text, settings, end, "Values", b"")
+
+
+def _insert(text: bytes, settings: int, end: int, data_format: str, data: bytes) -> Insert:
+    """Cut an INSERT's text at its SETTINGS clause, if it has one before `end`."""
+    cut = min(settings, end)
+    return Insert(text[:cut].decode(), text[cut:end].decode(), data_format, data)
 
 
 def is_select(text: bytes) -> bool:
