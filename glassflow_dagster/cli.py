@@ -16,7 +16,7 @@ import click
 
 from glassflow_dagster.config.load import DefinitionError, definition_files, find_definition, load_pipeline, warnings
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.streaming.process import Deployment, StreamStatus, ensure_running
+from glassflow_dagster.streaming.process import LAUNCH_TIMEOUT, STOP_TIMEOUT, Deployment, StreamStatus, ensure_running
 from glassflow_dagster.streaming.process import status as stream_status
 from glassflow_dagster.streaming.process import stop as stop_stream
 
@@ -199,7 +199,10 @@ def verify(pipeline: str, pipelines: Path, as_json: bool) -> None:
 @_state
 @_pipelines
 @_create_table
-@_timeout
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=LAUNCH_TIMEOUT, show_default=True,
+    help="Seconds that the start may take.",
+)  # fmt: skip
 @_readable
 def start(pipeline: str, state: Path, pipelines: Path, create_table: bool, timeout: float) -> None:
     """Start a pipeline in the background, or find it running."""
@@ -212,7 +215,10 @@ def start(pipeline: str, state: Path, pipelines: Path, create_table: bool, timeo
 @main.command()
 @click.argument("pipeline")
 @_state
-@_timeout
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=STOP_TIMEOUT, show_default=True,
+    help="Seconds that the batch may take; past them the driver is killed, and the batch done again at the next start.",
+)  # fmt: skip
 @_readable
 def stop(pipeline: str, state: Path, timeout: float) -> None:
     """Stop a pipeline after its batch."""

@@ -91,10 +91,12 @@ class ReadRange:
 
 @dataclass(frozen=True)
 class LedgerTotals:
-    """All batches of a pipeline together."""
+    """All batches of a pipeline's newest checkpoint together.
+
+    An older incarnation's rows are gone: a new checkpoint is accepted only where the target was empty.
+    """
 
     batches: int
-    incarnations: int
     first_batch_time: datetime | None
     last_batch_time: datetime | None
     rows_before: int
@@ -111,7 +113,10 @@ _logger = logging.getLogger(__name__)
 _OUTCOMES = tuple(field.name for field in fields(Outcomes))
 
 # Rows up to the last batch that was summed: the figures of a running pipeline then belong together.
-_UNTIL_LAST = "pipeline_id = {pipeline:String} AND toUnixTimestamp64Milli(batch_time) <= {last:Int64}"
+_UNTIL_LAST = (
+    "pipeline_id = {pipeline:String} AND incarnation = {incarnation:UUID} "
+    "AND toUnixTimestamp64Milli(batch_time) <= {last:Int64}"
+)
 
 _OFFSETS_TYPE = pa.list_(
     pa.struct([
@@ -149,7 +154,7 @@ def insert_ledger_row(  # noqa: PLR0913, PLR0917 - the parts of one request
 
 
 def read_totals(client: Client, database: str, pipeline_id: str) -> LedgerTotals:
-    """Sum a pipeline's ledger; all is zero and empty when it has no batch yet.
+    """Sum the ledger of a pipeline's newest checkpoint; all is zero and empty when it has no batch yet.
 
     All figures are those of the same batches, also while new ones are written. Raises `TableProblem` when the books do
     not exist.
@@ -158,18 +163,19 @@ def read_totals(client: Client, database: str, pipeline_id: str) -> LedgerTotals
     ledger = full_name(database, LEDGER)
     # Waiting is a level and not a flow: the last batch's word counts.
     outcomes = ", ".join(f"{'argMax(waiting, batch_time)' if n == 'waiting' else f'sum({n})'}" for n in _OUTCOMES)
+    newest = f"SELECT argMax(incarnation, batch_time) FROM {ledger} WHERE pipeline_id = {{pipeline:String}}"  # noqa: S608 - quoted
+    incarnation = fetch(client, newest, {"pipeline": pipeline_id})[0][0]
     row = fetch(
         client,
-        "SELECT count(), uniqExact(incarnation), toUnixTimestamp64Milli(min(batch_time)), "  # noqa: S608 - quoted
+        "SELECT count(), toUnixTimestamp64Milli(min(batch_time)), "  # noqa: S608 - quoted
         f"toUnixTimestamp64Milli(max(batch_time)), argMin(rows_before, batch_time), {outcomes} "
-        f"FROM {ledger} WHERE pipeline_id = {{pipeline:String}}",
-        {"pipeline": pipeline_id},
+        f"FROM {ledger} WHERE pipeline_id = {{pipeline:String}} AND incarnation = {{incarnation:UUID}}",
+        {"pipeline": pipeline_id, "incarnation": incarnation},
     )[0]
-    batches, incarnations, first, last, rows_before, *counted = row
-    until_last = {"pipeline": pipeline_id, "last": last}
+    batches, first, last, rows_before, *counted = row
+    until_last = {"pipeline": pipeline_id, "incarnation": incarnation, "last": last}
     return LedgerTotals(
         batches=batches,
-        incarnations=incarnations,
         first_batch_time=_time(first) if batches else None,
         last_batch_time=_time(last) if batches else None,
         rows_before=rows_before,

@@ -20,6 +20,10 @@ from glassflow_dagster.config.rules import Problem, problems, suggestion
 from glassflow_dagster.errors import GlassflowError
 
 DEFINITION_SUFFIXES = (".yaml", ".yml", ".json")
+_FORMS = {
+    "pipeline_id": "may hold letters, digits, '-' and '_' only, and starts with a letter or digit",
+    "checks.every": "is no cron schedule; write five fields, such as '*/15 * * * *'",
+}
 _VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 
 
@@ -132,7 +136,7 @@ def _problem(error: Any) -> Problem:
     if kind == "value_error":
         return Problem(path, str(context["error"]))
     if kind == "string_pattern_mismatch":
-        return Problem(path, "may hold letters, digits, '-' and '_' only, and starts with a letter or digit")
+        return Problem(path, _FORMS[path])
     return Problem(path, f"{_one_line(error['msg'])}; correct it")
 
 

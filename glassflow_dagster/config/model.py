@@ -215,7 +215,11 @@ class Sink(_Part):
 class Checks(_Part):
     """How Dagster looks after the pipeline."""
 
-    every: Text = Field(default="*/15 * * * *", description="cron schedule of the health check and the asset checks")
+    every: str = Field(
+        default="*/15 * * * *",
+        pattern=r"^\S+(\s+\S+){4}$",
+        description="cron schedule (five fields) of the health check and the asset checks",
+    )
     arrival_column: Text | None = Field(default=None, description="the column that says when a row arrived")
     other_writers: bool = Field(default=False, description="true: others write to the table too, so it holds more rows")
 

@@ -90,8 +90,6 @@ def observed_stream(status: StreamStatus) -> Metadata:
         "input_rows_per_second": heartbeat.input_rows_per_second,
         "processed_rows_per_second": heartbeat.processed_rows_per_second,
     }
-    if heartbeat.state_rows:  # 0 is what a driver says that does not count them
-        figures["state_rows"] = heartbeat.state_rows
     if heartbeat.lag is not None:
         figures["lag"] = heartbeat.lag
     if heartbeat.batch_id is not None:

@@ -123,6 +123,10 @@ class Checkpoint:
             return None
         return self.plan(last)
 
+    def last_committed(self) -> BatchPlan | None:
+        """Give the plan of the last committed batch; None before the first."""
+        return self.plan(self.next_batch - 1) if self.next_batch else None
+
     @property
     def next_batch(self) -> int:
         """The batch that comes after the last committed one."""

@@ -32,7 +32,7 @@ from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.topics import commit_offsets, wait_for_brokers, wait_for_topic
 from glassflow_dagster.streaming.batch import BatchWriter
-from glassflow_dagster.streaming.checkpoint import Checkpoint, CheckpointError, Incarnation, state_shape
+from glassflow_dagster.streaming.checkpoint import BatchPlan, Checkpoint, CheckpointError, Incarnation, state_shape
 from glassflow_dagster.streaming.failures import explain_failure
 from glassflow_dagster.streaming.heartbeat import (
     DriverState,
@@ -313,7 +313,7 @@ class _Run:
     def _watch(self, query: StreamingQuery, writer: BatchWriter, before: Totals) -> None:
         """Wait for the end of the query, showing progress and telling Kafka how far it came."""
         reported = None
-        self.heart.carry({"incarnation": writer.incarnation.incarnation, "totals": before})
+        self.heart.carry({"incarnation": writer.incarnation.incarnation, **_place(writer.checkpoint.last_committed())})
         while not _ended(query):
             self.heart.carry(_progress(query, writer, before))
             if self.stop.is_set():
@@ -385,9 +385,7 @@ def _with_connections_of(config: PipelineConfig, kept: dict[str, Any]) -> Pipeli
 def _progress(query: StreamingQuery, writer: BatchWriter, before: Totals) -> dict[str, Any]:
     """Give the fields of a heartbeat that tell how far a query is."""
     found: dict[str, Any] = {"totals": before + writer.totals}
-    if plan := writer.last:
-        offsets = {t: {p: until for p, (_, until) in partitions.items()} for t, partitions in plan.offsets.items()}
-        found |= {"batch_id": plan.batch_id, "batch_time": plan.batch_time_ms / 1000, "offsets": offsets}
+    found |= _place(writer.last)
     if progress := query.lastProgress:
         found |= {
             "input_rows_per_second": _rate(progress.inputRowsPerSecond),
@@ -395,6 +393,14 @@ def _progress(query: StreamingQuery, writer: BatchWriter, before: Totals) -> dic
             "lag": _lag(progress.sources[0]),
         }
     return found
+
+
+def _place(plan: BatchPlan | None) -> dict[str, Any]:
+    """Give the fields of a heartbeat that tell where a batch ended."""
+    if plan is None:
+        return {}
+    offsets = {t: {p: until for p, (_, until) in partitions.items()} for t, partitions in plan.offsets.items()}
+    return {"batch_id": plan.batch_id, "batch_time": plan.batch_time_ms / 1000, "offsets": offsets}
 
 
 def _rate(rows_per_second: float | None) -> float:

@@ -62,7 +62,6 @@ class Heartbeat(BaseModel):
     lag: int | None = None
     input_rows_per_second: float = 0.0
     processed_rows_per_second: float = 0.0
-    state_rows: int = 0
 
 
 def pipeline_folder(state: Path, pipeline_id: str) -> Path:

@@ -76,7 +76,7 @@ class Facts:
         first, last = self.totals.first_batch_time, self.totals.last_batch_time
         if self.window is None or first is None or last is None:
             return False
-        return not self.totals.rows_before and self.totals.incarnations == 1 and last - first < self.window
+        return not self.totals.rows_before and last - first < self.window
 
 
 def judge(facts: Facts) -> CountsReport:

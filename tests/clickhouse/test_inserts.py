@@ -135,7 +135,7 @@ def test_the_ledger_sums_up_batches_and_ranges(client: Client, connection: Click
             insert_ledger_row(client, connection.database, LedgerRow(**values), f"token {batch}")
     insert_ledger_row(client, connection.database, ledger_row("other", 0, 0, 1), "other")
     totals = read_totals(client, connection.database, "mine")
-    assert (totals.batches, totals.incarnations, totals.rows_before) == (3, 1, 7)
+    assert (totals.batches, totals.rows_before) == (3, 7)
     assert (totals.outcomes.read, totals.outcomes.written, totals.outcomes.dead_letters) == (30, 24, 3)
     (found,) = totals.ranges
     assert (found.topic, found.partition, found.first, found.until, found.gap) == ("topic", 0, 5, 23, 2)

@@ -137,6 +137,6 @@ def test_two_pipelines_whose_names_dagster_cannot_tell_apart_are_refused(definit
 
 
 def test_a_schedule_that_is_none_is_refused_with_an_example(definition: Path) -> None:
-    definition.write_text(definition.read_text() + "checks: {every: hourly}\n")
-    with pytest.raises(GlassflowError, match=r"checks.every: 'hourly' is no cron schedule; write one such as"):
+    definition.write_text(definition.read_text() + "checks: {every: '61 * * * *'}\n")
+    with pytest.raises(GlassflowError, match=r"checks.every: .61 \* \* \* \*. is no cron schedule; write one such as"):
         build_folder_definitions(definition.parent)

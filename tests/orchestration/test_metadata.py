@@ -26,7 +26,6 @@ DOWN = GlassflowError("ClickHouse at 127.0.0.1:1 cannot be reached; start it")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LEDGER = LedgerTotals(
     batches=4,
-    incarnations=2,
     first_batch_time=NOW,
     last_batch_time=NOW,
     rows_before=0,

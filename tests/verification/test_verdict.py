@@ -24,7 +24,6 @@ def totals(**changes: Any) -> LedgerTotals:
     outcomes = Outcomes(read=100, written=85, duplicates=10, filtered=2, late=1, dead_letters=2)
     plain = LedgerTotals(
         batches=4,
-        incarnations=1,
         first_batch_time=NOW - timedelta(minutes=2),
         last_batch_time=NOW,
         rows_before=0,
