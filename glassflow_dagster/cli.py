@@ -26,7 +26,7 @@ PIPELINES = Path("pipelines")
 
 _state = click.option(
     "--state", type=click.Path(path_type=Path, file_okay=False), default=DEFAULT_STATE, show_default=True,
-    help="Folder of checkpoints, heartbeats and logs.",
+    envvar="GLASSFLOW_STATE", help="Folder of checkpoints, heartbeats and logs.",
 )  # fmt: skip
 _data = click.option(
     "--data", type=click.Path(path_type=Path, file_okay=False), default=DEFAULT_DATA, show_default=True,
