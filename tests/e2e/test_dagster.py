@@ -1,0 +1,149 @@
+"""Dagster on real servers: materializing starts and mends streams, and checks are green and red when they must be."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.defs.resources import resources
+from glassflow_dagster.local.ports import free_port
+from glassflow_dagster.local.stack import down, status, up
+from glassflow_dagster.orchestration.pipelines import build_pipeline_definitions
+from glassflow_dagster.streaming.heartbeat import Heartbeat, read_heartbeat
+from glassflow_dagster.streaming.process import stop
+from tests.e2e.support import Pipeline, wait_until
+
+
+class Project:
+    """A code location with one pipeline, run in this process."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.instance = dg.DagsterInstance.ephemeral()
+
+    @property
+    def heartbeat(self) -> Heartbeat:
+        beat = read_heartbeat(self.pipeline.state / self.pipeline.name)
+        assert beat is not None
+        return beat
+
+    def materialize(self) -> dg.ExecuteInProcessResult:
+        """Materialize all of the pipeline, and run its checks."""
+        file = self.pipeline.file
+        loaded = dg.Definitions.merge(build_pipeline_definitions(file, load_pipeline(file)), resources())
+        return loaded.resolve_implicit_global_asset_job_def().execute_in_process(instance=self.instance)
+
+    def checks(self, result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
+        return {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
+
+    def wait_for_rows(self, rows: int) -> None:
+        def arrived() -> bool:
+            return self.pipeline.query("SELECT count() FROM {db}.events") == [(rows,)]
+
+        wait_until(arrived, f"{rows} rows are in the table")
+
+
+@pytest.fixture
+def project(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    monkeypatch.setenv("GLASSFLOW_STATE", str(pipeline.state))
+    pipeline.columns = {"id": "String", "n": "Int32", "_batch_time": "DateTime64(3)"}
+    pipeline.write().create_topic()
+    yield Project(pipeline)
+    stop(pipeline.state, pipeline.name)
+
+
+def test_a_killed_driver_comes_back_with_the_next_materialization_and_counts_stay_exact(project: Project) -> None:
+    pipeline = project.pipeline
+    pipeline.send({"id": f"k{index % 800}", "n": index} for index in range(1000))
+    first = project.materialize()
+    assert first.success
+    project.wait_for_rows(800)
+    launched = project.heartbeat.pid
+
+    os.kill(launched, signal.SIGKILL)
+    pipeline.send({"id": f"k{index}", "n": index} for index in range(500, 1300))
+    second = project.materialize()
+    assert project.heartbeat.pid != launched
+    project.wait_for_rows(1300)
+    assert pipeline.query("SELECT uniqExact(id) FROM {db}.events") == [(1300,)]
+
+    restarted = project.heartbeat.pid
+    third = project.materialize()
+    assert project.heartbeat.pid == restarted
+    checks = project.checks(third)
+    assert {name: check.passed for name, check in checks.items()} == {
+        "counts_agree": True,
+        "no_residual_duplicates": True,
+        "stream_is_live": True,
+    }
+    assert second.success
+
+    # A row put in twice by hand.
+    pipeline.client().command(
+        f"INSERT INTO {pipeline.name}.events SELECT * FROM {pipeline.name}.events WHERE id = 'k1'"
+    )
+    red = project.checks(project.materialize())
+    assert not red["counts_agree"].passed
+    assert not red["no_residual_duplicates"].passed
+    assert red["no_residual_duplicates"].severity == dg.AssetCheckSeverity.ERROR
+    assert red["stream_is_live"].passed
+
+
+def test_an_edited_definition_is_redeployed_on_the_same_checkpoint_and_health_checks_change_no_version(
+    project: Project,
+) -> None:
+    pipeline = project.pipeline
+    pipeline.send([{"id": "a", "n": 1}])
+    project.materialize()
+    project.wait_for_rows(1)
+    launched = project.heartbeat.pid
+    versions = [_versions(project.materialize()) for _ in range(2)]
+    assert versions[0] == versions[1]
+    assert project.heartbeat.pid == launched
+
+    pipeline.sink = {"max_batch_size": 500}
+    pipeline.write()
+    pipeline.send([{"id": "a", "n": 2}, {"id": "b", "n": 3}])
+    project.materialize()
+    assert project.heartbeat.pid != launched
+    project.wait_for_rows(2)
+    assert _versions(project.materialize()) != versions[0]
+
+
+def _versions(result: dg.ExecuteInProcessResult) -> dict[str, str | None]:
+    return {
+        event.asset_key.to_user_string(): (event.materialization.tags or {}).get("dagster/data_version")
+        for event in result.get_asset_materialization_events()
+    }
+
+
+def test_clickhouse_that_stops_gives_failed_checks_with_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "stack"
+    kafka_port, clickhouse_port = free_port(), free_port()
+    up(data, kafka_port, clickhouse_port, print)
+    pipeline = Pipeline(tmp_path, f"127.0.0.1:{kafka_port}", clickhouse_port).write()
+    monkeypatch.setenv("GLASSFLOW_STATE", str(pipeline.state))
+    try:
+        pipeline.create_topic()
+        pipeline.send([{"id": "a", "n": 1}])
+        project = Project(pipeline)
+        project.materialize()
+        project.wait_for_rows(1)
+        server = status(data).clickhouse
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGKILL)
+        result = project.materialize()
+        found = project.checks(result)
+        assert not found["counts_agree"].passed
+        assert f"127.0.0.1:{clickhouse_port}" in str(found["counts_agree"].description)
+        assert "Traceback" not in str(found["counts_agree"].description)
+        assert not found["no_residual_duplicates"].passed
+    finally:
+        stop(pipeline.state, pipeline.name)
+        down(data, print)
