@@ -19,6 +19,8 @@ import yaml
 # No public name says whether a dagster.yaml or a workspace.yaml is right.
 from dagster._core.instance.config import dagster_instance_config
 from dagster._core.workspace.load_target import WorkspaceFileTarget
+from dagster_postgres.utils import get_conn_string
+from sqlalchemy import create_engine
 
 from glassflow_dagster.config.load import load_pipeline
 
@@ -156,6 +158,14 @@ def test_dagster_takes_the_instances_configuration(
     assert config["concurrency"]["pools"] == {"default_limit": 1, "granularity": "run"}
 
 
+def test_the_databases_driver_is_installed(services: dict[str, Service]) -> None:
+    """SQLAlchemy's default driver is not the one that dagster-postgres brings; an engine asks no server."""
+    given = services["pipelines"]["environment"]
+    parts = yaml.safe_load((PROJECT / "deploy" / "dagster.yaml").read_text())["storage"]["postgres"]["postgres_db"]
+    known = {name: given[part["env"]] if isinstance(part, dict) else part for name, part in parts.items()}
+    assert create_engine(get_conn_string(**known)).dialect.driver == "psycopg2"
+
+
 def test_dagster_and_its_database_know_each_other(services: dict[str, Service]) -> None:
     given, database = services["pipelines"]["environment"], services["postgres"]["environment"]
     assert given["DAGSTER_POSTGRES_HOST"] in services
@@ -167,6 +177,7 @@ def test_the_workspace_names_the_service_that_serves_the_code(services: dict[str
     [origin] = WorkspaceFileTarget(paths=[str(PROJECT / "deploy" / "workspace.yaml")]).create_origins()
     command = services[origin.host]["command"]
     assert command[command.index("--port") + 1] == str(origin.port)
+    assert command[command.index("--location-name") + 1] == origin.location_name
     assert str(origin.port) in services[origin.host]["healthcheck"]["test"][-1]
 
 
