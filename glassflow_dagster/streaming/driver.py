@@ -6,15 +6,11 @@ writes a heartbeat every second until it is told to stop, all is read, or someth
 """
 
 import argparse
-import json
-import math
-import os
+import shutil
 import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,23 +28,22 @@ from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.topics import commit_offsets, wait_for_brokers, wait_for_topic
 from glassflow_dagster.streaming.batch import BatchWriter
-from glassflow_dagster.streaming.checkpoint import BatchPlan, Checkpoint, CheckpointError, Incarnation, state_shape
+from glassflow_dagster.streaming.checkpoint import Checkpoint, CheckpointError, Incarnation, state_shape
 from glassflow_dagster.streaming.failures import explain_failure
 from glassflow_dagster.streaming.heartbeat import (
     DriverState,
-    Heartbeat,
     Totals,
     pipeline_folder,
-    process_start_time,
-    write_heartbeat,
 )
 from glassflow_dagster.streaming.lock import PipelineLock
+from glassflow_dagster.streaming.progress import place, progress
+from glassflow_dagster.streaming.pulse import Pulse, pulse
 from glassflow_dagster.streaming.query import build_query
-from glassflow_dagster.streaming.session import java, start_session
+from glassflow_dagster.streaming.session import SPARK_SCRATCH, java, start_session
+from glassflow_dagster.streaming.stopping import Stopped, StopRequest, stop_signals
 
 Report = Callable[[str], None]
 
-_HEARTBEAT_SECONDS = 1.0
 # Between a batch's last write and Spark's commit lie milliseconds; past this the query is ended all the same, and
 # the batch is replayed from its plan at the next start.
 _COMMIT_SECONDS = 30.0
@@ -71,90 +66,8 @@ def run_pipeline(config: PipelineConfig, options: RunOptions, report: Report) ->
     Raises `GlassflowError` when something outside is not as it must be.
     """
     folder = _make_folder(pipeline_folder(options.state.resolve(), config.pipeline_id))
-    with PipelineLock(folder) as lock, _heart(folder, config) as heart, _stop_signals() as stop:
+    with PipelineLock(folder) as lock, pulse(folder, config) as heart, stop_signals() as stop:
         return _Run(config, options, folder, lock, heart, stop, report).run()
-
-
-class _Heart:
-    """Writes the heartbeat from a thread of its own, so that a slow batch does not look like a dead driver."""
-
-    def __init__(self, folder: Path, config: PipelineConfig) -> None:
-        self._folder = folder
-        self._stopped = threading.Event()
-        pid = os.getpid()
-        self._beat = Heartbeat(
-            pipeline_id=config.pipeline_id,
-            state=DriverState.STARTING,
-            pid=pid,
-            process_started=process_start_time(pid) or 0.0,
-            updated_at=time.time(),
-            fingerprint=config.fingerprint,
-        )
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._loop, name="heartbeat", daemon=True)
-
-    def start(self) -> None:
-        self._write({})
-        self._thread.start()
-
-    def say(self, state: DriverState, message: str = "") -> None:
-        self._write({"state": state, "message": message})
-
-    def carry(self, progress: dict[str, Any]) -> None:
-        """Let every beat from now on carry these fields of the heartbeat."""
-        with self._lock:
-            self._beat = self._beat.model_copy(update=progress)
-
-    def end(self, state: DriverState, message: str) -> None:
-        self._stopped.set()
-        self._thread.join()
-        self._write({"state": state, "message": message})
-
-    def _loop(self) -> None:
-        while not self._stopped.wait(_HEARTBEAT_SECONDS):
-            self._write({})
-
-    def _write(self, update: dict[str, Any]) -> None:
-        with self._lock:
-            self._beat = self._beat.model_copy(update={"updated_at": time.time(), **update})
-            write_heartbeat(self._folder, self._beat)
-
-
-@contextmanager
-def _heart(folder: Path, config: PipelineConfig) -> Iterator[_Heart]:
-    heart = _Heart(folder, config)
-    heart.start()
-    try:
-        yield heart
-    except GlassflowError as error:
-        heart.end(DriverState.FAILED, str(error))
-        raise
-    except BaseException as error:
-        heart.end(DriverState.FAILED, f"{type(error).__name__}: {error}")
-        raise
-    heart.end(DriverState.STOPPED, "")
-
-
-@contextmanager
-def _stop_signals() -> Iterator[threading.Event]:
-    """Turn SIGTERM and Ctrl-C into an event; a second Ctrl-C ends the process at once."""
-    stop = threading.Event()
-
-    def on_signal(_number: int, _frame: object) -> None:
-        if stop.is_set():
-            os._exit(130)
-        stop.set()
-
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-class _Stopped(Exception):  # noqa: N818 - the way out of a wait
-    """The driver was told to stop before its query ran."""
 
 
 @dataclass
@@ -163,31 +76,29 @@ class _Run:
     options: RunOptions
     folder: Path
     lock: PipelineLock
-    heart: _Heart
-    stop: threading.Event
+    heart: Pulse
+    stop: StopRequest
     report: Report
 
     def run(self) -> Totals:
-        for warning in warnings(self.config):
-            self.report(f"warning: {warning}")
         try:
             table = self._prepare()
-            spark = self._start_spark()
-        except _Stopped:
+            self.stop.be_patient()
+        except Stopped:
             return Totals()
+        spark = self._start_spark()
         try:
             return self._stream(spark, table)
         finally:
             spark.stop()
 
     def _say(self, text: str) -> None:
-        """Report progress, unless the driver is to stop: then waiting is over."""
-        if self.stop.is_set():
-            raise _Stopped
         self.heart.say(DriverState.STARTING, text)
         self.report(text)
 
     def _prepare(self) -> Table:
+        for warning in warnings(self.config):
+            self.report(f"warning: {warning}")
         connection, source = self.config.sink.connection_params, self.config.source
         wait_for_clickhouse(connection, self.options.timeout_seconds, self._say)
         client = connect(connection)
@@ -200,8 +111,6 @@ class _Run:
         return table
 
     def _say_waiting(self, text: str) -> None:
-        if self.stop.is_set():
-            raise _Stopped
         self.heart.say(DriverState.WAITING, text)
         self.report(text)
 
@@ -209,10 +118,13 @@ class _Run:
         self._say("starting Spark ...")
         # Spark's own reaction to Ctrl-C would cancel the running batch; it is put in place when the context starts.
         handler = signal.getsignal(signal.SIGINT)
+        # A driver that was killed leaves its state stores' working copies behind.
+        shutil.rmtree(self.folder / SPARK_SCRATCH, ignore_errors=True)
         spark = start_session(f"glassflow {self.config.pipeline_id}", self.folder, self.options.spark, self.report)
         signal.signal(signal.SIGINT, handler)
         self.lock.remember_jvm(int(java(spark).ProcessHandle.current().pid()))
-        spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
+        if "spark.sql.shuffle.partitions" not in self.options.spark:
+            spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
         return spark
 
     def _stream(self, spark: SparkSession, table: Table) -> Totals:
@@ -313,10 +225,10 @@ class _Run:
     def _watch(self, query: StreamingQuery, writer: BatchWriter, before: Totals) -> None:
         """Wait for the end of the query, showing progress and telling Kafka how far it came."""
         reported = None
-        self.heart.carry({"incarnation": writer.incarnation.incarnation, **_place(writer.checkpoint.last_committed())})
+        self.heart.carry({"incarnation": writer.incarnation.incarnation, **place(writer.checkpoint.last_committed())})
         while not _ended(query):
-            self.heart.carry(_progress(query, writer, before))
-            if self.stop.is_set():
+            self.heart.carry(progress(query, writer, before))
+            if self.stop.asked:
                 self.report("finishing the batch ...")
                 self._end(query, writer)
                 break
@@ -324,7 +236,7 @@ class _Run:
                 reported = writer.last.batch_id
                 self._show(writer)
         _raise_failure(query, writer)
-        self.heart.carry(_progress(query, writer, before))
+        self.heart.carry(progress(query, writer, before))
         self._show(writer)
 
     def _end(self, query: StreamingQuery, writer: BatchWriter) -> None:
@@ -371,7 +283,7 @@ def _ended(query: StreamingQuery) -> bool:
 
 def _raise_failure(query: StreamingQuery, writer: BatchWriter) -> None:
     error = query.exception()
-    if error is not None and not writer.stopping.is_set() and not writer.ended_between_batches:
+    if error is not None and not writer.ended_between_batches:
         raise GlassflowError(explain_failure(error)) from error
 
 
@@ -380,44 +292,6 @@ def _with_connections_of(config: PipelineConfig, kept: dict[str, Any]) -> Pipeli
     source = old.source.model_copy(update={"connection_params": config.source.connection_params})
     sink = old.sink.model_copy(update={"connection_params": config.sink.connection_params})
     return old.model_copy(update={"sources": (source,), "sink": sink})
-
-
-def _progress(query: StreamingQuery, writer: BatchWriter, before: Totals) -> dict[str, Any]:
-    """Give the fields of a heartbeat that tell how far a query is."""
-    found: dict[str, Any] = {"totals": before + writer.totals}
-    found |= _place(writer.last)
-    if progress := query.lastProgress:
-        found |= {
-            "input_rows_per_second": _rate(progress.inputRowsPerSecond),
-            "processed_rows_per_second": _rate(progress.processedRowsPerSecond),
-            "lag": _lag(progress.sources[0]),
-        }
-    return found
-
-
-def _place(plan: BatchPlan | None) -> dict[str, Any]:
-    """Give the fields of a heartbeat that tell where a batch ended."""
-    if plan is None:
-        return {}
-    offsets = {t: {p: until for p, (_, until) in partitions.items()} for t, partitions in plan.offsets.items()}
-    return {"batch_id": plan.batch_id, "batch_time": plan.batch_time_ms / 1000, "offsets": offsets}
-
-
-def _rate(rows_per_second: float | None) -> float:
-    """Spark gives no number, or none that is one, for a query's first moments."""
-    return rows_per_second if rows_per_second and math.isfinite(rows_per_second) else 0.0
-
-
-def _lag(source: Any) -> int | None:
-    """Records that wait in Kafka; None while Spark does not know."""
-    latest, end = (json.loads(text) if text else None for text in (source.latestOffset, source.endOffset))
-    if not latest or not end:
-        return None
-    return sum(_behind(partitions, end.get(topic, {})) for topic, partitions in latest.items())
-
-
-def _behind(latest: dict[str, int], end: dict[str, int]) -> int:
-    return sum(until - end.get(partition, 0) for partition, until in latest.items())
 
 
 def _make_folder(folder: Path) -> Path:

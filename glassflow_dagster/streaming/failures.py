@@ -13,7 +13,11 @@ _KNOWN = (
         ),
     ),
     (
-        re.compile(r"(UnknownTopicOrPartition|TimeoutException|DisconnectException|TimeoutExpired)"),
+        re.compile(r"UnknownTopicOrPartition"),
+        "the topic, or a partition of it, is gone; bring it back, then start the pipeline again",
+    ),
+    (
+        re.compile(r"(TimeoutException|DisconnectException|TimeoutExpired)"),
         "Kafka did not answer in time; check the brokers, the pipeline goes on where it stopped when started again",
     ),
     (

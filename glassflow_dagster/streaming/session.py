@@ -18,6 +18,9 @@ from glassflow_dagster.streaming.state.build import state_jar
 # Spark's own log, in the pipeline's folder.
 SPARK_LOG = "spark.log"
 
+# Working copies of state stores, shuffle files; nothing in it is needed by the next session.
+SPARK_SCRATCH = "tmp"
+
 # Rows in an Arrow batch on their way to the Python workers. Chunks are cut anew there; this bounds memory only.
 ARROW_ROWS = 10_000
 
@@ -32,6 +35,10 @@ SETTINGS: dict[str, str] = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # Counting all rows costs a look-up for each write.
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    # Half of the overhead of a batch, against the manager for every file system; a checkpoint here is a local folder.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
     # In processing time Spark always wants another batch (SPARK-50180): an idle query would spin, and one that is to
     # end when all is read would not.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
@@ -65,8 +72,8 @@ def start_session(name: str, folder: Path, overrides: Mapping[str, str], report:
     own = {
         **SETTINGS,
         "spark.jars": ",".join(str(jar) for jar in jars),
-        "spark.local.dir": str(folder / "tmp"),
-        "spark.sql.warehouse.dir": str(folder / "tmp" / "warehouse"),
+        "spark.local.dir": str(folder / SPARK_SCRATCH),
+        "spark.sql.warehouse.dir": str(folder / SPARK_SCRATCH / "warehouse"),
         "spark.driver.extraJavaOptions": (
             f"-Dlog4j2.configurationFile={log_settings} -Dglassflow.log={folder / SPARK_LOG}"
         ),

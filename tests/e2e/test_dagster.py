@@ -100,6 +100,7 @@ def test_an_edited_definition_is_redeployed_on_the_same_checkpoint_and_health_ch
     pipeline.send([{"id": "a", "n": 1}])
     project.materialize()
     project.wait_for_rows(1)
+    wait_until(lambda: project.heartbeat.batch_id == 0, "the driver has told of its batch")
     launched = project.heartbeat.pid
     versions = [_versions(project.materialize()) for _ in range(2)]
     assert versions[0] == versions[1]
@@ -111,6 +112,7 @@ def test_an_edited_definition_is_redeployed_on_the_same_checkpoint_and_health_ch
     project.materialize()
     assert project.heartbeat.pid != launched
     project.wait_for_rows(2)
+    wait_until(lambda: project.heartbeat.batch_id == 1, "the driver has told of its batch")
     assert _versions(project.materialize()) != versions[0]
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 
+from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.streaming.heartbeat import pipeline_folder, read_heartbeat
 from tests.e2e.support import Pipeline, cli, wait_until
 
@@ -92,6 +93,20 @@ def test_ctrl_c_finishes_the_batch_and_exits_with_the_totals(pipeline: Pipeline)
         out, err = driver.communicate(timeout=60)
     assert driver.returncode == 0, err
     assert json.loads(out.splitlines()[-1])["written"] == 1
+
+
+def test_ctrl_c_ends_a_wait_for_a_server_at_once(pipeline: Pipeline) -> None:
+    pipeline.write()
+    command = [sys.executable, "-m", "glassflow_dagster", "run", str(pipeline.file), "--state", str(pipeline.state)]
+    environment = {**os.environ, "GLASSFLOW_CLICKHOUSE_URL": f"http://127.0.0.1:{free_port()}"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as driver:
+        assert driver.stderr is not None
+        assert "cannot be reached" in driver.stderr.readline()
+        driver.send_signal(signal.SIGINT)
+        # The wait itself would be five minutes.
+        assert driver.wait(timeout=60) == 0
 
 
 def test_an_edited_definition_finishes_a_begun_batch_as_it_was_begun(pipeline: Pipeline) -> None:

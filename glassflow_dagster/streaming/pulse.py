@@ -1,0 +1,82 @@
+"""A driver's pulse: writes its heartbeat once a second, from a thread of its own.
+
+A slow batch must not look like a dead driver, and a dead driver must not look alive: the thread goes with the process.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.streaming.heartbeat import DriverState, Heartbeat, process_start_time, write_heartbeat
+
+_INTERVAL = 1.0  # seconds; what is shown of a driver is never older
+
+
+@contextmanager
+def pulse(folder: Path, config: PipelineConfig) -> Iterator["Pulse"]:
+    """Beat while the block runs; the last beat says how it ended: stopped, or failed and why."""
+    beating = Pulse(folder, config)
+    beating.start()
+    try:
+        yield beating
+    except GlassflowError as error:
+        beating.end(DriverState.FAILED, str(error))
+        raise
+    except BaseException as error:
+        beating.end(DriverState.FAILED, f"{type(error).__name__}: {error}")
+        raise
+    beating.end(DriverState.STOPPED, "")
+
+
+class Pulse:
+    """The heartbeat of one driver, and the thread that writes it."""
+
+    def __init__(self, folder: Path, config: PipelineConfig) -> None:
+        self._folder = folder
+        self._stopped = threading.Event()
+        pid = os.getpid()
+        self._beat = Heartbeat(
+            pipeline_id=config.pipeline_id,
+            state=DriverState.STARTING,
+            pid=pid,
+            process_started=process_start_time(pid) or 0.0,
+            updated_at=time.time(),
+            fingerprint=config.fingerprint,
+        )
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._loop, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Write the first beat, then one every second."""
+        self._write({})
+        self._thread.start()
+
+    def say(self, state: DriverState, message: str = "") -> None:
+        """Write a beat with another state at once."""
+        self._write({"state": state, "message": message})
+
+    def carry(self, progress: dict[str, Any]) -> None:
+        """Let every beat from now on carry these fields of the heartbeat."""
+        with self._lock:
+            self._beat = self._beat.model_copy(update=progress)
+
+    def end(self, state: DriverState, message: str) -> None:
+        """Write the last beat."""
+        self._stopped.set()
+        self._thread.join()
+        self._write({"state": state, "message": message})
+
+    def _loop(self) -> None:
+        while not self._stopped.wait(_INTERVAL):
+            self._write({})
+
+    def _write(self, update: dict[str, Any]) -> None:
+        with self._lock:
+            self._beat = self._beat.model_copy(update={"updated_at": time.time(), **update})
+            write_heartbeat(self._folder, self._beat)

@@ -1,0 +1,25 @@
+"""When a batch starts and how much it takes, from `max_batch_size` and `max_delay_time` alone."""
+
+from pathlib import Path
+
+import pytest
+
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.streaming.source import MAX_BATCH_RECORDS, BatchLimits, batch_limits
+
+CONFIG = load_pipeline(Path("pipelines/sms_status.yaml"), {})
+
+
+@pytest.mark.parametrize(
+    ("rows", "limits"),
+    [
+        (10_000, BatchLimits(start_records=10_000, start_after_ms=1000, max_records=MAX_BATCH_RECORDS)),
+        # The blocks of a batch stay below half of the 10,000 tokens that a table remembers.
+        (1, BatchLimits(start_records=1, start_after_ms=1000, max_records=5000)),
+        # A batch never holds more than a driver can, however large a block may be.
+        (10_000_000, BatchLimits(MAX_BATCH_RECORDS, 1000, MAX_BATCH_RECORDS)),
+    ],
+)
+def test_limits(rows: int, limits: BatchLimits) -> None:
+    sink = CONFIG.sink.model_copy(update={"max_batch_size": rows})
+    assert batch_limits(CONFIG.model_copy(update={"sink": sink})) == limits
