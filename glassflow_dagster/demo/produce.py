@@ -16,17 +16,17 @@ _ANSWER_SECONDS = 30.0
 
 
 def create_topic(brokers: str, topic: str, partitions: int = PARTITIONS) -> None:
-    """Create a topic unless it is there."""
+    """Create a topic unless it is there; returns when all of it can be read."""
     admin = AdminClient({"bootstrap.servers": brokers})
-    if topic in admin.list_topics(timeout=_ANSWER_SECONDS).topics:
-        return
-    futures = admin.create_topics([NewTopic(topic, partitions, 1)])
-    try:
-        futures[topic].result(_ANSWER_SECONDS)
-    except KafkaException as error:
-        raise GlassflowError(
-            f"topic {topic} cannot be created: {error.args[0].str()}; look at the broker's log"
-        ) from None
+    if topic not in admin.list_topics(timeout=_ANSWER_SECONDS).topics:
+        futures = admin.create_topics([NewTopic(topic, partitions, 1)])
+        try:
+            futures[topic].result(_ANSWER_SECONDS)
+        except KafkaException as error:
+            raise GlassflowError(
+                f"topic {topic} cannot be created: {error.args[0].str()}; look at the broker's log"
+            ) from None
+    _wait_for_leaders(brokers, topic)
 
 
 def send(brokers: str, topic: str, events: Iterable[bytes], seed: int, report: Callable[[int], None]) -> int:
@@ -60,7 +60,7 @@ def send(brokers: str, topic: str, events: Iterable[bytes], seed: int, report: C
 
 def count_events(brokers: str, topic: str) -> int:
     """Read a topic from its beginning to its present end and count the events."""
-    consumer = Consumer({"bootstrap.servers": brokers, "group.id": "glassflow-demo-count", "enable.auto.commit": False})
+    consumer = _reader(brokers)
     try:
         partitions = consumer.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic].partitions
         ends = {
@@ -82,3 +82,29 @@ def count_events(brokers: str, topic: str) -> int:
         return count
     finally:
         consumer.close()
+
+
+def _reader(brokers: str) -> Consumer:
+    return Consumer({"bootstrap.servers": brokers, "group.id": "glassflow-demo-count", "enable.auto.commit": False})
+
+
+def _wait_for_leaders(brokers: str, topic: str) -> None:
+    """Wait until every partition answers: a topic is announced before its partitions have leaders."""
+    consumer = _reader(brokers)
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    try:
+        for partition in consumer.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic].partitions:
+            while not _answers(consumer, TopicPartition(topic, partition)):
+                if time.monotonic() > deadline:
+                    raise GlassflowError(f"topic {topic} has a partition without a leader; look at the broker's log")
+                time.sleep(0.1)
+    finally:
+        consumer.close()
+
+
+def _answers(consumer: Consumer, partition: TopicPartition) -> bool:
+    try:
+        consumer.get_watermark_offsets(partition, timeout=_ANSWER_SECONDS)
+    except KafkaException:
+        return False
+    return True

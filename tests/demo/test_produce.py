@@ -1,0 +1,26 @@
+"""Sending the demo's events and counting them apart from the product."""
+
+import uuid
+
+import pytest
+
+from glassflow_dagster.demo.produce import PARTITIONS, count_events, create_topic, send
+from tests.conftest import Stack
+
+pytestmark = pytest.mark.servers
+
+
+def test_a_topic_can_be_counted_as_soon_as_it_is_created(stack: Stack) -> None:
+    """With this many partitions some have no leader yet when the broker has confirmed the topic."""
+    topic = f"t{uuid.uuid4().hex[:10]}"
+    create_topic(stack.kafka, topic, 50)
+    assert count_events(stack.kafka, topic) == 0
+
+
+def test_all_events_that_were_sent_are_counted(stack: Stack) -> None:
+    topic = f"t{uuid.uuid4().hex[:10]}"
+    create_topic(stack.kafka, topic)
+    assert PARTITIONS > 1
+    assert send(stack.kafka, topic, (str(number).encode() for number in range(2500)), 1, lambda _: None) == 2500
+    create_topic(stack.kafka, topic)
+    assert count_events(stack.kafka, topic) == 2500
