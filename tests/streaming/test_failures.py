@@ -1,0 +1,36 @@
+"""A failed query says one line: our own error, a known cause with its remedy, or Spark's first line."""
+
+import pytest
+
+from glassflow_dagster.streaming.failures import explain_failure
+
+OURS = """[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in foreach batch sink.
+Traceback (most recent call last):
+  File "inserts.py", line 90, in insert_block
+glassflow_dagster.clickhouse.errors.InsertRefused: a.t takes no rows: table is read-only (242); mend the table
+ SQLSTATE: 39000
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (OURS, "a.t takes no rows: table is read-only (242); mend the table"),
+        ("[KAFKA_DATA_LOSS.X] Some data may have been lost because", "Kafka no longer has offsets that were not read"),
+        (
+            "org.apache.kafka.common.errors.UnknownTopicOrPartitionException: gone",
+            "the topic, or a partition of it, is gone",
+        ),
+        ("org.apache.kafka.common.errors.TimeoutException: 60000 ms", "Kafka did not answer in time"),
+        ("java.io.IOException: No space left on device", "the disk is full"),
+        (
+            "\n\nSomething new.\nMore of it",
+            "RuntimeError: Something new.; spark.log beside the checkpoint has the rest",
+        ),
+        ("", "RuntimeError: no reason given"),
+    ],
+)
+def test_a_failure_is_one_line(text: str, line: str) -> None:
+    found = explain_failure(RuntimeError(text))
+    assert found.startswith(line)
+    assert "\n" not in found
