@@ -171,6 +171,8 @@ def _date_time(field: Column, kind: FieldKind, base: ColumnType) -> _Converted:
     digits = base.arguments[0] if base.name == "DateTime64" and base.arguments else 3
     assert isinstance(digits, int)  # noqa: S101 - the type's own grammar
     first, last = _DATETIME64_RANGE if base.name == "DateTime64" else _DATETIME_RANGE
+    # ClickHouse counts a column's own fractions of a second in 64 bits: nanoseconds end in 2262.
+    last = min(last, _LONG_RANGE[1] // 10**digits - 1)
     seconds: Column
     if kind == "string":
         time = F.when(field.rlike(_TIME), field.try_cast("timestamp"))

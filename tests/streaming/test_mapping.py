@@ -36,6 +36,8 @@ FITS: list[tuple[str, str, Any, Any]] = [
     ("string", "DateTime", "2024-10-28 10:00:05", datetime(2024, 10, 28, 10, 0, 5)),
     ("string", "DateTime", "2024-10-28", datetime(2024, 10, 28)),
     ("string", "DateTime('UTC')", "2024-10-28T12:00:05.9+02:00", datetime(2024, 10, 28, 10, 0, 5)),
+    ("string", "DateTime64(9)", "2262-01-01T00:00:00Z", datetime(2262, 1, 1)),
+    ("string", "DateTime64(8)", "2299-12-31T00:00:00Z", datetime(2299, 12, 31)),
     ("string", "DateTime64(6)", "2024-10-28T10:00:05.123456Z", datetime(2024, 10, 28, 10, 0, 5, 123456)),
     ("int", "DateTime", 1730109605, datetime(2024, 10, 28, 10, 0, 5)),
     ("float", "DateTime64(3)", 1730109605.125, datetime(2024, 10, 28, 10, 0, 5, 125000)),
@@ -62,6 +64,7 @@ DOES_NOT_FIT: list[tuple[str, str, Any, str]] = [
     ("string", "DateTime", "1969-12-31T23:59:59Z", "'1969-12-31T23:59:59Z' is no time that DateTime holds"),
     ("int", "DateTime", -1, "'-1' is no time that DateTime holds"),
     ("string", "DateTime64(9)", "2024-10-28T10:00:05.123456789Z", "is finer than a microsecond"),
+    ("string", "DateTime64(9)", "2263-01-01T00:00:00Z", "is no time that DateTime64(9) holds"),
 ]
 
 
