@@ -4,12 +4,13 @@ Everyone who asks how a pipeline is (the command line, Dagster's sensor and chec
 driver. Layout of a pipeline's folder: `<state>/<pipeline_id>/{heartbeat.json, driver.log, lock, checkpoint/}`.
 """
 
-import os
 import time
 from enum import StrEnum
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
+
+from glassflow_dagster.local.process import start_of
 
 # A driver writes every second; one that missed this many is hung or dead. A long garbage collection stays below it.
 STALE_AFTER = 30.0  # seconds
@@ -50,7 +51,7 @@ class Heartbeat(BaseModel):
     pipeline_id: str
     state: DriverState
     pid: int
-    process_started: float
+    process_started: str
     updated_at: float
     message: str = ""
     fingerprint: str
@@ -84,28 +85,9 @@ def write_heartbeat(folder: Path, heartbeat: Heartbeat) -> None:
     temporary.replace(folder / "heartbeat.json")
 
 
-def process_start_time(pid: int) -> float | None:
-    """When a process started (clock ticks since boot, from /proc); None when it is gone.
-
-    Two processes that shared a pid one after the other differ in it. Without /proc (macOS) it is 0.0 for every
-    living process, and pids alone have to do.
-    """
-    if not Path("/proc").is_dir():
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return None
-        return 0.0
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if fields[0] == "Z" else float(fields[19])
-
-
 def is_alive(heartbeat: Heartbeat) -> bool:
     """Whether the process that wrote the heartbeat still runs."""
-    return process_start_time(heartbeat.pid) == heartbeat.process_started
+    return start_of(heartbeat.pid) == heartbeat.process_started
 
 
 def is_fresh(heartbeat: Heartbeat) -> bool:

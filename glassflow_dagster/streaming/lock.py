@@ -9,12 +9,13 @@ import json
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Any, Self, TextIO
 
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.streaming.heartbeat import process_start_time
+from glassflow_dagster.local.process import start_of
 
 # A JVM whose Python driver is gone ends by itself within a second or two; past this it hangs.
 _JVM_DEATH_SECONDS = 10.0
@@ -59,7 +60,7 @@ class PipelineLock:
 
     def remember_jvm(self, pid: int) -> None:
         """Note the JVM of this driver, for the driver that comes after a crash."""
-        self._write({"pid": os.getpid(), "jvm": pid, "jvm_started": process_start_time(pid)})
+        self._write({"pid": os.getpid(), "jvm": pid, "jvm_started": start_of(pid)})
 
     def _write(self, content: dict[str, object]) -> None:
         assert self._handle  # noqa: S101 - only called while the lock is held
@@ -69,7 +70,7 @@ class PipelineLock:
         self._handle.flush()
 
 
-def _read(handle: TextIO) -> dict[str, int]:
+def _read(handle: TextIO) -> dict[str, Any]:
     text = handle.read()
     try:
         return dict(json.loads(text)) if text else {}
@@ -78,12 +79,13 @@ def _read(handle: TextIO) -> dict[str, int]:
         return {}
 
 
-def _wait_for_death(pid: int | None, started: float | None) -> None:
-    if pid is None:
+def _wait_for_death(pid: int | None, started: str | None) -> None:
+    if pid is None or started is None:
         return
     deadline = time.monotonic() + _JVM_DEATH_SECONDS
-    while process_start_time(pid) == started:
+    while start_of(pid) == started:
         if time.monotonic() > deadline:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
             deadline += _JVM_DEATH_SECONDS
         time.sleep(0.1)

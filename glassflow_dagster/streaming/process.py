@@ -22,6 +22,7 @@ from pathlib import Path
 
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.local.process import start_of
 from glassflow_dagster.streaming.heartbeat import (
     STALE_AFTER,
     DriverState,
@@ -29,7 +30,6 @@ from glassflow_dagster.streaming.heartbeat import (
     is_alive,
     is_fresh,
     pipeline_folder,
-    process_start_time,
     read_heartbeat,
     write_heartbeat,
 )
@@ -177,7 +177,7 @@ def launch(deployment: Deployment, report: Callable[[str], None] = lambda _: Non
     report(f"{pipeline_id}: started the driver (pid {process.pid}); its log is {log_file}")
     failure = _await_up(folder, process.pid, lambda: process.poll() is None, deployment.timeout, report)
     if failure is not None:
-        _end(process.pid, process_start_time(process.pid), STOP_TIMEOUT)
+        _end(process.pid, start_of(process.pid), STOP_TIMEOUT)
         raise LaunchFailed(pipeline_id, failure, log_file, _log_tail(log_file, log_start))
     return status(deployment.state, pipeline_id)
 
@@ -289,9 +289,9 @@ def _judge(heartbeat: Heartbeat | None) -> tuple[StreamState, str]:
     return StreamState(heartbeat.state.value), heartbeat.message
 
 
-def _end(pid: int, started: float | None, timeout: float) -> Ending:
+def _end(pid: int, started: str | None, timeout: float) -> Ending:
     """End a process in good order, or by force past `timeout` seconds."""
-    if started is None or process_start_time(pid) != started:
+    if started is None or start_of(pid) != started:
         return Ending.NOT_RUNNING
     # The Python process alone: Spark's JVM is in the same group and must live until its query has stopped.
     _signal(pid, signal.SIGTERM)
@@ -328,9 +328,9 @@ def _signal(pid: int, number: signal.Signals) -> None:
         ) from None
 
 
-def _gone(pid: int, started: float, timeout: float) -> bool:
+def _gone(pid: int, started: str, timeout: float) -> bool:
     deadline = time.monotonic() + timeout
-    while process_start_time(pid) == started:
+    while start_of(pid) == started:
         if time.monotonic() > deadline:
             return False
         time.sleep(POLL)

@@ -13,7 +13,8 @@ from typing import Any
 
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.streaming.heartbeat import DriverState, Heartbeat, process_start_time, write_heartbeat
+from glassflow_dagster.local.process import start_of
+from glassflow_dagster.streaming.heartbeat import DriverState, Heartbeat, write_heartbeat
 
 _INTERVAL = 1.0  # seconds; what is shown of a driver is never older
 
@@ -45,7 +46,7 @@ class Pulse:
             pipeline_id=config.pipeline_id,
             state=DriverState.STARTING,
             pid=pid,
-            process_started=process_start_time(pid) or 0.0,
+            process_started=start_of(pid) or "",
             updated_at=time.time(),
             fingerprint=config.fingerprint,
         )

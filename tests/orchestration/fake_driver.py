@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 
 from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.local.process import start_of
 from glassflow_dagster.streaming.heartbeat import (
     DriverState,
     Heartbeat,
     Totals,
     pipeline_folder,
-    process_start_time,
     write_heartbeat,
 )
 
@@ -51,7 +51,7 @@ def main() -> int:
             pipeline_id=config.pipeline_id,
             state=state,
             pid=os.getpid(),
-            process_started=process_start_time(os.getpid()),
+            process_started=start_of(os.getpid()) or "",
             updated_at=time.time() - (3600 if BEHAVIOUR == "silent" else 0),
             message="ClickHouse at 127.0.0.1:1 cannot be reached; start it" if BEHAVIOUR in STATES else "",
             fingerprint=config.fingerprint,

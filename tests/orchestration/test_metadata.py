@@ -45,7 +45,7 @@ def health(offsets: dict[str, dict[int, int]], **found: object) -> Health:
         pipeline_id=CONFIG.pipeline_id,
         state=DriverState.RUNNING,
         pid=7,
-        process_started=1.0,
+        process_started="1",
         updated_at=time.time(),
         fingerprint="f",
         batch_id=3,

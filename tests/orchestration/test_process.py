@@ -13,8 +13,9 @@ import pytest
 
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.local.process import start_of
 from glassflow_dagster.streaming import process
-from glassflow_dagster.streaming.heartbeat import is_alive, process_start_time, write_heartbeat
+from glassflow_dagster.streaming.heartbeat import is_alive, write_heartbeat
 from glassflow_dagster.streaming.process import Action, Deployment, Ending, LaunchFailed, StreamState
 
 ID = "sms_status"
@@ -201,7 +202,7 @@ def test_a_pid_that_another_process_has_taken_is_neither_alive_nor_stopped(deplo
             write_heartbeat(running.folder, taken)
             assert process.status(deployment.state, ID).state is StreamState.FAILED
             assert process.stop(deployment.state, ID) is Ending.NOT_RUNNING
-            assert process_start_time(stranger.pid) is not None
+            assert start_of(stranger.pid) is not None
         finally:
             stranger.kill()
 

@@ -24,7 +24,7 @@ def status(state: StreamState, *, wanted: bool = True, pid: int = 7, batch: int 
         pipeline_id="sms_status",
         state=DriverState.RUNNING,
         pid=pid,
-        process_started=1.0,
+        process_started="1",
         updated_at=time.time(),
         fingerprint="f",
         batch_id=batch,

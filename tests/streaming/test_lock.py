@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from glassflow_dagster.local.process import start_of
 from glassflow_dagster.streaming import lock
-from glassflow_dagster.streaming.heartbeat import process_start_time
 from glassflow_dagster.streaming.lock import AlreadyRunning, PipelineLock
 
 HOLD = """
@@ -50,13 +50,13 @@ def test_a_jvm_that_outlives_its_driver_is_ended(
     with PipelineLock(tmp_path) as held:
         held.remember_jvm(sleeper.pid)
     with PipelineLock(tmp_path):
-        assert process_start_time(sleeper.pid) is None
+        assert start_of(sleeper.pid) is None
 
 
 def test_a_process_that_took_a_dead_jvms_pid_is_left_alone(tmp_path: Path, sleeper: "subprocess.Popen[bytes]") -> None:
-    started = process_start_time(sleeper.pid)
+    started = start_of(sleeper.pid)
     assert started is not None
-    (tmp_path / "lock").write_text(json.dumps({"pid": 1, "jvm": sleeper.pid, "jvm_started": started - 1}))
+    (tmp_path / "lock").write_text(json.dumps({"pid": 1, "jvm": sleeper.pid, "jvm_started": started + "1"}))
     with PipelineLock(tmp_path):
         assert sleeper.poll() is None
 
