@@ -15,6 +15,8 @@ from glassflow_dagster.local.stack import down, up
 from glassflow_dagster.streaming.process import state_folder, status, stop
 
 _DATA = Path(".glassflow")
+_KAFKA_PORT = int(os.environ.get("GLASSFLOW_KAFKA_PORT", "9092"))
+_CLICKHOUSE_PORT = int(os.environ.get("GLASSFLOW_CLICKHOUSE_PORT", "8123"))
 # dagster dev ends its four processes within seconds of Ctrl-C.
 _DAGSTER_STOP_SECONDS = 60.0
 
@@ -28,12 +30,18 @@ def main() -> int:
         stopping = True
 
     try:
-        up(_DATA, 9092, 8123, _say)
+        up(_DATA, _KAFKA_PORT, _CLICKHOUSE_PORT, _say)
         home = _DATA.absolute() / "dagster"
         home.mkdir(parents=True, exist_ok=True)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, on_signal)
-        environment = {"DAGSTER_HOME": str(home), "DAGSTER_DISABLE_TELEMETRY": "1", **os.environ}
+        environment = {
+            "GLASSFLOW_KAFKA_BROKERS": f"127.0.0.1:{_KAFKA_PORT}",
+            "GLASSFLOW_CLICKHOUSE_URL": f"http://127.0.0.1:{_CLICKHOUSE_PORT}",
+            "DAGSTER_HOME": str(home),
+            "DAGSTER_DISABLE_TELEMETRY": "1",
+            **os.environ,
+        }
         dagster = subprocess.Popen(
             [str(Path(sys.executable).with_name("dagster")), "dev", *sys.argv[1:]],
             env=environment,

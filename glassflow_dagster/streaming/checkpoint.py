@@ -38,6 +38,7 @@ class Incarnation(BaseModel):
     format: int = FORMAT
     incarnation: str
     pipeline_id: str
+    topic: str
     table: str
     rows_before: int
     created_at: float
@@ -88,6 +89,7 @@ class Checkpoint:
         made = Incarnation(
             incarnation=str(uuid.uuid4()),
             pipeline_id=config.pipeline_id,
+            topic=config.source.topic,
             table=table,
             rows_before=rows_before,
             created_at=time.time(),

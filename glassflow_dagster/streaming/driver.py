@@ -44,6 +44,8 @@ from glassflow_dagster.streaming.stopping import Stopped, StopRequest, stop_sign
 
 Report = Callable[[str], None]
 
+# A line, and an offset commit for lag tools, at most this often: small batches come several a second.
+_REPORT_SECONDS = 5.0
 # Between a batch's last write and Spark's commit lie milliseconds; past this the query is ended all the same, and
 # the batch is replayed from its plan at the next start.
 _COMMIT_SECONDS = 30.0
@@ -162,6 +164,11 @@ class _Run:
                 f"{checkpoint.folder}: writes to {found.table}, but the definition says {name}; give the definition "
                 "a new pipeline_id to fill another table from the beginning"
             )
+        if found.topic != self.config.source.topic:
+            raise CheckpointError(
+                f"{checkpoint.folder}: reads topic {found.topic}, but the definition says {self.config.source.topic}; "
+                "take the edit back, or give the definition a new pipeline_id and table"
+            )
         if found.dedup != state_shape(self.config):
             raise CheckpointError(
                 f"{checkpoint.folder}: was built for deduplication by {found.dedup}, but the definition says "
@@ -224,7 +231,7 @@ class _Run:
 
     def _watch(self, query: StreamingQuery, writer: BatchWriter, before: Totals) -> None:
         """Wait for the end of the query, showing progress and telling Kafka how far it came."""
-        reported = None
+        reported, report_again = None, 0.0
         self.heart.carry({"incarnation": writer.incarnation.incarnation, **place(writer.checkpoint.last_committed())})
         while not _ended(query):
             self.heart.carry(progress(query, writer, before))
@@ -232,8 +239,8 @@ class _Run:
                 self.report("finishing the batch ...")
                 self._end(query, writer)
                 break
-            if writer.last and writer.last.batch_id != reported:
-                reported = writer.last.batch_id
+            if writer.last and writer.last.batch_id != reported and time.monotonic() > report_again:
+                reported, report_again = writer.last.batch_id, time.monotonic() + _REPORT_SECONDS
                 self._show(writer)
         _raise_failure(query, writer)
         self.heart.carry(progress(query, writer, before))

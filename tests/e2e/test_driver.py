@@ -142,6 +142,19 @@ def test_a_key_cannot_change_under_its_state(pipeline: Pipeline) -> None:
     assert "Traceback" not in done.err
 
 
+def test_another_topic_cannot_go_on_from_a_checkpoint(pipeline: Pipeline) -> None:
+    pipeline.write().create_topic()
+    pipeline.send([{"id": "a", "n": 1}])
+    pipeline.catch_up()
+    other = Pipeline(pipeline.folder, pipeline.brokers, pipeline.clickhouse_port)
+    other.create_topic()
+    pipeline.file.write_text(pipeline.file.read_text().replace(f"topic: {pipeline.name}", f"topic: {other.name}"))
+    done = pipeline.run("--until-caught-up")
+    assert done.code == 1
+    assert f"reads topic {pipeline.name}, but the definition says {other.name}" in done.err
+    assert "Traceback" not in done.err
+
+
 def test_a_lost_checkpoint_does_not_double_the_table(pipeline: Pipeline) -> None:
     pipeline.write().create_topic()
     pipeline.send([{"id": "a", "n": 1}])
