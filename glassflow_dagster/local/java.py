@@ -26,6 +26,8 @@ OLDEST_JAVA = 17  # what Spark 4 and Kafka 4 are compiled for
 # A java that does not tell its version in this time hangs; the next candidate is taken.
 _ANSWER_SECONDS = 20
 
+_SPARKS_MODULE = "jdk.incubator.vector"
+
 _PROPERTY = re.compile(r"^\s*(java\.home|java\.specification\.version)\s*=\s*(.+?)\s*$", re.MULTILINE)
 
 _SCRIPT = """\
@@ -69,9 +71,23 @@ def _system_java() -> JavaRuntime | None:
     candidates += [found] if (found := shutil.which("java")) else []
     for candidate in candidates:
         runtime = _asked(candidate)
-        if runtime is not None and runtime.version >= OLDEST_JAVA:
+        if runtime is not None and runtime.version >= OLDEST_JAVA and _starts_spark(runtime.executable):
             return runtime
     return None
+
+
+def _starts_spark(java: Path) -> bool:
+    """Whether this java takes the argument that Spark's launcher passes.
+
+    A runtime without that module does not: the bundled one behind its own home, which a process that was started with
+    it finds as JAVA_HOME, or a system's that was cut down.
+    """
+    command = [str(java), f"--add-modules={_SPARKS_MODULE}", "-version"]
+    try:
+        subprocess.run(command, capture_output=True, timeout=_ANSWER_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return True
 
 
 def _asked(executable: str) -> JavaRuntime | None:

