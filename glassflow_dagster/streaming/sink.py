@@ -1,8 +1,10 @@
 """The sink: a partition's rows go into ClickHouse from the executor that holds them, block by block.
 
-One request is one block with one token: pipeline, checkpoint incarnation, batch, partition, chunk. A replay cuts the
-same blocks, because rows are in a fixed order and the limits are those of the batch's plan; ClickHouse drops a block
-whose token it knows. Dead letters take the same way into their own table.
+One request is one block with one token: pipeline, checkpoint incarnation, batch, and the place in Kafka of the block's
+first record. A replay cuts the same blocks, because rows are in a fixed order and the limits are those of the batch's
+plan; ClickHouse drops a block whose token it knows. The number of Spark's partition would not do: without a shuffle
+Spark numbers a topic's partitions in another order when it replays a batch from its log. Dead letters take the same
+way into their own table.
 """
 
 import time
@@ -12,7 +14,6 @@ from dataclasses import dataclass, field, fields
 import pyarrow as pa
 import pyarrow.compute as pc
 from clickhouse_connect.driver.client import Client
-from pyspark import TaskContext
 
 from glassflow_dagster.clickhouse.client import connect
 from glassflow_dagster.clickhouse.ddl import DEAD_LETTERS
@@ -71,11 +72,11 @@ class PartitionWriter:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all blocks of the partition, then report what they held."""
-        context = TaskContext.get()
-        partition = context.partitionId() if context else 0
         counts = Counts()
-        for chunk, block in enumerate(cut(batches, self.limits)):
-            counts += self._write(block, f"{self.pipeline_id}/{self.incarnation}/{self.batch_id}/{partition}/{chunk}")
+        for block in cut(batches, self.limits):
+            # A record is in one block of its batch only, so no two blocks begin with the same one.
+            first = f"{block.column('partition')[0]}/{block.column('offset')[0]}"
+            counts += self._write(block, f"{self.pipeline_id}/{self.incarnation}/{self.batch_id}/{first}")
         yield counts.to_batch()
 
     def _write(self, block: pa.Table, token: str) -> Counts:

@@ -1,0 +1,66 @@
+"""What the sink calls its blocks, and what it makes of a partition's records."""
+
+import pyarrow as pa
+import pytest
+
+from glassflow_dagster.config.model import ClickHouseConnection
+from glassflow_dagster.streaming import sink
+from glassflow_dagster.streaming.blocks import BlockLimits
+from glassflow_dagster.streaming.sink import Counts, PartitionWriter
+
+CONNECTION = ClickHouseConnection(host="127.0.0.1", port=9000, database="d", username="u")
+Sent = dict[str, list[int]]
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
+    """The blocks that the sink hands over, by their tokens: what the column `n` holds."""
+    blocks: Sent = {}
+
+    def keep(_client: object, _database: str, _table: str, block: pa.Table, token: str, *_: object) -> None:
+        assert token not in blocks
+        blocks[token] = block.column("n").to_pylist()
+
+    monkeypatch.setattr(sink, "insert_block", keep)
+    monkeypatch.setattr(sink, "_client", lambda *_: None)
+    return blocks
+
+
+def writer(rows: int) -> PartitionWriter:
+    return PartitionWriter(
+        connection=CONNECTION, database="d", table="t", base_types={"n": "UInt8"}, pipeline_id="p", incarnation="i",
+        batch_id=7, batch_time_ms=0, limits=BlockLimits(rows, 1000), retry_seconds=0,
+    )  # fmt: skip
+
+
+def records(partition: int, offsets: range) -> pa.RecordBatch:
+    refused = pa.struct([("topic", pa.string())])
+    return pa.record_batch({
+        "partition": pa.array([partition] * len(offsets), pa.int32()),
+        "offset": pa.array(offsets, pa.int64()),
+        "row": pa.array([{"n": offset} for offset in offsets], pa.struct([("n", pa.int16())])),
+        "size": pa.array([1] * len(offsets), pa.int32()),
+        "refused": pa.nulls(len(offsets), refused),
+        "duplicates": pa.array([2] * len(offsets), pa.int64()),
+    })  # fmt: skip
+
+
+def counted(found: list[pa.RecordBatch]) -> Counts:
+    return sum((Counts(**row) for batch in found for row in batch.to_pylist()), Counts())
+
+
+def test_a_block_has_the_name_of_its_first_record_whichever_task_writes_it(sent: Sent) -> None:
+    for partition in (0, 1):
+        list(writer(2)([records(partition, range(10, 13))]))
+    first = dict(sent)
+    sent.clear()
+    for partition in (1, 0):
+        list(writer(2)([records(partition, range(10, 13))]))
+    assert sent == first
+    assert first == {"p/i/7/0/10": [10, 11], "p/i/7/0/12": [12], "p/i/7/1/10": [10, 11], "p/i/7/1/12": [12]}
+
+
+def test_every_record_is_counted_from_the_blocks(sent: Sent) -> None:
+    counts = counted(list(writer(2)([records(0, range(3))])))
+    assert counts == Counts(read=9, written=3, duplicates=6, dead_letters=0, blocks=2, bytes=3)
+    assert list(sent.values()) == [[0, 1], [2]]
