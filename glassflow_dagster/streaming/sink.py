@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.clickhouse.client import connect
+from glassflow_dagster.clickhouse.client import wait_for_clickhouse
 from glassflow_dagster.clickhouse.ddl import DEAD_LETTERS
 from glassflow_dagster.clickhouse.inserts import insert_block
 from glassflow_dagster.config.model import ClickHouseConnection
@@ -100,7 +100,7 @@ class PartitionWriter:
         )
 
     def _insert(self, database: str, table: str, block: pa.Table, token: str) -> None:
-        client = _client(self.connection)
+        client = _client(self.connection, self.retry_seconds)
         insert_block(client, database, table, block, token, time.monotonic() + self.retry_seconds, print)
 
     def _columns(self, rows: pa.Table) -> pa.Table:
@@ -143,8 +143,9 @@ def _struct_columns(table: pa.Table, name: str) -> dict[str, pa.ChunkedArray]:
 _clients: dict[str, Client] = {}
 
 
-def _client(connection: ClickHouseConnection) -> Client:
+def _client(connection: ClickHouseConnection, patience_seconds: float) -> Client:
     key = repr(connection)
     if key not in _clients:
-        _clients[key] = connect(connection)
+        # Spark ends idle workers: a server that restarts between two batches must not end the pipeline.
+        _clients[key] = wait_for_clickhouse(connection, patience_seconds, print)
     return _clients[key]

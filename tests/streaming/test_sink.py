@@ -3,6 +3,8 @@
 import pyarrow as pa
 import pytest
 
+from glassflow_dagster.clickhouse import client
+from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable
 from glassflow_dagster.config.model import ClickHouseConnection
 from glassflow_dagster.streaming import sink
 from glassflow_dagster.streaming.blocks import BlockLimits
@@ -64,3 +66,17 @@ def test_every_record_is_counted_from_the_blocks(sent: Sent) -> None:
     counts = counted(list(writer(2)([records(0, range(3))])))
     assert counts == Counts(read=9, written=3, duplicates=6, dead_letters=0, blocks=2, bytes=3)
     assert list(sent.values()) == [[0, 1], [2]]
+
+
+def test_a_new_worker_waits_for_a_server_that_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, answers = object(), iter([ClickHouseUnreachable("restarts"), ClickHouseUnreachable("restarts")])
+
+    def connect(_connection: ClickHouseConnection) -> object:
+        for answer in answers:
+            raise answer
+        return opened
+
+    monkeypatch.setattr(client, "connect", connect)
+    monkeypatch.setattr(client, "RETRY_INTERVAL", 0.0)
+    monkeypatch.setattr(sink, "_clients", {})
+    assert sink._client(CONNECTION, 60.0) is opened
