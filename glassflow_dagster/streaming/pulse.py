@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +71,17 @@ class Pulse:
         """Write the last beat."""
         self._stopped.set()
         self._thread.join()
-        self._write({"state": state, "message": message})
+        self._try_to_write({"state": state, "message": message})
 
     def _loop(self) -> None:
         while not self._stopped.wait(_INTERVAL):
-            self._write({})
+            self._try_to_write({})
+
+    def _try_to_write(self, update: dict[str, Any]) -> None:
+        # A full disk shows as silence. It must neither end the thread, which beats again once there is room, nor
+        # stand in the place of the failure that ends the driver.
+        with suppress(OSError):
+            self._write(update)
 
     def _write(self, update: dict[str, Any]) -> None:
         with self._lock:
