@@ -56,8 +56,10 @@ def main() -> int:
     else:
         return 0 if stopping else dagster.returncode
     finally:
-        _stop_drivers()
-        down(_DATA, _say)
+        try:
+            _stop_drivers()
+        finally:
+            down(_DATA, _say)
 
 
 def _end(dagster: "subprocess.Popen[bytes]") -> None:
@@ -76,9 +78,12 @@ def _end(dagster: "subprocess.Popen[bytes]") -> None:
 def _stop_drivers() -> None:
     state = state_folder()
     for folder in sorted(state.iterdir()) if state.is_dir() else ():
-        found = status(state, folder.name)
-        if found.heartbeat is not None and found.wanted:
-            _say(f"stopping {folder.name}: {stop(state, folder.name).value.replace('_', ' ')}")
+        try:
+            found = status(state, folder.name)
+            if found.heartbeat is not None and found.wanted:
+                _say(f"stopping {folder.name}: {stop(state, folder.name).value.replace('_', ' ')}")
+        except GlassflowError as error:
+            _say(f"{folder.name} could not be stopped: {error}")
 
 
 def _say(text: str) -> None:

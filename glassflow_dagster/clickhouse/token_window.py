@@ -18,6 +18,9 @@ from glassflow_dagster.clickhouse.queries import execute, fetch
 # batch of the same size fits beside it; a block's entry costs the server some 100 bytes.
 TOKENS_KEPT = 10_000
 
+# ClickHouse refuses a block for more partitions than these. Source: its setting max_partitions_per_insert_block.
+PARTITIONS_PER_BLOCK = 100
+
 # Replicated tables forget by age too: an outage of a weekend and more must not turn a replay into doubled rows.
 TOKENS_KEPT_SECONDS = 7 * 24 * 3600
 
@@ -77,6 +80,13 @@ def ensure_tokens_kept(client: Client, database: str, table: str) -> None:
                 f"{'.'.join(place)} still forgets insert tokens after: {remember_tokens(*place, window.engine)}; "
                 "find out what resets the setting"
             )
+
+
+def writes_partitions(client: Client, database: str, table: str) -> bool:
+    """Whether a partition key may split a block, in the table or behind its views; each piece counts as a block."""
+    query = "SELECT partition_key FROM system.tables WHERE database = {database:String} AND name = {name:String}"
+    places = _written_tables(client, database, table)
+    return any(key for place in places for (key,) in fetch(client, query, {"database": place[0], "name": place[1]}))
 
 
 def read_window(client: Client, database: str, table: str) -> TokenWindow:

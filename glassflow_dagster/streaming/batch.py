@@ -62,11 +62,12 @@ class BatchWriter:
                 batch_time_ms=self.checkpoint.batch_time_ms(batch_id),
                 offsets=offsets,
                 definition=self.config.digest,
+                types=mapped_types(self.config, self.table),
                 rows=limits.rows,
                 bytes=limits.bytes,
             )
             self.checkpoint.record(plan)
-        elif plan.offsets != offsets or plan.definition != self.config.digest:
+        elif plan.offsets != offsets or not fits(plan, self.config, self.table):
             raise CheckpointError(
                 f"{self.checkpoint.folder}: batch {batch_id} was begun with other offsets or another definition; "
                 "restore the checkpoint and the definition that belong together"
@@ -109,5 +110,16 @@ class BatchWriter:
             **totals.model_dump(),
         )
         token = f"{self.config.pipeline_id}/{self.incarnation.incarnation}/{plan.batch_id}/ledger"
-        insert_ledger_row(self.client, self.config.sink.connection_params.database, row, token)
+        database = self.config.sink.connection_params.database
+        insert_ledger_row(self.client, database, row, token, self.retry_seconds)
         self.totals += totals
+
+
+def mapped_types(config: PipelineConfig, table: Table) -> dict[str, str]:
+    """Give the target's own types of the mapped columns, as texts."""
+    return {m.column_name: str(table.columns[m.column_name].type) for m in config.sink.mapping}
+
+
+def fits(plan: BatchPlan, config: PipelineConfig, table: Table) -> bool:
+    """Whether a definition and a table give the rows and blocks that a plan was made for."""
+    return plan.definition == config.digest and plan.types == mapped_types(config, table)

@@ -54,6 +54,8 @@ class BatchPlan(BaseModel):
     batch_time_ms: int
     offsets: OffsetRanges
     definition: str
+    # Of the mapped columns: they decide which values are refused.
+    types: dict[str, str]
     rows: int
     bytes: int
 

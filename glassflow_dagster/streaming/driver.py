@@ -11,10 +11,11 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -23,11 +24,13 @@ from glassflow_dagster.clickhouse.client import connect, wait_for_clickhouse
 from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
 from glassflow_dagster.clickhouse.ledger import read_outcomes, read_totals
 from glassflow_dagster.clickhouse.tables import Table, prepare_target
+from glassflow_dagster.clickhouse.token_window import writes_partitions
 from glassflow_dagster.config.load import load_pipeline, warnings
 from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.types import parse_column_type
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.topics import commit_offsets, wait_for_brokers, wait_for_topic
-from glassflow_dagster.streaming.batch import BatchWriter
+from glassflow_dagster.streaming.batch import BatchWriter, fits
 from glassflow_dagster.streaming.checkpoint import Checkpoint, CheckpointError, Incarnation, state_shape
 from glassflow_dagster.streaming.failures import explain_failure
 from glassflow_dagster.streaming.heartbeat import (
@@ -39,7 +42,8 @@ from glassflow_dagster.streaming.lock import PipelineLock
 from glassflow_dagster.streaming.progress import place, progress
 from glassflow_dagster.streaming.pulse import Pulse, pulse
 from glassflow_dagster.streaming.query import build_query
-from glassflow_dagster.streaming.session import SPARK_SCRATCH, java, start_session
+from glassflow_dagster.streaming.session import SPARK_LOG, SPARK_SCRATCH, java, start_session
+from glassflow_dagster.streaming.source import batch_limits
 from glassflow_dagster.streaming.stopping import Stopped, StopRequest, stop_signals
 
 Report = Callable[[str], None]
@@ -90,9 +94,18 @@ class _Run:
             return Totals()
         spark = self._start_spark()
         try:
-            return self._stream(spark, table)
-        finally:
+            totals = self._stream(spark, table)
+        except (Py4JError, OSError) as error:
+            # Nothing more can be asked of a JVM that is gone, not even to stop.
+            raise GlassflowError(
+                f"Spark's JVM ended ({type(error).__name__}): out of memory, or killed; {self.folder / SPARK_LOG} may "
+                "say more; start the pipeline again, the batch will be replayed"
+            ) from error
+        except BaseException:
             spark.stop()
+            raise
+        spark.stop()
+        return totals
 
     def _say(self, text: str) -> None:
         self.heart.say(DriverState.STARTING, text)
@@ -190,9 +203,9 @@ class _Run:
     def _finish_pending(
         self, spark: SparkSession, table: Table, checkpoint: Checkpoint, incarnation: Incarnation
     ) -> Totals:
-        """Finish a half-done batch by the definition that it was begun with, if that is another one now."""
+        """Finish a half-done batch by the definition and the types that it was begun with, if they are others now."""
         pending = checkpoint.pending_plan()
-        if pending is None or pending.definition == self.config.digest:
+        if pending is None or fits(pending, self.config, table):
             return Totals()
         kept = checkpoint.kept_definition()
         old = _with_connections_of(self.config, kept) if kept else None
@@ -201,7 +214,8 @@ class _Run:
                 f"{checkpoint.folder}: batch {pending.batch_id} was begun with another definition, which is not kept; "
                 "take the last edit of the definition back, run once, then edit again"
             )
-        self.report(f"finishing batch {pending.batch_id} by the definition that it was begun with")
+        self.report(f"finishing batch {pending.batch_id} as it was begun")
+        table = _with_types(table, pending.types)
         writer = self._writer(old, table, checkpoint, incarnation)
         writer.only_batch = pending.batch_id
         query = self._start_query(spark, old, table, writer, until_caught_up=False)
@@ -219,7 +233,9 @@ class _Run:
     def _start_query(
         self, spark: SparkSession, config: PipelineConfig, table: Table, writer: BatchWriter, *, until_caught_up: bool
     ) -> StreamingQuery:
-        events = build_query(spark, config, table, until_caught_up=until_caught_up)
+        partitioned = writes_partitions(writer.client, table.database, table.name)
+        limits = batch_limits(config, partitioned=partitioned)
+        events = build_query(spark, config, table, limits, until_caught_up=until_caught_up)
         stream = events.writeStream.foreachBatch(writer).queryName(config.pipeline_id)
         stream = stream.option("checkpointLocation", str(writer.checkpoint.folder)).outputMode("append")
         if until_caught_up:
@@ -299,6 +315,12 @@ def _with_connections_of(config: PipelineConfig, kept: dict[str, Any]) -> Pipeli
     source = old.source.model_copy(update={"connection_params": config.source.connection_params})
     sink = old.sink.model_copy(update={"connection_params": config.sink.connection_params})
     return old.model_copy(update={"sources": (source,), "sink": sink})
+
+
+def _with_types(table: Table, types: Mapping[str, str]) -> Table:
+    """Give the table as it was when its mapped columns had these types."""
+    before = {name: replace(table.columns[name], type=parse_column_type(text)) for name, text in types.items()}
+    return replace(table, columns={**table.columns, **before})
 
 
 def _make_folder(folder: Path) -> Path:

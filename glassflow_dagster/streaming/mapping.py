@@ -32,10 +32,11 @@ _LONG_RANGE = integer_range("Int64")
 # Integers up to here are the same number as a float of 64 or 32 bits.
 _EXACT_IN_FLOAT = {"Float64": 2**53, "Float32": 2**24}
 _FLOAT32_MAX = 3.4028234663852886e38
-_UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
-_DATE = r"^\d{4}-\d{2}-\d{2}$"
+# \z and not $, which in Java also stands before a last line end.
+_UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
+_DATE = r"^\d{4}-\d{2}-\d{2}\z"
 # RFC 3339, with a blank for the T and without a zone (then UTC), or a date alone (then midnight).
-_TIME = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})?)?$"
+_TIME = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})?)?\z"
 # First and last second that the types hold. Source: ClickHouse's documentation of its date types.
 _DATETIME_RANGE = (0, 2**32 - 1)
 _DATETIME64_RANGE = (-2_208_988_800, 10_413_791_999)  # 1900-01-01 .. 2299-12-31

@@ -8,17 +8,18 @@ from glassflow_dagster.streaming.dead_letters import keep_raw_of_refused
 from glassflow_dagster.streaming.decode import decode
 from glassflow_dagster.streaming.dedup import drop_duplicates, keep_duplicates
 from glassflow_dagster.streaming.mapping import map_columns
-from glassflow_dagster.streaming.source import batch_limits, read_topic
+from glassflow_dagster.streaming.source import BatchLimits, read_topic
 
 
-def build_query(spark: SparkSession, config: PipelineConfig, table: Table, *, until_caught_up: bool) -> DataFrame:
+def build_query(
+    spark: SparkSession, config: PipelineConfig, table: Table, limits: BatchLimits, *, until_caught_up: bool
+) -> DataFrame:
     """Put the stages together.
 
     Columns out: partition INT, offset LONG, row STRUCT of the target's columns, size INT, refused STRUCT, duplicates
     LONG; `sink.PartitionWriter` says what each means.
     """
     types = {name: column.type for name, column in table.columns.items()}
-    limits = batch_limits(config)
 
     records = read_topic(spark, config.source, limits, until_caught_up=until_caught_up)
     decoded = decode(records, config.source.schema_fields)

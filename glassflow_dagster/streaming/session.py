@@ -44,6 +44,8 @@ SETTINGS: dict[str, str] = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     # How often an idle query looks for news. Spark's 10 ms would ask the brokers 100 times a second.
     "spark.sql.streaming.pollingDelay": "50ms",
+    # JSON and ClickHouse tell id from ID.
+    "spark.sql.caseSensitive": "true",
     # Batches, windows and ClickHouse's DateTime are one clock.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),

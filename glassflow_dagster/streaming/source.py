@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from glassflow_dagster.clickhouse.token_window import TOKENS_KEPT
+from glassflow_dagster.clickhouse.token_window import PARTITIONS_PER_BLOCK, TOKENS_KEPT
 from glassflow_dagster.config.durations import milliseconds
 from glassflow_dagster.config.model import PipelineConfig, Source
 from glassflow_dagster.kafka.client import spark_options
@@ -28,13 +28,14 @@ class BatchLimits:
     max_records: int
 
 
-def batch_limits(config: PipelineConfig) -> BatchLimits:
+def batch_limits(config: PipelineConfig, *, partitioned: bool) -> BatchLimits:
     """Derive the limits from `max_batch_size` and `max_delay_time`.
 
     The blocks of one batch stay below half the number of tokens that the table remembers, so that a replay of the
-    batch finds all of them.
+    batch finds all of them. A partitioned table counts a block once for each partition that it touches.
     """
-    most = min(MAX_BATCH_RECORDS, TOKENS_KEPT // 2 * config.sink.max_batch_size)
+    blocks = TOKENS_KEPT // 2 // (PARTITIONS_PER_BLOCK if partitioned else 1)
+    most = min(MAX_BATCH_RECORDS, blocks * config.sink.max_batch_size)
     return BatchLimits(
         start_records=min(config.sink.max_batch_size, most),
         start_after_ms=milliseconds(config.sink.max_delay_time),

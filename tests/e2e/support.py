@@ -44,7 +44,7 @@ class Pipeline:
     def state(self) -> Path:
         return self.folder / "state"
 
-    def write(self) -> "Pipeline":
+    def write(self, *, dedup: bool = True) -> "Pipeline":
         definition = {
             "version": "v3",
             "pipeline_id": self.name,
@@ -59,7 +59,9 @@ class Pipeline:
             ],
             "transforms": [
                 {"type": "dedup", "source_id": "events", "config": {"keys": self.keys, "time_window": self.window}}
-            ],
+            ]
+            if dedup
+            else [],
             "sink": {
                 "type": "clickhouse",
                 "connection_params": {

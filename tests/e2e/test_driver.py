@@ -130,6 +130,22 @@ def test_an_edited_definition_finishes_a_begun_batch_as_it_was_begun(pipeline: P
     assert pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(20_000, 20_000)]
 
 
+def test_a_killed_pipeline_without_deduplication_repeats_its_blocks_under_their_names(pipeline: Pipeline) -> None:
+    """Without a shuffle Spark orders a replay's partitions otherwise than the batch's: no block may be named by it."""
+    pipeline.sink = {"max_batch_size": 50}
+    pipeline.write(dedup=False).create_topic(partitions=4)
+    pipeline.send(({"id": f"k{index}", "n": index} for index in range(40_000)), lambda index: index % 4)
+    start(pipeline)
+    wait_until(lambda: rows(pipeline) > 0, "the first block is in the table")
+    beat = read_heartbeat(pipeline_folder(pipeline.state, pipeline.name))
+    assert beat is not None
+    os.kill(beat.pid, signal.SIGKILL)
+    wait_until(lambda: state(pipeline) == "FAILED", "the kill is noticed")
+    pipeline.catch_up()
+    assert pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(40_000, 40_000)]
+    assert pipeline.ledger()["written"] == 40_000
+
+
 def test_a_key_cannot_change_under_its_state(pipeline: Pipeline) -> None:
     pipeline.write().create_topic()
     pipeline.send([{"id": "a", "n": 1}])

@@ -26,7 +26,15 @@ def spark_files(folder: Path, batches: int, committed: int) -> Checkpoint:
 
 
 def plan(batch_id: int) -> BatchPlan:
-    return BatchPlan(batch_id=batch_id, batch_time_ms=1, offsets={"t": {0: (0, 1)}}, definition="d", rows=1, bytes=1)
+    return BatchPlan(
+        batch_id=batch_id,
+        batch_time_ms=1,
+        offsets={"t": {0: (0, 1)}},
+        definition="d",
+        types={"c": "String"},
+        rows=1,
+        bytes=1,
+    )
 
 
 def test_a_batchs_offsets_begin_where_the_last_one_ended(tmp_path: Path) -> None:

@@ -11,15 +11,17 @@ CONFIG = load_pipeline(Path("pipelines/sms_status.yaml"), {})
 
 
 @pytest.mark.parametrize(
-    ("rows", "limits"),
+    ("rows", "partitioned", "limits"),
     [
-        (10_000, BatchLimits(start_records=10_000, start_after_ms=1000, max_records=MAX_BATCH_RECORDS)),
+        (10_000, False, BatchLimits(start_records=10_000, start_after_ms=1000, max_records=MAX_BATCH_RECORDS)),
         # The blocks of a batch stay below half of the 10,000 tokens that a table remembers.
-        (1, BatchLimits(start_records=1, start_after_ms=1000, max_records=5000)),
+        (1, False, BatchLimits(start_records=1, start_after_ms=1000, max_records=5000)),
         # A batch never holds more than a driver can, however large a block may be.
-        (10_000_000, BatchLimits(MAX_BATCH_RECORDS, 1000, MAX_BATCH_RECORDS)),
+        (10_000_000, False, BatchLimits(MAX_BATCH_RECORDS, 1000, MAX_BATCH_RECORDS)),
+        # A block for a hundred partitions takes a hundred tokens.
+        (1000, True, BatchLimits(start_records=1000, start_after_ms=1000, max_records=50_000)),
     ],
 )
-def test_limits(rows: int, limits: BatchLimits) -> None:
+def test_limits(rows: int, partitioned: bool, limits: BatchLimits) -> None:
     sink = CONFIG.sink.model_copy(update={"max_batch_size": rows})
-    assert batch_limits(CONFIG.model_copy(update={"sink": sink})) == limits
+    assert batch_limits(CONFIG.model_copy(update={"sink": sink}), partitioned=partitioned) == limits

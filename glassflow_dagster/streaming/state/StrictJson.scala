@@ -44,6 +44,7 @@ class StrictJson(spec: String) extends Serializable {
   private def refusal(value: Array[Byte], values: Array[Any]): UTF8String = {
     if (value == null) return utf8("the record has no value")
     if (value.isEmpty) return utf8("the record's value is empty")
+    if (!isUtf8Json(value)) return utf8("invalid JSON: not in UTF-8")
     val problems = new Array[String](fields.length)
     val found = new Array[Byte](fields.length)
     val parser = FACTORY.createParser(value)
@@ -58,6 +59,16 @@ class StrictJson(spec: String) extends Serializable {
       case e: java.io.IOException => return utf8(s"invalid JSON: ${e.getMessage}")
     } finally parser.close()
     firstProblem(found, problems)
+  }
+
+  /** Jackson would guess UTF-16 and UTF-32 from the zeros of their first characters; JSON in Kafka is UTF-8. */
+  private def isUtf8Json(value: Array[Byte]): Boolean = {
+    var i = 0
+    while (i < value.length && i < 4) {
+      if (value(i) == 0 || value(i) == 0xfe.toByte || value(i) == 0xff.toByte) return false
+      i += 1
+    }
+    true
   }
 
   private def firstProblem(found: Array[Byte], problems: Array[String]): UTF8String = {
@@ -172,11 +183,14 @@ class StrictJson(spec: String) extends Serializable {
 
   /** A number's integer value: 3 and 3.0 have one, 3.7 has none. */
   private def integral(parser: JsonParser): Option[java.math.BigInteger] = {
-    val number = parser.getDecimalValue.stripTrailingZeros
-    if (number.scale > 0) None
-    // 1e999999 is not to be written out: more digits than 64 bits hold are enough to refuse it.
-    else if (number.precision - number.scale > UINT_DIGITS + 1) Some(TOO_BIG)
-    else Some(number.toBigIntegerExact)
+    val number = parser.getDecimalValue
+    // 1e2147483647 is not to be written out, nor its scale to be counted with in 32 bits: more digits than 64 bits
+    // hold are enough to refuse it.
+    if (number.signum != 0 && number.precision.toLong - number.scale > UINT_DIGITS + 1) Some(TOO_BIG)
+    else {
+      val shortest = number.stripTrailingZeros
+      if (shortest.scale > 0) None else Some(shortest.toBigIntegerExact)
+    }
   }
 
   private def double(parser: JsonParser): Any = {
