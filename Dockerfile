@@ -22,6 +22,7 @@ RUN pip install --no-cache-dir --require-hashes -r requirements.lock
 COPY pyproject.toml README.md LICENSE source/
 COPY glassflow_dagster source/glassflow_dagster
 COPY pipelines source/pipelines
+COPY docs/pipeline.schema.json source/docs/pipeline.schema.json
 RUN pip install --no-cache-dir --no-deps --no-build-isolation ./source \
  && rm -r source
 

@@ -14,7 +14,14 @@ from typing import Any
 
 import click
 
-from glassflow_dagster.config.load import DefinitionError, definition_files, find_definition, load_pipeline, warnings
+from glassflow_dagster.config.load import (
+    DefinitionError,
+    convert_definition,
+    definition_files,
+    find_definition,
+    load_pipeline,
+    warnings,
+)
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.streaming.process import LAUNCH_TIMEOUT, STOP_TIMEOUT, Deployment, StreamStatus, ensure_running
 from glassflow_dagster.streaming.process import status as stream_status
@@ -152,6 +159,17 @@ def validate(files: tuple[Path, ...]) -> None:
             for warning in warnings(config):
                 _report(f"{file}: warning: {warning}")
     sys.exit(1 if wrong else 0)
+
+
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@_readable
+def convert(file: Path) -> None:
+    """Print a definition of any accepted format as v3 YAML; `${VAR}` stays as it is."""
+    converted = convert_definition(file)
+    for warning in converted.warnings:
+        _report(f"{file}: warning: {warning}")
+    click.echo(converted.yaml, nl=False)
 
 
 @main.command()

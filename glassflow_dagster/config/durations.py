@@ -18,7 +18,8 @@ _UNITS = {
 }
 # Longest unit names first, or "ms" would be read as "m" and a stray "s".
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h|d)")
-_WHOLE = re.compile(rf"(?:{_PART.pattern})+")
+DURATION_PATTERN = rf"^(?:{_PART.pattern})+$"
+_WHOLE = re.compile(DURATION_PATTERN)
 
 
 def parse_duration(text: str) -> timedelta:

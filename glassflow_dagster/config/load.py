@@ -3,11 +3,16 @@
 `${VAR}` and `${VAR:-default}` are replaced in the parsed texts, not in the file, so that a secret with a quote or a
 colon in it cannot change the definition's shape. Two variables replace what definitions say of the servers:
 `GLASSFLOW_KAFKA_BROKERS` and `GLASSFLOW_CLICKHOUSE_URL`, so that a definition written for another place runs here.
+
+Older formats are rewritten as v3 first (`legacy.py`), so that there is one format to judge; what is wrong is told at
+its place in the file as it was written.
 """
 
+import json
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -15,8 +20,11 @@ from urllib.parse import unquote, urlsplit
 import yaml
 from pydantic import ValidationError
 
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.legacy import Rewritten, check_shape, is_older, rewrite
+from glassflow_dagster.config.model import NotSupportedYetError, PipelineConfig
 from glassflow_dagster.config.rules import Problem, problems, suggestion
+from glassflow_dagster.config.variables import VARIABLE, holds_variable
+from glassflow_dagster.config.yaml_text import write_yaml
 from glassflow_dagster.errors import GlassflowError
 
 DEFINITION_SUFFIXES = (".yaml", ".yml", ".json")
@@ -24,7 +32,12 @@ _FORMS = {
     "pipeline_id": "may hold letters, digits, '-' and '_' only, and starts with a letter or digit",
     "checks.every": "is no cron schedule; write five fields, such as '*/15 * * * *'",
 }
-_VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
+_TEXTS = {
+    "extra_forbidden": "unknown key; remove it or check its spelling",
+    "missing": "is missing; add it",
+    "model_type": "must be an object with keys; correct it",
+    "dict_type": "must be an object with keys; correct it",
+}
 
 
 class DefinitionError(GlassflowError):
@@ -38,19 +51,99 @@ class DefinitionError(GlassflowError):
 
 def load_pipeline(file: Path, environment: Mapping[str, str] = os.environ) -> PipelineConfig:
     """Read a definition, YAML or JSON; raises `DefinitionError` with every mistake in it."""
-    raw = _read(file)
+    rewritten = _as_v3(file)
     unset: list[Problem] = []
-    expanded = _expand(raw, environment, "", unset)
+    expanded = _expand(rewritten.definition, environment, "", unset)
     if unset:
-        raise DefinitionError(file, unset)
+        raise DefinitionError(file, [*rewritten.problems, *_at_origin(rewritten, unset)])
+    config = _judged(file, rewritten, expanded)
+    return _with_connections(config, environment)
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A definition as v3: the object, its variables not filled in, and what its reader should know."""
+
+    definition: dict[str, Any]
+    warnings: tuple[str, ...]
+
+    @property
+    def yaml(self) -> str:
+        """The definition as text."""
+        return write_yaml(self.definition)
+
+
+def convert_definition(file: Path, environment: Mapping[str, str] = os.environ) -> Conversion:
+    """Rewrite a definition of any accepted format as v3; raises `DefinitionError` with every mistake in it.
+
+    What this project does not run yet is right in v3 all the same, and is told in a warning. So is a password that
+    stands in the result. A definition with a variable that is not set cannot be judged further, and is rewritten.
+    """
+    rewritten = _as_v3(file)
+    noted = [
+        f"{path}: holds the password as it is; write ${{VAR}} instead and set the variable"
+        for path, password in _passwords(rewritten.definition)
+        if not holds_variable(password)
+    ]
+    unset: list[Problem] = []
+    expanded = _expand(rewritten.definition, environment, "", unset)
+    if unset:
+        if rewritten.problems:
+            raise DefinitionError(file, list(rewritten.problems))
+        return Conversion(rewritten.definition, tuple(noted))
     try:
-        config = PipelineConfig.model_validate(expanded)
+        _judged(file, rewritten, expanded)
+    except DefinitionError as error:
+        if not all(problem.not_yet for problem in error.problems):
+            raise
+        noted += [f"{problem.path}: {problem.text}" for problem in error.problems]
+    return Conversion(rewritten.definition, tuple(noted))
+
+
+def _as_v3(file: Path) -> Rewritten:
+    raw = _read(file)
+    if not is_older(raw):
+        return Rewritten(raw)
+    try:
+        check_shape(raw)
     except ValidationError as error:
         raise DefinitionError(file, [_problem(e) for e in error.errors()]) from None
-    found = list(problems(config))
-    if found:
-        raise DefinitionError(file, found)
-    return _with_connections(config, environment)
+    return rewrite(raw)
+
+
+def _judged(file: Path, rewritten: Rewritten, expanded: dict[str, Any]) -> PipelineConfig:
+    """Give the definition; raises `DefinitionError` with what the rewriting and the models find, a place once."""
+    config, found = None, []
+    try:
+        config = PipelineConfig.model_validate(expanded)
+        found = list(problems(config))
+    except ValidationError as error:
+        found = [_problem(e) for e in error.errors()]
+    told = {problem.path for problem in rewritten.problems}
+    moved = _at_origin(rewritten, found)
+    # One older key may have become several of v3's, each with the same mistake.
+    everything = list(dict.fromkeys([*rewritten.problems, *(p for p in moved if p.path not in told)]))
+    if config is None or everything:
+        raise DefinitionError(file, everything)
+    return config
+
+
+def _at_origin(rewritten: Rewritten, found: list[Problem]) -> list[Problem]:
+    """Tell problems at their place in the file; a file in v3 is its own origin."""
+    return [rewritten.origin(problem) for problem in found] if rewritten.origins else found
+
+
+def _passwords(definition: dict[str, Any]) -> list[tuple[str, str]]:
+    """List the passwords of a v3 definition, whatever else it holds, with their paths."""
+    sources = definition.get("sources")
+    places = [(f"sources[{i}]", s) for i, s in enumerate(sources if isinstance(sources, list) else ())]
+    found = []
+    for path, part in (*places, ("sink", definition.get("sink"))):
+        connection = part.get("connection_params") if isinstance(part, dict) else None
+        password = connection.get("password") if isinstance(connection, dict) else None
+        if isinstance(password, str) and password:
+            found.append((f"{path}.connection_params.password", password))
+    return found
 
 
 def definition_files(folder: Path) -> list[Path]:
@@ -98,12 +191,20 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise DefinitionError(file, [Problem("", f"cannot be read ({error}); make it a readable UTF-8 file")]) from None
     try:
-        raw = yaml.safe_load(text)  # JSON is YAML
+        raw = _parsed(text)
     except yaml.YAMLError as error:
         raise DefinitionError(file, [Problem("", f"is neither YAML nor JSON: {_one_line(str(error))}")]) from None
     if not isinstance(raw, dict):
         raise DefinitionError(file, [Problem("", "is no pipeline definition; it must be an object with pipeline_id")])
     return raw
+
+
+def _parsed(text: str) -> Any:
+    # JSON is YAML but for tabs and pairs of escaped surrogates, which the YAML reader does not take.
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return yaml.safe_load(text)
 
 
 def _expand(value: Any, environment: Mapping[str, str], path: str, unset: list[Problem]) -> Any:
@@ -120,21 +221,19 @@ def _expand(value: Any, environment: Mapping[str, str], path: str, unset: list[P
             unset.append(Problem(path, f"variable {name} is not set; set it, or write ${{{name}:-default}}"))
         return environment.get(name, default or "")
 
-    return _VARIABLE.sub(replace, value)
+    return VARIABLE.sub(replace, value)
 
 
 def _problem(error: Any) -> Problem:
     path = _path(error["loc"])
     kind, context = error["type"], error.get("ctx", {})
-    if kind == "extra_forbidden":
-        return Problem(path, "unknown key; remove it or check its spelling")
-    if kind == "missing":
-        return Problem(path, "is missing; add it")
+    if kind in _TEXTS:
+        return Problem(path, _TEXTS[kind])
     if kind == "literal_error":
         # The value stays out of the text: under a mistaken key it may be a secret.
         return Problem(path, f"must be {context['expected']}")
     if kind == "value_error":
-        return Problem(path, str(context["error"]))
+        return Problem(path, str(context["error"]), not_yet=isinstance(context["error"], NotSupportedYetError))
     if kind == "string_pattern_mismatch":
         return Problem(path, _FORMS[path])
     return Problem(path, f"{_one_line(error['msg'])}; correct it")

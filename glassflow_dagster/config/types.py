@@ -81,6 +81,12 @@ def parse_column_type(text: str) -> ColumnType:
     return parsed
 
 
+def with_usual_case(text: str) -> str:
+    """Give the types named in a text their usual case: GlassFlow's oldest definitions write `uuid` and `datetime`."""
+    usual = {name.lower(): name for name in (*_TAKES, *_WRAPPERS)}
+    return re.sub(r"'(?:[^'\\]|\\.|'')*'|\w+", lambda match: usual.get(match[0], match[0]), text)
+
+
 def unsupported_reason(column: ColumnType) -> str | None:
     """Say why no column of this type can be written, or None when it can."""
     base = column.base

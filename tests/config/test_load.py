@@ -114,7 +114,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"transforms__0__config__time_window": 300}, "transforms[0].config.time_window: 300 is not a duration"),
     ({"transforms__0__config__time_window": "0s"}, "transforms[0].config.time_window: must be greater than zero"),
     ({"transforms__0__config__time_window": "8d"}, "transforms[0].config.time_window: is longer than 7 days"),
-    ({"transforms__0__type": "filter"}, "transforms: transforms[0]: filter is not supported yet"),
+    ({"transforms__0__type": "filter"}, "transforms[0]: filter is not supported yet; remove it"),
     ({"checks": {"every": "daily"}}, "checks.every: is no cron schedule; write five fields"),
     ({"sink__max_batch_size": 0}, "sink.max_batch_size: "),
     ({"sink__mapping__0__name": "ID"}, "sink.mapping[0].name: 'ID' is not in schema_fields; did you mean"),

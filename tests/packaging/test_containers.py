@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,15 @@ def test_the_build_finds_what_it_copies(instructions: list[tuple[str, str]]) -> 
     assert sources
     assert [source for source in sources if not (PROJECT / source).exists()] == []
     assert [source for source in sources if ignored(source)] == []
+
+
+def test_the_build_has_all_that_goes_into_the_wheel(instructions: list[tuple[str, str]]) -> None:
+    settings = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+    wheel = settings["tool"]["hatch"]["build"]["targets"]["wheel"]
+    copied = [rest.split() for name, rest in instructions if name == "COPY"]
+    targets = {target for *_, target in copied} | {f"{target}{s}" for *sources, target in copied for s in sources}
+    needed = [*wheel["packages"], *wheel["force-include"]]
+    assert [path for path in needed if f"source/{path}" not in targets] == []
 
 
 def test_nothing_of_a_checkouts_data_goes_into_the_build() -> None:

@@ -43,7 +43,8 @@ def test_the_wheel_has_every_file_of_the_package_and_the_shipped_pipelines(wheel
     pipelines = {f"glassflow_dagster/pipelines/{file.name}" for file in (project / "pipelines").iterdir()}
     with zipfile.ZipFile(wheel) as content:
         names = {name for name in content.namelist() if ".dist-info/" not in name}
-    assert names == files | pipelines | {"glassflow_dagster/pyproject.toml"}
+    others = {"glassflow_dagster/pyproject.toml", "glassflow_dagster/docs/pipeline.schema.json"}
+    assert names == files | pipelines | others
 
 
 def test_what_is_no_python_is_among_it(wheel: Path) -> None:
