@@ -1,0 +1,446 @@
+"""From a checked expression to two Spark columns: its value, and why there is none.
+
+What expr would raise for one record (arithmetic on nil, an index out of range) is the second column, so that the
+record can become a dead letter and the others go on. Like expr, `and`, `or`, `??` and `? :` look at their right side
+only where it counts. No function is used that raises for a value, and none that runs Python.
+
+Within this module a part's value means nothing where its error is set; only the finished column says NULL there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+
+from glassflow_dagster.expressions import variants
+from glassflow_dagster.expressions.check import INTEGERS, NUMBERS, Checked
+from glassflow_dagster.expressions.functions import (
+    BUILTIN_BUILDERS,
+    HELPER_BUILDERS,
+    METHOD_BUILDERS,
+    Operand,
+)
+from glassflow_dagster.expressions.patterns import java_pattern
+from glassflow_dagster.expressions.signatures import Kind, Parameter
+from glassflow_dagster.expressions.syntax import (
+    Binary,
+    Call,
+    Field,
+    Index,
+    ListLiteral,
+    Literal,
+    Member,
+    Method,
+    Name,
+    Node,
+    Ternary,
+    Unary,
+)
+
+# How a value of each kind is carried.
+COLUMN_TYPES: Mapping[Kind, str] = {
+    "string": "string",
+    "int": "bigint",
+    "uint": "decimal(20,0)",
+    "float": "double",
+    "bool": "boolean",
+    "array": "variant",
+    "map": "variant",
+    "any": "variant",
+    "strings": "array<string>",
+    "time": "timestamp",
+    "nil": "string",
+}
+
+_WANTED: Mapping[Kind, str] = {"string": "text", "float": "number", "bool": "truth value"}
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """An expression's value (of COLUMN_TYPES[kind], NULL for nil) and its error: STRING, NULL where there is none."""
+
+    value: Column
+    error: Column
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A node's columns. error None: it never fails. nullable False: it is never nil."""
+
+    value: Column
+    error: Column | None = None
+    nullable: bool = True
+
+
+def compile_expression(checked: Checked, columns: Mapping[str, Column]) -> Compiled:
+    """Compile a checked expression.
+
+    columns: the column of each declared field; STRING, BIGINT, DECIMAL(20,0), DOUBLE or BOOLEAN by its kind, arrays
+    and objects as their JSON text. The session's time zone must be UTC.
+    """
+    part = _Compiler(checked, columns).finished()
+    error = F.lit(None).cast("string") if part.error is None else part.error
+    value = part.value if part.error is None else F.when(part.error.isNull(), part.value)
+    return Compiled(value, error, checked.kind)
+
+
+class _Compiler:
+    """Carries the expression and the fields' columns through the tree."""
+
+    def __init__(self, checked: Checked, columns: Mapping[str, Column]) -> None:
+        self._checked = checked
+        self._columns = columns
+
+    def finished(self) -> _Part:
+        """Compile the whole; a float that JSON cannot write is an error, as it is in GlassFlow."""
+        part = self._part(self._checked.root)
+        if self._checked.kind != "float":
+            return part
+        odd = F.isnan(part.value) | (F.abs(part.value) == F.lit(float("inf")))
+        return self._fails(self._checked.root, part, odd, "the result is no finite number")
+
+    def _kind(self, node: Node) -> Kind:
+        return self._checked.kinds[node]
+
+    def _part(self, node: Node) -> _Part:  # noqa: C901, PLR0911 - one case a kind of node
+        match node:
+            case Literal(value=value):
+                return _Part(F.lit(value).cast(COLUMN_TYPES[self._kind(node)]), nullable=value is None)
+            case Field(name=name):
+                column = self._columns[name]
+                return _Part(variants.parsed(column) if self._kind(node) in ("array", "map") else column)
+            case ListLiteral(items=items):
+                return self._list(items)
+            case Member() | Index():
+                part = self._inside(node)
+                inner = self._kind(node) == "any"
+                return _Part(variants.without_null(part.value), part.error) if inner else part
+            case Method(base=base, name=name):
+                part = self._part(base)
+                return _Part(METHOD_BUILDERS[name](part.value).cast("bigint"), part.error, nullable=False)
+            case Unary():
+                return self._unary(node)
+            case Ternary():
+                return self._ternary(node)
+            case Binary():
+                return self._binary(node)
+            case Call():
+                return self._call(node)
+            case Name(name=name):
+                raise AssertionError(f"the checker left the name {name!r} unresolved")
+
+    # Operands: converted to what an operator works on, with an error where the record holds something else.
+
+    def _strict(self, parent: Node, node: Node) -> _Part:
+        """Give a value that must not be nil."""
+        part = self._part(node)
+        if not part.nullable:
+            return part
+        checked = self._fails(parent, part, part.value.isNull(), f"{self._source(node)} is nil")
+        return _Part(checked.value, checked.error, nullable=False)
+
+    def _scalar(self, parent: Node, node: Node, kind: Kind) -> _Part:
+        """Give a text, a truth value or a float that must not be nil."""
+        part = self._strict(parent, node)
+        if self._kind(node) != "any":
+            return part
+        value = variants.scalar(part.value, kind)
+        found = self._fails(parent, part, value.isNull(), f"{self._source(node)} is no {_WANTED[kind]}")
+        return _Part(value, found.error, nullable=False)
+
+    def _number(self, parent: Node, node: Node, wanted: Kind) -> _Part:
+        """Give a number as a BIGINT (wanted int) or a DOUBLE (wanted float)."""
+        part = self._scalar(parent, node, "float")
+        return self._as(parent, part, self._kind(node), wanted)
+
+    def _as(self, parent: Node, part: _Part, kind: Kind, wanted: Kind) -> _Part:
+        """Give a value as one of the kind that it may be joined with."""
+        if kind == wanted or (wanted == "any" and kind in ("array", "map")):
+            return part
+        if kind == "uint" and wanted == "int":
+            value = part.value.try_cast("bigint")
+            beyond = value.isNull() & part.value.isNotNull()
+            return self._fails(parent, _Part(value, part.error, part.nullable), beyond, "a number is beyond 64 bits")
+        if kind == "any" and wanted == "float":
+            return part
+        return _Part(part.value.cast(COLUMN_TYPES[wanted]), part.error, part.nullable)
+
+    # Operators.
+
+    def _unary(self, node: Unary) -> _Part:
+        if node.operator == "not":
+            part = self._scalar(node, node.operand, "bool")
+            return _Part(~part.value, part.error, nullable=False)
+        kind = self._kind(node)
+        part = self._number(node, node.operand, kind)
+        if node.operator == "+":
+            return part
+        if kind == "float":
+            return _Part(-part.value, part.error, nullable=False)
+        negated = F.try_subtract(F.lit(0).cast("bigint"), part.value)
+        return self._fails(node, _Part(negated, part.error, nullable=False), negated.isNull(), _BEYOND)
+
+    def _ternary(self, node: Ternary) -> _Part:
+        condition = self._scalar(node, node.condition, "bool")
+        kind = self._kind(node)
+        then, otherwise = (
+            self._as(node, self._part(side), self._kind(side), kind) for side in (node.then, node.otherwise)
+        )
+        error = None
+        if then.error is not None or otherwise.error is not None:
+            error = F.when(condition.value, _error(then)).otherwise(_error(otherwise))
+        return _Part(
+            F.when(condition.value, then.value).otherwise(otherwise.value),
+            _first(condition.error, error),
+            then.nullable or otherwise.nullable,
+        )
+
+    def _binary(self, node: Binary) -> _Part:  # noqa: PLR0911 - one case a family of operators
+        match node.operator:
+            case "and" | "or":
+                return self._junction(node)
+            case "??":
+                return self._coalesce(node)
+            case "==":
+                return self._equal(node.left, node.right)
+            case "!=":
+                part = self._equal(node.left, node.right)
+                return _Part(~part.value, part.error, nullable=False)
+            case "in":
+                return self._in(node)
+            case "<" | "<=" | ">" | ">=":
+                return self._ordered(node)
+            case "contains" | "startsWith" | "endsWith" | "matches":
+                return self._text_test(node)
+        return self._arithmetic(node)
+
+    def _junction(self, node: Binary) -> _Part:
+        left, right = (self._scalar(node, side, "bool") for side in (node.left, node.right))
+        conjunction = node.operator == "and"
+        looked_at = left.value if conjunction else ~left.value
+        error = None if right.error is None else F.when(looked_at, right.error)
+        value = left.value & right.value if conjunction else left.value | right.value
+        return _Part(value, _first(left.error, error), nullable=False)
+
+    def _coalesce(self, node: Binary) -> _Part:
+        kind = self._kind(node)
+        left, right = (self._as(node, self._part(side), self._kind(side), kind) for side in (node.left, node.right))
+        error = None if right.error is None else F.when(left.value.isNull(), right.error)
+        return _Part(F.coalesce(left.value, right.value), _first(left.error, error), right.nullable)
+
+    def _equal(self, left: Node, right: Node) -> _Part:
+        one, other = self._part(left), self._part(right)
+        value = _same(one.value, self._kind(left), other.value, self._kind(right))
+        return _Part(value, _first(one.error, other.error), nullable=False)
+
+    def _ordered(self, node: Binary) -> _Part:
+        kinds = {self._kind(node.left), self._kind(node.right)}
+        wanted: Kind = "float" if kinds & NUMBERS else "string"
+        left, right = (self._scalar(node, side, wanted) for side in (node.left, node.right))
+        operators = {
+            "<": left.value < right.value,
+            "<=": left.value <= right.value,
+            ">": left.value > right.value,
+            ">=": left.value >= right.value,
+        }
+        return _Part(operators[node.operator], _first(left.error, right.error), nullable=False)
+
+    def _text_test(self, node: Binary) -> _Part:
+        left = self._scalar(node, node.left, "string")
+        if node.operator == "matches":
+            assert isinstance(node.right, Literal)  # noqa: S101 - the checker saw to it
+            return _Part(left.value.rlike(java_pattern(str(node.right.value))), left.error, nullable=False)
+        right = self._scalar(node, node.right, "string")
+        test = {"contains": F.contains, "startsWith": F.startswith, "endsWith": F.endswith}[node.operator]
+        return _Part(test(left.value, right.value), _first(left.error, right.error), nullable=False)
+
+    def _arithmetic(self, node: Binary) -> _Part:  # noqa: PLR0911 - one case an operator
+        kind = self._kind(node)
+        if kind == "string":
+            left, right = (self._scalar(node, side, "string") for side in (node.left, node.right))
+            return _Part(F.concat(left.value, right.value), _first(left.error, right.error), nullable=False)
+        left, right = (self._number(node, side, kind) for side in (node.left, node.right))
+        error = _first(left.error, right.error)
+        match node.operator, kind:
+            case "/", _:
+                return self._or_problem(node, F.try_divide(left.value, right.value), error, "division by zero")
+            case "%", _:
+                return self._or_problem(node, F.try_mod(left.value, right.value), error, "division by zero")
+            case "**", _:
+                power = F.pow(left.value, right.value)
+                return self._fails(node, _Part(power, error, nullable=False), F.isnan(power), "there is no such power")
+            case operator, "int":
+                whole = {"+": F.try_add, "-": F.try_subtract, "*": F.try_multiply}[operator]
+                return self._or_problem(node, whole(left.value, right.value), error, _BEYOND)
+            case "+", _:
+                return _Part(left.value + right.value, error, nullable=False)
+            case "-", _:
+                return _Part(left.value - right.value, error, nullable=False)
+        return _Part(left.value * right.value, error, nullable=False)
+
+    def _in(self, node: Binary) -> _Part:
+        needle, kind = self._part(node.left), self._kind(node.left)
+        if isinstance(node.right, ListLiteral):
+            return self._in_list(needle, kind, node.right)
+        haystack = self._part(node.right)
+        match self._kind(node.right):
+            case "array":
+                found = F.exists(
+                    variants.elements(haystack.value),
+                    lambda element: _same(variants.without_null(element), "any", needle.value, kind),
+                )
+            case "map":
+                found = F.array_contains(F.map_keys(variants.entries(haystack.value)), needle.value)
+            case _:
+                found = F.array_contains(haystack.value, needle.value)
+        return _Part(F.coalesce(found, _FALSE()), _first(needle.error, haystack.error), nullable=False)
+
+    def _in_list(self, needle: _Part, kind: Kind, listed: ListLiteral) -> _Part:
+        values = [item.value for item in listed.items if isinstance(item, Literal)]
+        item_kinds = {self._kind(item) for item in listed.items}
+        if len(values) == len(listed.items) and item_kinds == {kind} <= {"string", "int"}:
+            return _Part(F.coalesce(needle.value.isin(values), _FALSE()), needle.error, nullable=False)
+        items = [(self._part(item), self._kind(item)) for item in listed.items]
+        tests = [_same(needle.value, kind, item.value, item_kind) for item, item_kind in items]
+        error = _first(needle.error, *(item.error for item, _ in items))
+        return _Part(reduce(lambda one, other: one | other, tests, _FALSE()), error, nullable=False)
+
+    # Lists, elements, functions.
+
+    def _list(self, items: tuple[Node, ...]) -> _Part:
+        parts = [self._part(item) for item in items]
+        values = F.array(*(part.value for part in parts)).cast("array<string>")
+        return _Part(values, _first(*(part.error for part in parts)), nullable=False)
+
+    def _inside(self, node: Node) -> _Part:
+        """Give what lies inside an object or array, a JSON null as it is.
+
+        To make it NULL takes the value twice: along a path that would double the column with every step.
+        """
+        match node:
+            case Member(base=base, name=name, optional=optional):
+                return self._entry(node, base, _Part(F.lit(name), nullable=False), optional=optional)
+            case Index(base=base, index=index, optional=optional) if self._kind(index) == "string":
+                return self._entry(node, base, self._strict(node, index), optional=optional)
+            case Index():
+                return self._element(node)
+        return self._part(node)
+
+    def _element(self, node: Index) -> _Part:
+        base, sound = self._base(node, node.base, optional=node.optional)
+        index = self._number(node, node.index, "int")
+        elements = base.value if self._kind(node.base) == "strings" else variants.elements(base.value)
+        size = F.size(elements)
+        position = F.when(index.value < 0, index.value + size).otherwise(index.value).try_cast("int")
+        part = _Part(F.get(elements, position), _first(base.error, index.error))
+        part = self._fails(node, part, sound & elements.isNull(), f"{self._source(node.base)} is no array")
+        outside = sound & F.coalesce((position < 0) | (position >= size), F.lit(1).cast("boolean"))
+        return self._fails(node, part, outside, "the index is out of range")
+
+    def _entry(self, node: Node, base_node: Node, key: _Part, *, optional: bool) -> _Part:
+        base, sound = self._base(node, base_node, optional=optional)
+        entries = variants.entries(base.value)
+        part = _Part(F.try_element_at(entries, key.value), _first(base.error, key.error))
+        if self._kind(base_node) == "map":
+            return part
+        return self._fails(node, part, sound & entries.isNull(), f"{self._source(base_node)} is no object")
+
+    def _base(self, node: Node, base: Node, *, optional: bool) -> tuple[_Part, Column]:
+        """Give what is looked into, and whether it is there."""
+        part = self._inside(base)
+        nothing = part.value.isNull()
+        if self._kind(base) == "any":
+            nothing |= F.is_variant_null(part.value)
+        if optional or not part.nullable:
+            return part, ~nothing
+        return self._fails(node, part, nothing, f"{self._source(base)} is nil"), ~nothing
+
+    def _call(self, node: Call) -> _Part:
+        signature = self._checked.functions[node.function]
+        arguments = node.arguments
+        if node.function == "waterfall" and isinstance(arguments[0], ListLiteral):
+            arguments = arguments[0].items
+        operands, errors = [], []
+        for position, argument in enumerate(arguments):
+            parameter = signature.parameters[min(position, len(signature.parameters) - 1)]
+            part, kind = self._argument(node, argument, parameter, tolerant=signature.tolerant)
+            literal = argument.value if isinstance(argument, Literal) and isinstance(argument.value, str) else None
+            operands.append(Operand(part.value, kind, literal))
+            errors.append(part.error)
+        builders = HELPER_BUILDERS if signature.tolerant else BUILTIN_BUILDERS
+        answer = builders[node.function](operands)
+        problem = None if answer.problem is None else self._told(node, answer.problem)
+        return _Part(answer.value, _first(*errors, problem), nullable=False)
+
+    def _argument(self, call: Call, node: Node, parameter: Parameter, *, tolerant: bool) -> tuple[_Part, Kind]:
+        part = self._part(node) if tolerant else self._strict(call, node)
+        kind = self._kind(node)
+        match parameter:
+            case "text" if not tolerant:
+                return self._scalar(call, node, "string"), "string"
+            case "text":
+                return _Part(variants.scalar(part.value, "string") if kind == "any" else part.value, part.error), kind
+            case "number":
+                wanted: Kind = "int" if self._kind(call) == "int" else "float"
+                return self._number(call, node, wanted), wanted
+            case "texts" if kind in ("array", "any"):
+                texts = F.transform(variants.elements(part.value), variants.as_text)
+                return _Part(texts, part.error), "strings"
+            case "map":
+                return _Part(variants.entries(part.value), part.error), "map"
+        return part, kind
+
+    # Errors.
+
+    def _or_problem(self, node: Node, value: Column, error: Column | None, problem: str) -> _Part:
+        """Say the problem where a value that cannot be nil is NULL all the same."""
+        return self._fails(node, _Part(value, error, nullable=False), value.isNull(), problem)
+
+    def _fails(self, node: Node, part: _Part, condition: Column, problem: str) -> _Part:
+        error = F.when(condition, F.lit(f"{self._source(node)}: {problem}"))
+        return _Part(part.value, _first(part.error, error), part.nullable)
+
+    def _told(self, node: Node, problem: Column) -> Column:
+        return F.concat(F.lit(f"{self._source(node)}: "), problem)
+
+    def _source(self, node: Node) -> str:
+        return self._checked.text[node.span.start : node.span.end]
+
+
+_BEYOND = "the result is beyond 64 bits"
+
+
+def _FALSE() -> Column:  # noqa: N802 - a constant, but columns need a session
+    return F.lit(0).cast("boolean")
+
+
+def _error(part: _Part) -> Column:
+    return F.lit(None).cast("string") if part.error is None else part.error
+
+
+def _first(*errors: Column | None) -> Column | None:
+    found = [error for error in errors if error is not None]
+    return F.coalesce(*found) if len(found) > 1 else found[0] if found else None
+
+
+def _same(left: Column, left_kind: Kind, right: Column, right_kind: Kind) -> Column:
+    """Whether two values are the same, nil being the same as nil only: never NULL."""
+    if "nil" in (left_kind, right_kind):
+        return left.isNull() & right.isNull()
+    if "any" not in (left_kind, right_kind):
+        return left.eqNullSafe(right)
+    if left_kind == right_kind:
+        test = variants.same(left, right)
+    elif left_kind == "any":
+        test = variants.scalar(left, right_kind) == _plain_number(right, right_kind)
+    else:
+        test = variants.scalar(right, left_kind) == _plain_number(left, left_kind)
+    nothing = left.isNull() | right.isNull()
+    return F.when(nothing, left.isNull() & right.isNull()).otherwise(F.coalesce(test, _FALSE()))
+
+
+def _plain_number(value: Column, kind: Kind) -> Column:
+    return value.cast("double") if kind in INTEGERS else value

@@ -1,0 +1,23 @@
+"""What is wrong with an expression, and where."""
+
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.expressions.syntax import Span
+
+
+class ExpressionError(GlassflowError):
+    """An expression that cannot be used: correct the definition at the place that the caret shows.
+
+    `problem` is the sentence alone, for where there is room for one line only.
+    """
+
+    def __init__(self, text: str, span: Span, problem: str) -> None:
+        self.text = text
+        self.span = span
+        self.problem = problem
+        before = text[: span.start]
+        line_start = before.rfind("\n") + 1
+        line = text[line_start:].split("\n", 1)[0]
+        column = span.start - line_start
+        carets = "^" * max(1, min(span.end - span.start, len(line) - column))
+        where = f"line {before.count(chr(10)) + 1}, column {column + 1}" if "\n" in text else f"column {column + 1}"
+        super().__init__(f"{problem} ({where})\n  {line}\n  {' ' * column}{carets}")

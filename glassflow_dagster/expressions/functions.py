@@ -1,0 +1,451 @@
+"""How each function of signatures.py becomes a Spark column.
+
+A builder sees operands that have been converted to what its parameters take, and answers with a value and, where the
+function can fail, the problem (NULL where there is none). For the helpers a default stands where an operand is NULL;
+for expr's own functions NULL never arrives. No builder uses a Spark function that raises for a value: one record must
+not stop a batch.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+
+from glassflow_dagster.expressions import variants
+from glassflow_dagster.expressions.signatures import Kind
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A function's argument: a column, what it holds, and the text itself where the expression has a literal."""
+
+    value: Column
+    kind: Kind
+    literal: str | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A function's value, and why there is none: STRING, NULL where there is one; None for what cannot fail."""
+
+    value: Column
+    problem: Column | None = None
+
+
+Builder = Callable[[Sequence[Operand]], Answer]
+
+# What Go takes for white space.
+_SPACE = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
+_INTEGER = r"^[+-]?\d+\z"
+_FLOAT = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\z"
+_ISO_8601 = r"^\d{4}-\d{2}-\d{2}( \d{2}:\d{2}:\d{2}\.\d{6}|T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2}))\z"
+_DATE = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})?)?\z"
+# The seconds of the years 1 to 9999, which is what both Go's layouts and Spark's timestamps write.
+_SECONDS = (-62_135_596_800, 253_402_300_799)
+# From here on every float is a whole number.
+_WHOLE = 2**53
+
+
+def text_of(operand: Operand) -> Column:
+    """Write a value as Go's %v does; NULL where it is NULL."""
+    if operand.kind == "float":
+        return _float_text(operand.value)
+    if operand.kind == "any":
+        return F.coalesce(_float_text(variants.scalar(operand.value, "float")), variants.as_text(operand.value))
+    return operand.value.cast("string")
+
+
+def _float_text(value: Column) -> Column:
+    """Write the shortest digits; an exponent below 1e-4 and from 1e21 on, with a sign and two digits."""
+    size = F.abs(value)
+    digits = F.when(size >= 1, value.try_cast("decimal(38,16)").cast("string")).otherwise(
+        value.try_cast("decimal(38,22)").cast("string")
+    )
+    plain = F.regexp_replace(digits, r"\.?0+$", "")
+    short = F.regexp_replace(value.cast("string"), r"\.0E", "E")
+    signed = F.regexp_replace(F.regexp_replace(short, r"E(\d)", "e+$1"), "E-", "e-")
+    exponent = F.regexp_replace(signed, r"(e[+-])(\d)$", "$10$2")
+    return (
+        F.when(value == 0, F.lit("0"))
+        .when((size >= F.lit(1e-4)) & (size < F.lit(1e21)), plain)
+        .when(value.isNotNull(), exponent)
+    )
+
+
+def _len(operands: Sequence[Operand]) -> Answer:
+    (sized,) = operands
+    if sized.kind == "string":
+        return Answer(F.char_length(sized.value).cast("bigint"))
+    if sized.kind == "strings":
+        return Answer(F.size(sized.value).cast("bigint"))
+    size = F.coalesce(
+        F.char_length(variants.scalar(sized.value, "string")),
+        _size(variants.elements(sized.value)),
+        _size(variants.entries(sized.value)),
+    )
+    return Answer(size.cast("bigint"), F.when(size.isNull(), F.lit("this has no length")))
+
+
+def _size(collection: Column) -> Column:
+    return F.when(collection.isNotNull(), F.size(collection))
+
+
+def _trim(operands: Sequence[Operand]) -> Answer:
+    return Answer(F.trim(operands[0].value, F.lit(_SPACE)))
+
+
+def _trim_prefix(operands: Sequence[Operand]) -> Answer:
+    text, prefix = (operand.value for operand in operands)
+    rest = F.substr(text, F.char_length(prefix) + F.lit(1))
+    return Answer(F.when(F.startswith(text, prefix), rest).otherwise(text))
+
+
+def _trim_suffix(operands: Sequence[Operand]) -> Answer:
+    text, suffix = (operand.value for operand in operands)
+    rest = F.left(text, F.char_length(text) - F.char_length(suffix))
+    return Answer(F.when(F.endswith(text, suffix), rest).otherwise(text))
+
+
+def _replace(operands: Sequence[Operand]) -> Answer:
+    return Answer(F.replace(*(operand.value for operand in operands)))
+
+
+def _split(operands: Sequence[Operand]) -> Answer:
+    separator = operands[1].literal or ""
+    # Spark splits by a regular expression; an empty one gives the single characters, as Go does.
+    pattern = "\\Q" + separator.replace("\\E", "\\E\\\\E\\Q") + "\\E" if separator else ""
+    return Answer(F.split(operands[0].value, pattern))
+
+
+def _split_helper(operands: Sequence[Operand]) -> Answer:
+    value = F.when(operands[0].value != F.lit(""), _split(operands).value)
+    return Answer(F.coalesce(value, F.array().cast("array<string>")))
+
+
+def _join(operands: Sequence[Operand]) -> Answer:
+    return Answer(F.call_function("array_join", operands[0].value, operands[1].value))
+
+
+def _int(operands: Sequence[Operand]) -> Answer:
+    value = _integer(operands[0], F.lit(None).cast("bigint"))
+    return Answer(value, F.when(value.isNull(), F.lit("this is no 64-bit integer")))
+
+
+def _integer(operand: Operand, of_other_text: Column) -> Column:
+    """Read an integer: numbers lose their fraction; a text is one exactly, or `of_other_text`."""
+    if operand.kind in ("int", "uint", "float"):
+        return operand.value.try_cast("bigint")
+    if operand.kind == "any":
+        number = variants.scalar(operand.value, "float").try_cast("bigint")
+        return F.coalesce(number, _integer_text(variants.scalar(operand.value, "string")), of_other_text)
+    if operand.kind == "string":
+        return F.coalesce(_integer_text(operand.value), of_other_text)
+    return of_other_text
+
+
+def _integer_text(text: Column) -> Column:
+    return F.when(text.rlike(_INTEGER), text.try_cast("bigint"))
+
+
+def _float(operands: Sequence[Operand]) -> Answer:
+    value = number_of(operands[0])
+    return Answer(value, F.when(value.isNull(), F.lit("this is no number")))
+
+
+def number_of(operand: Operand) -> Column:
+    """Read a number, or the text of one; NULL for what is neither."""
+    if operand.kind in ("int", "uint", "float"):
+        return operand.value.cast("double")
+    if operand.kind == "any":
+        return F.coalesce(
+            variants.scalar(operand.value, "float"), _float_of_text(variants.scalar(operand.value, "string"))
+        )
+    return _float_of_text(operand.value.cast("string"))
+
+
+def _float_of_text(text: Column) -> Column:
+    return F.when(text.rlike(_FLOAT), text.try_cast("double"))
+
+
+def _string(operands: Sequence[Operand]) -> Answer:
+    return Answer(text_of(operands[0]))
+
+
+def _to_int(operands: Sequence[Operand]) -> Answer:
+    """Read an integer text, else the floor of a float text; what is neither is 0."""
+    (operand,) = operands
+    exact = operand.value if operand.kind == "int" else _integer_text(text_of(operand))
+    return Answer(F.coalesce(exact, _floor(number_of(operand)).try_cast("bigint"), F.lit(0).cast("bigint")))
+
+
+def _to_float(operands: Sequence[Operand]) -> Answer:
+    return Answer(F.coalesce(number_of(operands[0]), F.lit(0.0)))
+
+
+def _abs(operands: Sequence[Operand]) -> Answer:
+    (number,) = operands
+    if number.kind == "float":
+        return Answer(F.abs(number.value))
+    negated = F.try_subtract(F.lit(0).cast("bigint"), number.value)
+    value = F.when(number.value < 0, negated).otherwise(number.value)
+    return Answer(value, F.when(value.isNull(), F.lit("the result is beyond 64 bits")))
+
+
+def _floor(value: Column) -> Column:
+    return F.when(F.abs(value) < F.lit(float(_WHOLE)), F.floor(value).cast("double")).otherwise(value)
+
+
+def _rounded_down(operands: Sequence[Operand]) -> Answer:
+    return Answer(_floor(operands[0].value.cast("double")))
+
+
+def _rounded_up(operands: Sequence[Operand]) -> Answer:
+    return Answer(-_floor(-operands[0].value.cast("double")))
+
+
+def _rounded(operands: Sequence[Operand]) -> Answer:
+    return Answer(F.round(operands[0].value.cast("double"), 0))
+
+
+def _least(operands: Sequence[Operand]) -> Answer:
+    values = [operand.value for operand in operands]
+    return Answer(F.least(*values) if len(values) > 1 else values[0])
+
+
+def _greatest(operands: Sequence[Operand]) -> Answer:
+    values = [operand.value for operand in operands]
+    return Answer(F.greatest(*values) if len(values) > 1 else values[0])
+
+
+def _date(operands: Sequence[Operand]) -> Answer:
+    text = operands[0].value
+    value = F.when(text.rlike(_DATE), text.try_cast("timestamp"))
+    return Answer(value, F.when(value.isNull(), F.lit("this is no time; write 2024-10-28T10:00:05Z or 2024-10-28")))
+
+
+def _parse_iso_8601(operands: Sequence[Operand]) -> Answer:
+    text = operands[0].value
+    seconds = F.unix_seconds(F.when(text.rlike(_ISO_8601), text.try_cast("timestamp")))
+    return Answer(F.coalesce(seconds, F.lit(0).cast("bigint")))
+
+
+def _to_date(operands: Sequence[Operand]) -> Answer:
+    (operand,) = operands
+    if operand.kind == "nil":
+        return Answer(F.lit("0"))
+    if operand.kind == "time":
+        return Answer(F.date_format(operand.value, "yyyy-MM-dd"))
+    inside = operand.value.between(F.lit(_SECONDS[0]), F.lit(_SECONDS[1]))
+    whole = operand.value if operand.kind != "float" else _floor(operand.value)
+    day = F.date_format(F.timestamp_seconds(F.when(inside, whole).cast("bigint")), "yyyy-MM-dd")
+    return Answer(
+        F.when(operand.value.isNull(), F.lit("0")).otherwise(day),
+        F.when(~inside, F.lit("this is no second of the years 1 to 9999")),
+    )
+
+
+def _url_decode(operands: Sequence[Operand]) -> Answer:
+    text = operands[0].value
+    decoded = F.try_url_decode(text)
+    return Answer(
+        F.coalesce(decoded, F.lit("")),
+        F.when(text.isNotNull() & decoded.isNull(), F.lit("this is not URL-encoded")),
+    )
+
+
+def _query_pairs(query: Column) -> Column:
+    """Give the decoded names and values of a URL query in order: ARRAY<STRUCT<name, value>>, NULL for a bad one."""
+    parts = F.filter(F.split(query, "&"), lambda part: part != F.lit(""))
+    pairs = F.transform(
+        parts,
+        lambda part: F.struct(
+            F.try_url_decode(F.substring_index(part, "=", 1)).alias("name"),
+            F.try_url_decode(F.substr(part, F.char_length(F.substring_index(part, "=", 1)) + F.lit(2))).alias("value"),
+        ),
+    )
+    bad = F.exists(pairs, lambda pair: pair["name"].isNull() | pair["value"].isNull())
+    # Go refuses semicolons, which once were separators too.
+    return F.when(~F.contains(query, F.lit(";")) & ~bad, pairs)
+
+
+def _parse_query(operands: Sequence[Operand]) -> Answer:
+    """Give an object of texts; a name that is repeated has the list of its values."""
+    pairs = _query_pairs(operands[0].value)
+    names = F.array_distinct(F.transform(pairs, lambda pair: pair["name"]))
+
+    def entry(name: Column) -> Column:
+        values = F.transform(F.filter(pairs, lambda pair: pair["name"] == name), lambda pair: pair["value"])
+        listed = F.to_json(values)
+        return F.concat(
+            _unlisted(F.to_json(F.array(name))),
+            F.lit(":"),
+            F.when(F.size(values) == 1, _unlisted(listed)).otherwise(listed),
+        )
+
+    text = F.concat(F.lit("{"), F.array_join(F.transform(names, entry), ","), F.lit("}"))
+    return Answer(F.try_parse_json(F.coalesce(text, F.lit("{}"))))
+
+
+def _unlisted(json_list: Column) -> Column:
+    """Take the brackets from a JSON list of one."""
+    return F.substring(json_list, F.lit(2), F.char_length(json_list) - F.lit(2))
+
+
+def _query_param(operands: Sequence[Operand]) -> Answer:
+    query, name = (operand.value for operand in operands)
+    found = F.filter(_query_pairs(query), lambda pair: pair["name"] == name)
+    return Answer(F.coalesce(F.get(found, F.lit(0))["value"], F.lit("")))
+
+
+def _contains_any(text: Column, *parts: str) -> Column:
+    found = F.contains(text, F.lit(parts[0]))
+    for part in parts[1:]:
+        found |= F.contains(text, F.lit(part))
+    return found
+
+
+def _device(agent: Column) -> Column:
+    tablet = _contains_any(agent, "ipad") | (_contains_any(agent, "android") & ~_contains_any(agent, "mobile"))
+    mobile = _contains_any(agent, "mobile", "iphone", "android")
+    return F.when(tablet, F.lit("Tablet")).when(mobile, F.lit("Mobile")).otherwise(F.lit("Desktop"))
+
+
+def _browser(agent: Column) -> Column:
+    return (
+        F.when(_contains_any(agent, "edg/"), F.lit("Edge"))
+        .when(_contains_any(agent, "chrome", "crios"), F.lit("Chrome"))
+        .when(_contains_any(agent, "firefox", "fxios"), F.lit("Firefox"))
+        .when(_contains_any(agent, "safari"), F.lit("Safari"))
+        .otherwise(F.lit("Unknown"))
+    )
+
+
+def _system(agent: Column) -> Column:
+    return (
+        F.when(_contains_any(agent, "iphone", "ipad", "ipod"), F.lit("iOS"))
+        .when(_contains_any(agent, "android"), F.lit("Android"))
+        .when(_contains_any(agent, "windows"), F.lit("Windows"))
+        .when(_contains_any(agent, "macintosh", "mac os"), F.lit("macOS"))
+        .when(_contains_any(agent, "linux"), F.lit("Linux"))
+        .otherwise(F.lit("Unknown"))
+    )
+
+
+_AGENT_PARTS = {"device": _device, "browser": _browser, "os": _system}
+
+
+def _parse_user_agent(operands: Sequence[Operand]) -> Answer:
+    part = _AGENT_PARTS.get(operands[1].literal or "")
+    if part is None:
+        return Answer(F.lit(""))
+    agent = F.lower(operands[0].value)
+    return Answer(F.when(agent != F.lit(""), part(agent)).otherwise(F.lit("")))
+
+
+def _waterfall(operands: Sequence[Operand]) -> Answer:
+    texts = [text_of(operand) for operand in operands]
+    return Answer(F.coalesce(*(F.when(text != F.lit(""), text) for text in texts), F.lit("")))
+
+
+def _extract_path_type(operands: Sequence[Operand]) -> Answer:
+    path = operands[0].value
+    return Answer(
+        F.when(_contains_any(path, "/g/collect"), F.lit("collect"))
+        .when(_contains_any(path, "/_/set_cookie"), F.lit("set_cookie"))
+        .otherwise(F.lit("unknown"))
+    )
+
+
+def _has_key_prefix(operands: Sequence[Operand]) -> Answer:
+    entries, prefixes = (operand.value for operand in operands)
+    found = F.exists(F.map_keys(entries), lambda key: F.exists(prefixes, lambda prefix: F.startswith(key, prefix)))
+    return Answer(_or_false(found))
+
+
+def _has_any_key(operands: Sequence[Operand]) -> Answer:
+    entries, names = (operand.value for operand in operands)
+    return Answer(_or_false(F.arrays_overlap(F.map_keys(entries), names)))
+
+
+def _keys(operands: Sequence[Operand]) -> Answer:
+    keys = F.array_sort(F.map_keys(operands[0].value))
+    return Answer(F.coalesce(keys, F.array().cast("array<string>")))
+
+
+def _or_false(value: Column) -> Column:
+    return F.coalesce(value, F.lit(0).cast("boolean"))
+
+
+def _plain(function: Callable[..., Column]) -> Builder:
+    """Make a builder of a Spark function of the same operands."""
+    return lambda operands: Answer(function(*(operand.value for operand in operands)))
+
+
+def _defaulting(builder: Builder, default: str | bool) -> Builder:
+    """Make a helper of a builder: its default where an operand is NULL."""
+    return lambda operands: Answer(F.coalesce(builder(operands).value, F.lit(default)))
+
+
+BUILTIN_BUILDERS: Mapping[str, Builder] = {
+    "len": _len,
+    "lower": _plain(F.lower),
+    "upper": _plain(F.upper),
+    "trim": _trim,
+    "trimPrefix": _trim_prefix,
+    "trimSuffix": _trim_suffix,
+    "replace": _replace,
+    "split": _split,
+    "join": _join,
+    "hasPrefix": _plain(F.startswith),
+    "hasSuffix": _plain(F.endswith),
+    "int": _int,
+    "float": _float,
+    "string": _string,
+    "abs": _abs,
+    "floor": _rounded_down,
+    "ceil": _rounded_up,
+    "round": _rounded,
+    "min": _least,
+    "max": _greatest,
+    "date": _date,
+}
+
+HELPER_BUILDERS: Mapping[str, Builder] = {
+    "parseQuery": _parse_query,
+    "getQueryParam": _query_param,
+    "getNestedParam": _query_param,
+    "parseISO8601": _parse_iso_8601,
+    "toDate": _to_date,
+    "urlDecode": _url_decode,
+    "toString": _defaulting(_string, ""),
+    "upper": _defaulting(_plain(F.upper), ""),
+    "lower": _defaulting(_plain(F.lower), ""),
+    "trim": _defaulting(_trim, ""),
+    "containsStr": _defaulting(_plain(F.contains), default=False),
+    "hasPrefix": _defaulting(_plain(F.startswith), default=False),
+    "hasSuffix": _defaulting(_plain(F.endswith), default=False),
+    "split": _split_helper,
+    "join": _defaulting(_join, ""),
+    "replace": _defaulting(_replace, ""),
+    "toInt": _to_int,
+    "toFloat": _to_float,
+    "parseUserAgent": _parse_user_agent,
+    "waterfall": _waterfall,
+    "extractPathType": _extract_path_type,
+    "hasKeyPrefix": _has_key_prefix,
+    "hasAnyKey": _has_any_key,
+    "keys": _keys,
+}
+
+METHOD_BUILDERS: Mapping[str, Callable[[Column], Column]] = {
+    "Unix": F.unix_seconds,
+    "UnixMilli": F.unix_millis,
+    "Year": F.year,
+    "Month": F.month,
+    "Day": F.day,
+    "Hour": F.hour,
+    "Minute": F.minute,
+    "Second": F.second,
+    "YearDay": F.dayofyear,
+}

@@ -1,0 +1,161 @@
+"""From the text of an expression to its tree, or to an error that points into the text."""
+
+import json
+import re
+from functools import cache
+from typing import Any
+
+from lark import Lark, Token, Transformer, Tree, UnexpectedEOF, UnexpectedInput, UnexpectedToken, v_args
+from lark.exceptions import VisitError
+from lark.tree import Meta
+
+from glassflow_dagster.expressions.errors import ExpressionError
+from glassflow_dagster.expressions.syntax import (
+    Binary,
+    Call,
+    Index,
+    ListLiteral,
+    Literal,
+    Member,
+    Method,
+    Name,
+    Node,
+    Span,
+    Ternary,
+    Unary,
+)
+
+# One name for each operator, whichever way it is written.
+_SPELLINGS = {"||": "or", "&&": "and", "^": "**", "!": "not"}
+
+# Integers are 64 bits wide, as in GlassFlow and in Spark.
+_GREATEST_INTEGER = 2**63 - 1
+
+# Every later stage descends the tree by recursion, with up to five of Python's thousand frames a level.
+_GREATEST_DEPTH = 100
+
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+
+
+def parse(text: str) -> Node:
+    """Parse an expression; raises ExpressionError where it is not one."""
+    if not text.strip():
+        raise ExpressionError(text, Span(0, 0), "the expression is empty; write a condition or a value")
+    try:
+        tree = _grammar().parse(text)
+        _check_depth(text, tree)
+        node: Node = _Builder(text).transform(tree)
+    except UnexpectedInput as error:
+        raise _syntax_error(text, error) from None
+    except VisitError as error:
+        if isinstance(error.orig_exc, ExpressionError):
+            raise error.orig_exc from None
+        raise
+    return node
+
+
+@cache
+def _grammar() -> Lark:
+    return Lark.open("grammar.lark", rel_to=__file__, parser="lalr", propagate_positions=True, maybe_placeholders=False)
+
+
+def _check_depth(text: str, tree: Tree[Token]) -> None:
+    level = [tree]
+    for _ in range(_GREATEST_DEPTH):
+        level = [child for node in level for child in node.children if isinstance(child, Tree)]
+    if level:
+        raise ExpressionError(text, _span(level[0].meta), "nested or chained too deeply here; use `in`, or split it")
+
+
+def _syntax_error(text: str, error: UnexpectedInput) -> ExpressionError:
+    if isinstance(error, UnexpectedEOF) or (isinstance(error, UnexpectedToken) and error.token.type == "$END"):
+        return ExpressionError(text, Span(len(text), len(text)), "the expression ends too early")
+    start = error.pos_in_stream or 0
+    found = str(error.token) if isinstance(error, UnexpectedToken) else text[start]
+    return ExpressionError(text, Span(start, start + len(found)), f"unexpected {json.dumps(found, ensure_ascii=False)}")
+
+
+@v_args(meta=True)
+class _Builder(Transformer[Token, Node]):
+    """Makes a node of each rule; the methods are named as the grammar's rules and aliases are."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+
+    def ternary(self, meta: Meta, parts: list[Any]) -> Node:
+        return Ternary(parts[0], parts[1], parts[2], _span(meta))
+
+    def binary(self, meta: Meta, parts: list[Any]) -> Node:
+        left, operator, right = parts
+        span = _span(meta)
+        name = " ".join(operator.split())
+        if name.startswith("not "):
+            return Unary("not", Binary(name.removeprefix("not "), left, right, span), span)
+        return Binary(_SPELLINGS.get(name, name), left, right, span)
+
+    def unary(self, meta: Meta, parts: list[Any]) -> Node:
+        operator, operand = parts
+        return Unary(_SPELLINGS.get(operator, str(operator)), operand, _span(meta))
+
+    def member(self, meta: Meta, parts: list[Any]) -> Node:
+        return Member(parts[0], str(parts[1]), optional=False, span=_span(meta))
+
+    def optional_member(self, meta: Meta, parts: list[Any]) -> Node:
+        return Member(parts[0], str(parts[1]), optional=True, span=_span(meta))
+
+    def method(self, meta: Meta, parts: list[Any]) -> Node:
+        return Method(parts[0], str(parts[1]), _span(meta))
+
+    def index(self, meta: Meta, parts: list[Any]) -> Node:
+        return Index(parts[0], parts[1], optional=False, span=_span(meta))
+
+    def optional_index(self, meta: Meta, parts: list[Any]) -> Node:
+        return Index(parts[0], parts[1], optional=True, span=_span(meta))
+
+    def call(self, meta: Meta, parts: list[Any]) -> Node:
+        return Call(str(parts[0]), tuple(parts[1:]), _span(meta))
+
+    def list_literal(self, meta: Meta, parts: list[Any]) -> Node:
+        return ListLiteral(tuple(parts), _span(meta))
+
+    def name(self, meta: Meta, parts: list[Any]) -> Node:
+        return Name(str(parts[0]), _span(meta))
+
+    def number(self, meta: Meta, parts: list[Any]) -> Node:
+        digits = parts[0].replace("_", "")
+        span = _span(meta)
+        if digits.lower().startswith("0x"):
+            value: int | float = int(digits, 16)
+        else:
+            value = int(digits) if digits.isdigit() else float(digits)
+        if abs(value) > _GREATEST_INTEGER and (isinstance(value, int) or value == float("inf")):
+            raise ExpressionError(self._text, span, f"{digits} is too large a number; 64 bits hold {_GREATEST_INTEGER}")
+        return Literal(value, span)
+
+    def text(self, meta: Meta, parts: list[Any]) -> Node:
+        return Literal(_ESCAPE.sub(_unescape, parts[0][1:-1]), _span(meta))
+
+    def raw_text(self, meta: Meta, parts: list[Any]) -> Node:
+        return Literal(parts[0][1:-1], _span(meta))
+
+    def true(self, meta: Meta, _: list[Any]) -> Node:
+        return Literal(value=True, span=_span(meta))
+
+    def false(self, meta: Meta, _: list[Any]) -> Node:
+        return Literal(value=False, span=_span(meta))
+
+    def nil(self, meta: Meta, _: list[Any]) -> Node:
+        return Literal(None, _span(meta))
+
+
+def _unescape(match: re.Match[str]) -> str:
+    escaped = match[1]
+    if len(escaped) > 1:
+        return chr(int(escaped[1:], 16))
+    return _ESCAPED.get(escaped, escaped)
+
+
+def _span(meta: Meta) -> Span:
+    return Span(meta.start_pos, meta.end_pos)

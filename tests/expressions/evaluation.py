@@ -1,0 +1,76 @@
+"""Runs many expressions, each on its own record, as one Spark job."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
+
+from glassflow_dagster.config.types import FieldKind
+from glassflow_dagster.expressions.check import Checked
+from glassflow_dagster.expressions.compile import compile_expression
+
+_TYPES: dict[FieldKind, T.DataType] = {
+    "string": T.StringType(),
+    "int": T.LongType(),
+    "uint": T.DecimalType(20, 0),
+    "float": T.DoubleType(),
+    "bool": T.BooleanType(),
+    "array": T.StringType(),
+    "map": T.StringType(),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    checked: Checked
+    fields: dict[str, FieldKind]
+    record: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    value: Any
+    error: str | None
+
+
+def evaluate(spark: SparkSession, cases: Sequence[Case]) -> list[Result]:
+    """Evaluate each case; values inside JSON come as Python's own."""
+    schema, row = T.StructType(), []
+    for number, case in enumerate(cases):
+        for name, kind in case.fields.items():
+            schema.add(f"c{number}_{name}", _TYPES[kind])
+            row.append(_carried(case.record.get(name), kind))
+    schema.add("last", T.IntegerType())
+    # Two rows, so that nothing is folded into a constant.
+    frame = spark.createDataFrame([(*row, 0), (*row, 1)], schema)
+    columns: list[Column] = []
+    for number, case in enumerate(cases):
+        named = {name: F.col(f"`c{number}_{name}`") for name in case.fields}
+        compiled = compile_expression(case.checked, named)
+        value = compiled.value
+        if compiled.kind in ("array", "map", "any"):
+            value = F.to_json(value)
+        columns += [value.alias(f"v{number}"), compiled.error.alias(f"e{number}")]
+    found = frame.select(*columns).collect()[1]
+    results = []
+    for number, case in enumerate(cases):
+        value = found[f"v{number}"]
+        if case.checked.kind in ("array", "map", "any") and value is not None:
+            value = json.loads(value)
+        results.append(Result(value, found[f"e{number}"]))
+    return results
+
+
+def _carried(value: Any, kind: FieldKind) -> Any:
+    if value is None:
+        return None
+    if kind in ("array", "map"):
+        return json.dumps(value)
+    if kind == "uint":
+        return Decimal(value)
+    return float(value) if kind == "float" else value

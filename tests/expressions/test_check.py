@@ -1,0 +1,116 @@
+"""What is refused before a record is seen: with a sentence, the place, and what to do."""
+
+import subprocess
+import sys
+
+import pytest
+
+from glassflow_dagster.config.types import FieldKind
+from glassflow_dagster.expressions.check import check_filter, check_transform
+from glassflow_dagster.expressions.errors import ExpressionError
+from glassflow_dagster.expressions.signatures import BUILTINS, HELPERS
+from glassflow_dagster.expressions.syntax import Field, Span
+
+FIELDS: dict[str, FieldKind] = {
+    "name": "string",
+    "age": "int",
+    "user": "map",
+    "user.name": "string",
+    "hub.code": "string",
+    "tags": "array",
+    "ok": "bool",
+    "count": "uint",
+}
+
+# Expression, words of the problem, and what the caret stands under.
+REFUSED = [
+    ("", "the expression is empty", ""),
+    ("  ", "the expression is empty", ""),
+    ("age >>>> 18", 'unexpected ">"', ">"),
+    ("age >", "the expression ends too early", ""),
+    ("(age > 1", "the expression ends too early", ""),
+    ("name == 'x", 'unexpected "\'"', "'"),
+    ("filter(tags, {# > 1})", 'unexpected "{"', "{"),
+    ("tags[1:2]", 'unexpected ":"', ":"),
+    ("agee > 18", "unknown field 'agee'; did you mean 'age'?", "agee"),
+    ("user.nmae.x == 1 and hub.cod == 'x'", "unknown field 'hub.cod'; did you mean 'hub.code'?", "hub.cod"),
+    ("hub == nil", "unknown field 'hub'", "hub"),
+    ("name.first == nil", "name is a text and has no field 'first'", "name.first"),
+    ("uper(name) == 'X'", "unknown function 'uper'; did you mean 'upper'?", "uper(name)"),
+    ("now() > date(name)", "unknown function 'now'", "now()"),
+    ("age + 5", "a filter needs true or false, and this is an integer", "age + 5"),
+    ("not name == 'x'", "true or false is needed here, and this is a text", "name"),
+    ("age and ok", "true or false is needed here, and this is an integer", "age"),
+    ("age == 'x'", "an integer and a text are never the same", "age == 'x'"),
+    ("age in ['x']", "an integer and a text are never the same", "'x'"),
+    ("age < 'x'", "have no order", "age < 'x'"),
+    ("name + 1 == 'x'", "`+` needs two numbers or two texts", "name + 1"),
+    ("age % 1.5 == 1", "`%` needs integers", "age % 1.5"),
+    ("nil + 1 == 1", "`+` needs two numbers or two texts", "nil + 1"),
+    ("user.a + user.b == 1", "two values of unknown type", "user.a + user.b"),
+    ("name matches '['", "not a pattern that is supported", "'['"),
+    ("name matches '[a&&b]'", "not a pattern that is supported", "'[a&&b]'"),
+    ("name matches name", "must be a literal text", "name"),
+    ("name matches upper('x')", "must be a literal text", "upper('x')"),
+    ("age contains 'x'", "a text is needed here", "age"),
+    ("name in 'abc'", "`in` looks into a list", "'abc'"),
+    ("age in user", "is searched for a text", "age"),
+    ("len() == 1", "len takes 1 argument(s), and here are 0", "len()"),
+    ("min() == 1", "min takes 1 or more argument(s)", "min()"),
+    ("len(age) == 1", "len does not take an integer here", "age"),
+    ("lower(nil) == ''", "lower does not take nil", "nil"),
+    ("'a' in split('a', name)", "split needs a literal text here", "name"),
+    ("tags['a'] == 1", "a text is no index of an array", "'a'"),
+    ("name[0] == 'a'", "a text has no elements", "name"),
+    ("age.Year() == 1", "an integer has no methods", "age"),
+    ("date(name).Yaer() == 1", "unknown method 'Yaer'; did you mean 'Year'?", "date(name).Yaer()"),
+    ("join([1], ',') == ''", "only texts can be listed here", "1"),
+    ("age == 99999999999999999999", "is too large a number", "99999999999999999999"),
+    ("ok ? date(name) == date(name) : (ok ? date(name) : 1) == nil", "make them alike", "(ok ? date(name) : 1)"),
+    ("abs(" * 101 + "1" + ")" * 101, "nested or chained too deeply", "abs(1"),
+]
+
+
+@pytest.mark.parametrize(("text", "problem", "marked"), REFUSED, ids=[case[0][:40] for case in REFUSED])
+def test_what_is_wrong_is_told_with_its_place(text: str, problem: str, marked: str) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        check_filter(text, FIELDS)
+    assert problem in caught.value.problem
+    span = caught.value.span
+    assert text[span.start : span.end].strip("()") == marked.strip("()")
+
+
+def test_the_caret_stands_under_the_place_in_its_line() -> None:
+    with pytest.raises(ExpressionError) as caught:
+        check_filter("ok and\n  agee > 1", FIELDS)
+    assert str(caught.value).splitlines() == [
+        "unknown field 'agee'; did you mean 'age'? (line 2, column 3)",
+        "    agee > 1",
+        "    ^^^^",
+    ]
+
+
+def test_the_longest_declared_name_is_the_field() -> None:
+    checked = check_transform("user.name", FIELDS)
+    assert checked.root == Field("user.name", Span(0, 9))
+    assert checked.kind == "string"
+    assert check_transform("user.age", FIELDS).kind == "any"
+
+
+@pytest.mark.parametrize("name", sorted(set(BUILTINS) & set(HELPERS)))
+def test_a_name_in_both_vocabularies_means_in_each_place_what_it_meant(name: str) -> None:
+    arguments = {"split": "name, ','", "join": "['a'], ','", "replace": "name, 'a', 'b'"}
+    call = f"{name}({arguments.get(name, 'name' if len(BUILTINS[name].parameters) == 1 else 'name, name')})"
+    assert not check_filter(f"{call} == nil", FIELDS).functions[name].tolerant
+    assert check_transform(call, FIELDS).functions[name].tolerant
+
+
+def test_a_long_chain_is_refused_before_it_exhausts_the_stack() -> None:
+    check_filter(" or ".join(["ok"] * 100), FIELDS)
+    with pytest.raises(ExpressionError, match="too deeply"):
+        check_filter(" or ".join(["ok"] * 5000), FIELDS)
+
+
+def test_checking_needs_no_spark() -> None:
+    code = "import sys, glassflow_dagster.expressions.check; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,122 @@
+"""The compiled columns say what a plain interpreter says, on random expressions and records."""
+
+import math
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from glassflow_dagster.config.types import FieldKind
+from glassflow_dagster.expressions.check import Checked, check_filter, check_transform
+from glassflow_dagster.expressions.errors import ExpressionError
+from glassflow_dagster.expressions.functions import BUILTIN_BUILDERS, HELPER_BUILDERS, METHOD_BUILDERS
+from glassflow_dagster.expressions.signatures import BUILTINS, HELPERS, TIME_METHODS
+from tests.expressions.evaluation import Case, Result, evaluate
+from tests.expressions.interpreter import NoValueError, interpret
+
+FIELDS: dict[str, FieldKind] = {"i": "int", "f": "float", "s": "string", "b": "bool", "m": "map", "l": "array"}
+
+_integers = st.integers(-3, 3) | st.sampled_from([2**63 - 1, -(2**63)])
+_floats = st.sampled_from([0.0, -1.5, 2.0, 3.25])
+_texts = st.sampled_from(["", "a", "ab", "1", "é"])
+_scalars = st.integers(-3, 3) | st.none() | st.integers(-3, 3) | _floats | _texts | st.booleans()
+_values = st.recursive(
+    _scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b"]), inner, max_size=2),
+    max_leaves=6,
+)
+_objects = st.fixed_dictionaries({"a": _values}, optional={"b": _values})
+_records = st.fixed_dictionaries(
+    {
+        "i": st.integers(-3, 3) | _integers | st.none(),
+        "f": _floats | _floats | st.none(),
+        "s": _texts | _texts | st.none(),
+        "b": st.booleans() | st.booleans() | st.none(),
+        "m": st.builds(dict, a=_objects, b=_scalars) | _objects | st.none(),
+        "l": st.lists(_scalars, min_size=1, max_size=3) | st.lists(_values, max_size=3) | st.none(),
+    }
+)
+
+_inner = st.sampled_from(["m.a", "m?.b", 'm["a"]', "l[0]", "l?.[-1]", "m.a.b", "m?.a?.b", "l[1][0]", "m.a?.[0]"])
+_number_leaf = st.sampled_from(["i", "f", "0", "2", "2.5", "i", "f"]) | _inner
+_text_leaf = st.sampled_from(["s", "s", '"a"', '""', '"1"']) | _inner
+_numbers = st.recursive(
+    _number_leaf,
+    lambda inner: (
+        st.builds("({} {} {})".format, inner, st.sampled_from(["+", "-", "*", "/", "%", "??"]), inner)
+        | st.builds("(-{})".format, inner)
+        | st.builds("(b ? {} : {})".format, inner, inner)
+    ),
+    max_leaves=4,
+)
+_strings = st.builds("({} {} {})".format, _text_leaf, st.sampled_from(["+", "??"]), _text_leaf) | _text_leaf
+_leaf_conditions = (
+    st.sampled_from(["b", "true", "m.b", "s == nil", "i != nil", "m == nil", "nil in l", "m.a != nil", '"a" in m'])
+    | st.builds("({} {} {})".format, _numbers, st.sampled_from(["==", "!=", "<", "<=", ">", ">="]), _numbers)
+    | st.builds("({} {} {})".format, _strings, st.sampled_from(["==", "<", ">=", "contains", "startsWith"]), _strings)
+    | st.builds("({} {} {})".format, _inner, st.sampled_from(["==", "!="]), _inner)
+    | st.builds("({} {} [{}, {}])".format, _numbers, st.sampled_from(["in", "not in"]), _numbers, _inner)
+    | st.builds('({} in ["a", "b"])'.format, _text_leaf)
+    | st.builds("({} in l)".format, st.sampled_from(["i", "f", "s", "b", "m.a", '"a"', "2"]))
+)
+_conditions = st.recursive(
+    _leaf_conditions,
+    lambda inner: (
+        st.builds("({} {} {})".format, inner, st.sampled_from(["and", "or"]), inner)
+        | st.builds("(not {})".format, inner)
+        | st.builds("({} ? {} : {})".format, inner, inner, inner)
+    ),
+    max_leaves=4,
+)
+
+
+def _checked(text: str) -> Checked | None:
+    try:
+        return check_transform(text, FIELDS)
+    except ExpressionError:
+        return None
+
+
+def _expected(checked: Checked, record: dict[str, Any]) -> tuple[Any, bool]:
+    try:
+        value = interpret(checked.root, record)
+    except NoValueError:
+        return None, True
+    return value, False
+
+
+def _agree(checked: Checked, result: Result, value: Any, *, fails: bool) -> bool:
+    if fails or result.error is not None:
+        return fails and result.error is not None and result.value is None
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and checked.kind in ("float", "any"):
+        return isinstance(result.value, (int, float)) and math.isclose(result.value, value, rel_tol=1e-12)
+    return bool(result.value == value) and isinstance(result.value, bool) == isinstance(value, bool)
+
+
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
+@given(
+    st.lists(
+        st.tuples(st.one_of(_conditions, _conditions, _conditions, _numbers, _strings, _inner), _records),
+        min_size=40,
+        max_size=40,
+    )
+)
+def test_columns_and_interpreter_agree(spark: SparkSession, drawn: list[tuple[str, dict[str, Any]]]) -> None:
+    checked = [(found, record) for text, record in drawn if (found := _checked(text)) is not None]
+    results = evaluate(spark, [Case(found, FIELDS, record) for found, record in checked])
+    for (found, record), result in zip(checked, results, strict=True):
+        value, fails = _expected(found, record)
+        assert _agree(found, result, value, fails=fails), (found.text, record, result, value, fails)
+
+
+def test_every_function_that_validates_compiles() -> None:
+    assert set(BUILTIN_BUILDERS) == set(BUILTINS)
+    assert set(HELPER_BUILDERS) == set(HELPERS)
+    assert set(METHOD_BUILDERS) == set(TIME_METHODS)
+
+
+def test_functions_and_inner_values_meet_in_one_condition(spark: SparkSession) -> None:
+    checked = check_filter("m.a.b > 1 and getQueryParam(s, 'x') in ['1'] and l[0] == s", FIELDS)
+    (result,) = evaluate(spark, [Case(checked, FIELDS, {"m": {"a": {"b": 2}}, "s": "x=1", "l": ["x=1"]})])
+    assert result == Result(value=True, error=None)
