@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame
 from glassflow_dagster.clickhouse.ledger import LedgerRow, insert_ledger_row
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model import PipelineConfig
-from glassflow_dagster.streaming.blocks import BlockLimits
 from glassflow_dagster.streaming.checkpoint import BatchPlan, Checkpoint, CheckpointError, Incarnation
 from glassflow_dagster.streaming.heartbeat import Totals
 from glassflow_dagster.streaming.sink import COUNTS_SCHEMA, MAX_BLOCK_BYTES, Counts, PartitionWriter
@@ -56,15 +55,14 @@ class BatchWriter:
         offsets = self.checkpoint.offset_ranges(batch_id)
         plan = self.checkpoint.plan(batch_id)
         if plan is None:
-            limits = BlockLimits(rows=self.config.sink.max_batch_size, bytes=MAX_BLOCK_BYTES)
             plan = BatchPlan(
                 batch_id=batch_id,
                 batch_time_ms=self.checkpoint.batch_time_ms(batch_id),
                 offsets=offsets,
                 definition=self.config.digest,
                 types=mapped_types(self.config, self.table),
-                rows=limits.rows,
-                bytes=limits.bytes,
+                rows=self.config.sink.max_batch_size,
+                bytes=MAX_BLOCK_BYTES,
             )
             self.checkpoint.record(plan)
         elif plan.offsets != offsets or not fits(plan, self.config, self.table):

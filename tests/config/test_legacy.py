@@ -1,7 +1,6 @@
 """Definitions in GlassFlow's older formats: what they mean in v3, and where their mistakes are told."""
 
 import base64
-import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from glassflow_dagster.cli import main
 from glassflow_dagster.config.legacy import check_shape, is_older, rewrite
 from glassflow_dagster.config.load import DefinitionError, convert_definition, load_pipeline, warnings
+from tests.config.changes import changed
 
 # The definition of the article that made GlassFlow's deduplication known: no version, mapping, protocol or mechanism.
 ARTICLE: dict[str, Any] = {
@@ -200,21 +200,6 @@ JOIN: dict[str, Any] = {
         ]
     },
 }
-
-
-def changed(base: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """Copy a definition and set values; dots of their paths are written __, None removes."""
-    definition = copy.deepcopy(base)
-    for path, value in changes.items():
-        place: Any = definition
-        *parents, last = [int(part) if part.isdigit() else part for part in path.split("__")]
-        for part in parents:
-            place = place[part]
-        if value is None:
-            del place[last]
-        else:
-            place[last] = value
-    return definition
 
 
 def write(folder: Path, definition: dict[str, Any], name: str = "old.json") -> Path:

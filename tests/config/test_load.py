@@ -9,6 +9,7 @@ import yaml
 
 from glassflow_dagster.config.load import DefinitionError, find_definition, load_pipeline, warnings
 from glassflow_dagster.errors import GlassflowError
+from tests.config.changes import changed
 
 SHIPPED = sorted(Path("pipelines").glob("*.yaml"))
 
@@ -47,16 +48,7 @@ def definition(**changes: Any) -> dict[str, Any]:
             ],
         },
     }  # fmt: skip
-    for path, value in changes.items():
-        place: Any = base
-        *parents, last = [int(part) if part.isdigit() else part for part in path.split("__")]
-        for part in parents:
-            place = place[part]
-        if value is None:
-            del place[last]
-        else:
-            place[last] = value
-    return base
+    return changed(base, **changes)
 
 
 def write(folder: Path, content: Any) -> Path:

@@ -30,6 +30,14 @@ def state(pipeline: Pipeline) -> str:
     return str(json.loads(done.out)["state"])
 
 
+def kill(pipeline: Pipeline) -> None:
+    """End the driver without a warning, and wait until that is seen."""
+    beat = read_heartbeat(pipeline_folder(pipeline.state, pipeline.name))
+    assert beat is not None
+    os.kill(beat.pid, signal.SIGKILL)
+    wait_until(lambda: state(pipeline) == "FAILED", "the kill is noticed")
+
+
 def rows(pipeline: Pipeline) -> int:
     return int(pipeline.query("SELECT count() FROM {db}.events")[0][0])
 
@@ -62,14 +70,11 @@ def test_a_driver_killed_in_the_middle_of_its_batches_loses_and_doubles_nothing(
     draw.shuffle(sent)
     start(pipeline)
     try:
-        for number, part in enumerate((sent[:8000], sent[8000:16_000], sent[16_000:])):
+        for part in (sent[:8000], sent[8000:16_000], sent[16_000:]):
             before = rows(pipeline)
             pipeline.send(part)
             wait_until(lambda before=before: rows(pipeline) > before, "some of the batch is in the table")
-            beat = read_heartbeat(pipeline_folder(pipeline.state, pipeline.name))
-            assert beat is not None
-            os.kill(beat.pid, signal.SIGKILL)
-            wait_until(lambda: state(pipeline) == "FAILED", f"kill {number} is noticed")
+            kill(pipeline)
             start(pipeline)
         wait_until(lambda: pipeline.ledger()["read"] == len(sent), "all is read")
     finally:
@@ -116,10 +121,7 @@ def test_an_edited_definition_finishes_a_begun_batch_as_it_was_begun(pipeline: P
     pipeline.send({"id": f"k{index}", "n": index} for index in range(20_000))
     start(pipeline)
     wait_until(lambda: rows(pipeline) > 0, "the first block is in the table")
-    beat = read_heartbeat(pipeline_folder(pipeline.state, pipeline.name))
-    assert beat is not None
-    os.kill(beat.pid, signal.SIGKILL)
-    wait_until(lambda: state(pipeline) == "FAILED", "the kill is noticed")
+    kill(pipeline)
     assert pipeline.ledger()["read"] == 0, "the batch was over before the kill: make it larger"
 
     pipeline.sink = {"max_batch_size": 70}
@@ -137,10 +139,7 @@ def test_a_killed_pipeline_without_deduplication_repeats_its_blocks_under_their_
     pipeline.send(({"id": f"k{index}", "n": index} for index in range(40_000)), lambda index: index % 4)
     start(pipeline)
     wait_until(lambda: rows(pipeline) > 0, "the first block is in the table")
-    beat = read_heartbeat(pipeline_folder(pipeline.state, pipeline.name))
-    assert beat is not None
-    os.kill(beat.pid, signal.SIGKILL)
-    wait_until(lambda: state(pipeline) == "FAILED", "the kill is noticed")
+    kill(pipeline)
     pipeline.catch_up()
     assert pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(40_000, 40_000)]
     assert pipeline.ledger()["written"] == 40_000
