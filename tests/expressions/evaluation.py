@@ -11,8 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
 from glassflow_dagster.config.types import FieldKind
-from glassflow_dagster.expressions.check import Checked
-from glassflow_dagster.expressions.compile import compile_expression
+from glassflow_dagster.expressions.columns.compile import compile_expression
+from glassflow_dagster.expressions.language.check import Checked
 
 _TYPES: dict[FieldKind, T.DataType] = {
     "string": T.StringType(),

@@ -5,7 +5,7 @@ It knows the language without functions: fields, literals, operators, elements. 
 
 from typing import Any
 
-from glassflow_dagster.expressions.syntax import (
+from glassflow_dagster.expressions.language.syntax import (
     Binary,
     Field,
     Index,

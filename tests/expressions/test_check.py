@@ -6,10 +6,10 @@ import sys
 import pytest
 
 from glassflow_dagster.config.types import FieldKind
-from glassflow_dagster.expressions.check import check_filter, check_transform
-from glassflow_dagster.expressions.errors import ExpressionError
-from glassflow_dagster.expressions.signatures import BUILTINS, HELPERS
-from glassflow_dagster.expressions.syntax import Field, Span
+from glassflow_dagster.expressions.language.check import check_filter, check_transform
+from glassflow_dagster.expressions.language.errors import ExpressionError
+from glassflow_dagster.expressions.language.signatures import BUILTINS, HELPERS
+from glassflow_dagster.expressions.language.syntax import Field, Span
 
 FIELDS: dict[str, FieldKind] = {
     "name": "string",
@@ -112,5 +112,5 @@ def test_a_long_chain_is_refused_before_it_exhausts_the_stack() -> None:
 
 
 def test_checking_needs_no_spark() -> None:
-    code = "import sys, glassflow_dagster.expressions.check; sys.exit('pyspark' in sys.modules)"
+    code = "import sys, glassflow_dagster.expressions.language.check; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.types import FieldKind
-from glassflow_dagster.expressions.check import Checked, check_filter, check_transform
-from glassflow_dagster.expressions.errors import ExpressionError
-from glassflow_dagster.expressions.functions import BUILTIN_BUILDERS, HELPER_BUILDERS, METHOD_BUILDERS
-from glassflow_dagster.expressions.signatures import BUILTINS, HELPERS, TIME_METHODS
+from glassflow_dagster.expressions.columns.functions import BUILTIN_BUILDERS, HELPER_BUILDERS, METHOD_BUILDERS
+from glassflow_dagster.expressions.language.check import Checked, check_filter, check_transform
+from glassflow_dagster.expressions.language.errors import ExpressionError
+from glassflow_dagster.expressions.language.signatures import BUILTINS, HELPERS, TIME_METHODS
 from tests.expressions.evaluation import Case, Result, evaluate
 from tests.expressions.interpreter import NoValueError, interpret
 

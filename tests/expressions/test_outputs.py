@@ -7,9 +7,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from glassflow_dagster.config.types import FieldKind
-from glassflow_dagster.expressions.check import check_transform
-from glassflow_dagster.expressions.compile import compile_expression
-from glassflow_dagster.expressions.outputs import as_output
+from glassflow_dagster.expressions.columns.compile import compile_expression
+from glassflow_dagster.expressions.columns.outputs import as_output
+from glassflow_dagster.expressions.language.check import check_transform
 
 FIELDS: dict[str, FieldKind] = {"s": "string", "i": "int", "f": "float", "m": "map", "l": "array"}
 

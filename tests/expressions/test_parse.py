@@ -2,8 +2,8 @@
 
 import pytest
 
-from glassflow_dagster.expressions.parse import parse
-from glassflow_dagster.expressions.syntax import (
+from glassflow_dagster.expressions.language.parse import parse
+from glassflow_dagster.expressions.language.syntax import (
     Binary,
     Call,
     Index,

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.expressions.patterns import java_pattern
+from glassflow_dagster.expressions.language.patterns import java_pattern
 from glassflow_dagster.streaming.session import java
 
 

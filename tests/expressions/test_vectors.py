@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.types import FieldKind
-from glassflow_dagster.expressions.check import check_filter, check_transform
+from glassflow_dagster.expressions.language.check import check_filter, check_transform
 from tests.expressions.evaluation import Case, Result, evaluate
 
 FIELDS: dict[str, FieldKind] = {

@@ -14,17 +14,17 @@ from functools import reduce
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from glassflow_dagster.expressions import variants
-from glassflow_dagster.expressions.check import INTEGERS, NUMBERS, Checked
-from glassflow_dagster.expressions.functions import (
+from glassflow_dagster.expressions.columns import variants
+from glassflow_dagster.expressions.columns.functions import (
     BUILTIN_BUILDERS,
     HELPER_BUILDERS,
     METHOD_BUILDERS,
     Operand,
 )
-from glassflow_dagster.expressions.patterns import java_pattern
-from glassflow_dagster.expressions.signatures import Kind, Parameter
-from glassflow_dagster.expressions.syntax import (
+from glassflow_dagster.expressions.language.check import INTEGERS, NUMBERS, Checked
+from glassflow_dagster.expressions.language.patterns import java_pattern
+from glassflow_dagster.expressions.language.signatures import Kind, Parameter
+from glassflow_dagster.expressions.language.syntax import (
     Binary,
     Call,
     Field,

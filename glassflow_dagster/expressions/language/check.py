@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from glassflow_dagster.config.types import FieldKind
-from glassflow_dagster.expressions.errors import ExpressionError
-from glassflow_dagster.expressions.parse import parse
-from glassflow_dagster.expressions.patterns import java_pattern
-from glassflow_dagster.expressions.signatures import (
+from glassflow_dagster.expressions.language.errors import ExpressionError
+from glassflow_dagster.expressions.language.parse import parse
+from glassflow_dagster.expressions.language.patterns import java_pattern
+from glassflow_dagster.expressions.language.signatures import (
     FILTER_FUNCTIONS,
     PARAMETER_KINDS,
     TIME_METHODS,
@@ -23,7 +22,7 @@ from glassflow_dagster.expressions.signatures import (
     Kind,
     Signature,
 )
-from glassflow_dagster.expressions.syntax import (
+from glassflow_dagster.expressions.language.syntax import (
     Binary,
     Call,
     Field,
@@ -65,7 +64,7 @@ class Checked:
         return self.kinds[self.root]
 
 
-def check_filter(text: str, fields: Mapping[str, FieldKind]) -> Checked:
+def check_filter(text: str, fields: Mapping[str, Kind]) -> Checked:
     """Check an expression that says whether a record is meant; raises ExpressionError.
 
     fields: the kind of each declared field by its (dotted) name.
@@ -76,7 +75,7 @@ def check_filter(text: str, fields: Mapping[str, FieldKind]) -> Checked:
     return checked
 
 
-def check_transform(text: str, fields: Mapping[str, FieldKind]) -> Checked:
+def check_transform(text: str, fields: Mapping[str, Kind]) -> Checked:
     """Check an expression that gives a value; raises ExpressionError. fields: as for check_filter."""
     return _check(text, fields, TRANSFORM_FUNCTIONS)
 
@@ -92,7 +91,7 @@ def joined_kind(left: Kind, right: Kind) -> Kind | None:
     return None if "time" in (left, right) else "any"
 
 
-def _check(text: str, fields: Mapping[str, FieldKind], functions: Mapping[str, Signature]) -> Checked:
+def _check(text: str, fields: Mapping[str, Kind], functions: Mapping[str, Signature]) -> Checked:
     checker = _Checker(text, fields, functions)
     root = checker.resolve(parse(text))
     checker.kind(root)
@@ -119,7 +118,7 @@ def _a(kind: Kind) -> str:
 class _Checker:
     """Carries the text and the declarations through the tree, and collects the kinds."""
 
-    def __init__(self, text: str, fields: Mapping[str, FieldKind], functions: Mapping[str, Signature]) -> None:
+    def __init__(self, text: str, fields: Mapping[str, Kind], functions: Mapping[str, Signature]) -> None:
         self._text = text
         self._fields = fields
         self._functions = functions

@@ -1,7 +1,7 @@
 """What is wrong with an expression, and where."""
 
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.expressions.syntax import Span
+from glassflow_dagster.expressions.language.syntax import Span
 
 
 class ExpressionError(GlassflowError):

@@ -6,10 +6,10 @@ nil stays NULL. A value that the type does not hold exactly (3.7 as an int, "x" 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from glassflow_dagster.expressions import variants
-from glassflow_dagster.expressions.compile import COLUMN_TYPES, Compiled
-from glassflow_dagster.expressions.functions import Operand, number_of, text_of
-from glassflow_dagster.expressions.signatures import Kind
+from glassflow_dagster.expressions.columns import variants
+from glassflow_dagster.expressions.columns.compile import COLUMN_TYPES, Compiled
+from glassflow_dagster.expressions.columns.functions import Operand, number_of, text_of
+from glassflow_dagster.expressions.language.signatures import Kind
 
 # GlassFlow's names; any other name leaves the value as it is.
 OUTPUT_KINDS: dict[str, Kind] = {

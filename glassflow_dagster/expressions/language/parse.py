@@ -9,8 +9,8 @@ from lark import Lark, Token, Transformer, Tree, UnexpectedEOF, UnexpectedInput,
 from lark.exceptions import VisitError
 from lark.tree import Meta
 
-from glassflow_dagster.expressions.errors import ExpressionError
-from glassflow_dagster.expressions.syntax import (
+from glassflow_dagster.expressions.language.errors import ExpressionError
+from glassflow_dagster.expressions.language.syntax import (
     Binary,
     Call,
     Index,

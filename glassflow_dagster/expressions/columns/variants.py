@@ -7,7 +7,7 @@ gives NULL.
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from glassflow_dagster.expressions.signatures import Kind
+from glassflow_dagster.expressions.language.signatures import Kind
 
 _NUMBER = "^(TINYINT|SMALLINT|INT|BIGINT|DECIMAL|FLOAT|DOUBLE)"
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from glassflow_dagster.expressions import variants
-from glassflow_dagster.expressions.signatures import Kind
+from glassflow_dagster.expressions.columns import variants
+from glassflow_dagster.expressions.language.signatures import Kind
 
 
 @dataclass(frozen=True)

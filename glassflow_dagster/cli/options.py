@@ -1,0 +1,54 @@
+"""What the commands share: their options, and how errors reach people."""
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from glassflow_dagster.config.load import DefinitionError
+from glassflow_dagster.errors import GlassflowError
+
+DEFAULT_DATA = Path(".glassflow")
+DEFAULT_STATE = DEFAULT_DATA / "state"
+PIPELINES = Path("pipelines")
+
+state_option = click.option(
+    "--state", type=click.Path(path_type=Path, file_okay=False), default=DEFAULT_STATE, show_default=True,
+    envvar="GLASSFLOW_STATE", help="Folder of checkpoints, heartbeats and logs.",
+)  # fmt: skip
+data_option = click.option(
+    "--data", type=click.Path(path_type=Path, file_okay=False), default=DEFAULT_DATA, show_default=True,
+    help="Folder of the servers' data and logs.",
+)  # fmt: skip
+pipelines_option = click.option(
+    "--pipelines", type=click.Path(path_type=Path, file_okay=False), default=PIPELINES, show_default=True,
+    envvar="GLASSFLOW_PIPELINES", help="Folder of the definitions.",
+)  # fmt: skip
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+timeout_option = click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, show_default=True,
+    help="Seconds that a server may be out of reach.",
+)  # fmt: skip
+create_table_option = click.option("--create-table", is_flag=True, help="Create the target table when it is missing.")
+
+
+def report(text: str) -> None:
+    """Say something to a person: on stderr, since stdout is for results."""
+    click.echo(text, err=True)
+
+
+def readable(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Print an error that is meant for people as it is, and exit with 1."""
+
+    @wraps(command)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except GlassflowError as error:
+            report(f"error: {error}" if not isinstance(error, DefinitionError) else str(error))
+            sys.exit(1)
+
+    return run

@@ -1,0 +1,142 @@
+"""The commands that run pipelines, stop them and say how they are."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from glassflow_dagster.cli.options import (
+    create_table_option,
+    json_option,
+    pipelines_option,
+    readable,
+    report,
+    state_option,
+    timeout_option,
+)
+from glassflow_dagster.config.load import definition_files, find_definition, load_pipeline
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.streaming.process import LAUNCH_TIMEOUT, STOP_TIMEOUT, Deployment, StreamStatus, ensure_running
+from glassflow_dagster.streaming.process import status as stream_status
+from glassflow_dagster.streaming.process import stop as stop_stream
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--until-caught-up", is_flag=True, help="Stop when all that the topics hold now is read.")
+@state_option
+@create_table_option
+@timeout_option
+@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be given several times.")
+@readable
+def run(  # noqa: PLR0913, PLR0917 - one parameter an option
+    file: Path, until_caught_up: bool, state: Path, create_table: bool, timeout: float, conf: tuple[str, ...]
+) -> None:
+    """Run a pipeline in the foreground; Ctrl-C finishes the batch.
+
+    The last line on stdout is a JSON object with the totals of the batches that this run committed.
+    """
+    from glassflow_dagster.streaming.driver import RunOptions, run_pipeline  # noqa: PLC0415
+
+    options = RunOptions(
+        state=state,
+        until_caught_up=until_caught_up,
+        create_table=create_table,
+        timeout_seconds=timeout,
+        spark=_settings(conf),
+    )
+    totals = run_pipeline(load_pipeline(file), options, report)
+    click.echo(totals.model_dump_json())
+
+
+@click.command()
+@click.argument("pipeline")
+@state_option
+@pipelines_option
+@create_table_option
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=LAUNCH_TIMEOUT, show_default=True,
+    help="Seconds that the start may take.",
+)  # fmt: skip
+@readable
+def start(pipeline: str, state: Path, pipelines: Path, create_table: bool, timeout: float) -> None:
+    """Start a pipeline in the background, or find it running."""
+    file, config = find_definition(pipeline, pipelines)
+    deployment = Deployment(file, config, state, create_table=create_table, timeout=timeout)
+    found, action = ensure_running(deployment, report)
+    click.echo(f"{config.pipeline_id}: {action.value.replace('_', ' ')}, {found.state.value.lower()}; log: {found.log}")
+
+
+@click.command()
+@click.argument("pipeline")
+@state_option
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=STOP_TIMEOUT, show_default=True,
+    help="Seconds that the batch may take; past them the driver is killed, and the batch done again at the next start.",
+)  # fmt: skip
+@readable
+def stop(pipeline: str, state: Path, timeout: float) -> None:
+    """Stop a pipeline after its batch."""
+    if stream_status(state, pipeline).heartbeat is None:
+        raise GlassflowError(
+            f"{state}: no pipeline called {pipeline!r} ever ran here; name its folder with --state DIR"
+        )
+    ending = stop_stream(state, pipeline, timeout)
+    click.echo(f"{pipeline}: {ending.value.replace('_', ' ')}")
+
+
+@click.command()
+@click.argument("pipeline", required=False)
+@state_option
+@pipelines_option
+@json_option
+@readable
+def status(pipeline: str | None, state: Path, pipelines: Path, as_json: bool) -> None:
+    """Show how pipelines are: state, lag, rates, last batch, totals since the driver started."""
+    names = [pipeline] if pipeline else _known_pipelines(state, pipelines)
+    found = {name: stream_status(state, name) for name in names}
+    if pipeline and found[pipeline].heartbeat is None:
+        find_definition(pipeline, pipelines)  # a name that nobody knows is an error
+    if as_json:
+        content = {name: _status_json(entry) for name, entry in found.items()}
+        click.echo(json.dumps(content[pipeline] if pipeline else content, indent=2))
+        return
+    for name, entry in found.items():
+        for line in _status_lines(name, entry):
+            click.echo(line)
+
+
+def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
+    for pair in pairs:
+        if "=" not in pair:
+            raise click.UsageError(f"--conf {pair}: write KEY=VALUE")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def _known_pipelines(state: Path, pipelines: Path) -> list[str]:
+    ran = (
+        {folder.name for folder in state.iterdir() if (folder / "heartbeat.json").exists()} if state.is_dir() else set()
+    )
+    return sorted(ran | {load_pipeline(file).pipeline_id for file in definition_files(pipelines)})
+
+
+def _status_json(found: StreamStatus) -> dict[str, Any]:
+    beat = (
+        found.heartbeat.model_dump(mode="json", exclude={"fingerprint", "process_started"}) if found.heartbeat else {}
+    )
+    return {**beat, "state": found.state.value, "message": found.message, "log": str(found.log)}
+
+
+def _status_lines(name: str, found: StreamStatus) -> list[str]:
+    lines = [f"{name}: {found.state.value}{' - ' + found.message if found.message else ''}"]
+    if beat := found.heartbeat:
+        t = beat.totals
+        batch, lag = (number if number is not None else "-" for number in (beat.batch_id, beat.lag))
+        rates = f"in {beat.input_rows_per_second:,.0f} rows/s, out {beat.processed_rows_per_second:,.0f} rows/s"
+        lines += [
+            f"  batch {batch}, lag {lag}, {rates}",
+            f"  read {t.read:,}, written {t.written:,}, duplicates {t.duplicates:,}, dead letters {t.dead_letters:,}",
+            f"  log: {found.log}",
+        ]
+    return lines
