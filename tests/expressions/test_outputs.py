@@ -1,64 +1,123 @@
 """A transformation's value arrives as the type that the definition names, or not at all."""
 
-from typing import Any
+from decimal import Decimal
+from typing import Any, get_args
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from glassflow_dagster.config.types import FieldKind
+from glassflow_dagster.config.types import FIELD_KINDS, FieldKind
 from glassflow_dagster.expressions.columns.compile import compile_expression
-from glassflow_dagster.expressions.columns.outputs import as_output
+from glassflow_dagster.expressions.columns.outputs import FIELD_TYPES, as_output
 from glassflow_dagster.expressions.language.check import check_transform
+from glassflow_dagster.expressions.language.outputs import OUTPUT_KINDS, OutputKind, misspelt_output_type, output_kind
+from glassflow_dagster.expressions.language.signatures import Kind
 
-FIELDS: dict[str, FieldKind] = {"s": "string", "i": "int", "f": "float", "m": "map", "l": "array"}
+FIELDS: dict[str, FieldKind] = {
+    "s": "string",
+    "i": "int",
+    "u": "uint",
+    "f": "float",
+    "b": "bool",
+    "m": "map",
+    "l": "array",
+    "missing": "string",
+}
 
-# Expression, output type, the value for the record below; an error's words where it has none.
+# Expression, output type, the value for the record below.
 CONVERTED: list[tuple[str, str, Any]] = [
     ("i", "string", "7"),
     ("f", "string", "3.7"),
-    ("m", "string", '{"a":1}'),
+    ("b", "string", "true"),
+    ("m", "string", '{"a":1,"big":9007199254740993,"list":["x",2.5,null]}'),
     ("m.a", "string", "1"),
+    ("m.big", "string", "9007199254740993"),
+    ("m.list", "string", '["x",2.5,null]'),
     ("split('a,b', ',')", "string", '["a","b"]'),
     ("date('2024-10-20')", "string", "2024-10-20T00:00:00Z"),
     ("toInt(f)", "int", 3),
     ("m.a", "int64", 1),
+    ("m.big", "int64", 2**53 + 1),
     ("'12'", "int", 12),
+    ("u", "int", 9),
+    ("i", "int16", 7),
+    ("i", "uint64", Decimal(7)),
+    ("m.a", "uint", Decimal(1)),
+    ("'18446744073709551615'", "uint64", Decimal(2**64 - 1)),
     ("i", "float64", 7.0),
     ("m.a", "float64", 1.0),
+    ("i", "number", 7.0),
     ("i > 1", "bool", True),
-    ("'true'", "bool", True),
-    ("l", "[]string", ["x", "2"]),
-    ("split('a,b', ',')", "[]string", ["a", "b"]),
+    ("'true'", "boolean", True),
+    ("l", "[]string", '["x","2","2.5",null]'),
+    ("m.list", "[]string", '["x","2.5",null]'),
+    ("split('a,b', ',')", "[]string", '["a","b"]'),
+    ("l", "array", '["x",2,2.5,null]'),
+    ("m.list", "array", '["x",2.5,null]'),
+    ("split('a,b', ',')", "array", '["a","b"]'),
+    ("parseQuery('a=1')", "object", '{"a":"1"}'),
+    ("m", "map", '{"a":1,"big":9007199254740993,"list":["x",2.5,null]}'),
     ("nil", "int", None),
+    ("nil", "[]string", None),
+    ("missing", "string", None),
+    ("missing", "array", None),
     ("m.none", "float64", None),
-    ("m", "object", '{"a":1}'),
-    ("i", "object", 7),
+    ("m.none", "object", None),
+    # No conversion is named: the value has the kind that the expression gives.
+    ("i", "", 7),
+    ("u", "", Decimal(9)),
+    ("f", "decimal", 3.7),
+    ("b", "", True),
+    ("s", "text", "x"),
+    ("m", "", '{"a":1,"big":9007199254740993,"list":["x",2.5,null]}'),
+    ("l", "", '["x",2,2.5,null]'),
+    ("split('a,b', ',')", "", '["a","b"]'),
+    ("m.a", "", "1"),
+    ("m.list", "", '["x",2.5,null]'),
+    ("m.none", "", None),
+    ("date('2024-10-20')", "datetime", "2024-10-20T00:00:00Z"),
+    ("nil", "", None),
 ]
+# Expression, output type, the words of the error.
 REFUSED: list[tuple[str, str, str]] = [
     ("f", "int", "the value is no int"),
     ("f * 1e30", "int64", "the value is no int64"),
     ("'x'", "int", "the value is no int"),
+    ("b", "int", "the value is no int"),
+    ("-i", "uint", "the value is no uint"),
+    ("'18446744073709551616'", "uint64", "the value is no uint64"),
     ("s", "float64", "the value is no float64"),
     ("i", "bool", "the value is no bool"),
     ("s", "[]string", "the value is no []string"),
+    ("m.a", "[]string", "the value is no []string"),
+    ("m", "array", "the value is no array"),
+    ("m.a", "array", "the value is no array"),
+    ("i", "object", "the value is no object"),
+    ("m.list", "object", "the value is no object"),
     ("s + missing", "string", "missing is nil"),
+    ("s + missing", "", "missing is nil"),
 ]
 
 
 @pytest.fixture(scope="module")
 def found(spark: SparkSession) -> dict[tuple[str, str], tuple[Any, str | None]]:
-    schema = "s string, i bigint, f double, m string, l string, missing string, last int"
-    row = ("x", 7, 3.7, '{"a": 1}', '["x", 2]', None)
+    schema = "s string, i bigint, u decimal(20,0), f double, b boolean, m string, l string, missing string, last int"
+    inside = '{"a": 1, "big": 9007199254740993, "list": ["x", 2.5, null]}'
+    row = ("x", 7, Decimal(9), 3.7, True, inside, '["x", 2, 2.5, null]', None)
     frame = spark.createDataFrame([(*row, 0), (*row, 1)], schema)
-    fields: dict[str, FieldKind] = {**FIELDS, "missing": "string"}
     cases = [(text, output_type) for text, output_type, _ in (*CONVERTED, *REFUSED)]
-    columns = []
+    columns, carriers = [], {}
     for number, (text, output_type) in enumerate(cases):
-        named = {name: F.col(name) for name in fields}
-        output = as_output(compile_expression(check_transform(text, fields), named), output_type)
+        named = {name: F.col(name) for name in FIELDS}
+        checked = check_transform(text, FIELDS)
+        output = as_output(compile_expression(checked, named), output_type)
+        assert output.kind == output_kind(checked.kind, output_type)
         columns += [output.value.alias(f"v{number}"), output.error.alias(f"e{number}")]
-    values = frame.select(*columns).collect()[1]
+        carriers[f"v{number}"] = FIELD_TYPES[output.kind]
+    frame = frame.select(*columns)
+    assert carriers == {name: carrier for name, carrier in frame.dtypes if name.startswith("v")}
+    values = frame.collect()[1]
     return {case: (values[f"v{number}"], values[f"e{number}"]) for number, case in enumerate(cases)}
 
 
@@ -76,3 +135,33 @@ def test_a_value_that_the_type_does_not_hold_is_an_error(
     value, error = found[text, output_type]
     assert value is None
     assert problem in (error or "")
+
+
+def test_every_type_of_a_field_can_be_named() -> None:
+    assert {name: kind for name, kind in OUTPUT_KINDS.items() if name != "[]string"} == FIELD_KINDS
+    assert get_args(OutputKind) == get_args(FieldKind)
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_every_kind_of_value_has_a_kind_of_field(kind: Kind) -> None:
+    assert output_kind(kind, "") in get_args(FieldKind)
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("flaot64", "float64"),
+        ("String", "string"),
+        ("strings", "string"),
+        ("in64", "int64"),
+        ("[]strng", "[]string"),
+        ("boolen", "boolean"),
+        ("float64", None),
+        ("", None),
+        ("datetime", None),
+        ("decimal", None),
+        ("uuid", None),
+    ],
+)
+def test_a_slip_of_the_pen_is_told_from_a_word_that_converts_nothing(word: str, meant: str | None) -> None:
+    assert misspelt_output_type(word) == meant

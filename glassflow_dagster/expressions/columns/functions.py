@@ -52,7 +52,11 @@ def text_of(operand: Operand) -> Column:
     if operand.kind == "float":
         return _float_text(operand.value)
     if operand.kind == "any":
-        return F.coalesce(_float_text(variants.scalar(operand.value, "float")), variants.as_text(operand.value))
+        return F.coalesce(
+            variants.whole(operand.value).cast("string"),
+            _float_text(variants.scalar(operand.value, "float")),
+            variants.as_text(operand.value),
+        )
     return operand.value.cast("string")
 
 

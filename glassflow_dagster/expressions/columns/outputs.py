@@ -1,4 +1,4 @@
-"""The value of a transformation as the type that its definition names (`output_type`).
+"""The value of a transformation as a field: of the type that its definition names (`output_type`), or as it is.
 
 nil stays NULL. A value that the type does not hold exactly (3.7 as an int, "x" as a bool) is an error of the record.
 """
@@ -7,59 +7,42 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
 from glassflow_dagster.expressions.columns import variants
-from glassflow_dagster.expressions.columns.compile import COLUMN_TYPES, Compiled
+from glassflow_dagster.expressions.columns.compile import Compiled
 from glassflow_dagster.expressions.columns.functions import Operand, number_of, text_of
-from glassflow_dagster.expressions.language.signatures import Kind
+from glassflow_dagster.expressions.language.outputs import TEXT_LIST, OutputKind, output_kind
 
-# GlassFlow's names; any other name leaves the value as it is.
-OUTPUT_KINDS: dict[str, Kind] = {
+# How a field of each kind is carried.
+FIELD_TYPES: dict[OutputKind, str] = {
     "string": "string",
-    "int": "int",
-    "int64": "int",
-    "float64": "float",
-    "bool": "bool",
-    "[]string": "strings",
+    "int": "bigint",
+    "uint": "decimal(20,0)",
+    "float": "double",
+    "bool": "boolean",
+    "array": "string",
+    "map": "string",
 }
+_INTEGER_TEXT = r"^[+-]?\d+\z"
 
 
 def as_output(compiled: Compiled, output_type: str) -> Compiled:
-    """Convert a compiled expression; for a type of OUTPUT_KINDS its value is a column of that kind.
+    """Convert a compiled expression to what a decoded field carries.
 
-    Where the type names none of them, objects, arrays and values of unknown type become JSON text.
+    The result's kind is that of `output_kind`, its value a column of FIELD_TYPES[kind]: arrays and objects are their
+    JSON text. output_type: the definition's word, which may be empty.
     """
-    wanted = OUTPUT_KINDS.get(output_type)
-    if wanted is None:
-        inner = compiled.kind in ("array", "map", "any")
-        return Compiled(F.to_json(compiled.value), compiled.error, "string") if inner else compiled
-    if compiled.kind in (wanted, "nil"):
-        return Compiled(compiled.value.cast(COLUMN_TYPES[wanted]), compiled.error, wanted)
-    value = _converted(compiled, wanted)
-    lost = compiled.error.isNull() & compiled.value.isNotNull() & value.isNull()
-    error = F.coalesce(compiled.error, F.when(lost, F.lit(f"the value is no {output_type}")))
-    return Compiled(value, error, wanted)
-
-
-def _converted(compiled: Compiled, wanted: Kind) -> Column:
+    wanted = output_kind(compiled.kind, output_type)
+    if compiled.kind == "nil":
+        return Compiled(F.lit(None).cast(FIELD_TYPES[wanted]), compiled.error, wanted)
     operand = Operand(compiled.value, compiled.kind)
-    match wanted:
-        case "string":
-            return _text(operand)
-        case "int":
-            return _integer(operand)
-        case "float":
-            return _number(operand)
-        case "bool":
-            return _truth(operand)
-    listed = compiled.kind in ("array", "any")
-    texts = F.transform(variants.elements(compiled.value), variants.as_text) if listed else F.lit(None)
-    return texts.cast("array<string>")
+    value = _texts(operand) if output_type == TEXT_LIST else _CONVERSIONS[wanted](operand)
+    lost = compiled.error.isNull() & compiled.value.isNotNull() & value.isNull()
+    error = F.coalesce(compiled.error, F.when(lost, F.lit(f"the value is no {output_type or wanted}")))
+    return Compiled(value.cast(FIELD_TYPES[wanted]), error, wanted)
 
 
 def _text(operand: Operand) -> Column:
     match operand.kind:
-        case "array" | "map":
-            return variants.as_text(operand.value)
-        case "strings":
+        case "array" | "map" | "strings":
             return F.to_json(operand.value)
         case "time":
             return F.date_format(operand.value, "yyyy-MM-dd'T'HH:mm:ss'Z'")
@@ -67,10 +50,34 @@ def _text(operand: Operand) -> Column:
 
 
 def _integer(operand: Operand) -> Column:
-    if operand.kind in ("string", "uint"):
-        return F.when(operand.value.cast("string").rlike(r"^[+-]?\d+\z"), operand.value.try_cast("bigint"))
-    number = _number(operand)
-    whole = number.try_cast("bigint")
+    return _whole(operand, "bigint")
+
+
+def _unsigned(operand: Operand) -> Column:
+    value = _whole(operand, "decimal(20,0)")
+    # A literal of Spark's Java side ends at 2^63 - 1.
+    return F.when(value.between(F.lit(0), F.lit(str(2**64 - 1)).cast("decimal(20,0)")), value)
+
+
+def _whole(operand: Operand, carrier: str) -> Column:
+    """Give a whole number, or the text of one, exactly."""
+    match operand.kind:
+        case "int" | "uint":
+            return operand.value.try_cast(carrier)
+        case "string":
+            return F.when(operand.value.rlike(_INTEGER_TEXT), operand.value.try_cast(carrier))
+        case "any":
+            exact = variants.whole(operand.value).try_cast(carrier)
+            text = variants.scalar(operand.value, "string")
+            of_text = F.when(text.rlike(_INTEGER_TEXT), text.try_cast(carrier))
+            return F.coalesce(exact, of_text, _of_float(variants.scalar(operand.value, "float"), carrier))
+        case "float":
+            return _of_float(operand.value, carrier)
+    return F.lit(None).cast(carrier)
+
+
+def _of_float(number: Column, carrier: str) -> Column:
+    whole = number.try_cast(carrier)
     return F.when(whole.cast("double") == number, whole)
 
 
@@ -81,8 +88,50 @@ def _number(operand: Operand) -> Column:
 
 
 def _truth(operand: Operand) -> Column:
-    if operand.kind == "any":
-        return variants.scalar(operand.value, "bool")
-    if operand.kind == "string":
-        return F.when(operand.value.isin("true", "false"), operand.value == F.lit("true"))
+    match operand.kind:
+        case "bool":
+            return operand.value
+        case "any":
+            return variants.scalar(operand.value, "bool")
+        case "string":
+            return F.when(operand.value.isin("true", "false"), operand.value == F.lit("true"))
     return F.lit(None).cast("boolean")
+
+
+def _texts(operand: Operand) -> Column:
+    """Write a list as the JSON text of a list of texts; a null in it stays one."""
+    if operand.kind == "strings":
+        return F.to_json(operand.value)
+    if operand.kind not in ("array", "any"):
+        return F.lit(None).cast("string")
+    elements = variants.elements(operand.value)
+    return F.to_json(F.transform(elements, lambda element: text_of(Operand(variants.without_null(element), "any"))))
+
+
+def _array(operand: Operand) -> Column:
+    match operand.kind:
+        case "array" | "strings":
+            return F.to_json(operand.value)
+        case "any":
+            return F.when(variants.elements(operand.value).isNotNull(), F.to_json(operand.value))
+    return F.lit(None).cast("string")
+
+
+def _object(operand: Operand) -> Column:
+    match operand.kind:
+        case "map":
+            return F.to_json(operand.value)
+        case "any":
+            return F.when(variants.entries(operand.value).isNotNull(), F.to_json(operand.value))
+    return F.lit(None).cast("string")
+
+
+_CONVERSIONS = {
+    "string": _text,
+    "int": _integer,
+    "uint": _unsigned,
+    "float": _number,
+    "bool": _truth,
+    "array": _array,
+    "map": _object,
+}

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from glassflow_dagster.expressions.language.signatures import Kind
 
 _NUMBER = "^(TINYINT|SMALLINT|INT|BIGINT|DECIMAL|FLOAT|DOUBLE)"
+_WHOLE = r"^(TINYINT|SMALLINT|INT|BIGINT|DECIMAL\(\d+,0\))\z"
 
 
 def parsed(json_text: Column) -> Column:
@@ -40,6 +41,12 @@ def scalar(value: Column, kind: Kind) -> Column:
     if kind == "bool":
         return F.when(shape == F.lit("BOOLEAN"), F.try_variant_get(value, "$", "boolean"))
     return F.when(shape.rlike(_NUMBER), F.try_variant_get(value, "$", "double"))
+
+
+def whole(value: Column) -> Column:
+    """Give a number that is written without a fraction, digit by digit: DECIMAL(38,0), NULL for all else."""
+    shape = F.schema_of_variant(value)
+    return F.when(shape.rlike(_WHOLE), F.try_variant_get(value, "$", "decimal(38,0)"))
 
 
 def as_text(value: Column) -> Column:
