@@ -136,7 +136,8 @@ def _status_lines(name: str, found: StreamStatus) -> list[str]:
         rates = f"in {beat.input_rows_per_second:,.0f} rows/s, out {beat.processed_rows_per_second:,.0f} rows/s"
         lines += [
             f"  batch {batch}, lag {lag}, {rates}",
-            f"  read {t.read:,}, written {t.written:,}, duplicates {t.duplicates:,}, dead letters {t.dead_letters:,}",
+            f"  read {t.read:,}, written {t.written:,}, duplicates {t.duplicates:,}",
+            f"  filtered {t.filtered:,}, late {t.late:,}, dead letters {t.dead_letters:,}",
             f"  log: {found.log}",
         ]
     return lines

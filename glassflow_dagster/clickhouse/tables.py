@@ -15,7 +15,7 @@ from glassflow_dagster.clickhouse.identifiers import full_name
 from glassflow_dagster.clickhouse.queries import execute, fetch
 from glassflow_dagster.clickhouse.token_window import ensure_tokens_kept
 from glassflow_dagster.config.model import PipelineConfig
-from glassflow_dagster.config.rules import suggestion
+from glassflow_dagster.config.problems import suggestion
 from glassflow_dagster.config.types import ColumnType, parse_column_type, same_values
 
 # Columns that ClickHouse computes itself, and why an insert cannot name them.

@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, StrictBool
 
-from glassflow_dagster.config.rules import Problem, suggestion
+from glassflow_dagster.config.problems import Problem, suggestion
 from glassflow_dagster.config.types import with_usual_case
 from glassflow_dagster.config.variables import VARIABLE, holds_variable
 

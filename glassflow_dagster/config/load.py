@@ -22,12 +22,16 @@ from pydantic import ValidationError
 
 from glassflow_dagster.config.legacy import Rewritten, check_shape, is_older, rewrite
 from glassflow_dagster.config.model import NotSupportedYetError, PipelineConfig
-from glassflow_dagster.config.rules import Problem, problems, suggestion
+from glassflow_dagster.config.problems import Problem, suggestion
+from glassflow_dagster.config.rules import problems
+from glassflow_dagster.config.stages import plan_stages
 from glassflow_dagster.config.variables import VARIABLE, holds_variable
 from glassflow_dagster.config.yaml_text import write_yaml
 from glassflow_dagster.errors import GlassflowError
 
 DEFINITION_SUFFIXES = (".yaml", ".yml", ".json")
+# Where a location names which of several models was tried: transforms, index, type.
+_TYPE_PLACE = 2
 _FORMS = {
     "pipeline_id": "may hold letters, digits, '-' and '_' only, and starts with a letter or digit",
     "checks.every": "is no cron schedule; write five fields, such as '*/15 * * * *'",
@@ -169,10 +173,11 @@ def find_definition(
 
 
 def warnings(config: PipelineConfig) -> list[str]:
-    """Say what a definition asks for that has no meaning here."""
+    """Say what a definition asks for that has no meaning here, or may have another one than it was meant to."""
+    found = list(plan_stages(config).warnings)
     if config.resources:
-        return [f"resources ({', '.join(config.resources)}) has no effect here; Spark's settings take its place"]
-    return []
+        found.append(f"resources ({', '.join(config.resources)}) has no effect here; Spark's settings take its place")
+    return found
 
 
 def _pipeline_id(file: Path) -> str | None:
@@ -229,6 +234,8 @@ def _problem(error: Any) -> Problem:
     kind, context = error["type"], error.get("ctx", {})
     if kind in _TEXTS:
         return Problem(path, _TEXTS[kind])
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        return Problem(f"{path}.type", "must be 'dedup', 'filter' or 'stateless'")
     if kind == "literal_error":
         # The value stays out of the text: under a mistaken key it may be a secret.
         return Problem(path, f"must be {context['expected']}")
@@ -241,7 +248,9 @@ def _problem(error: Any) -> Problem:
 
 def _path(location: tuple[str | int, ...]) -> str:
     path = ""
-    for part in location:
+    for index, part in enumerate(location):
+        if index == _TYPE_PLACE and location[0] == "transforms":
+            continue  # pydantic names the transform's type here, which is no key
         path += f"[{part}]" if isinstance(part, int) else f"{'.' if path else ''}{part}"
     return path
 

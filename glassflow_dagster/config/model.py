@@ -1,14 +1,15 @@
 """What a pipeline is: GlassFlow's v3 format and this project's extensions to it, as pydantic models.
 
-Extensions are optional, so that a definition written for GlassFlow means what it meant:
-`schema_fields[].required`, `dedup.config.keys`, Kafka's own columns in `sink.mapping` (`_topic`, `_partition`,
-`_offset`, `_timestamp`, `_key`, and `_batch_time`), `sink.create_table`, `checks`.
+Extensions are optional, so that a definition written for GlassFlow means what it meant: `sources[].start`,
+`.consumer_group` and `.isolation`, `schema_fields[].required` and `.default`, `dedup.config.keys`, several filters and
+stateless transforms, Kafka's own columns in `sink.mapping` (`_topic`, `_partition`, `_offset`, `_timestamp`, `_key`,
+and `_batch_time`), `sink.create_table`, `checks`.
 What needs more than one field to judge is judged in `rules.py`; reading files is `load.py`'s affair.
 """
 
 import hashlib
 import json
-from datetime import timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -25,6 +26,9 @@ from pydantic import (
 
 from glassflow_dagster.config.durations import DURATION_PATTERN, format_duration, parse_duration
 from glassflow_dagster.config.types import FIELD_KINDS, ColumnType, FieldKind, parse_column_type, unsupported_reason
+
+# Where the first start may begin, beside a time.
+START_WORDS = ("earliest", "latest", "committed")
 
 
 def _positive(duration: timedelta) -> timedelta:
@@ -55,6 +59,23 @@ def _port(value: Any) -> Any:
     return int(value) if isinstance(value, str) and value.isdigit() else value
 
 
+def _start(value: Any) -> Any:
+    """YAML reads a time without quotes as one."""
+    time = value
+    if isinstance(value, str) and value not in START_WORDS:
+        try:
+            time = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError(
+                f"must be one of {', '.join(START_WORDS)}, or a time such as 2026-01-31T00:00:00Z"
+            ) from None
+    if isinstance(time, date) and not isinstance(time, datetime):
+        time = datetime.combine(time, datetime.min.time())
+    if isinstance(time, datetime):
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).isoformat()
+    return time
+
+
 Duration = Annotated[
     timedelta,
     BeforeValidator(_duration),
@@ -73,6 +94,7 @@ Port = Annotated[
     ),
 ]
 Text = Annotated[str, Field(min_length=1)]
+Start = Annotated[str, BeforeValidator(_start), WithJsonSchema({"type": "string"})]
 
 # Kafka's metadata as ClickHouse's own Kafka engine names it, and the batch time: name in a mapping -> its kind.
 METADATA_FIELDS: dict[str, FieldKind] = {
@@ -116,11 +138,19 @@ class SchemaField(_Part):
     name: Text
     type: FieldType
     required: bool = Field(default=True, description="false: the field may be missing or null, and is NULL then")
+    default: bool | int | float | str | None = Field(
+        default=None, description="stands for a field that is missing or null, which may be so then"
+    )
 
     @property
     def kind(self) -> FieldKind:
         """What JSON must carry."""
         return FIELD_KINDS[self.type]
+
+    @property
+    def needed(self) -> bool:
+        """Whether an event without this field is refused."""
+        return self.required and self.default is None
 
 
 class Source(_Part):
@@ -133,6 +163,14 @@ class Source(_Part):
     schema_fields: Annotated[tuple[SchemaField, ...], Field(min_length=1)]
     schema_version: str = "1"
     consumer_group_initial_offset: Literal["earliest", "latest"] = "earliest"
+    start: Start | None = Field(
+        default=None,
+        description="where the first start begins: earliest, latest, committed, or a time such as 2026-01-31T00:00:00Z",
+    )
+    consumer_group: Text | None = Field(
+        default=None, description="whose offsets `start: committed` takes; GlassFlow's own for the pipeline by default"
+    )
+    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
 
 
 class DedupConfig(_Part):
@@ -154,6 +192,45 @@ class Dedup(_Part):
     type: Literal["dedup"]
     source_id: Text
     config: DedupConfig
+
+
+class FilterConfig(_Part):
+    """What an event must be like to go on."""
+
+    expression: Text = Field(description="true keeps the event, false drops it")
+
+
+class Filter(_Part):
+    """Lets events pass for which an expression is true, and counts the others."""
+
+    type: Literal["filter"]
+    source_id: Text
+    config: FilterConfig
+
+
+class Output(_Part):
+    """A field that an expression makes."""
+
+    expression: Text
+    output_name: Text
+    output_type: str = Field(default="", description="string, int, float64, bool, []string ...; empty: as it comes")
+
+
+class StatelessConfig(_Part):
+    """The fields of the event from here on; what is not listed is left out."""
+
+    transforms: tuple[Output, ...]
+
+
+class Stateless(_Part):
+    """Makes the fields of an event anew."""
+
+    type: Literal["stateless"]
+    source_id: Text
+    config: StatelessConfig
+
+
+Transform = Annotated[Dedup | Filter | Stateless, Field(discriminator="type")]
 
 
 class ClickHouseConnection(_Part):
@@ -247,13 +324,6 @@ class Metadata(_Part):
     tags: tuple[str, ...] = ()
 
 
-def _known_transform(transform: Any) -> Any:
-    kind = transform.get("type") if isinstance(transform, dict) else None
-    if kind in ("filter", "stateless"):
-        raise NotSupportedYetError(f"{kind} is not supported yet; remove it")
-    return transform
-
-
 class PipelineConfig(_Part):
     """One pipeline definition."""
 
@@ -262,7 +332,7 @@ class PipelineConfig(_Part):
     name: str = ""
     metadata: Metadata = Metadata()
     sources: Annotated[tuple[Source, ...], Field(min_length=1)]
-    transforms: tuple[Annotated[Dedup, BeforeValidator(_known_transform)], ...] = ()
+    transforms: tuple[Transform, ...] = ()
     # Only one that is switched off is accepted, so it says nothing and stays out of every dump and digest.
     join: dict[str, Any] | None = Field(default=None, exclude=True, description="only with `enabled: false` yet")
     sink: Sink
@@ -281,9 +351,15 @@ class PipelineConfig(_Part):
         return self.sources[0]
 
     @property
+    def glassflow_consumer_group(self) -> str:
+        """The consumer group that GlassFlow itself reads this pipeline's topics with."""
+        return f"glassflow-consumer-group-{hashlib.sha256(self.pipeline_id.encode()).hexdigest()[:8]}"
+
+    @property
     def dedup(self) -> DedupConfig | None:
         """How the source's events are deduplicated, or None when they are not."""
-        return next((t.config for t in self.transforms if t.source_id == self.source.source_id), None)
+        mine = (t for t in self.transforms if t.source_id == self.source.source_id)
+        return next((t.config for t in mine if isinstance(t, Dedup)), None)
 
     @property
     def digest(self) -> str:

@@ -4,43 +4,22 @@ Each rule yields `Problem`s; all of them are reported at once.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from difflib import get_close_matches
 
-from glassflow_dagster.config.model import MAX_DEDUP_WINDOW, METADATA_FIELDS, PipelineConfig
-from glassflow_dagster.config.types import FieldKind, kinds_taken
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One mistake in a definition: where it is, and what is wrong and to be done.
-
-    `not_yet` marks what is right in GlassFlow's format and only not supported yet.
-    """
-
-    path: str
-    text: str
-    not_yet: bool = False
+from glassflow_dagster.config.model import MAX_DEDUP_WINDOW, Dedup, PipelineConfig, SchemaField
+from glassflow_dagster.config.problems import Problem, suggestion
+from glassflow_dagster.config.stages import Stages, plan_stages
+from glassflow_dagster.config.types import kinds_taken
 
 
 def problems(config: PipelineConfig) -> Iterator[Problem]:
     """Yield every mistake that the models alone cannot see."""
     yield from _source_problems(config)
+    yield from _transform_problems(config)
     yield from _dedup_problems(config)
-    yield from _mapping_problems(config)
+    stages = plan_stages(config)
+    yield from stages.problems
+    yield from _mapping_problems(config, stages)
     yield from _connection_problems(config)
-
-
-def field_kinds(config: PipelineConfig) -> dict[str, FieldKind]:
-    """Give every name that a mapping may use, with its kind; a declared field hides Kafka's of the same name."""
-    return {**METADATA_FIELDS, **{field.name: field.kind for field in config.source.schema_fields}}
-
-
-def suggestion(name: str, known: list[str]) -> str:
-    """Say what to write instead of an unknown name."""
-    lower = {other.lower(): other for other in known}
-    close = get_close_matches(name.lower(), list(lower), n=1)
-    return f"did you mean {lower[close[0]]!r}?" if close else f"use one of {', '.join(known)}"
 
 
 def _source_problems(config: PipelineConfig) -> Iterator[Problem]:
@@ -49,10 +28,36 @@ def _source_problems(config: PipelineConfig) -> Iterator[Problem]:
     for index, source in enumerate(config.sources):
         names = [field.name for field in source.schema_fields]
         for position, name in enumerate(names):
+            at = f"sources[{index}].schema_fields[{position}]"
             if name in names[:position]:
-                yield Problem(
-                    f"sources[{index}].schema_fields[{position}].name", f"{name!r} is declared twice; keep one"
-                )
+                yield Problem(f"{at}.name", f"{name!r} is declared twice; keep one")
+            yield from _default_problems(at, source.schema_fields[position])
+        if source.consumer_group and source.start != "committed":
+            yield Problem(
+                f"sources[{index}].consumer_group", "counts with start: committed only; add that, or remove it"
+            )
+
+
+def _default_problems(at: str, field: SchemaField) -> Iterator[Problem]:
+    """A default is a value of the field's kind."""
+    if field.default is None:
+        return
+    kinds: dict[str, tuple[type, ...]] = {"string": (str,), "bool": (bool,), "float": (int, float), "int": (int,)}
+    kind = "int" if field.kind == "uint" else field.kind
+    fits = type(field.default) in kinds.get(kind, ())
+    limits = {"int": (-(2**63), 2**63 - 1), "uint": (0, 2**64 - 1)}.get(field.kind)
+    if kind not in kinds:
+        yield Problem(f"{at}.default", f"{field.type} takes no default; remove it, or say required: false")
+    elif not fits or (limits and isinstance(field.default, int) and not limits[0] <= field.default <= limits[1]):
+        yield Problem(f"{at}.default", f"{field.default!r} is no {field.type}; correct it")
+
+
+def _transform_problems(config: PipelineConfig) -> Iterator[Problem]:
+    sources = [source.source_id for source in config.sources]
+    for index, transform in enumerate(config.transforms):
+        if transform.source_id not in sources:
+            known = suggestion(transform.source_id, sources)
+            yield Problem(f"transforms[{index}].source_id", f"no source is called {transform.source_id!r}; {known}")
 
 
 def _dedup_problems(config: PipelineConfig) -> Iterator[Problem]:
@@ -60,9 +65,7 @@ def _dedup_problems(config: PipelineConfig) -> Iterator[Problem]:
     seen: set[str] = set()
     for index, transform in enumerate(config.transforms):
         at = f"transforms[{index}]"
-        if transform.source_id not in sources:
-            known = suggestion(transform.source_id, list(sources))
-            yield Problem(f"{at}.source_id", f"no source is called {transform.source_id!r}; {known}")
+        if not isinstance(transform, Dedup) or transform.source_id not in sources:
             continue
         if transform.source_id in seen:
             yield Problem(at, f"source {transform.source_id!r} has a dedup already; keep one")
@@ -78,24 +81,31 @@ def _dedup_problems(config: PipelineConfig) -> Iterator[Problem]:
                 yield Problem(f"{at}.config.key", f"{name!r} is not in schema_fields; {suggestion(name, list(fields))}")
             elif fields[name].kind in ("array", "map"):
                 yield Problem(f"{at}.config.key", f"{name!r} is {fields[name].type}; a key is a text, number or bool")
-            elif not fields[name].required:
-                yield Problem(
-                    f"{at}.config.key", f"{name!r} is optional (required: false); a key must be there, make it required"
-                )
+            elif not fields[name].needed:
+                text = f"{name!r} is optional (required: false, or a default); a key must be there, make it required"
+                yield Problem(f"{at}.config.key", text)
 
 
-def _mapping_problems(config: PipelineConfig) -> Iterator[Problem]:
-    kinds = field_kinds(config)
+def _mapping_problems(config: PipelineConfig, stages: Stages) -> Iterator[Problem]:
+    kinds = stages.mappable
+    declared = {field.name for field in config.source.schema_fields}
     columns: set[str] = set()
     for index, mapping in enumerate(config.sink.mapping):
         at = f"sink.mapping[{index}]"
         if mapping.column_name in columns:
             yield Problem(f"{at}.column_name", f"column {mapping.column_name!r} is filled twice; keep one")
         columns.add(mapping.column_name)
+        if mapping.name in stages.unknown:
+            continue  # its expression is a problem already
         if mapping.name not in kinds:
-            yield Problem(
-                f"{at}.name", f"{mapping.name!r} is not in schema_fields; {suggestion(mapping.name, list(kinds))}"
-            )
+            near = suggestion(mapping.name, list(kinds))
+            if mapping.name in declared:
+                text = f"{mapping.name!r} is not among the outputs of the last stateless transform; list it there"
+            elif declared <= kinds.keys():
+                text = f"{mapping.name!r} is not in schema_fields; {near}"
+            else:
+                text = f"{mapping.name!r} is no output of the last stateless transform; {near}"
+            yield Problem(f"{at}.name", text)
         elif kinds[mapping.name] not in kinds_taken(mapping.parsed_type):
             taken = " or ".join(kinds_taken(mapping.parsed_type))
             yield Problem(

@@ -1,6 +1,7 @@
 """One connection from a definition, as librdkafka and as Spark's Kafka source (a Java client) want it told.
 
-Both read committed records only: a record of an aborted transaction was never sent, and counts must agree on that.
+Both read committed records only, unless a source's `isolation` says otherwise: a record of an aborted transaction was
+never sent, and counts must agree on that.
 What the Java client cannot do: skip the check of the certificate's chain. `skip_tls_verification` there only skips the
 check of the host's name, so an authority of one's own has to be named in `root_ca`.
 """

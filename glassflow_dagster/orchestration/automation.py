@@ -17,7 +17,7 @@ from dagster._utils.schedules import is_valid_cron_string, schedule_execution_ti
 
 from glassflow_dagster.config.load import DefinitionError
 from glassflow_dagster.config.model import PipelineConfig
-from glassflow_dagster.config.rules import Problem
+from glassflow_dagster.config.problems import Problem
 from glassflow_dagster.orchestration.naming import Names
 
 # On runs that nobody asked for: such a run leaves a stream alone that someone stopped.

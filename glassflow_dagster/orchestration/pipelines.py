@@ -9,7 +9,7 @@ import dagster as dg
 
 from glassflow_dagster.config.load import DefinitionError, definition_files, load_pipeline
 from glassflow_dagster.config.model import PipelineConfig
-from glassflow_dagster.config.rules import Problem
+from glassflow_dagster.config.problems import Problem
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.assets import build_assets
 from glassflow_dagster.orchestration.automation import build_health_check_sensor, require_schedule

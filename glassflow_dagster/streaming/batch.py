@@ -87,13 +87,18 @@ class BatchWriter:
             retry_seconds=self.retry_seconds,
         )
         # A fixed order, so that blocks do not depend on the order in which a shuffle fetched its rows.
-        ordered = batch.sortWithinPartitions("partition", "offset")
+        ordered = batch.sortWithinPartitions("topic_rank", "partition", "offset")
         partitions = ordered.mapInArrow(writer, COUNTS_SCHEMA).collect()
         return sum((Counts(**row.asDict()) for row in partitions), Counts())
 
     def _account(self, plan: BatchPlan, counts: Counts) -> None:
         totals = Totals(
-            read=counts.read, written=counts.written, duplicates=counts.duplicates, dead_letters=counts.dead_letters
+            read=counts.read,
+            written=counts.written,
+            duplicates=counts.duplicates,
+            filtered=counts.filtered,
+            late=counts.late,
+            dead_letters=counts.dead_letters,
         )
         row = LedgerRow(
             pipeline_id=self.config.pipeline_id,

@@ -20,7 +20,7 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.streaming.blocks import BlockLimits
 
 # Version of these files; a checkpoint of another one is refused.
-FORMAT = 1
+FORMAT = 2
 
 # Plans kept; a replay goes back one batch, so this is ample.
 PLANS_KEPT = 10
@@ -76,7 +76,7 @@ class Checkpoint:
         """Read the checkpoint's name; None for a new one."""
         file = self._own / "incarnation.json"
         if not file.exists():
-            if (self.folder / "offsets").is_dir() and any((self.folder / "offsets").iterdir()):
+            if not self.is_new:
                 raise CheckpointError(f"{file}: is missing, but the checkpoint has batches; restore it from a copy")
             return None
         found = Incarnation.model_validate(_read_json(file))
@@ -85,6 +85,12 @@ class Checkpoint:
                 f"{file}: format {found.format}, but this version reads {FORMAT}; use the version that wrote it"
             )
         return found
+
+    @property
+    def is_new(self) -> bool:
+        """Whether Spark has begun no batch in it yet, so that where to start is still open."""
+        offsets = self.folder / "offsets"
+        return not (offsets.is_dir() and any(offsets.iterdir()))
 
     def create(self, config: PipelineConfig, table: str, rows_before: int, shuffle_partitions: int) -> Incarnation:
         """Name a new checkpoint."""

@@ -10,18 +10,21 @@ from pyspark.sql import functions as F  # noqa: N812
 def keep_raw_of_refused(events: DataFrame) -> DataFrame:
     """Trim every record to what the rest of its way needs.
 
-    Columns in: those of `read_topic`, fields, refusal, row.
-    Columns out: partition INT, offset LONG, fields, row, size INT (bytes of the raw value), and refused STRUCT<topic,
-    timestamp, key, value, headers ARRAY<STRUCT<name, value>>, stage, reason>, NULL for a good record.
+    Columns in: those of `read_topics`, fields, refusal, dropped, row.
+    Columns out: topic_rank INT, partition INT, offset LONG, fields, row, dropped, size INT (bytes of the raw value),
+    and refused STRUCT<topic, timestamp, key, value, headers ARRAY<STRUCT<name, value>>, stage, reason>, NULL for a good
+    record.
     """
     headers = F.transform("headers", lambda header: F.struct(header["key"].alias("name"), header["value"]))
     raw = [*(F.col(name) for name in ("topic", "timestamp", "key", "value")), headers.alias("headers")]
     refused = F.struct(*raw, F.col("refusal.stage").alias("stage"), F.col("refusal.reason").alias("reason"))
     return events.select(
+        "topic_rank",
         "partition",
         "offset",
         "fields",
         "row",
+        "dropped",
         F.coalesce(F.octet_length("value"), F.lit(0)).alias("size"),
         F.when(F.col("refusal").isNotNull(), refused).alias("refused"),
     )

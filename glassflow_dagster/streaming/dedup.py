@@ -10,27 +10,29 @@ from glassflow_dagster.config.durations import milliseconds
 from glassflow_dagster.config.model import DedupConfig
 from glassflow_dagster.streaming.session import java
 
+# What travels packed through the state.
+_PAYLOAD = ("row", "size", "refused", "dropped")
+
 
 def drop_duplicates(events: DataFrame, dedup: DedupConfig) -> DataFrame:
-    """Drop events whose key was accepted less than the window ago; refused records pass untouched.
+    """Drop events whose key was accepted less than the window ago; refused and dropped records pass untouched.
 
     Columns in: those of `keep_raw_of_refused`.
-    Columns out: partition, offset, row, size, refused, and duplicates LONG: how many other records of the same key
-    this batch held, or all of them where the key was known; row and refused are both NULL then.
+    Columns out: topic_rank, partition, offset, row, size, refused, dropped, and duplicates LONG: how many other records
+    of the same key this batch held, or all of them where the key was known; row, refused and dropped are NULL then.
     """
     parts = [F.col("fields").getField(name) for name in dedup.key_fields]
-    admitted = F.col("refused").isNull()
-    payload = events.select("row", "size", "refused").schema
+    admitted = F.col("refused").isNull() & F.col("dropped").isNull()
+    payload = events.select(*_PAYLOAD).schema
     keyed = events.select(
         F.when(admitted, F.call_function("glassflow_key", *parts))
         .otherwise(F.call_function("glassflow_no_key", F.col("partition")))
         .alias("key"),
         admitted.alias("admitted"),
-        # One topic: its rank among the pipeline's topics.
-        F.lit(0).alias("topic"),
+        F.col("topic_rank").alias("topic"),
         "partition",
         "offset",
-        F.call_function("glassflow_pack", F.struct("row", "size", "refused")).alias("payload"),
+        F.call_function("glassflow_pack", F.struct(*_PAYLOAD)).alias("payload"),
     )
     spark = events.sparkSession
     verdicts = java(spark).glassflow.FirstSeen.apply(keyed._jdf, milliseconds(dedup.time_window))  # noqa: SLF001
@@ -39,11 +41,13 @@ def drop_duplicates(events: DataFrame, dedup: DedupConfig) -> DataFrame:
         DataFrame(verdicts, spark)
         .withColumn("payload", unpacked)
         .select(
+            F.col("topic").alias("topic_rank"),
             "partition",
             "offset",
             "payload.row",
             F.coalesce("payload.size", F.lit(0)).alias("size"),
             "payload.refused",
+            "payload.dropped",
             "duplicates",
         )
     )
@@ -51,4 +55,4 @@ def drop_duplicates(events: DataFrame, dedup: DedupConfig) -> DataFrame:
 
 def keep_duplicates(events: DataFrame) -> DataFrame:
     """Let every event pass. Columns in and out as in `drop_duplicates`; duplicates is 0."""
-    return events.select("partition", "offset", "row", "size", "refused", F.lit(0).cast("bigint").alias("duplicates"))
+    return events.select("topic_rank", "partition", "offset", *_PAYLOAD, F.lit(0).cast("bigint").alias("duplicates"))

@@ -29,6 +29,7 @@ from glassflow_dagster.config.load import load_pipeline, warnings
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.config.types import parse_column_type
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.kafka.starting import starting_offsets
 from glassflow_dagster.kafka.topics import commit_offsets, wait_for_brokers, wait_for_topic
 from glassflow_dagster.streaming.batch import BatchWriter, fits
 from glassflow_dagster.streaming.checkpoint import Checkpoint, CheckpointError, Incarnation, state_shape
@@ -43,7 +44,7 @@ from glassflow_dagster.streaming.progress import place, progress
 from glassflow_dagster.streaming.pulse import Pulse, pulse
 from glassflow_dagster.streaming.query import build_query
 from glassflow_dagster.streaming.session import SPARK_LOG, SPARK_SCRATCH, java, start_session
-from glassflow_dagster.streaming.source import batch_limits
+from glassflow_dagster.streaming.source import Subscription, batch_limits, read_topics
 from glassflow_dagster.streaming.stopping import Stopped, StopRequest, stop_signals
 
 Report = Callable[[str], None]
@@ -235,7 +236,9 @@ class _Run:
     ) -> StreamingQuery:
         partitioned = writes_partitions(writer.client, table.database, table.name)
         limits = batch_limits(config, partitioned=partitioned)
-        events = build_query(spark, config, table, limits, until_caught_up=until_caught_up)
+        subscription = self._subscription(writer.checkpoint)
+        records = read_topics(spark, config.source, subscription, limits, until_caught_up=until_caught_up)
+        events = build_query(records, config, table)
         stream = events.writeStream.foreachBatch(writer).queryName(config.pipeline_id)
         stream = stream.option("checkpointLocation", str(writer.checkpoint.folder)).outputMode("append")
         if until_caught_up:
@@ -244,6 +247,11 @@ class _Run:
             return stream.start()
         except Exception as error:
             raise GlassflowError(explain_failure(error)) from error
+
+    def _subscription(self, checkpoint: Checkpoint) -> Subscription:
+        topic = self.config.source.topic
+        starting = {topic: starting_offsets(self.config)} if checkpoint.is_new else {}
+        return Subscription((topic,), starting)
 
     def _watch(self, query: StreamingQuery, writer: BatchWriter, before: Totals) -> None:
         """Wait for the end of the query, showing progress and telling Kafka how far it came."""
@@ -284,7 +292,7 @@ class _Run:
         t = writer.totals
         self.report(
             f"batch {writer.last.batch_id}: so far read {t.read:,}, written {t.written:,}, "
-            f"duplicates {t.duplicates:,}, dead letters {t.dead_letters:,}"
+            f"duplicates {t.duplicates:,}, filtered {t.filtered:,}, late {t.late:,}, dead letters {t.dead_letters:,}"
         )
         source = self.config.source
         for topic, partitions in writer.last.offsets.items():

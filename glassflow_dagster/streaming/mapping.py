@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from glassflow_dagster.config.model import METADATA_FIELDS, SchemaField
 from glassflow_dagster.config.model import Mapping as ColumnMapping
 from glassflow_dagster.config.types import ColumnType, FieldKind, integer_range
-from glassflow_dagster.streaming.decode import refusal
+from glassflow_dagster.streaming.decode import goes_on, refuse
+from glassflow_dagster.streaming.names import Names
 
 # Spark's type that holds each ClickHouse integer; Arrow's next larger one is converted back by the server, and the
 # range is checked before.
@@ -54,23 +54,16 @@ class _Converted:
 
 
 def map_columns(
-    events: DataFrame,
-    mapping: Sequence[ColumnMapping],
-    fields: Sequence[SchemaField],
-    types: Mapping[str, ColumnType],
+    events: DataFrame, mapping: Sequence[ColumnMapping], names: Names, types: Mapping[str, ColumnType]
 ) -> DataFrame:
     """Convert fields to the target's columns.
 
-    Columns in: those of `read_topic`, fields, refusal. Column added: row STRUCT (a field a mapped column, in the
-    mapping's order), NULL for a refused record; refusal is set where a value does not fit its column.
+    Columns in: those that the names stand for, refusal, dropped. Column added: row STRUCT (a field a mapped column, in
+    the mapping's order), NULL for a record that does not go on; refusal is set where a value does not fit its column.
 
     types: the target table's actual types by column name; they say what may be NULL and which names an Enum has.
     """
-    kinds: dict[str, FieldKind] = {field.name: field.kind for field in fields}
-    converted = [
-        (m, _convert(_field(m.name, kinds), kinds.get(m.name) or METADATA_FIELDS[m.name], types[m.column_name]))
-        for m in mapping
-    ]
+    converted = [(m, _convert(names.mappable[m.name], names.kinds[m.name], types[m.column_name])) for m in mapping]
     reasons = [
         F.when(
             c.problem.isNotNull(), F.concat(F.lit(f"column '{m.column_name}' ({types[m.column_name]}): "), c.problem)
@@ -78,22 +71,9 @@ def map_columns(
         for m, c in converted
     ]
     row = F.struct(*(c.value.alias(m.column_name) for m, c in converted))
-    reason = F.coalesce(*reasons)
-    checked = events.withColumn("_reason", F.when(F.col("refusal").isNull(), reason))
-    marked = checked.withColumn(
-        "refusal",
-        F.when(F.col("_reason").isNotNull(), refusal("mapping", F.col("_reason"))).otherwise(F.col("refusal")),
-    )
-    return marked.withColumn("row", F.when(F.col("refusal").isNull(), row)).drop("_reason")
-
-
-def _field(name: str, kinds: Mapping[str, FieldKind]) -> Column:
-    if name in kinds:
-        return F.col("fields").getField(name)
-    column = F.col(name.removeprefix("_"))
-    # A text is a text; a time is seconds with a fraction, like a field that carries one (microseconds stay exact).
-    casts = {"_key": "string", "_timestamp": "double", "_batch_time": "double", "_partition": "bigint"}
-    return column.cast(casts[name]) if name in casts else column
+    checked = events.withColumn("_reason", F.when(goes_on(), F.coalesce(*reasons)))
+    marked = refuse(checked, "mapping", F.col("_reason"))
+    return marked.withColumn("row", F.when(goes_on(), row)).drop("_reason")
 
 
 def _convert(field: Column, kind: FieldKind, column: ColumnType) -> _Converted:

@@ -35,6 +35,8 @@ class Counts:
     read: int = 0
     written: int = 0
     duplicates: int = 0
+    filtered: int = 0
+    late: int = 0
     dead_letters: int = 0
     blocks: int = 0
     bytes: int = 0
@@ -55,7 +57,9 @@ COUNTS_SCHEMA = ", ".join(f"{f.name} bigint" for f in fields(Counts))
 class PartitionWriter:
     """Writes one partition of a batch; called by Spark in a Python worker on the executor.
 
-    Columns in: partition, offset, row STRUCT, size, refused STRUCT, duplicates, in the order of partition and offset.
+    Columns in, in the order of the first three: topic_rank, partition, offset, row STRUCT (what goes into the table),
+    size, refused STRUCT (what goes to the dead letters), dropped ('filtered' or 'late': what goes nowhere), duplicates.
+    At most one of row, refused and dropped is set; none of them for a record that only counts duplicates.
     Columns out: those of `Counts`, one row.
     """
 
@@ -73,31 +77,25 @@ class PartitionWriter:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all blocks of the partition, then report what they held."""
         counts = Counts()
-        for block in cut(batches, self.limits):
+        for block in cut(_stored(batches, counts), self.limits):
             # A record is in one block of its batch only, so no two blocks begin with the same one.
-            first = f"{block.column('partition')[0]}/{block.column('offset')[0]}"
-            counts += self._write(block, f"{self.pipeline_id}/{self.incarnation}/{self.batch_id}/{first}")
+            first = "/".join(str(block.column(name)[0]) for name in ("topic_rank", "partition", "offset"))
+            self._write(block, f"{self.pipeline_id}/{self.incarnation}/{self.batch_id}/{first}", counts)
         yield counts.to_batch()
 
-    def _write(self, block: pa.Table, token: str) -> Counts:
-        duplicates = pc.sum(block.column("duplicates")).as_py()
+    def _write(self, block: pa.Table, token: str, counts: Counts) -> None:
         rows = block.filter(pc.is_valid(block.column("row")))
         refused = block.filter(pc.is_valid(block.column("refused")))
-        blocks = 0
         if rows.num_rows:
             self._insert(self.database, self.table, self._columns(rows), token)
-            blocks += 1
+            counts.blocks += 1
+            counts.written += rows.num_rows
+            counts.bytes += pc.sum(rows.column("size")).as_py()
         if refused.num_rows:
             database = self.connection.database
             self._insert(database, DEAD_LETTERS, self._dead_letters(refused), f"{token}/dead-letters")
-        return Counts(
-            read=rows.num_rows + refused.num_rows + duplicates,
-            written=rows.num_rows,
-            duplicates=duplicates,
-            dead_letters=refused.num_rows,
-            blocks=blocks,
-            bytes=pc.sum(rows.column("size")).as_py() or 0,
-        )
+            counts.dead_letters += refused.num_rows
+        counts.read += block.num_rows
 
     def _insert(self, database: str, table: str, block: pa.Table, token: str) -> None:
         client = _client(self.connection, self.retry_seconds)
@@ -132,6 +130,19 @@ class PartitionWriter:
                 "reason": flat["reason"],
             }
         )
+
+
+def _stored(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
+    """Pass on the records that become a row or a dead letter, and count the others, which belong to no block."""
+    for batch in batches:
+        duplicates = pc.sum(batch.column("duplicates")).as_py() or 0
+        dropped = {entry["values"]: entry["counts"] for entry in pc.value_counts(batch.column("dropped")).to_pylist()}
+        filtered, late = dropped.get("filtered", 0), dropped.get("late", 0)
+        counts.duplicates += duplicates
+        counts.filtered += filtered
+        counts.late += late
+        counts.read += duplicates + filtered + late
+        yield batch.filter(pc.or_(pc.is_valid(batch.column("row")), pc.is_valid(batch.column("refused"))))
 
 
 def _struct_columns(table: pa.Table, name: str) -> dict[str, pa.ChunkedArray]:

@@ -1,8 +1,10 @@
 """Kafka's records as rows, and how many of them make a micro-batch."""
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
 from glassflow_dagster.clickhouse.token_window import PARTITIONS_PER_BLOCK, TOKENS_KEPT
@@ -28,6 +30,19 @@ class BatchLimits:
     max_records: int
 
 
+@dataclass(frozen=True)
+class Subscription:
+    """Which topics a pipeline reads, in the order in which the records of one batch follow each other.
+
+    starting: topic -> partition -> the first offset, or -2 for the topic's first record and -1 for the one to come. It
+    counts for a new checkpoint, and is empty for others, where a topic or partition that is new begins at its first
+    record.
+    """
+
+    topics: tuple[str, ...]
+    starting: Mapping[str, Mapping[int, int]]
+
+
 def batch_limits(config: PipelineConfig, *, partitioned: bool) -> BatchLimits:
     """Derive the limits from `max_batch_size` and `max_delay_time`.
 
@@ -43,16 +58,20 @@ def batch_limits(config: PipelineConfig, *, partitioned: bool) -> BatchLimits:
     )
 
 
-def read_topic(spark: SparkSession, source: Source, limits: BatchLimits, *, until_caught_up: bool) -> DataFrame:
-    """Read a topic as a stream.
+def read_topics(
+    spark: SparkSession, source: Source, subscription: Subscription, limits: BatchLimits, *, until_caught_up: bool
+) -> DataFrame:
+    """Read topics as one stream.
 
-    Columns out: topic STRING, partition INT, offset LONG, timestamp TIMESTAMP, key BINARY, value BINARY,
-    headers ARRAY<STRUCT<key STRING, value BINARY>>, batch_time TIMESTAMP (Spark's logged time of the micro-batch).
+    Columns out: topic STRING, topic_rank INT (its place in the subscription), partition INT, offset LONG,
+    timestamp TIMESTAMP, key BINARY, value BINARY, headers ARRAY<STRUCT<key STRING, value BINARY>>, batch_time TIMESTAMP
+    (Spark's logged time of the micro-batch).
     """
     options = {
         **spark_options(source.connection_params),
-        "subscribe": source.topic,
-        "startingOffsets": source.consumer_group_initial_offset,
+        "kafka.isolation.level": source.isolation,
+        "subscribe": ",".join(subscription.topics),
+        "startingOffsets": json.dumps(subscription.starting) if subscription.starting else "earliest",
         "includeHeaders": "true",
         # Offsets that the broker no longer has are records lost: stop and say so.
         "failOnDataLoss": "true",
@@ -65,6 +84,7 @@ def read_topic(spark: SparkSession, source: Source, limits: BatchLimits, *, unti
     records = spark.readStream.format("kafka").options(**options).load()
     return records.select(
         "topic",
+        _rank(subscription.topics).alias("topic_rank"),
         "partition",
         "offset",
         "timestamp",
@@ -73,3 +93,8 @@ def read_topic(spark: SparkSession, source: Source, limits: BatchLimits, *, unti
         "headers",
         F.current_timestamp().alias("batch_time"),
     )
+
+
+def _rank(topics: Sequence[str]) -> Column:
+    ranks = [F.when(F.col("topic") == topic, F.lit(rank)) for rank, topic in enumerate(topics)]
+    return F.coalesce(*ranks, F.lit(len(topics)))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from glassflow_dagster.clickhouse.errors import TableProblem
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model import PipelineConfig
-from glassflow_dagster.config.rules import suggestion
+from glassflow_dagster.config.problems import suggestion
 from glassflow_dagster.config.types import ColumnType
 
 # What the column is called in GlassFlow's own examples.

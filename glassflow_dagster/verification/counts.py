@@ -53,7 +53,7 @@ def compare_counts(config: PipelineConfig, report: Callable[[str], None]) -> Cou
             key_columns=columns,
             rows=rows,
             totals=totals,
-            kafka=count_kafka(config.source.connection_params, totals, report),
+            kafka=count_kafka(config.source, totals, report),
             distinct=_count_distinct(client, table, columns, rows) if config.dedup else Distinct(),
             recent_written=_recent_written(client, books, config.pipeline_id, totals, window),
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from glassflow_dagster.clickhouse.ledger import LedgerTotals, ReadRange
-from glassflow_dagster.config.model import KafkaConnection
+from glassflow_dagster.config.model import Source
 from glassflow_dagster.kafka.records import count_records
 from glassflow_dagster.kafka.topics import Offsets, offsets
 
@@ -59,15 +59,16 @@ class KafkaCount:
         return self.proof in (Proof.OFFSETS, Proof.COUNTED)
 
 
-def count_kafka(connection: KafkaConnection, totals: LedgerTotals, report: Callable[[str], None]) -> KafkaCount:
+def count_kafka(source: Source, totals: LedgerTotals, report: Callable[[str], None]) -> KafkaCount:
     """Count the records of the ledger's ranges; raises `TopicMissing` or `KafkaUnreachable`."""
+    connection = source.connection_params
     known = {topic: offsets(connection, topic) for topic in sorted({r.topic for r in totals.ranges})}
     spans = measure(totals.ranges, known)
     if not spans.expired and not spans.unknown and spans.total == totals.outcomes.read:
         return KafkaCount(spans.total, Proof.OFFSETS, spans)
     if spans.total - spans.expired > MAX_COUNTED:
         return KafkaCount(spans.total, Proof.BOUND, spans)
-    records = sum(_count_range(connection, found, known[found.topic], report) for found in totals.ranges)
+    records = sum(_count_range(source, found, known[found.topic], report) for found in totals.ranges)
     return KafkaCount(records, Proof.PARTLY if spans.expired else Proof.COUNTED, spans)
 
 
@@ -84,11 +85,9 @@ def measure(ranges: Iterable[ReadRange], known: Mapping[str, Mapping[int, Offset
     return Spans(total, expired, unknown, uncovered, repeated)
 
 
-def _count_range(
-    connection: KafkaConnection, read: ReadRange, known: Mapping[int, Offsets], report: Callable[[str], None]
-) -> int:
+def _count_range(source: Source, read: ReadRange, known: Mapping[int, Offsets], report: Callable[[str], None]) -> int:
     there = known.get(read.partition)
     if there is None:
         return 0
     span = (max(read.first, there.low), min(read.until, there.high))
-    return count_records(connection, read.topic, {read.partition: span}, report)
+    return count_records(source.connection_params, read.topic, {read.partition: span}, report, source.isolation)

@@ -431,7 +431,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (changed(V1, source__topics__0__schema__type="avro"), "source.topics[0].schema.type: must be 'json'"),
     (changed(V1, sink__table="${TABLE}"), "sink.table: variable TABLE is not set"),
     ({**V1, "filter": {"enabled": True}}, "filter.expression: is missing or empty"),
-    ({**V1, "filter": {"enabled": True, "expression": "kwh < 0"}}, "filter: filter is not supported yet"),
+    ({**V1, "filter": {"enabled": True, "expression": "kwhh < 0"}}, "filter.expression: unknown field 'kwhh'; did you"),
     (JOIN, "join: a join is not supported yet"),
     (changed(JOIN, join__sources__1__orientation="right"), "join.sources: has 0 sources with orientation 'left'"),
     (changed(JOIN, schema__fields__0__source_id=None), "schema.fields[0].source_id: is missing; use one of rides"),

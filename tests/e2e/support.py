@@ -34,6 +34,7 @@ class Pipeline:
     )
     columns: dict[str, str] = field(default_factory=lambda: {"id": "String", "n": "Int32"})
     keys: list[str] = field(default_factory=lambda: ["id"])
+    transforms: list[dict[str, Any]] = field(default_factory=list)
     sink: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -45,7 +46,7 @@ class Pipeline:
         return self.folder / "state"
 
     def write(self, *, dedup: bool = True) -> "Pipeline":
-        definition = {
+        definition: dict[str, Any] = {
             "version": "v3",
             "pipeline_id": self.name,
             "sources": [
@@ -58,10 +59,9 @@ class Pipeline:
                 }
             ],
             "transforms": [
-                {"type": "dedup", "source_id": "events", "config": {"keys": self.keys, "time_window": self.window}}
-            ]
-            if dedup
-            else [],
+                *self.transforms,
+                *([{"type": "dedup", "config": {"keys": self.keys, "time_window": self.window}}] if dedup else []),
+            ],
             "sink": {
                 "type": "clickhouse",
                 "connection_params": {
@@ -83,6 +83,8 @@ class Pipeline:
                 **self.sink,
             },
         }
+        for transform in definition["transforms"]:
+            transform["source_id"] = "events"
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.file.write_text(yaml.safe_dump(definition))
         return self

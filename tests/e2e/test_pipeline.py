@@ -108,6 +108,34 @@ def test_poison_among_good_messages_becomes_dead_letters_with_all_that_is_known(
     assert list(letters[0][7]) == [{"name": "h", "value": "1"}]
 
 
+def test_filtered_events_are_counted_and_claim_no_key_and_expressions_fill_the_columns(pipeline: Pipeline) -> None:
+    pipeline.transforms = [
+        {"type": "filter", "config": {"expression": "n > 10 / 2"}},
+        {
+            "type": "stateless",
+            "config": {
+                "transforms": [
+                    {"expression": "upper(id)", "output_name": "id", "output_type": "string"},
+                    {"expression": "toInt(100 / (n - 7))", "output_name": "n", "output_type": "int"},
+                ]
+            },
+        },
+    ]
+    pipeline.write().create_topic()
+    events = [{"id": "a", "n": 1}, {"id": "a", "n": 8}, {"id": "a", "n": 8}, {"id": "b", "n": 7}, {"id": "b", "n": 57}]
+    pipeline.send([*events, b"poison", *({"id": "c", "n": 0} for _ in range(3000))], lambda _: 0)
+
+    totals = pipeline.catch_up()
+
+    counted = {name: totals[name] for name in ("read", "written", "duplicates", "filtered", "dead_letters")}
+    assert counted == {"read": 3006, "written": 2, "duplicates": 1, "filtered": 3001, "dead_letters": 2}
+    assert pipeline.query("SELECT id, n FROM {db}.events ORDER BY id") == [("A", 100), ("B", 2)]
+    letters = pipeline.query("SELECT offset, stage, reason FROM {db}.glassflow_dead_letters ORDER BY offset")
+    assert letters[0] == (3, "transform", "output 'n', toInt(100 / (n - 7)): 100 / (n - 7): division by zero")
+    assert letters[1][:2] == (5, "decode")
+    assert pipeline.ledger()["filtered"] == 3001
+
+
 def test_an_empty_topic_ends_with_zeros(pipeline: Pipeline) -> None:
     pipeline.write().create_topic()
     assert set(pipeline.catch_up().values()) == {0}

@@ -10,8 +10,8 @@ from glassflow_dagster.config.model import DedupConfig
 from glassflow_dagster.streaming.dedup import drop_duplicates
 
 SCHEMA = (
-    "partition int, offset bigint, fields struct<k string, n bigint, f double>, row struct<v string>, size int, "
-    "refused struct<reason string>"
+    "topic_rank int, partition int, offset bigint, fields struct<k string, n bigint, f double>, row struct<v string>, "
+    "size int, refused struct<reason string>, dropped string"
 )
 
 
@@ -25,7 +25,8 @@ class Feed:
 
     def batch(self, records: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
         target = self._folder / "in" / f"{self._count}.parquet"
-        self._spark.createDataFrame(records, SCHEMA).coalesce(1).write.parquet(str(target))
+        whole = [(0, *record, None) if len(record) == 6 else record for record in records]
+        self._spark.createDataFrame(whole, SCHEMA).coalesce(1).write.parquet(str(target))
         self._count += 1
         out: list[tuple[object, ...]] = []
 

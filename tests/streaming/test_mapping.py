@@ -12,6 +12,7 @@ from glassflow_dagster.config.model import Mapping, SchemaField
 from glassflow_dagster.config.types import parse_column_type
 from glassflow_dagster.streaming.decode import decode
 from glassflow_dagster.streaming.mapping import map_columns
+from glassflow_dagster.streaming.names import field_names
 
 FITS: list[tuple[str, str, Any, Any]] = [
     ("int", "Int8", -128, -128),
@@ -77,7 +78,9 @@ def mapped(spark: SparkSession, kind: str, column: str, value: Any) -> Any:
     record = json.dumps({"x": value}).encode()
     records = spark.createDataFrame([(record,)], "value binary")
     types = {"c": parse_column_type(column)}
-    return map_columns(decode(records, fields), mapping, fields, types).select("row", "refusal").collect()[0]
+    return (
+        map_columns(decode(records, fields), mapping, field_names(fields), types).select("row", "refusal").collect()[0]
+    )
 
 
 @pytest.mark.parametrize(("kind", "column", "value", "expected"), FITS)
@@ -114,5 +117,5 @@ def test_kafkas_own_columns_can_be_mapped(spark: SparkSession) -> None:
         "timestamp timestamp, batch_time timestamp",
     )
     types = {name: parse_column_type(kind) for name, kind in columns.items()}
-    row = map_columns(decode(records, fields), mapping, fields, types).select("row.*").collect()[0]
+    row = map_columns(decode(records, fields), mapping, field_names(fields), types).select("row.*").collect()[0]
     assert tuple(row) == ("t", 3, Decimal(2**40), None, time, time)

@@ -38,11 +38,13 @@ def writer(rows: int) -> PartitionWriter:
 def records(partition: int, offsets: range) -> pa.RecordBatch:
     refused = pa.struct([("topic", pa.string())])
     return pa.record_batch({
+        "topic_rank": pa.array([0] * len(offsets), pa.int32()),
         "partition": pa.array([partition] * len(offsets), pa.int32()),
         "offset": pa.array(offsets, pa.int64()),
         "row": pa.array([{"n": offset} for offset in offsets], pa.struct([("n", pa.int16())])),
         "size": pa.array([1] * len(offsets), pa.int32()),
         "refused": pa.nulls(len(offsets), refused),
+        "dropped": pa.nulls(len(offsets), pa.string()),
         "duplicates": pa.array([2] * len(offsets), pa.int64()),
     })  # fmt: skip
 
@@ -59,13 +61,25 @@ def test_a_block_has_the_name_of_its_first_record_whichever_task_writes_it(sent:
     for partition in (1, 0):
         list(writer(2)([records(partition, range(10, 13))]))
     assert sent == first
-    assert first == {"p/i/7/0/10": [10, 11], "p/i/7/0/12": [12], "p/i/7/1/10": [10, 11], "p/i/7/1/12": [12]}
+    assert first == {"p/i/7/0/0/10": [10, 11], "p/i/7/0/0/12": [12], "p/i/7/0/1/10": [10, 11], "p/i/7/0/1/12": [12]}
 
 
 def test_every_record_is_counted_from_the_blocks(sent: Sent) -> None:
     counts = counted(list(writer(2)([records(0, range(3))])))
     assert counts == Counts(read=9, written=3, duplicates=6, dead_letters=0, blocks=2, bytes=3)
     assert list(sent.values()) == [[0, 1], [2]]
+
+
+def test_what_is_not_stored_is_counted_and_belongs_to_no_block(sent: Sent) -> None:
+    batch = records(0, range(6))
+    row, dropped = batch.column("row").to_pylist(), [None, "filtered", "late", None, "filtered", None]
+    kept = [value if why is None else None for value, why in zip(row, dropped, strict=True)]
+    batch = batch.set_column(3, "row", pa.array(kept, batch.schema.field("row").type))
+    batch = batch.set_column(6, "dropped", pa.array(dropped, pa.string()))
+    batch = batch.set_column(7, "duplicates", pa.array([0] * 6, pa.int64()))
+    counts = counted(list(writer(2)([batch.slice(0, 2), batch.slice(2)])))
+    assert counts == Counts(read=6, written=3, filtered=2, late=1, blocks=2, bytes=3)
+    assert sent == {"p/i/7/0/0/0": [0, 3], "p/i/7/0/0/5": [5]}
 
 
 def test_a_new_worker_waits_for_a_server_that_restarts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from glassflow_dagster.expressions.language.syntax import Span
 class ExpressionError(GlassflowError):
     """An expression that cannot be used: correct the definition at the place that the caret shows.
 
-    `problem` is the sentence alone, for where there is room for one line only.
+    `problem` is the sentence alone.
     """
 
     def __init__(self, text: str, span: Span, problem: str) -> None:
@@ -21,3 +21,9 @@ class ExpressionError(GlassflowError):
         carets = "^" * max(1, min(span.end - span.start, len(line) - column))
         where = f"line {before.count(chr(10)) + 1}, column {column + 1}" if "\n" in text else f"column {column + 1}"
         super().__init__(f"{problem} ({where})\n  {line}\n  {' ' * column}{carets}")
+
+    @property
+    def one_line(self) -> str:
+        """The problem and its place, for where there is room for one line only: a caret stands before the mistake."""
+        marked = f"{self.text[: self.span.start]}^{self.text[self.span.start :]}"
+        return f"{self.problem} (at ^ in: {' '.join(marked.split())})"

@@ -1,0 +1,23 @@
+"""A mistake in a definition, and what to write instead."""
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake in a definition: where it is, and what is wrong and to be done.
+
+    `not_yet` marks what is right in GlassFlow's format and only not supported yet.
+    """
+
+    path: str
+    text: str
+    not_yet: bool = False
+
+
+def suggestion(name: str, known: list[str]) -> str:
+    """Say what to write instead of an unknown name."""
+    lower = {other.lower(): other for other in known}
+    close = get_close_matches(name.lower(), list(lower), n=1)
+    return f"did you mean {lower[close[0]]!r}?" if close else f"use one of {', '.join(known)}"

@@ -1,0 +1,64 @@
+"""What the names in expressions and mappings stand for at a point of a record's way: columns of the stream."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+
+from glassflow_dagster.config.model import METADATA_FIELDS, SchemaField
+from glassflow_dagster.config.stages import without_hidden
+from glassflow_dagster.config.types import FieldKind
+
+# A text is a text; a time is seconds with a fraction, like a field that carries one (microseconds stay exact).
+_METADATA_CASTS = {
+    "_topic": "string",
+    "_key": "string",
+    "_timestamp": "double",
+    "_batch_time": "double",
+    "_partition": "bigint",
+    "_offset": "bigint",
+}
+# Spark's type of a field's default, by kind.
+_CARRIERS = {"string": "string", "int": "bigint", "uint": "decimal(20,0)", "float": "double", "bool": "boolean"}
+
+
+@dataclass(frozen=True)
+class Names:
+    """The kind and the column of each name.
+
+    columns: STRING, LONG, DECIMAL(20,0), DOUBLE or BOOLEAN by kind; array and map as their JSON text. Expressions may
+    use all of `visible`, the mapping only `mappable`.
+    """
+
+    kinds: Mapping[str, FieldKind]
+    visible: Mapping[str, Column]
+    mappable: Mapping[str, Column]
+
+    def after(self, made: Mapping[str, FieldKind], columns: Mapping[str, Column]) -> "Names":
+        """Give the names behind a stateless transform: what it made stands alone for the mapping."""
+        return Names(
+            kinds={**without_hidden(self.kinds, list(made)), **made},
+            visible={**without_hidden(self.visible, list(made)), **columns},
+            mappable={**_metadata(), **columns},
+        )
+
+
+def field_names(fields: Sequence[SchemaField]) -> Names:
+    """Give the names of a decoded record: its fields, and Kafka's own; a declared field hides Kafka's of its name.
+
+    Columns in: those of `read_topics`, and fields STRUCT.
+    """
+    columns = {**_metadata(), **{field.name: _field(field) for field in fields}}
+    return Names({**METADATA_FIELDS, **{field.name: field.kind for field in fields}}, columns, columns)
+
+
+def _field(field: SchemaField) -> Column:
+    column = F.col("fields").getField(field.name)
+    if field.default is None:
+        return column
+    return F.coalesce(column, F.lit(field.default).cast(_CARRIERS[field.kind]))
+
+
+def _metadata() -> dict[str, Column]:
+    return {name: F.col(name.removeprefix("_")).cast(cast) for name, cast in _METADATA_CASTS.items()}

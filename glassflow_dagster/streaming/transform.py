@@ -1,0 +1,40 @@
+"""Stateless transforms: expressions make the fields of an event anew."""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from glassflow_dagster.config.stages import CheckedOutput, TransformStage
+from glassflow_dagster.expressions.columns.compile import Compiled, compile_expression
+from glassflow_dagster.expressions.columns.outputs import as_output
+from glassflow_dagster.streaming.decode import goes_on, refuse
+from glassflow_dagster.streaming.names import Names
+
+
+def transform(events: DataFrame, stage: TransformStage, names: Names, place: int) -> tuple[DataFrame, Names]:
+    """Evaluate the outputs, and give the names that stand for them from here on.
+
+    Columns in: those that the names stand for, refusal, dropped. Column added: outputs_<place> STRUCT, a field an
+    output. refusal is set, with the expression, where one cannot be evaluated; the first one in order is named.
+    """
+    compiled = [(output, _compiled(output, names)) for output in stage.outputs]
+    reasons = [_reason(output, column) for output, column in compiled]
+    made = F.struct(
+        *(column.value.alias(output.name) for output, column in compiled),
+        F.coalesce(*reasons, F.lit(None).cast("string")).alias("_reason"),
+    )
+    column = f"outputs_{place}"
+    evaluated = events.withColumn(column, F.when(goes_on(), made))
+    after = names.after(
+        {output.name: output.kind for output in stage.outputs},
+        {output.name: F.col(column).getField(output.name) for output in stage.outputs},
+    )
+    return refuse(evaluated, "transform", F.col(column)["_reason"]), after
+
+
+def _compiled(output: CheckedOutput, names: Names) -> Compiled:
+    return as_output(compile_expression(output.value, names.visible), output.output_type)
+
+
+def _reason(output: CheckedOutput, column: Compiled) -> Column:
+    text = f"output '{output.name}', {' '.join(output.value.text.split())}: "
+    return F.when(column.error.isNotNull(), F.concat(F.lit(text), column.error))
