@@ -175,8 +175,9 @@ def find_definition(
 def warnings(config: PipelineConfig) -> list[str]:
     """Say what a definition asks for that has no meaning here, or may have another one than it was meant to."""
     found = list(plan_stages(config).warnings)
-    if config.resources:
-        found.append(f"resources ({', '.join(config.resources)}) has no effect here; Spark's settings take its place")
+    ignored = list(config.resources.without_meaning()) if config.resources else []
+    if ignored:
+        found.append(f"resources ({', '.join(ignored)}) has no effect here; Spark's settings (--conf) take its place")
     return found
 
 

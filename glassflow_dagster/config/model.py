@@ -9,92 +9,22 @@ What needs more than one field to judge is judged in `rules.py`; reading files i
 
 import hashlib
 import json
-from datetime import UTC, date, datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    SecretStr,
-    WithJsonSchema,
-    field_validator,
+from pydantic import Field, SecretStr, field_validator
+
+from glassflow_dagster.config.parts import (
+    ColumnTypeText,
+    FieldType,
+    Part,
+    Port,
+    PositiveDuration,
+    Start,
+    Text,
 )
-
-from glassflow_dagster.config.durations import DURATION_PATTERN, format_duration, parse_duration
-from glassflow_dagster.config.types import FIELD_KINDS, ColumnType, FieldKind, parse_column_type, unsupported_reason
-
-# Where the first start may begin, beside a time.
-START_WORDS = ("earliest", "latest", "committed")
-
-
-def _positive(duration: timedelta) -> timedelta:
-    if duration <= timedelta():
-        raise ValueError("must be greater than zero")
-    return duration
-
-
-def _field_type(name: str) -> str:
-    if name not in FIELD_KINDS:
-        raise ValueError(f"unknown field type {name!r}; use one of {', '.join(FIELD_KINDS)}")
-    return name
-
-
-def _column_type(text: str) -> str:
-    reason = unsupported_reason(parse_column_type(text))
-    if reason:
-        raise ValueError(reason)
-    return text
-
-
-def _duration(value: Any) -> timedelta:
-    return value if isinstance(value, timedelta) else parse_duration(value)
-
-
-def _port(value: Any) -> Any:
-    """GlassFlow writes ports as texts, its article as a number."""
-    return int(value) if isinstance(value, str) and value.isdigit() else value
-
-
-def _start(value: Any) -> Any:
-    """YAML reads a time without quotes as one."""
-    time = value
-    if isinstance(value, str) and value not in START_WORDS:
-        try:
-            time = datetime.fromisoformat(value)
-        except ValueError:
-            raise ValueError(
-                f"must be one of {', '.join(START_WORDS)}, or a time such as 2026-01-31T00:00:00Z"
-            ) from None
-    if isinstance(time, date) and not isinstance(time, datetime):
-        time = datetime.combine(time, datetime.min.time())
-    if isinstance(time, datetime):
-        return (time if time.tzinfo else time.replace(tzinfo=UTC)).isoformat()
-    return time
-
-
-Duration = Annotated[
-    timedelta,
-    BeforeValidator(_duration),
-    PlainSerializer(format_duration, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "examples": ["500ms", "30s", "1h30m", "7d"]}),
-]
-PositiveDuration = Annotated[Duration, AfterValidator(_positive)]
-FieldType = Annotated[str, AfterValidator(_field_type), WithJsonSchema({"type": "string", "enum": list(FIELD_KINDS)})]
-ColumnTypeText = Annotated[str, AfterValidator(_column_type)]
-Port = Annotated[
-    int,
-    BeforeValidator(_port),
-    Field(ge=1, le=65535),
-    WithJsonSchema(
-        {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 65535}, {"type": "string", "pattern": r"^\d+$"}]}
-    ),
-]
-Text = Annotated[str, Field(min_length=1)]
-Start = Annotated[str, BeforeValidator(_start), WithJsonSchema({"type": "string"})]
+from glassflow_dagster.config.resources import Resources
+from glassflow_dagster.config.types import FIELD_KINDS, ColumnType, FieldKind, parse_column_type
 
 # Kafka's metadata as ClickHouse's own Kafka engine names it, and the batch time: name in a mapping -> its kind.
 METADATA_FIELDS: dict[str, FieldKind] = {
@@ -113,26 +43,37 @@ class NotSupportedYetError(ValueError):
     """A part of GlassFlow's format that is right, and that this project does not run yet."""
 
 
-class _Part(BaseModel):
-    """A part of a definition: unknown keys are mistakes, and a definition never changes once it is read."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class KafkaConnection(_Part):
+class KafkaConnection(Part):
     """How to reach the brokers."""
 
     brokers: Annotated[tuple[Text, ...], Field(min_length=1)]
     protocol: Literal["PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL"] = "PLAINTEXT"
-    mechanism: Literal["NO_AUTH", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "NO_AUTH"
+    mechanism: Literal["NO_AUTH", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"] = "NO_AUTH"
     username: str | None = None
     password: SecretStr | None = None
     root_ca: str | None = Field(default=None, description="PEM of the authority, in base64 or as it is")
+    client_cert: str | None = Field(default=None, description="PEM of this client's certificate, base64 or as it is")
+    client_key: SecretStr | None = Field(default=None, description="PEM of its private key, base64 or as it is")
+    kerberos_service_name: Text | None = None
+    kerberos_realm: Text | None = None
+    kerberos_keytab: SecretStr | None = Field(default=None, description="the keytab in base64")
+    kerberos_config: Text | None = Field(default=None, description="the text of krb5.conf")
     skip_tls_verification: bool = False
     skip_auth: bool = False
 
 
-class SchemaField(_Part):
+class SchemaRegistry(Part):
+    """That records carry the id of a schema before their JSON, as Confluent's serializers write it.
+
+    The registry itself is not asked: every record is held against the declared fields.
+    """
+
+    url: Text
+    api_key: str | None = None
+    api_secret: SecretStr | None = None
+
+
+class SchemaField(Part):
     """A field that every event declares; dotted names are tried literally, then as a path into nested objects."""
 
     name: Text
@@ -153,7 +94,7 @@ class SchemaField(_Part):
         return self.required and self.default is None
 
 
-class Source(_Part):
+class Source(Part):
     """One topic and what its events look like."""
 
     type: Literal["kafka"]
@@ -162,6 +103,8 @@ class Source(_Part):
     topic: Text
     schema_fields: Annotated[tuple[SchemaField, ...], Field(min_length=1)]
     schema_version: str = "1"
+    schema_registry: SchemaRegistry | None = None
+    format: Literal["json"] = "json"
     consumer_group_initial_offset: Literal["earliest", "latest"] = "earliest"
     start: Start | None = Field(
         default=None,
@@ -172,8 +115,22 @@ class Source(_Part):
     )
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
 
+    @property
+    def fields(self) -> tuple[SchemaField, ...]:
+        """The declared fields, with what events need to have.
 
-class DedupConfig(_Part):
+        GlassFlow leaves it to the schema which fields a record with a schema has: there a field has to be there only
+        where the definition says so.
+        """
+        if self.schema_registry is None:
+            return self.schema_fields
+        return tuple(
+            field if "required" in field.model_fields_set else field.model_copy(update={"required": False})
+            for field in self.schema_fields
+        )
+
+
+class DedupConfig(Part):
     """The key of an event and how long it is remembered after its first appearance."""
 
     key: Text | None = None
@@ -186,7 +143,7 @@ class DedupConfig(_Part):
         return self.keys or ((self.key,) if self.key else ())
 
 
-class Dedup(_Part):
+class Dedup(Part):
     """Lets the first event of a key pass, and counts those that follow within the window."""
 
     type: Literal["dedup"]
@@ -194,13 +151,13 @@ class Dedup(_Part):
     config: DedupConfig
 
 
-class FilterConfig(_Part):
+class FilterConfig(Part):
     """What an event must be like to go on."""
 
     expression: Text = Field(description="true keeps the event, false drops it")
 
 
-class Filter(_Part):
+class Filter(Part):
     """Lets events pass for which an expression is true, and counts the others."""
 
     type: Literal["filter"]
@@ -208,7 +165,7 @@ class Filter(_Part):
     config: FilterConfig
 
 
-class Output(_Part):
+class Output(Part):
     """A field that an expression makes."""
 
     expression: Text
@@ -216,13 +173,13 @@ class Output(_Part):
     output_type: str = Field(default="", description="string, int, float64, bool, []string ...; empty: as it comes")
 
 
-class StatelessConfig(_Part):
+class StatelessConfig(Part):
     """The fields of the event from here on; what is not listed is left out."""
 
     transforms: tuple[Output, ...]
 
 
-class Stateless(_Part):
+class Stateless(Part):
     """Makes the fields of an event anew."""
 
     type: Literal["stateless"]
@@ -233,7 +190,7 @@ class Stateless(_Part):
 Transform = Annotated[Dedup | Filter | Stateless, Field(discriminator="type")]
 
 
-class ClickHouseConnection(_Part):
+class ClickHouseConnection(Part):
     """How to reach ClickHouse, over HTTP.
 
     GlassFlow speaks the native protocol on `port`; here `http_port` counts, and where it is left out, the port that
@@ -255,7 +212,7 @@ class ClickHouseConnection(_Part):
         return self.http_port or {9000: 8123, 9440: 8443}.get(self.port, self.port)
 
 
-class Mapping(_Part):
+class Mapping(Part):
     """A field of the event and the column that it fills."""
 
     name: Text
@@ -268,7 +225,7 @@ class Mapping(_Part):
         return parse_column_type(self.column_type)
 
 
-class ExtraColumn(_Part):
+class ExtraColumn(Part):
     """A column of a created table that no event fills."""
 
     name: Text
@@ -276,7 +233,7 @@ class ExtraColumn(_Part):
     default: Text | None = Field(default=None, description="an SQL expression, such as now()")
 
 
-class CreateTable(_Part):
+class CreateTable(Part):
     """How to create the target table when it is missing; its mapped columns come from the mapping."""
 
     engine: Text = "MergeTree"
@@ -286,7 +243,7 @@ class CreateTable(_Part):
     columns: tuple[ExtraColumn, ...] = ()
 
 
-class Sink(_Part):
+class Sink(Part):
     """The ClickHouse table, and how rows are gathered into blocks."""
 
     type: Literal["clickhouse"]
@@ -306,7 +263,7 @@ class Sink(_Part):
         return (database, table) if dot else (self.connection_params.database, self.table)
 
 
-class Checks(_Part):
+class Checks(Part):
     """How Dagster looks after the pipeline."""
 
     every: str = Field(
@@ -318,13 +275,13 @@ class Checks(_Part):
     other_writers: bool = Field(default=False, description="true: others write to the table too, so it holds more rows")
 
 
-class Metadata(_Part):
+class Metadata(Part):
     """Labels."""
 
     tags: tuple[str, ...] = ()
 
 
-class PipelineConfig(_Part):
+class PipelineConfig(Part):
     """One pipeline definition."""
 
     version: Literal["v3", ""] = "v3"
@@ -337,7 +294,7 @@ class PipelineConfig(_Part):
     join: dict[str, Any] | None = Field(default=None, exclude=True, description="only with `enabled: false` yet")
     sink: Sink
     checks: Checks = Checks()
-    resources: dict[str, Any] | None = None
+    resources: Resources | None = None
 
     @field_validator("join")
     @classmethod

@@ -20,6 +20,7 @@ def problems(config: PipelineConfig) -> Iterator[Problem]:
     yield from stages.problems
     yield from _mapping_problems(config, stages)
     yield from _connection_problems(config)
+    yield from _resource_problems(config)
 
 
 def _source_problems(config: PipelineConfig) -> Iterator[Problem]:
@@ -75,14 +76,14 @@ def _dedup_problems(config: PipelineConfig) -> Iterator[Problem]:
             yield Problem(f"{at}.config", "name the key once: either key (one field) or keys (a list)")
         if dedup.time_window > MAX_DEDUP_WINDOW:
             yield Problem(f"{at}.config.time_window", "is longer than 7 days; choose 7d or less")
-        fields = {field.name: field for field in sources[transform.source_id].schema_fields}
+        fields = {field.name: field for field in sources[transform.source_id].fields}
         for name in dedup.key_fields:
             if name not in fields:
                 yield Problem(f"{at}.config.key", f"{name!r} is not in schema_fields; {suggestion(name, list(fields))}")
             elif fields[name].kind in ("array", "map"):
                 yield Problem(f"{at}.config.key", f"{name!r} is {fields[name].type}; a key is a text, number or bool")
             elif not fields[name].needed:
-                text = f"{name!r} is optional (required: false, or a default); a key must be there, make it required"
+                text = f"{name!r} is optional; a key must be there, say required: true and give it no default"
                 yield Problem(f"{at}.config.key", text)
 
 
@@ -120,14 +121,35 @@ def _mapping_problems(config: PipelineConfig, stages: Stages) -> Iterator[Proble
             )
 
 
+# What each mechanism needs, beside a protocol that has it.
+_CREDENTIALS = {
+    "GSSAPI": ("username", "kerberos_service_name", "kerberos_realm", "kerberos_keytab", "kerberos_config"),
+    "NO_AUTH": (),
+}
+_PASSWORD = ("username", "password")
+
+
 def _connection_problems(config: PipelineConfig) -> Iterator[Problem]:
     for index, source in enumerate(config.sources):
         connection, at = source.connection_params, f"sources[{index}].connection_params"
-        if connection.mechanism != "NO_AUTH" and not connection.skip_auth:
-            for key in ("username", "password"):
-                if not getattr(connection, key):
-                    yield Problem(f"{at}.{key}", f"is needed for mechanism {connection.mechanism}; add it")
+        needed = () if connection.skip_auth else _CREDENTIALS.get(connection.mechanism, _PASSWORD)
+        for key in needed:
+            if not getattr(connection, key):
+                yield Problem(f"{at}.{key}", f"is needed for mechanism {connection.mechanism}; add it")
         if connection.mechanism != "NO_AUTH" and not connection.protocol.startswith("SASL"):
             yield Problem(
                 f"{at}.protocol", f"{connection.protocol} has no {connection.mechanism}; use SASL_PLAINTEXT or SASL_SSL"
             )
+        if bool(connection.client_cert) != bool(connection.client_key):
+            missing = "client_key" if connection.client_cert else "client_cert"
+            yield Problem(f"{at}.{missing}", "is missing; a client's certificate and its key go together")
+
+
+def _resource_problems(config: PipelineConfig) -> Iterator[Problem]:
+    known = [source.source_id for source in config.sources]
+    for place in ("sources", "transform"):
+        for index, stage in enumerate(getattr(config.resources, place, ())):
+            if stage.source_id not in known:
+                near = suggestion(stage.source_id, known)
+                at = f"resources.{place}[{index}].source_id"
+                yield Problem(at, f"no source is called {stage.source_id!r}; {near}")

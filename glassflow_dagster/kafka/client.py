@@ -13,6 +13,7 @@ from typing import Any
 
 from glassflow_dagster.config.model import KafkaConnection
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.kafka import kerberos
 
 ISOLATION = "read_committed"
 
@@ -29,14 +30,16 @@ _silent.propagate = False
 
 
 def client_settings(connection: KafkaConnection) -> dict[str, Any]:
-    """Give confluent-kafka's settings for a connection; raises `GlassflowError` for a root_ca that is no PEM."""
+    """Give confluent-kafka's settings for a connection; raises `GlassflowError` for a certificate that is no PEM."""
     settings: dict[str, Any] = {
         "bootstrap.servers": ",".join(connection.brokers),
         "security.protocol": _protocol(connection),
         "client.id": "glassflow-dagster",
         "logger": _silent,
     }
-    if _authenticates(connection):
+    if connection.mechanism == "GSSAPI" and not connection.skip_auth:
+        settings |= kerberos.client_settings(connection)
+    elif _authenticates(connection):
         settings |= {
             "sasl.mechanism": connection.mechanism,
             "sasl.username": connection.username or "",
@@ -44,7 +47,12 @@ def client_settings(connection: KafkaConnection) -> dict[str, Any]:
         }
     if _encrypts(connection):
         if connection.root_ca:
-            settings["ssl.ca.pem"] = root_ca_pem(connection.root_ca)
+            settings["ssl.ca.pem"] = pem("root_ca", connection.root_ca)
+        if connection.client_cert and connection.client_key:
+            settings |= {
+                "ssl.certificate.pem": pem("client_cert", connection.client_cert),
+                "ssl.key.pem": pem("client_key", connection.client_key.get_secret_value()),
+            }
         if connection.skip_tls_verification:
             settings |= {
                 "enable.ssl.certificate.verification": False,
@@ -54,13 +62,15 @@ def client_settings(connection: KafkaConnection) -> dict[str, Any]:
 
 
 def spark_options(connection: KafkaConnection) -> dict[str, str]:
-    """Give the `kafka.*` options of Spark's Kafka source; raises `GlassflowError` for a root_ca that is no PEM."""
+    """Give the `kafka.*` options of Spark's Kafka source; raises `GlassflowError` for a certificate that is no PEM."""
     options = {
         "kafka.bootstrap.servers": ",".join(connection.brokers),
         "kafka.security.protocol": _protocol(connection),
         "kafka.isolation.level": ISOLATION,
     }
-    if _authenticates(connection):
+    if connection.mechanism == "GSSAPI" and not connection.skip_auth:
+        options |= kerberos.spark_options(connection)
+    elif _authenticates(connection):
         options |= {
             "kafka.sasl.mechanism": connection.mechanism,
             "kafka.sasl.jaas.config": _jaas(connection),
@@ -69,25 +79,31 @@ def spark_options(connection: KafkaConnection) -> dict[str, str]:
         if connection.root_ca:
             options |= {
                 "kafka.ssl.truststore.type": "PEM",
-                "kafka.ssl.truststore.certificates": root_ca_pem(connection.root_ca),
+                "kafka.ssl.truststore.certificates": pem("root_ca", connection.root_ca),
+            }
+        if connection.client_cert and connection.client_key:
+            options |= {
+                "kafka.ssl.keystore.type": "PEM",
+                "kafka.ssl.keystore.certificate.chain": pem("client_cert", connection.client_cert),
+                "kafka.ssl.keystore.key": pem("client_key", connection.client_key.get_secret_value()),
             }
         if connection.skip_tls_verification:
             options["kafka.ssl.endpoint.identification.algorithm"] = ""
     return options
 
 
-def root_ca_pem(root_ca: str) -> str:
-    """Read an authority's certificate, given as PEM or as base64 of it; raises `GlassflowError` when it is neither."""
-    if "-----BEGIN" in root_ca:
-        return root_ca
+def pem(setting: str, text: str) -> str:
+    """Read a certificate or key, given as PEM or as base64 of it; raises `GlassflowError` when it is neither."""
+    if "-----BEGIN" in text:
+        return text
     try:
-        decoded = base64.b64decode("".join(root_ca.split()), validate=True).decode("ascii")
+        decoded = base64.b64decode("".join(text.split()), validate=True).decode("ascii")
     except (binascii.Error, UnicodeDecodeError):
         decoded = ""
     if "-----BEGIN" not in decoded:
         raise GlassflowError(
-            "connection_params.root_ca: is neither a PEM certificate nor base64 of one; paste the text that begins "
-            "with -----BEGIN CERTIFICATE-----, or its base64"
+            f"connection_params.{setting}: is neither PEM nor base64 of it; paste the text that begins with "
+            "-----BEGIN, or its base64"
         )
     return decoded
 

@@ -4,7 +4,8 @@ from datetime import datetime
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, TopicPartition
 
-from glassflow_dagster.config.model import START_WORDS, PipelineConfig, Source
+from glassflow_dagster.config.model import PipelineConfig, Source
+from glassflow_dagster.config.parts import START_WORDS
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.consumer import ANSWER_TIMEOUT, answering, open_consumer
 from glassflow_dagster.kafka.topics import Offsets, offsets

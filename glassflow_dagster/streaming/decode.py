@@ -12,13 +12,14 @@ from glassflow_dagster.config.model import SchemaField
 def decode(records: DataFrame, fields: Sequence[SchemaField]) -> DataFrame:
     """Decode JSON strictly by the declared fields (state/StrictJson.scala says how).
 
-    Columns in: value BINARY. Columns added: fields STRUCT (a column a declared field: STRING, LONG, DECIMAL(20,0),
-    DOUBLE or BOOLEAN by its kind; array and map as their JSON text), refusal STRUCT<stage STRING, reason STRING>, NULL
-    for a good record, and dropped STRING: why a good record is not to be written, NULL where it is.
+    Columns in: payload BINARY, and framing_error STRING (those of `unframe`).
+    Columns added: fields STRUCT (a column a declared field: STRING, LONG, DECIMAL(20,0), DOUBLE or BOOLEAN by its kind;
+    array and map as their JSON text), refusal STRUCT<stage STRING, reason STRING>, NULL for a good record, and dropped
+    STRING: why a good record is not to be written, NULL where it is.
     """
     spec = json.dumps([[field.name, field.kind, field.needed] for field in fields])
-    decoded = records.withColumn("fields", F.call_function("glassflow_decode", F.col("value"), F.lit(spec)))
-    error = F.col("fields")["_error"]
+    decoded = records.withColumn("fields", F.call_function("glassflow_decode", F.col("payload"), F.lit(spec)))
+    error = F.coalesce(F.col("framing_error"), F.col("fields")["_error"])
     return decoded.withColumn("refusal", F.when(error.isNotNull(), _refusal("decode", error))).withColumn(
         "dropped", F.lit(None).cast("string")
     )

@@ -6,6 +6,7 @@ writes a heartbeat every second until it is told to stop, all is read, or someth
 """
 
 import argparse
+import os
 import shutil
 import signal
 import sys
@@ -29,6 +30,7 @@ from glassflow_dagster.config.load import load_pipeline, warnings
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.config.types import parse_column_type
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.kafka import kerberos
 from glassflow_dagster.kafka.starting import starting_offsets
 from glassflow_dagster.kafka.topics import commit_offsets, wait_for_brokers, wait_for_topic
 from glassflow_dagster.streaming.batch import BatchWriter, fits
@@ -43,7 +45,7 @@ from glassflow_dagster.streaming.lock import PipelineLock
 from glassflow_dagster.streaming.progress import place, progress
 from glassflow_dagster.streaming.pulse import Pulse, pulse
 from glassflow_dagster.streaming.query import build_query
-from glassflow_dagster.streaming.session import SPARK_LOG, SPARK_SCRATCH, java, start_session
+from glassflow_dagster.streaming.session import DRIVER_JAVA_OPTIONS, SPARK_LOG, SPARK_SCRATCH, java, start_session
 from glassflow_dagster.streaming.source import Subscription, batch_limits, read_topics
 from glassflow_dagster.streaming.stopping import Stopped, StopRequest, stop_signals
 
@@ -136,12 +138,25 @@ class _Run:
         handler = signal.getsignal(signal.SIGINT)
         # A driver that was killed leaves its state stores' working copies behind.
         shutil.rmtree(self.folder / SPARK_SCRATCH, ignore_errors=True)
-        spark = start_session(f"glassflow {self.config.pipeline_id}", self.folder, self.options.spark, self.report)
+        name, settings = f"glassflow {self.config.pipeline_id}", self._spark_settings()
+        spark = start_session(name, self.folder, settings, self.report)
         signal.signal(signal.SIGINT, handler)
         self.lock.remember_jvm(int(java(spark).ProcessHandle.current().pid()))
-        if "spark.sql.shuffle.partitions" not in self.options.spark:
+        if "spark.sql.shuffle.partitions" not in settings:
             spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
         return spark
+
+    def _spark_settings(self) -> dict[str, str]:
+        """What the definition means for Spark; settings of the command line go before."""
+        settings = {}
+        resources, options = self.config.resources, kerberos.java_options(self.config.source.connection_params)
+        if resources and resources.cores and resources.cores > (os.cpu_count() or 1):
+            settings["spark.master"] = f"local[{resources.cores}]"
+        if resources and resources.state_partitions:
+            settings["spark.sql.shuffle.partitions"] = str(resources.state_partitions)
+        if options:
+            settings |= {DRIVER_JAVA_OPTIONS: options, "spark.executor.extraJavaOptions": options}
+        return {**settings, **self.options.spark}
 
     def _stream(self, spark: SparkSession, table: Table) -> Totals:
         checkpoint = Checkpoint(self.folder / "checkpoint")
@@ -172,7 +187,8 @@ class _Run:
         found = checkpoint.incarnation()
         if found is None:
             self._refuse_second_checkpoint(table)
-            return checkpoint.create(self.config, name, table.rows, spark.sparkContext.defaultParallelism)
+            partitions = int(str(spark.conf.get("spark.sql.shuffle.partitions")))
+            return checkpoint.create(self.config, name, table.rows, partitions)
         if found.table != name:
             raise CheckpointError(
                 f"{checkpoint.folder}: writes to {found.table}, but the definition says {name}; give the definition "

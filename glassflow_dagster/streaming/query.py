@@ -9,6 +9,7 @@ from glassflow_dagster.streaming.dead_letters import keep_raw_of_refused
 from glassflow_dagster.streaming.decode import decode
 from glassflow_dagster.streaming.dedup import drop_duplicates, keep_duplicates
 from glassflow_dagster.streaming.filter import keep_matching
+from glassflow_dagster.streaming.framing import unframe
 from glassflow_dagster.streaming.mapping import map_columns
 from glassflow_dagster.streaming.names import Names, field_names
 from glassflow_dagster.streaming.transform import transform
@@ -23,7 +24,7 @@ def build_query(records: DataFrame, config: PipelineConfig, table: Table) -> Dat
     """
     types = {name: column.type for name, column in table.columns.items()}
 
-    decoded = decode(records, config.source.schema_fields)
+    decoded = decode(unframe(records, config.source), config.source.fields)
     made, names = _apply(decoded, config)
     mapped = map_columns(made, config.sink.mapping, names, types)
     events = keep_raw_of_refused(mapped)
@@ -32,7 +33,7 @@ def build_query(records: DataFrame, config: PipelineConfig, table: Table) -> Dat
 
 def _apply(events: DataFrame, config: PipelineConfig) -> tuple[DataFrame, Names]:
     """Run the definition's filters and stateless transforms, and give the names behind the last one."""
-    names = field_names(config.source.schema_fields)
+    names = field_names(config.source.fields)
     for place, stage in enumerate(plan_stages(config).steps):
         if isinstance(stage, FilterStage):
             events = keep_matching(events, stage, names)

@@ -21,6 +21,8 @@ SPARK_LOG = "spark.log"
 # Working copies of state stores, shuffle files; nothing in it is needed by the next session.
 SPARK_SCRATCH = "tmp"
 
+DRIVER_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
 # Rows in an Arrow batch on their way to the Python workers. Chunks are cut anew there; this bounds memory only.
 ARROW_ROWS = 10_000
 
@@ -76,11 +78,10 @@ def start_session(name: str, folder: Path, overrides: Mapping[str, str], report:
         "spark.jars": ",".join(str(jar) for jar in jars),
         "spark.local.dir": str(folder / SPARK_SCRATCH),
         "spark.sql.warehouse.dir": str(folder / SPARK_SCRATCH / "warehouse"),
-        "spark.driver.extraJavaOptions": (
-            f"-Dlog4j2.configurationFile={log_settings} -Dglassflow.log={folder / SPARK_LOG}"
-        ),
     }
-    for key, value in {**own, **overrides}.items():
+    logging = f"-Dlog4j2.configurationFile={log_settings} -Dglassflow.log={folder / SPARK_LOG}"
+    options = f"{logging} {overrides.get(DRIVER_JAVA_OPTIONS, '')}".strip()
+    for key, value in {**own, **overrides, DRIVER_JAVA_OPTIONS: options}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 

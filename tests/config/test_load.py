@@ -112,6 +112,16 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"sources__0__consumer_group": "g"}, "sources[0].consumer_group: counts with start: committed only"),
     ({"sources__0__schema_fields__0__default": 7}, "sources[0].schema_fields[0].default: 7 is no string"),
     ({"sources__0__schema_fields__0__default": "x"}, "transforms[0].config.key: 'id' is optional"),
+    ({"resources": {"sources": [{"source_id": "scan"}]}}, "resources.sources[0].source_id: no source is called 'scan'"),
+    ({"resources": {"sink": {"replicas": 0}}}, "resources.sink.replicas: "),
+    (
+        {"sources__0__connection_params__mechanism": "GSSAPI"},
+        "sources[0].connection_params.kerberos_keytab: is needed for mechanism GSSAPI; add it",
+    ),
+    (
+        {"sources__0__connection_params__client_cert": "x"},
+        "sources[0].connection_params.client_key: is missing; a client's certificate and its key go together",
+    ),
     ({"checks": {"every": "daily"}}, "checks.every: is no cron schedule; write five fields"),
     ({"sink__max_batch_size": 0}, "sink.max_batch_size: "),
     ({"sink__mapping__0__name": "ID"}, "sink.mapping[0].name: 'ID' is not in schema_fields; did you mean"),
@@ -202,9 +212,19 @@ def test_an_unknown_pipeline_is_told_with_the_nearest_name(tmp_path: Path) -> No
         find_definition("parcel-scan", tmp_path, {})
 
 
-def test_resources_are_accepted_with_a_warning(tmp_path: Path) -> None:
-    config = load_pipeline(write(tmp_path, definition(resources={"sink": {"replicas": 1}})), {})
-    assert warnings(config) == ["resources (sink) has no effect here; Spark's settings take its place"]
+def test_replicas_are_partitions_and_cores_and_the_rest_is_one_warning(tmp_path: Path) -> None:
+    asked = {
+        "nats": {"stream": {"maxAge": "12h"}},
+        "sources": [{"source_id": "scans", "replicas": 2, "requests": {"cpu": "500m"}}],
+        "transform": [{"source_id": "scans", "replicas": 3, "storage": {"size": "20Gi"}}],
+        "sink": {"replicas": 4},
+    }
+    config = load_pipeline(write(tmp_path, definition(resources=asked)), {})
+    assert config.resources
+    assert (config.resources.state_partitions, config.resources.cores) == (3, 4)
+    (warning,) = warnings(config)
+    assert warning.startswith("resources (nats, sources[0].requests, transform[0].storage) has no effect here; ")
+    assert warnings(load_pipeline(write(tmp_path, definition(resources={"sink": {"replicas": 1}})), {})) == []
 
 
 def test_only_what_cuts_blocks_is_in_the_digest(tmp_path: Path) -> None:

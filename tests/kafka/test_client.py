@@ -1,13 +1,16 @@
 """A connection as both clients want it: no broker."""
 
 import base64
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from glassflow_dagster.config.model import KafkaConnection
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.kafka.client import client_settings, root_ca_pem, spark_options
+from glassflow_dagster.kafka import kerberos
+from glassflow_dagster.kafka.client import client_settings, pem, spark_options
 
 AWKWARD = 'p"\\;'
 PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
@@ -75,7 +78,7 @@ def test_an_authority_is_passed_on_as_pem(root_ca: str) -> None:
 @pytest.mark.parametrize("root_ca", ["/etc/ca.pem", base64.b64encode(b"no certificate").decode()])
 def test_a_root_ca_that_is_no_certificate_is_refused_with_the_remedy(root_ca: str) -> None:
     with pytest.raises(GlassflowError, match=r"root_ca: is neither .*; paste the text"):
-        root_ca_pem(root_ca)
+        pem("root_ca", root_ca)
 
 
 def test_certificates_are_not_checked_when_the_definition_says_so() -> None:
@@ -86,3 +89,38 @@ def test_certificates_are_not_checked_when_the_definition_says_so() -> None:
 
 def test_tls_settings_have_no_place_without_tls() -> None:
     assert not any("ssl" in name for name in settings(root_ca=PEM, skip_tls_verification=True))
+
+
+def test_a_clients_certificate_goes_to_both() -> None:
+    parts = {"protocol": "SSL", "client_cert": PEM, "client_key": base64.b64encode(PEM.encode()).decode()}
+    options = spark_options(connection(**parts))
+    assert options["kafka.ssl.keystore.type"] == "PEM"
+    assert options["kafka.ssl.keystore.certificate.chain"] == options["kafka.ssl.keystore.key"] == PEM
+    found = settings(**parts)
+    assert found["ssl.certificate.pem"] == found["ssl.key.pem"] == PEM
+
+
+def test_kerberos_is_passed_on_with_its_files_for_this_user_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLASSFLOW_CACHE", str(tmp_path))
+    monkeypatch.delenv("KRB5_CONFIG", raising=False)
+    parts = {
+        "protocol": "SASL_SSL", "mechanism": "GSSAPI", "username": "etl", "kerberos_service_name": "kafka",
+        "kerberos_realm": "EXAMPLE.TEST", "kerberos_keytab": base64.b64encode(b"keys").decode(),
+        "kerberos_config": "[libdefaults]",
+    }  # fmt: skip
+    found, options = settings(**parts), spark_options(connection(**parts))
+    keytab = Path(found["sasl.kerberos.keytab"])
+    assert (keytab.read_bytes(), keytab.stat().st_mode & 0o777) == (b"keys", 0o600)
+    assert (found["sasl.mechanism"], found["sasl.kerberos.principal"]) == ("GSSAPI", "etl@EXAMPLE.TEST")
+    assert found["sasl.kerberos.service.name"] == options["kafka.sasl.kerberos.service.name"] == "kafka"
+    assert Path(os.environ["KRB5_CONFIG"]).read_text() == "[libdefaults]"
+    assert options["kafka.sasl.jaas.config"] == (
+        "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true doNotPrompt=true "
+        f'keyTab="{keytab}" principal="etl@EXAMPLE.TEST";'
+    )
+    assert kerberos.java_options(connection(**parts)) == f"-Djava.security.krb5.conf={os.environ['KRB5_CONFIG']}"
+    assert kerberos.java_options(connection()) == ""
+    with pytest.raises(GlassflowError, match="kerberos_keytab: is no base64"):
+        settings(**{**parts, "kerberos_keytab": "not base64!"})

@@ -5,8 +5,9 @@ from decimal import Decimal
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from glassflow_dagster.config.model import SchemaField
+from glassflow_dagster.config.model import KafkaConnection, SchemaField, SchemaRegistry, Source
 from glassflow_dagster.streaming.decode import decode
+from glassflow_dagster.streaming.framing import unframe
 
 FIELDS = [
     SchemaField(name="id", type="string"),
@@ -20,10 +21,14 @@ FIELDS = [
     SchemaField(name="m.k", type="string", required=False),
 ]
 
+PLAIN = Source(
+    type="kafka", source_id="s", topic="t", connection_params=KafkaConnection(brokers=("b:1",)), schema_fields=FIELDS
+)
+
 
 def decoded(spark: SparkSession, values: list[bytes | None]) -> list[Row]:
     records = spark.createDataFrame([(index, value) for index, value in enumerate(values)], "i int, value binary")
-    return decode(records, FIELDS).orderBy("i").select("fields.*", "refusal").collect()
+    return decode(unframe(records, PLAIN), FIELDS).orderBy("i").select("fields.*", "refusal").collect()
 
 
 ACCEPTED: list[tuple[bytes, dict[str, object]]] = [
@@ -97,3 +102,20 @@ def test_a_good_record_after_a_bad_one_is_not_touched_by_it(spark: SparkSession,
     rows = decoded(spark, [b'{"id":"bad"'] * count + [b'{"id":"x","n":1}'])
     assert rows[-1].id == "x"
     assert rows[-1].refusal is None
+
+
+def test_behind_a_schema_id_a_field_need_not_be_there_unless_the_definition_says_so(spark: SparkSession) -> None:
+    fields = (SchemaField(name="id", type="string", required=True), SchemaField(name="n", type="int"))
+    source = PLAIN.model_copy(update={"schema_registry": SchemaRegistry(url="http://r"), "schema_fields": fields})
+    header = b"\0\0\0\0\7"
+    values = [header + b'{"id":"x"}', header + b'{"n":1}', header, b"\0", b'{"id":"x"}', None]
+    records = spark.createDataFrame(list(enumerate(values)), "i int, value binary")
+    good, *refused = decode(unframe(records, source), source.fields).orderBy("i").select("fields", "refusal").collect()
+    assert (good.refusal, good.fields.id, good.fields.n) == (None, "x", None)
+    assert [row.refusal.reason.split(":")[0] for row in refused] == [
+        "field 'id' is missing",
+        "the value is too short to hold a schema id and JSON",
+        "the value is too short to hold a schema id and JSON",
+        "no schema id",
+        "the record has no value",
+    ]

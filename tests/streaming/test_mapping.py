@@ -76,7 +76,7 @@ def mapped(spark: SparkSession, kind: str, column: str, value: Any) -> Any:
     fields = [SchemaField(name="x", type=kind, required=False)]
     mapping = [Mapping(name="x", column_name="c", column_type=column)]
     record = json.dumps({"x": value}).encode()
-    records = spark.createDataFrame([(record,)], "value binary")
+    records = spark.createDataFrame([(record, None)], "payload binary, framing_error string")
     types = {"c": parse_column_type(column)}
     return (
         map_columns(decode(records, fields), mapping, field_names(fields), types).select("row", "refusal").collect()[0]
@@ -112,8 +112,8 @@ def test_kafkas_own_columns_can_be_mapped(spark: SparkSession) -> None:
     mapping = [Mapping(name=name, column_name=name, column_type=kind) for name, kind in columns.items()]
     time = datetime(2026, 1, 2, 3, 4, 5, 678901)
     records = spark.createDataFrame(
-        [(b'{"x":1}', "t", 3, 2**40, None, time, time)],
-        "value binary, topic string, partition int, offset bigint, key binary, "
+        [(b'{"x":1}', None, "t", 3, 2**40, None, time, time)],
+        "payload binary, framing_error string, topic string, partition int, offset bigint, key binary, "
         "timestamp timestamp, batch_time timestamp",
     )
     types = {name: parse_column_type(kind) for name, kind in columns.items()}

@@ -11,6 +11,7 @@ from glassflow_dagster.config.stages import FilterStage, plan_stages
 from glassflow_dagster.config.types import parse_column_type
 from glassflow_dagster.streaming.decode import decode
 from glassflow_dagster.streaming.filter import keep_matching
+from glassflow_dagster.streaming.framing import unframe
 from glassflow_dagster.streaming.mapping import map_columns
 from glassflow_dagster.streaming.names import field_names
 from glassflow_dagster.streaming.transform import transform
@@ -66,7 +67,7 @@ RECORDS: list[tuple[dict[str, Any], object]] = [
 
 def through_all_stages(records: DataFrame) -> DataFrame:
     types = {m.column_name: parse_column_type(m.column_type) for m in CONFIG.sink.mapping}
-    events, names = decode(records, CONFIG.source.schema_fields), field_names(CONFIG.source.schema_fields)
+    events, names = decode(unframe(records, CONFIG.source), CONFIG.source.fields), field_names(CONFIG.source.fields)
     for place, stage in enumerate(plan_stages(CONFIG).steps):
         if isinstance(stage, FilterStage):
             events = keep_matching(events, stage, names)

@@ -1,0 +1,85 @@
+"""What the parts of a definition are made of: their base, and the types of single values."""
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+
+from glassflow_dagster.config.durations import DURATION_PATTERN, format_duration, parse_duration
+from glassflow_dagster.config.types import FIELD_KINDS, parse_column_type, unsupported_reason
+
+
+class Part(BaseModel):
+    """A part of a definition: unknown keys are mistakes, and a definition never changes once it is read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+# Where the first start may begin, beside a time.
+START_WORDS = ("earliest", "latest", "committed")
+
+
+def _positive(duration: timedelta) -> timedelta:
+    if duration <= timedelta():
+        raise ValueError("must be greater than zero")
+    return duration
+
+
+def _field_type(name: str) -> str:
+    if name not in FIELD_KINDS:
+        raise ValueError(f"unknown field type {name!r}; use one of {', '.join(FIELD_KINDS)}")
+    return name
+
+
+def _column_type(text: str) -> str:
+    reason = unsupported_reason(parse_column_type(text))
+    if reason:
+        raise ValueError(reason)
+    return text
+
+
+def _duration(value: Any) -> timedelta:
+    return value if isinstance(value, timedelta) else parse_duration(value)
+
+
+def _port(value: Any) -> Any:
+    """GlassFlow writes ports as texts, its article as a number."""
+    return int(value) if isinstance(value, str) and value.isdigit() else value
+
+
+def _start(value: Any) -> Any:
+    """YAML reads a time without quotes as one."""
+    time = value
+    if isinstance(value, str) and value not in START_WORDS:
+        try:
+            time = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError(
+                f"must be one of {', '.join(START_WORDS)}, or a time such as 2026-01-31T00:00:00Z"
+            ) from None
+    if isinstance(time, date) and not isinstance(time, datetime):
+        time = datetime.combine(time, datetime.min.time())
+    if isinstance(time, datetime):
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).isoformat()
+    return time
+
+
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(_duration),
+    PlainSerializer(format_duration, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "examples": ["500ms", "30s", "1h30m", "7d"]}),
+]
+PositiveDuration = Annotated[Duration, AfterValidator(_positive)]
+FieldType = Annotated[str, AfterValidator(_field_type), WithJsonSchema({"type": "string", "enum": list(FIELD_KINDS)})]
+ColumnTypeText = Annotated[str, AfterValidator(_column_type)]
+Port = Annotated[
+    int,
+    BeforeValidator(_port),
+    Field(ge=1, le=65535),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 65535}, {"type": "string", "pattern": r"^\d+$"}]}
+    ),
+]
+Text = Annotated[str, Field(min_length=1)]
+Start = Annotated[str, BeforeValidator(_start), WithJsonSchema({"type": "string"})]
