@@ -10,6 +10,7 @@ import click
 from glassflow_dagster.cli.definitions import convert, validate
 from glassflow_dagster.cli.stack import stack
 from glassflow_dagster.cli.streams import run, start, status, stop
+from glassflow_dagster.cli.tables import table
 from glassflow_dagster.cli.verify import verify
 
 
@@ -19,5 +20,5 @@ def main() -> None:
     """Kafka streams that arrive in ClickHouse clean: deduplicated, checked, exactly once."""
 
 
-for _command in (stack, run, start, stop, status, verify, validate, convert):
+for _command in (stack, run, start, stop, status, verify, validate, convert, table):
     main.add_command(_command)

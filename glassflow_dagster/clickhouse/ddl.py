@@ -4,12 +4,17 @@ Both books lie in the connection's database and are shared by its pipelines. The
 target, so they get the same token window.
 """
 
+import re
+from dataclasses import dataclass
+
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse.identifiers import full_name, quote_name
 from glassflow_dagster.clickhouse.queries import execute, fetch
 from glassflow_dagster.clickhouse.token_window import ensure_tokens_kept, window_settings
 from glassflow_dagster.config.model import CreateTable, PipelineConfig
+from glassflow_dagster.config.stages import nullable_names
+from glassflow_dagster.config.types import ColumnType, parse_column_type
 
 LEDGER = "glassflow_ledger"
 DEAD_LETTERS = "glassflow_dead_letters"
@@ -54,6 +59,9 @@ DEAD_LETTER_COLUMNS = {
     "reason": "String",
 }
 
+# Types that cannot stand within Nullable.
+_NEVER_NULL = frozenset({"Array", "Map", "Tuple", "Nested", "Variant", "Dynamic", "JSON"})
+
 _INSERTED_AT = "`inserted_at` DateTime64(3, 'UTC') DEFAULT now64(3)"
 
 
@@ -62,22 +70,75 @@ def create_database(database: str) -> str:
     return f"CREATE DATABASE IF NOT EXISTS {quote_name(database)}"
 
 
-def create_target(config: PipelineConfig) -> str:
-    """Make the target from the mapping and `sink.create_table`, its token window included."""
+@dataclass(frozen=True)
+class NewColumn:
+    """A column as the definition asks for it: where it does, its name, type and default expression ('' for none)."""
+
+    place: str
+    name: str
+    type: str
+    default: str = ""
+
+    @property
+    def sql(self) -> str:
+        """The column's part of a statement."""
+        default = f" DEFAULT {self.default}" if self.default else ""
+        return f"{quote_name(self.name)} {self.type}{default}"
+
+
+def new_columns(config: PipelineConfig) -> list[NewColumn]:
+    """List the columns that the target gets where it is made: those of the mapping, then create_table's own.
+
+    A definition may name the inner type alone. So a column whose field may be null is made Nullable, as far as
+    ClickHouse allows: not where order, partitions, TTL or engine rest on it, nor where the type takes no NULL.
+    """
     how = config.sink.create_table or CreateTable()
-    columns = [f"{quote_name(m.column_name)} {m.column_type}" for m in config.sink.mapping]
-    for extra in how.columns:
-        default = f" DEFAULT {extra.default}" if extra.default else ""
-        columns.append(f"{quote_name(extra.name)} {extra.type}{default}")
+    optional = nullable_names(config)
+    columns = []
+    for index, mapping in enumerate(config.sink.mapping):
+        kind = mapping.column_type
+        if mapping.name in optional and not rests_on(how, mapping.column_name):
+            kind = with_null(kind)
+        columns.append(NewColumn(f"sink.mapping[{index}]", mapping.column_name, kind))
+    for index, extra in enumerate(how.columns):
+        columns.append(NewColumn(f"sink.create_table.columns[{index}]", extra.name, extra.type, extra.default or ""))
+    return columns
+
+
+def rests_on(how: CreateTable, column: str) -> bool:
+    """Whether engine, order, partitions or TTL of a table name a column; none of them takes NULL."""
+    clauses = " ".join(clause for clause in (how.engine, how.order_by, how.partition_by, how.ttl) if clause)
+    return re.search(rf"(?<!\w){re.escape(column)}(?!\w)", clauses) is not None
+
+
+def with_null(kind: str) -> str:
+    """Give a type's form that takes NULL; the type as it is where there is none, or where it does already."""
+    column = parse_column_type(kind)
+    if column.nullable or column.base.name in _NEVER_NULL:
+        return kind
+    if column.name == "LowCardinality":
+        return str(ColumnType("LowCardinality", (ColumnType("Nullable", column.arguments),)))
+    return str(ColumnType("Nullable", (column,)))
+
+
+def create_target(config: PipelineConfig) -> str:
+    """Make the target from the mapping and `sink.create_table`, its token window included; several lines."""
+    how = config.sink.create_table or CreateTable()
+    columns = ",\n".join(f"    {column.sql}" for column in new_columns(config))
     parts = [
-        f"CREATE TABLE IF NOT EXISTS {full_name(*config.sink.full_table)} ({', '.join(columns)})",
+        f"CREATE TABLE IF NOT EXISTS {full_name(*config.sink.full_table)}\n(\n{columns}\n)",
         f"ENGINE = {how.engine}",
         f"PARTITION BY {how.partition_by}" if how.partition_by else "",
         f"ORDER BY {how.order_by}",
         f"TTL {how.ttl}" if how.ttl else "",
         f"SETTINGS {window_settings(how.engine)}",
     ]
-    return " ".join(part for part in parts if part)
+    return "\n".join(part for part in parts if part)
+
+
+def add_column(database: str, table: str, column: NewColumn) -> str:
+    """Give an existing table a column; rows that are there already have its default, or the type's."""
+    return f"ALTER TABLE {full_name(database, table)} ADD COLUMN IF NOT EXISTS {column.sql}"
 
 
 def create_ledger(database: str) -> str:

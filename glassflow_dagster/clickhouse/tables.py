@@ -1,25 +1,16 @@
-"""The target as it is, and whether the definition's rows fit it.
+"""Tables as the server describes them.
 
-Everything is read from ClickHouse's system tables; no data is scanned. The table has the last word on nullability,
-LowCardinality and the members of an Enum; the definition on which columns are filled.
+Everything is read from ClickHouse's system tables; no data is scanned.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.clickhouse import ddl
 from glassflow_dagster.clickhouse.errors import TableProblem
 from glassflow_dagster.clickhouse.identifiers import full_name
-from glassflow_dagster.clickhouse.queries import execute, fetch
-from glassflow_dagster.clickhouse.token_window import ensure_tokens_kept
-from glassflow_dagster.config.model import PipelineConfig
-from glassflow_dagster.config.problems import suggestion
-from glassflow_dagster.config.types import ColumnType, parse_column_type, same_values
-
-# Columns that ClickHouse computes itself, and why an insert cannot name them.
-_COMPUTED = ("MATERIALIZED", "ALIAS")
+from glassflow_dagster.clickhouse.queries import fetch
+from glassflow_dagster.config.types import ColumnType, parse_column_type
 
 
 @dataclass(frozen=True)
@@ -42,6 +33,7 @@ class Table:
     rows: int
     ttl: bool
     sorting_key: str = ""
+    partition_key: str = ""
 
     @property
     def is_plain(self) -> bool:
@@ -64,13 +56,13 @@ def find_table(client: Client, database: str, name: str) -> Table | None:
     where = {"database": database, "name": name}
     found = fetch(
         client,
-        "SELECT engine, engine_full, total_rows, sorting_key FROM system.tables "
+        "SELECT engine, engine_full, total_rows, sorting_key, partition_key FROM system.tables "
         "WHERE database = {database:String} AND name = {name:String}",
         where,
     )
     if not found:
         return None
-    engine, engine_full, rows, sorting_key = found[0]
+    engine, engine_full, rows, sorting_key, partition_key = found[0]
     columns = fetch(
         client,
         "SELECT name, type, default_kind FROM system.columns "
@@ -86,6 +78,7 @@ def find_table(client: Client, database: str, name: str) -> Table | None:
         rows=int(rows) if rows is not None else count_rows(client, database, name),
         ttl=" TTL " in engine_full,
         sorting_key=sorting_key,
+        partition_key=partition_key,
     )
 
 
@@ -100,59 +93,6 @@ def require_table(client: Client, database: str, name: str) -> Table:
 def count_rows(client: Client, database: str, name: str) -> int:
     """Count a table's rows; MergeTree answers from its metadata."""
     return int(fetch(client, f"SELECT count() FROM {full_name(database, name)}")[0][0])  # noqa: S608 - quoted
-
-
-def prepare_target(client: Client, config: PipelineConfig, *, create: bool) -> Table:
-    """Make sure that the target is there, takes the mapping's rows and remembers insert tokens.
-
-    It is created when it is missing and `create` or `sink.create_table` says so. Raises `TableProblem` with one line
-    for every misfit, each with its remedy.
-    """
-    database, name = config.sink.full_table
-    table = find_table(client, database, name)
-    if table is None:
-        table = _create(client, config, create=create)
-    found = list(misfits(config, table))
-    if found:
-        raise TableProblem("\n".join(found))
-    ensure_tokens_kept(client, database, name)
-    return table
-
-
-def misfits(config: PipelineConfig, table: Table) -> Iterator[str]:
-    """Yield a line for every mapped column that the table lacks, computes itself or types otherwise."""
-    where = f"{table.database}.{table.name}"
-    for index, mapping in enumerate(config.sink.mapping):
-        at, column = f"sink.mapping[{index}]", table.columns.get(mapping.column_name)
-        if column is None:
-            near = suggestion(mapping.column_name, list(table.columns))
-            yield f"{at}.column_name: {where} has no column {mapping.column_name!r}; {near}"
-        elif column.default_kind in _COMPUTED:
-            yield (
-                f"{at}.column_name: {where} computes column {mapping.column_name!r} itself ({column.default_kind}); "
-                "remove it from the mapping"
-            )
-        elif not same_values(mapping.parsed_type, column.type):
-            yield (
-                f"{at}.column_type: is {mapping.column_type}, but column {mapping.column_name!r} of {where} is "
-                f"{column.type}; change one of them"
-            )
-
-
-def _create(client: Client, config: PipelineConfig, *, create: bool) -> Table:
-    database, name = config.sink.full_table
-    statement = ddl.create_target(config)
-    if not create and config.sink.create_table is None:
-        raise TableProblem(
-            f"sink.table: {database}.{name} does not exist; run with --create-table, add sink.create_table, or run: "
-            f"{statement}"
-        )
-    ddl.ensure_database(client, database)
-    execute(client, statement)
-    table = find_table(client, database, name)
-    if table is None:
-        raise TableProblem(f"{database}.{name} was dropped while it was being prepared; start again")
-    return table
 
 
 def _column_type(text: str) -> ColumnType:

@@ -1,5 +1,6 @@
 """A mistake in a definition, and what to write instead."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -18,6 +19,12 @@ class Problem:
 
 def suggestion(name: str, known: list[str]) -> str:
     """Say what to write instead of an unknown name."""
+    near = nearest(name, known)
+    return f"did you mean {near!r}?" if near else f"use one of {', '.join(known)}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Find the name that was probably meant, None where no known one is near."""
     lower = {other.lower(): other for other in known}
     close = get_close_matches(name.lower(), list(lower), n=1)
-    return f"did you mean {lower[close[0]]!r}?" if close else f"use one of {', '.join(known)}"
+    return lower[close[0]] if close else None

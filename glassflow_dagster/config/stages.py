@@ -90,6 +90,24 @@ def without_hidden(names: Mapping[str, _T], made: Sequence[str]) -> dict[str, _T
     }
 
 
+def nullable_names(config: PipelineConfig) -> set[str]:
+    """Give the names that a mapping may use and that are known to be null at times: optional fields, and Kafka's key.
+
+    Of a transform's outputs these are the ones that pass such a name on; what an expression makes is not judged.
+    """
+    names = {field.name for field in config.source.fields if not field.required and field.default is None}
+    visible = names | ({"_key"} - {field.name for field in config.source.schema_fields})
+    mappable = visible
+    for transform in config.transforms:
+        outputs = transform.config.transforms if isinstance(transform, Stateless) else ()
+        if outputs:
+            passed_on = {output.output_name for output in outputs if output.expression.strip() in visible}
+            made = [output.output_name for output in outputs]
+            visible = {*without_hidden(dict.fromkeys(visible), made), *passed_on}
+            mappable = passed_on | (visible & {"_key"})
+    return mappable
+
+
 def _in_order(config: PipelineConfig, fields: Mapping[str, FieldKind]) -> list[tuple[str, Filter | Stateless]]:
     placed = _placed(config)
     return placed[::-1] if _filters_first(placed, fields) else placed

@@ -24,7 +24,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from glassflow_dagster.clickhouse.client import connect, wait_for_clickhouse
 from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
 from glassflow_dagster.clickhouse.ledger import read_outcomes, read_totals
-from glassflow_dagster.clickhouse.tables import Table, prepare_target
+from glassflow_dagster.clickhouse.tables import Table
+from glassflow_dagster.clickhouse.target import prepare_target
 from glassflow_dagster.clickhouse.token_window import writes_partitions
 from glassflow_dagster.config.load import load_pipeline, warnings
 from glassflow_dagster.config.model import PipelineConfig

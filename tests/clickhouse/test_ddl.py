@@ -1,22 +1,17 @@
 """Statements as text: no server."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from glassflow_dagster.clickhouse import ddl, token_window
 from glassflow_dagster.clickhouse.identifiers import full_name, quote_name, quote_text
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model import CreateTable, PipelineConfig
-
-PIPELINES = Path(__file__).parents[2] / "pipelines"
+from glassflow_dagster.config.model import PipelineConfig
+from tests.clickhouse.definitions import sms_status
 
 
 def pipeline(**create_table: Any) -> PipelineConfig:
-    config = load_pipeline(PIPELINES / "sms_status.yaml", {})
-    how = CreateTable(**create_table) if create_table else None
-    return config.model_copy(update={"sink": config.sink.model_copy(update={"create_table": how})})
+    return sms_status(create_table=create_table or None)
 
 
 def test_quotes_in_names_and_texts_are_part_of_them() -> None:
@@ -26,24 +21,57 @@ def test_quotes_in_names_and_texts_are_part_of_them() -> None:
 
 
 def test_the_target_has_the_mapped_columns_the_extra_ones_and_a_token_window() -> None:
-    statement = ddl.create_target(load_pipeline(PIPELINES / "sms_status.yaml", {}))
-    assert statement == (
-        "CREATE TABLE IF NOT EXISTS `analytics`.`sms_statuses_latest` (`sms_id` String, "
-        "`status` LowCardinality(String), `updated_at` DateTime, `recipient` String, "
-        "`ingested_at` DateTime DEFAULT now()) ENGINE = ReplacingMergeTree(ingested_at) "
-        "PARTITION BY toYYYYMM(updated_at) ORDER BY sms_id "
-        "SETTINGS non_replicated_deduplication_window = 10000"
-    )
+    assert ddl.create_target(sms_status()).splitlines() == [
+        "CREATE TABLE IF NOT EXISTS `analytics`.`sms_statuses_latest`",
+        "(",
+        "    `sms_id` String,",
+        "    `status` LowCardinality(String),",
+        "    `updated_at` DateTime,",
+        "    `recipient` String,",
+        "    `ingested_at` DateTime DEFAULT now()",
+        ")",
+        "ENGINE = ReplacingMergeTree(ingested_at)",
+        "PARTITION BY toYYYYMM(updated_at)",
+        "ORDER BY sms_id",
+        "SETTINGS non_replicated_deduplication_window = 10000",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "nullable"),
+    [
+        ("String", "Nullable(String)"),
+        ("DateTime64(3, 'UTC')", "Nullable(DateTime64(3, 'UTC'))"),
+        ("LowCardinality(String)", "LowCardinality(Nullable(String))"),
+        ("Nullable(Int8)", "Nullable(Int8)"),
+        ("LowCardinality(Nullable(String))", "LowCardinality(Nullable(String))"),
+        ("Array(String)", "Array(String)"),
+    ],
+)
+def test_a_type_has_a_form_that_takes_null_where_clickhouse_has_one(kind: str, nullable: str) -> None:
+    assert ddl.with_null(kind) == nullable
+
+
+def test_the_column_of_an_optional_field_is_made_nullable_unless_the_table_rests_on_it() -> None:
+    optional = {name: {"required": False} for name in ("sms_id", "status", "updated_at", "recipient")}
+    columns = [column.sql for column in ddl.new_columns(sms_status(optional))]
+    assert columns == [
+        "`sms_id` String",  # ORDER BY
+        "`status` LowCardinality(Nullable(String))",
+        "`updated_at` DateTime",  # PARTITION BY
+        "`recipient` Nullable(String)",
+        "`ingested_at` DateTime DEFAULT now()",
+    ]
 
 
 def test_without_create_table_the_target_is_a_plain_one() -> None:
     assert ddl.create_target(pipeline()).endswith(
-        "ENGINE = MergeTree ORDER BY tuple() SETTINGS non_replicated_deduplication_window = 10000"
+        "ENGINE = MergeTree\nORDER BY tuple()\nSETTINGS non_replicated_deduplication_window = 10000"
     )
 
 
 def test_a_ttl_stands_between_order_and_settings() -> None:
-    assert " ORDER BY sms_id TTL updated_at + INTERVAL 1 DAY SETTINGS " in ddl.create_target(
+    assert "\nORDER BY sms_id\nTTL updated_at + INTERVAL 1 DAY\nSETTINGS " in ddl.create_target(
         pipeline(order_by="sms_id", ttl="updated_at + INTERVAL 1 DAY")
     )
 

@@ -18,7 +18,7 @@ from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
 from glassflow_dagster.clickhouse.inserts import insert_block
 from glassflow_dagster.clickhouse.ledger import LedgerRow, insert_ledger_row
 from glassflow_dagster.clickhouse.queries import execute
-from glassflow_dagster.clickhouse.tables import prepare_target
+from glassflow_dagster.clickhouse.target import prepare_target
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.verification import settle

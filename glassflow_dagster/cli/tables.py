@@ -1,0 +1,93 @@
+"""The command about a pipeline's target table."""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from glassflow_dagster.cli.options import readable, report
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.model import PipelineConfig
+
+if TYPE_CHECKING:
+    from glassflow_dagster.clickhouse.differences import Difference
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--print", "show", is_flag=True, help="Print the statement that creates the table; no server needed.")
+@click.option("--create", is_flag=True, help="Create the table, and its database, when it is missing.")
+@click.option("--diff", is_flag=True, help="Print how definition and table differ.")
+@click.option("--alter", is_flag=True, help="With --diff: add the missing columns first, printing each statement.")
+@readable
+def table(file: Path, show: bool, create: bool, diff: bool, alter: bool) -> None:
+    """Print, create or compare a pipeline's target table.
+
+    A difference is a line, as those of validate: `file: field.path: what is different; what to do`. One that does not
+    stop the pipeline is a note. Exit code 1: the pipeline would not start with this table.
+    """
+    if [show, create, diff].count(True) != 1 or (alter and not diff):
+        raise click.UsageError("give one of --print, --create, --diff and --diff --alter")
+    config = load_pipeline(file)
+    if show:
+        _print(file, config)
+    elif create:
+        _create(file, config)
+    else:
+        _compare(file, config, alter=alter)
+
+
+def _print(file: Path, config: PipelineConfig) -> None:
+    from glassflow_dagster.clickhouse.ddl import create_target  # noqa: PLC0415
+    from glassflow_dagster.clickhouse.differences import notes_on_creation  # noqa: PLC0415
+
+    click.echo(f"{create_target(config)};")
+    for note in notes_on_creation(config):
+        report(_line(file, note))
+
+
+def _create(file: Path, config: PipelineConfig) -> None:
+    from glassflow_dagster.clickhouse.client import connect  # noqa: PLC0415
+    from glassflow_dagster.clickhouse.differences import differences  # noqa: PLC0415
+    from glassflow_dagster.clickhouse.tables import find_table  # noqa: PLC0415
+    from glassflow_dagster.clickhouse.target import create_target  # noqa: PLC0415
+
+    client, place = connect(config.sink.connection_params), config.sink.full_table
+    was_there = find_table(client, *place) is not None
+    found = create_target(client, config)
+    click.echo(f"{'.'.join(place)}: {'is there already' if was_there else 'created'}")
+    _tell(file, config, differences(config, found))
+
+
+def _compare(file: Path, config: PipelineConfig, *, alter: bool) -> None:
+    from glassflow_dagster.clickhouse.client import connect  # noqa: PLC0415
+    from glassflow_dagster.clickhouse.differences import differences  # noqa: PLC0415
+    from glassflow_dagster.clickhouse.tables import find_table  # noqa: PLC0415
+    from glassflow_dagster.clickhouse.target import add_missing_columns  # noqa: PLC0415
+
+    client, place = connect(config.sink.connection_params), config.sink.full_table
+    found = find_table(client, *place)
+    if found is None:
+        remedy = f"create it: glassflow-dagster table {file} --create"
+        click.echo(f"{file}: sink.table: {'.'.join(place)} does not exist; {remedy}")
+        sys.exit(1)
+    if alter:
+        _tell(file, config, add_missing_columns(client, config, found, lambda done: click.echo(f"{done};")))
+    else:
+        _tell(file, config, differences(config, found))
+
+
+def _tell(file: Path, config: PipelineConfig, found: "Iterable[Difference]") -> None:
+    """Print the differences, those that stop the pipeline first; exits with 1 when there are such."""
+    ordered = sorted(found, key=lambda difference: not difference.stops)
+    for difference in ordered:
+        click.echo(_line(file, difference))
+    if any(difference.stops for difference in ordered):
+        sys.exit(1)
+    report(f"{'.'.join(config.sink.full_table)} takes the rows of {file}")
+
+
+def _line(file: Path, difference: "Difference") -> str:
+    return f"{file}: {difference}" if difference.stops else f"{file}: note: {difference}"

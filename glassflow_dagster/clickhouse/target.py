@@ -1,0 +1,70 @@
+"""The target table, made ready for a pipeline: created, given missing columns, or refused with what differs."""
+
+from collections.abc import Callable
+
+from clickhouse_connect.driver.client import Client
+
+from glassflow_dagster.clickhouse import ddl
+from glassflow_dagster.clickhouse.differences import Difference, differences
+from glassflow_dagster.clickhouse.errors import TableProblem
+from glassflow_dagster.clickhouse.queries import execute
+from glassflow_dagster.clickhouse.tables import Table, find_table
+from glassflow_dagster.clickhouse.token_window import ensure_tokens_kept
+from glassflow_dagster.config.model import PipelineConfig
+
+
+def prepare_target(client: Client, config: PipelineConfig, *, create: bool) -> Table:
+    """Make sure that the target is there, takes the mapping's rows and remembers insert tokens.
+
+    It is created when it is missing and `create` or `sink.create_table` says so. Raises `TableProblem` with one line
+    for every difference that stops the pipeline, each with its remedy.
+    """
+    database, name = config.sink.full_table
+    table = find_table(client, database, name)
+    if table is None:
+        if not create and config.sink.create_table is None:
+            raise TableProblem(
+                f"sink.table: {database}.{name} does not exist; run with --create-table, add sink.create_table, or "
+                "create it: glassflow-dagster table FILE --create (--print shows the statement)"
+            )
+        table = create_target(client, config)
+    stopping = [str(difference) for difference in differences(config, table) if difference.stops]
+    if stopping:
+        raise TableProblem("\n".join(stopping))
+    ensure_tokens_kept(client, database, name)
+    return table
+
+
+def create_target(client: Client, config: PipelineConfig) -> Table:
+    """Make the target and its database where they are missing; gives the table as the server has it.
+
+    Raises `TableProblem` with the statement where the server refuses it.
+    """
+    database, name = config.sink.full_table
+    ddl.ensure_database(client, database)
+    execute(client, ddl.create_target(config))
+    table = find_table(client, database, name)
+    if table is None:
+        raise TableProblem(f"{database}.{name} was dropped while it was being prepared; start again")
+    return table
+
+
+def add_missing_columns(
+    client: Client, config: PipelineConfig, table: Table, report: Callable[[str], None]
+) -> list[Difference]:
+    """Add the columns that the table lacks, saying each statement once it is done; gives what differs after that.
+
+    Nothing is dropped and no type is changed. A table whose engine is refused is left as it is.
+    """
+    found = list(differences(config, table))
+    if not table.family.endswith("MergeTree"):
+        return found
+    for difference in found:
+        if difference.missing:
+            statement = ddl.add_column(table.database, table.name, difference.missing)
+            execute(client, statement)
+            report(statement)
+    altered = find_table(client, table.database, table.name)
+    if altered is None:
+        raise TableProblem(f"{table.database}.{table.name} was dropped while it was being altered; look who did")
+    return list(differences(config, altered))
