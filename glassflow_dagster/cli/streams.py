@@ -15,7 +15,7 @@ from glassflow_dagster.cli.options import (
     state_option,
     timeout_option,
 )
-from glassflow_dagster.config.load import definition_files, find_definition, load_pipeline
+from glassflow_dagster.config.load import definition_files, find_definition, load_pipeline, pipeline_id
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.streaming.process import LAUNCH_TIMEOUT, STOP_TIMEOUT, Deployment, StreamStatus, ensure_running
 from glassflow_dagster.streaming.process import status as stream_status
@@ -118,7 +118,8 @@ def _known_pipelines(state: Path, pipelines: Path) -> list[str]:
     ran = (
         {folder.name for folder in state.iterdir() if (folder / "heartbeat.json").exists()} if state.is_dir() else set()
     )
-    return sorted(ran | {load_pipeline(file).pipeline_id for file in definition_files(pipelines)})
+    # A definition with mistakes hides no pipeline that runs.
+    return sorted(ran | {found for file in definition_files(pipelines) if (found := pipeline_id(file))})
 
 
 def _status_json(found: StreamStatus) -> dict[str, Any]:

@@ -151,10 +151,11 @@ def _passwords(definition: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def definition_files(folder: Path) -> list[Path]:
-    """List the definitions of a folder, by name."""
+    """List the definitions of a folder, by name; hidden files are those of editors."""
     if not folder.is_dir():
         return []
-    return sorted(path for path in folder.iterdir() if path.suffix in DEFINITION_SUFFIXES)
+    shown = (path for path in folder.iterdir() if not path.name.startswith("."))
+    return sorted(path for path in shown if path.suffix in DEFINITION_SUFFIXES)
 
 
 def find_definition(
@@ -166,10 +167,19 @@ def find_definition(
         return path, load_pipeline(path, environment)
     files = definition_files(folder)
     for file in sorted(files, key=lambda f: f.stem != name):
-        if _pipeline_id(file) == name:
+        if pipeline_id(file) == name:
             return file, load_pipeline(file, environment)
-    known = [found for file in files if (found := _pipeline_id(file))]
+    known = [found for file in files if (found := pipeline_id(file))]
     raise GlassflowError(f"{folder}/: no pipeline is called {name!r}; {suggestion(name, known or ['(none)'])}")
+
+
+def pipeline_id(file: Path) -> str | None:
+    """Give the name that a file's pipeline has, whatever else is wrong with it; None where it has none."""
+    try:
+        named = _read(file).get("pipeline_id")
+    except DefinitionError:
+        return None
+    return None if named is None else str(named)
 
 
 def warnings(config: PipelineConfig) -> list[str]:
@@ -181,14 +191,6 @@ def warnings(config: PipelineConfig) -> list[str]:
     return found
 
 
-def _pipeline_id(file: Path) -> str | None:
-    try:
-        raw = _read(file)
-    except DefinitionError:
-        return None
-    return str(raw.get("pipeline_id"))
-
-
 def _read(file: Path) -> dict[str, Any]:
     try:
         text = file.read_text(encoding="utf-8")
@@ -198,8 +200,11 @@ def _read(file: Path) -> dict[str, Any]:
         raise DefinitionError(file, [Problem("", f"cannot be read ({error}); make it a readable UTF-8 file")]) from None
     try:
         raw = _parsed(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
+        # ValueError: what looks like a date or number and is none, such as 2024-99-99.
         raise DefinitionError(file, [Problem("", f"is neither YAML nor JSON: {_one_line(str(error))}")]) from None
+    except RecursionError:
+        raise DefinitionError(file, [Problem("", "is nested too deeply; it is no pipeline definition")]) from None
     if not isinstance(raw, dict):
         raise DefinitionError(file, [Problem("", "is no pipeline definition; it must be an object with pipeline_id")])
     return raw

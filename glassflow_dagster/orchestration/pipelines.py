@@ -13,6 +13,7 @@ from glassflow_dagster.config.problems import Problem
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.assets import build_assets
 from glassflow_dagster.orchestration.automation import build_health_check_sensor, require_schedule
+from glassflow_dagster.orchestration.broken import build_broken_definitions
 from glassflow_dagster.orchestration.checks import build_checks
 from glassflow_dagster.orchestration.naming import identifier, names
 from glassflow_dagster.orchestration.sensors import build_observer
@@ -34,32 +35,59 @@ def build_pipeline_definitions(definition: Path, config: PipelineConfig) -> dg.D
 
 
 def build_folder_definitions(folder: Path) -> dg.Definitions:
-    """Build the definitions of every pipeline in a folder.
+    """Build the definitions of every pipeline in a folder; a file with mistakes becomes one asset that fails with them.
 
-    One wrong file fails the load, with every mistake of every file: a pipeline that silently went missing would be
-    found out much later. Streams that run are not touched by it, and a location that was loaded before stays as it is.
+    Files whose pipelines have the same name in Dagster are all refused: to take one of them could redeploy a running
+    stream by a definition that was not meant for it.
     """
-    found: list[dg.Definitions] = []
-    problems: list[str] = []
-    seen: dict[str, Path] = {}
+    configs: dict[Path, PipelineConfig] = {}
+    broken: dict[Path, GlassflowError] = {}
     for file in definition_files(folder):
         try:
-            config = load_pipeline(file)
-            _require_name(file, config, seen)
-            found.append(build_pipeline_definitions(file, config))
+            configs[file] = load_pipeline(file)
+            _require_name(file, configs[file])
         except GlassflowError as error:
-            problems.append(str(error))
-    if problems:
-        raise GlassflowError("\n".join(problems))
-    return dg.Definitions.merge(*found)
+            configs.pop(file, None)
+            broken[file] = error
+    broken |= _clashes(configs)
+    found: list[dg.Definitions] = []
+    for file, config in configs.items():
+        try:
+            if file not in broken:
+                found.append(build_pipeline_definitions(file, config))
+        except GlassflowError as error:
+            broken[file] = error
+        except dg.DagsterError as error:
+            # A name, say, that a definition may have and Dagster does not take.
+            text = f"Dagster does not take this definition: {' '.join(str(error).split())}; correct it"
+            broken[file] = DefinitionError(file, [Problem("", text)])
+    return dg.Definitions.merge(*found, build_broken_definitions(broken))
 
 
-def _require_name(file: Path, config: PipelineConfig, seen: dict[str, Path]) -> None:
-    """Refuse a pipeline that people or Dagster would take for another one."""
+def _require_name(file: Path, config: PipelineConfig) -> None:
+    """Refuse a pipeline that people would take for another one."""
     if file.stem != config.pipeline_id:
         text = f"{config.pipeline_id!r} is not the file's name; rename the file to {config.pipeline_id}{file.suffix}"
         raise DefinitionError(file, [Problem("pipeline_id", text)])
-    other = seen.setdefault(identifier(config.pipeline_id), file)
-    if other != file:
-        text = f"{config.pipeline_id!r} has the same name in Dagster as the pipeline in {other}; choose another one"
-        raise DefinitionError(file, [Problem("pipeline_id", text)])
+
+
+def _clashes(configs: dict[Path, PipelineConfig]) -> dict[Path, GlassflowError]:
+    """Find the pipelines that Dagster would take for one another."""
+    same: dict[str, list[Path]] = {}
+    for file, config in configs.items():
+        same.setdefault(identifier(config.pipeline_id), []).append(file)
+    refused: dict[Path, GlassflowError] = {}
+    for files in same.values():
+        for file in files if len(files) > 1 else ():
+            pipeline = configs[file].pipeline_id
+            others = [other for other in files if other != file]
+            if any(configs[other].pipeline_id == pipeline for other in others):
+                text = f"{pipeline!r} is also defined in {_listed(others)}; keep one of the files"
+            else:
+                text = f"{pipeline!r} has the same name in Dagster as the pipeline in {_listed(others)}; rename one"
+            refused[file] = DefinitionError(file, [Problem("pipeline_id", text)])
+    return refused
+
+
+def _listed(files: list[Path]) -> str:
+    return ", ".join(str(file) for file in files)

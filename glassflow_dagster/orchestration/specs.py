@@ -3,6 +3,7 @@
 All of it comes from the definition; no server is asked, so definitions load with both of them down.
 """
 
+import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,17 +16,23 @@ from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.orchestration.automation import freshness_policy, health_check_condition
 from glassflow_dagster.orchestration.naming import Names
 
+MAX_TAG_LENGTH = 63  # characters; Dagster takes no longer one
+_TAG = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_TAG_LENGTH}}}")
+
 
 def asset_specs(definition: Path, config: PipelineConfig, names: Names) -> Iterator[dg.AssetSpec]:
     """Yield the pipeline's assets: raw topic, deduplicated stream where there is one, ClickHouse table."""
     common: dict[str, Any] = {
         "group_name": names.pipeline,
-        "tags": {"glassflow/pipeline": names.pipeline, **{f"glassflow/{tag}": "" for tag in _tags(config)}},
+        "tags": {
+            "glassflow/pipeline": names.pipeline[:MAX_TAG_LENGTH],
+            **{f"glassflow/{tag}": "" for tag in _tags(config)},
+        },
         "automation_condition": health_check_condition(config),
         # Dagster then marks the assets of an edited definition, whose stream is not yet redeployed.
         "code_version": config.digest[:12],
     }
-    reference = _code_reference(definition)
+    reference = code_reference(definition)
     yield dg.AssetSpec(
         names.raw,
         description=f"Kafka topic `{config.source.topic}`, as its producers left it.",
@@ -55,10 +62,11 @@ def asset_specs(definition: Path, config: PipelineConfig, names: Names) -> Itera
 
 def _tags(config: PipelineConfig) -> list[str]:
     """Give the definition's labels that Dagster takes as tags; it is strict about their characters."""
-    return [tag for tag in config.metadata.tags if tag.replace("-", "").replace("_", "").replace(".", "").isalnum()]
+    return [tag for tag in config.metadata.tags if _TAG.fullmatch(tag)]
 
 
-def _code_reference(definition: Path) -> dict[str, Any]:
+def code_reference(definition: Path) -> dict[str, Any]:
+    """Link an asset's page to its definition."""
     with warnings.catch_warnings():
         # Marked beta in Dagster 1.13; it gives the asset page its link to the definition, and nothing rests on it.
         warnings.simplefilter("ignore", dg.BetaWarning)

@@ -156,7 +156,14 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "line"),
-    [("a: [", "is neither YAML nor JSON"), ("- 1", "is no pipeline definition"), ("", "is no pipeline definition")],
+    [
+        ("a: [", "is neither YAML nor JSON"),
+        ("a: 2024-99-99", "is neither YAML nor JSON: month must be in 1..12"),
+        ("9" * 5000, "is neither YAML nor JSON"),
+        ("[" * 5000, "is nested too deeply"),
+        ("- 1", "is no pipeline definition"),
+        ("", "is no pipeline definition"),
+    ],
 )
 def test_a_file_that_is_no_definition_is_named(tmp_path: Path, text: str, line: str) -> None:
     with pytest.raises(DefinitionError, match=line):

@@ -13,7 +13,7 @@ from glassflow_dagster.defs.resources import resources
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.assets import build_assets
 from glassflow_dagster.orchestration.naming import names
-from glassflow_dagster.orchestration.pipelines import build_folder_definitions, build_pipeline_definitions
+from glassflow_dagster.orchestration.pipelines import build_pipeline_definitions
 
 SHIPPED = sorted((Path(__file__).parents[2] / "pipelines").glob("*.yaml"))
 RAW = dg.AssetKey(["sms_status", "raw_sms_status_events"])
@@ -112,31 +112,19 @@ def test_the_folder_is_the_environments_then_the_working_folders_then_the_projec
         find_folder("pipelines", project, {"GLASSFLOW_PIPELINES": "missing"})
 
 
-def test_one_wrong_file_fails_the_load_with_every_mistake_of_every_file(definition: Path) -> None:
-    text = definition.read_text()
-    (definition.parent / "first.yaml").write_text(text.replace("time_window: 5m", "time_windowx: 5m"))
-    (definition.parent / "second.json").write_text("[]")
-    with pytest.raises(GlassflowError) as caught:
-        build_folder_definitions(definition.parent)
-    lines = str(caught.value).splitlines()
-    assert f"{definition.parent / 'first.yaml'}: transforms[0].config.time_windowx: unknown key" in lines[1]
-    assert f"{definition.parent / 'second.json'}: is no pipeline definition" in lines[2]
+@pytest.mark.parametrize("length", [63, 100])
+def test_a_pipeline_with_long_names_and_labels_loads(definition: Path, length: int) -> None:
+    config = load_pipeline(definition)
+    labels = config.metadata.model_copy(update={"tags": ("l" * length, "é")})
+    long = config.model_copy(update={"pipeline_id": "p" * length, "metadata": labels})
+    assert graph_of(definition, long).get_all_asset_keys()
 
 
-def test_a_pipeline_is_named_as_its_file(definition: Path) -> None:
-    definition.rename(definition.with_name("other.yaml"))
-    with pytest.raises(GlassflowError, match=r"other.yaml: pipeline_id: 'sms_status' is not the file's name; rename"):
-        build_folder_definitions(definition.parent)
+def test_a_folder_that_is_none_is_told_without_dagsters_own_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from glassflow_dagster.definitions import defs
 
-
-def test_two_pipelines_whose_names_dagster_cannot_tell_apart_are_refused(definition: Path) -> None:
-    text = definition.read_text().replace("pipeline_id: sms_status", "pipeline_id: sms-status")
-    definition.with_name("sms-status.yaml").write_text(text)
-    with pytest.raises(GlassflowError, match=r"pipeline_id: 'sms_status' has the same name in Dagster"):
-        build_folder_definitions(definition.parent)
-
-
-def test_a_schedule_that_is_none_is_refused_with_an_example(definition: Path) -> None:
-    definition.write_text(definition.read_text() + "checks: {every: '61 * * * *'}\n")
-    with pytest.raises(GlassflowError, match=r"checks.every: .61 \* \* \* \*. is no cron schedule; write one such as"):
-        build_folder_definitions(definition.parent)
+    monkeypatch.setenv("GLASSFLOW_PIPELINES", str(tmp_path / "missing"))
+    with pytest.raises(GlassflowError, match=r"^GLASSFLOW_PIPELINES: .*missing is no folder; create it"):
+        defs()
