@@ -8,6 +8,7 @@ progress and errors to stderr. What is heavy (Spark, the servers) is imported by
 import click
 
 from glassflow_dagster.cli.definitions import convert, validate
+from glassflow_dagster.cli.infer import infer
 from glassflow_dagster.cli.stack import stack
 from glassflow_dagster.cli.streams import run, start, status, stop
 from glassflow_dagster.cli.tables import table
@@ -20,5 +21,5 @@ def main() -> None:
     """Kafka streams that arrive in ClickHouse clean: deduplicated, checked, exactly once."""
 
 
-for _command in (stack, run, start, stop, status, verify, validate, convert, table):
+for _command in (stack, run, start, stop, status, verify, validate, convert, infer, table):
     main.add_command(_command)

@@ -55,9 +55,10 @@ def _create(file: Path, config: PipelineConfig) -> None:
     from glassflow_dagster.clickhouse.target import create_target  # noqa: PLC0415
 
     client, place = connect(config.sink.connection_params), config.sink.full_table
-    was_there = find_table(client, *place) is not None
-    found = create_target(client, config)
-    click.echo(f"{'.'.join(place)}: {'is there already' if was_there else 'created'}")
+    # Asked first: CREATE TABLE IF NOT EXISTS needs the right to create even where the table exists.
+    there = find_table(client, *place)
+    found = there or create_target(client, config)
+    click.echo(f"{'.'.join(place)}: {'is there already' if there else 'created'}")
     _tell(file, config, differences(config, found))
 
 

@@ -269,16 +269,21 @@ def _with_connections(config: PipelineConfig, environment: Mapping[str, str]) ->
         plain = type(config.source.connection_params)(brokers=tuple(brokers.split(",")))
         sources = tuple(source.model_copy(update={"connection_params": plain}) for source in sources)
     if url:
-        connection = sink.connection_params.model_copy(update=_clickhouse_address(url))
+        connection = sink.connection_params.model_copy(update=clickhouse_address(url, "GLASSFLOW_CLICKHOUSE_URL"))
         sink = sink.model_copy(update={"connection_params": type(connection).model_validate(dict(connection))})
     return config.model_copy(update={"sources": sources, "sink": sink})
 
 
-def _clickhouse_address(url: str) -> dict[str, Any]:
-    parts = urlsplit(url)
+def clickhouse_address(url: str, given_as: str) -> dict[str, Any]:
+    """Read `http://user:password@host:port` as connection_params; the error names where the URL was given."""
+    problem = f"{given_as}: is no address; write http://user:password@host:port"
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (8443 if parts.scheme == "https" else 8123)
+    except ValueError:
+        raise GlassflowError(problem) from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise GlassflowError("GLASSFLOW_CLICKHOUSE_URL: is no address; write http://user:password@host:port")
-    port = parts.port or (8443 if parts.scheme == "https" else 8123)
+        raise GlassflowError(problem)
     return {
         "host": parts.hostname,
         "port": port,

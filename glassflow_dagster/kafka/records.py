@@ -83,7 +83,7 @@ def count_records(
             elif now - last_message > STALL_TIMEOUT:
                 raise unreachable(connection, errors, f"sent nothing of {topic!r} for {STALL_TIMEOUT:.0f} s")
             for message in messages:
-                count.see(*_place(message), is_record=not _is_end(message))
+                count.see(*place(message), is_record=not is_end(message))
             done = [partition for partition in assigned if partition not in count.open_partitions]
             if done:
                 consumer.incremental_unassign([TopicPartition(topic, partition) for partition in done])
@@ -104,16 +104,16 @@ def fetch_record(connection: KafkaConnection, topic: str, partition: int, offset
             message = consumer.poll(1.0)
             if message is None:
                 continue
-            if _is_end(message) or message.offset() != offset:
+            if is_end(message) or message.offset() != offset:
                 raise RecordMissing(
                     f"{topic}: partition {partition} has no record at offset {offset}; retention or compaction "
                     "may have removed it"
                 )
-            return _record(message)
+            return read_record(message)
         raise unreachable(connection, errors, f"sent nothing of {topic!r}")
 
 
-def _is_end(message: Message) -> bool:
+def is_end(message: Message) -> bool:
     """Whether a message says that a partition ends here; raises `KafkaUnreachable` when it is another error."""
     error = message.error()
     if error is None:
@@ -123,15 +123,17 @@ def _is_end(message: Message) -> bool:
     raise KafkaUnreachable(f"Kafka reports for topic {message.topic()!r}: {error.str()}; look after the brokers")
 
 
-def _place(message: Message) -> tuple[int, int]:
+def place(message: Message) -> tuple[int, int]:
+    """Give a consumed message's partition and offset."""
     partition, offset = message.partition(), message.offset()
     assert partition is not None  # noqa: S101 - only unsent messages have none
     assert offset is not None  # noqa: S101 - as above
     return partition, offset
 
 
-def _record(message: Message) -> Record:
-    partition, offset = _place(message)
+def read_record(message: Message) -> Record:
+    """Copy a consumed message."""
+    partition, offset = place(message)
     kind, timestamp = message.timestamp()
     headers = message.headers() or []
     pairs = headers.items() if isinstance(headers, dict) else headers

@@ -1,0 +1,142 @@
+"""A sample of a topic's records: from the beginning and from the end of every partition, and nothing committed.
+
+Old and new records differ where a producer has changed; what lies between is not read.
+"""
+
+import time
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, TopicPartition
+
+from glassflow_dagster.config.model import KafkaConnection
+from glassflow_dagster.config.problems import nearest
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.kafka.client import ISOLATION
+from glassflow_dagster.kafka.consumer import ANSWER_TIMEOUT, answering, open_consumer, unreachable
+from glassflow_dagster.kafka.errors import TopicMissing
+from glassflow_dagster.kafka.records import RangeCount, Record, is_end, place, read_record
+from glassflow_dagster.kafka.topics import Offsets, offsets
+
+# Memory for a sample; a thousand records of a megabyte each would be a gigabyte.
+SAMPLE_BYTES = 64 * 1024 * 1024
+TOPICS_SHOWN = 10
+_FETCH_AT_ONCE = 500  # records handed over in one call
+
+Ranges = dict[int, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Records of a topic, oldest first in each partition.
+
+    `about` says how many the topic holds: exactly where all of them were read, else at most, since transactions and
+    compaction leave holes in the offsets. `complete` is false where time or memory ended the reading early.
+    """
+
+    records: tuple[Record, ...]
+    partitions: int
+    about: int
+    complete: bool
+
+
+def sample_records(connection: KafkaConnection, topic: str, limit: int, timeout_seconds: float) -> Sample:
+    """Read about `limit` records, half of them from the beginning and half from the end of the partitions.
+
+    Raises `TopicMissing` with near names, `KafkaUnreachable`, and `GlassflowError` for a topic without records.
+    """
+    _require_topic(connection, topic)
+    held = offsets(connection, topic)
+    empty = f"topic {topic!r} on {', '.join(connection.brokers)} has no messages; send some first, then ask again"
+    if not any(high > low for low, high in held.values()):
+        raise GlassflowError(empty)
+    reader = _Reader(connection, topic, limit, time.monotonic() + timeout_seconds)
+    everything: Ranges = {partition: (low, high) for partition, (low, high) in held.items() if low < high}
+    for ranges in (*sample_ranges(held, limit), everything):
+        # All of it is looked through only where both ends are holes: markers of transactions, records taken back.
+        if ranges is not everything or not reader.records:
+            reader.read(ranges)
+    if not reader.records and reader.complete:
+        raise GlassflowError(empty)
+    records = tuple(sorted(reader.records, key=lambda r: (r.partition, r.offset)))
+    offsets_held = sum(high - low for low, high in held.values())
+    about = len(records) if reader.complete and limit >= offsets_held else offsets_held
+    return Sample(records, len(held), about, reader.complete)
+
+
+def sample_ranges(held: dict[int, Offsets], limit: int) -> tuple[Ranges, Ranges]:
+    """Choose what to read, [from, until) of each partition: at their beginnings, and at their ends.
+
+    Each partition gives the same number, as far as it has them; the ranges do not overlap.
+    """
+    first: Ranges = {}
+    last: Ranges = {}
+    left = limit
+    by_size = sorted(held.items(), key=lambda entry: entry[1].high - entry[1].low)
+    for position, (partition, (low, high)) in enumerate(by_size):
+        share = min(-(-left // (len(by_size) - position)), high - low)
+        left -= share
+        middle = low + -(-share // 2)
+        if share:
+            first[partition] = (low, middle)
+            last[partition] = (high - share // 2, high)
+    return first, {partition: (start, end) for partition, (start, end) in last.items() if start < end}
+
+
+@dataclass
+class _Reader:
+    connection: KafkaConnection
+    topic: str
+    limit: int
+    deadline: float
+
+    def __post_init__(self) -> None:
+        self.records: list[Record] = []
+        self.complete = True
+        self._bytes = 0
+
+    def read(self, ranges: Ranges) -> None:
+        """Read ranges until they are done, there are enough records, the time is over or the memory is full."""
+        if not ranges:
+            return
+        settings = {"isolation.level": ISOLATION, "auto.offset.reset": "earliest", "enable.partition.eof": True}
+        with open_consumer(self.connection, settings) as (consumer, errors):
+            with answering(self.connection, consumer, errors):
+                self._consume(consumer, ranges)
+            if not self.complete and not self.records:
+                raise unreachable(self.connection, errors, f"sent nothing of {self.topic!r}")
+
+    def _consume(self, consumer: Consumer, ranges: Ranges) -> None:
+        count = RangeCount(ranges)
+        consumer.assign([TopicPartition(self.topic, partition, start) for partition, (start, _) in ranges.items()])
+        while count.open_partitions and len(self.records) < self.limit:
+            if self._bytes > SAMPLE_BYTES or time.monotonic() > self.deadline:
+                self.complete = False
+                return
+            for message in consumer.consume(_FETCH_AT_ONCE, timeout=0.5):
+                partition, offset = place(message)
+                end = is_end(message)
+                if not end and offset < ranges[partition][1]:
+                    record = read_record(message)
+                    self.records.append(record)
+                    self._bytes += len(record.value or b"")
+                count.see(partition, offset, is_record=not end)
+
+
+def _require_topic(connection: KafkaConnection, topic: str) -> None:
+    """Raise `TopicMissing` with the topics that there are instead."""
+    with open_consumer(connection) as (consumer, errors), answering(connection, consumer, errors):
+        found = consumer.list_topics(timeout=ANSWER_TIMEOUT).topics
+    if topic not in found:
+        where = ", ".join(connection.brokers)
+        others = _listed(topic, sorted(name for name in found if not name.startswith("__")))
+        raise TopicMissing(f"topic {topic!r} does not exist on {where}, or is not open to this user; {others}")
+
+
+def _listed(topic: str, names: list[str]) -> str:
+    near = nearest(topic, names)
+    if near:
+        return f"did you mean {near!r}?"
+    if not names:
+        return "there is no topic at all; create it and send messages"
+    more = f" and {len(names) - TOPICS_SHOWN} more" if len(names) > TOPICS_SHOWN else ""
+    return f"use one of {', '.join(names[:TOPICS_SHOWN])}{more}"

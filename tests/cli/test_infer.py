@@ -1,0 +1,124 @@
+"""`infer`, as its user sees it; the servers that the definition names, and its secrets."""
+
+import json
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from confluent_kafka import Producer
+
+from glassflow_dagster.cli import main
+from tests.conftest import Stack
+
+SHIPPED = Path(__file__).parents[2] / "pipelines" / "sms_status.yaml"
+
+
+@pytest.fixture
+def topic(stack: Stack) -> str:
+    name = f"t{uuid4().hex}"
+    producer = Producer({"bootstrap.servers": stack.kafka})
+    for number in range(20):
+        producer.produce(name, json.dumps({"id": number, "text": "x"}))
+    assert producer.flush(30) == 0
+    return name
+
+
+def infer(*arguments: str, **environment: str) -> Result:
+    return CliRunner().invoke(main, ["infer", *arguments], env=environment)
+
+
+def parsed(done: Result) -> dict[str, Any]:
+    assert done.exit_code == 0, done.stderr
+    definition = yaml.safe_load(done.stdout)
+    assert isinstance(definition, dict)
+    return definition
+
+
+def written(folder: Path, **changes: dict[str, Any]) -> Path:
+    """The shipped definition with other connections."""
+    definition = yaml.safe_load(SHIPPED.read_text())
+    definition["sources"][0]["connection_params"] |= changes.get("kafka", {})
+    definition["sink"]["connection_params"] |= changes.get("clickhouse", {})
+    file = folder / "sms_status.yaml"
+    file.write_text(yaml.safe_dump(definition))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("orders", "--pipeline-id", "a b"), "5 to 100 letters"),
+        (("orders", "--brokers", ","), "write HOST:PORT"),
+        (("orders", "--messages", "0"), "range"),
+        ((), "Missing argument"),
+    ],
+)
+def test_wrong_usage_is_told(arguments: tuple[str, ...], text: str) -> None:
+    done = infer(*arguments)
+    assert (done.exit_code, text in done.stderr) == (2, True)
+
+
+def test_an_address_that_is_none_is_told_by_the_place_where_it_was_given() -> None:
+    done = infer("orders", "--clickhouse-url", "here:80x")
+    assert (done.exit_code, done.stderr) == (
+        1,
+        "error: --clickhouse-url: is no address; write http://user:password@host:port\n",
+    )
+
+
+@pytest.mark.servers
+def test_the_definition_goes_to_stdout_and_what_to_do_next_to_stderr(topic: str, stack: Stack) -> None:
+    done = infer(topic, "--messages", "10", "--pipeline-id", "orders", **stack.environment)
+    definition = parsed(done)
+    assert definition["sources"][0]["connection_params"] == {"brokers": [stack.kafka]}
+    assert definition["sink"]["connection_params"] == {
+        "database": "default", "host": "127.0.0.1", "port": stack.clickhouse_port, "http_port": stack.clickhouse_port,
+        "username": "default", "secure": False, "password": "",
+    }  # fmt: skip
+    assert done.stderr == (
+        "read 10 of about 20 messages; next: save the definition as pipelines/orders.yaml, look it over, then: "
+        "glassflow-dagster run pipelines/orders.yaml --until-caught-up\n"
+    )
+
+
+@pytest.mark.servers
+def test_a_password_in_an_address_is_not_printed(topic: str, stack: Stack) -> None:
+    done = infer(topic, "--brokers", stack.kafka, "--clickhouse-url", "https://w:hunter2@ch/events")
+    connection = parsed(done)["sink"]["connection_params"]
+    assert connection["password"] == "${CLICKHOUSE_PASSWORD:-}"
+    assert (connection["database"], connection["http_port"], connection["secure"]) == ("events", 8443, True)
+    assert "hunter2" not in done.output
+    assert "set CLICKHOUSE_PASSWORD: secrets are not written down here" in done.stdout
+
+
+@pytest.mark.servers
+def test_the_connections_of_a_definition_are_used_and_its_secrets_kept(
+    topic: str, stack: Stack, tmp_path: Path
+) -> None:
+    secrets = {"password": "hunter2", "kerberos_keytab": "aGk="}
+    unused = {"username": "u", "skip_auth": True, **secrets}
+    kafka = {"brokers": ["${TEST_BROKERS}"], "root_ca": "a\nb", **unused}
+    source = written(tmp_path, kafka=kafka, clickhouse={"password": "${CH_PASSWORD:-x}", "database": "other"})
+    done = infer(topic, "--from", str(source), TEST_BROKERS=stack.kafka)
+    definition = parsed(done)
+    assert definition["sources"][0]["connection_params"] == {
+        "protocol": "PLAINTEXT", "mechanism": "NO_AUTH", **kafka,
+        "password": "${KAFKA_PASSWORD}", "kerberos_keytab": "${KAFKA_KERBEROS_KEYTAB}",
+    }  # fmt: skip
+    assert definition["sink"]["connection_params"]["password"] == "${CH_PASSWORD:-x}"
+    assert definition["sink"]["connection_params"]["database"] == "other"
+    assert not [secret for secret in secrets.values() if secret in done.output]
+    # An option goes before the file.
+    other = parsed(infer(topic, "--from", str(source), "--brokers", stack.kafka, TEST_BROKERS="127.0.0.1:1"))
+    assert other["sources"][0]["connection_params"] == {"brokers": [stack.kafka]}
+
+
+@pytest.mark.servers
+def test_a_topic_that_is_none_is_one_line(stack: Stack) -> None:
+    done = infer("no-such-topic", **stack.environment)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: topic 'no-such-topic' does not exist on ")
+    assert len(done.stderr.splitlines()) == 1
