@@ -43,3 +43,8 @@ def format_duration(duration: timedelta) -> str:
 def milliseconds(duration: timedelta) -> int:
     """Give whole milliseconds, the unit of Spark's and Kafka's settings."""
     return round(duration / timedelta(milliseconds=1))
+
+
+def microseconds(duration: timedelta) -> int:
+    """Give whole microseconds, the unit of Spark's timestamps."""
+    return round(duration / timedelta(microseconds=1))

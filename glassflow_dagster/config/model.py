@@ -1,9 +1,9 @@
 """What a pipeline is: GlassFlow's v3 format and this project's extensions to it, as pydantic models.
 
 Extensions are optional, so that a definition written for GlassFlow means what it meant: `sources[].start`,
-`.consumer_group` and `.isolation`, `schema_fields[].required` and `.default`, `dedup.config.keys`, several filters and
-stateless transforms, Kafka's own columns in `sink.mapping` (`_topic`, `_partition`, `_offset`, `_timestamp`, `_key`,
-and `_batch_time`), `sink.create_table`, `checks`.
+`.consumer_group` and `.isolation`, `schema_fields[].required` and `.default`, `dedup.config.keys` and `.clock` with
+what belongs to it, several filters and stateless transforms, Kafka's own columns in `sink.mapping` (`_topic`,
+`_partition`, `_offset`, `_timestamp`, `_key`, and `_batch_time`), `sink.create_table`, `checks`.
 What needs more than one field to judge is judged in `rules.py`; reading files is `load.py`'s affair.
 """
 
@@ -16,6 +16,7 @@ from pydantic import Field, SecretStr, field_validator
 
 from glassflow_dagster.config.parts import (
     ColumnTypeText,
+    Duration,
     FieldType,
     Part,
     Port,
@@ -37,6 +38,11 @@ METADATA_FIELDS: dict[str, FieldKind] = {
 }
 
 MAX_DEDUP_WINDOW = timedelta(days=7)
+# So many events of one key, a window apart, are within reach of the watermark at most: the state keeps their times in
+# one piece, which is read for each batch that has the key.
+MAX_WINDOWS_LATE = 1000
+
+TimeUnit = Literal["s", "ms", "us", "ns"]
 
 
 class NotSupportedYetError(ValueError):
@@ -131,16 +137,42 @@ class Source(Part):
 
 
 class DedupConfig(Part):
-    """The key of an event and how long it is remembered after its first appearance."""
+    """The key of an event, how long it is remembered after its first appearance, and by which clock."""
 
     key: Text | None = None
     keys: tuple[Text, ...] = ()
     time_window: PositiveDuration
+    clock: Literal["processing", "event"] = Field(
+        default="processing", description="processing: the time of the batch; event: the time that the event names"
+    )
+    event_time: Text | None = Field(default=None, description="the field that says when an event happened")
+    event_time_unit: TimeUnit | None = Field(default=None, description="of a number in event_time; s by default")
+    late: Literal["drop", "keep", "dead_letter"] | None = Field(
+        default=None, description="what becomes of an event behind the watermark; drop by default"
+    )
+    allowed_lateness: Duration | None = Field(
+        default=None, description="how far behind the newest event an event may come; time_window by default"
+    )
 
     @property
     def key_fields(self) -> tuple[str, ...]:
         """The fields that make up the key, in order."""
         return self.keys or ((self.key,) if self.key else ())
+
+    @property
+    def time_unit(self) -> TimeUnit:
+        """What a number in the event time counts."""
+        return self.event_time_unit or "s"
+
+    @property
+    def when_late(self) -> Literal["drop", "keep", "dead_letter"]:
+        """What becomes of an event behind the watermark."""
+        return self.late or "drop"
+
+    @property
+    def lateness(self) -> timedelta:
+        """How far behind the newest event the watermark is."""
+        return self.time_window if self.allowed_lateness is None else self.allowed_lateness
 
 
 class Dedup(Part):

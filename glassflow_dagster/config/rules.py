@@ -3,9 +3,17 @@
 Each rule yields `Problem`s; all of them are reported at once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from glassflow_dagster.config.model import MAX_DEDUP_WINDOW, Dedup, PipelineConfig, SchemaField
+from glassflow_dagster.config.durations import format_duration
+from glassflow_dagster.config.model import (
+    MAX_DEDUP_WINDOW,
+    MAX_WINDOWS_LATE,
+    Dedup,
+    DedupConfig,
+    PipelineConfig,
+    SchemaField,
+)
 from glassflow_dagster.config.problems import Problem, suggestion
 from glassflow_dagster.config.stages import Stages, plan_stages
 from glassflow_dagster.config.types import kinds_taken
@@ -85,6 +93,39 @@ def _dedup_problems(config: PipelineConfig) -> Iterator[Problem]:
             elif not fields[name].needed:
                 text = f"{name!r} is optional; a key must be there, say required: true and give it no default"
                 yield Problem(f"{at}.config.key", text)
+        yield from _clock_problems(f"{at}.config", dedup, fields)
+
+
+def _clock_problems(at: str, dedup: DedupConfig, fields: Mapping[str, SchemaField]) -> Iterator[Problem]:
+    if dedup.clock == "processing":
+        for name in ("event_time", "event_time_unit", "late", "allowed_lateness"):
+            if getattr(dedup, name) is not None:
+                yield Problem(f"{at}.{name}", "counts with clock: event only; add that, or remove it")
+        return
+    if dedup.lateness > MAX_DEDUP_WINDOW:
+        yield Problem(f"{at}.allowed_lateness", "is longer than 7 days; choose 7d or less")
+    if dedup.lateness > MAX_WINDOWS_LATE * dedup.time_window:
+        most = format_duration(MAX_WINDOWS_LATE * dedup.time_window)
+        yield Problem(
+            f"{at}.allowed_lateness",
+            f"is more than {MAX_WINDOWS_LATE} times time_window; choose {most} or less, or a longer time_window",
+        )
+    yield from _event_time_problems(at, dedup, fields)
+
+
+def _event_time_problems(at: str, dedup: DedupConfig, fields: Mapping[str, SchemaField]) -> Iterator[Problem]:
+    name = dedup.event_time
+    if name is None:
+        yield Problem(f"{at}.event_time", "is needed for clock: event; name the field that says when an event happened")
+    elif name not in fields:
+        yield Problem(f"{at}.event_time", f"{name!r} is not in schema_fields; {suggestion(name, list(fields))}")
+    elif fields[name].kind not in ("string", "int", "uint", "float"):
+        yield Problem(f"{at}.event_time", f"{name!r} is {fields[name].type}; a time is a text or a number")
+    elif not fields[name].needed:
+        text = f"{name!r} is optional (required: false, or a default); a time must be there, make it required"
+        yield Problem(f"{at}.event_time", text)
+    elif fields[name].kind == "string" and dedup.event_time_unit:
+        yield Problem(f"{at}.event_time_unit", f"{name!r} is a text, which has no unit; remove it")
 
 
 def _mapping_problems(config: PipelineConfig, stages: Stages) -> Iterator[Problem]:

@@ -90,6 +90,7 @@ def _dedup_metadata(config: PipelineConfig) -> dict[str, Any]:
     return {
         "dedup_key": ", ".join(config.dedup.key_fields),
         "dedup_window": format_duration(config.dedup.time_window),
+        "dedup_clock": f"event time {config.dedup.event_time}" if config.dedup.event_time else "processing time",
     }
 
 
@@ -141,7 +142,8 @@ def _deduplicated_description(config: PipelineConfig) -> str:
     if not config.dedup:
         return ""
     key, window = ", ".join(config.dedup.key_fields), format_duration(config.dedup.time_window)
-    return f"The first event of each `{key}` within {window}; the others are counted as duplicates."
+    clock = f" of `{config.dedup.event_time}`" if config.dedup.event_time else ""
+    return f"The first event of each `{key}` within {window}{clock}; the others are counted as duplicates."
 
 
 def _table_description(config: PipelineConfig) -> str:

@@ -183,12 +183,14 @@ class Checkpoint:
 
 
 def state_shape(config: PipelineConfig) -> str:
-    """Name what the state was built for: the key cannot change under it, the window can (it holds for new keys)."""
+    """Name what the state was built for: key and clock cannot change under it, windows and lateness can."""
     if not config.dedup:
         return "none"
     kinds = {field.name: field.kind for field in config.source.schema_fields}
     keys = ", ".join(f"{name} {kinds[name]}" for name in config.dedup.key_fields)
-    return f"key {keys}"
+    if config.dedup.event_time is None:
+        return f"key {keys}"
+    return f"key {keys} on the event clock of {config.dedup.event_time} ({config.dedup.time_unit})"
 
 
 def _source_offsets(line: str) -> dict[str, dict[int, int]]:

@@ -1,13 +1,14 @@
 """Deduplication: the first event of a key passes, those that follow within the window are counted.
 
-The state and its clock are in state/FirstSeen.scala; this module is its Python door.
+The state and its clocks are in state/FirstSeen.scala and state/FirstInEventTime.scala; here is their Python door.
 """
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from glassflow_dagster.config.durations import milliseconds
+from glassflow_dagster.config.durations import microseconds, milliseconds
 from glassflow_dagster.config.model import DedupConfig
+from glassflow_dagster.streaming.event_time import late_letter
 from glassflow_dagster.streaming.session import java
 
 # What travels packed through the state.
@@ -21,38 +22,73 @@ def drop_duplicates(events: DataFrame, dedup: DedupConfig) -> DataFrame:
     Columns out: topic_rank, partition, offset, row, size, refused, dropped, and duplicates LONG: how many other records
     of the same key this batch held, or all of them where the key was known; row, refused and dropped are NULL then.
     """
-    parts = [F.col("fields").getField(name) for name in dedup.key_fields]
-    admitted = F.col("refused").isNull() & F.col("dropped").isNull()
-    payload = events.select(*_PAYLOAD).schema
-    keyed = events.select(
-        F.when(admitted, F.call_function("glassflow_key", *parts))
-        .otherwise(F.call_function("glassflow_no_key", F.col("partition")))
-        .alias("key"),
-        admitted.alias("admitted"),
-        F.col("topic_rank").alias("topic"),
-        "partition",
-        "offset",
-        F.call_function("glassflow_pack", F.struct(*_PAYLOAD)).alias("payload"),
-    )
+    payload = F.struct(*_PAYLOAD)
+    admitted = _admitted().alias("admitted")
+    keyed = events.select(_key(dedup), admitted, *_place(), F.call_function("glassflow_pack", payload).alias("payload"))
     spark = events.sparkSession
     verdicts = java(spark).glassflow.FirstSeen.apply(keyed._jdf, milliseconds(dedup.time_window))  # noqa: SLF001
-    unpacked = F.call_function("glassflow_unpack", F.col("payload"), F.lit(payload.json()))
-    return (
-        DataFrame(verdicts, spark)
-        .withColumn("payload", unpacked)
-        .select(
-            F.col("topic").alias("topic_rank"),
-            "partition",
-            "offset",
-            "payload.row",
-            F.coalesce("payload.size", F.lit(0)).alias("size"),
-            "payload.refused",
-            "payload.dropped",
-            "duplicates",
-        )
+    return _unpacked(DataFrame(verdicts, spark), events.select(payload.alias("payload"))).select(
+        *_passed(), "payload.row", "payload.refused", "payload.dropped"
+    )
+
+
+def drop_duplicates_in_event_time(events: DataFrame, dedup: DedupConfig) -> DataFrame:
+    """Drop events whose key has an accepted one nearer in event time than the window, and those that come too late.
+
+    Columns in: those of `keep_raw_of_refused`, and timing as in `read_event_time`.
+    Columns out: as in `drop_duplicates`. Of a late event refused is set, or dropped is 'late', as the definition asks.
+    """
+    payload = F.struct(*_PAYLOAD, "timing.letter")
+    keyed = events.select(
+        _key(dedup),
+        *_place(),
+        F.coalesce("timing.event_time", F.lit(0)).alias("time"),
+        F.call_function("glassflow_pack", payload).alias("payload"),
+    )
+    spark = events.sparkSession
+    door = java(spark).glassflow.FirstInEventTime
+    judged = door.apply(keyed._jdf, microseconds(dedup.time_window), dedup.when_late == "keep")  # noqa: SLF001
+    verdicts = DataFrame(judged, spark)
+    late = F.col("watermark").isNotNull()
+    letter = late_letter(F.col("payload.letter"), F.col("watermark"))
+    return _unpacked(verdicts, events.select(payload.alias("payload"))).select(
+        *_passed(),
+        F.when(~late, F.col("payload.row")).alias("row"),
+        F.when(late, F.when(F.col("payload.letter").isNotNull(), letter))
+        .otherwise(F.col("payload.refused"))
+        .alias("refused"),
+        F.when(late, F.when(F.col("payload.letter").isNull(), F.lit("late")))
+        .otherwise(F.col("payload.dropped"))
+        .alias("dropped"),
     )
 
 
 def keep_duplicates(events: DataFrame) -> DataFrame:
     """Let every event pass. Columns in and out as in `drop_duplicates`; duplicates is 0."""
     return events.select("topic_rank", "partition", "offset", *_PAYLOAD, F.lit(0).cast("bigint").alias("duplicates"))
+
+
+def _admitted() -> Column:
+    return F.col("refused").isNull() & F.col("dropped").isNull()
+
+
+def _key(dedup: DedupConfig) -> Column:
+    """Give the key as bytes; all that is not admitted has a key of its partition's, which no event has."""
+    parts = [F.col("fields").getField(name) for name in dedup.key_fields]
+    key = F.when(_admitted(), F.call_function("glassflow_key", *parts))
+    return key.otherwise(F.call_function("glassflow_no_key", F.col("partition"))).alias("key")
+
+
+def _place() -> list[Column]:
+    return [F.col("topic_rank").alias("topic"), F.col("partition"), F.col("offset")]
+
+
+def _unpacked(verdicts: DataFrame, packed: DataFrame) -> DataFrame:
+    """Unpack what travelled. packed: the same column before it was packed."""
+    schema = packed.schema["payload"].dataType.json()
+    return verdicts.withColumn("payload", F.call_function("glassflow_unpack", F.col("payload"), F.lit(schema)))
+
+
+def _passed() -> list[Column]:
+    size = F.coalesce("payload.size", F.lit(0)).alias("size")
+    return [F.col("topic").alias("topic_rank"), F.col("partition"), F.col("offset"), size, F.col("duplicates")]

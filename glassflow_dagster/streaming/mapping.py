@@ -36,7 +36,7 @@ _FLOAT32_MAX = 3.4028234663852886e38
 _UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
 _DATE = r"^\d{4}-\d{2}-\d{2}\z"
 # RFC 3339, with a blank for the T and without a zone (then UTC), or a date alone (then midnight).
-_TIME = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})?)?\z"
+TIME_TEXT = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})?)?\z"
 # First and last second that the types hold. Source: ClickHouse's documentation of its date types.
 _DATETIME_RANGE = (0, 2**32 - 1)
 _DATETIME64_RANGE = (-2_208_988_800, 10_413_791_999)  # 1900-01-01 .. 2299-12-31
@@ -156,7 +156,7 @@ def _date_time(field: Column, kind: FieldKind, base: ColumnType) -> _Converted:
     last = min(last, _LONG_RANGE[1] // 10**digits - 1)
     seconds: Column
     if kind == "string":
-        time = F.when(field.rlike(_TIME), field.try_cast("timestamp"))
+        time = F.when(field.rlike(TIME_TEXT), field.try_cast("timestamp"))
         seconds = F.unix_seconds(time)
     else:
         seconds = field

@@ -7,7 +7,8 @@ from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.config.stages import FilterStage, plan_stages
 from glassflow_dagster.streaming.dead_letters import keep_raw_of_refused
 from glassflow_dagster.streaming.decode import decode
-from glassflow_dagster.streaming.dedup import drop_duplicates, keep_duplicates
+from glassflow_dagster.streaming.dedup import drop_duplicates, drop_duplicates_in_event_time, keep_duplicates
+from glassflow_dagster.streaming.event_time import read_event_time
 from glassflow_dagster.streaming.filter import keep_matching
 from glassflow_dagster.streaming.framing import unframe
 from glassflow_dagster.streaming.mapping import map_columns
@@ -27,8 +28,7 @@ def build_query(records: DataFrame, config: PipelineConfig, table: Table) -> Dat
     decoded = decode(unframe(records, config.source), config.source.fields)
     made, names = _apply(decoded, config)
     mapped = map_columns(made, config.sink.mapping, names, types)
-    events = keep_raw_of_refused(mapped)
-    return drop_duplicates(events, config.dedup) if config.dedup else keep_duplicates(events)
+    return _deduplicate(mapped, config)
 
 
 def _apply(events: DataFrame, config: PipelineConfig) -> tuple[DataFrame, Names]:
@@ -40,3 +40,12 @@ def _apply(events: DataFrame, config: PipelineConfig) -> tuple[DataFrame, Names]
         else:
             events, names = transform(events, stage, names, place)
     return events, names
+
+
+def _deduplicate(mapped: DataFrame, config: PipelineConfig) -> DataFrame:
+    if config.dedup is None:
+        return keep_duplicates(keep_raw_of_refused(mapped))
+    if config.dedup.clock == "processing":
+        return drop_duplicates(keep_raw_of_refused(mapped), config.dedup)
+    timed = read_event_time(mapped, config.dedup, config.source.schema_fields)
+    return drop_duplicates_in_event_time(keep_raw_of_refused(timed, "timing"), config.dedup)

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from glassflow_dagster.config.load import DefinitionError, find_definition, load_pipeline, warnings
+from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from tests.config.changes import changed
 
@@ -75,6 +76,8 @@ def test_durations_and_ports_are_read_as_glassflow_writes_them(tmp_path: Path) -
     assert config.sink.connection_params.http == 8123
 
 
+EVENT_CLOCK = {"transforms__0__config__clock": "event", "transforms__0__config__event_time": "id"}
+
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"pipeline_id": "abc"}, "pipeline_id: String should have at least 5 characters"),
     ({"pipeline_id": "a b c d e"}, "pipeline_id: may hold letters, digits"),
@@ -106,6 +109,40 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"transforms__0__config__time_window": 300}, "transforms[0].config.time_window: 300 is not a duration"),
     ({"transforms__0__config__time_window": "0s"}, "transforms[0].config.time_window: must be greater than zero"),
     ({"transforms__0__config__time_window": "8d"}, "transforms[0].config.time_window: is longer than 7 days"),
+    ({"transforms__0__config__clock": "wall"}, "transforms[0].config.clock: must be 'processing' or 'event'"),
+    ({"transforms__0__config__late": "keep"}, "transforms[0].config.late: counts with clock: event only; add that, or"),
+    ({"transforms__0__config__event_time": "id"}, "transforms[0].config.event_time: counts with clock: event only"),
+    (
+        {"transforms__0__config__allowed_lateness": "1h"},
+        "transforms[0].config.allowed_lateness: counts with clock: event only",
+    ),
+    ({**EVENT_CLOCK, "transforms__0__config__late": "maybe"}, "transforms[0].config.late: must be 'drop', 'keep' or"),
+    ({"transforms__0__config__clock": "event"}, "transforms[0].config.event_time: is needed for clock: event; name"),
+    (
+        {**EVENT_CLOCK, "transforms__0__config__event_time": "ids"},
+        "transforms[0].config.event_time: 'ids' is not in schema_fields; did you mean 'id'?",
+    ),
+    ({**EVENT_CLOCK, "transforms__0__config__event_time": "kg"}, "transforms[0].config.event_time: 'kg' is optional"),
+    (
+        {**EVENT_CLOCK, "sources__0__schema_fields__0__type": "bool"},
+        "transforms[0].config.event_time: 'id' is bool; a time is a text or a number",
+    ),
+    (
+        {**EVENT_CLOCK, "transforms__0__config__event_time_unit": "ms"},
+        "transforms[0].config.event_time_unit: 'id' is a text, which has no unit; remove it",
+    ),
+    (
+        {**EVENT_CLOCK, "transforms__0__config__allowed_lateness": "8d"},
+        "transforms[0].config.allowed_lateness: is longer than 7 days; choose 7d or less",
+    ),
+    (
+        {
+            **EVENT_CLOCK,
+            "transforms__0__config__time_window": "1m",
+            "transforms__0__config__allowed_lateness": "1d",
+        },
+        "transforms[0].config.allowed_lateness: is more than 1000 times time_window; choose 16h40m or less, or",
+    ),
     ({"transforms__0__type": "filter"}, "transforms[0].config.expression: is missing; add it"),
     ({"transforms__0__type": "filtre"}, "transforms[0].type: must be 'dedup', 'filter' or 'stateless'"),
     ({"sources__0__start": "yesterday"}, "sources[0].start: must be one of earliest, latest, committed, or a time"),
@@ -184,6 +221,20 @@ def test_a_secret_never_stands_in_an_error_or_a_dump(tmp_path: Path) -> None:
     )
     assert "hush" not in str(raised.value) + repr(good) + good.model_dump_json()
     assert good.sink.connection_params.password.get_secret_value() == "hush"
+
+
+def test_the_event_clock_is_as_late_as_its_window_and_drops_what_is_later_unless_told(tmp_path: Path) -> None:
+    plain = load_pipeline(write(tmp_path, definition(**EVENT_CLOCK)), {}).dedup
+    assert plain is not None
+    assert (plain.lateness, plain.when_late, plain.time_unit) == (plain.time_window, "drop", "s")
+    told = {"late": "dead_letter", "allowed_lateness": "0s", "event_time_unit": "ns"}
+    changes = {f"transforms__0__config__{name}": value for name, value in told.items()}
+    number = {"sources__0__schema_fields__0__type": "int", "sink__mapping__0__column_type": "Int64"}
+    content = definition(**EVENT_CLOCK, **changes, **number)
+    config = load_pipeline(write(tmp_path, content), {})
+    assert config.dedup is not None
+    assert (config.dedup.lateness.total_seconds(), config.dedup.when_late) == (0, "dead_letter")
+    assert PipelineConfig.model_validate(config.model_dump(mode="json", by_alias=True)).dedup == config.dedup
 
 
 def test_variables_have_defaults(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.streaming.checkpoint import BatchPlan, Checkpoint, CheckpointError
+from glassflow_dagster.streaming.checkpoint import BatchPlan, Checkpoint, CheckpointError, state_shape
 
 CONFIG = load_pipeline(Path("pipelines/sms_status.yaml"), {})
 
@@ -83,3 +83,16 @@ def test_a_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
     (tmp_path / "glassflow/incarnation.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"incarnation\.json: is no JSON"):
         checkpoint.incarnation()
+
+
+def test_key_and_clock_are_the_states_shape_and_windows_and_lateness_are_not() -> None:
+    def shape(**settings: object) -> str:
+        dedup = CONFIG.transforms[0]
+        changed = dedup.config.model_validate({"key": "sms_id", "time_window": "1h", **settings})
+        return state_shape(CONFIG.model_copy(update={"transforms": (dedup.model_copy(update={"config": changed}),)}))
+
+    event = {"clock": "event", "event_time": "updated_at"}
+    assert shape() == shape(time_window="2h") == "key sms_id string"
+    assert shape(**event) == shape(**event, late="keep", allowed_lateness="1m", time_window="2h")
+    assert shape(**event) == "key sms_id string on the event clock of updated_at (s)"
+    assert len({shape(), shape(**event), shape(**event, event_time_unit="ms")}) == 3

@@ -8,6 +8,7 @@ import org.apache.spark.sql.streaming._
 /** A record on its way through deduplication: its key, its place in Kafka, and the rest, packed.
   * A refused record (admitted = false) passes and leaves no trace in the state. */
 case class Event(key: Array[Byte], admitted: Boolean, topic: Int, partition: Int, offset: Long, payload: Array[Byte])
+    extends Placed
 
 /** What became of the records of one key in one batch.
   *
@@ -32,7 +33,7 @@ class FirstSeen(windowMs: Long) extends StatefulProcessor[Array[Byte], Event, Ve
       var count = 1L
       while (rows.hasNext) {
         val next = rows.next()
-        if (FirstSeen.precedes(next, first)) first = next
+        if (next.precedes(first)) first = next
         count += 1
       }
       if (seen.exists()) Iterator.single(Verdict(first.topic, first.partition, first.offset, null, count))
@@ -45,11 +46,6 @@ class FirstSeen(windowMs: Long) extends StatefulProcessor[Array[Byte], Event, Ve
 
 object FirstSeen {
   private def goesOn(e: Event, duplicates: Long): Verdict = Verdict(e.topic, e.partition, e.offset, e.payload, duplicates)
-
-  private def precedes(a: Event, b: Event): Boolean =
-    if (a.topic != b.topic) a.topic < b.topic
-    else if (a.partition != b.partition) a.partition < b.partition
-    else a.offset < b.offset
 
   /** Called from Python. Columns in: those of Event; out: those of Verdict. */
   def apply(events: Dataset[Row], windowMs: Long): Dataset[Row] = {

@@ -1,0 +1,93 @@
+"""The event clock: when a record's event happened, and how far the stream has come in event time.
+
+How far it has come is Spark's watermark: the newest event time so far less `allowed_lateness`. It moves between batches
+and is logged with each, so a replay has the same one.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from glassflow_dagster.config.durations import milliseconds
+from glassflow_dagster.config.model import DedupConfig, SchemaField, TimeUnit
+from glassflow_dagster.config.types import FieldKind
+from glassflow_dagster.streaming.dead_letters import dead_letter
+from glassflow_dagster.streaming.decode import goes_on, refuse
+from glassflow_dagster.streaming.mapping import TIME_TEXT
+
+# The years 1 to 9999, in microseconds: what Spark reads as a text, and far from the ends of 64 bits.
+_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
+_MICROSECONDS = {"s": 1_000_000, "ms": 1000, "us": 1}
+_NANOSECONDS = 1000  # in a microsecond
+_UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+
+
+def read_event_time(events: DataFrame, dedup: DedupConfig, fields: Sequence[SchemaField]) -> DataFrame:
+    """Read each record's event time, and let the watermark follow it.
+
+    Columns in: those of `read_topics`, fields, refusal, dropped. Column added: timing STRUCT<event_time LONG
+    (microseconds since 1970), letter STRUCT (the dead letter to be made of the record if it is late, see `dead_letter`;
+    NULL unless the definition wants that)>, NULL for a record that does not go on. refusal is set where the field says
+    no time.
+    """
+    assert dedup.event_time is not None  # noqa: S101 - asked for by the rules of a definition
+    kind = next(field.kind for field in fields if field.name == dedup.event_time)
+    field = F.col("fields").getField(dedup.event_time)
+    read = events.withColumn("_time", F.when(goes_on(), _microseconds(field, kind, dedup.time_unit)))
+    problem = F.when(F.col("_time").isNull(), _problem(dedup, field, kind))
+    checked = refuse(read, "dedup", problem)
+    # One record from the future would let the watermark pass everything that the present still has to bring. So what
+    # leads it is never later than the batch itself.
+    lead = F.when(F.col("_time").isNotNull(), F.least(F.col("_time"), F.unix_micros("batch_time"))).otherwise(0)
+    clocked = checked.withColumn("_clock", F.timestamp_micros(lead))
+    # Spark drops late rows of a stream that still has this column.
+    timed = clocked.withWatermark("_clock", f"{milliseconds(dedup.lateness)} milliseconds").drop("_clock")
+    letter = dead_letter(F.lit("dedup"), _quoted(dedup, _readable(F.col("_time"))))
+    wanted = F.lit(dedup.when_late == "dead_letter")
+    timing = F.struct(F.col("_time").alias("event_time"), F.when(wanted, letter).alias("letter"))
+    return timed.withColumn("timing", F.when(goes_on(), timing)).drop("_time")
+
+
+def late_letter(letter: Column, watermark: Column) -> Column:
+    """Complete the dead letter of a late record. letter: as in `read_event_time`; watermark: LONG, milliseconds."""
+    behind = F.concat(F.lit(" is behind the watermark "), _readable(watermark * F.lit(1000)))
+    return letter.withField("reason", F.concat(letter["reason"], behind))
+
+
+def _microseconds(field: Column, kind: FieldKind, unit: TimeUnit) -> Column:
+    """Give microseconds since 1970, NULL where the field says no time; finer digits are cut off."""
+    if kind == "string":
+        time = F.unix_micros(F.when(field.rlike(TIME_TEXT), field.try_cast("timestamp")))
+        return F.when(time.between(F.lit(_FIRST), F.lit(_LAST)), time)
+    if unit == "ns":
+        first, last = max(_FIRST * _NANOSECONDS, -(2**63)), min(_LAST * _NANOSECONDS, 2**63 - 1)
+        within = F.when(field.between(F.lit(first), F.lit(last)), field)
+        if kind == "float":
+            return F.floor(within / F.lit(_NANOSECONDS))
+        return F.call_function("div", within.cast("bigint"), F.lit(_NANOSECONDS))
+    scale = _MICROSECONDS[unit]
+    within = F.when(field.between(F.lit(_FIRST // scale), F.lit(_LAST // scale)), field)
+    if kind == "float":
+        return F.round(within * F.lit(scale)).cast("bigint")
+    return within.cast("bigint") * F.lit(scale)
+
+
+def _problem(dedup: DedupConfig, field: Column, kind: FieldKind) -> Column:
+    if kind == "string":
+        return F.concat(_quoted(dedup, field), F.lit(" is no time (write 2024-10-28T10:00:05Z)"))
+    unit = _UNIT_NAMES[dedup.time_unit]
+    return F.concat(
+        _quoted(dedup, field), F.lit(f" {unit} since 1970 is not within the years 1 to 9999; see event_time_unit")
+    )
+
+
+def _quoted(dedup: DedupConfig, value: Column) -> Column:
+    text = F.substring(value.cast("string"), 1, 100)
+    return F.concat(F.lit(f"event_time '{dedup.event_time}': '"), text, F.lit("'"))
+
+
+def _readable(microseconds: Column) -> Column:
+    """Write a time as `2024-10-28T10:00:05.5Z`."""
+    text = F.timestamp_micros(microseconds).cast("string")
+    return F.concat(F.replace(text, F.lit(" "), F.lit("T")), F.lit("Z"))

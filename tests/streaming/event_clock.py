@@ -1,0 +1,51 @@
+"""The event clock of deduplication in plain Python, to compare the stream with."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, order=True)
+class Record:
+    """A record of a batch; time and batch time in microseconds. Their order is that of their places."""
+
+    topic: int
+    partition: int
+    offset: int
+    key: str
+    time: int
+
+
+@dataclass
+class EventClock:
+    """What is known after some batches. All durations and times are microseconds, the watermark a whole millisecond."""
+
+    window: int
+    lateness: int
+    late: str
+    accepted: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    watermark: int | None = None
+
+    def batch(self, records: Iterable[Record], batch_time: int) -> tuple[list[Record], list[Record], int]:
+        """Give the records that are accepted, those that are late, and the number of duplicates."""
+        accepted, late, duplicates = [], [], 0
+        for record in sorted(records):
+            behind = self.watermark is not None and record.time < self.watermark
+            if any(abs(record.time - time) < self.window for time in self._known(record.key, record_batch=accepted)):
+                duplicates += 1
+            elif behind and self.late != "keep":
+                late.append(record)
+            else:
+                accepted.append(record)
+        for record in accepted:
+            self.accepted[record.key].append(record.time)
+        newest = max((min(record.time, batch_time) for record in records), default=0)
+        reached = newest // 1000 * 1000 - self.lateness
+        if reached > 0:
+            self.watermark = max(reached, self.watermark or 0)
+        return accepted, late, duplicates
+
+    def _known(self, key: str, record_batch: list[Record]) -> list[int]:
+        """What is accepted of a key and still within a window of the watermark, or of this very batch."""
+        before = [time for time in self.accepted[key] if self.watermark is None or time + self.window > self.watermark]
+        return before + [record.time for record in record_batch if record.key == key]
