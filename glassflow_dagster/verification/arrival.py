@@ -1,33 +1,57 @@
 """The column that says when a row came, by which rows of one deduplication window are told from later ones.
 
-The batch time, where it is mapped, is the very clock of deduplication. A column filled by the server (`ingested_at
-DEFAULT now()`) runs behind it, by minutes after a crash; the ledger knows each batch's time and when it was done, which
-sets that right.
+The batch time, where it is mapped, is the very clock of deduplication in processing time. A column filled by the server
+(`ingested_at DEFAULT now()`) runs behind it, by minutes after a crash; the ledger knows each batch's time and when it
+was done, which sets that right.
 """
 
 from dataclasses import dataclass
 
 from glassflow_dagster.clickhouse.errors import TableProblem
+from glassflow_dagster.clickhouse.identifiers import quote_name
 from glassflow_dagster.clickhouse.tables import Table
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.model import PipelineConfig, TimeUnit
 from glassflow_dagster.config.problems import suggestion
 from glassflow_dagster.config.types import ColumnType
 
 # What the column is called in GlassFlow's own examples.
 _USUAL_NAME = "ingested_at"
-_TIMES = ("DateTime", "DateTime64")
+TIMES = ("DateTime", "DateTime64")
+
+
+# Milliseconds since 1970 of a whole number, by what it counts.
+_FROM_UNIT = {"s": "{} * 1000", "ms": "{}", "us": "intDiv({}, 1000)", "ns": "intDiv({}, 1000000)"}
 
 
 @dataclass(frozen=True)
-class Arrival:
-    """A time column; `resolution_ms` is how coarse its clock is, beyond milliseconds (0: exact)."""
+class RowTime:
+    """The column by which a row has its place in time.
+
+    is_clock: whether it is the very time that deduplication went by. resolution_ms: how coarse it is, beyond
+    milliseconds (0: exact). unit: what it counts, where it is a whole number; None for a DateTime or DateTime64.
+    """
 
     column: str
-    is_batch_time: bool
+    is_clock: bool
     resolution_ms: int
+    unit: TimeUnit | None = None
+
+    @property
+    def milliseconds(self) -> str:
+        """Write the time as SQL, milliseconds since 1970."""
+        name = quote_name(self.column)
+        if self.unit is None:
+            return f"toUnixTimestamp64Milli(toDateTime64({name}, 3))"
+        return _FROM_UNIT[self.unit].format(f"toInt64({name})")
+
+    def since(self, seconds: int) -> str:
+        """Write a condition on the rows of the last seconds, of a form that an index on the column can serve."""
+        if self.unit is None:
+            return f"{quote_name(self.column)} >= now() - {seconds}"
+        return f"{self.milliseconds} >= (toUnixTimestamp(now()) - {seconds}) * 1000"
 
 
-def arrival_column(config: PipelineConfig, table: Table) -> Arrival | None:
+def arrival_column(config: PipelineConfig, table: Table) -> RowTime | None:
     """Choose the column: the definition's, the mapped batch time, or `ingested_at`; None when there is none of them.
 
     Raises `TableProblem` when `checks.arrival_column` names no time column of the table.
@@ -40,19 +64,20 @@ def arrival_column(config: PipelineConfig, table: Table) -> Arrival | None:
                 f"checks.arrival_column: {table.database}.{table.name} has no DateTime column {named!r}; "
                 f"{suggestion(named, _time_columns(table) or ['(none)'])}"
             )
-        return _arrival(table, named, is_batch_time=named in batch_time)
+        return time_column(table, named, is_clock=named in batch_time)
     for column in (*batch_time, _USUAL_NAME):
         if column in _time_columns(table):
-            return _arrival(table, column, is_batch_time=column in batch_time)
+            return time_column(table, column, is_clock=column in batch_time)
     return None
 
 
-def _arrival(table: Table, column: str, *, is_batch_time: bool) -> Arrival:
-    return Arrival(column, is_batch_time, _resolution_ms(table.columns[column].type.base))
+def time_column(table: Table, column: str, *, is_clock: bool) -> RowTime:
+    """Describe a DateTime or DateTime64 column of a table."""
+    return RowTime(column, is_clock, _resolution_ms(table.columns[column].type.base))
 
 
 def _time_columns(table: Table) -> list[str]:
-    return [name for name, column in table.columns.items() if column.type.base.name in _TIMES]
+    return [name for name, column in table.columns.items() if column.type.base.name in TIMES]
 
 
 def _resolution_ms(kind: ColumnType) -> int:

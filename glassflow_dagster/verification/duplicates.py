@@ -1,8 +1,9 @@
 """Whether a key has two rows of one deduplication window: `no_residual_duplicates`.
 
-The same key may lawfully come again once its window is over, so rows are compared by the time they came. Where no
-column tells, only whole-table figures can be given, as a warning. Raw rows count, also for ReplacingMergeTree: it would
-hide a doubled row some day, but every query without FINAL sees it until then.
+The same key may lawfully come again once its window is over, so rows are compared by the time they came, or on the
+event clock by the time of their events. Where no column tells, only whole-table figures can be given, as a warning. Raw
+rows count, also for ReplacingMergeTree: it would hide a doubled row some day, but every query without FINAL sees it
+until then.
 """
 
 from collections.abc import Callable
@@ -14,13 +15,14 @@ from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse.client import connect
 from glassflow_dagster.clickhouse.ddl import LEDGER
-from glassflow_dagster.clickhouse.identifiers import full_name, quote_name, quote_text
+from glassflow_dagster.clickhouse.identifiers import full_name, quote_text
 from glassflow_dagster.clickhouse.ledger import require_books
 from glassflow_dagster.clickhouse.queries import fetch
 from glassflow_dagster.clickhouse.tables import Table, require_table
 from glassflow_dagster.config.durations import format_duration, milliseconds
-from glassflow_dagster.config.model import PipelineConfig
-from glassflow_dagster.verification.arrival import Arrival, arrival_column
+from glassflow_dagster.config.model import DedupConfig, PipelineConfig
+from glassflow_dagster.verification.arrival import RowTime, arrival_column
+from glassflow_dagster.verification.event_time import event_time_column
 from glassflow_dagster.verification.keys import MAX_DISTINCT_ROWS, key_columns, key_expression
 
 Figures = dict[str, int | float | str]
@@ -48,7 +50,7 @@ class Search:
     key: str
     since: str
     window_ms: int
-    arrival: Arrival
+    time: RowTime
     ledger: str
     pipeline_id: str
 
@@ -70,11 +72,12 @@ def find_residual_duplicates(config: PipelineConfig, report: Callable[[str], Non
             description="Cannot be checked: a key field has no column that keeps its values apart; "
             "map each key field to a column such as String or an integer.",
         )
-    arrival = arrival_column(config, table)
     key = key_expression(columns)
-    if arrival is None:
-        return _whole_table(client, table, key)
-    since = _since(arrival, config.dedup.time_window) if table.rows > MAX_DISTINCT_ROWS else "1"
+    on_event_clock = config.dedup.clock == "event"
+    time = event_time_column(config, config.dedup, table) if on_event_clock else arrival_column(config, table)
+    if time is None:
+        return _no_event_time(config.dedup) if on_event_clock else _whole_table(client, table, key)
+    since = _since(time, config.dedup.time_window) if table.rows > MAX_DISTINCT_ROWS else "1"
     if since != "1":
         report(f"{'.'.join(name)} is large; looking at the rows of the last {format_duration(RECENT)} or two windows")
     books = config.sink.connection_params.database
@@ -84,12 +87,12 @@ def find_residual_duplicates(config: PipelineConfig, report: Callable[[str], Non
         key=key,
         since=since,
         # Within the clock's resolution, rows may be nearer to each other than they came.
-        window_ms=max(1, milliseconds(config.dedup.time_window) - arrival.resolution_ms),
-        arrival=arrival,
+        window_ms=max(1, milliseconds(config.dedup.time_window) - time.resolution_ms),
+        time=time,
         ledger=full_name(books, LEDGER),
         pipeline_id=config.pipeline_id,
     )
-    return _within_window(client, search, config.dedup.time_window)
+    return _within_window(client, search, config.dedup)
 
 
 def duplicates_query(search: Search, *, final: bool) -> str:
@@ -101,9 +104,8 @@ def duplicates_query(search: Search, *, final: bool) -> str:
     source = full_name(search.table.database, search.table.name) + (" FINAL" if final else "")
     hashed = f"sipHash64({search.key})"
     repeated = f"SELECT {hashed} FROM {source} WHERE {search.since} GROUP BY 1 HAVING count() > 1"  # noqa: S608 - quoted
-    came = f"toUnixTimestamp64Milli(toDateTime64({quote_name(search.arrival.column)}, 3))"
     rows = (
-        f"SELECT {search.key} AS key, {came} AS came FROM {source} "  # noqa: S608 - quoted
+        f"SELECT {search.key} AS key, {search.time.milliseconds} AS came FROM {source} "  # noqa: S608 - quoted
         f"WHERE {search.since} AND {hashed} IN ({repeated})"
     )
     near = f"(times[i + 1].1 - times[i].1 < {search.window_ms}) AND (times[i + 1].2 - times[i].2 < {search.window_ms})"
@@ -119,8 +121,8 @@ def duplicates_query(search: Search, *, final: bool) -> str:
 
 
 def _with_batch_time(search: Search, rows: str) -> str:
-    """Add each row's batch time: itself, or that of the batch whose ledger row came next after it."""
-    if search.arrival.is_batch_time:
+    """Add the time by which deduplication went: the row's own, or that of the batch whose ledger row came next."""
+    if search.time.is_clock:
         return f"SELECT key, came, came AS batch FROM ({rows})"  # noqa: S608 - quoted
     batches = (
         "SELECT 1 AS one, toUnixTimestamp64Milli(inserted_at) AS done, toUnixTimestamp64Milli(batch_time) AS begun "  # noqa: S608
@@ -135,7 +137,8 @@ def _with_batch_time(search: Search, rows: str) -> str:
     )
 
 
-def _within_window(client: Client, search: Search, window: timedelta) -> DuplicatesReport:
+def _within_window(client: Client, search: Search, dedup: DedupConfig) -> DuplicatesReport:
+    window = dedup.time_window
     name = f"{search.table.database}.{search.table.name}"
     source = full_name(search.table.database, search.table.name)
     rows, keys = fetch(client, f"SELECT count(), uniqExact({search.key}) FROM {source} WHERE {search.since}")[0]  # noqa: S608
@@ -146,7 +149,7 @@ def _within_window(client: Client, search: Search, window: timedelta) -> Duplica
         "duplicate_rows": extra,
         "duplicate_keys": affected,
         "window_seconds": window.total_seconds(),
-        "arrival_column": search.arrival.column,
+        "event_time_column" if dedup.clock == "event" else "arrival_column": search.time.column,
         "rows_checked": "all" if search.since == "1" else search.since,
     }
     if search.table.merges_rows:
@@ -158,9 +161,12 @@ def _within_window(client: Client, search: Search, window: timedelta) -> Duplica
     hidden = ""
     if search.table.merges_rows:
         hidden = f" With FINAL {figures['duplicate_rows_final']:,} of them are left."
+    may_keep = dedup.clock == "event" and dedup.when_late == "keep"
+    if may_keep:
+        hidden += " With late: keep an event may lawfully be written that comes when its key is forgotten."
     return DuplicatesReport(
         passed=False,
-        severity="error",
+        severity="warn" if may_keep else "error",
         description=f"{name} has {extra:,} duplicate row{'s' if extra > 1 else ''} within {format_duration(window)} of "
         f"another of the same key, for instance {examples}.{hidden}",
         figures=figures,
@@ -181,6 +187,14 @@ def _whole_table(client: Client, table: Table, key: str) -> DuplicatesReport:
     return DuplicatesReport(passed=rows == keys, severity="warn", description=text, figures=figures)
 
 
-def _since(arrival: Arrival, window: timedelta) -> str:
-    seconds = round(max(RECENT, 2 * window).total_seconds())
-    return f"{quote_name(arrival.column)} >= now() - {seconds}"
+def _no_event_time(dedup: DedupConfig) -> DuplicatesReport:
+    return DuplicatesReport(
+        passed=False,
+        severity="warn",
+        description=f"Not checked: no column holds the event time {dedup.event_time!r}; map it to a DateTime64 or, a "
+        "number, to an integer column, and do not pass it through a stateless transform.",
+    )
+
+
+def _since(time: RowTime, window: timedelta) -> str:
+    return time.since(round(max(RECENT, 2 * window).total_seconds()))

@@ -40,7 +40,7 @@ class Facts:
     """All that the verdict rests on.
 
     `recent_written` counts the rows of the batches within one deduplication window before the last one: their keys
-    differ. `window` is None without deduplication.
+    differ. `window` is None without deduplication, and on the event clock.
     """
 
     table: Table

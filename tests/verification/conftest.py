@@ -33,9 +33,9 @@ sources:
     source_id: events
     connection_params: {{brokers: ["127.0.0.1:1"]}}
     topic: {name}
-    schema_fields: [{{name: id, type: string}}]
+    schema_fields: {fields}
 transforms:
-  - {{type: dedup, source_id: events, config: {{key: id, time_window: 10m}}}}
+  - {{type: dedup, source_id: events, config: {dedup}}}
 sink:
   type: clickhouse
   connection_params: {{host: 127.0.0.1, port: 1, database: {name}, username: default}}
@@ -43,6 +43,8 @@ sink:
   mapping: {mapping}
   create_table: {create_table}
 """
+FIELDS = "[{name: id, type: string}]"
+DEDUP = "{key: id, time_window: 10m}"
 BATCH_TIME = "{name: _batch_time, column_name: came, column_type: DateTime64(3)}"
 
 
@@ -107,11 +109,15 @@ def new_pipeline(stack: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     # Nothing is under way in these tests: what does not fit at once never will.
     monkeypatch.setattr(settle, "STILL_SECONDS", 0.0)
 
-    def create(create_table: str = "{order_by: id}", extra: str = BATCH_TIME) -> Pipeline:
+    def create(
+        create_table: str = "{order_by: id}", extra: str = BATCH_TIME, dedup: str = DEDUP, fields: str = FIELDS
+    ) -> Pipeline:
         name = f"test_{uuid4().hex}"
         mapping = ", ".join(["{name: id, column_name: id, column_type: String}", *([extra] if extra else [])])
         file = tmp_path / f"{name}.yaml"
-        file.write_text(DEFINITION.format(name=name, mapping=f"[{mapping}]", create_table=create_table))
+        file.write_text(
+            DEFINITION.format(name=name, mapping=f"[{mapping}]", create_table=create_table, dedup=dedup, fields=fields)
+        )
         config = load_pipeline(file, stack.environment)
         admin = AdminClient({"bootstrap.servers": stack.kafka})
         for future in admin.create_topics([NewTopic(name, 1, 1)]).values():

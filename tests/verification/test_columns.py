@@ -9,10 +9,20 @@ import pytest
 from glassflow_dagster.clickhouse.errors import TableProblem
 from glassflow_dagster.clickhouse.tables import Column, Table
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model import Checks, Mapping, PipelineConfig
+from glassflow_dagster.config.model import (
+    Checks,
+    DedupConfig,
+    Mapping,
+    Output,
+    PipelineConfig,
+    Stateless,
+    StatelessConfig,
+    TimeUnit,
+)
 from glassflow_dagster.config.types import parse_column_type
-from glassflow_dagster.verification.arrival import Arrival, arrival_column
+from glassflow_dagster.verification.arrival import RowTime, arrival_column
 from glassflow_dagster.verification.duplicates import Search, duplicates_query
+from glassflow_dagster.verification.event_time import event_time_column
 from glassflow_dagster.verification.keys import key_columns
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"
@@ -55,18 +65,18 @@ def test_a_key_needs_columns_that_keep_its_values_apart(
 @pytest.mark.parametrize(
     ("mapping", "columns", "found"),
     [
-        ((), {"ingested_at": "DateTime"}, Arrival("ingested_at", is_batch_time=False, resolution_ms=1000)),
+        ((), {"ingested_at": "DateTime"}, RowTime("ingested_at", is_clock=False, resolution_ms=1000)),
         ((), {"ingested_at": "String"}, None),
         ((), {"came": "DateTime"}, None),
         (
             (("_batch_time", "came", "DateTime64(3)"),),
             {"ingested_at": "DateTime", "came": "DateTime64(3)"},
-            Arrival("came", is_batch_time=True, resolution_ms=0),
+            RowTime("came", is_clock=True, resolution_ms=0),
         ),
     ],
 )
 def test_arrival_is_the_batch_time_or_the_usual_column(
-    mapping: tuple[tuple[str, str, str], ...], columns: dict[str, str], found: Arrival | None
+    mapping: tuple[tuple[str, str, str], ...], columns: dict[str, str], found: RowTime | None
 ) -> None:
     assert arrival_column(sms(*mapping), described(**columns)) == found
 
@@ -74,7 +84,7 @@ def test_arrival_is_the_batch_time_or_the_usual_column(
 def test_the_definition_names_the_arrival_column_and_is_corrected_when_there_is_none() -> None:
     table = described(came="DateTime64(1)", ingested_at="DateTime")
     found = arrival_column(sms(arrival_column="came"), table)
-    assert found == Arrival("came", is_batch_time=False, resolution_ms=100)
+    assert found == RowTime("came", is_clock=False, resolution_ms=100)
     with pytest.raises(TableProblem, match=r"checks\.arrival_column: .* did you mean 'came'"):
         arrival_column(sms(arrival_column="cane"), table)
 
@@ -85,9 +95,42 @@ def test_the_batch_time_itself_needs_no_ledger() -> None:
         key="tuple(`id`)",
         since="1",
         window_ms=round(timedelta(minutes=5) / timedelta(milliseconds=1)),
-        arrival=Arrival("came", is_batch_time=True, resolution_ms=0),
+        time=RowTime("came", is_clock=True, resolution_ms=0),
         ledger="`d`.`glassflow_ledger`",
         pipeline_id="it's",
     )
     assert "glassflow_ledger" not in duplicates_query(search, final=False)
     assert "FROM `d`.`t` FINAL WHERE" in duplicates_query(search, final=True)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "unit", "found"),
+    [
+        (("updated_at", "at", "DateTime"), None, RowTime("at", is_clock=True, resolution_ms=1000)),
+        (("updated_at", "at", "Int64"), "ms", RowTime("at", is_clock=True, resolution_ms=0, unit="ms")),
+        (("updated_at", "at", "DateTime64(3)"), "ms", None),
+        (("updated_at", "at", "String"), None, None),
+        (("status", "at", "DateTime"), None, None),
+    ],
+    ids=["seconds", "a number", "a number that is not in seconds", "texts", "another field"],
+)
+def test_the_event_time_is_told_by_a_column_that_keeps_it(
+    mapping: tuple[str, str, str], unit: TimeUnit | None, found: RowTime | None
+) -> None:
+    dedup = DedupConfig(key="sms_id", time_window="1h", clock="event", event_time="updated_at", event_time_unit=unit)
+    config, table = sms(("sms_id", "id", "String"), mapping), described(id="String", at=mapping[2])
+    assert event_time_column(config, dedup, table) == found
+    output = Output(expression="upper(status)", output_name="updated_at")
+    made = Stateless(type="stateless", source_id="sms", config=StatelessConfig(transforms=(output,)))
+    behind = config.model_copy(update={"transforms": (*config.transforms, made)})
+    assert event_time_column(behind, dedup, table) is None
+
+
+def test_times_are_compared_in_milliseconds_whatever_a_column_counts() -> None:
+    named = {unit: RowTime("at", is_clock=True, resolution_ms=0, unit=unit).milliseconds for unit in ("s", "us", "ns")}
+    assert named == {
+        "s": "toInt64(`at`) * 1000", "us": "intDiv(toInt64(`at`), 1000)", "ns": "intDiv(toInt64(`at`), 1000000)",
+    }  # fmt: skip
+    assert RowTime("at", is_clock=True, resolution_ms=0).since(60) == "`at` >= now() - 60"
+    since = RowTime("at", is_clock=True, resolution_ms=0, unit="ms").since(60)
+    assert since == "toInt64(`at`) >= (toUnixTimestamp(now()) - 60) * 1000"

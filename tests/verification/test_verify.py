@@ -101,6 +101,49 @@ def test_an_arrival_column_that_runs_behind_is_set_right_by_the_ledger(new_pipel
     assert found.duplicates.figures["unique_keys"] == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "unit", "column", "times"),
+    [
+        ("string", "", "DateTime64(3)", ["2026-01-01 00:00:00", "2026-01-01 00:10:00", "2026-01-01 00:19:59.999"]),
+        ("int", ", event_time_unit: us", "Int64", [0, 600_000_000, 1_199_999_999]),
+    ],
+)
+def test_on_the_event_clock_rows_of_a_key_are_compared_by_the_time_of_their_events(
+    new_pipeline: NewPipeline, kind: str, unit: str, column: str, times: list[object]
+) -> None:
+    pipeline = new_pipeline(
+        extra=f"{{name: at, column_name: happened, column_type: {column}}}",
+        dedup=f"{{key: id, time_window: 10m, clock: event, event_time: at{unit}}}",
+        fields=f"[{{name: id, type: string}}, {{name: at, type: {kind}}}]",
+    )
+    pipeline.execute(f"INSERT INTO {{table}} VALUES ('a', {times[0]!r}), ('a', {times[1]!r}), ('b', {times[2]!r})")
+    lawful = find_residual_duplicates(pipeline.config, print)
+    assert (lawful.passed, lawful.severity, lawful.figures["event_time_column"]) == (True, "error", "happened")
+
+    pipeline.execute(f"INSERT INTO {{table}} VALUES ('a', {times[2]!r})")
+    doubled = find_residual_duplicates(pipeline.config, print)
+    assert (doubled.passed, doubled.severity, doubled.figures["duplicate_rows"]) == (False, "error", 1)
+
+    (dedup,) = pipeline.config.transforms
+    keeping = dedup.model_copy(update={"config": dedup.config.model_copy(update={"late": "keep"})})
+    found = find_residual_duplicates(pipeline.config.model_copy(update={"transforms": (keeping,)}), print)
+    assert (found.passed, found.severity) == (False, "warn")
+    assert "late: keep" in found.description
+
+
+def test_without_a_column_of_the_event_time_the_event_clock_is_not_checked(new_pipeline: NewPipeline) -> None:
+    pipeline = new_pipeline(
+        dedup="{key: id, time_window: 10m, clock: event, event_time: at}",
+        fields="[{name: id, type: string}, {name: at, type: string}]",
+    )
+    found = find_residual_duplicates(pipeline.config, print)
+    assert (found.passed, found.severity) == (False, "warn")
+    assert found.description.startswith("Not checked: no column holds the event time 'at'; map it to")
+    # Two rows of a key in one batch are lawful on this clock, and the counts do not mind.
+    pipeline.batch("a", "a")
+    assert compare_counts(pipeline.config, print).passed
+
+
 def test_without_an_arrival_column_repeated_keys_are_a_warning(new_pipeline: NewPipeline) -> None:
     pipeline = new_pipeline(extra="")
     pipeline.batch("a", ago=1000)

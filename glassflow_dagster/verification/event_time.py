@@ -1,0 +1,25 @@
+"""The column that holds the event time, by which rows of one window are told on the event clock."""
+
+from glassflow_dagster.clickhouse.tables import Table
+from glassflow_dagster.config.model import DedupConfig, PipelineConfig, Stateless
+from glassflow_dagster.verification.arrival import TIMES, RowTime, time_column
+
+_INTEGERS = ("Int64", "UInt64", "Int32", "UInt32")
+
+
+def event_time_column(config: PipelineConfig, dedup: DedupConfig, table: Table) -> RowTime | None:
+    """Choose a column that is filled with the event time and keeps it; None when there is none.
+
+    A stateless transform makes fields anew: what then has the name of the event time may be another value.
+    """
+    if any(isinstance(transform, Stateless) for transform in config.transforms):
+        return None
+    for mapping in config.sink.mapping:
+        if mapping.name == dedup.event_time and mapping.column_name in table.columns:
+            kind = table.columns[mapping.column_name].type.base.name
+            # A number in a time column is taken for seconds.
+            if kind in TIMES and dedup.time_unit == "s":
+                return time_column(table, mapping.column_name, is_clock=True)
+            if kind in _INTEGERS:
+                return RowTime(mapping.column_name, is_clock=True, resolution_ms=0, unit=dedup.time_unit)
+    return None
