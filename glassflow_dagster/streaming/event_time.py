@@ -18,6 +18,8 @@ from glassflow_dagster.streaming.mapping import TIME_TEXT
 
 # The years 1 to 9999, in microseconds: what Spark reads as a text, and far from the ends of 64 bits.
 _FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
+# How far a producer's clock may be ahead: a local time that is taken for UTC is, by up to 14 hours.
+_AHEAD = 86_400_000_000
 _MICROSECONDS = {"s": 1_000_000, "ms": 1000, "us": 1}
 _NANOSECONDS = 1000  # in a microsecond
 _UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
@@ -37,16 +39,22 @@ def read_event_time(events: DataFrame, dedup: DedupConfig, fields: Sequence[Sche
     read = events.withColumn("_time", F.when(goes_on(), _microseconds(field, kind, dedup.time_unit)))
     problem = F.when(F.col("_time").isNull(), _problem(dedup, field, kind))
     checked = refuse(read, "dedup", problem)
-    # One record from the future would let the watermark pass everything that the present still has to bring. So what
-    # leads it is never later than the batch itself.
-    lead = F.when(F.col("_time").isNotNull(), F.least(F.col("_time"), F.unix_micros("batch_time"))).otherwise(0)
-    clocked = checked.withColumn("_clock", F.timestamp_micros(lead))
+    clocked = checked.withColumn("_clock", F.timestamp_micros(_lead(F.col("_time"), F.unix_micros("batch_time"))))
     # Spark drops late rows of a stream that still has this column.
     timed = clocked.withWatermark("_clock", f"{milliseconds(dedup.lateness)} milliseconds").drop("_clock")
     letter = dead_letter(F.lit("dedup"), _quoted(dedup, _readable(F.col("_time"))))
     wanted = F.lit(dedup.when_late == "dead_letter")
     timing = F.struct(F.col("_time").alias("event_time"), F.when(wanted, letter).alias("letter"))
     return timed.withColumn("timing", F.when(goes_on(), timing)).drop("_time")
+
+
+def _lead(time: Column, present: Column) -> Column:
+    """Say how far an event shows that the stream has come.
+
+    One event from the future would let the watermark pass everything that is still to come. A clock that is ahead shows
+    the present at most; a time that no clock and no time zone explains shows nothing.
+    """
+    return F.when(time <= present + F.lit(_AHEAD), F.least(time, present)).otherwise(0)
 
 
 def late_letter(letter: Column, watermark: Column) -> Column:

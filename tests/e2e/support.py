@@ -34,6 +34,7 @@ class Pipeline:
     )
     columns: dict[str, str] = field(default_factory=lambda: {"id": "String", "n": "Int32"})
     keys: list[str] = field(default_factory=lambda: ["id"])
+    clock: dict[str, str] = field(default_factory=dict)
     transforms: list[dict[str, Any]] = field(default_factory=list)
     sink: dict[str, Any] = field(default_factory=dict)
 
@@ -46,6 +47,7 @@ class Pipeline:
         return self.folder / "state"
 
     def write(self, *, dedup: bool = True) -> "Pipeline":
+        config = {"keys": self.keys, "time_window": self.window, **self.clock}
         definition: dict[str, Any] = {
             "version": "v3",
             "pipeline_id": self.name,
@@ -60,7 +62,7 @@ class Pipeline:
             ],
             "transforms": [
                 *self.transforms,
-                *([{"type": "dedup", "config": {"keys": self.keys, "time_window": self.window}}] if dedup else []),
+                *([{"type": "dedup", "config": config}] if dedup else []),
             ],
             "sink": {
                 "type": "clickhouse",

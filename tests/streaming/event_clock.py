@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+DAY = 86_400_000_000
+
 
 @dataclass(frozen=True, order=True)
 class Record:
@@ -39,7 +41,8 @@ class EventClock:
                 accepted.append(record)
         for record in accepted:
             self.accepted[record.key].append(record.time)
-        newest = max((min(record.time, batch_time) for record in records), default=0)
+        leading = [record.time for record in records if record.time <= batch_time + DAY]
+        newest = max((min(time, batch_time) for time in leading), default=0)
         reached = newest // 1000 * 1000 - self.lateness
         if reached > 0:
             self.watermark = max(reached, self.watermark or 0)

@@ -151,7 +151,7 @@ def random_batches(seed: int, window: int, lateness: int) -> list[tuple[int, lis
             elif what < 0.55:
                 time -= draw.choice([lateness, lateness + 1, lateness + window, 5 * lateness])
             elif what < 0.6:
-                time = draw.choice([FAR_FUTURE, now + window, now + 1])
+                time = draw.choice([FAR_FUTURE, now + 24 * HOUR + 1, now + window, now + 1])
             records.append(Record(draw.randrange(2), draw.randrange(3), offset, key, time))
         seen += records
         draw.shuffle(records)
@@ -207,6 +207,16 @@ def test_what_is_exactly_a_window_or_the_lateness_apart_passes(spark: SparkSessi
     found = stream.run([[event(record, now) for record in batch] for batch in (first, then)])
     assert outcome(found[0]) == (["0/0/0", "0/0/1", "0/0/2", "0/0/4", "0/0/5", "0/0/6", "0/1/0"], [], 1)
     assert outcome(found[1]) == (["0/0/7", "0/1/1"], ["0/0/8"], 1)
+
+
+def test_a_time_of_the_far_future_makes_no_backlog_late(spark: SparkSession, tmp_path: Path) -> None:
+    stream, present = Stream(spark, tmp_path, config("drop")), START + 10_000 * HOUR
+    first = [Record(0, 0, 0, "a", START), Record(0, 0, 1, "b", FAR_FUTURE), Record(0, 0, 2, "c", present + 25 * HOUR)]
+    then = [Record(0, 0, 3, "d", START - HOUR), Record(0, 0, 4, "e", START - HOUR - 1000)]
+    ahead = [Record(0, 0, 5, "f", present + 24 * HOUR)]
+    at_last = [Record(0, 0, 6, "g", present - HOUR), Record(0, 0, 7, "h", START)]
+    found = stream.run([[event(record, present) for record in batch] for batch in (first, then, ahead, at_last)])
+    assert [outcome(rows)[1] for rows in found] == [[], ["0/0/4"], [], ["0/0/7"]]
 
 
 def test_a_late_event_becomes_a_dead_letter_with_all_that_is_known_and_claims_no_key(
