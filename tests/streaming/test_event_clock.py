@@ -70,7 +70,7 @@ class Stream:
     """Runs batches through the stage on one checkpoint, a file a batch."""
 
     def __init__(self, spark: SparkSession, folder: Path, dedup: DedupConfig) -> None:
-        self._spark, self._folder, self._dedup = spark, folder, dedup
+        self._spark, self._folder, self.dedup = spark, folder, dedup
         self._files = 0
         self.dropped_by_spark = 0
         self.timers_expired = 0
@@ -93,8 +93,8 @@ class Stream:
             out[batch_id] = frame.collect()
 
         source = self._spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
-        timed = read_event_time(source.parquet(str(self._folder / "in")), self._dedup, FIELDS)
-        stream = drop_duplicates_in_event_time(keep_raw_of_refused(timed, "timing"), self._dedup).writeStream
+        timed = read_event_time(source.parquet(str(self._folder / "in")), self.dedup, FIELDS)
+        stream = drop_duplicates_in_event_time(keep_raw_of_refused(timed, "timing"), self.dedup).writeStream
         stream = stream.option("checkpointLocation", str(self._folder / "checkpoint")).foreachBatch(keep)
         query = stream.trigger(availableNow=True).start()
         query.awaitTermination()
@@ -207,6 +207,24 @@ def test_what_is_exactly_a_window_or_the_lateness_apart_passes(spark: SparkSessi
     found = stream.run([[event(record, now) for record in batch] for batch in (first, then)])
     assert outcome(found[0]) == (["0/0/0", "0/0/1", "0/0/2", "0/0/4", "0/0/5", "0/0/6", "0/1/0"], [], 1)
     assert outcome(found[1]) == (["0/0/7", "0/1/1"], ["0/0/8"], 1)
+
+
+def test_window_lateness_and_what_becomes_of_late_events_may_change(spark: SparkSession, tmp_path: Path) -> None:
+    stream, now = Stream(spark, tmp_path, config("drop")), START + 100 * HOUR
+    stream.run([[event(Record(0, 0, 0, "a", START), now)]])
+    changes = {"time_window": timedelta(hours=3), "allowed_lateness": timedelta(minutes=90), "late": "keep"}
+    stream.dedup = stream.dedup.model_copy(update=changes)
+    batches = [
+        [Record(0, 0, 1, "b", START + 2 * HOUR + HOUR // 2)],
+        # The watermark is an hour behind a now, and by the old window a would be forgotten.
+        [Record(0, 0, 2, "c", START)],
+        [Record(0, 0, 3, "a", START + 3 * HOUR - 1), Record(0, 0, 4, "d", START + 6 * HOUR)],
+        [Record(0, 0, 5, "a", START + 3 * HOUR - 1)],  # late, and a is forgotten by the new window too
+    ]
+    found = stream.run([[event(record, now) for record in batch] for batch in batches])
+    assert [outcome(rows) for rows in found] == [
+        (["0/0/1"], [], 0), (["0/0/2"], [], 0), (["0/0/4"], [], 1), (["0/0/5"], [], 0),
+    ]  # fmt: skip
 
 
 def test_a_time_of_the_far_future_makes_no_backlog_late(spark: SparkSession, tmp_path: Path) -> None:
