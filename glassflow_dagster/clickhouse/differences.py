@@ -94,11 +94,13 @@ def _nulls_refused(config: PipelineConfig, types: Mapping[str, ColumnType]) -> I
         if mapping.name not in optional or kind is None or kind.nullable:
             continue
         nullable = with_null(str(kind))
-        if nullable == str(kind):
-            continue  # such a type has no NULL, but an empty value of its own
+        if kind.base.name == "Map":
+            continue  # it is empty then
         what = "Kafka's key" if mapping.name == "_key" else f"field {mapping.name!r} (required: false)"
         remedy = f"make the column {nullable}"
-        if rests_on(how, mapping.column_name):
+        if nullable == str(kind):
+            remedy = "make the field required, or fill a Nullable(String), which keeps the JSON text"
+        elif rests_on(how, mapping.column_name):
             remedy = f"make the field required, or take {mapping.column_name!r} out of create_table's clauses"
         yield Difference(
             f"sink.mapping[{index}].column_type",

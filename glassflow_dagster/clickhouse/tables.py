@@ -96,7 +96,7 @@ def count_rows(client: Client, database: str, name: str) -> int:
 
 
 def _column_type(text: str) -> ColumnType:
-    """Read a column's type; one that no mapping can name (a named tuple, say) stands as it is written."""
+    """Read a column's type; one that no mapping can name (an AggregateFunction, say) stands as it is written."""
     try:
         return parse_column_type(text)
     except ValueError:

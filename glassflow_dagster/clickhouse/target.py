@@ -11,6 +11,7 @@ from glassflow_dagster.clickhouse.queries import execute
 from glassflow_dagster.clickhouse.tables import Table, find_table
 from glassflow_dagster.clickhouse.token_window import ensure_tokens_kept
 from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.types import incomplete_reason
 
 
 def prepare_target(client: Client, config: PipelineConfig, *, create: bool) -> Table:
@@ -38,9 +39,17 @@ def prepare_target(client: Client, config: PipelineConfig, *, create: bool) -> T
 def create_target(client: Client, config: PipelineConfig) -> Table:
     """Make the target and its database where they are missing; gives the table as the server has it.
 
-    Raises `TableProblem` with the statement where the server refuses it.
+    Raises `TableProblem` with the statement where the server refuses it, and before that where a mapping leaves to an
+    existing table what its column is.
     """
     database, name = config.sink.full_table
+    incomplete = [
+        f"sink.mapping[{index}].column_type: {reason}"
+        for index, mapping in enumerate(config.sink.mapping)
+        if (reason := incomplete_reason(mapping.parsed_type))
+    ]
+    if incomplete:
+        raise TableProblem("\n".join(incomplete))
     ddl.ensure_database(client, database)
     execute(client, ddl.create_target(config))
     table = find_table(client, database, name)

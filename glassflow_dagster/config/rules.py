@@ -16,7 +16,7 @@ from glassflow_dagster.config.model import (
 )
 from glassflow_dagster.config.problems import Problem, suggestion
 from glassflow_dagster.config.stages import Stages, plan_stages
-from glassflow_dagster.config.types import kinds_taken
+from glassflow_dagster.config.types import declared_as, kinds_taken
 
 
 def problems(config: PipelineConfig) -> Iterator[Problem]:
@@ -149,11 +149,11 @@ def _mapping_problems(config: PipelineConfig, stages: Stages) -> Iterator[Proble
                 text = f"{mapping.name!r} is no output of the last stateless transform; {near}"
             yield Problem(f"{at}.name", text)
         elif kinds[mapping.name] not in kinds_taken(mapping.parsed_type):
-            taken = " or ".join(kinds_taken(mapping.parsed_type))
+            taken = " or ".join(declared_as(kind) for kind in kinds_taken(mapping.parsed_type))
+            field = f"field {mapping.name!r} is {declared_as(kinds[mapping.name])}"
             yield Problem(
                 f"{at}.column_type",
-                f"{mapping.column_type} takes {taken}, but field {mapping.name!r} is {kinds[mapping.name]}; "
-                "change the column's or the field's type",
+                f"{mapping.column_type} takes {taken}, but {field}; change the column's or the field's type",
             )
     for index, extra in enumerate(config.sink.create_table.columns if config.sink.create_table else ()):
         if extra.name in columns:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from glassflow_dagster.config.model import METADATA_FIELDS, Filter, Output, PipelineConfig, Stateless
 from glassflow_dagster.config.problems import Problem
 from glassflow_dagster.config.types import FieldKind
-from glassflow_dagster.expressions.language.check import Checked, check_filter, check_transform
+from glassflow_dagster.expressions.language.check import DIGITS, Checked, check_filter, check_transform
 from glassflow_dagster.expressions.language.errors import ExpressionError
 from glassflow_dagster.expressions.language.outputs import misspelt_output_type, output_kind
 
@@ -180,4 +180,8 @@ def _outputs(
 
 def _checked(output: Output, visible: Mapping[str, FieldKind]) -> CheckedOutput:
     value = check_transform(output.expression, visible)
-    return CheckedOutput(output.output_name, value, output.output_type, output_kind(value.kind, output.output_type))
+    kind = output_kind(value.kind, output.output_type)
+    if value.kind in DIGITS and kind not in (value.kind, "string", "float"):
+        text = f"is a number of many digits, which does not become {output.output_type}; leave output_type empty"
+        raise ExpressionError(value.text, value.root.span, text)
+    return CheckedOutput(output.output_name, value, output.output_type, kind)

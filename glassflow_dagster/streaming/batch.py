@@ -78,7 +78,7 @@ class BatchWriter:
             connection=self.config.sink.connection_params,
             database=database,
             table=table,
-            base_types={name: column.type.base.name for name, column in self.table.columns.items()},
+            types={name: column.type for name, column in self.table.columns.items()},
             pipeline_id=self.config.pipeline_id,
             incarnation=self.incarnation.incarnation,
             batch_id=plan.batch_id,

@@ -14,8 +14,10 @@ from glassflow_dagster.config.model import DedupConfig, SchemaField, TimeUnit
 from glassflow_dagster.config.types import FieldKind
 from glassflow_dagster.streaming.dead_letters import dead_letter
 from glassflow_dagster.streaming.decode import goes_on, refuse
-from glassflow_dagster.streaming.mapping import TIME_TEXT
 
+# RFC 3339, with a blank for the T and without a zone (then UTC), or a date alone (then midnight). \z and not $, which in
+# Java also stands before a last line end.
+_TIME_TEXT = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})?)?\z"
 # The years 1 to 9999, in microseconds: what Spark reads as a text, and far from the ends of 64 bits.
 _FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
 # How far a producer's clock may be ahead: a local time that is taken for UTC is, by up to 14 hours.
@@ -66,7 +68,7 @@ def late_letter(letter: Column, watermark: Column) -> Column:
 def _microseconds(field: Column, kind: FieldKind, unit: TimeUnit) -> Column:
     """Give microseconds since 1970, NULL where the field says no time; finer digits are cut off."""
     if kind == "string":
-        time = F.unix_micros(F.when(field.rlike(TIME_TEXT), field.try_cast("timestamp")))
+        time = F.unix_micros(F.when(field.rlike(_TIME_TEXT), field.try_cast("timestamp")))
         return F.when(time.between(F.lit(_FIRST), F.lit(_LAST)), time)
     if unit == "ns":
         first, last = max(_FIRST * _NANOSECONDS, -(2**63)), min(_LAST * _NANOSECONDS, 2**63 - 1)

@@ -19,13 +19,12 @@ from glassflow_dagster.clickhouse.client import wait_for_clickhouse
 from glassflow_dagster.clickhouse.ddl import DEAD_LETTERS
 from glassflow_dagster.clickhouse.inserts import insert_block
 from glassflow_dagster.config.model import ClickHouseConnection
+from glassflow_dagster.config.types import ColumnType
+from glassflow_dagster.streaming.arrow import to_arrow
 from glassflow_dagster.streaming.blocks import BlockLimits, cut
 
 # Bytes of raw records in one block: a server parses a block in memory, several pipelines' at once.
 MAX_BLOCK_BYTES = 64 * 1024 * 1024
-
-# Arrow's type of each unsigned column, which Spark has no types for. The cast fails on a value that does not fit.
-_UNSIGNED = {"UInt8": pa.uint8(), "UInt16": pa.uint16(), "UInt32": pa.uint32(), "UInt64": pa.uint64()}
 
 
 @dataclass
@@ -66,7 +65,7 @@ class PartitionWriter:
     connection: ClickHouseConnection
     database: str
     table: str
-    base_types: dict[str, str] = field(repr=False)
+    types: dict[str, ColumnType] = field(repr=False)
     pipeline_id: str
     incarnation: str
     batch_id: int
@@ -103,12 +102,7 @@ class PartitionWriter:
 
     def _columns(self, rows: pa.Table) -> pa.Table:
         flat = _struct_columns(rows, "row")
-        return pa.table(
-            {
-                name: column.cast(_UNSIGNED[self.base_types[name]]) if self.base_types[name] in _UNSIGNED else column
-                for name, column in flat.items()
-            }
-        )
+        return pa.table({name: to_arrow(column, self.types[name]) for name, column in flat.items()})
 
     def _dead_letters(self, refused: pa.Table) -> pa.Table:
         flat = _struct_columns(refused, "refused")

@@ -4,8 +4,9 @@ from glassflow_dagster.clickhouse.identifiers import quote_name
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model import PipelineConfig
 
-# Two keys may become one value: "2024-01-01 00:00:00" and 1704067200, or numbers that differ after seven digits.
-_LOSSY = frozenset({"DateTime", "DateTime64", "Float32"})
+# Two keys may become one value: "2024-01-01 00:00:00" and 1704067200, the texts "::1" and "0::1" or "1.5" and "1.50",
+# or numbers that differ after seven digits.
+_LOSSY = frozenset({"DateTime", "DateTime64", "Date", "Date32", "IPv6", "Decimal", "Float32"})
 
 # Distinct keys are held in memory by the server, some 40 bytes each.
 MAX_DISTINCT_ROWS = 10_000_000

@@ -9,7 +9,8 @@ from glassflow_dagster.clickhouse.queries import execute
 from glassflow_dagster.clickhouse.tables import find_table
 from glassflow_dagster.clickhouse.target import add_missing_columns, prepare_target
 from glassflow_dagster.clickhouse.token_window import TOKENS_KEPT, read_window
-from glassflow_dagster.config.model import ClickHouseConnection, PipelineConfig
+from glassflow_dagster.config.model import ClickHouseConnection, Mapping, PipelineConfig
+from glassflow_dagster.config.types import parse_column_type
 from tests.clickhouse.definitions import sms_status
 
 MAPPED = "sms_id String, status Nullable(String), updated_at DateTime('UTC'), recipient LowCardinality(String)"
@@ -38,6 +39,39 @@ def test_a_missing_table_is_not_made_unasked(connection: ClickHouseConnection, c
     with pytest.raises(TableProblem, match=r"run with --create-table.*table FILE --create"):
         prepare_target(client, silent, create=False)
     assert prepare_target(client, silent, create=True).is_plain
+
+
+@pytest.mark.servers
+def test_a_table_is_not_made_of_types_that_only_an_existing_one_completes(
+    config: PipelineConfig, connection: ClickHouseConnection, client: Client
+) -> None:
+    first, *others = config.sink.mapping
+    bare = first.model_copy(update={"column_type": "Enum8"})
+    bad = sms_status(connection_params=connection, mapping=(bare, *others))
+    with pytest.raises(TableProblem, match=r"^sink.mapping\[0\].column_type: Enum8 needs its values"):
+        prepare_target(client, bad, create=True)
+
+
+@pytest.mark.servers
+def test_types_are_compared_as_the_server_writes_them(connection: ClickHouseConnection, client: Client) -> None:
+    declared = {
+        "a": ("Decimal64(2)", "Decimal64(2)"),
+        "b": ("Tuple(x Int8, `y z` String)", "Tuple(x Nullable(Int8), `y z` LowCardinality(String))"),
+        "c": ("Array(Map(String, DateTime64(3)))", "Array(Map(LowCardinality(String), DateTime64(3, 'UTC')))"),
+        "d": ("JSON", "JSON(max_dynamic_paths = 8, p.q UInt8, SKIP r)"),
+        "e": ("Tuple(Enum8, FixedString)", "Tuple(Enum8('it\\'s' = 1), FixedString(4))"),
+        "f": ("Map(IPv6, UInt256)", "Map(IPv6, UInt256)"),
+    }
+    columns = ", ".join(f"{name} {actual}" for name, (_, actual) in declared.items())
+    execute(client, f"CREATE DATABASE {connection.database}")
+    execute(client, f"CREATE TABLE {connection.database}.t ({columns}) ENGINE = MergeTree ORDER BY tuple()")
+    mapping = tuple(Mapping(name=name, column_name=name, column_type=of) for name, (of, _) in declared.items())
+    table = find_table(client, connection.database, "t")
+    assert table is not None
+    found = differences(sms_status(connection_params=connection, table="t", mapping=mapping), table)
+    assert [str(difference) for difference in found if difference.stops] == []
+    # What is read is written so that it is read again.
+    assert all(parse_column_type(str(column.type)) == column.type for column in table.columns.values())
 
 
 @pytest.mark.servers

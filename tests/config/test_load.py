@@ -164,13 +164,13 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"sink__mapping__0__name": "ID"}, "sink.mapping[0].name: 'ID' is not in schema_fields; did you mean"),
     ({"sink__mapping__1__column_name": "id"}, "sink.mapping[1].column_name: column 'id' is filled twice"),
     (
-        {"sink__mapping__0__column_type": "Int128"},
-        "sink.mapping[0].column_type: unsupported ClickHouse column type 'Int128'",
+        {"sink__mapping__0__column_type": "Array(BFloat16)"},
+        "sink.mapping[0].column_type: unsupported ClickHouse column type 'BFloat16'",
     ),
     ({"sink__mapping__0__column_type": "String("}, "sink.mapping[0].column_type: 'String(' is not a ClickHouse type"),
     (
         {"sink__mapping__0__column_type": "Int32"},
-        "sink.mapping[0].column_type: Int32 takes int or uint, but field 'id' is",
+        "sink.mapping[0].column_type: Int32 takes int or uint or int128 or uint128, but field 'id' is",
     ),
     ({"sink__table": "${TABLE}"}, "sink.table: variable TABLE is not set; set it, or write ${TABLE:-default}"),
 ]

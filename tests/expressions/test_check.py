@@ -114,3 +114,24 @@ def test_a_long_chain_is_refused_before_it_exhausts_the_stack() -> None:
 def test_checking_needs_no_spark() -> None:
     code = "import sys, glassflow_dagster.expressions.language.check; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+BIG: dict[str, FieldKind] = {"d": "decimal", "i": "bigint", "s": "string", "n": "int"}
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [("d", "decimal"), ("i", "bigint"), ("toString(d)", "string"), ("toFloat(i)", "float"), ("d == nil", "bool"),
+     ("s == nil ? d : nil", "decimal")],
+)  # fmt: skip
+def test_numbers_of_many_digits_pass_through(text: str, kind: str) -> None:
+    assert check_transform(text, BIG).kind == kind
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["d + 1", "d == 1", "d > n", "-d", "toInt(d)", "d in [1]", "d ?? s", "round(d)", "d == d", "len(i)", "d == i"],
+)
+def test_numbers_of_many_digits_are_not_calculated_with(text: str) -> None:
+    with pytest.raises(ExpressionError, match=r"many digits \(say toFloat\(\.\.\) or toString\(\.\.\)\)"):
+        check_transform(text, BIG)

@@ -74,6 +74,8 @@ REFUSED: list[tuple[bytes | None, str]] = [
     (b'{"id":"x","n":1e999999999}', "field 'n': 1e999999999 does not fit into 64 bits"),
     (b'{"id":"x","n":1e2147483647}', "field 'n': 1e2147483647 does not fit into 64 bits"),
     (b'{"id":"x","n":100e2147483647}', "field 'n': "),
+    (b'{"id":"x","n":1e99999999999999999999}', "field 'n': 1e99999999999999999999 does not fit into 64 bits"),
+    (b'{"id":"x","n":1e-99999999999999999999}', "field 'n': expected int, got 1e-99999999999999999999"),
     (b'{"id":"x","n":1,"u":10e2147483647}', "field 'u': "),
     ('{"id":"x","n":1}'.encode("utf-16"), "invalid JSON: not in UTF-8"),
     ('{"id":"x","n":1}'.encode("utf-16-le"), "invalid JSON: not in UTF-8"),

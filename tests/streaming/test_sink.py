@@ -6,6 +6,7 @@ import pytest
 from glassflow_dagster.clickhouse import client
 from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable
 from glassflow_dagster.config.model import ClickHouseConnection
+from glassflow_dagster.config.types import ColumnType
 from glassflow_dagster.streaming import sink
 from glassflow_dagster.streaming.blocks import BlockLimits
 from glassflow_dagster.streaming.sink import Counts, PartitionWriter
@@ -30,8 +31,8 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
 
 def writer(rows: int) -> PartitionWriter:
     return PartitionWriter(
-        connection=CONNECTION, database="d", table="t", base_types={"n": "UInt8"}, pipeline_id="p", incarnation="i",
-        batch_id=7, batch_time_ms=0, limits=BlockLimits(rows, 1000), retry_seconds=0,
+        connection=CONNECTION, database="d", table="t", types={"n": ColumnType("UInt8")}, pipeline_id="p",
+        incarnation="i", batch_id=7, batch_time_ms=0, limits=BlockLimits(rows, 1000), retry_seconds=0,
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ FIELD_TYPES: dict[OutputKind, str] = {
     "bool": "boolean",
     "array": "string",
     "map": "string",
+    **dict.fromkeys(("decimal", "bigint", "ubigint"), "string"),
 }
 _INTEGER_TEXT = r"^[+-]?\d+\z"
 
@@ -126,6 +127,11 @@ def _object(operand: Operand) -> Column:
     return F.lit(None).cast("string")
 
 
+def _digits(operand: Operand) -> Column:
+    """Pass a number of many digits through; nothing else becomes one."""
+    return operand.value
+
+
 _CONVERSIONS = {
     "string": _text,
     "int": _integer,
@@ -134,4 +140,5 @@ _CONVERSIONS = {
     "bool": _truth,
     "array": _array,
     "map": _object,
+    **dict.fromkeys(("decimal", "bigint", "ubigint"), _digits),
 }

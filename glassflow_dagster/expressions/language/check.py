@@ -40,6 +40,8 @@ from glassflow_dagster.expressions.language.syntax import (
 
 INTEGERS: frozenset[Kind] = frozenset({"int", "uint"})
 NUMBERS: frozenset[Kind] = INTEGERS | {"float"}
+# Fields whose digits no number here holds.
+DIGITS: frozenset[Kind] = frozenset({"decimal", "bigint", "ubigint"})
 _TEXTS: frozenset[Kind] = frozenset({"string", "any"})
 _TRUTHS: frozenset[Kind] = frozenset({"bool", "any"})
 # What can be asked whether it is the same as another of its kind.
@@ -88,7 +90,7 @@ def joined_kind(left: Kind, right: Kind) -> Kind | None:
         return right
     if left in NUMBERS and right in NUMBERS:
         return "int" if left in INTEGERS and right in INTEGERS else "float"
-    return None if "time" in (left, right) else "any"
+    return None if {left, right} & ({"time"} | DIGITS) else "any"
 
 
 def _check(text: str, fields: Mapping[str, Kind], functions: Mapping[str, Signature]) -> Checked:
@@ -107,6 +109,9 @@ def _a(kind: Kind) -> str:
         "bool": "true or false",
         "array": "an array",
         "map": "an object",
+        "decimal": "a number of many digits (say toFloat(..) or toString(..))",
+        "bigint": "an integer of many digits (say toFloat(..) or toString(..))",
+        "ubigint": "an integer of many digits (say toFloat(..) or toString(..))",
         "any": "a value of unknown type",
         "strings": "a list of texts",
         "time": "a time",
@@ -250,7 +255,7 @@ class _Checker:
             raise self._error(node.right, f"`in` looks into a list, an array or an object, and this is {_a(haystack)}")
         if haystack != "array" and needle != "string":
             raise self._error(node.left, f"{_a(haystack)} is searched for a text, and this is {_a(needle)}")
-        if needle in ("array", "map", "strings", "time"):
+        if needle in {"array", "map", "strings", "time"} | DIGITS:
             raise self._error(node.left, f"an array cannot be searched for {_a(needle)}")
         return "bool"
 

@@ -11,7 +11,7 @@ from typing import Literal
 from glassflow_dagster.expressions.language.signatures import Kind
 
 # The kinds of declared fields; arrays and objects are carried as their JSON text.
-OutputKind = Literal["string", "int", "uint", "float", "bool", "array", "map"]
+OutputKind = Literal["string", "int", "uint", "float", "bool", "array", "map", "decimal", "bigint", "ubigint"]
 
 # An array whose elements are all written as texts.
 TEXT_LIST = "[]string"
@@ -37,10 +37,16 @@ _UNCONVERTED: Mapping[Kind, OutputKind] = {
     "array": "array",
     "strings": "array",
     "map": "map",
+    "decimal": "decimal",
+    "bigint": "bigint",
+    "ubigint": "ubigint",
     "any": "string",
     "time": "string",
     "nil": "string",
 }
+
+# Declared types whose values pass through: nothing is converted to them.
+_PASSED_THROUGH = ("decimal", "int128", "int256", "uint128", "uint256")
 
 # How alike a word must be to a type's name to be taken for a slip of the pen: `flaot64` is, `datetime` is not.
 _ALIKE = 0.75
@@ -59,7 +65,7 @@ def misspelt_output_type(output_type: str) -> str | None:
 
     GlassFlow takes every word, so this is for a warning.
     """
-    if output_type in OUTPUT_KINDS:
+    if output_type in OUTPUT_KINDS or output_type in _PASSED_THROUGH:
         return None
     close = get_close_matches(output_type.strip().lower(), OUTPUT_KINDS, n=1, cutoff=_ALIKE)
     return close[0] if close else None

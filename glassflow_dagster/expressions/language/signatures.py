@@ -11,15 +11,24 @@ from typing import Literal
 
 # The kind of an expression's value. `any` is a value inside an undeclared object or array, known only with the record;
 # `strings` is a list of texts made by the expression itself; `time` is what date() gives.
-Kind = Literal["string", "int", "uint", "float", "bool", "array", "map", "any", "strings", "time", "nil"]
+# `decimal`, `bigint` and `ubigint` are fields whose digits no number here holds; they pass through as they are.
+Kind = Literal[
+    "string", "int", "uint", "float", "bool", "array", "map", "decimal", "bigint", "ubigint",
+    "any", "strings", "time", "nil",
+]  # fmt: skip
 
 # What a parameter takes. `pattern` is a text that must stand in the expression as a literal.
-Parameter = Literal["text", "number", "anything", "sized", "texts", "map", "literal", "secondslike"]
+Parameter = Literal[
+    "text", "number", "anything", "anything or digits", "sized", "texts", "map", "literal", "secondslike"
+]
+
+_ANYTHING: frozenset[Kind] = frozenset({"string", "int", "uint", "float", "bool", "any", "nil"})
 
 PARAMETER_KINDS: Mapping[Parameter, frozenset[Kind]] = {
     "text": frozenset({"string", "any", "nil"}),
     "number": frozenset({"int", "uint", "float", "any"}),
-    "anything": frozenset({"string", "int", "uint", "float", "bool", "any", "nil"}),
+    "anything": _ANYTHING,
+    "anything or digits": _ANYTHING | {"decimal", "bigint", "ubigint"},
     "sized": frozenset({"string", "array", "map", "strings", "any"}),
     "texts": frozenset({"strings", "array", "any", "nil"}),
     "map": frozenset({"map", "any", "nil"}),
@@ -80,7 +89,7 @@ HELPERS: Mapping[str, Signature] = {
     "parseISO8601": Signature(("text",), "int", tolerant=True),
     "toDate": Signature(("secondslike",), "string", tolerant=True),
     "urlDecode": _TOLERANT_TEXT,
-    "toString": Signature(("anything",), "string", tolerant=True),
+    "toString": Signature(("anything or digits",), "string", tolerant=True),
     "upper": _TOLERANT_TEXT,
     "lower": _TOLERANT_TEXT,
     "trim": _TOLERANT_TEXT,
@@ -91,7 +100,7 @@ HELPERS: Mapping[str, Signature] = {
     "join": Signature(("texts", "text"), "string", tolerant=True),
     "replace": Signature(("text", "text", "text"), "string", tolerant=True),
     "toInt": Signature(("anything",), "int", tolerant=True),
-    "toFloat": Signature(("anything",), "float", tolerant=True),
+    "toFloat": Signature(("anything or digits",), "float", tolerant=True),
     "parseUserAgent": Signature(("text", "literal"), "string", tolerant=True),
     "waterfall": Signature(("anything",), "string", repeated=True, tolerant=True),
     "extractPathType": _TOLERANT_TEXT,

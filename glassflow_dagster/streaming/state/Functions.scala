@@ -10,6 +10,7 @@ import org.apache.spark.unsafe.types.UTF8String
 /** The project's own SQL functions, for every session with spark.sql.extensions=glassflow.Functions.
   *
   *   glassflow_decode(value BINARY, spec STRING)     -> STRUCT: see StrictJson
+  *   glassflow_map(fields STRUCT, spec STRING)       -> STRUCT: see ColumnMapper
   *   glassflow_key(part, ...)                        -> BINARY: see KeyBytes
   *   glassflow_no_key(partition INT)                 -> BINARY: the group of a partition's refused records
   *   glassflow_pack(row STRUCT)                      -> BINARY: see RowBytes
@@ -24,6 +25,7 @@ class Functions extends (SparkSessionExtensions => Unit) {
       // A record without a value has a reason, too: null goes in.
       Invoke(constant(decoder), "decode", decoder.schema, Seq(value), Seq(BinaryType), propagateNull = false)
     }
+    register(extensions, "glassflow_map") { case Seq(fields, Text(spec)) => MapColumns(fields, spec) }
     register(extensions, "glassflow_key") { case parts if parts.nonEmpty => Key(parts) }
     register(extensions, "glassflow_no_key") { case Seq(partition) =>
       StaticInvoke(classOf[KeyBytes], BinaryType, "ofRefused", Seq(partition), Seq(IntegerType), returnNullable = false)
@@ -61,6 +63,14 @@ object Functions {
       Invoke(constant(packer), "pack", BinaryType, Seq(child), Seq(child.dataType))
     }
     override protected def withNewChildInternal(newChild: Expression): Pack = copy(child = newChild)
+  }
+
+  case class MapColumns(child: Expression, spec: String) extends UnaryExpression with RuntimeReplaceable {
+    override lazy val replacement: Expression = {
+      val mapper = new ColumnMapper(spec)
+      Invoke(constant(mapper), "convert", mapper.schema, Seq(child), Seq(child.dataType))
+    }
+    override protected def withNewChildInternal(newChild: Expression): MapColumns = copy(child = newChild)
   }
 
   case class Key(parts: Seq[Expression]) extends RuntimeReplaceable {

@@ -16,14 +16,15 @@ import org.apache.spark.unsafe.types.UTF8String
   * value that is not of its declared kind is a reason to refuse the record, and so is a missing or null one where the
   * field is required, a declared field given twice, and anything that is not exactly one JSON object.
   *
-  * @param spec JSON: [[name, kind, required], ...]; kinds: string, int, uint, float, bool, array, map
+  * @param spec JSON: [[name, kind, required], ...]; kinds: string, int, uint, float, bool, array, map, and decimal, bigint
+  *             and ubigint: numbers whose digits no type of 64 bits holds
   */
 class StrictJson(spec: String) extends Serializable {
   import StrictJson._
 
   private val fields: Array[Field] = readSpec(spec)
 
-  /** One column a field (array and map: their JSON text), then the reason why not, null for a good record. */
+  /** One column a field (array and map: their JSON text; decimal, bigint and ubigint: their digits), then the reason why not, null for a good record. */
   val schema: StructType =
     StructType(fields.map(f => StructField(f.name, sqlType(f.kind)))).add(ERROR, StringType)
 
@@ -146,11 +147,14 @@ class StrictJson(spec: String) extends Serializable {
     case ("bool", JsonToken.VALUE_TRUE) => true
     case ("bool", JsonToken.VALUE_FALSE) => false
     case ("uint", JsonToken.VALUE_NUMBER_INT | JsonToken.VALUE_NUMBER_FLOAT) => unsigned(parser)
+    case ("decimal", JsonToken.VALUE_NUMBER_INT | JsonToken.VALUE_NUMBER_FLOAT) => digits(parser)
+    case ("bigint" | "ubigint", JsonToken.VALUE_NUMBER_INT | JsonToken.VALUE_NUMBER_FLOAT) =>
+      bigInteger(parser, signed = kind == "bigint")
     case ("array", JsonToken.START_ARRAY) | ("map", JsonToken.START_OBJECT) =>
       val start = parser.currentTokenLocation().getByteOffset.toInt
       parser.skipChildren()
       slice(bytes, start, parser)
-    case _ => Refused(s"expected $kind, got ${describe(parser)}")
+    case _ => Refused(s"expected ${called(kind)}, got ${describe(parser)}")
   }
 
   private def slice(bytes: Array[Byte], start: Int, parser: JsonParser): UTF8String =
@@ -174,6 +178,25 @@ class StrictJson(spec: String) extends Serializable {
         case None => Refused(s"expected int, got ${abbreviate(parser.getText)}")
       }
 
+  /** A number's digits, each number in one way only, so that a key is known again: 1.50 and 15e-1 are 1.5. */
+  private def digits(parser: JsonParser): Any = {
+    val number = decimalValue(parser)
+    val shortest = if (number.signum == 0) java.math.BigDecimal.ZERO else number.stripTrailingZeros
+    if (shortest.scale > DECIMAL_DIGITS || shortest.precision.toLong - shortest.scale > DECIMAL_DIGITS)
+      Refused(s"${abbreviate(parser.getText)} has more than $DECIMAL_DIGITS digits before or after the point")
+    else utf8(shortest.toPlainString)
+  }
+
+  private def bigInteger(parser: JsonParser, signed: Boolean): Any = {
+    def refused = Refused(s"expected ${called(if (signed) "bigint" else "ubigint")}, got ${abbreviate(parser.getText)}")
+    integral(parser, BIG_DIGITS) match {
+      case Some(n) if n.signum < 0 && !signed => refused
+      case Some(n) if n.bitLength <= (if (signed) 255 else 256) => utf8(n.toString)
+      case Some(_) => Refused(s"${abbreviate(parser.getText)} does not fit into 256 bits")
+      case None => refused
+    }
+  }
+
   private def unsigned(parser: JsonParser): Any = integral(parser) match {
     case Some(n) if n.signum < 0 => Refused(s"expected uint, got ${abbreviate(parser.getText)}")
     case Some(n) if n.bitLength <= 64 => Decimal(new java.math.BigDecimal(n), UINT_DIGITS, 0)
@@ -182,11 +205,11 @@ class StrictJson(spec: String) extends Serializable {
   }
 
   /** A number's integer value: 3 and 3.0 have one, 3.7 has none. */
-  private def integral(parser: JsonParser): Option[java.math.BigInteger] = {
-    val number = parser.getDecimalValue
-    // 1e2147483647 is not to be written out, nor its scale to be counted with in 32 bits: more digits than 64 bits
-    // hold are enough to refuse it.
-    if (number.signum != 0 && number.precision.toLong - number.scale > UINT_DIGITS + 1) Some(TOO_BIG)
+  private def integral(parser: JsonParser, digits: Int = UINT_DIGITS): Option[java.math.BigInteger] = {
+    val number = decimalValue(parser)
+    // 1e2147483647 is not to be written out, nor its scale to be counted with in 32 bits: more digits than the type
+    // holds are enough to refuse it.
+    if (number.signum != 0 && number.precision.toLong - number.scale > digits + 1) Some(TOO_BIG)
     else {
       val shortest = number.stripTrailingZeros
       if (shortest.scale > 0) None else Some(shortest.toBigIntegerExact)
@@ -204,7 +227,10 @@ object StrictJson {
 
   // 2^64 - 1 has 20 digits.
   private val UINT_DIGITS = 20
-  private val TOO_BIG = java.math.BigInteger.ONE.shiftLeft(80)
+  // 2^256 - 1 has 78; a Decimal has at most 76.
+  private val BIG_DIGITS = 78
+  private val DECIMAL_DIGITS = 76
+  private val TOO_BIG = java.math.BigInteger.ONE.shiftLeft(300)
 
   private val MISSING: Byte = 0
   private val LITERAL: Byte = 1
@@ -243,8 +269,26 @@ object StrictJson {
     case "uint" => DecimalType(UINT_DIGITS, 0)
     case "float" => DoubleType
     case "bool" => BooleanType
-    case "string" | "array" | "map" => StringType
+    case "string" | "array" | "map" | "decimal" | "bigint" | "ubigint" => StringType
   }
+
+  /** A kind as definitions declare it. */
+  private def called(kind: String): String = kind match {
+    case "bigint" => "int128 or int256"
+    case "ubigint" => "uint128 or uint256"
+    case other => other
+  }
+
+  // A number beyond what BigDecimal's exponent of 32 bits can say, and one below.
+  private val GREATEST = java.math.BigDecimal.ONE.scaleByPowerOfTen(Int.MaxValue)
+  private val LEAST = java.math.BigDecimal.ONE.scaleByPowerOfTen(-Int.MaxValue)
+
+  /** A number's value; one with a larger exponent than Java can write, such as 1e99999999999, is the nearest it can. */
+  def decimalValue(parser: JsonParser): java.math.BigDecimal =
+    try parser.getDecimalValue
+    catch {
+      case _: NumberFormatException => if (parser.getText.toLowerCase(java.util.Locale.ROOT).contains("e-")) LEAST else GREATEST
+    }
 
   private def describe(parser: JsonParser): String = parser.currentToken() match {
     case null => "nothing"

@@ -1,0 +1,208 @@
+package glassflow
+
+import com.fasterxml.jackson.core.{JsonParser, JsonToken}
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
+import org.apache.spark.sql.catalyst.util.{ArrayBasedMapData, GenericArrayData}
+import org.apache.spark.sql.types._
+import org.apache.spark.unsafe.types.UTF8String
+
+import Values._
+
+class Arrays(is: ColumnSpec) extends Values(is) {
+  private val elements = Values(is.inner.head)
+
+  override protected def wanted: String = "array"
+  override val sqlType: DataType = ArrayType(elements.sqlType)
+
+  override protected def array(parser: JsonParser, json: Array[Byte]): Any = {
+    val found = new java.util.ArrayList[Any]()
+    while (parser.nextToken() != JsonToken.END_ARRAY) elements.json(parser, json) match {
+      case misfit: Misfit => return misfit.in(s"[${found.size}]")
+      case value => found.add(value)
+    }
+    new GenericArrayData(found.toArray)
+  }
+}
+
+/** Map(K, V) of an object: K is read from the names. Where V is a String every value becomes a text, as in GlassFlow: null
+  * an empty one, a number its digits, an array or object its JSON text. No object at all is an empty map. */
+class Maps(is: ColumnSpec) extends Values(is) {
+  private val keys = Values(is.inner(0))
+  private val values = Values(is.inner(1))
+  private val ofTexts = is.inner(1).name == "String"
+
+  override protected def wanted: String = "object"
+  override val sqlType: DataType = MapType(keys.sqlType, values.sqlType)
+
+  override def ofNull: Any = Maps.EMPTY
+
+  override protected def members(parser: JsonParser, json: Array[Byte]): Any = {
+    val (foundKeys, foundValues) = (new java.util.ArrayList[Any](), new java.util.ArrayList[Any]())
+    val names = new java.util.HashSet[String]()
+    while (parser.nextToken() != JsonToken.END_OBJECT) {
+      val name = parser.currentName()
+      if (!isWhole(name)) return HALF_CHARACTER
+      if (!names.add(name)) return Misfit("is given twice", place(name))
+      keys.key(UTF8String.fromString(name)) match {
+        case misfit: Misfit => return misfit.in(place(name))
+        case key => foundKeys.add(key)
+      }
+      parser.nextToken()
+      (if (ofTexts) asText(parser, json) else values.json(parser, json)) match {
+        case misfit: Misfit => return misfit.in(place(name))
+        case value => foundValues.add(value)
+      }
+    }
+    new ArrayBasedMapData(new GenericArrayData(foundKeys.toArray), new GenericArrayData(foundValues.toArray))
+  }
+
+  private def asText(parser: JsonParser, json: Array[Byte]): Any = parser.currentToken() match {
+    case JsonToken.VALUE_NULL => if (is.inner(1).nullable) null else UTF8String.EMPTY_UTF8
+    case JsonToken.VALUE_NUMBER_INT => UTF8String.fromString(if (parser.getText == "-0") "0" else parser.getText)
+    case JsonToken.VALUE_NUMBER_FLOAT =>
+      val value = parser.getDoubleValue
+      if (value.isInfinite) Misfit(s"${told(parser.getText)} does not fit into a 64-bit float")
+      else UTF8String.fromString(Maps.floatText(value))
+    case JsonToken.VALUE_TRUE => UTF8String.fromString("true")
+    case JsonToken.VALUE_FALSE => UTF8String.fromString("false")
+    case _ => values.json(parser, json)
+  }
+}
+
+object Maps {
+  private val EMPTY = new ArrayBasedMapData(new GenericArrayData(Array.empty[Any]), new GenericArrayData(Array.empty[Any]))
+
+  // Go's %g writes an exponent below 1e-4 and from 1e6 on.
+  private val LEAST_PLAIN = -4
+  private val GREATEST_PLAIN = 5
+
+  /** A float as Go's %g writes it. */
+  def floatText(value: Double): String = {
+    if (value == 0) return if (1 / value < 0) "-0" else "0"
+    val shortestDigits = shortest(value)
+    val exponent = shortestDigits.precision - shortestDigits.scale - 1
+    if (exponent < LEAST_PLAIN || exponent > GREATEST_PLAIN) {
+      val digits = shortestDigits.unscaledValue.abs.toString
+      val fraction = if (digits.length > 1) "." + digits.tail else ""
+      f"${if (value < 0) "-" else ""}${digits.head}${fraction}e${if (exponent < 0) "-" else "+"}${math.abs(exponent)}%02d"
+    } else shortestDigits.toPlainString
+  }
+}
+
+/** Tuple(...) of an array with as many elements; where they have names, also of an object. What else an object has is
+  * ignored, as in an event. */
+class Tuples(is: ColumnSpec) extends Values(is) {
+  private val elements = is.inner.map(Values(_))
+  private val names = is.names
+  private val indexes = names.zipWithIndex.toMap
+
+  override protected def wanted: String = if (names.isEmpty) "array" else "object or array"
+
+  override val sqlType: DataType = StructType(elements.indices.map { i =>
+    StructField(if (names.isEmpty) (i + 1).toString else names(i), elements(i).sqlType)
+  })
+
+  override protected def array(parser: JsonParser, json: Array[Byte]): Any = {
+    val found = new Array[Any](elements.length)
+    var i = 0
+    while (parser.nextToken() != JsonToken.END_ARRAY) {
+      if (i == elements.length) return Misfit(s"more than the $i elements of ${is.base}")
+      elements(i).json(parser, json) match {
+        case misfit: Misfit => return misfit.in(s"[$i]")
+        case value => found(i) = value
+      }
+      i += 1
+    }
+    if (i < elements.length) Misfit(s"$i elements, but ${is.base} has ${elements.length}")
+    else new GenericInternalRow(found)
+  }
+
+  override protected def members(parser: JsonParser, json: Array[Byte]): Any = {
+    if (names.isEmpty) return super.members(parser, json)
+    val (found, seen) = (new Array[Any](elements.length), new Array[Boolean](elements.length))
+    while (parser.nextToken() != JsonToken.END_OBJECT) {
+      val index = indexes.getOrElse(parser.currentName(), -1)
+      parser.nextToken()
+      if (index < 0) parser.skipChildren()
+      else {
+        if (seen(index)) return Misfit("is given twice", place(names(index)))
+        seen(index) = true
+        elements(index).json(parser, json) match {
+          case misfit: Misfit => return misfit.in(place(names(index)))
+          case value => found(index) = value
+        }
+      }
+    }
+    val missing = elements.indices.find(i => !seen(i) && !elements(i).is.nullable)
+    missing.map(i => Misfit(s"is missing, but ${elements(i).is.text} is not Nullable", place(names(i))))
+      .getOrElse(new GenericInternalRow(found))
+  }
+}
+
+/** JSON: the object's text, after a look at what ClickHouse would refuse (a path given twice, floats beyond 64 bits) or
+  * keep as another value (integers beyond 64 bits become texts there, and a typed path's number is cut to fit). */
+class JsonObjects(is: ColumnSpec) extends Values(is) {
+  private val typed: Map[String, Values] =
+    is.names.zip(is.inner).collect { case (path, of) if isInteger(of.name) => path -> Values(of) }.toMap
+
+  override protected def wanted: String = "object"
+  override def sqlType: DataType = StringType
+  override def text(value: UTF8String): Any = jsonText(value)
+
+  override protected def members(parser: JsonParser, json: Array[Byte]): Any = {
+    val start = parser.currentTokenLocation().getByteOffset.toInt
+    val misfit = membersMisfit(parser, json, "", "", new java.util.HashSet[String]())
+    if (misfit != null) misfit
+    else UTF8String.fromBytes(json, start, parser.currentLocation().getByteOffset.toInt - start).copy()
+  }
+
+  /** path: of this object, within the nearest array; at: its place in the whole; seen: paths that have a value. */
+  private def membersMisfit(
+      parser: JsonParser, json: Array[Byte], path: String, at: String, seen: java.util.HashSet[String]): Misfit = {
+    val names = new java.util.HashSet[String]()
+    while (parser.nextToken() != JsonToken.END_OBJECT) {
+      val name = parser.currentName()
+      if (!isWhole(name)) return HALF_CHARACTER
+      val inner = if (path.isEmpty) name else s"$path.$name"
+      val innerAt = at + place(name)
+      val token = parser.nextToken()
+      if (!names.add(name) || token != JsonToken.START_OBJECT && !seen.add(inner)) return Misfit("is given twice", innerAt)
+      val misfit = if (token == JsonToken.START_OBJECT) membersMisfit(parser, json, inner, innerAt, seen)
+        else valueMisfit(parser, json, innerAt, typed.getOrElse(inner, null))
+      if (misfit != null) return misfit
+    }
+    null
+  }
+
+  private def valueMisfit(parser: JsonParser, json: Array[Byte], at: String, values: Values): Misfit =
+    parser.currentToken() match {
+      case JsonToken.VALUE_NUMBER_INT | JsonToken.VALUE_NUMBER_FLOAT =>
+        val found = if (values == null) numberMisfit(parser) else values.json(parser, json)
+        found match {
+          case misfit: Misfit => misfit.in(at)
+          case _ => null
+        }
+      case JsonToken.VALUE_STRING => if (isWhole(parser.getText)) null else HALF_CHARACTER.in(at)
+      case JsonToken.START_OBJECT => membersMisfit(parser, json, "", at, new java.util.HashSet[String]())
+      case JsonToken.START_ARRAY =>
+        var i = 0
+        while (parser.nextToken() != JsonToken.END_ARRAY) {
+          val misfit = valueMisfit(parser, json, s"$at[$i]", null)
+          if (misfit != null) return misfit
+          i += 1
+        }
+        null
+      case _ => null
+    }
+
+  private def numberMisfit(parser: JsonParser): Any =
+    if (isLong(parser)) null
+    else if (parser.currentToken() == JsonToken.VALUE_NUMBER_FLOAT)
+      if (parser.getDoubleValue.isInfinite) Misfit(s"${told(parser.getText)} does not fit into a 64-bit float") else null
+    else {
+      val big = parser.getBigIntegerValue
+      if (big.signum > 0 && big.bitLength <= 64) null else Misfit(s"${told(big)} does not fit into 64 bits")
+    }
+
+  private def isInteger(name: String): Boolean = name.matches("U?Int\\d+")
+}
