@@ -235,10 +235,17 @@ def same_values(declared: ColumnType, actual: ColumnType) -> bool:
         pairs = zip(left.inner, right.inner, strict=False)
         return named and len(left.inner) == len(right.inner) and all(same_values(a, b) for a, b in pairs)
     if left.name in ("JSON", "Enum8", "Enum16"):
-        return not left.arguments or {str(a) for a in map(_write_argument, left.arguments)} == {
-            str(a) for a in map(_write_argument, right.arguments)
-        }
+        return _same_members(left, right)
     return not left.arguments or left.arguments == right.arguments
+
+
+def _same_members(left: ColumnType, right: ColumnType) -> bool:
+    """Compare the values of Enums and the parameters of JSON, which may come in any order."""
+    members = set(left.arguments)
+    if all(isinstance(member, str) for member in members):
+        # Names of an Enum alone: the server numbers them.
+        return not members or members == set(right.value_names)
+    return members == set(right.arguments)
 
 
 def _same_times(left: ColumnType, right: ColumnType) -> bool:

@@ -233,6 +233,7 @@ DOES_NOT_FIT: list[tuple[str, str, Any, str]] = [
     ("map", "JSON", Json('{"a":"\\ud800"}'), "a: holds half a surrogate pair"),
     ("map", "JSON(a.b UInt8)", Json('{"a":{"b":1.5}}'), "a.b: expected a whole number, got 1.5"),
     ("string", "JSON", "nope", "invalid JSON: Unrecognized token 'nope'"),
+    ("string", "JSON", "{\0}\0", "invalid JSON: not in UTF-8"),
     ("string", "JSON", "[1]", "expected object, got array"),
     ("string", "JSON", '{"a":1} {}', "invalid JSON: something follows its end"),
     ("string", "JSON", "", "invalid JSON: a value is missing"),

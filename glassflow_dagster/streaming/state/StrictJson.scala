@@ -2,7 +2,7 @@ package glassflow
 
 import java.nio.charset.StandardCharsets.UTF_8
 
-import com.fasterxml.jackson.core.{JsonFactory, JsonParser, JsonToken}
+import com.fasterxml.jackson.core.{JsonFactory, JsonFactoryBuilder, JsonParser, JsonToken}
 import com.fasterxml.jackson.core.exc.StreamConstraintsException
 import com.fasterxml.jackson.databind.ObjectMapper
 import org.apache.spark.sql.catalyst.InternalRow
@@ -60,16 +60,6 @@ class StrictJson(spec: String) extends Serializable {
       case e: java.io.IOException => return utf8(s"invalid JSON: ${e.getMessage}")
     } finally parser.close()
     firstProblem(found, problems)
-  }
-
-  /** Jackson would guess UTF-16 and UTF-32 from the zeros of their first characters; JSON in Kafka is UTF-8. */
-  private def isUtf8Json(value: Array[Byte]): Boolean = {
-    var i = 0
-    while (i < value.length && i < 4) {
-      if (value(i) == 0 || value(i) == 0xfe.toByte || value(i) == 0xff.toByte) return false
-      i += 1
-    }
-    true
   }
 
   private def firstProblem(found: Array[Byte], problems: Array[String]): UTF8String = {
@@ -237,7 +227,22 @@ object StrictJson {
   private val NESTED: Byte = 2
   private val NULL: Byte = 4
 
-  private val FACTORY = new JsonFactory()
+  /** For all JSON of records. Names come from producers: they are not kept for ever, and many that share a hash cost
+    * time, not the query. */
+  val FACTORY: JsonFactory = new JsonFactoryBuilder()
+    .disable(JsonFactory.Feature.INTERN_FIELD_NAMES)
+    .disable(JsonFactory.Feature.FAIL_ON_SYMBOL_HASH_OVERFLOW)
+    .build()
+
+  /** Jackson would guess UTF-16 and UTF-32 from the zeros of their first characters; JSON in Kafka is UTF-8. */
+  def isUtf8Json(value: Array[Byte]): Boolean = {
+    var i = 0
+    while (i < value.length && i < 4) {
+      if (value(i) == 0 || value(i) == 0xfe.toByte || value(i) == 0xff.toByte) return false
+      i += 1
+    }
+    true
+  }
 
   private case class Field(name: String, kind: String, required: Boolean)
 

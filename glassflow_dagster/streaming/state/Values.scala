@@ -3,7 +3,7 @@ package glassflow
 import java.math.{BigDecimal => Number, BigInteger, MathContext}
 import java.nio.charset.StandardCharsets.UTF_8
 
-import com.fasterxml.jackson.core.{JsonFactory, JsonParser, JsonToken}
+import com.fasterxml.jackson.core.{JsonParser, JsonToken}
 import com.fasterxml.jackson.databind.JsonNode
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
@@ -67,7 +67,8 @@ abstract class Values(val is: ColumnSpec) {
   /** An array or object of its own, as JSON text. */
   def jsonText(value: UTF8String): Any = {
     val bytes = value.getBytes
-    val parser = FACTORY.createParser(bytes)
+    if (!StrictJson.isUtf8Json(bytes)) return Misfit("invalid JSON: not in UTF-8")
+    val parser = StrictJson.FACTORY.createParser(bytes)
     try {
       parser.nextToken()
       val found = json(parser, bytes)
@@ -98,7 +99,6 @@ abstract class Values(val is: ColumnSpec) {
 }
 
 object Values {
-  val FACTORY = new JsonFactory()
   val HALF_CHARACTER: Misfit = Misfit("holds half a surrogate pair, which is no character")
 
   // Of a value in a reason, and of a name in its place.
