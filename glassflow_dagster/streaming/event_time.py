@@ -15,8 +15,8 @@ from glassflow_dagster.config.types import FieldKind
 from glassflow_dagster.streaming.dead_letters import dead_letter
 from glassflow_dagster.streaming.decode import goes_on, refuse
 
-# RFC 3339, with a blank for the T and without a zone (then UTC), or a date alone (then midnight). \z and not $, which in
-# Java also stands before a last line end.
+# RFC 3339, with a blank for the T and without a zone (then UTC), or a date alone (then midnight). \z and not $, which
+# in Java also stands before a last line end.
 _TIME_TEXT = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})?)?\z"
 # The years 1 to 9999, in microseconds: what Spark reads as a text, and far from the ends of 64 bits.
 _FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999

@@ -102,6 +102,19 @@ def test_an_optional_field_whose_column_takes_no_null_is_a_note() -> None:
     assert list(differences(sms_status(OPTIONAL), table({"recipient": "LowCardinality(Nullable(String))"}))) == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "column", "noted"), [("array", "Array(Int8)", True), ("map", "Map(String, String)", False)]
+)
+def test_an_optional_array_is_refused_where_it_is_null_and_a_map_is_empty(kind: str, column: str, noted: bool) -> None:
+    config = sms_status(
+        {"recipient": {"required": False, "type": kind}},
+        mapping=[{"name": "recipient", "column_name": "recipient", "column_type": column}],
+    )
+    found = [note for note in notes(differences(config, table({"recipient": column}))) if "NULL" in note]
+    assert [note.endswith("make the field required, or fill a Nullable(String), which keeps the JSON text")
+            for note in found] == [True] * noted  # fmt: skip
+
+
 def test_kafkas_key_may_be_null_too() -> None:
     mapping = [{"name": "_key", "column_name": "recipient", "column_type": "String"}]
     [note] = (note for note in notes(differences(sms_status(mapping=mapping), table())) if "NULL" in note)

@@ -11,7 +11,13 @@ from glassflow_dagster.config.types import FIELD_KINDS, FieldKind
 from glassflow_dagster.expressions.columns.compile import compile_expression
 from glassflow_dagster.expressions.columns.outputs import FIELD_TYPES, as_output
 from glassflow_dagster.expressions.language.check import check_transform
-from glassflow_dagster.expressions.language.outputs import OUTPUT_KINDS, OutputKind, misspelt_output_type, output_kind
+from glassflow_dagster.expressions.language.outputs import (
+    OUTPUT_KINDS,
+    UNCONVERTED_WORDS,
+    OutputKind,
+    misspelt_output_type,
+    output_kind,
+)
 from glassflow_dagster.expressions.language.signatures import Kind
 
 FIELDS: dict[str, FieldKind] = {
@@ -138,7 +144,8 @@ def test_a_value_that_the_type_does_not_hold_is_an_error(
 
 
 def test_every_type_of_a_field_can_be_named() -> None:
-    assert {name: kind for name, kind in OUTPUT_KINDS.items() if name != "[]string"} == FIELD_KINDS
+    converted = {name: kind for name, kind in FIELD_KINDS.items() if name not in UNCONVERTED_WORDS}
+    assert {name: kind for name, kind in OUTPUT_KINDS.items() if name != "[]string"} == converted
     assert get_args(OutputKind) == get_args(FieldKind)
 
 
@@ -165,3 +172,30 @@ def test_every_kind_of_value_has_a_kind_of_field(kind: Kind) -> None:
 )
 def test_a_slip_of_the_pen_is_told_from_a_word_that_converts_nothing(word: str, meant: str | None) -> None:
     assert misspelt_output_type(word) == meant
+
+
+MANY = "1" * 40 + ".5"
+# Expression, output type, what a record with d = 1111...1.5, w = -2 (an int256) and n = 7 gives.
+MANY_DIGITS: list[tuple[str, str, Any]] = [
+    ("d", "", MANY),
+    ("d", "decimal", MANY),
+    ("d", "string", MANY),
+    ("toString(d)", "string", MANY),
+    ("toFloat(d)", "float64", float(MANY)),
+    ("d == nil", "bool", False),
+    ("w", "int128", "-2"),
+    ("n", "uint256", 7),
+]
+
+
+def test_numbers_of_many_digits_pass_through_as_they_are(spark: SparkSession) -> None:
+    kinds: dict[str, FieldKind] = {"d": "decimal", "w": "bigint", "n": "int"}
+    frame = spark.createDataFrame([(MANY, "-2", 7)], "d string, w string, n bigint")
+    columns = {name: F.col(name) for name in kinds}
+    outputs = [
+        as_output(compile_expression(check_transform(text, kinds), columns), output_type)
+        for text, output_type, _ in MANY_DIGITS
+    ]
+    row = frame.select(*(F.struct(o.value, o.error).alias(f"o{i}") for i, o in enumerate(outputs))).collect()[0]
+    for (value, error), (text, output_type, expected) in zip(row, MANY_DIGITS, strict=True):
+        assert (value if error is None else error) == expected, (text, output_type)

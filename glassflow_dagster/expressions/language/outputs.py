@@ -27,6 +27,9 @@ OUTPUT_KINDS: Mapping[str, OutputKind] = {
     **dict.fromkeys(("map", "object"), "map"),
 }
 
+# Declared types that convert nothing here, as in GlassFlow: such a field passes through, any other value stays itself.
+UNCONVERTED_WORDS = ("decimal", "int128", "int256", "uint128", "uint256")
+
 # What an output is whose type names no conversion. A value of unknown kind is written as a text, whatever it holds.
 _UNCONVERTED: Mapping[Kind, OutputKind] = {
     "string": "string",
@@ -45,9 +48,6 @@ _UNCONVERTED: Mapping[Kind, OutputKind] = {
     "nil": "string",
 }
 
-# Declared types whose values pass through: nothing is converted to them.
-_PASSED_THROUGH = ("decimal", "int128", "int256", "uint128", "uint256")
-
 # How alike a word must be to a type's name to be taken for a slip of the pen: `flaot64` is, `datetime` is not.
 _ALIKE = 0.75
 
@@ -65,7 +65,7 @@ def misspelt_output_type(output_type: str) -> str | None:
 
     GlassFlow takes every word, so this is for a warning.
     """
-    if output_type in OUTPUT_KINDS or output_type in _PASSED_THROUGH:
+    if output_type in OUTPUT_KINDS or output_type in UNCONVERTED_WORDS:
         return None
     close = get_close_matches(output_type.strip().lower(), OUTPUT_KINDS, n=1, cutoff=_ALIKE)
     return close[0] if close else None
