@@ -1,7 +1,7 @@
-"""What the project creates: the target table, and the two tables in which pipelines keep their books.
+"""What the project creates: the target table, and the tables in which pipelines keep their books.
 
-Both books lie in the connection's database and are shared by its pipelines. They are written with tokens like the
-target, so they get the same token window.
+The books lie in the connection's database and are shared by its pipelines. They are written with tokens like the
+target, so they get the same token window. A book that an earlier version made gets the columns that it lacks.
 """
 
 import re
@@ -18,6 +18,12 @@ from glassflow_dagster.config.types import ColumnType, parse_column_type
 
 LEDGER = "glassflow_ledger"
 DEAD_LETTERS = "glassflow_dead_letters"
+SPLITS = "glassflow_splits"
+REPLAYS = "glassflow_replays"
+PURGES = "glassflow_purges"
+
+# The last second that a DateTime holds, for what is kept for ever.
+NEVER = 2**32 - 1  # seconds since 1970
 
 # Column -> type. `offsets` holds what the batch read: [from, until) of each partition.
 LEDGER_COLUMNS = {
@@ -37,6 +43,7 @@ LEDGER_COLUMNS = {
     "matched": "UInt64",
     "waiting": "UInt64",
     "dead_letters": "UInt64",
+    "dead_letters_expire_at": "DateTime('UTC')",
     "blocks": "UInt32",
     "bytes": "UInt64",
 }
@@ -57,10 +64,81 @@ DEAD_LETTER_COLUMNS = {
     "headers": "Array(Tuple(name String, value Nullable(String)))",
     "stage": "LowCardinality(String)",
     "reason": "String",
+    "attempt": "UInt16",
+    "origin_topic": "LowCardinality(String)",
+    "origin_partition": "UInt32",
+    "origin_offset": "UInt64",
+    "passed_dedup": "Bool",
+    "expires_at": "DateTime('UTC')",
 }
 
 # Types that cannot stand within Nullable.
 _NEVER_NULL = frozenset({"Array", "Map", "Tuple", "Nested", "Variant", "Dynamic", "JSON"})
+
+# How far a block that the server refused has been taken apart, so that a repeated batch takes the same turns. Rows are
+# counted within the block. With `settled`, all rows before `until` are in the table or among `refused`; without, rows
+# from `from` to `until` were refused together and are sent in parts.
+SPLIT_COLUMNS = {
+    "pipeline_id": "String",
+    "incarnation": "UUID",
+    "batch_id": "UInt64",
+    "block": "String",
+    "from": "UInt32",
+    "until": "UInt32",
+    "settled": "Bool",
+    "refused": "Array(Tuple(row UInt32, reason String))",
+}
+
+# What was sent to the replay topic: the place where a record was first read, and which attempt at it this is.
+REPLAY_COLUMNS = {
+    "pipeline_id": "String",
+    "incarnation": "UUID",
+    "topic": "LowCardinality(String)",
+    "partition": "UInt32",
+    "offset": "UInt64",
+    "attempt": "UInt16",
+    "replay_offset": "UInt64",
+    "expires_at": "DateTime('UTC')",
+}
+
+# The dead letters that were deleted on purpose, so that the books still add up.
+PURGE_COLUMNS = {
+    "pipeline_id": "String",
+    "incarnation": "UUID",
+    "batch_time": "DateTime64(3, 'UTC')",
+    "topic": "LowCardinality(String)",
+    "partition": "UInt32",
+    "offset": "UInt64",
+    "expires_at": "DateTime('UTC')",
+}
+
+# What rows have in columns that came later than they did. Before there were replays, a record's place was its origin.
+_DEFAULTS = {
+    "origin_topic": "topic",
+    "origin_partition": "partition",
+    "origin_offset": "offset",
+    "expires_at": f"toDateTime({NEVER}, 'UTC')",
+    "dead_letters_expire_at": f"toDateTime({NEVER}, 'UTC')",
+}
+
+
+@dataclass(frozen=True)
+class Book:
+    """A table of the project's own: its columns, its sorting key, and the column by which rows expire."""
+
+    name: str
+    columns: dict[str, str]
+    order_by: str
+    ttl: str = ""
+
+
+BOOKS = (
+    Book(LEDGER, LEDGER_COLUMNS, "(pipeline_id, incarnation, batch_id)"),
+    Book(DEAD_LETTERS, DEAD_LETTER_COLUMNS, "(pipeline_id, batch_time, topic, partition, offset)", "expires_at"),
+    Book(SPLITS, SPLIT_COLUMNS, "(pipeline_id, incarnation, batch_id, block)"),
+    Book(REPLAYS, REPLAY_COLUMNS, "(pipeline_id, incarnation, topic, partition, offset)", "expires_at"),
+    Book(PURGES, PURGE_COLUMNS, "(pipeline_id, incarnation, topic, partition, offset)", "expires_at"),
+)
 
 _INSERTED_AT = "`inserted_at` DateTime64(3, 'UTC') DEFAULT now64(3)"
 
@@ -141,17 +219,6 @@ def add_column(database: str, table: str, column: NewColumn) -> str:
     return f"ALTER TABLE {full_name(database, table)} ADD COLUMN IF NOT EXISTS {column.sql}"
 
 
-def create_ledger(database: str) -> str:
-    """Make the ledger: one row a batch, what became of every record."""
-    return _create_book(database, LEDGER, LEDGER_COLUMNS, "(pipeline_id, incarnation, batch_id)")
-
-
-def create_dead_letters(database: str) -> str:
-    """Make the table of records that could not go on, with the reason and all that is needed to send them again."""
-    order = "(pipeline_id, batch_time, topic, partition, offset)"
-    return _create_book(database, DEAD_LETTERS, DEAD_LETTER_COLUMNS, order)
-
-
 def ensure_database(client: Client, database: str) -> None:
     """Make a database where it is missing."""
     # Asked first, here and below: CREATE ... IF NOT EXISTS needs the right to create even where the thing exists.
@@ -161,18 +228,48 @@ def ensure_database(client: Client, database: str) -> None:
 
 
 def ensure_bookkeeping(client: Client, database: str) -> None:
-    """Make the ledger and the dead letters' table where they are missing, and see that they remember tokens."""
+    """Make the books that are missing, and what is missing in them, and see that they remember tokens.
+
+    Raises `AccessDenied` with the statement to run where the user may not do it.
+    """
     ensure_database(client, database)
-    found = fetch(client, "SELECT name FROM system.tables WHERE database = {name:String}", {"name": database})
-    for book, statement in ((LEDGER, create_ledger(database)), (DEAD_LETTERS, create_dead_letters(database))):
-        if (book,) not in found:
-            execute(client, statement)
-        ensure_tokens_kept(client, database, book)
+    names = {"name": database}
+    tables = dict(fetch(client, "SELECT name, engine_full FROM system.tables WHERE database = {name:String}", names))
+    columns = set(fetch(client, "SELECT table, name FROM system.columns WHERE database = {name:String}", names))
+    for book in BOOKS:
+        if book.name not in tables:
+            execute(client, create_book(database, book))
+        else:
+            missing = [name for name in book.columns if (book.name, name) not in columns]
+            if missing:
+                execute(client, add_columns(database, book, missing))
+            if book.ttl and " TTL " not in tables[book.name]:
+                execute(client, add_ttl(database, book))
+        ensure_tokens_kept(client, database, book.name)
 
 
-def _create_book(database: str, table: str, columns: dict[str, str], order_by: str) -> str:
-    definitions = ", ".join(f"{quote_name(name)} {kind}" for name, kind in columns.items())
+def create_book(database: str, book: Book) -> str:
+    """Make a book."""
+    definitions = ", ".join(_column(name, kind) for name, kind in book.columns.items())
+    ttl = f"TTL {book.ttl} " if book.ttl else ""
     return (
-        f"CREATE TABLE IF NOT EXISTS {full_name(database, table)} ({definitions}, {_INSERTED_AT}) "
-        f"ENGINE = MergeTree ORDER BY {order_by} SETTINGS {window_settings('MergeTree')}"
+        f"CREATE TABLE IF NOT EXISTS {full_name(database, book.name)} ({definitions}, {_INSERTED_AT}) "
+        f"ENGINE = MergeTree ORDER BY {book.order_by} {ttl}SETTINGS {window_settings('MergeTree')}"
     )
+
+
+def add_columns(database: str, book: Book, missing: list[str]) -> str:
+    """Give a book that an earlier version made the columns it lacks."""
+    added = ", ".join(f"ADD COLUMN IF NOT EXISTS {_column(name, book.columns[name])}" for name in missing)
+    return f"ALTER TABLE {full_name(database, book.name)} {added}"
+
+
+def add_ttl(database: str, book: Book) -> str:
+    """Let the rows of a book that an earlier version made expire; those it has are kept, so none is looked at."""
+    statement = f"ALTER TABLE {full_name(database, book.name)} MODIFY TTL {book.ttl}"
+    return f"{statement} SETTINGS materialize_ttl_after_modify = 0"
+
+
+def _column(name: str, kind: str) -> str:
+    default = f" DEFAULT {_DEFAULTS[name]}" if name in _DEFAULTS else ""
+    return f"{quote_name(name)} {kind}{default}"

@@ -34,7 +34,16 @@ class InsertRefused(GlassflowError):  # noqa: N818 - named for what is the case
 
 
 class RowsRefused(GlassflowError):  # noqa: N818 - named for what is the case
-    """Values in the block are at fault; halves of it tell which rows."""
+    """Values in the block are at fault; halves of it tell which rows.
+
+    `reason` is the server's text in one line. `certain` says that no row of the block went in: it was refused at the
+    first attempt, so no earlier one can have arrived unnoticed.
+    """
+
+    def __init__(self, table: str, reason: str, *, certain: bool) -> None:
+        self.reason = reason
+        self.certain = certain
+        super().__init__(f"{table} refuses values: {reason}")
 
 
 class TableProblem(GlassflowError):  # noqa: N818 - named for what is the case

@@ -72,7 +72,7 @@ def insert_block(  # noqa: PLR0913, PLR0917 - the parts of one request
         return
     body, settings = _ipc_stream(block), insert_settings(client, token, block.num_rows)
     name = f"{database}.{table}"
-    pause = FIRST_PAUSE
+    pause, certain = FIRST_PAUSE, True
     while True:
         try:
             client.raw_insert(
@@ -81,7 +81,7 @@ def insert_block(  # noqa: PLR0913, PLR0917 - the parts of one request
         except (ClickHouseError, OSError) as error:
             answer = classify(error)
             if answer is Answer.ROW:
-                raise RowsRefused(f"{name} refuses values: {explain(error)}") from error
+                raise RowsRefused(name, explain(error), certain=certain) from error
             if answer is Answer.TABLE:
                 raise InsertRefused(
                     f"{name} takes no rows: {explain(error)}; mend the table (or the user's rights) and start again, "
@@ -94,6 +94,7 @@ def insert_block(  # noqa: PLR0913, PLR0917 - the parts of one request
                 ) from error
             unknown = "" if error_code(error) is None else " (taken for passing)"
             report(f"insert into {name}: {explain(error)}{unknown}; again in {pause:.1f} s")
+            certain = False
         else:
             return
         time.sleep(pause)

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.clickhouse.ddl import DEAD_LETTERS, LEDGER
+from glassflow_dagster.clickhouse.ddl import BOOKS, DEAD_LETTERS, LEDGER, NEVER, PURGES
 from glassflow_dagster.clickhouse.errors import TableProblem
 from glassflow_dagster.clickhouse.identifiers import full_name
 from glassflow_dagster.clickhouse.inserts import insert_block
@@ -62,6 +62,7 @@ class LedgerRow:
     matched: int = 0
     waiting: int = 0
     dead_letters: int = 0
+    dead_letters_expire_at: int = NEVER
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,8 @@ class ReadRange:
 class LedgerTotals:
     """All batches of a pipeline's newest checkpoint together.
 
-    An older incarnation's rows are gone: a new checkpoint is accepted only where the target was empty.
+    An older incarnation's rows are gone: a new checkpoint is accepted only where the target was empty. Every dead
+    letter of the batches must be stored, purged, or expired; one that is about to expire counts as expired.
     """
 
     batches: int
@@ -103,12 +105,17 @@ class LedgerTotals:
     outcomes: Outcomes
     dead_letters_stored: int
     ranges: tuple[ReadRange, ...]
+    dead_letters_purged: int = 0
+    dead_letters_expired: int = 0
 
 
 # The patience of a driver with its servers, unless it is told another.
 RETRY_SECONDS = 300.0
 
 _logger = logging.getLogger(__name__)
+
+# Seconds; no count takes so long that a letter expires while it is looked for.
+_EXPIRES_SOON = 300
 
 _OUTCOMES = tuple(field.name for field in fields(Outcomes))
 
@@ -136,6 +143,7 @@ _SCHEMA = pa.schema([
     ("offsets", _OFFSETS_TYPE),
     ("rows_before", pa.uint64()),
     *((name, pa.uint64()) for name in _OUTCOMES),
+    ("dead_letters_expire_at", pa.uint32()),
     ("blocks", pa.uint32()),
     ("bytes", pa.uint64()),
 ])  # fmt: skip
@@ -180,8 +188,8 @@ def read_totals(client: Client, database: str, pipeline_id: str) -> LedgerTotals
         last_batch_time=_time(last) if batches else None,
         rows_before=rows_before,
         outcomes=Outcomes(**dict(zip(_OUTCOMES, counted, strict=True))),
-        dead_letters_stored=_dead_letters_stored(client, full_name(database, DEAD_LETTERS), until_last),
         ranges=_ranges(client, ledger, until_last),
+        **_dead_letters(client, database, until_last),
     )
 
 
@@ -198,12 +206,19 @@ def read_outcomes(client: Client, database: str, pipeline_id: str, incarnation: 
 
 
 def require_books(client: Client, database: str) -> None:
-    """Raise `TableProblem` when the books do not exist."""
-    found = fetch(client, "SELECT name FROM system.tables WHERE database = {name:String}", {"name": database})
-    for book in (LEDGER, DEAD_LETTERS):
-        if (book,) not in found:
+    """Raise `TableProblem` when the books do not exist, or are those of an earlier version."""
+    columns = fetch(client, "SELECT table, name FROM system.columns WHERE database = {d:String}", {"d": database})
+    tables = {table for table, _ in columns}
+    for book in BOOKS:
+        if book.name not in tables:
             raise TableProblem(
-                f"{database}.{book} does not exist: no pipeline has run against this server and database yet; start one"
+                f"{database}.{book.name} does not exist: no pipeline of this version has run against this server and "
+                "database yet; start one"
+            )
+        if any((book.name, name) not in columns for name in book.columns):
+            raise TableProblem(
+                f"{database}.{book.name} was made by an earlier version and lacks columns; start the pipeline, which "
+                "adds them"
             )
 
 
@@ -227,9 +242,26 @@ def _ranges(client: Client, ledger: str, until_last: dict[str, Any]) -> tuple[Re
     return tuple(ReadRange(*row) for row in found)
 
 
-def _dead_letters_stored(client: Client, dead_letters: str, until_last: dict[str, Any]) -> int:
-    query = f"SELECT count() FROM {dead_letters} WHERE {_UNTIL_LAST}"  # noqa: S608 - quoted
-    return int(fetch(client, query, until_last)[0][0])
+def _dead_letters(client: Client, database: str, until_last: dict[str, Any]) -> dict[str, int]:
+    """Count what became of the dead letters; those that are about to expire may be gone or not, so none is looked for.
+
+    A letter is purged in two steps: while it has both a mark and a row, it counts as stored.
+    """
+    soon = fetch(client, f"SELECT toUnixTimestamp(now()) + {_EXPIRES_SOON}")[0][0]
+    stays = f"{_UNTIL_LAST} AND toUnixTimestamp(expires_at) > {{soon:UInt64}}"
+    parameters = {**until_last, "soon": soon}
+    letters, purges = full_name(database, DEAD_LETTERS), full_name(database, PURGES)
+    places = "SELECT DISTINCT toString(topic), partition, offset"
+    purged = f"{places} FROM {purges} WHERE {stays} EXCEPT {places} FROM {letters} WHERE {stays}"
+    expired = f"{_UNTIL_LAST} AND toUnixTimestamp(dead_letters_expire_at) <= {{soon:UInt64}}"
+    row = fetch(
+        client,
+        f"SELECT (SELECT count() FROM {letters} WHERE {stays}), (SELECT count() FROM ({purged})), "  # noqa: S608 - quoted
+        f"(SELECT sum(dead_letters) FROM {full_name(database, LEDGER)} WHERE {expired})",
+        parameters,
+    )[0]
+    names = ("dead_letters_stored", "dead_letters_purged", "dead_letters_expired")
+    return dict(zip(names, (int(count or 0) for count in row), strict=True))
 
 
 def _time(milliseconds: int) -> datetime:

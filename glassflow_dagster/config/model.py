@@ -16,6 +16,7 @@ from pydantic import Field, SecretStr, field_validator
 
 from glassflow_dagster.config.parts import (
     ColumnTypeText,
+    DeadLetterLimit,
     Duration,
     FieldType,
     Part,
@@ -305,6 +306,20 @@ class Checks(Part):
     )
     arrival_column: Text | None = Field(default=None, description="the column that says when a row arrived")
     other_writers: bool = Field(default=False, description="true: others write to the table too, so it holds more rows")
+    max_dead_letters: DeadLetterLimit = Field(
+        default=0, description="dead letters that may wait: a number, or a share of the records read, such as '0.5%'"
+    )
+
+
+class DeadLetters(Part):
+    """What is kept of records that could not go on, and how often one of them may be sent again."""
+
+    retention: PositiveDuration | None = Field(
+        default=None, description="how long dead letters are kept; left out: for ever"
+    )
+    max_attempts: Annotated[int, Field(ge=0, le=1000)] = Field(
+        default=5, description="how often a record that keeps failing is sent again"
+    )
 
 
 class Metadata(Part):
@@ -326,6 +341,7 @@ class PipelineConfig(Part):
     join: dict[str, Any] | None = Field(default=None, exclude=True, description="only with `enabled: false` yet")
     sink: Sink
     checks: Checks = Checks()
+    dead_letters: DeadLetters = DeadLetters()
     resources: Resources | None = None
 
     @field_validator("join")
@@ -351,6 +367,16 @@ class PipelineConfig(Part):
         return next((t.config for t in mine if isinstance(t, Dedup)), None)
 
     @property
+    def replay_topic(self) -> str:
+        """The topic that dead letters are sent to again; the pipeline reads it beside its source."""
+        return f"{self.pipeline_id}.glassflow-replay"
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that the pipeline reads, in the order in which the records of one batch follow each other."""
+        return (self.source.topic, self.replay_topic)
+
+    @property
     def digest(self) -> str:
         """A name for what decides about rows and blocks: two definitions with the same digest cut the same blocks."""
         relevant = self.model_dump(
@@ -359,6 +385,7 @@ class PipelineConfig(Part):
                 "name": True,
                 "metadata": True,
                 "checks": True,
+                "dead_letters": True,
                 "resources": True,
                 "sources": {"__all__": {"connection_params"}},
                 "sink": {"connection_params": True, "create_table": True},

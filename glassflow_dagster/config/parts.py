@@ -1,9 +1,19 @@
 """What the parts of a definition are made of: their base, and the types of single values."""
 
+import re
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    WithJsonSchema,
+)
 
 from glassflow_dagster.config.durations import DURATION_PATTERN, format_duration, parse_duration
 from glassflow_dagster.config.types import FIELD_KINDS, parse_column_type, unsupported_reason
@@ -17,6 +27,9 @@ class Part(BaseModel):
 
 # Where the first start may begin, beside a time.
 START_WORDS = ("earliest", "latest", "committed")
+
+# A share of all records, from 0 % to 100 %.
+SHARE_PATTERN = r"^(?:100|\d{1,2}(?:\.\d+)?)%$"
 
 
 def _positive(duration: timedelta) -> timedelta:
@@ -64,6 +77,15 @@ def _start(value: Any) -> Any:
     return time
 
 
+def _limit(value: Any) -> int | str:
+    """A number of records, or a share of all."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    if isinstance(value, str) and re.match(SHARE_PATTERN, value):
+        return value
+    raise ValueError(f"{value!r} is no limit; write a number such as 100, or a share such as '0.5%'")
+
+
 Duration = Annotated[
     timedelta,
     BeforeValidator(_duration),
@@ -83,3 +105,8 @@ Port = Annotated[
 ]
 Text = Annotated[str, Field(min_length=1)]
 Start = Annotated[str, BeforeValidator(_start), WithJsonSchema({"type": "string"})]
+DeadLetterLimit = Annotated[
+    int | str,
+    PlainValidator(_limit),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": SHARE_PATTERN}]}),
+]

@@ -1,10 +1,13 @@
 """Records themselves, read by their place: to count what really is there, and to look at one."""
 
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, Message, TopicPartition
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
 
 from glassflow_dagster.config.model import KafkaConnection
 from glassflow_dagster.kafka.client import ISOLATION
@@ -13,6 +16,7 @@ from glassflow_dagster.kafka.errors import KafkaUnreachable, RecordMissing
 
 REPORT_INTERVAL = 2.0  # seconds between two reports while counting
 STALL_TIMEOUT = 60.0  # seconds without a record or an end, after which counting gives up
+_READ_ON = 1_000  # offsets that are read over rather than jumped over: a jump empties what was fetched ahead
 _FETCH_AT_ONCE = 10_000  # records handed over in one call
 
 
@@ -27,6 +31,14 @@ class Record:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+
+
+class Place(NamedTuple):
+    """Where a record is."""
+
+    topic: str
+    partition: int
+    offset: int
 
 
 class RangeCount:
@@ -111,6 +123,50 @@ def fetch_record(connection: KafkaConnection, topic: str, partition: int, offset
                 )
             return read_record(message)
         raise unreachable(connection, errors, f"sent nothing of {topic!r}")
+
+
+def fetch_records(
+    connection: KafkaConnection, places: Iterable[Place], isolation: str = ISOLATION
+) -> dict[Place, Record]:
+    """Read records by their places; those that retention or compaction took are left out.
+
+    Raises `KafkaUnreachable` when the brokers stop answering, `TopicMissing` for a topic that is gone.
+    """
+    found: dict[Place, Record] = {}
+    settings = {"isolation.level": isolation, "auto.offset.reset": "earliest", "enable.partition.eof": True}
+    with open_consumer(connection, settings) as (consumer, errors), answering(connection, consumer, errors):
+        for (topic, partition), group in groupby(sorted(places), key=lambda place: place[:2]):
+            wanted = [place.offset for place in group]
+            for record in _forward(connection, consumer, errors, topic, partition, wanted):
+                found[Place(topic, partition, record.offset)] = record
+    return found
+
+
+def _forward(  # noqa: PLR0913, PLR0917 - the consumer, and what is asked of it
+    connection: KafkaConnection, consumer: Consumer, errors: list[str], topic: str, partition: int, wanted: list[int]
+) -> Iterator[Record]:
+    """Yield the records at the wanted offsets, in order; reads on over short gaps and jumps over long ones."""
+    waiting, position = deque(wanted), -_READ_ON - 1
+    deadline = time.monotonic() + STALL_TIMEOUT
+    while waiting:
+        if waiting[0] - position > _READ_ON:
+            position = waiting[0]
+            consumer.assign([TopicPartition(topic, partition, position)])
+        message = consumer.poll(1.0)
+        if message is None:
+            if time.monotonic() > deadline:
+                raise unreachable(connection, errors, f"sent nothing of {topic!r} for {STALL_TIMEOUT:.0f} s")
+            continue
+        if is_end(message):
+            return
+        deadline = time.monotonic() + STALL_TIMEOUT
+        offset = place(message)[1]
+        position = offset + 1
+        while waiting and waiting[0] < offset:
+            waiting.popleft()  # gone
+        if waiting and waiting[0] == offset:
+            waiting.popleft()
+            yield read_record(message)
 
 
 def is_end(message: Message) -> bool:

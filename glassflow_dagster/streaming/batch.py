@@ -5,17 +5,22 @@ ClickHouse before the ledger's row, and that row is there before Spark commits. 
 batch with the same plan, and ClickHouse drops what it has.
 """
 
+import math
 import threading
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from clickhouse_connect.driver.client import Client
 from pyspark.sql import DataFrame
 
+from glassflow_dagster.clickhouse.bisect import read_definition
+from glassflow_dagster.clickhouse.ddl import NEVER
 from glassflow_dagster.clickhouse.ledger import LedgerRow, insert_ledger_row
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.streaming.checkpoint import BatchPlan, Checkpoint, CheckpointError, Incarnation
 from glassflow_dagster.streaming.heartbeat import Totals
+from glassflow_dagster.streaming.letters import LetterBook
 from glassflow_dagster.streaming.sink import COUNTS_SCHEMA, MAX_BLOCK_BYTES, Counts, PartitionWriter
 
 
@@ -46,21 +51,26 @@ class BatchWriter:
             if self.stopping.is_set() or self.only_batch not in (None, batch_id):
                 self.ended_between_batches = True
                 raise StopBetweenBatches
-            plan = self._plan(batch_id)
-            counts = self._write(batch, plan)
+            plan, repeated = self._plan(batch_id)
+            counts = self._write(batch, plan, repeated=repeated)
             self._account(plan, counts)
             self.last = plan
 
-    def _plan(self, batch_id: int) -> BatchPlan:
+    def _plan(self, batch_id: int) -> tuple[BatchPlan, bool]:
+        """Give the batch's plan, and whether an earlier run made it: then some of the batch may be written."""
         offsets = self.checkpoint.offset_ranges(batch_id)
         plan = self.checkpoint.plan(batch_id)
+        repeated = plan is not None
         if plan is None:
+            batch_time_ms = self.checkpoint.batch_time_ms(batch_id)
             plan = BatchPlan(
                 batch_id=batch_id,
-                batch_time_ms=self.checkpoint.batch_time_ms(batch_id),
+                batch_time_ms=batch_time_ms,
                 offsets=offsets,
                 definition=self.config.digest,
                 types=mapped_types(self.config, self.table),
+                table=read_definition(self.client, *self.config.sink.full_table),
+                dead_letters_expire_at=expiry(self.config.dead_letters.retention, batch_time_ms),
                 rows=self.config.sink.max_batch_size,
                 bytes=MAX_BLOCK_BYTES,
             )
@@ -70,26 +80,37 @@ class BatchWriter:
                 f"{self.checkpoint.folder}: batch {batch_id} was begun with other offsets or another definition; "
                 "restore the checkpoint and the definition that belong together"
             )
-        return plan
+        return plan, repeated
 
-    def _write(self, batch: DataFrame, plan: BatchPlan) -> Counts:
+    def _write(self, batch: DataFrame, plan: BatchPlan, *, repeated: bool) -> Counts:
         database, table = self.config.sink.full_table
         writer = PartitionWriter(
             connection=self.config.sink.connection_params,
             database=database,
             table=table,
             types={name: column.type for name, column in self.table.columns.items()},
-            pipeline_id=self.config.pipeline_id,
-            incarnation=self.incarnation.incarnation,
-            batch_id=plan.batch_id,
-            batch_time_ms=plan.batch_time_ms,
+            source=self.config.source,
+            topics=self.config.topics,
+            letters=self._letters(plan),
             limits=plan.limits,
             retry_seconds=self.retry_seconds,
+            definition=plan.table,
+            repeated=repeated,
         )
         # A fixed order, so that blocks do not depend on the order in which a shuffle fetched its rows.
         ordered = batch.sortWithinPartitions("topic_rank", "partition", "offset")
         partitions = ordered.mapInArrow(writer, COUNTS_SCHEMA).collect()
         return sum((Counts(**row.asDict()) for row in partitions), Counts())
+
+    def _letters(self, plan: BatchPlan) -> LetterBook:
+        return LetterBook(
+            pipeline_id=self.config.pipeline_id,
+            incarnation=self.incarnation.incarnation,
+            batch_id=plan.batch_id,
+            batch_time_ms=plan.batch_time_ms,
+            replay_topic=self.config.replay_topic,
+            expires_at=plan.dead_letters_expire_at,
+        )
 
     def _account(self, plan: BatchPlan, counts: Counts) -> None:
         totals = Totals(
@@ -108,6 +129,7 @@ class BatchWriter:
             definition=plan.definition,
             offsets=plan.offsets,
             rows_before=self.incarnation.rows_before,
+            dead_letters_expire_at=plan.dead_letters_expire_at,
             blocks=counts.blocks,
             bytes=counts.bytes,
             **totals.model_dump(),
@@ -116,6 +138,13 @@ class BatchWriter:
         database = self.config.sink.connection_params.database
         insert_ledger_row(self.client, database, row, token, self.retry_seconds)
         self.totals += totals
+
+
+def expiry(retention: timedelta | None, batch_time_ms: int) -> int:
+    """Give the second since 1970 at which a batch's dead letters may go."""
+    if retention is None:
+        return NEVER
+    return min(NEVER, math.ceil(batch_time_ms / 1000 + retention.total_seconds()))
 
 
 def mapped_types(config: PipelineConfig, table: Table) -> dict[str, str]:

@@ -58,6 +58,10 @@ class BatchPlan(BaseModel):
     types: dict[str, str]
     rows: int
     bytes: int
+    # The target's columns and constraints as the server writes them: what was refused for them is in no table.
+    table: str
+    # Seconds since 1970; written into the dead letters and into the ledger alike.
+    dead_letters_expire_at: int
 
     @property
     def limits(self) -> BlockLimits:

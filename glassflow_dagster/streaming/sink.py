@@ -8,20 +8,25 @@ way into their own table.
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from clickhouse_connect.driver.client import Client
+from pyspark import TaskContext
 
+from glassflow_dagster.clickhouse.bisect import BatchName, BlockWriter, RefusedRow, read_splits
 from glassflow_dagster.clickhouse.client import wait_for_clickhouse
 from glassflow_dagster.clickhouse.ddl import DEAD_LETTERS
 from glassflow_dagster.clickhouse.inserts import insert_block
-from glassflow_dagster.config.model import ClickHouseConnection
+from glassflow_dagster.config.model import ClickHouseConnection, Source
 from glassflow_dagster.config.types import ColumnType
+from glassflow_dagster.kafka.records import Place, fetch_records
 from glassflow_dagster.streaming.arrow import to_arrow
 from glassflow_dagster.streaming.blocks import BlockLimits, cut
+from glassflow_dagster.streaming.letters import INSERT_STAGE, LetterBook, refused_by_server
 
 # Bytes of raw records in one block: a server parses a block in memory, several pipelines' at once.
 MAX_BLOCK_BYTES = 64 * 1024 * 1024
@@ -56,6 +61,9 @@ COUNTS_SCHEMA = ", ".join(f"{f.name} bigint" for f in fields(Counts))
 class PartitionWriter:
     """Writes one partition of a batch; called by Spark in a Python worker on the executor.
 
+    `definition` is the target's columns and constraints when the batch was begun; `repeated` says that the batch, or
+    some of it, may have been written before. `topics` are in the order of their ranks.
+
     Columns in, in the order of the first three: topic_rank, partition, offset, row STRUCT (what goes into the table),
     size, refused STRUCT (what goes to the dead letters), dropped ('filtered' or 'late': what goes nowhere), duplicates.
     At most one of row, refused and dropped is set; none of them for a record that only counts duplicates.
@@ -66,12 +74,13 @@ class PartitionWriter:
     database: str
     table: str
     types: dict[str, ColumnType] = field(repr=False)
-    pipeline_id: str
-    incarnation: str
-    batch_id: int
-    batch_time_ms: int
+    source: Source
+    topics: tuple[str, ...]
+    letters: LetterBook
     limits: BlockLimits
     retry_seconds: float
+    definition: str = field(repr=False)
+    repeated: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all blocks of the partition, then report what they held."""
@@ -79,51 +88,66 @@ class PartitionWriter:
         for block in cut(_stored(batches, counts), self.limits):
             # A record is in one block of its batch only, so no two blocks begin with the same one.
             first = "/".join(str(block.column(name)[0]) for name in ("topic_rank", "partition", "offset"))
-            self._write(block, f"{self.pipeline_id}/{self.incarnation}/{self.batch_id}/{first}", counts)
+            self._write(block, f"{self.letters.token}/{first}", counts)
         yield counts.to_batch()
 
     def _write(self, block: pa.Table, token: str, counts: Counts) -> None:
         rows = block.filter(pc.is_valid(block.column("row")))
         refused = block.filter(pc.is_valid(block.column("refused")))
         if rows.num_rows:
-            self._insert(self.database, self.table, self._columns(rows), token)
+            by_server = self._blocks.insert(self._columns(rows), token)
             counts.blocks += 1
-            counts.written += rows.num_rows
+            counts.written += rows.num_rows - len(by_server)
             counts.bytes += pc.sum(rows.column("size")).as_py()
+            if by_server:
+                wrong = rows.take([found.row for found in by_server])
+                counts.bytes -= pc.sum(wrong.column("size")).as_py()
+                self._insert_letters(self._refused_by_server(wrong, by_server), f"{token}/dead-letters/{INSERT_STAGE}")
+                counts.dead_letters += len(by_server)
         if refused.num_rows:
-            database = self.connection.database
-            self._insert(database, DEAD_LETTERS, self._dead_letters(refused), f"{token}/dead-letters")
+            self._insert_letters(self._refused_before(refused), f"{token}/dead-letters")
             counts.dead_letters += refused.num_rows
         counts.read += block.num_rows
 
-    def _insert(self, database: str, table: str, block: pa.Table, token: str) -> None:
-        client = _client(self.connection, self.retry_seconds)
-        insert_block(client, database, table, block, token, time.monotonic() + self.retry_seconds, print)
+    @cached_property
+    def _client(self) -> Client:
+        return _client(self.connection, self.retry_seconds)
+
+    @cached_property
+    def _blocks(self) -> BlockWriter:
+        letters = self.letters
+        batch = BatchName(self.connection.database, letters.pipeline_id, letters.incarnation, letters.batch_id)
+        splits = read_splits(self._client, batch) if self.repeated or _is_task_repeated() else None
+        return BlockWriter(
+            self._client, self.database, self.table, batch, self.definition, splits, self.retry_seconds, print
+        )
+
+    def _insert_letters(self, raw: pa.Table, token: str) -> None:
+        deadline = time.monotonic() + self.retry_seconds
+        database = self.connection.database
+        insert_block(self._client, database, DEAD_LETTERS, self.letters.letters(raw), token, deadline, print)
 
     def _columns(self, rows: pa.Table) -> pa.Table:
         flat = _struct_columns(rows, "row")
         return pa.table({name: to_arrow(column, self.types[name]) for name, column in flat.items()})
 
-    def _dead_letters(self, refused: pa.Table) -> pa.Table:
+    def _refused_before(self, refused: pa.Table) -> pa.Table:
         flat = _struct_columns(refused, "refused")
-        count = refused.num_rows
-        return pa.table(
-            {
-                "pipeline_id": pa.repeat(self.pipeline_id, count),
-                "incarnation": pa.repeat(self.incarnation, count),
-                "batch_id": pa.repeat(pa.scalar(self.batch_id, pa.uint64()), count),
-                "batch_time": pa.repeat(pa.scalar(self.batch_time_ms, pa.timestamp("ms", "UTC")), count),
-                "topic": flat["topic"],
-                "partition": refused.column("partition").cast(pa.uint32()),
-                "offset": refused.column("offset").cast(pa.uint64()),
-                "timestamp": flat["timestamp"],
-                "key": flat["key"],
-                "value": flat["value"],
-                "headers": flat["headers"],
-                "stage": flat["stage"],
-                "reason": flat["reason"],
-            }
-        )
+        return pa.table({**flat, "partition": refused.column("partition"), "offset": refused.column("offset")})
+
+    def _refused_by_server(self, rows: pa.Table, refused: Sequence[RefusedRow]) -> pa.Table:
+        """Read the records of refused rows from Kafka once more: good rows have left their raw bytes behind."""
+        found = rows.select(["topic_rank", "partition", "offset", "row"]).to_pylist()
+        placed = [{**row, "topic": self.topics[row["topic_rank"]]} for row in found]
+        places = [Place(row["topic"], row["partition"], row["offset"]) for row in placed]
+        records = fetch_records(self.source.connection_params, places, self.source.isolation)
+        return refused_by_server(placed, refused, records)
+
+
+def _is_task_repeated() -> bool:
+    """Whether Spark runs this task anew within its batch; no Spark, as in a test, repeats nothing."""
+    context = TaskContext.get()
+    return context is not None and context.attemptNumber() > 0
 
 
 def _stored(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:

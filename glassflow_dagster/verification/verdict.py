@@ -129,10 +129,16 @@ def _ledger_problems(facts: Facts) -> Iterator[str]:
             f"The ledger does not add up: {outcomes.read:,} read, but {outcomes.written:,} written and "
             f"{facts.left_out:,} left out."
         )
-    if facts.totals.dead_letters_stored != outcomes.dead_letters:
+    totals = facts.totals
+    if totals.dead_letters_stored + totals.dead_letters_purged + totals.dead_letters_expired != outcomes.dead_letters:
+        gone = [
+            f"{count:,} {word}"
+            for word, count in (("purged", totals.dead_letters_purged), ("expired", totals.dead_letters_expired))
+            if count
+        ]
         yield (
             f"{_number(outcomes.dead_letters, 'dead letter')} in the ledger, but "
-            f"{facts.totals.dead_letters_stored:,} in glassflow_dead_letters."
+            f"{', '.join([f'{totals.dead_letters_stored:,} in glassflow_dead_letters', *gone])}."
         )
 
 
@@ -222,6 +228,8 @@ def _figures(facts: Facts) -> Figures:
         "late": outcomes.late,
         "dead_letters": outcomes.dead_letters,
         "dead_letters_stored": facts.totals.dead_letters_stored,
+        "dead_letters_purged": facts.totals.dead_letters_purged,
+        "dead_letters_expired": facts.totals.dead_letters_expired,
         "written": outcomes.written,
         "rows_before": facts.totals.rows_before,
         "expected_rows": facts.expected,

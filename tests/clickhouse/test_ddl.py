@@ -88,7 +88,8 @@ def test_replicated_tables_remember_tokens_for_a_week(engine: str) -> None:
 
 
 def test_the_books_have_a_token_window_too() -> None:
-    for statement in (ddl.create_ledger("d"), ddl.create_dead_letters("d")):
+    for book in ddl.BOOKS:
+        statement = ddl.create_book("d", book)
         assert "ENGINE = MergeTree ORDER BY (pipeline_id" in statement
         assert statement.endswith("SETTINGS non_replicated_deduplication_window = 10000")
 

@@ -144,7 +144,7 @@ def test_the_ledger_sums_up_batches_and_ranges(client: Client, connection: Click
 def test_a_ledger_without_batches_is_all_zero_and_a_missing_one_is_said(
     client: Client, connection: ClickHouseConnection
 ) -> None:
-    with pytest.raises(TableProblem, match="no pipeline has run"):
+    with pytest.raises(TableProblem, match="no pipeline of this version has run"):
         read_totals(client, connection.database, "mine")
     ensure_bookkeeping(client, connection.database)
     totals = read_totals(client, connection.database, "mine")

@@ -7,8 +7,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from glassflow_dagster.config.model import KafkaConnection
+from glassflow_dagster.kafka import records
 from glassflow_dagster.kafka.errors import KafkaUnreachable, RecordMissing, TopicMissing
-from glassflow_dagster.kafka.records import RangeCount, count_records, fetch_record
+from glassflow_dagster.kafka.records import Place, RangeCount, count_records, fetch_record, fetch_records
 from glassflow_dagster.kafka.topics import Offsets, commit_offsets, offsets, wait_for_brokers, wait_for_topic
 
 
@@ -113,3 +114,24 @@ def test_offsets_are_committed_for_lag_tools(connection: KafkaConnection, new_to
     found = reader.committed([TopicPartition(topic, 0), TopicPartition(topic, 1)], timeout=10)
     reader.close()
     assert [position.offset for position in found] == [4, 1]
+
+
+def test_records_are_found_by_their_places_and_those_that_are_gone_are_left_out(
+    connection: KafkaConnection, new_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "_READ_ON", 3)
+    topic = new_topic(2)
+    producer = Producer({"bootstrap.servers": connection.brokers[0]})
+    for offset in range(40):
+        producer.produce(topic, str(offset), key=b"k", partition=1, timestamp=5, headers=[("h", b"1"), ("h", None)])
+    assert producer.flush(30) == 0
+    admin = AdminClient({"bootstrap.servers": connection.brokers[0]})
+    for future in admin.delete_records([TopicPartition(topic, 1, 10)]).values():
+        future.result()
+    wanted = [Place(topic, 1, offset) for offset in (3, 10, 12, 30, 39, 40, 99)] + [Place(topic, 0, 0)]
+    found = fetch_records(connection, wanted)
+    assert {place: record.value for place, record in found.items()} == {
+        Place(topic, 1, offset): str(offset).encode() for offset in (10, 12, 30, 39)
+    }
+    first = found[Place(topic, 1, 10)]
+    assert (first.key, first.timestamp_ms, first.headers) == (b"k", 5, (("h", b"1"), ("h", None)))

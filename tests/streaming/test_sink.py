@@ -3,15 +3,20 @@
 import pyarrow as pa
 import pytest
 
-from glassflow_dagster.clickhouse import client
+from glassflow_dagster.clickhouse import bisect, client
 from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable
-from glassflow_dagster.config.model import ClickHouseConnection
+from glassflow_dagster.config.model import ClickHouseConnection, Source
 from glassflow_dagster.config.types import ColumnType
 from glassflow_dagster.streaming import sink
 from glassflow_dagster.streaming.blocks import BlockLimits
+from glassflow_dagster.streaming.letters import LetterBook
 from glassflow_dagster.streaming.sink import Counts, PartitionWriter
 
 CONNECTION = ClickHouseConnection(host="127.0.0.1", port=9000, database="d", username="u")
+SOURCE = Source(
+    type="kafka", source_id="s", topic="t", connection_params={"brokers": ["127.0.0.1:1"]},
+    schema_fields=[{"name": "n", "type": "int"}],
+)  # fmt: skip
 Sent = dict[str, list[int]]
 
 
@@ -24,15 +29,16 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
         assert token not in blocks
         blocks[token] = block.column("n").to_pylist()
 
-    monkeypatch.setattr(sink, "insert_block", keep)
+    monkeypatch.setattr(bisect, "insert_block", keep)
     monkeypatch.setattr(sink, "_client", lambda *_: None)
     return blocks
 
 
 def writer(rows: int) -> PartitionWriter:
     return PartitionWriter(
-        connection=CONNECTION, database="d", table="t", types={"n": ColumnType("UInt8")}, pipeline_id="p",
-        incarnation="i", batch_id=7, batch_time_ms=0, limits=BlockLimits(rows, 1000), retry_seconds=0,
+        connection=CONNECTION, database="d", table="t", types={"n": ColumnType("UInt8")},
+        source=SOURCE, topics=("t",), letters=LetterBook("p", "i", 7, 0, "replay", 0),
+        limits=BlockLimits(rows, 1000), retry_seconds=0, definition="", repeated=False,
     )  # fmt: skip
 
 

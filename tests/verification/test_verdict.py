@@ -91,6 +91,9 @@ def test_dead_letters_of_the_ledger_must_be_in_their_table() -> None:
     found = verdict(totals=totals(dead_letters_stored=1))
     assert not found.passed
     assert "2 dead letters in the ledger, but 1 in" in found.description
+    assert verdict(totals=totals(dead_letters_stored=0, dead_letters_purged=1, dead_letters_expired=1)).passed
+    found = verdict(totals=totals(dead_letters_stored=0, dead_letters_purged=1))
+    assert "2 dead letters in the ledger, but 0 in glassflow_dead_letters, 1 purged" in found.description
 
 
 @pytest.mark.parametrize(

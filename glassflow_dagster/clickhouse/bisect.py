@@ -1,0 +1,198 @@
+"""A block that the server refuses for some of its rows: the good ones go in exactly once, the others are named.
+
+A refused block is halved until the rows at fault stand alone. Each part is a request with a token of its own: the
+block's, and from which row to which. Whether a part is sent or taken apart must not change when the batch is
+repeated, or a part would follow its own halves into the table: the server may refuse other rows by then. So a refusal
+is written down (`glassflow_splits`) before the first half goes out, and how far a block is settled now and then; a
+repeated batch reads that first. What was refused without a note went nowhere, and may be tried again.
+
+One thing no note can tell: whether a block that is refused now was taken by the batch's first run, before somebody
+gave the table a new constraint. Then it stops, and says how to go on.
+This module runs inside Spark's Python workers: it imports neither pyspark nor pandas.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+from clickhouse_connect.driver.client import Client
+
+from glassflow_dagster.clickhouse.ddl import SPLITS
+from glassflow_dagster.clickhouse.errors import InsertRefused, RowsRefused
+from glassflow_dagster.clickhouse.identifiers import full_name
+from glassflow_dagster.clickhouse.inserts import insert_block
+from glassflow_dagster.clickhouse.queries import fetch
+
+# Rows that are sent one by one when they were refused together: halving on would cost a note for each half.
+ROWS_SENT_SINGLY = 16
+
+# Parts taken between two notes of how far a block is settled. Parts before a note need their tokens no more: so few
+# of them are at stake that the table remembers all, also with many tasks at once.
+PARTS_PER_NOTE = 200
+
+_REFUSED_TYPE = pa.list_(pa.struct([("row", pa.uint32()), ("reason", pa.string())]))
+
+
+class RefusedRow(NamedTuple):
+    """A row that the server does not take: its number within the block, and the server's reason in one line."""
+
+    row: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Split:
+    """What was written down of a block: parts that were taken apart, and that rows before `until` are settled."""
+
+    divided: frozenset[tuple[int, int]] = frozenset()
+    until: int = 0
+    refused: tuple[RefusedRow, ...] = ()
+
+
+@dataclass(frozen=True)
+class BatchName:
+    """Which batch blocks belong to, and the database that its books are kept in."""
+
+    books: str
+    pipeline_id: str
+    incarnation: str
+    batch_id: int
+
+
+@dataclass(frozen=True)
+class BlockWriter:
+    """Writes a batch's blocks into one table.
+
+    `definition` is the table's columns and constraints when the batch was begun. `splits` has what earlier runs of the
+    batch wrote down, by block; None when this is its first run.
+    """
+
+    client: Client
+    database: str
+    table: str
+    batch: BatchName
+    definition: str
+    splits: Mapping[str, Split] | None
+    retry_seconds: float
+    report: Callable[[str], None]
+
+    def insert(self, block: pa.Table, token: str) -> tuple[RefusedRow, ...]:
+        """Insert a block under its token; gives the rows that the server refuses, all others are in the table once.
+
+        Raises what `insert_block` raises, but for `RowsRefused`.
+        """
+        split = (self.splits or {}).get(token, Split())
+        refused, settled, parts = list(split.refused), split.until, 0
+        waiting = [(0, block.num_rows)]
+        while waiting:
+            part = first, until = waiting.pop()
+            if until <= settled:
+                continue
+            if part not in split.divided:
+                reason = self._send(block, token, part)
+                if reason is None:
+                    parts += 1
+                    if parts % PARTS_PER_NOTE == 0:
+                        self._note_settled(token, until, refused)
+                    continue
+                if until - first == 1:
+                    refused.append(RefusedRow(first, reason))
+                    continue
+                self._note_divided(token, part)
+            waiting.extend(reversed(list(_divide(*part))))
+        if refused and settled < block.num_rows:
+            self._note_settled(token, block.num_rows, refused)
+        return tuple(refused)
+
+    def _send(self, block: pa.Table, token: str, part: tuple[int, int]) -> str | None:
+        """Send a part; gives the reason why it was refused, None when it is in the table."""
+        first, until = part
+        whole = until - first == block.num_rows
+        rows, name = (block, token) if whole else (block.slice(first, until - first), f"{token}/{first}-{until}")
+        try:
+            self._insert(self.database, self.table, rows, name)
+        except RowsRefused as error:
+            if self.splits is not None or not error.certain:
+                self._require_unchanged(error)
+            return error.reason
+        return None
+
+    def _require_unchanged(self, error: RowsRefused) -> None:
+        """A table that is as it was would have refused the part at any time before; of another one nobody knows."""
+        if read_definition(self.client, self.database, self.table) != self.definition:
+            raise InsertRefused(
+                f"{error}; its columns or constraints were changed while batch {self.batch.batch_id} was under way, so "
+                "these rows may be in it already; take the change back, start the pipeline, and make the change again "
+                "after that batch"
+            ) from error
+
+    def _note_divided(self, token: str, part: tuple[int, int]) -> None:
+        first, until = part
+        self._note(token, f"divided/{first}-{until}", first, until, [], settled=False)
+
+    def _note_settled(self, token: str, until: int, refused: list[RefusedRow]) -> None:
+        self._note(token, f"settled/{until}", 0, until, refused, settled=True)
+
+    def _note(  # noqa: PLR0913 - the columns of a row
+        self, token: str, name: str, first: int, until: int, refused: list[RefusedRow], *, settled: bool
+    ) -> None:
+        row = pa.table({
+            "pipeline_id": [self.batch.pipeline_id],
+            "incarnation": [self.batch.incarnation],
+            "batch_id": pa.array([self.batch.batch_id], pa.uint64()),
+            "block": [token],
+            "from": pa.array([first], pa.uint32()),
+            "until": pa.array([until], pa.uint32()),
+            "settled": [settled],
+            "refused": pa.array([[r._asdict() for r in refused]], _REFUSED_TYPE),
+        })  # fmt: skip
+        self._insert(self.batch.books, SPLITS, row, f"{token}/{name}")
+
+    def _insert(self, database: str, table: str, block: pa.Table, token: str) -> None:
+        deadline = time.monotonic() + self.retry_seconds
+        insert_block(self.client, database, table, block, token, deadline, self.report)
+
+
+def read_definition(client: Client, database: str, table: str) -> str:
+    """Give a table's columns and constraints as the server writes them: they decide which rows it takes."""
+    found = fetch(
+        client,
+        "SELECT create_table_query, engine_full FROM system.tables "
+        "WHERE database = {database:String} AND name = {name:String}",
+        {"database": database, "name": table},
+    )
+    if not found:
+        return ""
+    query, engine = found[0]
+    return str(query).partition(f" ENGINE = {engine}")[0]
+
+
+def read_splits(client: Client, batch: BatchName) -> dict[str, Split]:
+    """Read what earlier runs of a batch wrote down, by block."""
+    found = fetch(
+        client,
+        f"SELECT block, `from`, until, settled, refused FROM {full_name(batch.books, SPLITS)} "  # noqa: S608 - quoted
+        "WHERE pipeline_id = {pipeline:String} AND incarnation = {incarnation:UUID} AND batch_id = {batch:UInt64} "
+        "ORDER BY until",
+        {"pipeline": batch.pipeline_id, "incarnation": batch.incarnation, "batch": batch.batch_id},
+    )
+    splits: dict[str, Split] = {}
+    for block, first, until, settled, refused in found:
+        split = splits.get(block, Split())
+        if settled:
+            rows = tuple(RefusedRow(row["row"], row["reason"]) for row in refused)
+            splits[block] = Split(split.divided, until, rows)
+        else:
+            splits[block] = Split(split.divided | {(first, until)}, split.until, split.refused)
+    return splits
+
+
+def _divide(first: int, until: int) -> Iterator[tuple[int, int]]:
+    """Cut a part in two, or a small one into its rows."""
+    if until - first <= ROWS_SENT_SINGLY:
+        yield from ((row, row + 1) for row in range(first, until))
+    else:
+        middle = (first + until) // 2
+        yield from ((first, middle), (middle, until))

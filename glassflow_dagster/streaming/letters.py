@@ -1,0 +1,128 @@
+"""Rows of the dead letter table, from what is known of a refused record; runs in Spark's Python workers.
+
+A record that was refused on its way brings its raw bytes along. Of a row that only the server refused they were
+dropped long before: such records are read from Kafka once more, by their place.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from glassflow_dagster.clickhouse.bisect import RefusedRow
+from glassflow_dagster.kafka.records import Place, Record
+from glassflow_dagster.kafka.replays import Header, read_replay, without_replay
+
+INSERT_STAGE = "insert"
+
+_HEADERS_TYPE = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
+_TIME_TYPE = pa.timestamp("ms", "UTC")
+
+# What tells a record and its fault: columns that every letter has, before its origin is known.
+_RAW_SCHEMA = pa.schema([
+    ("topic", pa.string()),
+    ("partition", pa.uint32()),
+    ("offset", pa.uint64()),
+    ("timestamp", _TIME_TYPE),
+    ("key", pa.binary()),
+    ("value", pa.binary()),
+    ("headers", _HEADERS_TYPE),
+    ("stage", pa.string()),
+    ("reason", pa.string()),
+])  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LetterBook:
+    """What all dead letters of a batch have in common. `expires_at` is in seconds since 1970."""
+
+    pipeline_id: str
+    incarnation: str
+    batch_id: int
+    batch_time_ms: int
+    replay_topic: str
+    expires_at: int
+
+    @property
+    def token(self) -> str:
+        """What the tokens of all the batch's inserts begin with."""
+        return f"{self.pipeline_id}/{self.incarnation}/{self.batch_id}"
+
+    def letters(self, raw: pa.Table) -> pa.Table:
+        """Make rows of the dead letter table, in the order of the refused records.
+
+        Columns in: topic, partition, offset, timestamp, key, value, headers (LIST<STRUCT<name, value>>), stage and
+        reason. Columns out: those of `DEAD_LETTER_COLUMNS`. A record of the replay topic gets the origin and the
+        attempt that its headers tell, and is rid of those headers.
+        """
+        raw = raw.select(_RAW_SCHEMA.names).cast(_RAW_SCHEMA)
+        count = raw.num_rows
+        return pa.table({
+            "pipeline_id": pa.repeat(self.pipeline_id, count),
+            "incarnation": pa.repeat(self.incarnation, count),
+            "batch_id": pa.repeat(pa.scalar(self.batch_id, pa.uint64()), count),
+            "batch_time": pa.repeat(pa.scalar(self.batch_time_ms, _TIME_TYPE), count),
+            **{name: raw.column(name) for name in _RAW_SCHEMA.names},
+            **self._origins(raw),
+            "expires_at": pa.repeat(pa.scalar(self.expires_at, pa.uint32()), count),
+        })  # fmt: skip
+
+    def _origins(self, raw: pa.Table) -> dict[str, Any]:
+        inserted = pc.equal(raw.column("stage"), INSERT_STAGE)
+        origins: dict[str, Any] = {
+            "attempt": pa.repeat(pa.scalar(0, pa.uint16()), raw.num_rows),
+            "origin_topic": raw.column("topic"),
+            "origin_partition": raw.column("partition"),
+            "origin_offset": raw.column("offset"),
+            "passed_dedup": inserted,
+        }
+        if not pc.any(pc.equal(raw.column("topic"), self.replay_topic)).as_py():
+            return origins
+        # Few records are ever sent again: these are looked at one by one.
+        columns = {
+            name: pa.chunked_array(found).to_pylist() if isinstance(found, pa.Array) else found.to_pylist()
+            for name, found in origins.items()
+        }
+        columns["headers"] = []
+        pairs = zip(raw.column("topic").to_pylist(), raw.column("headers").to_pylist(), strict=True)
+        for row, (topic, entries) in enumerate(pairs):
+            headers: list[Header] = [(entry["name"], entry["value"]) for entry in entries or ()]
+            replay = read_replay(headers) if topic == self.replay_topic else None
+            if replay is not None and replay.incarnation == self.incarnation:
+                headers = without_replay(headers)
+                columns["attempt"][row] = replay.attempt
+                columns["origin_topic"][row] = replay.topic
+                columns["origin_partition"][row] = replay.partition
+                columns["origin_offset"][row] = replay.offset
+                columns["passed_dedup"][row] |= replay.passed_dedup
+            columns["headers"].append([{"name": name, "value": value} for name, value in headers])
+        types = {"attempt": pa.uint16(), "origin_topic": pa.string(), "origin_partition": pa.uint32(),
+                 "origin_offset": pa.uint64(), "passed_dedup": pa.bool_(), "headers": _HEADERS_TYPE}  # fmt: skip
+        return {name: pa.array(column, types[name]) for name, column in columns.items()}
+
+
+def refused_by_server(
+    rows: Sequence[Mapping[str, Any]], refused: Sequence[RefusedRow], found: Mapping[Place, Record]
+) -> pa.Table:
+    """Put together what is known of rows that the server refused; columns as `LetterBook.letters` takes them.
+
+    rows: topic, partition, offset and row (the values by column) of each refused row. found: the records that Kafka
+    still has; of another one the row stands in the value, as JSON, and the reason says so.
+    """
+    letters = []
+    for row, (_, reason) in zip(rows, refused, strict=True):
+        place = Place(row["topic"], row["partition"], row["offset"])
+        record = found.get(place)
+        letters.append({
+            **place._asdict(),
+            "timestamp": (record.timestamp_ms if record else None) or 0,
+            "key": record.key if record else None,
+            "value": record.value if record else json.dumps(row["row"], default=str, ensure_ascii=False).encode(),
+            "headers": [{"name": name, "value": value} for name, value in record.headers] if record else [],
+            "stage": INSERT_STAGE,
+            "reason": reason if record else f"{reason}; Kafka no longer has the record: value is the row, as JSON",
+        })  # fmt: skip
+    return pa.Table.from_pylist(letters, schema=_RAW_SCHEMA)

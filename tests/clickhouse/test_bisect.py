@@ -1,0 +1,239 @@
+"""Blocks with rows that the server refuses; on the real engine, with deaths at every request in between."""
+
+from collections.abc import Callable
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from clickhouse_connect.driver.client import Client
+
+from glassflow_dagster.clickhouse import bisect
+from glassflow_dagster.clickhouse.bisect import BatchName, BlockWriter, RefusedRow, read_definition, read_splits
+from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
+from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable, InsertRefused
+from glassflow_dagster.clickhouse.inserts import insert_block
+from glassflow_dagster.clickhouse.queries import execute, fetch
+from glassflow_dagster.config.model import ClickHouseConnection
+
+pytestmark = pytest.mark.servers
+
+BLOCK = "p/i/0/0/0"
+DROP, ADD = "DROP CONSTRAINT small", "ADD CONSTRAINT small CHECK id < 1000"
+
+
+class DiedError(Exception):
+    """Stands for a process that is gone between two requests."""
+
+
+class Target:
+    """A table with a constraint, and a batch that may be written several times."""
+
+    def __init__(self, client: Client, database: str) -> None:
+        self.client, self.database = client, database
+        ensure_bookkeeping(client, database)
+        execute(
+            client,
+            f"CREATE TABLE {database}.t (id UInt64, CONSTRAINT small CHECK id < 1000) "
+            "ENGINE = MergeTree ORDER BY id SETTINGS non_replicated_deduplication_window = 10000",
+        )
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a new batch: it plans with the table as it is."""
+        self.batch = BatchName(self.database, "pipeline", str(uuid4()), 0)
+        self.planned = read_definition(self.client, self.database, "t")
+        self.tried = False
+
+    def write(self, ids: list[int]) -> list[int]:
+        """Write the batch's one block, as a repetition if it was tried before; gives the refused rows' ids."""
+        splits = read_splits(self.client, self.batch) if self.tried else None
+        self.tried = True
+        writer = BlockWriter(self.client, self.database, "t", self.batch, self.planned, splits, 10, print)
+        token = f"{self.batch.incarnation}/{BLOCK}"
+        refused = writer.insert(pa.table({"id": pa.array(ids, pa.uint64())}), token)
+        assert all("Constraint `small`" in reason and "\n" not in reason for _, reason in refused)
+        return [ids[row] for row, _ in refused]
+
+    def alter(self, change: str) -> None:
+        execute(self.client, f"ALTER TABLE {self.database}.t {change}")
+
+    def rows(self) -> list[int]:
+        return [row[0] for row in fetch(self.client, f"SELECT id FROM {self.database}.t ORDER BY id")]
+
+
+@pytest.fixture
+def target(client: Client, connection: ClickHouseConnection) -> Target:
+    return Target(client, connection.database)
+
+
+@pytest.fixture
+def die_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
+    """Let the writer die after so many requests; None: not at all."""
+
+    def set_limit(limit: int | None) -> None:
+        sent = 0
+
+        def insert(client: Client, *request: object) -> None:
+            nonlocal sent
+            if limit is not None and sent >= limit:
+                raise DiedError
+            sent += 1
+            insert_block(client, *request)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(bisect, "insert_block", insert)
+
+    return set_limit
+
+
+def block(size: int, *wrong: int) -> tuple[list[int], list[int]]:
+    """Give the ids of a block with wrong ones at these places, and the good ones in order."""
+    ids = [1000 + row if row in wrong else row for row in range(size)]
+    return ids, [row for row in range(size) if row not in wrong]
+
+
+@pytest.mark.parametrize(
+    ("size", "wrong"),
+    [(1, [0]), (2, [1]), (17, [0, 16]), (300, [7, 8, 299]), (40, list(range(40)))],
+)
+def test_good_rows_go_in_once_and_the_others_are_named(target: Target, size: int, wrong: list[int]) -> None:
+    ids, good = block(size, *wrong)
+    refused = [1000 + row for row in wrong]
+    assert target.write(ids) == refused
+    assert target.rows() == good
+    # Repeated with the notes of the first run, and once more as a retry of Spark's would.
+    assert (target.write(ids), target.rows()) == (refused, good)
+
+
+def test_a_block_without_fault_is_one_request_and_no_note(target: Target) -> None:
+    ids, good = block(50)
+    assert (target.write(ids), target.write(ids), target.rows()) == ([], [], good)
+    assert read_splits(target.client, target.batch) == {}
+
+
+def test_a_death_after_any_request_neither_loses_nor_doubles_a_row(
+    target: Target, die_after: Callable[[int | None], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bisect, "PARTS_PER_NOTE", 2)
+    monkeypatch.setattr(bisect, "ROWS_SENT_SINGLY", 2)
+    ids, good = block(16, 3, 10, 11)
+    deaths = 0
+    while True:
+        target.begin()
+        execute(target.client, f"TRUNCATE TABLE {target.database}.t")
+        die_after(deaths)
+        try:
+            target.write(ids)
+        except DiedError:
+            die_after(None)
+        else:
+            break
+        assert (target.write(ids), target.rows()) == ([1003, 1010, 1011], good), f"died after {deaths} requests"
+        deaths += 1
+    assert deaths > 15
+
+
+def test_a_constraint_that_is_dropped_in_between_doubles_no_row(
+    target: Target, die_after: Callable[[int | None], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was refused and not yet settled goes in then; what is settled as refused stays a dead letter."""
+    monkeypatch.setattr(bisect, "PARTS_PER_NOTE", 2)
+    monkeypatch.setattr(bisect, "ROWS_SENT_SINGLY", 2)
+    ids, _ = block(16, 3, 10, 11)
+    settled = set()
+    for deaths in range(0, 24, 2):
+        target.begin()
+        execute(target.client, f"TRUNCATE TABLE {target.database}.t")
+        die_after(deaths)
+        with pytest.raises(DiedError):
+            target.write(ids)
+        die_after(None)
+        target.alter(DROP)
+        refused = target.write(ids)
+        assert sorted(target.rows() + refused) == sorted(ids), f"died after {deaths} requests"
+        settled.add(len(refused))
+        target.alter(ADD)
+    assert settled >= {0, 1}
+
+    target.begin()
+    execute(target.client, f"TRUNCATE TABLE {target.database}.t")
+    refused, rows = target.write(ids), target.rows()
+    assert refused == [1003, 1010, 1011]
+    target.alter(DROP)
+    assert (target.write(ids), target.rows()) == (refused, rows)
+
+
+def test_a_constraint_that_is_added_after_the_block_went_in_stops_with_what_to_do(target: Target) -> None:
+    ids, good = block(30, 5)
+    target.alter(DROP)
+    target.begin()
+    assert target.write(ids) == []
+    target.alter(ADD)
+    with pytest.raises(InsertRefused, match=r"changed while batch 0 was under way.*take the change back"):
+        target.write(ids)
+    assert len(target.rows()) == 30
+    target.alter(DROP)
+    assert (target.write(ids), len(target.rows())) == ([], 30)
+    assert set(good) < set(target.rows())
+
+
+def test_a_constraint_that_is_added_before_the_first_attempt_is_no_reason_to_stop(target: Target) -> None:
+    target.alter(DROP)
+    target.begin()
+    target.alter(ADD)
+    ids, good = block(30, 5)
+    assert (target.write(ids), target.rows()) == ([1005], good)
+    assert (target.write(ids), target.rows()) == ([1005], good)
+
+
+def test_a_view_that_refuses_a_row_stops_the_block_whole(target: Target) -> None:
+    database = target.database
+    execute(
+        target.client,
+        f"CREATE TABLE {database}.v (id UInt64, CONSTRAINT odd CHECK id != 7) ENGINE = MergeTree ORDER BY id "
+        "SETTINGS non_replicated_deduplication_window = 10000",
+    )
+    execute(target.client, f"CREATE MATERIALIZED VIEW {database}.mv TO {database}.v AS SELECT id FROM {database}.t")
+    ids, good = block(20)
+    with pytest.raises(InsertRefused, match="while pushing to view"):
+        target.write(ids)
+    assert read_splits(target.client, target.batch) == {}
+    execute(target.client, f"ALTER TABLE {database}.v DROP CONSTRAINT odd")
+    assert (target.write(ids), target.rows()) == ([], good)
+    assert fetch(target.client, f"SELECT count() FROM {database}.v") == [(20,)]
+
+
+def test_a_refusal_after_an_answer_that_was_lost_proves_nothing(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first request arrives and its answer does not; then the table is given a constraint."""
+    target.alter(DROP)
+    target.begin()
+    target.alter(ADD.replace("small", "other").replace("id < 1000", "id != 77"))
+    ids, _ = block(10, 5)
+    raw_insert = target.client.raw_insert
+    lost = iter([True])
+
+    def lose_the_answer(*request: object, **settings: object) -> object:
+        done = raw_insert(*request, **settings)  # type: ignore[arg-type]
+        if next(lost, False):
+            target.alter(ADD)
+            raise OSError("the connection was reset")
+        return done
+
+    monkeypatch.setattr(target.client, "raw_insert", lose_the_answer)
+    with pytest.raises(InsertRefused, match="changed while batch 0 was under way"):
+        target.write(ids)
+    assert len(target.rows()) == 10
+
+
+def test_an_outage_in_the_middle_is_told_apart_from_a_refusal(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    def insert(*_: object) -> None:
+        raise ClickHouseUnreachable("gone")
+
+    monkeypatch.setattr(bisect, "insert_block", insert)
+    with pytest.raises(ClickHouseUnreachable):
+        target.write([1])
+
+
+def test_rows_are_named_by_their_place_in_the_block() -> None:
+    assert RefusedRow(3, "why").row == 3
