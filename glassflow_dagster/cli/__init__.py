@@ -7,6 +7,7 @@ progress and errors to stderr. What is heavy (Spark, the servers) is imported by
 
 import click
 
+from glassflow_dagster.cli.dead_letters import dead_letters
 from glassflow_dagster.cli.definitions import convert, validate
 from glassflow_dagster.cli.infer import infer
 from glassflow_dagster.cli.stack import stack
@@ -21,5 +22,5 @@ def main() -> None:
     """Kafka streams that arrive in ClickHouse clean: deduplicated, checked, exactly once."""
 
 
-for _command in (stack, run, start, stop, status, verify, validate, convert, infer, table):
+for _command in (stack, run, start, stop, status, verify, validate, convert, infer, table, dead_letters):
     main.add_command(_command)

@@ -142,6 +142,25 @@ def fetch_records(
     return found
 
 
+def read_to_end(
+    connection: KafkaConnection, topic: str, partition: int, first: int, isolation: str = ISOLATION
+) -> Iterator[Record]:
+    """Yield a partition's records from an offset on, or from its first one, up to the end as it is when reached."""
+    settings = {"isolation.level": isolation, "auto.offset.reset": "earliest", "enable.partition.eof": True}
+    deadline = time.monotonic() + STALL_TIMEOUT
+    with open_consumer(connection, settings) as (consumer, errors), answering(connection, consumer, errors):
+        consumer.assign([TopicPartition(topic, partition, first)])
+        while time.monotonic() < deadline:
+            message = consumer.poll(1.0)
+            if message is None:
+                continue
+            if is_end(message):
+                return
+            deadline = time.monotonic() + STALL_TIMEOUT
+            yield read_record(message)
+        raise unreachable(connection, errors, f"sent nothing of {topic!r} for {STALL_TIMEOUT:.0f} s")
+
+
 def _forward(  # noqa: PLR0913, PLR0917 - the consumer, and what is asked of it
     connection: KafkaConnection, consumer: Consumer, errors: list[str], topic: str, partition: int, wanted: list[int]
 ) -> Iterator[Record]:

@@ -10,10 +10,10 @@ from pyspark.sql import functions as F  # noqa: N812
 def keep_raw_of_refused(events: DataFrame, *more: str) -> DataFrame:
     """Trim every record to what the rest of its way needs.
 
-    Columns in: those of `read_topics`, fields, refusal, dropped, row, and `more`, which pass as they are.
-    Columns out: topic_rank INT, partition INT, offset LONG, fields, row, dropped, size INT (bytes of the raw value),
-    refused STRUCT<topic, timestamp, key, value, headers ARRAY<STRUCT<name, value>>, stage, reason>, NULL for a good
-    record, and `more`.
+    Columns in: those of `read_topics`, fields, refusal, dropped, exempt, row, and `more`, which pass as they are.
+    Columns out: topic_rank INT, partition INT, offset LONG, fields, row, dropped, exempt, size INT (bytes of the raw
+    value), refused STRUCT<topic, timestamp, key, value, headers ARRAY<STRUCT<name, value>>, stage, reason>, NULL for a
+    good record, and `more`.
     """
     refused = dead_letter(F.col("refusal.stage"), F.col("refusal.reason"))
     return events.select(
@@ -23,6 +23,7 @@ def keep_raw_of_refused(events: DataFrame, *more: str) -> DataFrame:
         "fields",
         "row",
         "dropped",
+        "exempt",
         F.coalesce(F.octet_length("value"), F.lit(0)).alias("size"),
         F.when(F.col("refusal").isNotNull(), refused).alias("refused"),
         *more,

@@ -16,7 +16,7 @@ _PAYLOAD = ("row", "size", "refused", "dropped")
 
 
 def drop_duplicates(events: DataFrame, dedup: DedupConfig) -> DataFrame:
-    """Drop events whose key was accepted less than the window ago; refused and dropped records pass untouched.
+    """Drop events whose key was accepted less than the window ago; refused, dropped and exempt records pass untouched.
 
     Columns in: those of `keep_raw_of_refused`.
     Columns out: topic_rank, partition, offset, row, size, refused, dropped, and duplicates LONG: how many other records
@@ -69,7 +69,7 @@ def keep_duplicates(events: DataFrame) -> DataFrame:
 
 
 def _admitted() -> Column:
-    return F.col("refused").isNull() & F.col("dropped").isNull()
+    return F.col("refused").isNull() & F.col("dropped").isNull() & ~F.col("exempt")
 
 
 def _key(dedup: DedupConfig) -> Column:

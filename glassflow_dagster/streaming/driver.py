@@ -32,7 +32,9 @@ from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.config.types import parse_column_type
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka import kerberos
-from glassflow_dagster.kafka.starting import starting_offsets
+from glassflow_dagster.kafka.errors import TopicMissing
+from glassflow_dagster.kafka.replay_topic import REPLAY_PARTITION, ensure_replay_topic, find_replay_topic
+from glassflow_dagster.kafka.starting import NEXT, starting_offsets
 from glassflow_dagster.kafka.topics import commit_offsets, wait_for_brokers, wait_for_topic
 from glassflow_dagster.streaming.batch import BatchWriter, fits
 from glassflow_dagster.streaming.checkpoint import Checkpoint, CheckpointError, Incarnation, state_shape
@@ -127,6 +129,10 @@ class _Run:
         # A query that is to end cannot wait for ever; one that is to stay can wait for its topic.
         patience = self.options.timeout_seconds if self.options.until_caught_up else None
         wait_for_topic(source.connection_params, source.topic, patience, self._say_waiting)
+        try:
+            ensure_replay_topic(self.config)
+        except TopicMissing as problem:
+            self.report(f"warning: dead letters cannot be sent again: {problem}")
         return table
 
     def _say_waiting(self, text: str) -> None:
@@ -255,7 +261,7 @@ class _Run:
         limits = batch_limits(config, partitioned=partitioned)
         subscription = self._subscription(writer.checkpoint)
         records = read_topics(spark, config.source, subscription, limits, until_caught_up=until_caught_up)
-        events = build_query(records, config, table)
+        events = build_query(records, config, table, writer.incarnation.incarnation)
         stream = events.writeStream.foreachBatch(writer).queryName(config.pipeline_id)
         stream = stream.option("checkpointLocation", str(writer.checkpoint.folder)).outputMode("append")
         if until_caught_up:
@@ -266,9 +272,13 @@ class _Run:
             raise GlassflowError(explain_failure(error)) from error
 
     def _subscription(self, checkpoint: Checkpoint) -> Subscription:
-        topic = self.config.source.topic
-        starting = {topic: starting_offsets(self.config)} if checkpoint.is_new else {}
-        return Subscription((topic,), starting)
+        source, replays = self.config.topics
+        topics = self.config.topics if find_replay_topic(self.config) else (source,)
+        if not checkpoint.is_new:
+            return Subscription(topics, {})
+        # What was sent again before this checkpoint was for an earlier one.
+        starting = {source: starting_offsets(self.config), replays: {REPLAY_PARTITION: NEXT}}
+        return Subscription(topics, {topic: starting[topic] for topic in topics})
 
     def _watch(self, query: StreamingQuery, writer: BatchWriter, before: Totals) -> None:
         """Wait for the end of the query, showing progress and telling Kafka how far it came."""

@@ -13,11 +13,12 @@ from glassflow_dagster.streaming.filter import keep_matching
 from glassflow_dagster.streaming.framing import unframe
 from glassflow_dagster.streaming.mapping import map_columns
 from glassflow_dagster.streaming.names import Names, field_names
+from glassflow_dagster.streaming.replays import mark_replays
 from glassflow_dagster.streaming.transform import transform
 
 
-def build_query(records: DataFrame, config: PipelineConfig, table: Table) -> DataFrame:
-    """Put the stages together.
+def build_query(records: DataFrame, config: PipelineConfig, table: Table, incarnation: str) -> DataFrame:
+    """Put the stages together. `incarnation` is the checkpoint's name.
 
     Columns in: those of `read_topics`.
     Columns out: topic_rank INT, partition INT, offset LONG, row STRUCT of the target's columns, size INT, refused
@@ -26,7 +27,8 @@ def build_query(records: DataFrame, config: PipelineConfig, table: Table) -> Dat
     types = {name: column.type for name, column in table.columns.items()}
 
     decoded = decode(unframe(records, config.source), config.source.fields)
-    made, names = _apply(decoded, config)
+    marked = mark_replays(decoded, config.replay_topic, incarnation)
+    made, names = _apply(marked, config)
     mapped = map_columns(made, config.sink.mapping, names, types)
     return _deduplicate(mapped, config)
 

@@ -32,6 +32,8 @@ def plan(batch_id: int) -> BatchPlan:
         offsets={"t": {0: (0, 1)}},
         definition="d",
         types={"c": "String"},
+        table="",
+        dead_letters_expire_at=0,
         rows=1,
         bytes=1,
     )

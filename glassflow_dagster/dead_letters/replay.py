@@ -1,0 +1,254 @@
+"""Sends dead letters to their pipeline once more, each of them once.
+
+They go to the pipeline's own replay topic, in transactions of a producer whose name is the topic's: a second replay
+of the pipeline ends the first one's right to send, and what that had not committed was never there. What has been sent
+is what lies in the topic; `glassflow_replays` only saves reading the whole of it. A replay first marks what an
+interrupted one had sent and not marked, and then sends what has no mark.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from glassflow_dagster.clickhouse.ddl import NEVER, REPLAYS
+from glassflow_dagster.clickhouse.inserts import insert_block
+from glassflow_dagster.clickhouse.ledger import RETRY_SECONDS
+from glassflow_dagster.clickhouse.queries import fetch
+from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.dead_letters.letters import Letter, LetterBox
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.kafka.client import client_settings
+from glassflow_dagster.kafka.errors import KafkaUnreachable
+from glassflow_dagster.kafka.records import read_to_end
+from glassflow_dagster.kafka.replay_topic import REPLAY_PARTITION, ensure_replay_topic
+from glassflow_dagster.kafka.replays import Replay, read_replay, without_replay
+from glassflow_dagster.kafka.topics import offsets
+
+Report = Callable[[str], None]
+
+# Letters of one transaction: an interrupted one is sent again, a small one costs a round trip to the brokers.
+LETTERS_AT_ONCE = 500
+BYTES_AT_ONCE = 16 * 1024 * 1024
+
+# Seconds; the brokers end a transaction by themselves after a minute.
+_TRANSACTION_SECONDS = 30.0
+# How the brokers say that a newer producer of the same name is there.
+_FENCED = frozenset({
+    KafkaError._FENCED,  # noqa: SLF001 - librdkafka's own codes have no public name
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+})  # fmt: skip
+# What librdkafka takes at most; the topic's own limit is the one that counts.
+_LARGEST_RECORD = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What became of the letters that were chosen."""
+
+    sent: int
+    already_sent: int
+    too_often: int
+    of_earlier_checkpoint: int
+
+    def lines(self, max_attempts: int) -> Iterator[str]:
+        """Say it to a person."""
+        yield f"sent again: {self.sent:,}"
+        if self.already_sent:
+            yield f"skipped: {self.already_sent:,} that were sent before"
+        if self.too_often:
+            yield (
+                f"skipped: {self.too_often:,} that failed {max_attempts} times after they were sent again "
+                "(dead_letters.max_attempts)"
+            )
+        if self.of_earlier_checkpoint:
+            yield (
+                f"skipped: {self.of_earlier_checkpoint:,} of an earlier checkpoint; the pipeline has read its topic "
+                "anew since, and these records with it"
+            )
+
+
+class _Sent(NamedTuple):
+    replay: Replay
+    replay_offset: int
+    expires_at: int
+
+
+def replay(config: PipelineConfig, condition: str, report: Report) -> Replayed:
+    """Send the letters that a condition chooses, but those that were sent before or failed too often.
+
+    Safe to interrupt and to repeat. Raises `WrongCondition`, `TopicMissing`, or `GlassflowError` for servers that do
+    not do their part.
+    """
+    box = LetterBox.open(config)
+    incarnation, attempts = box.newest_incarnation(), config.dead_letters.max_attempts
+    mine = "toString(incarnation) = {incarnation:String}"
+    query = (
+        f"SELECT countIf(NOT {mine}), countIf({mine} AND replayed), "  # noqa: S608 - quoted
+        f"countIf({mine} AND NOT replayed AND attempt >= {attempts}) FROM ({box.chosen(condition)})"
+    )
+    # Asked first: a condition that is wrong is said before anything is done.
+    box.ask(query, condition, incarnation=incarnation)
+    ensure_replay_topic(config)
+    sender = _Sender(config)
+    _mark(box, config, _unmarked(box, config))
+    earlier, already, too_often = box.ask(query, condition, incarnation=incarnation)[0]
+    waiting = f"({condition}\n) AND NOT replayed AND attempt < {attempts} AND incarnation = '{incarnation}'"
+    sent = 0
+    for letters in _groups(box.read(waiting)):
+        _mark(box, config, sender.send(letters))
+        sent += len(letters)
+        report(f"sent {sent:,} dead letters to {config.replay_topic}")
+    return Replayed(sent, already, too_often, earlier)
+
+
+def _unmarked(box: LetterBox, config: PipelineConfig) -> list[_Sent]:
+    """Find what lies in the topic behind the last mark: an interrupted replay sent it."""
+    connection, topic = config.source.connection_params, config.replay_topic
+    there = offsets(connection, topic)[REPLAY_PARTITION]
+    query = f"SELECT count(), max(replay_offset) FROM {box.table(REPLAYS)} WHERE pipeline_id = {{pipeline:String}}"  # noqa: S608
+    marks, last = fetch(box.client, query, box.parameters)[0]
+    # A topic that was made anew begins again.
+    first = last + 1 if marks and last < there.high else there.low
+    # As the stream reads it: what a replay left behind half done is sent, where it is read.
+    records = read_to_end(connection, topic, REPLAY_PARTITION, max(first, there.low), config.source.isolation)
+    found = ((read_replay(record.headers), record.offset) for record in records)
+    return [_Sent(replay, offset, NEVER) for replay, offset in found if replay is not None]
+
+
+def _mark(box: LetterBox, config: PipelineConfig, sent: list[_Sent]) -> None:
+    """Write down what was sent; a mark that is there twice means the same."""
+    for first in range(0, len(sent), LETTERS_AT_ONCE):
+        part = sent[first : first + LETTERS_AT_ONCE]
+        block = pa.table({
+            "pipeline_id": [config.pipeline_id] * len(part),
+            "incarnation": [entry.replay.incarnation for entry in part],
+            "topic": [entry.replay.topic for entry in part],
+            "partition": pa.array([entry.replay.partition for entry in part], pa.uint32()),
+            "offset": pa.array([entry.replay.offset for entry in part], pa.uint64()),
+            "attempt": pa.array([entry.replay.attempt for entry in part], pa.uint16()),
+            "replay_offset": pa.array([entry.replay_offset for entry in part], pa.uint64()),
+            "expires_at": pa.array([entry.expires_at for entry in part], pa.uint32()),
+        })  # fmt: skip
+        token = f"{config.replay_topic}/{part[0].replay.incarnation}/{part[0].replay_offset}-{part[-1].replay_offset}"
+        deadline = time.monotonic() + RETRY_SECONDS
+        insert_block(box.client, box.database, REPLAYS, block, token, deadline, lambda _: None)
+
+
+def _groups(letters: Iterable[Letter]) -> Iterator[list[Letter]]:
+    """Cut letters into what one transaction takes."""
+    group: list[Letter] = []
+    size = 0
+    for letter in letters:
+        if group and (len(group) == LETTERS_AT_ONCE or size + len(letter.value or b"") > BYTES_AT_ONCE):
+            yield group
+            group, size = [], 0
+        group.append(letter)
+        size += len(letter.value or b"")
+    if group:
+        yield group
+
+
+class _Sender:
+    """The one producer that may send to a pipeline's replay topic; making it ends every other's right to."""
+
+    def __init__(self, config: PipelineConfig) -> None:
+        self._config = config
+        self._producer = Producer({
+            **client_settings(config.source.connection_params),
+            "transactional.id": config.replay_topic,
+            "message.max.bytes": _LARGEST_RECORD,
+        })  # fmt: skip
+        with self._explaining():
+            self._producer.init_transactions(_TRANSACTION_SECONDS)
+
+    def send(self, letters: list[Letter]) -> list[_Sent]:
+        """Send letters, all of them or none; gives where they are in the topic."""
+        sent: list[_Sent] = []
+        refused: list[str] = []
+        with self._explaining():
+            self._producer.begin_transaction()
+            try:
+                for letter in letters:
+                    self._produce(letter, sent, refused)
+                self._producer.flush(_TRANSACTION_SECONDS)
+                _require_all_taken(refused)
+                self._producer.commit_transaction(_TRANSACTION_SECONDS)
+            except BaseException:
+                self._abort()
+                raise
+        return sorted(sent, key=lambda entry: entry.replay_offset)
+
+    def _produce(self, letter: Letter, sent: list[_Sent], refused: list[str]) -> None:
+        again = Replay(
+            incarnation=letter.incarnation,
+            topic=letter.origin_topic,
+            partition=letter.origin_partition,
+            offset=letter.origin_offset,
+            attempt=letter.attempt + 1,
+            passed_dedup=letter.passed_dedup,
+        )
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                sent.append(_Sent(again, message.offset() or 0, letter.expires_at))
+            else:
+                refused.append(self._not_taken(letter, error))
+
+        try:
+            self._producer.produce(
+                self._config.replay_topic,
+                value=letter.value,
+                key=letter.key,
+                headers=[*without_replay(letter.headers), *again.headers()],
+                partition=REPLAY_PARTITION,
+                timestamp=max(letter.timestamp_ms, 0),
+                on_delivery=delivered,
+            )
+        except KafkaException as error:
+            raise GlassflowError(self._not_taken(letter, error.args[0])) from error
+
+    def _not_taken(self, letter: Letter, error: KafkaError) -> str:
+        where, topic = f"{letter.topic}/{letter.partition}/{letter.offset}", self._config.replay_topic
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            return (
+                f"topic {topic!r} does not take the dead letter of {where}: it is too large; raise max.message.bytes "
+                "of the topic, or leave it out with --where"
+            )
+        return f"topic {topic!r} does not take the dead letter of {where}: {error.str()}; mend that and replay again"
+
+    def _abort(self) -> None:
+        """What is not aborted now is aborted by the next replay's start, or by the brokers after a minute."""
+        with suppress(KafkaException):
+            self._producer.abort_transaction(_TRANSACTION_SECONDS)
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as raised:
+            error = raised.args[0]
+            if error.code() in _FENCED:
+                raise GlassflowError(
+                    f"another replay of {self._config.pipeline_id} was started meanwhile and goes on with the rest; "
+                    "nothing is lost and nothing sent twice"
+                ) from raised
+            if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+                raise GlassflowError(
+                    f"this user may not send in transactions; grant WRITE and DESCRIBE on the transactional id "
+                    f"{self._config.replay_topic!r}"
+                ) from raised
+            raise KafkaUnreachable(
+                f"Kafka's brokers did not confirm what was sent to {self._config.replay_topic!r} ({error.str()}); look "
+                "after them and replay again: what was sent is found"
+            ) from raised
+
+
+def _require_all_taken(refused: list[str]) -> None:
+    if refused:
+        raise GlassflowError(refused[0])

@@ -1,0 +1,34 @@
+"""Which records of the replay topic are exempt from deduplication, and which are not this checkpoint's."""
+
+from pyspark.sql import SparkSession
+
+from glassflow_dagster.kafka.replays import Header, Replay
+from glassflow_dagster.streaming.replays import mark_replays
+
+SCHEMA = (
+    "topic string, headers array<struct<key string, value binary>>, refusal struct<reason string>, dropped string, "
+    "name string"
+)
+
+
+def sent(incarnation: str, *, passed_dedup: bool) -> list[Header]:
+    return Replay(incarnation, "t", 0, 1, 1, passed_dedup=passed_dedup).headers()
+
+
+def test_only_this_checkpoints_replays_are_believed_and_only_on_the_replay_topic(spark: SparkSession) -> None:
+    cases: list[tuple[str, str, list[Header] | None, bool]] = [
+        ("not claimed", "r", sent("mine", passed_dedup=False), False),
+        ("claimed", "r", sent("mine", passed_dedup=True), False),
+        ("on the source", "s", sent("mine", passed_dedup=True), False),
+        ("earlier, on the source", "s", sent("other", passed_dedup=True), False),
+        ("earlier", "r", sent("other", passed_dedup=True), False),
+        ("earlier and refused", "r", sent("other", passed_dedup=True), True),
+        ("refused", "r", sent("mine", passed_dedup=True), True),
+        ("by hand", "r", [("h", None)], False),
+        ("no headers", "r", None, False),
+    ]
+    rows = [(topic, headers, ("why",) if refused else None, None, name) for name, topic, headers, refused in cases]
+    found = mark_replays(spark.createDataFrame(rows, SCHEMA), "r", "mine").collect()
+    assert {row["name"] for row in found if row.exempt} == {"claimed", "refused"}
+    assert {row["name"] for row in found if row.dropped == "filtered"} == {"earlier", "earlier and refused"}
+    assert {row["name"] for row in found if row.refusal} == {"refused"}
