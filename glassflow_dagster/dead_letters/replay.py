@@ -63,7 +63,7 @@ class Replayed:
             yield f"skipped: {self.already_sent:,} that were sent before"
         if self.too_often:
             yield (
-                f"skipped: {self.too_often:,} that failed {max_attempts} times after they were sent again "
+                f"skipped: {self.too_often:,} that failed again after {_times(max_attempts)} "
                 "(dead_letters.max_attempts)"
             )
         if self.of_earlier_checkpoint:
@@ -71,6 +71,10 @@ class Replayed:
                 f"skipped: {self.of_earlier_checkpoint:,} of an earlier checkpoint; the pipeline has read its topic "
                 "anew since, and these records with it"
             )
+
+
+def _times(attempts: int) -> str:
+    return "1 replay" if attempts == 1 else f"{attempts} replays"
 
 
 class _Sent(NamedTuple):
@@ -176,7 +180,7 @@ class _Sender:
             try:
                 for letter in letters:
                     self._produce(letter, sent, refused)
-                self._producer.flush(_TRANSACTION_SECONDS)
+                self._await_answers()
                 _require_all_taken(refused)
                 self._producer.commit_transaction(_TRANSACTION_SECONDS)
             except BaseException:
@@ -221,6 +225,12 @@ class _Sender:
                 "of the topic, or leave it out with --where"
             )
         return f"topic {topic!r} does not take the dead letter of {where}: {error.str()}; mend that and replay again"
+
+    def _await_answers(self) -> None:
+        # Not flush: when a newer producer ends this one, it fails without saying so.
+        deadline = time.monotonic() + _TRANSACTION_SECONDS
+        while len(self._producer) and time.monotonic() < deadline:
+            self._producer.poll(0.1)
 
     def _abort(self) -> None:
         """What is not aborted now is aborted by the next replay's start, or by the brokers after a minute."""

@@ -37,6 +37,7 @@ class Pipeline:
     clock: dict[str, str] = field(default_factory=dict)
     transforms: list[dict[str, Any]] = field(default_factory=list)
     sink: dict[str, Any] = field(default_factory=dict)
+    dead_letters: dict[str, Any] = field(default_factory=dict)
 
     @property
     def file(self) -> Path:
@@ -84,6 +85,7 @@ class Pipeline:
                 "create_table": {"order_by": "tuple()"},
                 **self.sink,
             },
+            "dead_letters": self.dead_letters,
         }
         for transform in definition["transforms"]:
             transform["source_id"] = "events"

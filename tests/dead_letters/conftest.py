@@ -1,0 +1,98 @@
+"""A pipeline without Spark, with dead letters as its stream would have written them."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+from glassflow_dagster.clickhouse.ddl import DEAD_LETTERS, NEVER
+from glassflow_dagster.clickhouse.inserts import insert_block
+from glassflow_dagster.clickhouse.ledger import LedgerRow, insert_ledger_row
+from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.dead_letters.letters import LetterBox
+from glassflow_dagster.kafka.records import Record, read_to_end
+from glassflow_dagster.streaming.letters import LetterBook
+from tests.verification.conftest import Pipeline, new_pipeline
+
+__all__ = ["new_pipeline"]
+
+_HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
+
+
+@dataclass
+class Refused:
+    """What a driver would know of the letters it wrote."""
+
+    pipeline: Pipeline
+    incarnation: str = field(default_factory=lambda: str(uuid4()))
+    batches: int = 0
+
+    @property
+    def config(self) -> PipelineConfig:
+        return self.pipeline.config
+
+    @property
+    def box(self) -> LetterBox:
+        return LetterBox.open(self.config)
+
+    def batch(self, *values: bytes | None, stage: str = "decode", expires_at: int = NEVER, **changes: Any) -> None:
+        """Write a batch that refused records with these values. `changes` are columns of all its letters."""
+        count, topic = len(values), self.config.source.topic
+        batch_time_ms = round(time.time() * 1000) + self.batches
+        raw: dict[str, Any] = {
+            "topic": [topic] * count,
+            "partition": [0] * count,
+            "offset": list(range(100 * self.batches, 100 * self.batches + count)),
+            "timestamp": pa.array([1_700_000_000_000] * count, pa.timestamp("ms", "UTC")),
+            "key": pa.array([b"k\xff"] * count),
+            "value": pa.array(values, pa.binary()),
+            "headers": pa.array([[{"name": "h", "value": None}]] * count, _HEADERS),
+            "stage": [stage] * count,
+            "reason": [f"invalid JSON: byte {index}" for index in range(count)],
+        }
+        book = LetterBook(self.config.pipeline_id, self.incarnation, self.batches, batch_time_ms, "-", expires_at)
+        letters = book.letters(pa.table(raw))
+        for name, value in changes.items():
+            letters = letters.set_column(letters.column_names.index(name), name, pa.array([value] * count))
+        token = f"{self.incarnation}/{self.batches}"
+        database = self.config.sink.connection_params.database
+        insert_block(self.pipeline.client, database, DEAD_LETTERS, letters, token, time.monotonic() + 30, print)
+        row = LedgerRow(
+            pipeline_id=self.config.pipeline_id,
+            incarnation=self.incarnation,
+            batch_id=self.batches,
+            batch_time_ms=batch_time_ms,
+            definition="d",
+            offsets={topic: {0: (100 * self.batches, 100 * (self.batches + 1))}},
+            rows_before=0,
+            read=count,
+            written=0,
+            duplicates=0,
+            dead_letters=count,
+            dead_letters_expire_at=expires_at,
+            blocks=0,
+            bytes=0,
+        )
+        insert_ledger_row(self.pipeline.client, database, row, f"{token}/ledger")
+        self.batches += 1
+
+    def begin_anew(self) -> None:
+        """Go on with another checkpoint."""
+        self.incarnation, self.batches = str(uuid4()), self.batches + 1
+
+    def topic(self, isolation: str = "read_committed") -> list[Record]:
+        """Read all that lies in the replay topic."""
+        return list(read_to_end(self.config.source.connection_params, self.config.replay_topic, 0, 0, isolation))
+
+    def with_limit(self, attempts: int) -> PipelineConfig:
+        letters = self.config.dead_letters.model_copy(update={"max_attempts": attempts})
+        return self.config.model_copy(update={"dead_letters": letters})
+
+
+@pytest.fixture
+def refused(new_pipeline: Callable[..., Pipeline]) -> Refused:
+    return Refused(new_pipeline())
