@@ -5,22 +5,29 @@ None of them blocks: a stream does not wait for a check, and what lies downstrea
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
 
 from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.dead_letters.letters import Letter
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.metadata import observed_stream
 from glassflow_dagster.orchestration.naming import Names
 from glassflow_dagster.resources.stream_runner import StreamRunner
 from glassflow_dagster.streaming.process import StreamState, StreamStatus
 from glassflow_dagster.verification.counts import compare_counts
+from glassflow_dagster.verification.dead_letters import examine_dead_letters
 from glassflow_dagster.verification.duplicates import find_residual_duplicates
 
 COUNTS_AGREE = "counts_agree"
 NO_RESIDUAL_DUPLICATES = "no_residual_duplicates"
 STREAM_IS_LIVE = "stream_is_live"
+DEAD_LETTERS = "dead_letters"
+
+# Bytes of a record's value in the check's metadata, which Dagster keeps for ever.
+_VALUE_SHOWN = 200
 
 _DESCRIPTIONS = {
     COUNTS_AGREE: (
@@ -29,6 +36,7 @@ _DESCRIPTIONS = {
     ),
     NO_RESIDUAL_DUPLICATES: "No key has two rows that arrived within one deduplication window.",
     STREAM_IS_LIVE: "The stream's driver runs and says so.",
+    DEAD_LETTERS: "No more dead letters wait than checks.max_dead_letters allows: sent again, or purged, they do not.",
 }
 
 
@@ -42,7 +50,8 @@ class _Finding:
 
 def check_names(config: PipelineConfig) -> tuple[str, ...]:
     """Name the checks that a pipeline's table has; without deduplication, equal keys are no mistake."""
-    return (COUNTS_AGREE, NO_RESIDUAL_DUPLICATES, STREAM_IS_LIVE) if config.dedup else (COUNTS_AGREE, STREAM_IS_LIVE)
+    always = (COUNTS_AGREE, STREAM_IS_LIVE, DEAD_LETTERS)
+    return (*always, NO_RESIDUAL_DUPLICATES) if config.dedup else always
 
 
 def build_checks(pipeline: PipelineConfig, names: Names) -> dg.AssetChecksDefinition:
@@ -60,6 +69,7 @@ def build_checks(pipeline: PipelineConfig, names: Names) -> dg.AssetChecksDefini
         questions: dict[str, Callable[[], _Finding]] = {
             COUNTS_AGREE: lambda: _counts_agree(pipeline, context.log.info),
             NO_RESIDUAL_DUPLICATES: lambda: _no_residual_duplicates(pipeline, context.log.info),
+            DEAD_LETTERS: lambda: _dead_letters(pipeline),
             STREAM_IS_LIVE: lambda: _stream_is_live(stream_runner.status(pipeline.pipeline_id)),
         }
         for key in sorted(context.selected_asset_check_keys):
@@ -93,6 +103,28 @@ def _no_residual_duplicates(pipeline: PipelineConfig, report: Callable[[str], No
     found = find_residual_duplicates(pipeline, report)
     severity = dg.AssetCheckSeverity.WARN if found.severity == "warn" else dg.AssetCheckSeverity.ERROR
     return _Finding(found.passed, found.description, dict(found.figures), severity)
+
+
+def _dead_letters(pipeline: PipelineConfig) -> _Finding:
+    """Letters are a matter of the records, not of the pipeline: nobody needs to be woken for them."""
+    found = examine_dead_letters(pipeline)
+    figures: dict[str, Any] = dict(found.figures)
+    if found.causes:
+        figures["reasons"] = dg.MetadataValue.table([dg.TableRecord(cause._asdict()) for cause in found.causes])
+        figures["last"] = dg.MetadataValue.table([dg.TableRecord(_letter(letter)) for letter in found.last])
+    return _Finding(found.passed, found.description, figures, dg.AssetCheckSeverity.WARN)
+
+
+def _letter(letter: Letter) -> dict[str, str | int]:
+    value = letter.value or b""
+    return {
+        "record": f"{letter.topic}/{letter.partition}/{letter.offset}",
+        "batch_time": datetime.fromtimestamp(letter.batch_time_ms / 1000, UTC).isoformat(timespec="seconds"),
+        "stage": letter.stage,
+        "attempt": letter.attempt,
+        "reason": letter.reason,
+        "value": value[:_VALUE_SHOWN].decode(errors="backslashreplace"),
+    }
 
 
 def _stream_is_live(status: StreamStatus) -> _Finding:

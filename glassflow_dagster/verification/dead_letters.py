@@ -1,0 +1,78 @@
+"""How many dead letters wait, and why: those of the newest checkpoint that were not sent again, nor deleted.
+
+One is enough to warn unless the definition says otherwise: a record that could not go on is missing in the table until
+somebody mends what is wrong and sends it again.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from glassflow_dagster.clickhouse.ledger import read_totals
+from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.dead_letters.letters import Letter, LetterBox
+
+# Waiting letters that a report shows one by one, and the most frequent reasons.
+LAST_SHOWN = 10
+REASONS_SHOWN = 20
+
+# Reasons differ in the values they name: quoted ones behind a colon, and numbers. What is left is told apart.
+_PATTERN = r"replaceRegexpAll(replaceRegexpAll(reason, '(: )''[^'']*''', '\\1''...'''), '\\b[0-9]+\\b', 'N')"
+
+
+class Cause(NamedTuple):
+    """A kind of dead letters: where they were refused, why (values left out), and how many there are."""
+
+    stage: str
+    reason: str
+    letters: int
+
+
+@dataclass(frozen=True)
+class DeadLettersReport:
+    """What waits, against what may wait; `last` are the newest letters."""
+
+    passed: bool
+    description: str
+    figures: dict[str, int | float | str] = field(default_factory=dict)
+    causes: tuple[Cause, ...] = ()
+    last: tuple[Letter, ...] = ()
+
+
+def examine_dead_letters(config: PipelineConfig) -> DeadLettersReport:
+    """Count a pipeline's dead letters; raises `GlassflowError` when they cannot be asked for."""
+    box = LetterBox.open(config)
+    read = read_totals(box.client, box.database, box.pipeline_id).outcomes.read
+    waiting = f"NOT replayed AND incarnation = '{box.newest_incarnation()}'"
+    found = box.ask(
+        f"SELECT stage, {_PATTERN} AS pattern, count() FROM ({box.chosen(waiting)}) "  # noqa: S608 - quoted
+        "GROUP BY stage, pattern ORDER BY count() DESC, stage, pattern",
+        waiting,
+    )
+    causes = tuple(Cause(*row) for row in found)
+    count, stored = sum(cause.letters for cause in causes), box.count()
+    allowed = limit(config.checks.max_dead_letters, read)
+    return DeadLettersReport(
+        passed=count <= allowed,
+        description=describe(config.checks.max_dead_letters, count, read, causes),
+        figures={"waiting": count, "stored": stored, "read": read, "allowed": allowed},
+        causes=causes[:REASONS_SHOWN],
+        last=tuple(box.read(waiting, newest_first=True, limit=LAST_SHOWN)) if count else (),
+    )
+
+
+def limit(allowed: int | str, read: int) -> int:
+    """Give how many letters may wait: a number, or a share of the records read, rounded down."""
+    if isinstance(allowed, int):
+        return allowed
+    return int(read * float(allowed.removesuffix("%")) / 100)
+
+
+def describe(allowed: int | str, count: int, read: int, causes: tuple[Cause, ...]) -> str:
+    """Say it in a sentence or two."""
+    if not count:
+        return "No dead letter waits."
+    number = f"{count:,} dead letter{' waits' if count == 1 else 's wait'}, of {read:,} records read"
+    first = f"{causes[0].stage}: {causes[0].reason}"
+    often = f" ({causes[0].letters:,} times)" if len(causes) > 1 else ""
+    over = f"; checks.max_dead_letters allows {allowed}" if count > limit(allowed, read) else ""
+    return f"{number}{over}. Most often: {first}{often}. Mend it, then: glassflow-dagster dead-letters replay."

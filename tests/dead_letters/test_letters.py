@@ -1,0 +1,186 @@
+"""Looking at letters, choosing and deleting them, and what the books and the check say then."""
+
+import json
+import sys
+import time
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from glassflow_dagster.cli import main
+from glassflow_dagster.clickhouse.ddl import DEAD_LETTERS
+from glassflow_dagster.clickhouse.ledger import read_totals
+from glassflow_dagster.clickhouse.queries import execute
+from glassflow_dagster.config.model import Checks
+from glassflow_dagster.dead_letters import purge as purging
+from glassflow_dagster.dead_letters.condition import WrongCondition, within_parentheses
+from glassflow_dagster.dead_letters.letters import LetterBox
+from glassflow_dagster.dead_letters.purge import purge
+from glassflow_dagster.dead_letters.replay import replay
+from glassflow_dagster.verification.dead_letters import Cause, describe, examine_dead_letters, limit
+from tests.dead_letters.conftest import Refused
+
+
+@pytest.mark.parametrize(
+    ("condition", "problem"),
+    [
+        ("1; DROP TABLE t", "';' would end the statement"),
+        ("1) OR (1", "')' closes what was not opened"),
+        ("(1", "')' is missing"),
+        ("[1)", "')' closes"),
+        ("stage = 'decode", "not closed"),
+        ("1 /* open", "not closed"),
+        ("  -- nothing", "is empty"),
+    ],
+)
+def test_a_condition_cannot_reach_beyond_its_parentheses(condition: str, problem: str) -> None:
+    with pytest.raises(WrongCondition) as raised:
+        within_parentheses(condition)
+    assert problem in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "stage = 'de;co)de'",
+        "reason LIKE '%it''s (%'",
+        "`key` IN ('a') -- ) a comment;",
+        "match(reason, '\\\\(')",
+        "/* ; */ 1",
+    ],
+)
+def test_texts_and_comments_may_hold_anything(condition: str) -> None:
+    assert within_parentheses(condition) == f"(\n{condition}\n)"
+
+
+@pytest.mark.servers
+def test_conditions_of_every_kind_choose_among_the_pipelines_own_letters(refused: Refused) -> None:
+    refused.batch(b"a", b"b", b"")
+    refused.batch(None, stage="mapping")
+    other = LetterBox(refused.box.client, refused.box.database, "another")
+    assert other.count() == 0
+    for condition, count in {
+        "1": 4, "stage = 'mapping'": 1, "value IS NULL": 1, "value = 'a' OR value = 'b' -- x": 2, "NOT replayed": 4,
+        "batch_time > now() - INTERVAL 1 HOUR": 4, "reason LIKE '%byte 1'": 1, "attempt > 0 OR replayed": 0,
+        "headers[1].name = 'h'": 4, "pipeline_id = 'another' OR 1": 4,
+    }.items():  # fmt: skip
+        assert refused.box.count(condition) == count, condition
+        assert len(list(refused.box.read(condition))) == count
+    for wrong in ("stag = 'x'", "1 1", "count(", "(SELECT 1 FROM nowhere)", "{x:String}"):
+        with pytest.raises(WrongCondition) as raised:
+            refused.box.count(wrong)
+        assert str(raised.value).startswith(f"--where {wrong!r}: ")
+        assert "\n" not in str(raised.value)
+
+
+@pytest.mark.servers
+def test_list_shows_bytes_to_people_and_programs(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused.batch(b"\x1b[2J\x00\xff", b"x" * 500)
+    refused.batch(None, "h\u00e9".encode())
+    module = sys.modules["glassflow_dagster.cli.dead_letters"]
+    monkeypatch.setattr(module, "find_definition", lambda *_: (None, refused.config))
+
+    def run(*options: str) -> Any:
+        return CliRunner().invoke(main, ["dead-letters", "list", "p", *options])
+
+    shown = run()
+    lines = shown.stdout.splitlines()
+    assert len(lines) == 5
+    assert lines[0].split()[0] == "record"
+    assert [line.split()[0].rpartition("/")[2] for line in lines[1:]] == ["101", "100", "1", "0"]
+    assert lines[1].endswith("h\u00e9")
+    assert lines[2].endswith("(none)")
+    assert lines[3].endswith("xxx...")
+    assert lines[4].endswith("\\x1b[2J\\x00\\xff")
+    assert shown.stderr == "4 dead letters\n"
+    assert run("--limit", "1").stderr == "4 dead letters; 3 more, --limit shows them\n"
+
+    found = json.loads(run("--json").stdout)
+    assert [letter["offset"] for letter in found] == [101, 100, 1, 0]
+    assert [letter["value"] for letter in found[:2]] == ["h\u00e9", None]
+    assert found[3]["value"] == {"base64": "G1sySgD/"}
+    assert found[3]["key"] == {"base64": "a/8="}
+    assert json.loads(run("--json", "--where", "0").stdout) == []
+    wrong = run("--where", "nothing = 1")
+    assert (wrong.exit_code, len(wrong.stderr.splitlines())) == (1, 1)
+
+
+@pytest.mark.servers
+def test_purged_letters_are_gone_and_the_books_add_up(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused.batch(b"a", b"b", b"c")
+    database, pipeline = refused.box.database, refused.config.pipeline_id
+
+    def books() -> tuple[int, int, int]:
+        totals = read_totals(refused.box.client, database, pipeline)
+        return totals.dead_letters_stored, totals.dead_letters_purged, totals.dead_letters_expired
+
+    assert purge(refused.box, "value = 'a'") == 1
+    assert (books(), refused.box.count()) == ((2, 1, 0), 2)
+
+    def die(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(purging, "execute", die)
+        with pytest.raises(KeyboardInterrupt):
+            purge(refused.box, "value = 'b'")
+    # Marked, and gone for every command; what is still stored is counted once.
+    assert (books(), refused.box.count(), replay(refused.config, "1", print).sent) == ((2, 1, 0), 1, 1)
+    assert purge(refused.box, "replayed") == 1
+    assert (books(), refused.box.count(), purge(refused.box, "1")) == ((0, 3, 0), 0, 0)
+    assert [record.value for record in refused.topic()] == [b"c"]
+
+
+@pytest.mark.servers
+def test_expired_letters_are_not_missed(refused: Refused) -> None:
+    now = int(time.time())
+    refused.batch(b"a", b"b", expires_at=now - 10)
+    refused.batch(b"c", expires_at=now + 3600)
+    refused.batch(b"soon", expires_at=now + 60)
+    refused.batch(b"d", b"e", b"f")
+    box = refused.box
+    assert purge(box, "value IN ('c', 'd')") == 2
+    for _ in range(2):
+        totals = read_totals(box.client, box.database, box.pipeline_id)
+        counts = (totals.dead_letters_stored, totals.dead_letters_purged, totals.dead_letters_expired)
+        assert counts == (2, 2, 3)
+        execute(box.client, f"OPTIMIZE TABLE {box.table(DEAD_LETTERS)} FINAL")
+    assert {letter.value for letter in box.read("1")} == {b"soon", b"e", b"f"}
+
+
+@pytest.mark.servers
+def test_the_check_counts_what_waits_and_says_why(refused: Refused) -> None:
+    assert examine_dead_letters(refused.config).description == "No dead letter waits."
+    refused.batch(b"earlier")
+    refused.begin_anew()
+    refused.batch(b"a", b"b", b"c")
+    refused.batch(b"d", stage="mapping", reason="column 'n' (Int8): 300 is out of range -128..127")
+    refused.batch(b"e", stage="mapping", reason="column 'n' (Int8): 4000 is out of range -128..127")
+    refused.batch(b"f", stage="mapping", reason="column 't' (DateTime): 'yester day' is no time")
+    found = examine_dead_letters(refused.config)
+    assert not found.passed
+    assert found.figures == {"waiting": 6, "stored": 7, "read": 6, "allowed": 0}
+    assert [tuple(cause) for cause in found.causes] == [
+        ("decode", "invalid JSON: byte N", 3),
+        ("mapping", "column 'n' (Int8): N is out of range -N..N", 2),
+        ("mapping", "column 't' (DateTime): '...' is no time", 1),
+    ]
+    assert [letter.value for letter in found.last] == [b"f", b"e", b"d", b"c", b"b", b"a"]
+    assert "6 dead letters wait, of 6 records read; checks.max_dead_letters allows 0" in found.description
+    for allowed in (6, "100%"):
+        config = refused.config.model_copy(update={"checks": Checks(max_dead_letters=allowed)})
+        assert examine_dead_letters(config).passed
+    replay(refused.config, "1", print)
+    assert examine_dead_letters(refused.config).passed
+
+
+@pytest.mark.parametrize(("allowed", "read", "count"), [(0, 10, 0), (7, 0, 7), ("0.5%", 1999, 9), ("100%", 3, 3)])
+def test_a_limit_is_a_number_or_a_share_of_what_was_read(allowed: int | str, read: int, count: int) -> None:
+    assert limit(allowed, read) == count
+
+
+def test_one_letter_is_said_as_one() -> None:
+    found = describe(1, 1, 10, (Cause("decode", "why", 1),))
+    assert found.startswith("1 dead letter waits, of 10 records read. Most often: decode: why. Mend it")
