@@ -77,6 +77,7 @@ def test_a_killed_driver_comes_back_with_the_next_materialization_and_counts_sta
     checks = project.checks(third)
     assert {name: check.passed for name, check in checks.items()} == {
         "counts_agree": True,
+        "dead_letters": True,
         "no_residual_duplicates": True,
         "stream_is_live": True,
     }

@@ -7,11 +7,14 @@ import pytest
 from dagster_pyspark import LazyPySparkResource
 
 from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.dead_letters.letters import Letter
+from glassflow_dagster.orchestration import checks
 from glassflow_dagster.orchestration.checks import build_checks
 from glassflow_dagster.orchestration.naming import names
 from glassflow_dagster.resources.stream_runner import LocalStreamRunner
 from glassflow_dagster.streaming import process
 from glassflow_dagster.streaming.process import Deployment
+from glassflow_dagster.verification.dead_letters import Cause, DeadLettersReport
 
 ERROR, WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
 
@@ -31,7 +34,7 @@ def evaluate(definition: Path, state: Path) -> dict[str, dg.AssetCheckEvaluation
 
 def test_a_server_that_is_down_fails_a_check_with_the_reason_and_no_traceback(definition: Path, state: Path) -> None:
     results = evaluate(definition, state)
-    for name in ("counts_agree", "no_residual_duplicates"):
+    for name in ("counts_agree", "no_residual_duplicates", "dead_letters"):
         assert not results[name].passed
         assert results[name].severity is ERROR
         assert "cannot be reached" in str(results[name].description)
@@ -64,3 +67,28 @@ def test_a_stream_that_someone_stopped_is_a_warning(definition: Path, deployment
     result = evaluate(definition, deployment.state)["stream_is_live"]
     assert (result.passed, result.severity) == (False, WARN)
     assert "materialize the table to start it" in str(result.description)
+
+
+def test_dead_letters_are_a_warning_with_reasons_and_the_last_ones(
+    definition: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letter = Letter(
+        "i", 1, 1_700_000_000_000, "t", 2, 3, 0, None, b"\xff", (), "decode", "why", 0, "t", 2, 3,
+        passed_dedup=False, expires_at=0, replayed=False,
+    )  # fmt: skip
+    found = DeadLettersReport(
+        passed=False,
+        description="1 dead letter waits.",
+        figures={"waiting": 1, "allowed": 0},
+        causes=(Cause("decode", "why", 1),),
+        last=(letter,),
+    )
+    monkeypatch.setattr(checks, "examine_dead_letters", lambda _: found)
+    result = evaluate(definition, state)["dead_letters"]
+    assert (result.passed, result.severity, result.description) == (False, WARN, "1 dead letter waits.")
+    assert result.metadata["waiting"].value == 1
+    assert [record.data for record in result.metadata["reasons"].records] == [
+        {"stage": "decode", "reason": "why", "letters": 1}
+    ]
+    (last,) = (record.data for record in result.metadata["last"].records)
+    assert (last["record"], last["value"], last["reason"]) == ("t/2/3", "\\xff", "why")

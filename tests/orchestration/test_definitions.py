@@ -47,7 +47,8 @@ def test_every_shipped_pipeline_is_a_chain_of_three_assets(file: Path) -> None:
     assert graph.get(deduplicated).parent_keys == {raw}
     assert graph.get(table).parent_keys == {deduplicated}
     assert {graph.get(key).group_name for key in (raw, deduplicated, table)} == {config.pipeline_id}
-    assert {key.name for key in graph.asset_check_keys} == {"counts_agree", "no_residual_duplicates", "stream_is_live"}
+    names_of_checks = {"counts_agree", "dead_letters", "no_residual_duplicates", "stream_is_live"}
+    assert {key.name for key in graph.asset_check_keys} == names_of_checks
     assert {key.asset_key for key in graph.asset_check_keys} == {table}
 
 
@@ -55,7 +56,7 @@ def test_a_pipeline_without_deduplication_goes_from_the_topic_to_the_table(defin
     config = load_pipeline(definition).model_copy(update={"transforms": ()})
     graph = graph_of(definition, config)
     assert graph.get(TABLE).parent_keys == {RAW}
-    assert {key.name for key in graph.asset_check_keys} == {"counts_agree", "stream_is_live"}
+    assert {key.name for key in graph.asset_check_keys} == {"counts_agree", "dead_letters", "stream_is_live"}
 
 
 def test_a_table_named_like_its_topics_asset_keeps_a_key_of_its_own(definition: Path) -> None:
