@@ -102,7 +102,7 @@ class LetterBox:
         # The pipeline's letters are chosen first, and by themselves: no condition reaches those of others.
         return (
             f"SELECT * FROM (SELECT *, {sent} IN ({replays}) AS replayed FROM {self.table(DEAD_LETTERS)} "  # noqa: S608
-            f"WHERE pipeline_id = {{pipeline:String}} AND ({PLACE}) NOT IN ({purged})) "
+            f"WHERE pipeline_id = {{pipeline:String}} AND expires_at > now() AND ({PLACE}) NOT IN ({purged})) "
             f"WHERE {within_parentheses(condition)}"
         )
 

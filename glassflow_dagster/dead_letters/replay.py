@@ -35,6 +35,8 @@ Report = Callable[[str], None]
 LETTERS_AT_ONCE = 500
 BYTES_AT_ONCE = 16 * 1024 * 1024
 
+# Seconds; a letter is never there without its mark, or it would be sent again.
+_OUTLIVES = 24 * 3600
 # Seconds; the brokers end a transaction by themselves after a minute.
 _TRANSACTION_SECONDS = 30.0
 # How the brokers say that a newer producer of the same name is there.
@@ -200,7 +202,7 @@ class _Sender:
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                sent.append(_Sent(again, message.offset() or 0, letter.expires_at))
+                sent.append(_Sent(again, message.offset() or 0, min(letter.expires_at + _OUTLIVES, NEVER)))
             else:
                 refused.append(self._not_taken(letter, error))
 

@@ -1,10 +1,13 @@
 """What is sent again, and that it is sent once; real Kafka and ClickHouse, no Spark."""
 
+import time
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from glassflow_dagster.clickhouse.ddl import DEAD_LETTERS, REPLAYS
+from glassflow_dagster.clickhouse.queries import execute, fetch
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.dead_letters import replay as module
 from glassflow_dagster.dead_letters.replay import replay
@@ -38,6 +41,19 @@ def test_a_letter_is_sent_with_all_it_had_and_says_where_it_came_from(refused: R
     topic = refused.config.source.topic
     assert read_replay(records[1].headers) == Replay(refused.incarnation, topic, 0, 1, 1, passed_dedup=False)
     assert read_replay(records[3].headers) == Replay(refused.incarnation, "first", 7, 8, 3, passed_dedup=True)
+
+
+def test_a_letter_is_gone_before_the_mark_that_it_was_sent(refused: Refused) -> None:
+    refused.batch(b"a", expires_at=int(time.time()) + 3600)
+    assert replay(refused.config, "1", silent).sent == 1
+    box = refused.box
+    marks = (
+        f"SELECT dateDiff('hour', l.expires_at, r.expires_at) FROM {box.table(DEAD_LETTERS)} l, {box.table(REPLAYS)} r"
+    )
+    assert fetch(box.client, marks) == [(24,)]
+    late = f"ALTER TABLE {box.table(DEAD_LETTERS)} UPDATE expires_at = now() - 1 WHERE 1 SETTINGS mutations_sync = 1"
+    execute(box.client, late)
+    assert refused.box.count() == 0
 
 
 def test_what_was_sent_is_not_sent_again_and_a_condition_chooses(refused: Refused) -> None:

@@ -1,0 +1,60 @@
+"""The topic that dead letters are sent to again."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.model import KafkaConnection, PipelineConfig
+from glassflow_dagster.kafka import replay_topic
+from glassflow_dagster.kafka.errors import TopicMissing
+
+PIPELINES = Path(__file__).parents[2] / "pipelines"
+
+pytestmark = pytest.mark.servers
+
+
+@pytest.fixture
+def config(connection: KafkaConnection, new_topic: Callable[..., str]) -> PipelineConfig:
+    """The shipped pipeline on a topic of the test's own, after which it is called."""
+    config = load_pipeline(PIPELINES / "sms_status.yaml", {})
+    topic = new_topic()
+    source = config.source.model_copy(update={"connection_params": connection, "topic": topic})
+    return config.model_copy(update={"pipeline_id": topic, "sources": (source,)})
+
+
+def settings(config: PipelineConfig, topic: str) -> dict[str, str]:
+    admin = AdminClient({"bootstrap.servers": config.source.connection_params.brokers[0]})
+    (found,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+    return {name: entry.value for name, entry in found.result(30).items()}
+
+
+def test_it_keeps_what_waits_and_takes_what_the_source_took(config: PipelineConfig) -> None:
+    assert not replay_topic.find_replay_topic(config)
+    for _ in range(2):
+        replay_topic.ensure_replay_topic(config)
+    assert replay_topic.find_replay_topic(config)
+    found = settings(config, config.replay_topic)
+    assert (found["retention.ms"], found["retention.bytes"], found["cleanup.policy"]) == ("-1", "-1", "delete")
+    limit = int(settings(config, config.source.topic)["max.message.bytes"])
+    assert int(found["max.message.bytes"]) > limit
+
+
+def test_one_that_may_not_be_made_is_said_with_what_to_do(
+    config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The embedded broker grants everything: a refusal is put in its place."""
+
+    class Refusing(AdminClient):
+        def create_topics(self, *_: Any, **__: Any) -> Any:
+            raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+    monkeypatch.setattr(replay_topic, "AdminClient", Refusing)
+    with pytest.raises(TopicMissing, match=r"cannot be made: .*; have it made with one partition") as raised:
+        replay_topic.ensure_replay_topic(config)
+    assert "\n" not in str(raised.value)
+    assert not replay_topic.find_replay_topic(config)
