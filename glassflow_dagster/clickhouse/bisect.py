@@ -13,7 +13,8 @@ This module runs inside Spark's Python workers: it imports neither pyspark nor p
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -24,13 +25,19 @@ from glassflow_dagster.clickhouse.errors import InsertRefused, RowsRefused
 from glassflow_dagster.clickhouse.identifiers import full_name
 from glassflow_dagster.clickhouse.inserts import insert_block
 from glassflow_dagster.clickhouse.queries import fetch
+from glassflow_dagster.clickhouse.token_window import TOKENS_KEPT, keep_more_tokens
 
 # Rows that are sent one by one when they were refused together: halving on would cost a note for each half.
 ROWS_SENT_SINGLY = 16
 
-# Parts taken between two notes of how far a block is settled. Parts before a note need their tokens no more: so few
-# of them are at stake that the table remembers all, also with many tasks at once.
+# Parts taken between two notes of how far a block is settled; what is settled is not sent again.
 PARTS_PER_NOTE = 200
+
+# Parts push the tokens of whole blocks out of the table's memory. So many of each task fit beside a batch's blocks.
+PARTS_BESIDE_BLOCKS = 100
+# With more it must remember as many as there can be: no batch has more records than these, nor more parts. A token
+# costs the server some 100 bytes.
+TOKENS_KEPT_FOR_PARTS = TOKENS_KEPT + 200_000
 
 _REFUSED_TYPE = pa.list_(pa.struct([("row", pa.uint32()), ("reason", pa.string())]))
 
@@ -77,6 +84,7 @@ class BlockWriter:
     splits: Mapping[str, Split] | None
     retry_seconds: float
     report: Callable[[str], None]
+    _taken: Iterator[int] = field(default_factory=lambda: count(1))
 
     def insert(self, block: pa.Table, token: str) -> tuple[RefusedRow, ...]:
         """Insert a block under its token; gives the rows that the server refuses, all others are in the table once.
@@ -85,7 +93,8 @@ class BlockWriter:
         """
         split = (self.splits or {}).get(token, Split())
         refused, settled, parts = list(split.refused), split.until, 0
-        waiting = [(0, block.num_rows)]
+        whole = (0, block.num_rows)
+        waiting = [whole]
         while waiting:
             part = first, until = waiting.pop()
             if until <= settled:
@@ -93,6 +102,8 @@ class BlockWriter:
             if part not in split.divided:
                 reason = self._send(block, token, part)
                 if reason is None:
+                    if part != whole:
+                        self._take_part()
                     parts += 1
                     if parts % PARTS_PER_NOTE == 0:
                         self._note_settled(token, until, refused)
@@ -118,6 +129,10 @@ class BlockWriter:
                 self._require_unchanged(error)
             return error.reason
         return None
+
+    def _take_part(self) -> None:
+        if next(self._taken) == PARTS_BESIDE_BLOCKS:
+            keep_more_tokens(self.client, self.database, self.table, TOKENS_KEPT_FOR_PARTS)
 
     def _require_unchanged(self, error: RowsRefused) -> None:
         """A table that is as it was would have refused the part at any time before; of another one nobody knows."""

@@ -49,19 +49,30 @@ def is_replicated(engine: str) -> bool:
     return engine.startswith(("Replicated", "Shared"))
 
 
-def window_settings(engine: str) -> str:
+def window_settings(engine: str, blocks: int = TOKENS_KEPT) -> str:
     """Write the settings that make a table of this engine remember insert tokens."""
     if is_replicated(engine):
         return (
-            f"replicated_deduplication_window = {TOKENS_KEPT}, "
+            f"replicated_deduplication_window = {blocks}, "
             f"replicated_deduplication_window_seconds = {TOKENS_KEPT_SECONDS}"
         )
-    return f"non_replicated_deduplication_window = {TOKENS_KEPT}"
+    return f"non_replicated_deduplication_window = {blocks}"
 
 
-def remember_tokens(database: str, table: str, engine: str) -> str:
+def remember_tokens(database: str, table: str, engine: str, blocks: int = TOKENS_KEPT) -> str:
     """Make an existing table remember insert tokens; it does not cover blocks inserted before."""
-    return f"ALTER TABLE {full_name(database, table)} MODIFY SETTING {window_settings(engine)}"
+    return f"ALTER TABLE {full_name(database, table)} MODIFY SETTING {window_settings(engine, blocks)}"
+
+
+def keep_more_tokens(client: Client, database: str, table: str, blocks: int) -> None:
+    """Let a table, and those behind its views, remember so many blocks; those they remember now are kept.
+
+    Raises `AccessDenied` with the statement to run where the user may not alter the table.
+    """
+    for place in _written_tables(client, database, table):
+        window = read_window(client, *place)
+        if window.blocks < blocks:
+            execute(client, remember_tokens(*place, window.engine, blocks))
 
 
 def ensure_tokens_kept(client: Client, database: str, table: str) -> None:

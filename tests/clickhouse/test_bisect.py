@@ -8,11 +8,12 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse import bisect
-from glassflow_dagster.clickhouse.bisect import BatchName, BlockWriter, RefusedRow, read_definition, read_splits
+from glassflow_dagster.clickhouse.bisect import BatchName, BlockWriter, RefusedRow, Split, read_definition, read_splits
 from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
 from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable, InsertRefused
 from glassflow_dagster.clickhouse.inserts import insert_block
 from glassflow_dagster.clickhouse.queries import execute, fetch
+from glassflow_dagster.clickhouse.token_window import read_window
 from glassflow_dagster.config.model import ClickHouseConnection
 
 pytestmark = pytest.mark.servers
@@ -48,11 +49,14 @@ class Target:
         """Write the batch's one block, as a repetition if it was tried before; gives the refused rows' ids."""
         splits = read_splits(self.client, self.batch) if self.tried else None
         self.tried = True
-        writer = BlockWriter(self.client, self.database, "t", self.batch, self.planned, splits, 10, print)
+        writer = self.writer(splits)
         token = f"{self.batch.incarnation}/{BLOCK}"
         refused = writer.insert(pa.table({"id": pa.array(ids, pa.uint64())}), token)
         assert all("Constraint `small`" in reason and "\n" not in reason for _, reason in refused)
         return [ids[row] for row, _ in refused]
+
+    def writer(self, splits: dict[str, Split] | None) -> BlockWriter:
+        return BlockWriter(self.client, self.database, "t", self.batch, self.planned, splits, 10, print)
 
     def alter(self, change: str) -> None:
         execute(self.client, f"ALTER TABLE {self.database}.t {change}")
@@ -160,6 +164,26 @@ def test_a_constraint_that_is_dropped_in_between_doubles_no_row(
     assert refused == [1003, 1010, 1011]
     target.alter(DROP)
     assert (target.write(ids), target.rows()) == (refused, rows)
+
+
+def test_many_parts_do_not_make_the_table_forget_the_blocks_before_them(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bisect, "PARTS_BESIDE_BLOCKS", 5)
+    monkeypatch.setattr(bisect, "PARTS_PER_NOTE", 50)
+    target.alter("MODIFY SETTING non_replicated_deduplication_window = 20")
+    ids, good = block(64, *range(0, 64, 2))
+    first = pa.table({"id": pa.array([500, 501], pa.uint64())})
+    for splits in (None, {}):
+        writer = target.writer(splits)
+        assert writer.insert(first, "first") == ()
+        assert [row for row, _ in writer.insert(pa.table({"id": pa.array(ids, pa.uint64())}), "second")] == list(
+            range(0, 64, 2)
+        )
+        assert target.rows() == [*good, 500, 501]
+    window = read_window(target.client, target.database, "t")
+    assert window.blocks == bisect.TOKENS_KEPT_FOR_PARTS
+    assert target.planned == read_definition(target.client, target.database, "t")
 
 
 def test_a_constraint_that_is_added_after_the_block_went_in_stops_with_what_to_do(target: Target) -> None:
