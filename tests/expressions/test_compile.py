@@ -9,9 +9,10 @@ from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.types import FieldKind
 from glassflow_dagster.expressions.columns.functions import BUILTIN_BUILDERS, HELPER_BUILDERS, METHOD_BUILDERS
+from glassflow_dagster.expressions.columns.lists import ASKED
 from glassflow_dagster.expressions.language.check import Checked, check_filter, check_transform
 from glassflow_dagster.expressions.language.errors import ExpressionError
-from glassflow_dagster.expressions.language.signatures import BUILTINS, HELPERS, TIME_METHODS
+from glassflow_dagster.expressions.language.signatures import BUILTINS, HELPERS, METHODS, PREDICATES, UNSUPPORTED
 from tests.expressions.evaluation import Case, Result, evaluate
 from tests.expressions.interpreter import NoValueError, interpret
 
@@ -111,9 +112,14 @@ def test_columns_and_interpreter_agree(spark: SparkSession, drawn: list[tuple[st
 
 
 def test_every_function_that_validates_compiles() -> None:
-    assert set(BUILTIN_BUILDERS) == set(BUILTINS)
+    # now() is the batch's time, a column that no builder makes.
+    assert set(BUILTIN_BUILDERS) == set(BUILTINS) - {"now"}
     assert set(HELPER_BUILDERS) == set(HELPERS)
-    assert set(METHOD_BUILDERS) == set(TIME_METHODS)
+    assert {kind: set(methods) for kind, methods in METHOD_BUILDERS.items()} == {
+        kind: set(methods) for kind, methods in METHODS.items()
+    }
+    assert set(ASKED) == set(PREDICATES)
+    assert not set(UNSUPPORTED) & {*BUILTINS, *HELPERS, *PREDICATES}
 
 
 def test_functions_and_inner_values_meet_in_one_condition(spark: SparkSession) -> None:

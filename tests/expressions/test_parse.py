@@ -7,18 +7,23 @@ from glassflow_dagster.expressions.language.syntax import (
     Binary,
     Call,
     Index,
+    Let,
     ListLiteral,
     Literal,
+    MapLiteral,
     Member,
     Method,
     Name,
     Node,
+    Pointer,
+    Predicate,
+    Slice,
     Ternary,
     Unary,
 )
 
 
-def written(node: Node) -> str:  # noqa: C901, PLR0911 - one case a kind of node
+def written(node: Node) -> str:  # noqa: C901, PLR0911, PLR0912 - one case a kind of node
     """Write a tree with every parenthesis."""
     match node:
         case Literal(value=value):
@@ -35,6 +40,16 @@ def written(node: Node) -> str:  # noqa: C901, PLR0911 - one case a kind of node
             return f"{written(base)}{'?.' if optional else '.'}{name}"
         case Index(base=base, index=index, optional=optional):
             return f"{written(base)}{'?.' if optional else ''}[{written(index)}]"
+        case Slice(base=base, start=start, end=end):
+            return f"{written(base)}[{'' if start is None else written(start)}:{'' if end is None else written(end)}]"
+        case Predicate(body=body):
+            return f"{{{written(body)}}}"
+        case Pointer():
+            return "#"
+        case MapLiteral(names=names, values=values):
+            return f"{{{', '.join(f'{name}: {written(value)}' for name, value in zip(names, values, strict=True))}}}"
+        case Let(name=name, value=value, body=body):
+            return f"(let {name} = {written(value)}; {written(body)})"
         case Call(function=function, arguments=arguments):
             return f"{function}({', '.join(map(written, arguments))})"
         case Method(base=base, name=name):
@@ -64,6 +79,20 @@ TREES = [
     ("order + android + nilly + inner", "(((order + android) + nilly) + inner)"),
     ('"a\\"\\n\\u00e9" + `raw\\n`', "('a\"\\né' + 'raw\\\\n')"),
     ("0xFF + 1_000 + 1.5e3 + .5", "(((255 + 1000) + 1500.0) + 0.5)"),
+    ("0b101 + 0o17 + 0XfF", "((5 + 15) + 255)"),
+    ("any(a, # > 1) and b", "(any(a, {(# > 1)}) and b)"),
+    ("filter(a, {.b.c startsWith 'J'})", "filter(a, {(#.b.c startsWith 'J')})"),
+    ("map(a, {b: #})", "map(a, {{b: #}})"),
+    ("map(a, {{b: #}})", "map(a, {{b: #}})"),
+    ("a | f() | g(b) ? c : d | h()", "(g(f(a), b) ? c : h(d))"),
+    ("a or b | f()", "f((a or b))"),
+    ("a | filter(# in b)", "filter(a, {(# in b)})"),
+    ("a in 1..n - 1 and b", "((a in (1 .. (n - 1))) and b)"),
+    ("a[1:-1][:2][3:][:]", "a[1:(- 1)][:2][3:][:]"),
+    ("a[b ? 1 : 2:3]", "a[(b ? 1 : 2):3]"),
+    ("{a: 1, 'b c': [2], \"d\": {},}", "{a: 1, b c: [2], d: {}}"),
+    ("let a = 1; let b = a | f(); b * a", "(let a = 1; (let b = f(a); (b * a)))"),
+    ("get(a, 1).b", "a?.[1].b"),
     ("a // the rest\n == /* not */ 1", "(a == 1)"),
 ]
 

@@ -7,7 +7,7 @@ only where it counts. No function is used that raises for a value, and none that
 Within this module a part's value means nothing where its error is set; only the finished column says NULL there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 
@@ -21,23 +21,32 @@ from glassflow_dagster.expressions.columns.functions import (
     METHOD_BUILDERS,
     Operand,
 )
-from glassflow_dagster.expressions.language.check import INTEGERS, NUMBERS, Checked
+from glassflow_dagster.expressions.columns.lists import Asked, ask, part_of_list, part_of_text
+from glassflow_dagster.expressions.language.check import INTEGERS, NUMBERS, Checked, list_kind, source
 from glassflow_dagster.expressions.language.patterns import java_pattern
-from glassflow_dagster.expressions.language.signatures import Kind, Parameter
+from glassflow_dagster.expressions.language.signatures import ELEMENTS, LISTS, PREDICATES, Kind, Parameter
 from glassflow_dagster.expressions.language.syntax import (
     Binary,
     Call,
     Field,
     Index,
+    Let,
     ListLiteral,
     Literal,
+    MapLiteral,
     Member,
     Method,
     Name,
     Node,
+    Pointer,
+    Predicate,
+    Slice,
     Ternary,
     Unary,
 )
+
+# Under this name `columns` holds what now() gives; no expression can name a field so.
+BATCH_TIME = "now()"
 
 # How a value of each kind is carried.
 COLUMN_TYPES: Mapping[Kind, str] = {
@@ -53,7 +62,13 @@ COLUMN_TYPES: Mapping[Kind, str] = {
     "ubigint": "string",
     "any": "variant",
     "strings": "array<string>",
+    "ints": "array<bigint>",
+    "floats": "array<double>",
+    "bools": "array<boolean>",
+    "values": "array<variant>",
     "time": "timestamp",
+    # Microseconds, which is what timestamps count.
+    "duration": "bigint",
     "nil": "string",
 }
 
@@ -82,7 +97,8 @@ def compile_expression(checked: Checked, columns: Mapping[str, Column]) -> Compi
     """Compile a checked expression.
 
     columns: the column of each declared field; STRING, BIGINT, DECIMAL(20,0), DOUBLE or BOOLEAN by its kind, arrays
-    and objects as their JSON text. The session's time zone must be UTC.
+    and objects as their JSON text. Under BATCH_TIME: what now() gives, the TIMESTAMP of the batch, so that a batch
+    that is done again says the same; needed where an expression calls now(). The session's time zone must be UTC.
     """
     part = _Compiler(checked, columns).finished()
     error = F.lit(None).cast("string") if part.error is None else part.error
@@ -96,14 +112,19 @@ class _Compiler:
     def __init__(self, checked: Checked, columns: Mapping[str, Column]) -> None:
         self._checked = checked
         self._columns = columns
+        # The elements that predicates are being compiled for, the innermost last.
+        self._pointers: list[Column] = []
 
     def finished(self) -> _Part:
         """Compile the whole; a float that JSON cannot write is an error, as it is in GlassFlow."""
-        part = self._part(self._checked.root)
-        if self._checked.kind != "float":
+        return self._finite(self._checked.root)
+
+    def _finite(self, node: Node) -> _Part:
+        part = self._part(node)
+        if self._kind(node) != "float" or isinstance(node, Literal | Field):
             return part
         odd = F.isnan(part.value) | (F.abs(part.value) == F.lit(float("inf")))
-        return self._fails(self._checked.root, part, odd, "the result is no finite number")
+        return self._fails(node, part, odd, "the result is no finite number")
 
     def _kind(self, node: Node) -> Kind:
         return self._checked.kinds[node]
@@ -116,14 +137,19 @@ class _Compiler:
                 column = self._columns[name]
                 return _Part(variants.parsed(column) if self._kind(node) in ("array", "map") else column)
             case ListLiteral(items=items):
-                return self._list(items)
-            case Member() | Index():
+                return self._list(items, self._kind(node))
+            case MapLiteral(names=names, values=values):
+                return self._map(names, values)
+            case Slice():
+                return self._slice(node)
+            case Member() | Index() | Pointer():
                 part = self._inside(node)
                 inner = self._kind(node) == "any"
                 return _Part(variants.without_null(part.value), part.error) if inner else part
             case Method(base=base, name=name):
-                part = self._part(base)
-                return _Part(METHOD_BUILDERS[name](part.value).cast("bigint"), part.error, nullable=False)
+                part = self._strict(node, base)
+                found = METHOD_BUILDERS[self._kind(base)][name](part.value)
+                return _Part(found.cast(COLUMN_TYPES[self._kind(node)]), part.error, nullable=False)
             case Unary():
                 return self._unary(node)
             case Ternary():
@@ -132,8 +158,8 @@ class _Compiler:
                 return self._binary(node)
             case Call():
                 return self._call(node)
-            case Name(name=name):
-                raise AssertionError(f"the checker left the name {name!r} unresolved")
+            case Name() | Let() | Predicate():
+                raise AssertionError(f"the checker let {self._source(node)!r} through")
 
     # Operands: converted to what an operator works on, with an error where the record holds something else.
 
@@ -163,6 +189,8 @@ class _Compiler:
         """Give a value as one of the kind that it may be joined with."""
         if kind == wanted or (wanted == "any" and kind in ("array", "map")):
             return part
+        if kind == "nil":
+            return _Part(F.lit(None).cast(COLUMN_TYPES[wanted]), part.error)
         if kind == "uint" and wanted == "int":
             value = part.value.try_cast("bigint")
             beyond = value.isNull() & part.value.isNotNull()
@@ -214,6 +242,8 @@ class _Compiler:
                 return _Part(~part.value, part.error, nullable=False)
             case "in":
                 return self._in(node)
+            case "..":
+                return self._range(node)
             case "<" | "<=" | ">" | ">=":
                 return self._ordered(node)
             case "contains" | "startsWith" | "endsWith" | "matches":
@@ -262,6 +292,8 @@ class _Compiler:
 
     def _arithmetic(self, node: Binary) -> _Part:  # noqa: PLR0911 - one case an operator
         kind = self._kind(node)
+        if kind in ("time", "duration"):
+            return self._time_arithmetic(node)
         if kind == "string":
             left, right = (self._scalar(node, side, "string") for side in (node.left, node.right))
             return _Part(F.concat(left.value, right.value), _first(left.error, right.error), nullable=False)
@@ -284,22 +316,78 @@ class _Compiler:
                 return _Part(left.value - right.value, error, nullable=False)
         return _Part(left.value * right.value, error, nullable=False)
 
+    def _time_arithmetic(self, node: Binary) -> _Part:
+        """Count in microseconds; what leaves the years 1 to 9999 is no time."""
+        sides = [self._strict(node, side) for side in (node.left, node.right)]
+        counts = [
+            F.unix_micros(side.value) if self._kind(which) == "time" else side.value
+            for side, which in zip(sides, (node.left, node.right), strict=True)
+        ]
+        error = _first(*(side.error for side in sides))
+        operation = {"+": F.try_add, "-": F.try_subtract, "*": F.try_multiply}[node.operator]
+        found = operation(*counts)
+        if self._kind(node) == "duration":
+            return self._or_problem(node, found, error, _BEYOND)
+        inside = F.coalesce(found.between(F.lit(_TIMES[0]), F.lit(_TIMES[1])), _FALSE())
+        value = F.timestamp_micros(F.when(inside, found))
+        return self._or_problem(node, value, error, "the result is no time of the years 1 to 9999")
+
+    def _range(self, node: Binary) -> _Part:
+        left, right = (self._number(node, side, "int") for side in (node.left, node.right))
+        last = F.try_add(left.value, F.lit(_LONGEST_RANGE - 1).cast("bigint"))
+        listed = F.when(right.value < left.value, F.array().cast("array<bigint>")).when(
+            F.coalesce(right.value <= last, F.lit(1).cast("boolean")), F.sequence(left.value, right.value)
+        )
+        error = _first(left.error, right.error)
+        return self._or_problem(node, listed, error, f"a range has at most {_LONGEST_RANGE:,} numbers")
+
     def _in(self, node: Binary) -> _Part:
         needle, kind = self._part(node.left), self._kind(node.left)
         if isinstance(node.right, ListLiteral):
             return self._in_list(needle, kind, node.right)
+        if isinstance(node.right, Binary) and node.right.operator == ".." and kind in INTEGERS:
+            return self._in_range(needle, node.right)
         haystack = self._part(node.right)
+        element = ELEMENTS.get(self._kind(node.right))
+
+        def is_needle(column: Column) -> Column:
+            one = variants.without_null(column) if element == "any" else column
+            return _same(one, element or "any", needle.value, kind)
+
+        error = _first(needle.error, haystack.error)
         match self._kind(node.right):
-            case "array":
-                found = F.exists(
-                    variants.elements(haystack.value),
-                    lambda element: _same(variants.without_null(element), "any", needle.value, kind),
-                )
             case "map":
                 found = F.array_contains(F.map_keys(variants.entries(haystack.value)), needle.value)
+            case "any":
+                return self._in_unknown(node, haystack.value, needle.value, is_needle, error)
+            case "array":
+                found = F.exists(variants.elements(haystack.value), is_needle)
             case _:
-                found = F.array_contains(haystack.value, needle.value)
-        return _Part(F.coalesce(found, _FALSE()), _first(needle.error, haystack.error), nullable=False)
+                found = F.exists(haystack.value, is_needle)
+        return _Part(F.coalesce(found, _FALSE()), error, nullable=False)
+
+    def _in_unknown(
+        self,
+        node: Binary,
+        haystack: Column,
+        needle: Column,
+        is_needle: Callable[[Column], Column],
+        error: Column | None,
+    ) -> _Part:
+        """Look into what may be an array or an object; nothing is in nil."""
+        kind = self._kind(node.left)
+        name = variants.scalar(needle, "string") if kind == "any" else needle.cast("string")
+        names = F.map_keys(variants.entries(haystack))
+        named = F.coalesce(F.array_contains(names, name), _FALSE()) if kind in ("any", "string") else _FALSE()
+        found = F.coalesce(F.exists(variants.elements(haystack), is_needle), F.when(names.isNotNull(), named))
+        part = _Part(F.coalesce(found, _FALSE()), error, nullable=False)
+        wrong = haystack.isNotNull() & found.isNull()
+        return self._fails(node, part, wrong, f"{self._source(node.right)} is no array and no object")
+
+    def _in_range(self, needle: _Part, listed: Binary) -> _Part:
+        first, last = (self._number(listed, side, "int") for side in (listed.left, listed.right))
+        inside = F.coalesce(needle.value.between(first.value, last.value), _FALSE())
+        return _Part(inside, _first(needle.error, first.error, last.error), nullable=False)
 
     def _in_list(self, needle: _Part, kind: Kind, listed: ListLiteral) -> _Part:
         values = [item.value for item in listed.items if isinstance(item, Literal)]
@@ -313,10 +401,69 @@ class _Compiler:
 
     # Lists, elements, functions.
 
-    def _list(self, items: tuple[Node, ...]) -> _Part:
-        parts = [self._part(item) for item in items]
-        values = F.array(*(part.value for part in parts)).cast("array<string>")
+    def _list(self, items: tuple[Node, ...], kind: Kind) -> _Part:
+        parts = [self._as(item, self._finite(item), self._kind(item), LISTS[kind]) for item in items]
+        values = F.array(*(part.value for part in parts)).cast(COLUMN_TYPES[kind])
         return _Part(values, _first(*(part.error for part in parts)), nullable=False)
+
+    def _map(self, names: tuple[str, ...], values: tuple[Node, ...]) -> _Part:
+        if not names:
+            return _Part(F.parse_json(F.lit("{}")), nullable=False)
+        parts = [self._finite(value) for value in values]
+        found = F.to_variant_object(
+            F.struct(*(part.value.alias(name) for part, name in zip(parts, names, strict=True)))
+        )
+        return _Part(found, _first(*(part.error for part in parts)), nullable=False)
+
+    def _slice(self, node: Slice) -> _Part:
+        bounds = [None if bound is None else self._number(node, bound, "int") for bound in (node.start, node.end)]
+        errors = [bound.error for bound in bounds if bound is not None]
+        start, end = (None if bound is None else bound.value for bound in bounds)
+        if self._kind(node.base) == "string":
+            text = self._strict(node, node.base)
+            return _Part(part_of_text(text.value, start, end), _first(text.error, *errors), nullable=False)
+        listed = self._elements(node, node.base)
+        return _Part(part_of_list(listed.value, start, end), _first(listed.error, *errors), nullable=False)
+
+    def _elements(self, parent: Node, node: Node) -> _Part:
+        """Give what a list or array that must not be nil holds: ARRAY of the elements' kind."""
+        part = self._strict(parent, node)
+        kind = self._kind(node)
+        if kind in LISTS:
+            return part
+        elements = _Part(variants.elements(part.value), part.error, nullable=False)
+        if kind == "array":
+            return elements
+        return self._fails(parent, elements, elements.value.isNull(), f"{self._source(node)} is no array")
+
+    def _ask(self, node: Call) -> _Part:
+        listed, predicate = node.arguments
+        assert isinstance(predicate, Predicate)  # noqa: S101 - the checker saw to it
+        elements = self._elements(node, listed)
+
+        def answer(element: Column) -> tuple[Column, Column | None]:
+            self._pointers.append(element)
+            part = self._answer(node, predicate.body)
+            self._pointers.pop()
+            return part.value, part.error
+
+        asked: Asked = ask(node.function, elements.value, answer)
+        value, error = asked.value, _first(elements.error, asked.error)
+        if node.function == "sum":
+            added = BUILTIN_BUILDERS["sum"]([Operand(value, list_kind(self._kind(node)))])
+            value = added.value
+            error = _first(error, None if added.problem is None else self._told(node, added.problem))
+        elif PREDICATES[node.function] == "element" and self._kind(node) == "any":
+            value = variants.without_null(value)
+        return _Part(value, error, nullable=node.function.startswith("find"))
+
+    def _answer(self, node: Call, body: Node) -> _Part:
+        match node.function:
+            case "map":
+                return self._as(body, self._finite(body), self._kind(body), LISTS[self._kind(node)])
+            case "sum":
+                return self._number(node, body, self._kind(node))
+        return self._scalar(node, body, "bool")
 
     def _inside(self, node: Node) -> _Part:
         """Give what lies inside an object or array, a JSON null as it is.
@@ -324,32 +471,36 @@ class _Compiler:
         To make it NULL takes the value twice: along a path that would double the column with every step.
         """
         match node:
-            case Member(base=base, name=name, optional=optional):
-                return self._entry(node, base, _Part(F.lit(name), nullable=False), optional=optional)
-            case Index(base=base, index=index, optional=optional) if self._kind(index) == "string":
-                return self._entry(node, base, self._strict(node, index), optional=optional)
+            case Member(name=name):
+                return self._entry(node, _Part(F.lit(name), nullable=False))
+            case Index(index=index) if self._kind(index) == "string":
+                return self._entry(node, self._strict(node, index))
             case Index():
                 return self._element(node)
+            case Pointer():
+                return _Part(self._pointers[-1])
         return self._part(node)
 
     def _element(self, node: Index) -> _Part:
         base, sound = self._base(node, node.base, optional=node.optional)
         index = self._number(node, node.index, "int")
-        elements = base.value if self._kind(node.base) == "strings" else variants.elements(base.value)
+        elements = base.value if self._kind(node.base) in LISTS else variants.elements(base.value)
         size = F.size(elements)
         position = F.when(index.value < 0, index.value + size).otherwise(index.value).try_cast("int")
         part = _Part(F.get(elements, position), _first(base.error, index.error))
+        if node.lenient:
+            return part
         part = self._fails(node, part, sound & elements.isNull(), f"{self._source(node.base)} is no array")
         outside = sound & F.coalesce((position < 0) | (position >= size), F.lit(1).cast("boolean"))
         return self._fails(node, part, outside, "the index is out of range")
 
-    def _entry(self, node: Node, base_node: Node, key: _Part, *, optional: bool) -> _Part:
-        base, sound = self._base(node, base_node, optional=optional)
+    def _entry(self, node: Member | Index, key: _Part) -> _Part:
+        base, sound = self._base(node, node.base, optional=node.optional)
         entries = variants.entries(base.value)
         part = _Part(F.try_element_at(entries, key.value), _first(base.error, key.error))
-        if self._kind(base_node) == "map":
+        if self._kind(node.base) == "map" or (isinstance(node, Index) and node.lenient):
             return part
-        return self._fails(node, part, sound & entries.isNull(), f"{self._source(base_node)} is no object")
+        return self._fails(node, part, sound & entries.isNull(), f"{self._source(node.base)} is no object")
 
     def _base(self, node: Node, base: Node, *, optional: bool) -> tuple[_Part, Column]:
         """Give what is looked into, and whether it is there."""
@@ -359,9 +510,27 @@ class _Compiler:
             nothing |= F.is_variant_null(part.value)
         if optional or not part.nullable:
             return part, ~nothing
-        return self._fails(node, part, nothing, f"{self._source(base)} is nil"), ~nothing
+        # In `a?.b.c` all that follows is nil where a is, and only there.
+        ended = self._ended(base)
+        missing = nothing if ended is None else nothing & ~ended
+        return self._fails(node, part, missing, f"{self._source(base)} is nil"), ~nothing
+
+    def _ended(self, node: Node) -> Column | None:
+        """Whether a chain of names has ended at a `?.`, or None where it has none."""
+        if not isinstance(node, Member | Index) or (isinstance(node, Index) and node.lenient):
+            return None
+        before = self._ended(node.base)
+        if not node.optional:
+            return before
+        value = self._inside(node.base).value
+        here = value.isNull() | F.is_variant_null(value) if self._kind(node.base) == "any" else value.isNull()
+        return here if before is None else here | before
 
     def _call(self, node: Call) -> _Part:
+        if any(isinstance(argument, Predicate) for argument in node.arguments):
+            return self._ask(node)
+        if node.function == "now":
+            return _Part(self._columns[BATCH_TIME], nullable=False)
         signature = self._checked.functions[node.function]
         arguments = node.arguments
         if node.function == "waterfall" and isinstance(arguments[0], ListLiteral):
@@ -376,9 +545,9 @@ class _Compiler:
         builders = HELPER_BUILDERS if signature.tolerant else BUILTIN_BUILDERS
         answer = builders[node.function](operands)
         problem = None if answer.problem is None else self._told(node, answer.problem)
-        return _Part(answer.value, _first(*errors, problem), nullable=False)
+        return _Part(answer.value, _first(*errors, problem), nullable=answer.nullable)
 
-    def _argument(self, call: Call, node: Node, parameter: Parameter, *, tolerant: bool) -> tuple[_Part, Kind]:
+    def _argument(self, call: Call, node: Node, parameter: Parameter, *, tolerant: bool) -> tuple[_Part, Kind]:  # noqa: PLR0911
         part = self._part(node) if tolerant else self._strict(call, node)
         kind = self._kind(node)
         match parameter:
@@ -386,12 +555,19 @@ class _Compiler:
                 return self._scalar(call, node, "string"), "string"
             case "text":
                 return _Part(variants.scalar(part.value, "string") if kind == "any" else part.value, part.error), kind
-            case "number":
+            case "numbers" if kind == "any" and len(call.arguments) == 1:
+                listed = F.coalesce(variants.elements(part.value), F.array(part.value))
+                return _Part(listed, part.error, nullable=False), "values"
+            case "number" | "numbers" if kind not in LISTS and kind != "array":
                 wanted: Kind = "int" if self._kind(call) == "int" else "float"
                 return self._number(call, node, wanted), wanted
-            case "texts" if kind in ("array", "any"):
-                texts = F.transform(variants.elements(part.value), variants.as_text)
-                return _Part(texts, part.error), "strings"
+            case "given" if kind in ELEMENTS and kind != "any":
+                return (part, kind) if kind in LISTS else (_Part(variants.elements(part.value), part.error), "values")
+            case "list" | "number list" | "numbers":
+                return self._elements(call, node), kind if kind in LISTS else "values"
+            case "texts" if kind in ("array", "any", "values"):
+                elements = part.value if kind == "values" else variants.elements(part.value)
+                return _Part(F.transform(elements, variants.as_text), part.error), "strings"
             case "map":
                 return _Part(variants.entries(part.value), part.error), "map"
         return part, kind
@@ -410,9 +586,13 @@ class _Compiler:
         return F.concat(F.lit(f"{self._source(node)}: "), problem)
 
     def _source(self, node: Node) -> str:
-        return self._checked.text[node.span.start : node.span.end]
+        return source(self._checked.text, node)
 
 
+# The microseconds of the years 1 to 9999.
+_TIMES = (-62_135_596_800_000_000, 253_402_300_799_999_999)
+# expr's own limit.
+_LONGEST_RANGE = 1_000_000
 _BEYOND = "the result is beyond 64 bits"
 
 

@@ -13,7 +13,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
 from glassflow_dagster.expressions.columns import variants
-from glassflow_dagster.expressions.language.signatures import Kind
+from glassflow_dagster.expressions.columns.lists import bound, part_of_list
+from glassflow_dagster.expressions.language.durations import microseconds
+from glassflow_dagster.expressions.language.signatures import LISTS, Kind
 
 
 @dataclass(frozen=True)
@@ -27,10 +29,14 @@ class Operand:
 
 @dataclass(frozen=True)
 class Answer:
-    """A function's value, and why there is none: STRING, NULL where there is one; None for what cannot fail."""
+    """A function's value, and why there is none: STRING, NULL where there is one; None for what cannot fail.
+
+    nullable: the value may be nil without a problem.
+    """
 
     value: Column
     problem: Column | None = None
+    nullable: bool = False
 
 
 Builder = Callable[[Sequence[Operand]], Answer]
@@ -45,6 +51,10 @@ _DATE = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2}
 _SECONDS = (-62_135_596_800, 253_402_300_799)
 # From here on every float is a whole number.
 _WHOLE = 2**53
+# The longest text that repeat makes; expr's own limit.
+_LONGEST = 1_000_000
+# How deep flatten looks.
+_DEEPEST_LIST = 3
 
 
 def text_of(operand: Operand) -> Column:
@@ -81,7 +91,7 @@ def _len(operands: Sequence[Operand]) -> Answer:
     (sized,) = operands
     if sized.kind == "string":
         return Answer(F.char_length(sized.value).cast("bigint"))
-    if sized.kind == "strings":
+    if sized.kind in LISTS:
         return Answer(F.size(sized.value).cast("bigint"))
     size = F.coalesce(
         F.char_length(variants.scalar(sized.value, "string")),
@@ -96,7 +106,8 @@ def _size(collection: Column) -> Column:
 
 
 def _trim(operands: Sequence[Operand]) -> Answer:
-    return Answer(F.trim(operands[0].value, F.lit(_SPACE)))
+    characters = operands[1].value if len(operands) > 1 else F.lit(_SPACE)
+    return Answer(F.trim(operands[0].value, characters))
 
 
 def _trim_prefix(operands: Sequence[Operand]) -> Answer:
@@ -128,7 +139,28 @@ def _split_helper(operands: Sequence[Operand]) -> Answer:
 
 
 def _join(operands: Sequence[Operand]) -> Answer:
-    return Answer(F.call_function("array_join", operands[0].value, operands[1].value))
+    separator = operands[1].value if len(operands) > 1 else F.lit("")
+    return Answer(F.call_function("array_join", operands[0].value, separator))
+
+
+def _repeat(operands: Sequence[Operand]) -> Answer:
+    text, times = operands[0].value, operands[1].value.cast("bigint")
+    length = F.try_multiply(F.char_length(text).cast("bigint"), times)
+    fits = times.between(F.lit(0), F.lit(_LONGEST)) & F.coalesce(length <= F.lit(_LONGEST), _or_false(F.lit(None)))
+    value = F.repeat(text, F.when(fits, times).cast("int"))
+    return Answer(value, F.when(value.isNull(), F.lit(f"a text is repeated from 0 times to {_LONGEST:,} characters")))
+
+
+def _index_of(operands: Sequence[Operand]) -> Answer:
+    text, part = (operand.value for operand in operands)
+    return Answer((F.call_function("instr", text, part) - F.lit(1)).cast("bigint"))
+
+
+def _last_index_of(operands: Sequence[Operand]) -> Answer:
+    text, part = (operand.value for operand in operands)
+    from_end = F.call_function("instr", F.reverse(text), F.reverse(part))
+    place = F.char_length(text) - F.char_length(part) - from_end + F.lit(1)
+    return Answer(F.when(from_end > 0, place).otherwise(F.lit(-1)).cast("bigint"))
 
 
 def _int(operands: Sequence[Operand]) -> Answer:
@@ -213,13 +245,203 @@ def _rounded(operands: Sequence[Operand]) -> Answer:
 
 
 def _least(operands: Sequence[Operand]) -> Answer:
-    values = [operand.value for operand in operands]
-    return Answer(F.least(*values) if len(values) > 1 else values[0])
+    return _extreme(operands, F.least, F.array_min)
 
 
 def _greatest(operands: Sequence[Operand]) -> Answer:
+    return _extreme(operands, F.greatest, F.array_max)
+
+
+def _extreme(
+    operands: Sequence[Operand], of_several: Callable[..., Column], of_list: Callable[[Column], Column]
+) -> Answer:
+    """Give the least or greatest of several numbers, or of a list's; nil for an empty one."""
+    if operands[0].kind in LISTS:
+        numbers, problem = _numbers(operands[0])
+        return Answer(of_list(numbers), problem, nullable=True)
     values = [operand.value for operand in operands]
-    return Answer(F.greatest(*values) if len(values) > 1 else values[0])
+    return Answer(of_several(*values) if len(values) > 1 else values[0])
+
+
+def _numbers(listed: Operand) -> tuple[Column, Column]:
+    """Give a list's numbers, ARRAY<BIGINT> or ARRAY<DOUBLE>, and the problem that an element is none."""
+    numbers = listed.value
+    if listed.kind == "values":
+        numbers = F.transform(listed.value, lambda element: variants.scalar(element, "float"))
+    wrong = F.exists(numbers, lambda number: number.isNull())
+    return numbers, F.when(wrong, F.lit("an element is no number"))
+
+
+def _sum(operands: Sequence[Operand]) -> Answer:
+    numbers, problem = _numbers(operands[0])
+    if operands[0].kind != "ints":
+        return Answer(F.aggregate(numbers, F.lit(0.0), lambda total, number: total + number), problem)
+    total = F.aggregate(numbers, F.lit(0).cast("bigint"), F.try_add)
+    beyond = F.when(total.isNull(), F.lit("the result is beyond 64 bits"))
+    return Answer(total, F.coalesce(problem, beyond))
+
+
+def _mean(operands: Sequence[Operand]) -> Answer:
+    numbers, problem = _numbers(operands[0])
+    total = F.aggregate(numbers, F.lit(0.0), lambda total, number: total + number.cast("double"))
+    return Answer(F.coalesce(F.try_divide(total, F.size(numbers).cast("double")), F.lit(0.0)), problem)
+
+
+def _median(operands: Sequence[Operand]) -> Answer:
+    numbers, problem = _numbers(operands[0])
+
+    def middle(ordered: Column) -> Column:
+        size = F.size(ordered)
+        upper = F.get(ordered, F.floor(size / F.lit(2)).cast("int")).cast("double")
+        lower = F.get(ordered, F.floor((size - F.lit(1)) / F.lit(2)).cast("int")).cast("double")
+        # Halved first: the sum may be beyond the greatest float.
+        return F.coalesce(lower / F.lit(2.0) + upper / F.lit(2.0), F.lit(0.0))
+
+    return Answer(bound(F.array_sort(numbers), middle), problem)
+
+
+def _count(operands: Sequence[Operand]) -> Answer:
+    truths = operands[0].value
+    if operands[0].kind == "values":
+        truths = F.transform(truths, lambda element: variants.scalar(element, "bool"))
+    if operands[0].kind not in ("values", "bools"):
+        return Answer(F.lit(0).cast("bigint"), F.when(F.size(truths) > 0, F.lit("an element is not true or false")))
+    wrong = F.exists(truths, lambda truth: truth.isNull())
+    counted = F.size(F.filter(truths, lambda truth: truth)).cast("bigint")
+    return Answer(counted, F.when(wrong, F.lit("an element is not true or false")))
+
+
+def _element(operand: Operand, position: Callable[[Column], Column]) -> Answer:
+    element = bound(operand.value, lambda listed: F.get(listed, position(listed)))
+    return Answer(variants.without_null(element) if operand.kind == "values" else element, nullable=True)
+
+
+def _first(operands: Sequence[Operand]) -> Answer:
+    return _element(operands[0], lambda _: F.lit(0))
+
+
+def _last(operands: Sequence[Operand]) -> Answer:
+    return _element(operands[0], lambda listed: F.size(listed) - F.lit(1))
+
+
+def _take(operands: Sequence[Operand]) -> Answer:
+    listed, number = operands[0].value, operands[1].value.cast("bigint")
+    return Answer(
+        part_of_list(listed, None, F.greatest(number, F.lit(0).cast("bigint"))),
+        F.when(number < 0, F.lit("the number is negative")),
+    )
+
+
+def _reverse(operands: Sequence[Operand]) -> Answer:
+    return Answer(F.reverse(operands[0].value))
+
+
+def _sort(operands: Sequence[Operand]) -> Answer:
+    (listed, *order) = operands
+    ordered, problem = _sorted_values(listed.value) if listed.kind == "values" else _sorted(listed.value)
+    return Answer(F.reverse(ordered) if order and order[0].literal == "desc" else ordered, problem)
+
+
+def _sorted(listed: Column) -> tuple[Column, Column]:
+    nothing = F.exists(listed, lambda element: element.isNull())
+    return F.array_sort(listed), F.when(nothing, F.lit("nil has no place in an order"))
+
+
+def _sorted_values(listed: Column) -> tuple[Column, Column]:
+    def by(kind: Kind) -> Callable[[Column, Column], Column]:
+        def compare(left: Column, right: Column) -> Column:
+            one, other = variants.scalar(left, kind), variants.scalar(right, kind)
+            return F.when(one < other, F.lit(-1)).when(one > other, F.lit(1)).otherwise(F.lit(0))
+
+        return compare
+
+    def alike(kind: Kind) -> Column:
+        return F.forall(listed, lambda element: variants.scalar(element, kind).isNotNull())
+
+    ordered = F.when(alike("float"), F.array_sort(listed, by("float"))).when(
+        alike("string"), F.array_sort(listed, by("string"))
+    )
+    return ordered, F.when(ordered.isNull(), F.lit("the elements are not all numbers or all texts"))
+
+
+def _uniq(operands: Sequence[Operand]) -> Answer:
+    (listed,) = operands
+    if listed.kind != "values":
+        return Answer(F.array_distinct(listed.value))
+
+    def add(found: Column, element: Column) -> Column:
+        one = variants.without_null(element)
+        known = F.exists(found, lambda other: _alike(one, variants.without_null(other)))
+        return F.when(known, found).otherwise(F.array_append(found, element))
+
+    return Answer(F.aggregate(listed.value, F.array().cast("array<variant>"), add))
+
+
+def _alike(left: Column, right: Column) -> Column:
+    nothing = left.isNull() | right.isNull()
+    return F.when(nothing, left.isNull() & right.isNull()).otherwise(variants.same(left, right))
+
+
+def _flatten(operands: Sequence[Operand]) -> Answer:
+    (listed,) = operands
+    if listed.kind != "values":
+        return Answer(listed.value)
+    value = listed.value
+    for _ in range(_DEEPEST_LIST):
+        value = F.flatten(F.transform(value, lambda inner: F.coalesce(variants.elements(inner), F.array(inner))))
+    deeper = F.exists(value, lambda inner: variants.elements(inner).isNotNull())
+    return Answer(value, F.when(deeper, F.lit(f"lists are nested deeper than {_DEEPEST_LIST}")))
+
+
+def _concat(operands: Sequence[Operand]) -> Answer:
+    kinds = {operand.kind for operand in operands}
+    if len(kinds) == 1:
+        return Answer(F.concat(*(operand.value for operand in operands)))
+    return Answer(F.concat(*(_as_values(operand) for operand in operands)))
+
+
+def _as_values(listed: Operand) -> Column:
+    if listed.kind == "values":
+        return listed.value
+    return F.transform(listed.value, lambda element: element.cast("variant"))
+
+
+def _values(operands: Sequence[Operand]) -> Answer:
+    return Answer(F.map_values(operands[0].value), _no_object(operands[0]))
+
+
+def _to_pairs(operands: Sequence[Operand]) -> Answer:
+    pairs = F.transform(
+        F.map_entries(operands[0].value),
+        lambda entry: F.array(entry["key"].cast("variant"), entry["value"]).cast("variant"),
+    )
+    return Answer(pairs, _no_object(operands[0]))
+
+
+def _no_object(operand: Operand) -> Column:
+    return F.when(operand.value.isNull(), F.lit("this is no object"))
+
+
+def _to_json(operands: Sequence[Operand]) -> Answer:
+    return Answer(F.to_json(operands[0].value.cast("variant")))
+
+
+def _from_json(operands: Sequence[Operand]) -> Answer:
+    value = F.try_parse_json(operands[0].value)
+    return Answer(variants.without_null(value), F.when(value.isNull(), F.lit("this is not JSON")), nullable=True)
+
+
+def _to_base64(operands: Sequence[Operand]) -> Answer:
+    return Answer(F.base64(operands[0].value.cast("binary")))
+
+
+def _from_base64(operands: Sequence[Operand]) -> Answer:
+    value = F.try_validate_utf8(F.try_to_binary(operands[0].value, F.lit("base64")).cast("string"))
+    return Answer(value, F.when(value.isNull(), F.lit("this is no text in Base64")))
+
+
+def _duration(operands: Sequence[Operand]) -> Answer:
+    return Answer(F.lit(microseconds(operands[0].literal or "")).cast("bigint"))
 
 
 def _date(operands: Sequence[Operand]) -> Answer:
@@ -348,6 +570,11 @@ def _parse_user_agent(operands: Sequence[Operand]) -> Answer:
 
 
 def _waterfall(operands: Sequence[Operand]) -> Answer:
+    if operands[0].kind in LISTS:
+        inner = LISTS[operands[0].kind]
+        listed = F.transform(operands[0].value, lambda element: text_of(Operand(element, inner)))
+        found = F.filter(listed, lambda text: text != F.lit(""))
+        return Answer(F.coalesce(F.get(found, F.lit(0)), F.lit("")))
     texts = [text_of(operand) for operand in operands]
     return Answer(F.coalesce(*(F.when(text != F.lit(""), text) for text in texts), F.lit("")))
 
@@ -401,6 +628,9 @@ BUILTIN_BUILDERS: Mapping[str, Builder] = {
     "replace": _replace,
     "split": _split,
     "join": _join,
+    "repeat": _repeat,
+    "indexOf": _index_of,
+    "lastIndexOf": _last_index_of,
     "hasPrefix": _plain(F.startswith),
     "hasSuffix": _plain(F.endswith),
     "int": _int,
@@ -412,7 +642,26 @@ BUILTIN_BUILDERS: Mapping[str, Builder] = {
     "round": _rounded,
     "min": _least,
     "max": _greatest,
+    "sum": _sum,
+    "mean": _mean,
+    "median": _median,
+    "count": _count,
+    "first": _first,
+    "last": _last,
+    "take": _take,
+    "reverse": _reverse,
+    "sort": _sort,
+    "uniq": _uniq,
+    "flatten": _flatten,
+    "concat": _concat,
+    "values": _values,
+    "toPairs": _to_pairs,
+    "toJSON": _to_json,
+    "fromJSON": _from_json,
+    "toBase64": _to_base64,
+    "fromBase64": _from_base64,
     "date": _date,
+    "duration": _duration,
 }
 
 HELPER_BUILDERS: Mapping[str, Builder] = {
@@ -442,14 +691,26 @@ HELPER_BUILDERS: Mapping[str, Builder] = {
     "keys": _keys,
 }
 
-METHOD_BUILDERS: Mapping[str, Callable[[Column], Column]] = {
-    "Unix": F.unix_seconds,
-    "UnixMilli": F.unix_millis,
-    "Year": F.year,
-    "Month": F.month,
-    "Day": F.day,
-    "Hour": F.hour,
-    "Minute": F.minute,
-    "Second": F.second,
-    "YearDay": F.dayofyear,
+METHOD_BUILDERS: Mapping[Kind, Mapping[str, Callable[[Column], Column]]] = {
+    "time": {
+        "Unix": F.unix_seconds,
+        "UnixMilli": F.unix_millis,
+        "UnixMicro": F.unix_micros,
+        "Year": F.year,
+        "Month": F.month,
+        "Day": F.day,
+        "Hour": F.hour,
+        "Minute": F.minute,
+        "Second": F.second,
+        "YearDay": F.dayofyear,
+        # Go's week begins with Sunday as 0.
+        "Weekday": lambda time: F.dayofweek(time) - F.lit(1),
+    },
+    "duration": {
+        "Hours": lambda length: length / F.lit(3_600_000_000.0),
+        "Minutes": lambda length: length / F.lit(60_000_000.0),
+        "Seconds": lambda length: length / F.lit(1_000_000.0),
+        "Milliseconds": lambda length: F.call_function("div", length, F.lit(1000)),
+        "Microseconds": lambda length: length,
+    },
 }

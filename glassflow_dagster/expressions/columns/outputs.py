@@ -10,6 +10,7 @@ from glassflow_dagster.expressions.columns import variants
 from glassflow_dagster.expressions.columns.compile import Compiled
 from glassflow_dagster.expressions.columns.functions import Operand, number_of, text_of
 from glassflow_dagster.expressions.language.outputs import TEXT_LIST, OutputKind, output_kind
+from glassflow_dagster.expressions.language.signatures import ELEMENTS, LISTS, Kind
 
 # How a field of each kind is carried.
 FIELD_TYPES: dict[OutputKind, str] = {
@@ -22,6 +23,8 @@ FIELD_TYPES: dict[OutputKind, str] = {
     "map": "string",
     **dict.fromkeys(("decimal", "bigint", "ubigint"), "string"),
 }
+# What is a field as its JSON text only.
+_INSIDE: frozenset[Kind] = frozenset({"array", "map", *LISTS})
 _INTEGER_TEXT = r"^[+-]?\d+\z"
 
 
@@ -42,11 +45,10 @@ def as_output(compiled: Compiled, output_type: str) -> Compiled:
 
 
 def _text(operand: Operand) -> Column:
-    match operand.kind:
-        case "array" | "map" | "strings":
-            return F.to_json(operand.value)
-        case "time":
-            return F.date_format(operand.value, "yyyy-MM-dd'T'HH:mm:ss'Z'")
+    if operand.kind in _INSIDE:
+        return F.to_json(operand.value)
+    if operand.kind == "time":
+        return F.date_format(operand.value, "yyyy-MM-dd'T'HH:mm:ss'Z'")
     return text_of(operand)
 
 
@@ -83,7 +85,7 @@ def _of_float(number: Column, carrier: str) -> Column:
 
 
 def _number(operand: Operand) -> Column:
-    if operand.kind in ("bool", "array", "map", "strings", "time"):
+    if operand.kind in ("bool", "time") or operand.kind in _INSIDE:
         return F.lit(None).cast("double")
     return number_of(operand)
 
@@ -101,20 +103,22 @@ def _truth(operand: Operand) -> Column:
 
 def _texts(operand: Operand) -> Column:
     """Write a list as the JSON text of a list of texts; a null in it stays one."""
-    if operand.kind == "strings":
-        return F.to_json(operand.value)
-    if operand.kind not in ("array", "any"):
+    if operand.kind not in ELEMENTS:
         return F.lit(None).cast("string")
-    elements = variants.elements(operand.value)
-    return F.to_json(F.transform(elements, lambda element: text_of(Operand(variants.without_null(element), "any"))))
+    inner = ELEMENTS[operand.kind]
+    elements = operand.value if operand.kind in LISTS else variants.elements(operand.value)
+
+    def text(element: Column) -> Column:
+        return text_of(Operand(variants.without_null(element) if inner == "any" else element, inner))
+
+    return F.to_json(F.transform(elements, text))
 
 
 def _array(operand: Operand) -> Column:
-    match operand.kind:
-        case "array" | "strings":
-            return F.to_json(operand.value)
-        case "any":
-            return F.when(variants.elements(operand.value).isNotNull(), F.to_json(operand.value))
+    if operand.kind == "array" or operand.kind in LISTS:
+        return F.to_json(operand.value)
+    if operand.kind == "any":
+        return F.when(variants.elements(operand.value).isNotNull(), F.to_json(operand.value))
     return F.lit(None).cast("string")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Literal
 
-from glassflow_dagster.expressions.language.signatures import Kind
+from glassflow_dagster.expressions.language.signatures import LISTS, Kind
 
 # The kinds of declared fields; arrays and objects are carried as their JSON text.
 OutputKind = Literal["string", "int", "uint", "float", "bool", "array", "map", "decimal", "bigint", "ubigint"]
@@ -38,7 +38,7 @@ _UNCONVERTED: Mapping[Kind, OutputKind] = {
     "float": "float",
     "bool": "bool",
     "array": "array",
-    "strings": "array",
+    **dict.fromkeys(LISTS, "array"),
     "map": "map",
     "decimal": "decimal",
     "bigint": "bigint",
@@ -55,7 +55,8 @@ _ALIKE = 0.75
 def output_kind(checked_kind: Kind, output_type: str) -> OutputKind:
     """Give the kind of field that an output is.
 
-    checked_kind: the kind of the checked expression. output_type: the definition's word, which may be empty.
+    checked_kind: the kind of the checked expression; check_transform lets no duration through. output_type: the
+    definition's word, which may be empty.
     """
     return OUTPUT_KINDS.get(output_type) or _UNCONVERTED[checked_kind]
 

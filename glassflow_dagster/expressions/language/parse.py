@@ -10,16 +10,22 @@ from lark.exceptions import VisitError
 from lark.tree import Meta
 
 from glassflow_dagster.expressions.language.errors import ExpressionError
+from glassflow_dagster.expressions.language.signatures import PREDICATES
 from glassflow_dagster.expressions.language.syntax import (
     Binary,
     Call,
     Index,
+    Let,
     ListLiteral,
     Literal,
+    MapLiteral,
     Member,
     Method,
     Name,
     Node,
+    Pointer,
+    Predicate,
+    Slice,
     Span,
     Ternary,
     Unary,
@@ -114,8 +120,40 @@ class _Builder(Transformer[Token, Node]):
     def optional_index(self, meta: Meta, parts: list[Any]) -> Node:
         return Index(parts[0], parts[1], optional=True, span=_span(meta))
 
+    def slice(self, meta: Meta, parts: list[Any]) -> Node:
+        return Slice(parts[0], parts[1], parts[2], _span(meta))
+
+    def slice_from(self, meta: Meta, parts: list[Any]) -> Node:
+        return Slice(parts[0], parts[1], None, _span(meta))
+
+    def slice_to(self, meta: Meta, parts: list[Any]) -> Node:
+        return Slice(parts[0], None, parts[1], _span(meta))
+
+    def slice_all(self, meta: Meta, parts: list[Any]) -> Node:
+        return Slice(parts[0], None, None, _span(meta))
+
     def call(self, meta: Meta, parts: list[Any]) -> Node:
-        return Call(str(parts[0]), tuple(parts[1:]), _span(meta))
+        return _call(str(parts[0]), parts[1:], _span(meta))
+
+    def pipe(self, meta: Meta, parts: list[Any]) -> Node:
+        return _call(str(parts[1]), [parts[0], *parts[2:]], _span(meta))
+
+    def predicate(self, meta: Meta, parts: list[Any]) -> Node:
+        return Predicate(parts[0], _span(meta))
+
+    def pointer(self, meta: Meta, _: list[Any]) -> Node:
+        return Pointer(_span(meta))
+
+    def pointer_member(self, meta: Meta, parts: list[Any]) -> Node:
+        place = Span(meta.start_pos, meta.start_pos + 1)
+        return Member(Pointer(place), str(parts[0]), optional=False, span=_span(meta))
+
+    def let(self, meta: Meta, parts: list[Any]) -> Node:
+        return Let(str(parts[0]), parts[1], parts[2], _span(meta))
+
+    def map_literal(self, meta: Meta, parts: list[Any]) -> Node:
+        names = tuple(_unquoted(name) if name.type == "TEXT" else str(name) for name in parts[::2])
+        return MapLiteral(names, tuple(parts[1::2]), _span(meta))
 
     def list_literal(self, meta: Meta, parts: list[Any]) -> Node:
         return ListLiteral(tuple(parts), _span(meta))
@@ -126,8 +164,8 @@ class _Builder(Transformer[Token, Node]):
     def number(self, meta: Meta, parts: list[Any]) -> Node:
         digits = parts[0].replace("_", "")
         span = _span(meta)
-        if digits.lower().startswith("0x"):
-            value: int | float = int(digits, 16)
+        if digits[:2].lower() in ("0x", "0b", "0o"):
+            value: int | float = int(digits, 0)
         else:
             value = int(digits) if digits.isdigit() else float(digits)
         if abs(value) > _GREATEST_INTEGER and (isinstance(value, int) or value == float("inf")):
@@ -135,7 +173,7 @@ class _Builder(Transformer[Token, Node]):
         return Literal(value, span)
 
     def text(self, meta: Meta, parts: list[Any]) -> Node:
-        return Literal(_ESCAPE.sub(_unescape, parts[0][1:-1]), _span(meta))
+        return Literal(_unquoted(parts[0]), _span(meta))
 
     def raw_text(self, meta: Meta, parts: list[Any]) -> Node:
         return Literal(parts[0][1:-1], _span(meta))
@@ -148,6 +186,19 @@ class _Builder(Transformer[Token, Node]):
 
     def nil(self, meta: Meta, _: list[Any]) -> Node:
         return Literal(None, _span(meta))
+
+
+def _call(function: str, arguments: list[Any], span: Span) -> Node:
+    """Make a call; the second argument of any(), filter() and their like is a predicate, in braces or not."""
+    if function == "get" and len(arguments) == 2:  # noqa: PLR2004
+        return Index(arguments[0], arguments[1], optional=True, span=span, lenient=True)
+    if function in PREDICATES and len(arguments) == 2 and not isinstance(arguments[1], Predicate):  # noqa: PLR2004
+        arguments = [arguments[0], Predicate(arguments[1], arguments[1].span)]
+    return Call(function, tuple(arguments), span)
+
+
+def _unquoted(text: str) -> str:
+    return _ESCAPE.sub(_unescape, text[1:-1])
 
 
 def _unescape(match: re.Match[str]) -> str:

@@ -10,27 +10,72 @@ from dataclasses import dataclass
 from typing import Literal
 
 # The kind of an expression's value. `any` is a value inside an undeclared object or array, known only with the record;
-# `strings` is a list of texts made by the expression itself; `time` is what date() gives.
-# `decimal`, `bigint` and `ubigint` are fields whose digits no number here holds; they pass through as they are.
+# `strings`, `ints`, `floats`, `bools` and `values` (of any kind, also mixed) are lists that the expression itself
+# makes; `time` is what date() and now() give, and the time between two is a `duration`. `decimal`, `bigint` and
+# `ubigint` are fields whose digits no number here holds; they pass through as they are.
 Kind = Literal[
-    "string", "int", "uint", "float", "bool", "array", "map", "decimal", "bigint", "ubigint",
-    "any", "strings", "time", "nil",
-]  # fmt: skip
-
-# What a parameter takes. `pattern` is a text that must stand in the expression as a literal.
-Parameter = Literal[
-    "text", "number", "anything", "anything or digits", "sized", "texts", "map", "literal", "secondslike"
+    "string",
+    "int",
+    "uint",
+    "float",
+    "bool",
+    "array",
+    "map",
+    "decimal",
+    "bigint",
+    "ubigint",
+    "any",
+    "strings",
+    "ints",
+    "floats",
+    "bools",
+    "values",
+    "time",
+    "duration",
+    "nil",
 ]
 
-_ANYTHING: frozenset[Kind] = frozenset({"string", "int", "uint", "float", "bool", "any", "nil"})
+# The lists that an expression makes, and the kind of their elements.
+LISTS: Mapping[Kind, Kind] = {"strings": "string", "ints": "int", "floats": "float", "bools": "bool", "values": "any"}
+# All that can hold elements, and the kind of those.
+ELEMENTS: Mapping[Kind, Kind] = {**LISTS, "array": "any", "any": "any"}
+
+# What a parameter takes. `literal` is a text that must stand in the expression as a literal.
+Parameter = Literal[
+    "text",
+    "number",
+    "integer",
+    "anything",
+    "anything or digits",
+    "given",
+    "value",
+    "sized",
+    "texts",
+    "list",
+    "number list",
+    "numbers",
+    "map",
+    "literal",
+    "secondslike",
+]
+
+_LISTED: frozenset[Kind] = frozenset(ELEMENTS)
+_NUMBER_LISTS: frozenset[Kind] = _LISTED - {"strings", "bools"}
+_SCALARS: frozenset[Kind] = frozenset({"string", "int", "uint", "float", "bool", "any", "nil"})
 
 PARAMETER_KINDS: Mapping[Parameter, frozenset[Kind]] = {
     "text": frozenset({"string", "any", "nil"}),
     "number": frozenset({"int", "uint", "float", "any"}),
-    "anything": _ANYTHING,
-    "anything or digits": _ANYTHING | {"decimal", "bigint", "ubigint"},
-    "sized": frozenset({"string", "array", "map", "strings", "any"}),
-    "texts": frozenset({"strings", "array", "any", "nil"}),
+    "integer": frozenset({"int", "uint"}),
+    "anything": _SCALARS,
+    "anything or digits": _SCALARS | {"decimal", "bigint", "ubigint"},
+    "given": _SCALARS | _LISTED,
+    "value": _SCALARS | _LISTED | {"map"},
+    "sized": _LISTED | {"string", "map"},
+    "texts": frozenset({"strings", "values", "array", "any", "nil"}),
+    "list": _LISTED,
+    "number list": _NUMBER_LISTS,
+    "numbers": _NUMBER_LISTS | {"int", "uint", "float"},
     "map": frozenset({"map", "any", "nil"}),
     "literal": frozenset({"string"}),
     "secondslike": frozenset({"int", "uint", "float", "time", "nil"}),
@@ -41,13 +86,16 @@ PARAMETER_KINDS: Mapping[Parameter, frozenset[Kind]] = {
 class Signature:
     """A function's parameters and the kind of its result.
 
-    returns: `number` is int when all arguments are, else float. repeated: the last parameter takes any number of
-    arguments. tolerant: nil is answered with a default, not with an error.
+    returns: `number` is int when all arguments (or the elements of a list) are, else float; `element` and `same` are
+    an element and a list of the first argument's kind; `joined` is a list of the arguments' kind. repeated: the last
+    parameter takes any number of arguments. optional: so many of the last parameters may be left out. tolerant: nil
+    is answered with a default, not with an error.
     """
 
     parameters: tuple[Parameter, ...]
-    returns: Kind | Literal["number"]
+    returns: Kind | Literal["number", "element", "same", "joined"]
     repeated: bool = False
+    optional: int = 0
     tolerant: bool = False
 
 
@@ -58,12 +106,15 @@ BUILTINS: Mapping[str, Signature] = {
     "len": Signature(("sized",), "int"),
     "lower": _TEXT_TO_TEXT,
     "upper": _TEXT_TO_TEXT,
-    "trim": _TEXT_TO_TEXT,
+    "trim": Signature(("text", "text"), "string", optional=1),
     "trimPrefix": Signature(("text", "text"), "string"),
     "trimSuffix": Signature(("text", "text"), "string"),
     "replace": Signature(("text", "text", "text"), "string"),
     "split": Signature(("text", "literal"), "strings"),
-    "join": Signature(("texts", "text"), "string"),
+    "join": Signature(("texts", "text"), "string", optional=1),
+    "repeat": Signature(("text", "integer"), "string"),
+    "indexOf": Signature(("text", "text"), "int"),
+    "lastIndexOf": Signature(("text", "text"), "int"),
     "hasPrefix": Signature(("text", "text"), "bool"),
     "hasSuffix": Signature(("text", "text"), "bool"),
     "int": Signature(("anything",), "int"),
@@ -73,9 +124,29 @@ BUILTINS: Mapping[str, Signature] = {
     "floor": Signature(("number",), "float"),
     "ceil": Signature(("number",), "float"),
     "round": Signature(("number",), "float"),
-    "min": Signature(("number",), "number", repeated=True),
-    "max": Signature(("number",), "number", repeated=True),
+    "min": Signature(("numbers",), "number", repeated=True),
+    "max": Signature(("numbers",), "number", repeated=True),
+    "sum": Signature(("number list",), "number"),
+    "mean": Signature(("number list",), "float"),
+    "median": Signature(("number list",), "float"),
+    "count": Signature(("list",), "int"),
+    "first": Signature(("list",), "element"),
+    "last": Signature(("list",), "element"),
+    "take": Signature(("list", "integer"), "same"),
+    "reverse": Signature(("list",), "same"),
+    "sort": Signature(("list", "literal"), "same", optional=1),
+    "uniq": Signature(("list",), "same"),
+    "flatten": Signature(("list",), "same"),
+    "concat": Signature(("list",), "joined", repeated=True),
+    "values": Signature(("map",), "values"),
+    "toPairs": Signature(("map",), "values"),
+    "toJSON": Signature(("value",), "string"),
+    "fromJSON": Signature(("text",), "any"),
+    "toBase64": _TEXT_TO_TEXT,
+    "fromBase64": _TEXT_TO_TEXT,
     "date": Signature(("text",), "time"),
+    "now": Signature((), "time"),
+    "duration": Signature(("literal",), "duration"),
 }
 
 _TOLERANT_TEXT = Signature(("text",), "string", tolerant=True)
@@ -92,17 +163,17 @@ HELPERS: Mapping[str, Signature] = {
     "toString": Signature(("anything or digits",), "string", tolerant=True),
     "upper": _TOLERANT_TEXT,
     "lower": _TOLERANT_TEXT,
-    "trim": _TOLERANT_TEXT,
+    "trim": Signature(("text", "text"), "string", optional=1, tolerant=True),
     "containsStr": _TOLERANT_TEST,
     "hasPrefix": _TOLERANT_TEST,
     "hasSuffix": _TOLERANT_TEST,
     "split": Signature(("text", "literal"), "strings", tolerant=True),
-    "join": Signature(("texts", "text"), "string", tolerant=True),
+    "join": Signature(("texts", "text"), "string", optional=1, tolerant=True),
     "replace": Signature(("text", "text", "text"), "string", tolerant=True),
     "toInt": Signature(("anything",), "int", tolerant=True),
     "toFloat": Signature(("anything or digits",), "float", tolerant=True),
     "parseUserAgent": Signature(("text", "literal"), "string", tolerant=True),
-    "waterfall": Signature(("anything",), "string", repeated=True, tolerant=True),
+    "waterfall": Signature(("given",), "string", repeated=True, tolerant=True),
     "extractPathType": _TOLERANT_TEXT,
     "hasKeyPrefix": Signature(("map", "texts"), "bool", tolerant=True),
     "hasAnyKey": Signature(("map", "texts"), "bool", tolerant=True),
@@ -112,5 +183,49 @@ HELPERS: Mapping[str, Signature] = {
 FILTER_FUNCTIONS: Mapping[str, Signature] = {**HELPERS, **BUILTINS}
 TRANSFORM_FUNCTIONS: Mapping[str, Signature] = {**BUILTINS, **HELPERS}
 
-# Parts of a time, in UTC.
-TIME_METHODS = ("Unix", "UnixMilli", "Year", "Month", "Day", "Hour", "Minute", "Second", "YearDay")
+# Functions that ask a predicate of every element of a list, and what they give: `list` is a list of what it says.
+PREDICATES: Mapping[str, Kind | Literal["element", "same", "list", "number"]] = {
+    "any": "bool",
+    "all": "bool",
+    "none": "bool",
+    "one": "bool",
+    "filter": "same",
+    "map": "list",
+    "count": "int",
+    "sum": "number",
+    "find": "element",
+    "findLast": "element",
+    "findIndex": "int",
+    "findLastIndex": "int",
+}
+
+# What expr has and is not here, and what to write instead.
+UNSUPPORTED: Mapping[str, str] = {
+    "reduce": "use sum, min, max, count or join",
+    "groupBy": "group in ClickHouse",
+    "sortBy": "map to what is compared and sort that",
+    "fromPairs": "write an object, as in {name: value}",
+    "splitAfter": "use split",
+    "timezone": "all times are in UTC",
+    "type": "convert with toString, toFloat or toInt",
+    "bitand": "use + - * / %",
+    "bitor": "use + - * / %",
+    "bitxor": "use + - * / %",
+    "bitnand": "use + - * / %",
+    "bitnot": "use + - * / %",
+    "bitshl": "use * with a power of two",
+    "bitshr": "use floor(.. / ..) with a power of two",
+    "bitushr": "use floor(.. / ..) with a power of two",
+}
+
+# What can be asked of a time (in UTC) and of a duration, and what it gives.
+METHODS: Mapping[Kind, Mapping[str, Kind]] = {
+    "time": dict.fromkeys(
+        ("Unix", "UnixMilli", "UnixMicro", "Year", "Month", "Day", "Hour", "Minute", "Second", "YearDay", "Weekday"),
+        "int",
+    ),
+    "duration": {
+        **dict.fromkeys(("Hours", "Minutes", "Seconds"), "float"),
+        **dict.fromkeys(("Milliseconds", "Microseconds"), "int"),
+    },
+}

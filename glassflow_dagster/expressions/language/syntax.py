@@ -32,6 +32,40 @@ class ListLiteral:
 
 
 @dataclass(frozen=True)
+class MapLiteral:
+    """`{a: 1, "b": 2}`: names and values, in order."""
+
+    names: tuple[str, ...]
+    values: "tuple[Node, ...]"
+    span: Span
+
+
+@dataclass(frozen=True)
+class Let:
+    """`let name = value; body`; the checker puts the value where the name is."""
+
+    name: str
+    value: "Node"
+    body: "Node"
+    span: Span
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """What any(), filter() and their like ask of every element: `{# > 1}`, also without the braces."""
+
+    body: "Node"
+    span: Span
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """`#`, the element that the innermost predicate is asked about."""
+
+    span: Span
+
+
+@dataclass(frozen=True)
 class Name:
     """A name as it is written; the checker makes fields of names."""
 
@@ -59,11 +93,25 @@ class Member:
 
 @dataclass(frozen=True)
 class Index:
-    """`base[index]`, or `base?.[index]`, which is nil where base is."""
+    """`base[index]`; `base?.[index]`, which is nil where base is; or `get(base, index)`.
+
+    That last one is lenient: nil also where there is no such element.
+    """
 
     base: "Node"
     index: "Node"
     optional: bool
+    span: Span
+    lenient: bool = False
+
+
+@dataclass(frozen=True)
+class Slice:
+    """`base[start:end]`; either bound may be left out."""
+
+    base: "Node"
+    start: "Node | None"
+    end: "Node | None"
     span: Span
 
 
@@ -107,11 +155,28 @@ class Call:
 
 @dataclass(frozen=True)
 class Method:
-    """A part of a time: `date(x).Year()`."""
+    """A part of a time or a duration: `date(x).Year()`."""
 
     base: "Node"
     name: str
     span: Span
 
 
-Node = Literal | ListLiteral | Name | Field | Member | Index | Unary | Binary | Ternary | Call | Method
+Node = (
+    Literal
+    | ListLiteral
+    | MapLiteral
+    | Let
+    | Predicate
+    | Pointer
+    | Name
+    | Field
+    | Member
+    | Index
+    | Slice
+    | Unary
+    | Binary
+    | Ternary
+    | Call
+    | Method
+)
