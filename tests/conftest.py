@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.local.stack import down, up
+from glassflow_dagster.streaming.session import start_session
 
 
 @dataclass(frozen=True)
@@ -40,3 +42,20 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield found
     finally:
         down(data, print)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One session for all tests that look at columns; they share nothing else."""
+    folder = tmp_path_factory.mktemp("spark")
+    settings = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"}
+    session = start_session("tests", folder, settings, lambda _: None)
+    yield session
+    session.stop()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests on Spark are not among the fast ones."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.servers)

@@ -9,6 +9,7 @@ import click
 
 from glassflow_dagster.cli.dead_letters import dead_letters
 from glassflow_dagster.cli.definitions import convert, validate
+from glassflow_dagster.cli.expressions import evaluate
 from glassflow_dagster.cli.infer import infer
 from glassflow_dagster.cli.stack import stack
 from glassflow_dagster.cli.streams import run, start, status, stop
@@ -22,5 +23,5 @@ def main() -> None:
     """Kafka streams that arrive in ClickHouse clean: deduplicated, checked, exactly once."""
 
 
-for _command in (stack, run, start, stop, status, verify, validate, convert, infer, table, dead_letters):
+for _command in (stack, run, start, stop, status, verify, validate, convert, infer, table, evaluate, dead_letters):
     main.add_command(_command)

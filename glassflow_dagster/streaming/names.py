@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from glassflow_dagster.config.model import METADATA_FIELDS, SchemaField
 from glassflow_dagster.config.stages import without_hidden
 from glassflow_dagster.config.types import FieldKind
+from glassflow_dagster.expressions.columns.compile import BATCH_TIME
 
 # A text is a text; a time is seconds with a fraction, like a field that carries one (microseconds stay exact).
 _METADATA_CASTS = {
@@ -28,7 +29,7 @@ class Names:
     """The kind and the column of each name.
 
     columns: STRING, LONG, DECIMAL(20,0), DOUBLE or BOOLEAN by kind; array and map as their JSON text. Expressions may
-    use all of `visible`, the mapping only `mappable`.
+    use all of `visible`, the mapping only `mappable`. `visible` also has what now() gives.
     """
 
     kinds: Mapping[str, FieldKind]
@@ -50,7 +51,8 @@ def field_names(fields: Sequence[SchemaField]) -> Names:
     Columns in: those of `read_topics`, and fields STRUCT.
     """
     columns = {**_metadata(), **{field.name: _field(field) for field in fields}}
-    return Names({**METADATA_FIELDS, **{field.name: field.kind for field in fields}}, columns, columns)
+    kinds = {**METADATA_FIELDS, **{field.name: field.kind for field in fields}}
+    return Names(kinds, {**columns, BATCH_TIME: F.col("batch_time")}, columns)
 
 
 def _field(field: SchemaField) -> Column:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.config.stages import FilterStage, plan_stages
@@ -35,7 +36,9 @@ CONFIG = PipelineConfig.model_validate({
             {"expression": "toInt(split(id, '-')[1])", "output_name": "part", "output_type": "int"},
             {"expression": "unit", "output_name": "unit", "output_type": "string"},
         ]}},
-        {"type": "filter", "source_id": "s", "config": {"expression": "weight < 100.0 and n != 5"}},
+        {"type": "filter", "source_id": "s", "config": {
+            "expression": "weight < 100.0 and n != 5 and now().Year() == 2024",
+        }},
     ],
     "sink": {
         "type": "clickhouse", "table": "t",
@@ -79,7 +82,9 @@ def through_all_stages(records: DataFrame) -> DataFrame:
 @pytest.fixture(scope="module")
 def found(spark: SparkSession) -> list[Row]:
     records = [(offset, json.dumps(record).encode()) for offset, (record, _) in enumerate(RECORDS)]
-    frame = spark.createDataFrame(records, "offset bigint, value binary")
+    frame = spark.createDataFrame(records, "offset bigint, value binary").withColumn(
+        "batch_time", F.timestamp_seconds(F.lit(1_729_411_544))
+    )
     return through_all_stages(frame).orderBy("offset").select("row", "refusal", "dropped").collect()
 
 

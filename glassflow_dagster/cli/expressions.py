@@ -1,0 +1,141 @@
+"""The command that tries an expression on a sample."""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from pydantic import ValidationError
+
+from glassflow_dagster.cli.options import json_option, readable, report
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.model import METADATA_FIELDS, SchemaField
+from glassflow_dagster.config.types import FieldKind, integer_range
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.expressions.language.check import Checked, check_filter, check_transform
+from glassflow_dagster.expressions.language.outputs import misspelt_output_type
+
+if TYPE_CHECKING:
+    from glassflow_dagster.streaming.trial import Outcome
+
+
+@click.command("eval")
+@click.argument("expression")
+@click.option("--sample", required=True, help="A record as JSON; @FILE reads it from a file, - from stdin.")
+@click.option("--filter", "as_filter", is_flag=True, help="Take it as a filter's expression, not as a transform's.")
+@click.option("--type", "output_type", default="", help="The output_type of the transform, such as string.")
+@click.option("--fields", help="The declared fields: NAME:TYPE,...; NAME:TYPE? for one that may be missing or null.")
+@click.option("--from", "file", type=click.Path(path_type=Path), help="Take the fields of a definition's source.")
+@json_option
+@readable
+def evaluate(  # noqa: PLR0913, PLR0917 - one parameter an option
+    expression: str,
+    sample: str,
+    as_filter: bool,
+    output_type: str,
+    fields: str | None,
+    file: Path | None,
+    as_json: bool,
+) -> None:
+    """Show what a pipeline would make of EXPRESSION for a record.
+
+    Without --fields and --from the fields are those of the sample, none of them required. now() is the present time;
+    in a pipeline it is the batch's. Exit code 1 for a wrong expression, and where the record would become a dead
+    letter.
+    """
+    if as_filter and output_type:
+        raise click.UsageError("--type is for transforms; a filter is true or false")
+    if fields is not None and file is not None:
+        raise click.UsageError("give the fields with --fields or with --from, not with both")
+    record = _read(sample)
+    declared = _declared(fields, file, record)
+    kinds: dict[str, FieldKind] = {**METADATA_FIELDS, **{field.name: field.kind for field in declared}}
+    checked = check_filter(expression, kinds) if as_filter else check_transform(expression, kinds)
+    if meant := misspelt_output_type(output_type):
+        report(f"warning: --type {output_type} converts nothing; did you mean {meant}?")
+    outcome = _run(checked, declared, record, output_type, as_filter=as_filter)
+    click.echo(_json(outcome) if as_json else _text(outcome, as_filter=as_filter))
+    sys.exit(0 if outcome.dead_letter is None else 1)
+
+
+def _read(sample: str) -> bytes:
+    if sample == "-":
+        return sys.stdin.buffer.read()
+    if not sample.startswith("@"):
+        return sample.encode()
+    try:
+        return Path(sample[1:]).read_bytes()
+    except OSError as error:
+        raise GlassflowError(f"{sample[1:]}: {error.strerror}; name a file with one record as JSON") from None
+
+
+def _declared(fields: str | None, file: Path | None, record: bytes) -> tuple[SchemaField, ...]:
+    if file is not None:
+        return load_pipeline(file).source.fields
+    if fields is not None:
+        return tuple(_field(text.strip()) for text in fields.split(","))
+    try:
+        return _guessed(record)
+    except ValueError as error:
+        raise GlassflowError(
+            f'the sample is no JSON object ({error}); write one, such as {{"n": 1}}, or declare the --fields'
+        ) from None
+
+
+def _field(text: str) -> SchemaField:
+    name, _, declared = text.rpartition(":")
+    try:
+        return SchemaField(name=name.strip(), type=declared.strip(" ?"), required=not declared.endswith("?"))
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise click.UsageError(f"--fields {text}: {problem}; write NAME:TYPE") from None
+
+
+def _guessed(sample: bytes) -> tuple[SchemaField, ...]:
+    """Guess the fields of a record, none of them required; raises ValueError where it is no JSON object."""
+    record = json.loads(sample)
+    if not isinstance(record, dict):
+        raise ValueError(f"but {type(record).__name__}")  # noqa: TRY004 - as for what is no JSON at all
+    return tuple(SchemaField(name=name, type=_kind(value), required=False) for name, value in record.items() if name)
+
+
+def _kind(value: Any) -> FieldKind:
+    if isinstance(value, int) and not isinstance(value, bool):
+        least, greatest = integer_range("Int64")
+        return "int" if least <= value <= greatest else "uint" if greatest < value <= 2 * greatest + 1 else "float"
+    kinds: dict[type, FieldKind] = {bool: "bool", float: "float", list: "array", dict: "map"}
+    return kinds.get(type(value), "string")
+
+
+def _run(
+    checked: Checked, fields: tuple[SchemaField, ...], record: bytes, output_type: str, *, as_filter: bool
+) -> "Outcome":
+    from glassflow_dagster.streaming.session import start_session  # noqa: PLC0415
+    from glassflow_dagster.streaming.trial import try_filter, try_transform  # noqa: PLC0415
+
+    report("starting Spark ...")
+    with tempfile.TemporaryDirectory(prefix="glassflow-eval-") as folder:
+        spark = start_session("eval", Path(folder), {"spark.master": "local[1]"}, report)
+        try:
+            if as_filter:
+                return try_filter(spark, checked, fields, record)
+            return try_transform(spark, checked, output_type, fields, record)
+        finally:
+            spark.stop()
+
+
+def _json(outcome: "Outcome") -> str:
+    if outcome.dead_letter is not None:
+        return json.dumps({"dead_letter": outcome.dead_letter}, ensure_ascii=False)
+    return json.dumps({"value": outcome.value, "type": outcome.kind}, ensure_ascii=False)
+
+
+def _text(outcome: "Outcome", *, as_filter: bool) -> str:
+    if outcome.dead_letter is not None:
+        return f"dead letter: {outcome.dead_letter}"
+    value = json.dumps(outcome.value, ensure_ascii=False)
+    if as_filter:
+        return f"{value}: the event {'goes on' if outcome.value else 'is filtered out'}"
+    return f"{value} ({outcome.kind})"
