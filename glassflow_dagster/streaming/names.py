@@ -40,7 +40,7 @@ class Names:
         """Give the names behind a stateless transform: what it made stands alone for the mapping."""
         return Names(
             kinds={**without_hidden(self.kinds, list(made)), **made},
-            visible={**without_hidden(self.visible, list(made)), **columns},
+            visible={**without_hidden(self.visible, list(made)), **columns, BATCH_TIME: self.visible[BATCH_TIME]},
             mappable={**_metadata(), **columns},
         )
 

@@ -1,5 +1,8 @@
 """What GlassFlow's documentation, code and tests say that an expression gives for a record."""
 
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.types import FieldKind
 from glassflow_dagster.expressions.language.check import check_filter, check_transform
+from glassflow_dagster.expressions.language.signatures import BUILTINS, HELPERS, PREDICATES, UNSUPPORTED
 from tests.expressions.evaluation import Case, Result, evaluate
 
 FIELDS: dict[str, FieldKind] = {
@@ -434,11 +438,19 @@ ERRORS: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
+# What the documentation says that an expression gives: `expression` → `JSON`.
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "expressions.md"
+_DOCUMENTED = re.findall(r"`([^`\n]+)` → `([^`\n]+)`", DOCUMENTATION.read_text())
+DOCUMENTED: list[tuple[str, dict[str, Any], Any]] = [
+    (expression, {}, json.loads(value)) for expression, value in _DOCUMENTED if expression != "expression"
+]
+
+
 @pytest.fixture(scope="module")
 def results(spark: SparkSession) -> dict[int, Result]:
     """Every case of this module, evaluated in one job; by the case's identity."""
     tables = [(case, check_filter) for case in FILTERS] + [(case, check_transform) for case in TRANSFORMS]
-    tables += [(case, check_filter) for case in ERRORS]
+    tables += [(case, check_filter) for case in ERRORS] + [(case, check_transform) for case in DOCUMENTED]
     cases = []
     for case, check in tables:
         checked = check(case[0], FIELDS)
@@ -457,6 +469,17 @@ def test_a_transformation_gives_what_glassflow_gives(
     results: dict[int, Result], case: tuple[str, dict[str, Any], Any]
 ) -> None:
     assert results[id(case)] == Result(case[2], None)
+
+
+@pytest.mark.parametrize("case", DOCUMENTED, ids=lambda case: case[0])
+def test_the_documentation_tells_the_truth(results: dict[int, Result], case: tuple[str, dict[str, Any], Any]) -> None:
+    assert results[id(case)] == Result(case[2], None)
+
+
+def test_every_function_is_documented() -> None:
+    text = DOCUMENTATION.read_text()
+    names = {*BUILTINS, *HELPERS, *PREDICATES, *UNSUPPORTED} - {name for name in UNSUPPORTED if name.startswith("bit")}
+    assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", text)] == []
 
 
 @pytest.mark.parametrize("case", ERRORS, ids=lambda case: case[0])

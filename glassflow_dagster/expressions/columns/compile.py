@@ -8,7 +8,7 @@ Within this module a part's value means nothing where its error is set; only the
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from pyspark.sql import Column
@@ -86,11 +86,15 @@ class Compiled:
 
 @dataclass(frozen=True)
 class _Part:
-    """A node's columns. error None: it never fails. nullable False: it is never nil."""
+    """A node's columns. error None: it never fails. nullable False: it is never nil.
+
+    ended: whether a chain of names has ended at a `?.`, so that all that follows in it is nil; None where it has none.
+    """
 
     value: Column
     error: Column | None = None
     nullable: bool = True
+    ended: Column | None = None
 
 
 def compile_expression(checked: Checked, columns: Mapping[str, Column]) -> Compiled:
@@ -482,12 +486,12 @@ class _Compiler:
         return self._part(node)
 
     def _element(self, node: Index) -> _Part:
-        base, sound = self._base(node, node.base, optional=node.optional)
+        base, sound = self._base(node)
         index = self._number(node, node.index, "int")
         elements = base.value if self._kind(node.base) in LISTS else variants.elements(base.value)
         size = F.size(elements)
         position = F.when(index.value < 0, index.value + size).otherwise(index.value).try_cast("int")
-        part = _Part(F.get(elements, position), _first(base.error, index.error))
+        part = replace(base, value=F.get(elements, position), error=_first(base.error, index.error), nullable=True)
         if node.lenient:
             return part
         part = self._fails(node, part, sound & elements.isNull(), f"{self._source(node.base)} is no array")
@@ -495,36 +499,28 @@ class _Compiler:
         return self._fails(node, part, outside, "the index is out of range")
 
     def _entry(self, node: Member | Index, key: _Part) -> _Part:
-        base, sound = self._base(node, node.base, optional=node.optional)
+        base, sound = self._base(node)
         entries = variants.entries(base.value)
-        part = _Part(F.try_element_at(entries, key.value), _first(base.error, key.error))
+        found = F.try_element_at(entries, key.value)
+        part = replace(base, value=found, error=_first(base.error, key.error), nullable=True)
         if self._kind(node.base) == "map" or (isinstance(node, Index) and node.lenient):
             return part
         return self._fails(node, part, sound & entries.isNull(), f"{self._source(node.base)} is no object")
 
-    def _base(self, node: Node, base: Node, *, optional: bool) -> tuple[_Part, Column]:
+    def _base(self, node: Member | Index) -> tuple[_Part, Column]:
         """Give what is looked into, and whether it is there."""
-        part = self._inside(base)
+        part = self._inside(node.base)
         nothing = part.value.isNull()
-        if self._kind(base) == "any":
+        if self._kind(node.base) == "any":
             nothing |= F.is_variant_null(part.value)
-        if optional or not part.nullable:
+        if isinstance(node, Index) and node.lenient:
+            return replace(part, ended=None), ~nothing
+        if node.optional:
+            return replace(part, ended=nothing if part.ended is None else part.ended | nothing), ~nothing
+        if not part.nullable:
             return part, ~nothing
-        # In `a?.b.c` all that follows is nil where a is, and only there.
-        ended = self._ended(base)
-        missing = nothing if ended is None else nothing & ~ended
-        return self._fails(node, part, missing, f"{self._source(base)} is nil"), ~nothing
-
-    def _ended(self, node: Node) -> Column | None:
-        """Whether a chain of names has ended at a `?.`, or None where it has none."""
-        if not isinstance(node, Member | Index) or (isinstance(node, Index) and node.lenient):
-            return None
-        before = self._ended(node.base)
-        if not node.optional:
-            return before
-        value = self._inside(node.base).value
-        here = value.isNull() | F.is_variant_null(value) if self._kind(node.base) == "any" else value.isNull()
-        return here if before is None else here | before
+        missing = nothing if part.ended is None else nothing & ~part.ended
+        return self._fails(node, part, missing, f"{self._source(node.base)} is nil"), ~nothing
 
     def _call(self, node: Call) -> _Part:
         if any(isinstance(argument, Predicate) for argument in node.arguments):
@@ -580,7 +576,7 @@ class _Compiler:
 
     def _fails(self, node: Node, part: _Part, condition: Column, problem: str) -> _Part:
         error = F.when(condition, F.lit(f"{self._source(node)}: {problem}"))
-        return _Part(part.value, _first(part.error, error), part.nullable)
+        return replace(part, error=_first(part.error, error))
 
     def _told(self, node: Node, problem: Column) -> Column:
         return F.concat(F.lit(f"{self._source(node)}: "), problem)

@@ -1,4 +1,4 @@
-"""Lists: what predicates say of their elements, parts of them, and the functions that take or give one.
+"""Lists: what predicates say of their elements, and parts of them.
 
 A list is a Spark array of the elements' kind. A predicate's errors are errors of the whole, as far as expr comes: it
 stops at the first element that decides, and so what stands behind that one cannot fail.
