@@ -1,28 +1,37 @@
 """Evaluates an expression's tree in plain Python: what the compiled columns are compared with.
 
-It knows the language without functions: fields, literals, operators, elements. nil is None.
+It knows the language with predicates and without other functions: fields, literals, operators, elements, slices,
+ranges, lists and objects. nil is None.
 """
 
 from typing import Any
 
 from glassflow_dagster.expressions.language.syntax import (
     Binary,
+    Call,
     Field,
     Index,
     ListLiteral,
     Literal,
+    MapLiteral,
     Member,
     Node,
+    Pointer,
+    Predicate,
+    Slice,
     Ternary,
     Unary,
 )
+
+# Under this name a record holds the element that a predicate is asked about.
+_ELEMENT = "#"
 
 
 class NoValueError(Exception):
     """The expression has no value for this record."""
 
 
-def interpret(node: Node, record: dict[str, Any]) -> Any:  # noqa: PLR0911 - one case a kind of node
+def interpret(node: Node, record: dict[str, Any]) -> Any:  # noqa: C901, PLR0911 - one case a kind of node
     match node:
         case Literal(value=value):
             return value
@@ -30,10 +39,17 @@ def interpret(node: Node, record: dict[str, Any]) -> Any:  # noqa: PLR0911 - one
             return record[name]
         case ListLiteral(items=items):
             return [interpret(item, record) for item in items]
-        case Member(base=base, name=name, optional=optional):
-            return _look_up(interpret(base, record), name, optional=optional)
-        case Index(base=base, index=index, optional=optional):
-            return _look_up(interpret(base, record), interpret(index, record), optional=optional)
+        case MapLiteral(names=names, values=values):
+            return {name: interpret(value, record) for name, value in zip(names, values, strict=True)}
+        case Pointer():
+            return record[_ELEMENT]
+        case Slice(base=base, start=start, end=end):
+            bounds = [None if at is None else _number(interpret(at, record)) for at in (start, end)]
+            return _cut(interpret(base, record), *bounds)
+        case Call(function=function, arguments=(listed, Predicate(body=body))):
+            return _ask(function, interpret(listed, record), body, record)
+        case Member() | Index():
+            return _chain(node, record)[0]
         case Ternary(condition=condition, then=then, otherwise=otherwise):
             return interpret(then if _truth(interpret(condition, record)) else otherwise, record)
         case Unary(operator="not", operand=operand):
@@ -46,7 +62,67 @@ def interpret(node: Node, record: dict[str, Any]) -> Any:  # noqa: PLR0911 - one
     raise AssertionError(node)
 
 
-def _binary(node: Binary, record: dict[str, Any]) -> Any:  # noqa: C901, PLR0911 - one case an operator
+def _chain(node: Node, record: dict[str, Any]) -> tuple[Any, bool]:
+    """Give a value, and whether the chain of names that it stands in has ended at a `?.` before it."""
+    if not isinstance(node, Member | Index):
+        return interpret(node, record), False
+    base, ended = _chain(node.base, record)
+    if isinstance(node, Index) and node.lenient:
+        ended = False
+    key = node.name if isinstance(node, Member) else interpret(node.index, record)
+    if ended or (base is None and node.optional):
+        return None, not (isinstance(node, Index) and node.lenient)
+    try:
+        return _look_up(base, key), False
+    except NoValueError:
+        if isinstance(node, Index) and node.lenient:
+            return None, False
+        raise
+
+
+def _cut(value: Any, *bounds: float | None) -> Any:
+    if not isinstance(value, str | list):
+        raise NoValueError
+    return value[slice(*bounds)]
+
+
+def _ask(function: str, listed: Any, body: Node, record: dict[str, Any]) -> Any:  # noqa: C901, PLR0911 - a function each
+    if not isinstance(listed, list):
+        raise NoValueError
+
+    def said(element: Any) -> Any:
+        return interpret(body, {**record, _ELEMENT: element})
+
+    def true(element: Any) -> bool:
+        return _truth(said(element))
+
+    match function:
+        case "any":
+            return any(map(true, listed))
+        case "all":
+            return all(map(true, listed))
+        case "none":
+            return not any(map(true, listed))
+        case "one":
+            return sum(list(map(true, listed))) == 1
+        case "count":
+            return sum(list(map(true, listed)))
+        case "filter":
+            return [element for element in listed if true(element)]
+        case "map":
+            return [said(element) for element in listed]
+        case "find":
+            return next((element for element in listed if true(element)), None)
+        case "findLast":
+            return next((element for element in reversed(listed) if true(element)), None)
+        case "findIndex":
+            return next((place for place, element in enumerate(listed) if true(element)), None)
+        case "sum":
+            return _bounded(sum(_number(said(element)) for element in listed))
+    raise AssertionError(function)
+
+
+def _binary(node: Binary, record: dict[str, Any]) -> Any:  # noqa: C901, PLR0911, PLR0912 - one case an operator
     left = interpret(node.left, record)
     match node.operator:
         case "and":
@@ -62,9 +138,11 @@ def _binary(node: Binary, record: dict[str, Any]) -> Any:  # noqa: C901, PLR0911
         case "!=":
             return not _same(left, right)
         case "in" if isinstance(right, dict):
-            return left in right
+            return isinstance(left, str) and left in right
         case "in":
-            return any(_same(left, item) for item in right or [])
+            return any(_same(left, item) for item in _listed(right))
+        case "..":
+            return _range(_number(left), _number(right))
         case "contains":
             return _text(right) in _text(left)
         case "startsWith":
@@ -76,6 +154,18 @@ def _binary(node: Binary, record: dict[str, Any]) -> Any:  # noqa: C901, PLR0911
         case "+" if isinstance(left, str) or isinstance(right, str):
             return _text(left) + _text(right)
     return _arithmetic(node.operator, _number(left), _number(right))
+
+
+def _listed(value: Any) -> list[Any]:
+    if value is not None and not isinstance(value, list):
+        raise NoValueError
+    return value or []
+
+
+def _range(first: float, last: float) -> list[int]:
+    if last - first >= 1_000_000:
+        raise NoValueError
+    return list(range(int(first), int(last) + 1))
 
 
 def _ordered(operator: str, left: Any, right: Any) -> bool:
@@ -106,9 +196,7 @@ def _bounded(value: float) -> float:
     return value
 
 
-def _look_up(base: Any, key: Any, *, optional: bool) -> Any:
-    if base is None and optional:
-        return None
+def _look_up(base: Any, key: Any) -> Any:
     if isinstance(base, dict) and isinstance(key, str):
         return base.get(key)
     if isinstance(base, list) and isinstance(key, int) and -len(base) <= key < len(base):

@@ -311,6 +311,7 @@ TRANSFORMS += [
     ('{a: 1, "b c": {d: [nil]}}', {}, {"a": 1, "b c": {"d": [None]}}),
     ("{a: {b: age}}.a.b", {"age": 3}, 3),
     ("get(tags, 5) ?? get(user, 'x') ?? get(tags, -1)", {"tags": [1, 2], "user": {}}, 2),
+    ("get(tags, age) ?? get(user, name) ?? 1", {"tags": [1], "user": {"a": 1}}, 1),
     ('name | trim() | split(",") | filter(# != "") | join("+") | upper()', {"name": " a,,b "}, "A+B"),
     ("let a = age * 2; let b = [a, a + 1]; b[1] * a", {"age": 3}, 42),
     ("user?.a.b.c", {}, None),

@@ -478,16 +478,20 @@ class _Compiler:
             case Member(name=name):
                 return self._entry(node, _Part(F.lit(name), nullable=False))
             case Index(index=index) if self._kind(index) == "string":
-                return self._entry(node, self._strict(node, index))
+                return self._entry(node, self._key(node))
             case Index():
                 return self._element(node)
             case Pointer():
                 return _Part(self._pointers[-1])
         return self._part(node)
 
+    def _key(self, node: Index) -> _Part:
+        """Give an index or name; there is no element nil, which only get() takes for an answer."""
+        return self._part(node.index) if node.lenient else self._strict(node, node.index)
+
     def _element(self, node: Index) -> _Part:
         base, sound = self._base(node)
-        index = self._number(node, node.index, "int")
+        index = self._as(node, self._key(node), self._kind(node.index), "int")
         elements = base.value if self._kind(node.base) in LISTS else variants.elements(base.value)
         size = F.size(elements)
         position = F.when(index.value < 0, index.value + size).otherwise(index.value).try_cast("int")
