@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from glassflow_dagster.cli.options import json_option, readable, report
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model import METADATA_FIELDS, SchemaField
-from glassflow_dagster.config.types import FieldKind, integer_range
+from glassflow_dagster.config.types import INTEGER_LIMITS, FieldKind
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.expressions.language.check import Checked, check_filter, check_transform
 from glassflow_dagster.expressions.language.outputs import misspelt_output_type
@@ -103,8 +103,7 @@ def _guessed(sample: bytes) -> tuple[SchemaField, ...]:
 
 def _kind(value: Any) -> FieldKind:
     if isinstance(value, int) and not isinstance(value, bool):
-        least, greatest = integer_range("Int64")
-        return "int" if least <= value <= greatest else "uint" if greatest < value <= 2 * greatest + 1 else "float"
+        return next((kind for kind, (least, most) in INTEGER_LIMITS.items() if least <= value <= most), "float")
     kinds: dict[type, FieldKind] = {bool: "bool", float: "float", list: "array", dict: "map"}
     return kinds.get(type(value), "string")
 

@@ -16,7 +16,7 @@ from glassflow_dagster.config.model import (
 )
 from glassflow_dagster.config.problems import Problem, suggestion
 from glassflow_dagster.config.stages import Stages, plan_stages
-from glassflow_dagster.config.types import declared_as, kinds_taken
+from glassflow_dagster.config.types import INTEGER_LIMITS, declared_as, kinds_taken
 
 
 def problems(config: PipelineConfig) -> Iterator[Problem]:
@@ -54,7 +54,7 @@ def _default_problems(at: str, field: SchemaField) -> Iterator[Problem]:
     kinds: dict[str, tuple[type, ...]] = {"string": (str,), "bool": (bool,), "float": (int, float), "int": (int,)}
     kind = "int" if field.kind == "uint" else field.kind
     fits = type(field.default) in kinds.get(kind, ())
-    limits = {"int": (-(2**63), 2**63 - 1), "uint": (0, 2**64 - 1)}.get(field.kind)
+    limits = INTEGER_LIMITS.get(field.kind)
     if kind not in kinds:
         yield Problem(f"{at}.default", f"{field.type} takes no default; remove it, or say required: false")
     elif not fits or (limits and isinstance(field.default, int) and not limits[0] <= field.default <= limits[1]):

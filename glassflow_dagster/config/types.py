@@ -12,6 +12,9 @@ from typing import Literal
 
 FieldKind = Literal["string", "int", "uint", "float", "bool", "array", "map", "decimal", "bigint", "ubigint"]
 
+# The least and the greatest value of the whole numbers that 64 bits carry.
+INTEGER_LIMITS: dict[FieldKind, tuple[int, int]] = {"int": (-(2**63), 2**63 - 1), "uint": (0, 2**64 - 1)}
+
 # GlassFlow's normalisation of declared types; the same words are accepted here.
 FIELD_KINDS: dict[str, FieldKind] = {
     **dict.fromkeys(("string", "bytes"), "string"),
