@@ -43,11 +43,12 @@ def drop_duplicates_in_event_time(events: DataFrame, dedup: DedupConfig) -> Data
         _key(dedup),
         *_place(),
         F.coalesce("timing.event_time", F.lit(0)).alias("time"),
+        F.coalesce("timing.keep_late", F.lit(0).cast("boolean")).alias("keepLate"),
         F.call_function("glassflow_pack", payload).alias("payload"),
     )
     spark = events.sparkSession
     door = java(spark).glassflow.FirstInEventTime
-    judged = door.apply(keyed._jdf, microseconds(dedup.time_window), dedup.when_late == "keep")  # noqa: SLF001
+    judged = door.apply(keyed._jdf, microseconds(dedup.time_window))  # noqa: SLF001
     verdicts = DataFrame(judged, spark)
     late = F.col("watermark").isNotNull()
     letter = late_letter(F.col("payload.letter"), F.col("watermark"))

@@ -30,8 +30,9 @@ _UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns":
 def read_event_time(events: DataFrame, dedup: DedupConfig, fields: Sequence[SchemaField]) -> DataFrame:
     """Read each record's event time, and let the watermark follow it.
 
-    Columns in: those of `read_topics`, fields, refusal, dropped. Column added: timing STRUCT<event_time LONG
-    (microseconds since 1970), letter STRUCT (the dead letter to be made of the record if it is late, see `dead_letter`;
+    Columns in: those of `read_topics`, fields, refusal, dropped, replayed. Column added: timing STRUCT<event_time LONG
+    (microseconds since 1970), keep_late BOOLEAN (whether it passes also when it is late: a replay does, since what kept
+    it back was mended), letter STRUCT (the dead letter to be made of the record if it is late, see `dead_letter`;
     NULL unless the definition wants that)>, NULL for a record that does not go on. refusal is set where the field says
     no time.
     """
@@ -46,7 +47,11 @@ def read_event_time(events: DataFrame, dedup: DedupConfig, fields: Sequence[Sche
     timed = clocked.withWatermark("_clock", f"{milliseconds(dedup.lateness)} milliseconds").drop("_clock")
     letter = dead_letter(F.lit("dedup"), _quoted(dedup, _readable(F.col("_time"))))
     wanted = F.lit(dedup.when_late == "dead_letter")
-    timing = F.struct(F.col("_time").alias("event_time"), F.when(wanted, letter).alias("letter"))
+    timing = F.struct(
+        F.col("_time").alias("event_time"),
+        (F.col("replayed") | F.lit(dedup.when_late == "keep")).alias("keep_late"),
+        F.when(wanted, letter).alias("letter"),
+    )
     return timed.withColumn("timing", F.when(goes_on(), timing)).drop("_time")
 
 

@@ -9,17 +9,18 @@ from glassflow_dagster.kafka.replays import INCARNATION, PASSED_DEDUP
 def mark_replays(events: DataFrame, replay_topic: str, incarnation: str) -> DataFrame:
     """Tell replays that belong to this checkpoint from those of an earlier one.
 
-    Columns in: topic, headers, refusal, dropped. Column added: exempt BOOLEAN, whether deduplication let the record
-    pass when it was read for the first time, so that it would take it for a duplicate of itself.
+    Columns in: topic, headers, refusal, dropped. Columns added: replayed BOOLEAN, whether the record is a replay of
+    this checkpoint's; exempt BOOLEAN, whether deduplication let it pass when it was read for the first time, so that it
+    would take it for a duplicate of itself.
     Column changed: dropped, 'filtered' for a replay that was sent to an earlier checkpoint, which is not refused then:
     this one has read its source anew, and with it the record itself.
     """
-    replayed = F.col("topic") == F.lit(replay_topic)
-    sent_to = F.when(replayed, _header(INCARNATION))
+    sent_to = F.when(F.col("topic") == F.lit(replay_topic), _header(INCARNATION))
     foreign = F.coalesce(sent_to != F.lit(incarnation), F.lit(0).cast("boolean"))
-    exempt = F.when(replayed, (sent_to == F.lit(incarnation)) & _header(PASSED_DEDUP).isNotNull())
+    replayed = F.coalesce(sent_to == F.lit(incarnation), F.lit(0).cast("boolean"))
     return (
-        events.withColumn("exempt", F.coalesce(exempt, F.lit(0).cast("boolean")))
+        events.withColumn("replayed", replayed)
+        .withColumn("exempt", F.col("replayed") & _header(PASSED_DEDUP).isNotNull())
         .withColumn("dropped", F.when(foreign, F.lit("filtered")).otherwise(F.col("dropped")))
         .withColumn("refusal", F.when(~foreign, F.col("refusal")))
     )

@@ -18,6 +18,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 DEADLINE = 120.0  # seconds; a driver needs 15 to come up on two busy cores
+LARGEST_MESSAGE = 8 * 1024 * 1024  # bytes
 
 
 @dataclass
@@ -95,11 +96,15 @@ class Pipeline:
 
     def create_topic(self, partitions: int = 2) -> None:
         admin = AdminClient({"bootstrap.servers": self.brokers})
-        admin.create_topics([NewTopic(self.name, partitions, 1)])[self.name].result(30)
+        topic = NewTopic(self.name, partitions, 1, config={"max.message.bytes": str(LARGEST_MESSAGE)})
+        admin.create_topics([topic])[self.name].result(30)
 
     def send(self, events: Iterable[Any], partition: Callable[[int], int] = lambda index: index % 2) -> int:
         """Send events (objects as JSON, bytes as they are), each to the partition that its place gives."""
-        producer = Producer({"bootstrap.servers": self.brokers})
+        producer = Producer({
+            "bootstrap.servers": self.brokers, "message.max.bytes": LARGEST_MESSAGE,
+            "queue.buffering.max.messages": 1_000_000, "linger.ms": 20, "enable.idempotence": True,
+        })  # fmt: skip
         count = 0
         for index, event in enumerate(events):
             value = event if isinstance(event, bytes | None) else json.dumps(event).encode()

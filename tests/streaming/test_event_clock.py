@@ -22,7 +22,8 @@ from tests.streaming.event_clock import EventClock, Record
 SCHEMA = (
     "topic string, topic_rank int, partition int, offset bigint, timestamp timestamp, key binary, value binary, "
     "headers array<struct<key string, value binary>>, batch_time timestamp, fields struct<k string, t bigint>, "
-    "refusal struct<stage string, reason string>, dropped string, exempt boolean, row struct<v string>"
+    "refusal struct<stage string, reason string>, dropped string, exempt boolean, replayed boolean, "
+    "row struct<v string>"
 )
 TIME = pa.timestamp("us", "UTC")
 REASON = pa.struct([("stage", pa.string()), ("reason", pa.string())])
@@ -31,7 +32,8 @@ PARQUET = pa.schema([
     ("timestamp", TIME), ("key", pa.binary()), ("value", pa.binary()),
     ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
     ("batch_time", TIME), ("fields", pa.struct([("k", pa.string()), ("t", pa.int64())])),
-    ("refusal", REASON), ("dropped", pa.string()), ("exempt", pa.bool_()), ("row", pa.struct([("v", pa.string())])),
+    ("refusal", REASON), ("dropped", pa.string()), ("exempt", pa.bool_()), ("replayed", pa.bool_()),
+    ("row", pa.struct([("v", pa.string())])),
 ])  # fmt: skip
 FIELDS = [SchemaField(name="k", type="string"), SchemaField(name="t", type="int")]
 SECOND = 1_000_000
@@ -63,7 +65,7 @@ def event(record: Record, batch_time: int, **other: Any) -> dict[str, Any]:
         "offset": record.offset, "timestamp": moment(batch_time), "key": b"key", "value": name.encode(),
         "headers": [{"key": "h", "value": b"1"}], "batch_time": moment(batch_time),
         "fields": {"k": record.key, "t": record.time}, "refusal": None, "dropped": None, "exempt": False,
-        "row": {"v": name}, **other,
+        "replayed": False,         "row": {"v": name}, **other,
     }  # fmt: skip
 
 
@@ -252,6 +254,9 @@ def test_a_late_event_becomes_a_dead_letter_with_all_that_is_known_and_claims_no
         event(Record(0, 0, 3, "d", START), START + HOUR, dropped="filtered", row=None),
         # Nor is what passed deduplication before the server refused it.
         event(Record(0, 0, 5, "e", START), START + HOUR, exempt=True),
+        # A replay is written however late it is, unless its key is known.
+        event(Record(0, 0, 6, "f", START), START + HOUR, replayed=True),
+        event(Record(0, 0, 7, "f", START), START + HOUR, replayed=True),
     ]
     again = [event(Record(0, 0, 4, "b", START + HOUR), START + HOUR)]
 
@@ -267,6 +272,7 @@ def test_a_late_event_becomes_a_dead_letter_with_all_that_is_known_and_claims_no
     assert (found[2].refused.reason, found[2].row, found[2].dropped) == ("broken", None, None)
     assert (found[3].refused, found[3].row, found[3].dropped) == (None, None, "filtered")
     assert (found[4].row.v, found[5].row.v) == ("0/0/4", "0/0/5")
+    assert (found[6].row.v, found[6].duplicates) == ("0/0/6", 1)
 
 
 def no_text(value: str) -> str:

@@ -29,6 +29,7 @@ def test_only_this_checkpoints_replays_are_believed_and_only_on_the_replay_topic
     ]
     rows = [(topic, headers, ("why",) if refused else None, None, name) for name, topic, headers, refused in cases]
     found = mark_replays(spark.createDataFrame(rows, SCHEMA), "r", "mine").collect()
+    assert {row["name"] for row in found if row.replayed} == {"not claimed", "claimed", "refused"}
     assert {row["name"] for row in found if row.exempt} == {"claimed", "refused"}
     assert {row["name"] for row in found if row.dropped == "filtered"} == {"earlier", "earlier and refused"}
     assert {row["name"] for row in found if row.refusal} == {"refused"}

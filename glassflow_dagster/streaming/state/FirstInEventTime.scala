@@ -9,8 +9,10 @@ import org.apache.spark.sql.{Dataset, Encoder, Encoders, Row}
 import org.apache.spark.sql.streaming._
 
 /** A record on its way through deduplication by event time: its key, its place in Kafka, its time in microseconds
-  * since 1970, and the rest, packed. The time of a refused record means nothing. */
-case class TimedEvent(key: Array[Byte], topic: Int, partition: Int, offset: Long, time: Long, payload: Array[Byte])
+  * since 1970, whether it passes also when it is late, and the rest, packed. The time of a refused record means
+  * nothing. */
+case class TimedEvent(
+    key: Array[Byte], topic: Int, partition: Int, offset: Long, time: Long, keepLate: Boolean, payload: Array[Byte])
     extends Placed
 
 /** What became of a record, and of the duplicates beside it.
@@ -25,12 +27,13 @@ case class TimedVerdict(
   * Events are taken batch by batch, and within a batch by (topic, partition, offset): of two that are too near the
   * first one stays. A key may have several accepted events, each a window or more from the others; their times are its
   * state. A time counts until the watermark has passed it by a window: then only late events could be near it. An
-  * event that is behind the watermark and near to no time that counts is late; with `keepLate` it passes all the same.
+  * event that is behind the watermark and near to no time that counts is late; where it says `keepLate` it passes all the
+  * same.
   * All this is decided by the records and the batch's watermark, which Spark logs: a replay decides the same.
   *
   * What counts no longer is removed by a key's timer, of which a key with state has exactly one: Spark finds the timers
   * that are due by an index, so a batch costs nothing for the keys that it has nothing to do with. */
-class FirstInEventTime(windowUs: Long, keepLate: Boolean)
+class FirstInEventTime(windowUs: Long)
     extends StatefulProcessor[Array[Byte], TimedEvent, TimedVerdict] {
   import FirstInEventTime._
 
@@ -60,7 +63,7 @@ class FirstInEventTime(windowUs: Long, keepLate: Boolean)
       if (times.haveNear(event.time)) {
         if (duplicates == 0) firstDuplicate = event
         duplicates += 1
-      } else if (event.time < behind && !keepLate) verdicts += goesOn(event).copy(watermark = watermarkMs)
+      } else if (event.time < behind && !event.keepLate) verdicts += goesOn(event).copy(watermark = watermarkMs)
       else {
         times.add(event.time)
         verdicts += goesOn(event)
@@ -100,14 +103,14 @@ object FirstInEventTime {
 
   /** Called from Python. Columns in: those of TimedEvent, from a stream with a watermark; none of them may be the
     * watermark's own column, or Spark would drop late rows in silence. Columns out: those of TimedVerdict. */
-  def apply(events: Dataset[Row], windowUs: Long, keepLate: Boolean): Dataset[Row] = {
+  def apply(events: Dataset[Row], windowUs: Long): Dataset[Row] = {
     implicit val key: Encoder[Array[Byte]] = Encoders.BINARY
     implicit val event: Encoder[TimedEvent] = Encoders.product[TimedEvent]
     implicit val verdict: Encoder[TimedVerdict] = Encoders.product[TimedVerdict]
     events
       .groupBy(events("key"))
       .as[Array[Byte], TimedEvent]
-      .transformWithState(new FirstInEventTime(windowUs, keepLate), TimeMode.EventTime(), OutputMode.Append())
+      .transformWithState(new FirstInEventTime(windowUs), TimeMode.EventTime(), OutputMode.Append())
       .toDF()
   }
 }
