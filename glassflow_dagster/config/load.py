@@ -111,7 +111,7 @@ def _as_v3(file: Path) -> Rewritten:
     try:
         check_shape(raw)
     except ValidationError as error:
-        raise DefinitionError(file, [_problem(e) for e in error.errors()]) from None
+        raise DefinitionError(file, [_problem(e) for e in _causes(error)]) from None
     return rewrite(raw)
 
 
@@ -122,7 +122,7 @@ def _judged(file: Path, rewritten: Rewritten, expanded: dict[str, Any]) -> Pipel
         config = PipelineConfig.model_validate(expanded)
         found = list(problems(config))
     except ValidationError as error:
-        found = [_problem(e) for e in error.errors()]
+        found = [_problem(e) for e in _causes(error)]
     told = {problem.path for problem in rewritten.problems}
     moved = _at_origin(rewritten, found)
     # One older key may have become several of v3's, each with the same mistake.
@@ -233,6 +233,17 @@ def _expand(value: Any, environment: Mapping[str, str], path: str, unset: list[P
         return environment.get(name, default or "")
 
     return VARIABLE.sub(replace, value)
+
+
+def _causes(error: ValidationError) -> list[Any]:
+    """Leave out that a list is too short where that follows from its items: pydantic counts only the good ones."""
+    found = error.errors()
+    places = [e["loc"] for e in found]
+    return [
+        e
+        for e in found
+        if e["type"] != "too_short" or not any(at != e["loc"] and at[: len(e["loc"])] == e["loc"] for at in places)
+    ]
 
 
 def _problem(error: Any) -> Problem:

@@ -15,15 +15,19 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SecretStr, field_validator
 
 from glassflow_dagster.config.parts import (
+    DELAY,
+    LOWER_CASE,
     ColumnTypeText,
     DeadLetterLimit,
     Duration,
+    Delay,
     FieldType,
     Part,
     Port,
     PositiveDuration,
     Start,
     Text,
+    empty_means,
 )
 from glassflow_dagster.config.resources import Resources
 from glassflow_dagster.config.types import FIELD_KINDS, ColumnType, FieldKind, parse_column_type
@@ -61,10 +65,10 @@ class KafkaConnection(Part):
     root_ca: str | None = Field(default=None, description="PEM of the authority, in base64 or as it is")
     client_cert: str | None = Field(default=None, description="PEM of this client's certificate, base64 or as it is")
     client_key: SecretStr | None = Field(default=None, description="PEM of its private key, base64 or as it is")
-    kerberos_service_name: Text | None = None
-    kerberos_realm: Text | None = None
+    kerberos_service_name: str | None = None
+    kerberos_realm: str | None = None
     kerberos_keytab: SecretStr | None = Field(default=None, description="the keytab in base64")
-    kerberos_config: Text | None = Field(default=None, description="the text of krb5.conf")
+    kerberos_config: str | None = Field(default=None, description="the text of krb5.conf")
     skip_tls_verification: bool = False
     skip_auth: bool = False
 
@@ -104,15 +108,15 @@ class SchemaField(Part):
 class Source(Part):
     """One topic and what its events look like."""
 
-    type: Literal["kafka"]
+    type: Annotated[Literal["kafka"], LOWER_CASE]
     source_id: Text
     connection_params: KafkaConnection
     topic: Text
     schema_fields: Annotated[tuple[SchemaField, ...], Field(min_length=1)]
     schema_version: str = "1"
     schema_registry: SchemaRegistry | None = None
-    format: Literal["json"] = "json"
-    consumer_group_initial_offset: Literal["earliest", "latest"] = "earliest"
+    format: Annotated[Literal["json"], empty_means("json")] = "json"
+    consumer_group_initial_offset: Annotated[Literal["earliest", "latest"], empty_means("earliest")] = "earliest"
     start: Start | None = Field(
         default=None,
         description="where the first start begins: earliest, latest, committed, or a time such as 2026-01-31T00:00:00Z",
@@ -232,7 +236,7 @@ class ClickHouseConnection(Part):
 
     host: Text
     port: Port
-    http_port: Port | None = None
+    http_port: Annotated[Port | None, empty_means(None)] = None
     database: Text
     username: Text
     password: SecretStr = SecretStr("")
@@ -282,9 +286,9 @@ class Sink(Part):
     type: Literal["clickhouse"]
     connection_params: ClickHouseConnection
     table: Text
-    # 1,000 rows and a minute are what GlassFlow documents as its defaults.
+    # 1,000 rows are what GlassFlow documents as its default.
     max_batch_size: Annotated[int, Field(gt=0)] = 1000
-    max_delay_time: PositiveDuration = timedelta(seconds=60)
+    max_delay_time: Delay = DELAY
     mapping: Annotated[tuple[Mapping, ...], Field(min_length=1)]
     source_id: str | None = None
     create_table: CreateTable | None = None

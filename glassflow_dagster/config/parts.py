@@ -13,6 +13,7 @@ from pydantic import (
     PlainSerializer,
     PlainValidator,
     WithJsonSchema,
+    model_validator,
 )
 
 from glassflow_dagster.config.durations import DURATION_PATTERN, format_duration, parse_duration
@@ -23,6 +24,15 @@ class Part(BaseModel):
     """A part of a definition: unknown keys are mistakes, and a definition never changes once it is read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_left_out(cls, given: Any) -> Any:
+        """Take null for a key that was not written, where it need not be: programs write what they do not set so."""
+        if not isinstance(given, dict):
+            return given
+        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
+        return {key: value for key, value in given.items() if value is not None or key not in optional}
 
 
 # Where the first start may begin, beside a time.
@@ -53,6 +63,15 @@ def _column_type(text: str) -> str:
 
 def _duration(value: Any) -> timedelta:
     return value if isinstance(value, timedelta) else parse_duration(value)
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+def empty_means(meaning: str | None) -> BeforeValidator:
+    """Take an empty text for what GlassFlow takes it for: its files spell one out where they say nothing."""
+    return BeforeValidator(lambda value: meaning if value == "" else value)
 
 
 def _port(value: Any) -> Any:
@@ -93,6 +112,9 @@ Duration = Annotated[
     WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "examples": ["500ms", "30s", "1h30m", "7d"]}),
 ]
 PositiveDuration = Annotated[Duration, AfterValidator(_positive)]
+# GlassFlow's default, which stands for zero too.
+DELAY = timedelta(seconds=60)
+Delay = Annotated[Duration, AfterValidator(lambda delay: delay or DELAY), AfterValidator(_positive)]
 FieldType = Annotated[str, AfterValidator(_field_type), WithJsonSchema({"type": "string", "enum": list(FIELD_KINDS)})]
 ColumnTypeText = Annotated[str, AfterValidator(_column_type)]
 Port = Annotated[
@@ -104,6 +126,8 @@ Port = Annotated[
     ),
 ]
 Text = Annotated[str, Field(min_length=1)]
+# GlassFlow does not mind the case of a source's type.
+LOWER_CASE = BeforeValidator(_lower)
 Start = Annotated[str, BeforeValidator(_start), WithJsonSchema({"type": "string"})]
 DeadLetterLimit = Annotated[
     int | str,

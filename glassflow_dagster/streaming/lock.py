@@ -54,8 +54,10 @@ class PipelineLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give the lock back."""
+        """Give the lock back; a driver that ended well has stopped its query, so nobody has to wait for its JVM."""
         if self._handle:
+            if error is None:
+                self._write({"pid": os.getpid()})
             self._handle.close()
 
     def remember_jvm(self, pid: int) -> None:

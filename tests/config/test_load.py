@@ -1,6 +1,7 @@
 """Definitions that run, and the one line that each mistake gets."""
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 import yaml
 
 from glassflow_dagster.config.load import DefinitionError, find_definition, load_pipeline, warnings
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.model import Metadata, PipelineConfig
+from glassflow_dagster.config.resources import Resources
 from glassflow_dagster.errors import GlassflowError
 from tests.config.changes import changed
 
@@ -74,6 +76,42 @@ def test_durations_and_ports_are_read_as_glassflow_writes_them(tmp_path: Path) -
     assert config.dedup is not None
     assert config.dedup.time_window.total_seconds() == 5400
     assert config.sink.connection_params.http == 8123
+
+
+# What GlassFlow's files spell out where they say nothing: the place, what stands there, and what is in it then.
+NOTHING_SAID: list[tuple[str, Any, Any]] = [
+    ("version", None, "v3"),
+    ("name", None, ""),
+    ("join", None, None),
+    ("transforms", None, ()),
+    ("metadata", None, Metadata()),
+    ("metadata", {"tags": None}, Metadata()),
+    ("resources", {"sources": None, "transform": None, "sink": None, "nats": None}, Resources()),
+    ("sources__0__type", "Kafka", "kafka"),
+    ("sources__0__format", "", "json"),
+    ("sources__0__schema_version", None, "1"),
+    ("sources__0__consumer_group_initial_offset", "", "earliest"),
+    ("sources__0__connection_params__kerberos_realm", "", ""),
+    ("sources__0__connection_params__skip_auth", None, False),
+    ("sink__connection_params__http_port", "", None),
+    ("sink__max_batch_size", None, 1000),
+    ("sink__max_delay_time", None, timedelta(seconds=60)),
+    ("sink__max_delay_time", "0s", timedelta(seconds=60)),
+]
+
+
+@pytest.mark.parametrize(("key", "written", "meant"), NOTHING_SAID, ids=[f"{k}={w!r}" for k, w, _ in NOTHING_SAID])
+def test_what_says_nothing_means_what_it_means_to_glassflow(tmp_path: Path, key: str, written: Any, meant: Any) -> None:
+    raw = definition()
+    *parents, last = [int(part) if part.isdigit() else part for part in key.split("__")]
+    place: Any = raw
+    for part in parents:
+        place = place[part]
+    place[last] = written
+    found: Any = load_pipeline(write(tmp_path, raw), {})
+    for part in (*parents, last):
+        found = found[part] if isinstance(part, int) else getattr(found, str(part))
+    assert found == meant
 
 
 EVENT_CLOCK = {"transforms__0__config__clock": "event", "transforms__0__config__event_time": "id"}
@@ -182,6 +220,14 @@ def test_a_mistake_gets_a_line_with_file_field_and_remedy(tmp_path: Path, change
     with pytest.raises(DefinitionError) as raised:
         load_pipeline(file, {})
     assert [text for text in str(raised.value).splitlines() if text.startswith(f"{file}: {line}")], str(raised.value)
+
+
+def test_a_mistake_inside_a_list_does_not_make_the_list_too_short(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError) as raised:
+        load_pipeline(
+            write(tmp_path, definition(sources__0__format="xml", sink__mapping__0__name="", sink__mapping__1=None))
+        )
+    assert [problem.path for problem in raised.value.problems] == ["sources[0].format", "sink.mapping[0].name"]
 
 
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:

@@ -47,10 +47,21 @@ def test_a_jvm_that_outlives_its_driver_is_ended(
     tmp_path: Path, sleeper: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lock, "_JVM_DEATH_SECONDS", 0.3)
-    with PipelineLock(tmp_path) as held:
-        held.remember_jvm(sleeper.pid)
+    killed = PipelineLock(tmp_path)
+    killed.__enter__().remember_jvm(sleeper.pid)
+    killed.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
     with PipelineLock(tmp_path):
         assert start_of(sleeper.pid) is None
+
+
+def test_the_jvm_of_a_driver_that_ended_well_may_serve_the_next_one(
+    tmp_path: Path, sleeper: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "_JVM_DEATH_SECONDS", 0.0)
+    for _ in range(2):
+        with PipelineLock(tmp_path) as held:
+            held.remember_jvm(sleeper.pid)
+    assert sleeper.poll() is None
 
 
 def test_a_process_that_took_a_dead_jvms_pid_is_left_alone(tmp_path: Path, sleeper: "subprocess.Popen[bytes]") -> None:
