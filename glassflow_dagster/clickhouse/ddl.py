@@ -140,6 +140,10 @@ BOOKS = (
     Book(PURGES, PURGE_COLUMNS, "(pipeline_id, incarnation, topic, partition, offset)", "expires_at"),
 )
 
+# The definition has asked for such a column by name.
+_RARE_TYPES = "allow_suspicious_low_cardinality_types = 1"
+_RARE_LOW_CARDINALITY = re.compile(r"LowCardinality\((?:Nullable\()?(?!Nullable|String|FixedString)")
+
 _INSERTED_AT = "`inserted_at` DateTime64(3, 'UTC') DEFAULT now64(3)"
 
 
@@ -162,6 +166,11 @@ class NewColumn:
         """The column's part of a statement."""
         default = f" DEFAULT {self.default}" if self.default else ""
         return f"{quote_name(self.name)} {self.type}{default}"
+
+    @property
+    def is_rare(self) -> bool:
+        """Whether ClickHouse asks twice before it makes such a column: LowCardinality of anything but text."""
+        return _RARE_LOW_CARDINALITY.search(self.type) is not None
 
 
 def new_columns(config: PipelineConfig) -> list[NewColumn]:
@@ -202,21 +211,24 @@ def with_null(kind: str) -> str:
 def create_target(config: PipelineConfig) -> str:
     """Make the target from the mapping and `sink.create_table`, its token window included; several lines."""
     how = config.sink.create_table or CreateTable()
-    columns = ",\n".join(f"    {column.sql}" for column in new_columns(config))
+    columns = new_columns(config)
+    lines = ",\n".join(f"    {column.sql}" for column in columns)
+    settings = [window_settings(how.engine), *([_RARE_TYPES] if any(column.is_rare for column in columns) else [])]
     parts = [
-        f"CREATE TABLE IF NOT EXISTS {full_name(*config.sink.full_table)}\n(\n{columns}\n)",
+        f"CREATE TABLE IF NOT EXISTS {full_name(*config.sink.full_table)}\n(\n{lines}\n)",
         f"ENGINE = {how.engine}",
         f"PARTITION BY {how.partition_by}" if how.partition_by else "",
         f"ORDER BY {how.order_by}",
         f"TTL {how.ttl}" if how.ttl else "",
-        f"SETTINGS {window_settings(how.engine)}",
+        f"SETTINGS {', '.join(settings)}",
     ]
     return "\n".join(part for part in parts if part)
 
 
 def add_column(database: str, table: str, column: NewColumn) -> str:
     """Give an existing table a column; rows that are there already have its default, or the type's."""
-    return f"ALTER TABLE {full_name(database, table)} ADD COLUMN IF NOT EXISTS {column.sql}"
+    statement = f"ALTER TABLE {full_name(database, table)} ADD COLUMN IF NOT EXISTS {column.sql}"
+    return f"{statement} SETTINGS {_RARE_TYPES}" if column.is_rare else statement
 
 
 def ensure_database(client: Client, database: str) -> None:

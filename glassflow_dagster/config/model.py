@@ -360,6 +360,13 @@ class PipelineConfig(Part):
         return self.sources[0]
 
     @property
+    def fields(self) -> tuple[SchemaField, ...]:
+        """The source's fields, with what events need to have: their key, whatever a schema says."""
+        keys = self.dedup.key_fields if self.dedup else ()
+        both = zip(self.source.schema_fields, self.source.fields, strict=True)
+        return tuple(declared if declared.name in keys else field for declared, field in both)
+
+    @property
     def glassflow_consumer_group(self) -> str:
         """The consumer group that GlassFlow itself reads this pipeline's topics with."""
         return f"glassflow-consumer-group-{hashlib.sha256(self.pipeline_id.encode()).hexdigest()[:8]}"

@@ -84,7 +84,7 @@ def _dedup_problems(config: PipelineConfig) -> Iterator[Problem]:
             yield Problem(f"{at}.config", "name the key once: either key (one field) or keys (a list)")
         if dedup.time_window > MAX_DEDUP_WINDOW:
             yield Problem(f"{at}.config.time_window", "is longer than 7 days; choose 7d or less")
-        fields = {field.name: field for field in sources[transform.source_id].fields}
+        fields = {field.name: field for field in sources[transform.source_id].schema_fields}
         for name in dedup.key_fields:
             if name not in fields:
                 yield Problem(f"{at}.config.key", f"{name!r} is not in schema_fields; {suggestion(name, list(fields))}")

@@ -95,7 +95,7 @@ def nullable_names(config: PipelineConfig) -> set[str]:
 
     Of a transform's outputs these are the ones that pass such a name on; what an expression makes is not judged.
     """
-    names = {field.name for field in config.source.fields if not field.required and field.default is None}
+    names = {field.name for field in config.fields if not field.required and field.default is None}
     visible = names | ({"_key"} - {field.name for field in config.source.schema_fields})
     mappable = visible
     for transform in config.transforms:

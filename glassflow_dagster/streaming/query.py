@@ -26,7 +26,7 @@ def build_query(records: DataFrame, config: PipelineConfig, table: Table, incarn
     """
     types = {name: column.type for name, column in table.columns.items()}
 
-    decoded = decode(unframe(records, config.source), config.source.fields)
+    decoded = decode(unframe(records, config.source), config.fields)
     marked = mark_replays(decoded, config.replay_topic, incarnation)
     made, names = _apply(marked, config)
     mapped = map_columns(made, config.sink.mapping, names, types)
@@ -35,7 +35,7 @@ def build_query(records: DataFrame, config: PipelineConfig, table: Table, incarn
 
 def _apply(events: DataFrame, config: PipelineConfig) -> tuple[DataFrame, Names]:
     """Run the definition's filters and stateless transforms, and give the names behind the last one."""
-    names = field_names(config.source.fields)
+    names = field_names(config.fields)
     for place, stage in enumerate(plan_stages(config).steps):
         if isinstance(stage, FilterStage):
             events = keep_matching(events, stage, names)

@@ -70,6 +70,24 @@ def test_without_create_table_the_target_is_a_plain_one() -> None:
     )
 
 
+def test_a_low_cardinality_that_clickhouse_asks_twice_about_is_made_as_the_definition_says() -> None:
+    config = pipeline()
+    sent = config.sink.mapping[2].model_copy(update={"column_type": "LowCardinality(Nullable(DateTime))"})
+    mapping = (*config.sink.mapping[:2], sent)
+    statement = ddl.create_target(
+        config.model_copy(update={"sink": config.sink.model_copy(update={"mapping": mapping})})
+    )
+    assert statement.endswith(
+        "SETTINGS non_replicated_deduplication_window = 10000, allow_suspicious_low_cardinality_types = 1"
+    )
+    assert ddl.add_column("d", "t", ddl.NewColumn("", "n", "LowCardinality(Int8)")) == (
+        "ALTER TABLE `d`.`t` ADD COLUMN IF NOT EXISTS `n` LowCardinality(Int8) "
+        "SETTINGS allow_suspicious_low_cardinality_types = 1"
+    )
+    for usual in ("LowCardinality(String)", "LowCardinality(Nullable(FixedString(2)))", "Int8"):
+        assert "SETTINGS" not in ddl.add_column("d", "t", ddl.NewColumn("", "n", usual))
+
+
 def test_a_ttl_stands_between_order_and_settings() -> None:
     assert "\nORDER BY sms_id\nTTL updated_at + INTERVAL 1 DAY\nSETTINGS " in ddl.create_target(
         pipeline(order_by="sms_id", ttl="updated_at + INTERVAL 1 DAY")
