@@ -8,11 +8,12 @@ Older formats are rewritten as v3 first (`legacy.py`), so that there is one form
 its place in the file as it was written.
 """
 
+import copy
 import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -111,7 +112,13 @@ def _as_v3(file: Path) -> Rewritten:
     try:
         check_shape(raw)
     except ValidationError as error:
-        raise DefinitionError(file, [_problem(e) for e in _causes(error)]) from None
+        causes = _causes(error)
+        found = [_problem(e) for e in causes]
+        if any(e["type"] != "extra_forbidden" for e in causes):
+            raise DefinitionError(file, found) from None
+        # Without the unknown keys it can be judged further.
+        rewritten = rewrite(_without(raw, [e["loc"] for e in causes]))
+        return replace(rewritten, problems=(*found, *rewritten.problems))
     return rewrite(raw)
 
 
@@ -122,7 +129,8 @@ def _judged(file: Path, rewritten: Rewritten, expanded: dict[str, Any]) -> Pipel
         config = PipelineConfig.model_validate(expanded)
         found = list(problems(config))
     except ValidationError as error:
-        found = [_problem(e) for e in _causes(error)]
+        causes = _causes(error)
+        found = [*(_problem(e) for e in causes), *_beside(expanded, causes)]
     told = {problem.path for problem in rewritten.problems}
     moved = _at_origin(rewritten, found)
     # One older key may have become several of v3's, each with the same mistake.
@@ -130,6 +138,40 @@ def _judged(file: Path, rewritten: Rewritten, expanded: dict[str, Any]) -> Pipel
     if config is None or everything:
         raise DefinitionError(file, everything)
     return config
+
+
+def _beside(definition: dict[str, Any], causes: list[Any]) -> list[Problem]:
+    """Find what is wrong beside what the models refuse, where it can be judged without that.
+
+    It can without unknown keys, and without the values of optional keys that no rule looks at. Where more is missing,
+    every further problem would be a guess.
+    """
+    places = [_keys(e["loc"]) for e in causes]
+    if not all(e["type"] == "extra_forbidden" or not _is_looked_at(e["loc"]) for e in causes):
+        return []
+    try:
+        config = PipelineConfig.model_validate(_without(definition, places))
+    except ValidationError:
+        return []
+    return list(problems(config))
+
+
+def _is_looked_at(location: tuple[str | int, ...]) -> bool:
+    return location[0] in ("transforms", "resources", "join") or bool(
+        {"schema_fields", "mapping", "create_table"} & {*location}
+    )
+
+
+def _without(definition: dict[str, Any], places: list[tuple[str | int, ...]]) -> dict[str, Any]:
+    """Copy a definition without the keys at certain places; what is no key of an object stays."""
+    rest = copy.deepcopy(definition)
+    for *path, last in places:
+        owner: Any = rest
+        for part in path:
+            owner = owner[part]
+        if isinstance(owner, dict):
+            owner.pop(last, None)
+    return rest
 
 
 def _at_origin(rewritten: Rewritten, found: list[Problem]) -> list[Problem]:
@@ -263,11 +305,14 @@ def _problem(error: Any) -> Problem:
     return Problem(path, f"{_one_line(error['msg'])}; correct it")
 
 
+def _keys(location: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """Leave out the transform's type, which pydantic names behind its place, and which is no key."""
+    return location[:_TYPE_PLACE] + location[_TYPE_PLACE + 1 :] if location[0] == "transforms" else location
+
+
 def _path(location: tuple[str | int, ...]) -> str:
     path = ""
-    for index, part in enumerate(location):
-        if index == _TYPE_PLACE and location[0] == "transforms":
-            continue  # pydantic names the transform's type here, which is no key
+    for part in _keys(location):
         path += f"[{part}]" if isinstance(part, int) else f"{'.' if path else ''}{part}"
     return path
 

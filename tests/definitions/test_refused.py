@@ -1,0 +1,34 @@
+"""Definitions that are wrong, each in all the ways at once that its name says; `.txt` holds how each problem begins."""
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from glassflow_dagster.cli import main
+from tests.definitions.cases import FOLDER
+
+REFUSED = sorted(file for file in (FOLDER / "refused").iterdir() if file.suffix != ".txt")
+
+
+@pytest.mark.parametrize("command", ["validate", "convert"])
+@pytest.mark.parametrize("file", REFUSED, ids=lambda file: file.stem)
+def test_every_problem_of_a_definition_is_told_at_its_place(command: str, file: Path) -> None:
+    if command == "convert" and file.stem == "variables":
+        return  # a converted file has the same variables, and nobody has to set them for that
+    done = CliRunner().invoke(main, [command, str(file)])
+    assert done.exit_code == 1
+    told = done.output.removeprefix("error: ").splitlines()
+    assert all(line.startswith(f"{file}: ") for line in told), told
+    problems = [line.removeprefix(f"{file}: ") for line in told]
+    expected = file.with_suffix(".txt").read_text(encoding="utf-8").splitlines()
+    unfound = [line for line in expected if not any(says(problem, line) for problem in problems)]
+    unexpected = [problem for problem in problems if not any(says(problem, line) for line in expected)]
+    assert (unfound, unexpected) == ([], [])
+    assert len(problems) == len(expected)
+
+
+def says(problem: str, expected: str) -> bool:
+    """Whether a line has the expected place and words; `...` stands for what is between them."""
+    return re.match(".*".join(re.escape(part) for part in expected.split(" ... ")), problem) is not None
