@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export DAGSTER_DISABLE_TELEMETRY := 1
 
-.PHONY: setup demo dev test test-fast lint format lock clean bench
+.PHONY: setup demo dev test test-fast test-definitions lint format lock clean bench
 
 setup: $(READY)
 
@@ -30,6 +30,9 @@ test: setup
 
 test-fast: setup
 	$(BIN)/python -m pytest -m "not servers"
+
+test-definitions: setup ## runs every definition in tests/definitions, of which `make test` runs a draw
+	GLASSFLOW_TEST_DEFINITIONS=all $(BIN)/python -m pytest tests/definitions
 
 lint: setup
 	$(BIN)/ruff check

@@ -73,7 +73,7 @@ def _read(sample: str) -> bytes:
 
 def _declared(fields: str | None, file: Path | None, record: bytes) -> tuple[SchemaField, ...]:
     if file is not None:
-        return load_pipeline(file).source.fields
+        return load_pipeline(file).fields
     if fields is not None:
         return tuple(_field(text.strip()) for text in fields.split(","))
     try:

@@ -1,0 +1,125 @@
+"""A definition on real servers: its messages into Kafka, one run until all is read, and what is there afterwards."""
+
+import json
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from clickhouse_connect.driver.client import Client
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from glassflow_dagster.clickhouse.client import connect
+from glassflow_dagster.clickhouse.identifiers import full_name, quote_name
+from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.streaming.driver import RunOptions, run_pipeline
+from tests.definitions.cases import Case, Message
+
+BATCH_TIME = "<batch time>"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What there is after a run; the rows in the order of their texts."""
+
+    rows: list[dict[str, Any]]
+    totals: dict[str, int]
+    dead_letters: list[tuple[int, int, str, str]]
+
+
+def prepare(case: Case, config: PipelineConfig) -> None:
+    """Make the topic, and the table and the committed offsets where the case has them."""
+    topic, brokers = config.source.topic, config.source.connection_params.brokers[0]
+    admin = AdminClient({"bootstrap.servers": brokers})
+    admin.create_topics([NewTopic(topic, case.sidecar.get("partitions", 1), 1)])[topic].result(30)
+    if "table" in case.sidecar:
+        client = connect(config.sink.connection_params)
+        client.command(f"CREATE DATABASE IF NOT EXISTS {quote_name(config.sink.full_table[0])}")
+        client.command(case.sidecar["table"])
+
+
+def commit(case: Case, config: PipelineConfig) -> None:
+    """Let the case's consumer group stand where it says."""
+    given = case.sidecar.get("committed")
+    if given is None:
+        return
+    brokers = config.source.connection_params.brokers[0]
+    consumer = Consumer({"bootstrap.servers": brokers, "group.id": given["group"], "enable.auto.commit": False})
+    places = [TopicPartition(config.source.topic, *place) for place in given["offsets"].items()]
+    consumer.commit(offsets=places, asynchronous=False)
+    consumer.close()
+
+
+def send(config: PipelineConfig, messages: list[Message]) -> None:
+    """Send messages in order; those that belong to a transaction that comes to nothing are sent in one."""
+    brokers = config.source.connection_params.brokers[0]
+    for aborted, some in groupby(messages, key=lambda message: message.aborted):
+        settings = {"bootstrap.servers": brokers, **({"transactional.id": config.source.topic} if aborted else {})}
+        producer = Producer(settings)
+        if aborted:
+            producer.init_transactions(30)
+            producer.begin_transaction()
+        for message in some:
+            producer.produce(
+                config.source.topic, message.value, message.key, message.partition,
+                timestamp=message.timestamp, headers=message.headers,
+            )  # fmt: skip
+        assert producer.flush(30) == 0
+        if aborted:
+            producer.abort_transaction(30)
+
+
+def run(config: PipelineConfig, columns: list[str], state: Path) -> Outcome:
+    """Run until all is read; gives the named columns of all rows, what was counted, and the dead letters."""
+    said: list[str] = []
+    begin = time.time()
+    options = RunOptions(state, until_caught_up=True, create_table=True, timeout_seconds=60)
+    totals = run_pipeline(config, options, said.append)
+    end = time.time()
+    client = connect(config.sink.connection_params)
+    rows = [_with_batch_time(row, config, begin, end) for row in _rows(client, config, columns)]
+    return Outcome(
+        rows=sorted(rows, key=as_text),
+        totals={name: count for name, count in totals.model_dump().items() if count},
+        dead_letters=_dead_letters(client, config),
+    )
+
+
+def as_text(row: dict[str, Any]) -> str:
+    """Write a row as JSON, for an order of rows."""
+    return json.dumps(row, sort_keys=True)
+
+
+def _rows(client: Client, config: PipelineConfig, columns: list[str]) -> list[dict[str, Any]]:
+    mapped = [mapping.column_name for mapping in config.sink.mapping]
+    names = ", ".join(quote_name(column) for column in dict.fromkeys([*mapped, *columns]))
+    answer = client.raw_query(
+        f"SELECT {names} FROM {full_name(*config.sink.full_table)}",
+        fmt="JSONEachRow",
+        settings={"session_timezone": "UTC", "output_format_json_quote_64bit_integers": 0},
+    )
+    return [json.loads(line) for line in answer.decode().splitlines()]
+
+
+def _with_batch_time(row: dict[str, Any], config: PipelineConfig, begin: float, end: float) -> dict[str, Any]:
+    """Put a word in the place of the batch time, which nobody can know before; it lies within the run."""
+    for mapping in config.sink.mapping:
+        if mapping.name == "_batch_time":
+            told = datetime.fromisoformat(row[mapping.column_name]).replace(tzinfo=UTC).timestamp()
+            # The column's type may have cut off the fraction of a second.
+            assert begin - 1 < told < end, (begin, told, end)
+            row[mapping.column_name] = BATCH_TIME
+    return row
+
+
+def _dead_letters(client: Client, config: PipelineConfig) -> list[tuple[int, int, str, str]]:
+    database = quote_name(config.sink.connection_params.database)
+    found = client.query(
+        f"SELECT partition, offset, stage, reason FROM {database}.glassflow_dead_letters "
+        "WHERE pipeline_id = {pipeline:String} AND topic = {topic:String} ORDER BY partition, offset",
+        parameters={"pipeline": config.pipeline_id, "topic": config.source.topic},
+    )
+    return [tuple(row) for row in found.result_rows]

@@ -1,0 +1,55 @@
+"""Definitions of every format run to the rows, counts and dead letters that the format's rules say.
+
+Every second one runs as `convert` prints it, so what holds for one half of the folder holds for files that were
+converted as well. A draw of the folder runs with the other tests; `make test-definitions` runs all of it.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from glassflow_dagster.config.load import convert_definition, load_pipeline
+from glassflow_dagster.config.model import PipelineConfig
+from tests.conftest import Stack
+from tests.definitions import running
+from tests.definitions.cases import CASES, Case, Expected, drawn
+
+# Two of each version and another one; all where this is set.
+RUN = CASES if os.environ.get("GLASSFLOW_TEST_DEFINITIONS") == "all" else drawn(of_each=2, more=1)
+# The order of the names decides; a draw must not change it.
+CONVERTED = sorted(case.name for case in CASES)[1::2]
+
+
+def loaded(case: Case, stack: Stack, folder: Path) -> PipelineConfig:
+    environment = {**stack.environment, **case.environment}
+    if case.name not in CONVERTED:
+        return load_pipeline(case.file, environment)
+    converted = folder / f"{case.name}.yaml"
+    converted.write_text(convert_definition(case.file, environment).yaml, encoding="utf-8")
+    return load_pipeline(converted, environment)
+
+
+def compare(outcome: running.Outcome, expected: Expected) -> None:
+    """Compare all at once: one difference explains the other."""
+    letters = [(partition, offset, stage) for partition, offset, stage, _ in outcome.dead_letters]
+    assert (letters, outcome.totals, outcome.rows) == (
+        [(partition, offset, stage) for partition, offset, stage, _ in expected.dead_letters],
+        {name: count for name, count in expected.totals.items() if count},
+        sorted(expected.rows, key=running.as_text),
+    ), outcome.dead_letters
+    for (*_, reason), (*place, beginning) in zip(outcome.dead_letters, expected.dead_letters, strict=True):
+        assert reason.startswith(beginning), place
+
+
+@pytest.mark.usefixtures("shared_session")
+@pytest.mark.parametrize("case", RUN, ids=lambda case: f"{case.version}-{case.name}")
+def test_a_definition_gives_the_rows_that_its_format_says(case: Case, stack: Stack, tmp_path: Path) -> None:
+    config = loaded(case, stack, tmp_path)
+    running.prepare(case, config)
+    for number, expected in enumerate(case.runs):
+        running.send(config, expected.messages)
+        if number == 0:
+            running.commit(case, config)
+        columns = [column for row in expected.rows[:1] for column in row]
+        compare(running.run(config, columns, tmp_path / "state"), expected)
