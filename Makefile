@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export DAGSTER_DISABLE_TELEMETRY := 1
 
-.PHONY: setup demo dev test test-fast test-definitions lint format lock clean bench
+.PHONY: setup demo dev test test-fast test-definitions lint format lock clean bench bench-expressions
 
 setup: $(READY)
 
@@ -46,7 +46,10 @@ format: setup
 	$(BIN)/ruff format
 
 bench: setup
-	$(BIN)/python benchmarks/throughput.py
+	$(BIN)/python -m benchmarks.throughput
+
+bench-expressions: setup ## what a filter and six expressions cost
+	$(BIN)/python -m benchmarks.expressions
 
 lock: ## choose the versions anew, within pyproject.toml's bounds
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes \

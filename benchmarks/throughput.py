@@ -64,11 +64,11 @@ def main() -> None:
     years = parser.parse_args().years
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "stack"
-        stack = up(data, free_port(), free_port(), _say)
+        stack = up(data, free_port(), free_port(), say)
         try:
             print(json.dumps(_measure(Path(folder), stack.kafka.port, stack.clickhouse.port, years, stack), indent=2))
         finally:
-            down(data, _say)
+            down(data, say)
 
 
 def _measure(folder: Path, kafka_port: int, clickhouse_port: int, years: int, stack: object) -> dict[str, object]:
@@ -82,7 +82,7 @@ def _measure(folder: Path, kafka_port: int, clickhouse_port: int, years: int, st
         "DAGSTER_HOME": str(folder),
     }
     create_topic(brokers, FLIGHTS_TOPIC)
-    _say(f"sending {flight_event_count(years):,} events ...")
+    say(f"sending {flight_event_count(years):,} events ...")
     events = flight_events(tuple(range(FIRST_YEAR, FIRST_YEAR + years)))
     sent = send(brokers, FLIGHTS_TOPIC, events, SEED, lambda _: None)
     began = time.monotonic()
@@ -115,7 +115,7 @@ def _measure(folder: Path, kafka_port: int, clickhouse_port: int, years: int, st
     finally:
         dagster.terminate()
         dagster.wait()
-    rate = _second_half(clickhouse_port)
+    rate = second_half(clickhouse_port, "flights")
     return {
         "events": sent,
         "totals": json.loads(out.splitlines()[-1]),
@@ -127,12 +127,13 @@ def _measure(folder: Path, kafka_port: int, clickhouse_port: int, years: int, st
     }
 
 
-def _second_half(clickhouse_port: int) -> float:
+def second_half(clickhouse_port: int, pipeline: str) -> float:
     """Rows a second from the batch that passes half of the events to the last one's end."""
     client = clickhouse_connect.get_client(host="127.0.0.1", port=clickhouse_port)
     rows = client.query(
         "SELECT read, toUnixTimestamp64Milli(inserted_at) FROM analytics.glassflow_ledger "
-        "WHERE pipeline_id = 'flights' ORDER BY batch_id"
+        "WHERE pipeline_id = {pipeline:String} ORDER BY batch_id",
+        parameters={"pipeline": pipeline},
     ).result_rows
     total, seen = sum(read for read, _ in rows), 0
     for index, (read, ended) in enumerate(rows):
@@ -180,7 +181,8 @@ def _proportional_set_size(pid: int) -> float:
     return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Tell how far the benchmark is."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -6,6 +6,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from glassflow_dagster.config.stages import FilterStage
 from glassflow_dagster.expressions.columns.compile import compile_expression
 from glassflow_dagster.expressions.columns.outputs import as_output
+from glassflow_dagster.expressions.columns.steps import Steps
 from glassflow_dagster.streaming.decode import goes_on, refuse
 from glassflow_dagster.streaming.names import Names
 
@@ -16,13 +17,13 @@ def keep_matching(events: DataFrame, stage: FilterStage, names: Names) -> DataFr
     Columns in: those that the names stand for, refusal, dropped. Columns changed: dropped is 'filtered' where the
     condition is false; refusal is set where it cannot be evaluated, or is neither true nor false.
     """
-    condition = as_output(compile_expression(stage.condition, names.visible), "bool")
+    steps = Steps()
+    condition = as_output(compile_expression(stage.condition, names.visible, steps), "bool")
     problem = F.coalesce(condition.error, F.when(condition.value.isNull(), F.lit("nil is neither true nor false")))
     reason = F.concat(F.lit(f"{' '.join(stage.condition.text.split())}: "), problem)
     # One look at each record: the verdict is a column of its own, so that it is not computed once for each use.
-    judged = events.withColumn(
-        "_verdict", F.when(goes_on(), F.struct(condition.value.alias("kept"), reason.alias("reason")))
-    )
+    seen = F.struct(condition.value.alias("kept"), reason.alias("reason"))
+    judged = steps.after(steps.before(events).withColumn("_verdict", F.when(goes_on(), seen)))
     verdict = F.col("_verdict")
     filtered = goes_on() & verdict["reason"].isNull() & ~verdict["kept"]
     return (

@@ -26,6 +26,10 @@ DRIVER_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # Rows in an Arrow batch on their way to the Python workers. Chunks are cut anew there; this bounds memory only.
 ARROW_ROWS = 10_000
 
+# Throughput, not pauses, is what a micro-batch is made of. The code that Spark makes of a few expressions is a method
+# beyond the 8,000 bytes up to which Java compiles by itself: interpreted, a row took twice as long.
+JAVA_OPTIONS = "-XX:+UseParallelGC -XX:-DontCompileHugeMethods"
+
 SETTINGS: dict[str, str] = {
     # The functions and state processors of streaming/state.
     "spark.sql.extensions": "glassflow.Functions",
@@ -55,8 +59,8 @@ SETTINGS: dict[str, str] = {
     "spark.sql.adaptive.enabled": "false",
     # A task that runs twice at once would write its blocks twice at once.
     "spark.speculation": "false",
-    # Throughput, not pauses, is what a micro-batch is made of.
-    "spark.driver.defaultJavaOptions": "-XX:+UseParallelGC",
+    "spark.driver.defaultJavaOptions": JAVA_OPTIONS,
+    "spark.executor.defaultJavaOptions": JAVA_OPTIONS,
     "spark.driver.memory": "1g",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

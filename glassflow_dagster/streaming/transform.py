@@ -6,6 +6,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from glassflow_dagster.config.stages import CheckedOutput, TransformStage
 from glassflow_dagster.expressions.columns.compile import Compiled, compile_expression
 from glassflow_dagster.expressions.columns.outputs import as_output
+from glassflow_dagster.expressions.columns.steps import Steps
 from glassflow_dagster.streaming.decode import goes_on, refuse
 from glassflow_dagster.streaming.names import Names
 
@@ -16,14 +17,15 @@ def transform(events: DataFrame, stage: TransformStage, names: Names, place: int
     Columns in: those that the names stand for, refusal, dropped. Column added: outputs_<place> STRUCT, a field an
     output. refusal is set, with the expression, where one cannot be evaluated; the first one in order is named.
     """
-    compiled = [(output, _compiled(output, names)) for output in stage.outputs]
+    steps = Steps()
+    compiled = [(output, _compiled(output, names, steps)) for output in stage.outputs]
     reasons = [_reason(output, column) for output, column in compiled]
     made = F.struct(
         *(column.value.alias(output.name) for output, column in compiled),
         F.coalesce(*reasons, F.lit(None).cast("string")).alias("_reason"),
     )
     column = f"outputs_{place}"
-    evaluated = events.withColumn(column, F.when(goes_on(), made))
+    evaluated = steps.after(steps.before(events).withColumn(column, F.when(goes_on(), made)))
     after = names.after(
         {output.name: output.kind for output in stage.outputs},
         {output.name: F.col(column).getField(output.name) for output in stage.outputs},
@@ -31,8 +33,8 @@ def transform(events: DataFrame, stage: TransformStage, names: Names, place: int
     return refuse(evaluated, "transform", F.col(column)["_reason"]), after
 
 
-def _compiled(output: CheckedOutput, names: Names) -> Compiled:
-    return as_output(compile_expression(output.value, names.visible), output.output_type)
+def _compiled(output: CheckedOutput, names: Names, steps: Steps) -> Compiled:
+    return as_output(compile_expression(output.value, names.visible, steps), output.output_type)
 
 
 def _reason(output: CheckedOutput, column: Compiled) -> Column:

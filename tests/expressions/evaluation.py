@@ -12,6 +12,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from glassflow_dagster.config.types import FieldKind
 from glassflow_dagster.expressions.columns.compile import BATCH_TIME, compile_expression
+from glassflow_dagster.expressions.columns.steps import Steps
 from glassflow_dagster.expressions.language.check import Checked
 
 # What now() is.
@@ -62,15 +63,16 @@ def _evaluate(spark: SparkSession, cases: Sequence[Case]) -> list[Result]:
     # Two rows, so that nothing is folded into a constant.
     frame = spark.createDataFrame([(*row, 0), (*row, 1)], schema)
     columns: list[Column] = []
+    steps = Steps()
     for number, case in enumerate(cases):
         named = {name: F.col(f"`c{number}_{name}`") for name in case.fields}
         named[BATCH_TIME] = F.to_timestamp(F.lit(NOW))
-        compiled = compile_expression(case.checked, named)
+        compiled = compile_expression(case.checked, named, steps)
         value = compiled.value
         if compiled.kind in _INSIDE:
             value = F.to_json(value)
         columns += [value.alias(f"v{number}"), compiled.error.alias(f"e{number}")]
-    found = frame.select(*columns).collect()[1]
+    found = steps.before(frame).select(*columns).collect()[1]
     results = []
     for number, case in enumerate(cases):
         value = found[f"v{number}"]

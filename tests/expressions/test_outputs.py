@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from glassflow_dagster.config.types import FIELD_KINDS, FieldKind
 from glassflow_dagster.expressions.columns.compile import compile_expression
 from glassflow_dagster.expressions.columns.outputs import FIELD_TYPES, as_output
+from glassflow_dagster.expressions.columns.steps import Steps
 from glassflow_dagster.expressions.language.check import check_transform
 from glassflow_dagster.expressions.language.outputs import (
     OUTPUT_KINDS,
@@ -126,15 +127,15 @@ def found(spark: SparkSession) -> dict[tuple[str, str], tuple[Any, str | None]]:
     row = ("x", 7, Decimal(9), 3.7, True, inside, '["x", 2, 2.5, null]', None)
     frame = spark.createDataFrame([(*row, 0), (*row, 1)], schema)
     cases = [(text, output_type) for text, output_type, _ in (*CONVERTED, *REFUSED)]
-    columns, carriers = [], {}
+    columns, carriers, steps = [], {}, Steps()
     for number, (text, output_type) in enumerate(cases):
         named = {name: F.col(name) for name in FIELDS}
         checked = check_transform(text, FIELDS)
-        output = as_output(compile_expression(checked, named), output_type)
+        output = as_output(compile_expression(checked, named, steps), output_type)
         assert output.kind == output_kind(checked.kind, output_type)
         columns += [output.value.alias(f"v{number}"), output.error.alias(f"e{number}")]
         carriers[f"v{number}"] = FIELD_TYPES[output.kind]
-    frame = frame.select(*columns)
+    frame = steps.before(frame).select(*columns)
     assert carriers == {name: carrier for name, carrier in frame.dtypes if name.startswith("v")}
     values = frame.collect()[1]
     return {case: (values[f"v{number}"], values[f"e{number}"]) for number, case in enumerate(cases)}
@@ -205,11 +206,15 @@ MANY_DIGITS: list[tuple[str, str, Any]] = [
 def test_numbers_of_many_digits_pass_through_as_they_are(spark: SparkSession) -> None:
     kinds: dict[str, FieldKind] = {"d": "decimal", "w": "bigint", "n": "int"}
     frame = spark.createDataFrame([(MANY, "-2", 7)], "d string, w string, n bigint")
-    columns = {name: F.col(name) for name in kinds}
+    columns, steps = {name: F.col(name) for name in kinds}, Steps()
     outputs = [
-        as_output(compile_expression(check_transform(text, kinds), columns), output_type)
+        as_output(compile_expression(check_transform(text, kinds), columns, steps), output_type)
         for text, output_type, _ in MANY_DIGITS
     ]
-    row = frame.select(*(F.struct(o.value, o.error).alias(f"o{i}") for i, o in enumerate(outputs))).collect()[0]
+    row = (
+        steps.before(frame)
+        .select(*(F.struct(o.value, o.error).alias(f"o{i}") for i, o in enumerate(outputs)))
+        .collect()[0]
+    )
     for (value, error), (text, output_type, expected) in zip(row, MANY_DIGITS, strict=True):
         assert (value if error is None else error) == expected, (text, output_type)

@@ -22,6 +22,7 @@ from glassflow_dagster.expressions.columns.functions import (
     Operand,
 )
 from glassflow_dagster.expressions.columns.lists import Asked, ask, part_of_list, part_of_text
+from glassflow_dagster.expressions.columns.steps import Steps
 from glassflow_dagster.expressions.language.check import INTEGERS, NUMBERS, Checked, list_kind, source
 from glassflow_dagster.expressions.language.patterns import java_pattern
 from glassflow_dagster.expressions.language.signatures import ELEMENTS, LISTS, PREDICATES, Kind, Parameter
@@ -97,14 +98,14 @@ class _Part:
     ended: Column | None = None
 
 
-def compile_expression(checked: Checked, columns: Mapping[str, Column]) -> Compiled:
-    """Compile a checked expression.
+def compile_expression(checked: Checked, columns: Mapping[str, Column], steps: Steps) -> Compiled:
+    """Compile a checked expression. What it gives can be used where `steps` have been taken.
 
     columns: the column of each declared field; STRING, BIGINT, DECIMAL(20,0), DOUBLE or BOOLEAN by its kind, arrays
     and objects as their JSON text. Under BATCH_TIME: what now() gives, the TIMESTAMP of the batch, so that a batch
     that is done again says the same; needed where an expression calls now(). The session's time zone must be UTC.
     """
-    part = _Compiler(checked, columns).finished()
+    part = _Compiler(checked, columns, steps).finished()
     error = F.lit(None).cast("string") if part.error is None else part.error
     value = part.value if part.error is None else F.when(part.error.isNull(), part.value)
     return Compiled(value, error, checked.kind)
@@ -113,11 +114,16 @@ def compile_expression(checked: Checked, columns: Mapping[str, Column]) -> Compi
 class _Compiler:
     """Carries the expression and the fields' columns through the tree."""
 
-    def __init__(self, checked: Checked, columns: Mapping[str, Column]) -> None:
+    def __init__(self, checked: Checked, columns: Mapping[str, Column], steps: Steps) -> None:
         self._checked = checked
         self._columns = columns
+        self._steps = steps
         # The elements that predicates are being compiled for, the innermost last.
         self._pointers: list[Column] = []
+        # What the nodes became that no predicate encloses, and how many steps each needs.
+        self._parts: dict[tuple[str, Node], tuple[_Part, int]] = {}
+        # The steps that the node being compiled needs so far.
+        self._depth = 0
 
     def finished(self) -> _Part:
         """Compile the whole; a float that JSON cannot write is an error, as it is in GlassFlow."""
@@ -133,7 +139,36 @@ class _Compiler:
     def _kind(self, node: Node) -> Kind:
         return self._checked.kinds[node]
 
-    def _part(self, node: Node) -> _Part:  # noqa: C901, PLR0911 - one case a kind of node
+    def _part(self, node: Node) -> _Part:
+        return self._stepwise("part", node, self._make)
+
+    def _stepwise(self, use: str, node: Node, make: Callable[[Node], _Part]) -> _Part:
+        """Give a node's columns, computed in a step of their own: their parents name them more than once.
+
+        Within a predicate there are no steps to take: there an element's columns stand as they are.
+        """
+        if self._pointers or isinstance(node, Literal) or self._is_plain(node):
+            return make(node)
+        if (use, node) not in self._parts:
+            outer, self._depth = self._depth, 0
+            part = make(node)
+            step = self._depth + 1
+            self._parts[use, node] = self._stepped(part, step), step
+            self._depth = outer
+        part, step = self._parts[use, node]
+        self._depth = max(self._depth, step)
+        return part
+
+    def _is_plain(self, node: Node) -> bool:
+        return isinstance(node, Field) and self._kind(node) not in ("array", "map")
+
+    def _stepped(self, part: _Part, step: int) -> _Part:
+        error, ended = (
+            column if column is None else self._steps.take(column, step) for column in (part.error, part.ended)
+        )
+        return replace(part, value=self._steps.take(part.value, step), error=error, ended=ended)
+
+    def _make(self, node: Node) -> _Part:  # noqa: C901, PLR0911 - one case a kind of node
         match node:
             case Literal(value=value):
                 return _Part(F.lit(value).cast(COLUMN_TYPES[self._kind(node)]), nullable=value is None)
@@ -470,10 +505,10 @@ class _Compiler:
         return self._scalar(node, body, "bool")
 
     def _inside(self, node: Node) -> _Part:
-        """Give what lies inside an object or array, a JSON null as it is.
+        """Give what lies inside an object or array, a JSON null as it is."""
+        return self._stepwise("inside", node, self._look_inside)
 
-        To make it NULL takes the value twice: along a path that would double the column with every step.
-        """
+    def _look_inside(self, node: Node) -> _Part:
         match node:
             case Member(name=name):
                 return self._entry(node, _Part(F.lit(name), nullable=False))
