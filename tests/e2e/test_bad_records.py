@@ -54,11 +54,11 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], bytes | None], str]] = {
     "half a surrogate pair": (lambda e: json_of(**e).replace(b'"k', b'"\\ud800'), "field 'id': holds half a surrogate"),
     "date out of range": (
         lambda e: json_of(**{**e, "at": "2107-01-01T00:00:00Z"}),
-        "column 'at' (DateTime('UTC')): '2107-",
+        "column 'at' (DateTime): '2107-",
     ),
     "no date": (
         lambda e: json_of(**{**e, "at": "2024-02-30T00:00:00Z"}),
-        "column 'at' (DateTime('UTC')): '2024-02-30T",
+        "column 'at' (DateTime): '2024-02-30T",
     ),
 }
 # Once each: they would make the topic too large.
