@@ -21,7 +21,7 @@ def unframe(records: DataFrame, source: Source) -> DataFrame:
     """
     value = F.col("value")
     if source.schema_registry is None:
-        return records.withColumn("payload", value).withColumn("framing_error", F.lit(None).cast("string"))
+        return unframed(records)
     framed = F.substring(value, 1, 1) == F.lit(b"\0")
     long_enough = F.octet_length(value) > F.lit(_HEADER)
     error = F.when(
@@ -30,3 +30,8 @@ def unframe(records: DataFrame, source: Source) -> DataFrame:
     ).when(~long_enough, F.lit("the value is too short to hold a schema id and JSON"))
     payload = F.when(framed & long_enough, F.substring(value, _HEADER + 1, 2**31 - 1))
     return records.withColumn("payload", payload).withColumn("framing_error", error)
+
+
+def unframed(records: DataFrame) -> DataFrame:
+    """Take the whole value for JSON. Columns in and added: those of `unframe`."""
+    return records.withColumn("payload", F.col("value")).withColumn("framing_error", F.lit(None).cast("string"))

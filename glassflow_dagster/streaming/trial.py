@@ -8,7 +8,6 @@ from decimal import Decimal
 from typing import Any
 
 from pyspark.sql import Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
 from glassflow_dagster.config.model import SchemaField
 from glassflow_dagster.config.stages import CheckedOutput, FilterStage, TransformStage
@@ -17,6 +16,7 @@ from glassflow_dagster.expressions.language.check import Checked
 from glassflow_dagster.expressions.language.outputs import output_kind
 from glassflow_dagster.streaming.decode import decode
 from glassflow_dagster.streaming.filter import keep_matching
+from glassflow_dagster.streaming.framing import unframed
 from glassflow_dagster.streaming.names import field_names
 from glassflow_dagster.streaming.transform import transform
 
@@ -62,9 +62,7 @@ def try_transform(
 def _decoded(spark: SparkSession, fields: Sequence[SchemaField], sample: bytes) -> Any:
     now = datetime.now(UTC).replace(tzinfo=None)
     record = spark.createDataFrame([(sample, "sample", 0, 0, now, None, now)], _RECORD)
-    return decode(
-        record.withColumn("payload", F.col("value")).withColumn("framing_error", F.lit(None).cast("string")), fields
-    )
+    return decode(unframed(record), fields)
 
 
 def _refused(row: Row, kind: FieldKind) -> Outcome | None:
