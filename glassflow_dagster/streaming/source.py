@@ -91,7 +91,7 @@ def read_topics(
         "key",
         "value",
         "headers",
-        F.current_timestamp().alias("batch_time"),
+        F.call_function("glassflow_batch_time", F.current_timestamp()).alias("batch_time"),
     )
 
 

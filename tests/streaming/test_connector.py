@@ -8,6 +8,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.streaming.session import java
+from glassflow_dagster.streaming.source import BatchLimits, Subscription, read_topics
 from tests.conftest import Stack
 
+CONFIG = load_pipeline(Path("pipelines/sms_status.yaml"), {})
 DEADLINE = 60.0  # seconds
 DAY = 86_400_000  # milliseconds
 FIRST = 1_700_000_000_000  # milliseconds since 1970
@@ -153,3 +158,29 @@ def test_too_few_records_go_when_the_delay_is_over(spark: SparkSession, topic: T
     finally:
         query.stop()
     assert sorted(value for batch in batches.seen for value in batch) == ["a", "b", "first"]
+
+
+def test_batches_differ_in_their_time_but_not_in_their_code(
+    spark: SparkSession, topic: Topic, stack: Stack, tmp_path: Path
+) -> None:
+    topic.send(["a", "b", "c"])
+    source = CONFIG.source.model_copy(
+        update={
+            "connection_params": CONFIG.source.connection_params.model_copy(update={"brokers": [stack.kafka]}),
+        }
+    )
+    limits = BatchLimits(start_records=1, start_after_ms=0, max_records=1)
+    records = read_topics(spark, source, Subscription((topic.name,), {}), limits, until_caught_up=True)
+    compiled = java(spark).org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
+    seen: list[tuple[datetime, int]] = []
+
+    def look(batch: DataFrame, _batch_id: int) -> None:
+        (row,) = batch.select("batch_time").collect()
+        seen.append((row.batch_time, compiled.getCount()))
+
+    checkpoint = str(tmp_path / "checkpoint")
+    writer = records.writeStream.foreachBatch(look).option("checkpointLocation", checkpoint)
+    writer.trigger(availableNow=True).start().awaitTermination()
+    times, counts = zip(*seen, strict=True)
+    assert len(set(times)) == 3
+    assert len(set(counts)) == 1

@@ -1,8 +1,9 @@
 package glassflow
 
 import org.apache.spark.sql.SparkSessionExtensions
-import org.apache.spark.sql.catalyst.FunctionIdentifier
+import org.apache.spark.sql.catalyst.{FunctionIdentifier, InternalRow}
 import org.apache.spark.sql.catalyst.expressions._
+import org.apache.spark.sql.catalyst.expressions.codegen.{CodegenContext, EmptyBlock, ExprCode, FalseLiteral, JavaCode}
 import org.apache.spark.sql.catalyst.expressions.objects.{Invoke, StaticInvoke}
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
@@ -15,6 +16,7 @@ import org.apache.spark.unsafe.types.UTF8String
   *   glassflow_no_key(partition INT)                 -> BINARY: the group of a partition's refused records
   *   glassflow_pack(row STRUCT)                      -> BINARY: see RowBytes
   *   glassflow_unpack(bytes BINARY, schema STRING)   -> STRUCT, schema in Spark's JSON form
+  *   glassflow_batch_time(now TIMESTAMP)             -> TIMESTAMP: see BatchTime
   */
 class Functions extends (SparkSessionExtensions => Unit) {
   import Functions._
@@ -35,6 +37,7 @@ class Functions extends (SparkSessionExtensions => Unit) {
       val schema = DataType.fromJson(json).asInstanceOf[StructType]
       Invoke(constant(new RowBytes(schema)), "unpack", schema, Seq(bytes), Seq(BinaryType))
     }
+    register(extensions, "glassflow_batch_time") { case Seq(now) => BatchTime(now) }
   }
 
   private def register(extensions: SparkSessionExtensions, name: String)(
@@ -81,5 +84,23 @@ object Functions {
     }
     override def children: Seq[Expression] = parts
     override protected def withNewChildrenInternal(newChildren: IndexedSeq[Expression]): Key = copy(parts = newChildren)
+  }
+
+  /** The time of a micro-batch, which Spark has put in place of current_timestamp(), handed to the Java code of the
+    * batch instead of written into it: code that differs in a number only would be compiled anew for every batch, by
+    * Spark and then by Java, which would never come to its fast code. */
+  case class BatchTime(child: Expression) extends UnaryExpression {
+    override def dataType: DataType = child.dataType
+    override def nullable: Boolean = child.nullable
+    override def foldable: Boolean = false
+    override def eval(row: InternalRow): Any = child.eval(row)
+    override protected def doGenCode(context: CodegenContext, code: ExprCode): ExprCode = child match {
+      case Literal(micros: Long, TimestampType) =>
+        val reference = context.addReferenceObj("batchTime", Long.box(micros))
+        code.copy(
+          code = EmptyBlock, isNull = FalseLiteral, value = JavaCode.expression(s"$reference.longValue()", TimestampType))
+      case other => other.genCode(context)
+    }
+    override protected def withNewChildInternal(newChild: Expression): BatchTime = copy(child = newChild)
   }
 }
