@@ -41,9 +41,6 @@ class Answer:
 
 Builder = Callable[[Sequence[Operand]], Answer]
 
-# What Go takes for white space.
-_SPACE = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
-_INTEGER = r"^[+-]?\d+\z"
 _FLOAT = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\z"
 _ISO_8601 = r"^\d{4}-\d{2}-\d{2}( \d{2}:\d{2}:\d{2}\.\d{6}|T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2}))\z"
 _DATE = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})?)?\z"
@@ -71,20 +68,7 @@ def text_of(operand: Operand) -> Column:
 
 
 def _float_text(value: Column) -> Column:
-    """Write the shortest digits; an exponent below 1e-4 and from 1e21 on, with a sign and two digits."""
-    size = F.abs(value)
-    digits = F.when(size >= 1, value.try_cast("decimal(38,16)").cast("string")).otherwise(
-        value.try_cast("decimal(38,22)").cast("string")
-    )
-    plain = F.regexp_replace(digits, r"\.?0+$", "")
-    short = F.regexp_replace(value.cast("string"), r"\.0E", "E")
-    signed = F.regexp_replace(F.regexp_replace(short, r"E(\d)", "e+$1"), "E-", "e-")
-    exponent = F.regexp_replace(signed, r"(e[+-])(\d)$", "$10$2")
-    return (
-        F.when(value == 0, F.lit("0"))
-        .when((size >= F.lit(1e-4)) & (size < F.lit(1e21)), plain)
-        .when(value.isNotNull(), exponent)
-    )
+    return F.call_function("glassflow_float_text", value)
 
 
 def _len(operands: Sequence[Operand]) -> Answer:
@@ -105,9 +89,19 @@ def _size(collection: Column) -> Column:
     return F.when(collection.isNotNull(), F.size(collection))
 
 
+def _upper(text: Column) -> Column:
+    return F.call_function("glassflow_upper", text)
+
+
+def _lower(text: Column) -> Column:
+    return F.call_function("glassflow_lower", text)
+
+
 def _trim(operands: Sequence[Operand]) -> Answer:
-    characters = operands[1].value if len(operands) > 1 else F.lit(_SPACE)
-    return Answer(F.trim(operands[0].value, characters))
+    text = operands[0].value
+    if len(operands) > 1:
+        return Answer(F.trim(text, operands[1].value))
+    return Answer(F.call_function("glassflow_trim", text))
 
 
 def _trim_prefix(operands: Sequence[Operand]) -> Answer:
@@ -127,10 +121,11 @@ def _replace(operands: Sequence[Operand]) -> Answer:
 
 
 def _split(operands: Sequence[Operand]) -> Answer:
-    separator = operands[1].literal or ""
-    # Spark splits by a regular expression; an empty one gives the single characters, as Go does.
-    pattern = "\\Q" + separator.replace("\\E", "\\E\\\\E\\Q") + "\\E" if separator else ""
-    return Answer(F.split(operands[0].value, pattern))
+    text, separator = operands[0].value, operands[1].literal
+    if not separator:
+        # Spark's empty regular expression gives the single characters, as Go does.
+        return Answer(F.split(text, ""))
+    return Answer(F.call_function("glassflow_split", text, F.lit(separator)))
 
 
 def _split_helper(operands: Sequence[Operand]) -> Answer:
@@ -174,14 +169,15 @@ def _integer(operand: Operand, of_other_text: Column) -> Column:
         return operand.value.try_cast("bigint")
     if operand.kind == "any":
         number = variants.scalar(operand.value, "float").try_cast("bigint")
-        return F.coalesce(number, _integer_text(variants.scalar(operand.value, "string")), of_other_text)
+        return F.coalesce(number, integer_of_text(variants.scalar(operand.value, "string")), of_other_text)
     if operand.kind == "string":
-        return F.coalesce(_integer_text(operand.value), of_other_text)
+        return F.coalesce(integer_of_text(operand.value), of_other_text)
     return of_other_text
 
 
-def _integer_text(text: Column) -> Column:
-    return F.when(text.rlike(_INTEGER), text.try_cast("bigint"))
+def integer_of_text(text: Column) -> Column:
+    """Read a whole number of 64 bits; NULL for any other text."""
+    return F.call_function("glassflow_integer", text)
 
 
 def _float(operands: Sequence[Operand]) -> Answer:
@@ -211,7 +207,9 @@ def _string(operands: Sequence[Operand]) -> Answer:
 def _to_int(operands: Sequence[Operand]) -> Answer:
     """Read an integer text, else the floor of a float text; what is neither is 0."""
     (operand,) = operands
-    exact = operand.value if operand.kind == "int" else _integer_text(text_of(operand))
+    if operand.kind == "float":
+        return Answer(F.coalesce(F.call_function("glassflow_to_int", operand.value), F.lit(0).cast("bigint")))
+    exact = operand.value if operand.kind == "int" else integer_of_text(text_of(operand))
     return Answer(F.coalesce(exact, _floor(number_of(operand)).try_cast("bigint"), F.lit(0).cast("bigint")))
 
 
@@ -241,7 +239,7 @@ def _rounded_up(operands: Sequence[Operand]) -> Answer:
 
 
 def _rounded(operands: Sequence[Operand]) -> Answer:
-    return Answer(F.round(operands[0].value.cast("double"), 0))
+    return Answer(F.call_function("glassflow_round", operands[0].value.cast("double")))
 
 
 def _least(operands: Sequence[Operand]) -> Answer:
@@ -565,7 +563,7 @@ def _parse_user_agent(operands: Sequence[Operand]) -> Answer:
     part = _AGENT_PARTS.get(operands[1].literal or "")
     if part is None:
         return Answer(F.lit(""))
-    agent = F.lower(operands[0].value)
+    agent = _lower(operands[0].value)
     return Answer(F.when(agent != F.lit(""), part(agent)).otherwise(F.lit("")))
 
 
@@ -620,8 +618,8 @@ def _defaulting(builder: Builder, default: str | bool) -> Builder:
 
 BUILTIN_BUILDERS: Mapping[str, Builder] = {
     "len": _len,
-    "lower": _plain(F.lower),
-    "upper": _plain(F.upper),
+    "lower": _plain(_lower),
+    "upper": _plain(_upper),
     "trim": _trim,
     "trimPrefix": _trim_prefix,
     "trimSuffix": _trim_suffix,
@@ -672,8 +670,8 @@ HELPER_BUILDERS: Mapping[str, Builder] = {
     "toDate": _to_date,
     "urlDecode": _url_decode,
     "toString": _defaulting(_string, ""),
-    "upper": _defaulting(_plain(F.upper), ""),
-    "lower": _defaulting(_plain(F.lower), ""),
+    "upper": _defaulting(_plain(_upper), ""),
+    "lower": _defaulting(_plain(_lower), ""),
     "trim": _defaulting(_trim, ""),
     "containsStr": _defaulting(_plain(F.contains), default=False),
     "hasPrefix": _defaulting(_plain(F.startswith), default=False),

@@ -17,6 +17,9 @@ import org.apache.spark.unsafe.types.UTF8String
   *   glassflow_pack(row STRUCT)                      -> BINARY: see RowBytes
   *   glassflow_unpack(bytes BINARY, schema STRING)   -> STRUCT, schema in Spark's JSON form
   *   glassflow_batch_time(now TIMESTAMP)             -> TIMESTAMP: see BatchTime
+  *   glassflow_upper(text), glassflow_lower(text), glassflow_trim(text), glassflow_split(text, separator),
+  *   glassflow_integer(text), glassflow_round(DOUBLE), glassflow_float_text(DOUBLE), glassflow_to_int(DOUBLE):
+  *                                                      see Scalars; NULL where an argument is
   */
 class Functions extends (SparkSessionExtensions => Unit) {
   import Functions._
@@ -37,8 +40,23 @@ class Functions extends (SparkSessionExtensions => Unit) {
       val schema = DataType.fromJson(json).asInstanceOf[StructType]
       Invoke(constant(new RowBytes(schema)), "unpack", schema, Seq(bytes), Seq(BinaryType))
     }
+    val texts = ArrayType(StringType, containsNull = false)
+    scalar(extensions, "glassflow_upper", StringType, "upper", StringType)
+    scalar(extensions, "glassflow_lower", StringType, "lower", StringType)
+    scalar(extensions, "glassflow_trim", StringType, "trim", StringType)
+    scalar(extensions, "glassflow_split", texts, "split", StringType, StringType)
+    scalar(extensions, "glassflow_integer", LongType, "integer", StringType)
+    scalar(extensions, "glassflow_round", DoubleType, "round", DoubleType)
+    scalar(extensions, "glassflow_float_text", StringType, "floatText", DoubleType)
+    scalar(extensions, "glassflow_to_int", LongType, "toInt", DoubleType)
     register(extensions, "glassflow_batch_time") { case Seq(now) => BatchTime(now) }
   }
+
+  private def scalar(
+      extensions: SparkSessionExtensions, name: String, gives: DataType, method: String, takes: DataType*): Unit =
+    register(extensions, name) { case arguments if arguments.length == takes.length =>
+      StaticInvoke(Scalars.getClass, gives, method, arguments, takes)
+    }
 
   private def register(extensions: SparkSessionExtensions, name: String)(
       build: PartialFunction[Seq[Expression], Expression]): Unit =
