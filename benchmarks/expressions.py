@@ -1,10 +1,14 @@
 """What a filter and six expressions cost: the flights pipeline with and without them, in turns, on one topic.
 
 The filter keeps every event and the expressions give back what they were given, so both tables must hold the same rows;
-that is checked. Prints one JSON object: rows a second over the second half of each run's batches, and the median of the
-runs' ratios. A cost of 0.1 means a tenth fewer rows a second.
+that is checked. Prints one JSON object: rows a second over the second half of each run's batches, and the cost by pairs
+of runs that follow each other, its median and its spread. A cost of 0.1 means a tenth fewer rows a second. What else
+the machine does slows both runs of a pair; `load` says how much there was.
 
-    make bench-expressions        or: python benchmarks/expressions.py --years 2 --pairs 3
+The first half of the batches is left out because Java compiles in it what it runs later: with fewer than three years
+little else is measured.
+
+    make bench-expressions        or: python -m benchmarks.expressions --years 3 --pairs 3
 """
 
 import argparse
@@ -41,7 +45,7 @@ TYPES = {"string": "string", "int": "int"}
 def main() -> None:
     """Run the benchmark and print its result."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--years", type=int, default=3)
+    parser.add_argument("--years", type=int, default=6)
     parser.add_argument("--pairs", type=int, default=5)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -69,6 +73,7 @@ def _measure(folder: Path, kafka_port: int, clickhouse_port: int, years: int, pa
     client = clickhouse_connect.get_client(host="127.0.0.1", port=clickhouse_port)
     plain: list[float] = []
     with_expressions: list[float] = []
+    loads: list[float] = []
     tables: set[Any] = set()
     for pair in range(pairs):
         # Turns change places, so that what slows the machine down over time slows both.
@@ -76,7 +81,8 @@ def _measure(folder: Path, kafka_port: int, clickhouse_port: int, years: int, pa
             name = f"{change.__name__.strip('_').replace('_', '-')}-{pair}"
             _run(change(_definition(name)), folder, environment)
             rates.append(second_half(clickhouse_port, name))
-            say(f"{name}: {rates[-1]:,.0f} rows a second")
+            loads.append(round(os.getloadavg()[0], 1))
+            say(f"{name}: {rates[-1]:,.0f} rows a second, load {loads[-1]}")
             table = f"analytics.`{name}`"
             tables.add(
                 client.query(f"SELECT count(), sum(cityHash64(* EXCEPT ingested_at)) FROM {table}").result_rows[0]
@@ -91,6 +97,8 @@ def _measure(folder: Path, kafka_port: int, clickhouse_port: int, years: int, pa
         "rows_per_second_with_expressions": [round(rate) for rate in with_expressions],
         "cost": [round(cost, 3) for cost in costs],
         "median_cost": round(statistics.median(costs), 3),
+        "spread": [round(min(costs), 3), round(max(costs), 3)],
+        "load": loads,
         "cores": os.cpu_count(),
     }
 
