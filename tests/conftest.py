@@ -1,14 +1,16 @@
 """The real servers, once for all tests that ask for them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.local.stack import down, up
+from glassflow_dagster.streaming import driver
 from glassflow_dagster.streaming.session import start_session
 
 
@@ -52,6 +54,25 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = start_session("tests", folder, settings, lambda _: None)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `run_pipeline` run in this process: each run has a session and settings of its own on the one JVM.
+
+    A run that fails leaves this JVM in its lock, and the next one on that state folder would wait for the JVM's end:
+    what is to fail is run by the command line.
+    """
+
+    def session(_name: str, _folder: Path, overrides: Mapping[str, str], _report: Callable[[str], None]) -> Any:
+        own = spark.newSession()
+        for key, value in overrides.items():
+            if key.startswith("spark.sql."):
+                own.conf.set(key, value)
+        monkeypatch.setattr(own, "stop", lambda: None)
+        return own
+
+    monkeypatch.setattr(driver, "start_session", session)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

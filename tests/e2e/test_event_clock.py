@@ -1,26 +1,14 @@
 """Deduplication on the event clock from Kafka to the table: what becomes of late events, and the check that follows."""
 
-import json
 import random
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import Stack
-from tests.e2e.support import DEADLINE, Pipeline, cli
+from tests.e2e.support import Pipeline, cli
 
-# Runs pipelines one after the other in one JVM, which takes a driver's start for all of them instead of for each.
-RUN_ALL = """
-import sys
-from pathlib import Path
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.streaming.driver import RunOptions, run_pipeline
-
-for file in sys.argv[2:]:
-    options = RunOptions(state=Path(sys.argv[1]), until_caught_up=True, spark={"spark.sql.shuffle.partitions": "2"})
-    print(run_pipeline(load_pipeline(Path(file)), options, lambda text: print(text, file=sys.stderr)).model_dump_json())
-"""
 BEGIN = datetime(2024, 10, 28, tzinfo=UTC)
 # A partitioned table takes 50 blocks a batch: with blocks of 10 rows a batch is 500 records.
 BATCH = 500
@@ -48,6 +36,7 @@ def events() -> list[dict[str, object]]:
     return [*first, *second, *third]
 
 
+@pytest.mark.usefixtures("shared_session")
 def test_late_events_are_counted_kept_or_dead_letters_and_nothing_is_written_twice_in_a_window(
     stack: Stack, tmp_path: Path
 ) -> None:
@@ -62,12 +51,7 @@ def test_late_events_are_counted_kept_or_dead_letters_and_nothing_is_written_twi
         pipeline.send(events(), lambda _: 0)
         pipelines[late] = pipeline
 
-    done = subprocess.run(
-        [sys.executable, "-c", RUN_ALL, str(tmp_path / "state"), *(str(p.file) for p in pipelines.values())],
-        capture_output=True, text=True, timeout=2 * DEADLINE, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    totals = dict(zip(pipelines, map(json.loads, done.stdout.splitlines()), strict=True))
+    totals = {late: pipeline.catch_up() for late, pipeline in pipelines.items()}
 
     # 500 of the first batch, 400 of the second, 200 of the third; of the stragglers 40 have a key of their own.
     for late, written, duplicates, letters, dropped in (
