@@ -35,6 +35,14 @@ class Stack:
         return {"GLASSFLOW_KAFKA_BROKERS": self.kafka, "GLASSFLOW_CLICKHOUSE_URL": self.clickhouse}
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quick_java() -> Iterator[None]:
+    """Let every JVM of the tests compile lightly: it ends before a thorough compilation is paid back."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+        yield
+
+
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     data: Path = tmp_path_factory.mktemp("stack")
