@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from glassflow_dagster.cli.options import readable, report
-from glassflow_dagster.config.load import convert_definition, load_pipeline, warnings
+from glassflow_dagster.config.load import convert_definition, load_pipeline, rewriting_warnings, warnings
 from glassflow_dagster.errors import GlassflowError
 
 
@@ -22,7 +22,7 @@ def validate(files: tuple[Path, ...]) -> None:
             click.echo(str(error))
             wrong = True
         else:
-            for warning in warnings(config):
+            for warning in (*rewriting_warnings(file), *warnings(config)):
                 report(f"{file}: warning: {warning}")
     sys.exit(1 if wrong else 0)
 

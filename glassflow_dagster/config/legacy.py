@@ -10,20 +10,25 @@ a filter drops what matches, v3's keeps it; passwords of ClickHouse are in base6
 output by columns. A password with a `${VAR}` in it is taken as it is: the variable holds the plain password.
 
 The rewritten parts carry the paths they came from (`_At`), so that whatever is found wrong with them afterwards is
-told at the place in the file that the author knows.
+told at the place in the file that the author knows. Fields that only expressions name are declared as `any`.
 """
 
 import base64
 import binascii
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, StrictBool
 
+from glassflow_dagster.config.model import METADATA_FIELDS
 from glassflow_dagster.config.problems import Problem, suggestion
 from glassflow_dagster.config.types import with_usual_case
 from glassflow_dagster.config.variables import VARIABLE, holds_variable
+from glassflow_dagster.expressions.language.check import undeclared_names
+from glassflow_dagster.expressions.language.errors import ExpressionError
 
 OLDER_VERSIONS = ("v1", "v2")
 
@@ -198,11 +203,13 @@ class _At:
 class Rewritten:
     """An older definition as v3.
 
-    `definition` is the v3 object, `problems` what could not be rewritten, `origins` the path that each v3 path had.
+    `definition` is the v3 object, `problems` what could not be rewritten, `warnings` what is right and may be meant
+    otherwise, `origins` the path that each v3 path had.
     """
 
     definition: _Object
     problems: tuple[Problem, ...] = ()
+    warnings: tuple[str, ...] = ()
     origins: dict[str, str] = field(default_factory=dict)
 
     def origin(self, problem: Problem) -> Problem:
@@ -245,7 +252,7 @@ def rewrite(raw: _Object) -> Rewritten:
     _check_references(raw, topics, found)
     origins: dict[str, str] = {}
     definition = _resolved(draft, "", origins)
-    return Rewritten(definition, tuple(found), origins)
+    return Rewritten(definition, tuple(found), _warnings(raw, topics), origins)
 
 
 def _part(owner: _Object, key: str) -> _Object:
@@ -313,6 +320,18 @@ def _source(raw: _Object, at: str, topic: _Object) -> _At:
 
 
 def _schema_fields(raw: _Object, at: str, topic: _Object) -> _At:
+    """Give the fields of a topic, and after them those that only expressions name."""
+    declared = _declared(raw, at, topic)
+    usual = "schema.fields" if _part(raw, "schema") else f"{at}.schema.fields"
+    # Where nothing is declared, that is the mistake to tell.
+    added = _undeclared(raw, at, topic) if declared else {}
+    fields = [_At(place, _kept(entry, place, "name", "type")) for place, entry in declared]
+    fields += [_At(place, {"name": name, "type": "any", "required": False}) for name, place in added.items()]
+    given = declared[0][0].rpartition("[")[0] if declared else usual
+    return _At(given, fields or _ABSENT)
+
+
+def _declared(raw: _Object, at: str, topic: _Object) -> list[tuple[str, _Object]]:
     """Gather the fields of a topic from the three places that may declare them; a repetition counts once."""
     topics, schema = _topics(raw), _part(raw, "schema")
     places = [
@@ -320,17 +339,65 @@ def _schema_fields(raw: _Object, at: str, topic: _Object) -> _At:
         (f"{at}.schema_fields", _items(topic, "schema_fields")),
         ("schema.fields", _items(schema, "fields")),
     ]
-    declared: list[_At] = []
+    declared: list[tuple[str, _Object]] = []
     seen: list[tuple[Any, Any]] = []
     for place, fields in places:
         for index, entry in enumerate(fields):
             mine = place != "schema.fields" or (_owner(entry, topics) == _topic_id(topic))
             if mine and (entry.get("name"), entry.get("type")) not in seen:
                 seen.append((entry.get("name"), entry.get("type")))
-                declared.append(_At(f"{place}[{index}]", _kept(entry, f"{place}[{index}]", "name", "type")))
-    usual = "schema.fields" if schema else f"{at}.schema.fields"
-    given = next((place for place, fields in places if fields), usual)
-    return _At(given, declared or _ABSENT)
+                declared.append((f"{place}[{index}]", entry))
+    return declared
+
+
+def _undeclared(raw: _Object, at: str, topic: _Object) -> dict[str, str]:
+    """Give the fields that a topic's expressions read and nothing declares, each with the place that reads it first.
+
+    GlassFlow adds them to the schema when it migrates a file; its expressions see the whole event.
+    """
+    declared = [*METADATA_FIELDS, *(str(entry.get("name")) for _, entry in _declared(raw, at, topic))]
+    found: dict[str, str] = {}
+    for place, expression in _expressions(raw, topic):
+        # What a variable holds is not known here; a number may stand nearly everywhere.
+        text = VARIABLE.sub("0", expression)
+        # What is no expression is told when v3's form is judged.
+        with suppress(ExpressionError):
+            for name in undeclared_names(text, declared):
+                found.setdefault(name, place)
+    return found
+
+
+def _expressions(raw: _Object, topic: _Object) -> Iterator[tuple[str, str]]:
+    """List what is evaluated on the events of a topic, by its place."""
+    condition, stateless = _part(raw, "filter"), _part(raw, "stateless_transformation")
+    outputs = _items(_part(stateless, "config"), "transform") if stateless.get("enabled") else []
+    given = [
+        ("filter.expression", condition, condition.get("expression") if condition.get("enabled") else None),
+        *(
+            (f"stateless_transformation.config.transform[{i}].expression", stateless, output.get("expression"))
+            for i, output in enumerate(outputs)
+        ),
+    ]
+    for place, part, expression in given:
+        if isinstance(expression, str) and _evaluated_on(raw, part) == _topic_id(topic):
+            yield place, expression
+
+
+def _evaluated_on(raw: _Object, part: _Object) -> Any:
+    """Give the id of the topic that a filter or transformation belongs to: the first one where it names none."""
+    return part.get("source_id") or (_topic_id(_topics(raw)[0]) if _topics(raw) else _ABSENT)
+
+
+def _warnings(raw: _Object, topics: list[tuple[str, _Object]]) -> tuple[str, ...]:
+    """Say which fields are read without a declaration: it may be a slip of the pen."""
+    said = []
+    for at, topic in topics:
+        names = [str(entry.get("name")) for _, entry in _declared(raw, at, topic)]
+        for name, place in _undeclared(raw, at, topic).items():
+            close = get_close_matches(name, names, n=1)
+            remedy = f"did you mean {close[0]!r}?" if close else "declare it with its type"
+            said.append(f"{place}: {name!r} is not declared, so it may be any value, or missing (nil); {remedy}")
+    return tuple(said)
 
 
 def _owner(entry: _Object, topics: list[_Object]) -> Any:
@@ -360,7 +427,7 @@ def _filter(raw: _Object, found: list[Problem]) -> Iterator[_At]:
     # A comment at the end of the expression must not swallow the parenthesis.
     line = "\n" if "//" in expression else ""
     config = {"expression": _At("filter.expression", f"not ({expression.strip()}{line})")}
-    source = _At("filter.source_id", old.get("source_id") or _topic_id(_topics(raw)[0])) if _topics(raw) else _ABSENT
+    source = _At("filter.source_id", _evaluated_on(raw, old))
     yield _At("filter", {"type": "filter", "source_id": source, "config": config})
 
 
@@ -390,13 +457,12 @@ def _stateless(raw: _Object, found: list[Problem]) -> Iterator[_At]:
         return
     if old.get("type") not in (None, "", "expr_lang_transform"):
         found.append(Problem(f"{place}.type", "must be 'expr_lang_transform'"))
-    source = old.get("source_id") or (_topic_id(_topics(raw)[0]) if _topics(raw) else _ABSENT)
     transforms = _At(f"{place}.config.transform", _items(_part(old, "config"), "transform"))
     yield _At(
         place,
         {
             "type": "stateless",
-            "source_id": _At(f"{place}.source_id", source),
+            "source_id": _At(f"{place}.source_id", _evaluated_on(raw, old)),
             "config": _At(f"{place}.config", {"transforms": transforms}),
         },
     )

@@ -85,7 +85,8 @@ def convert_definition(file: Path, environment: Mapping[str, str] = os.environ) 
     stands in the result. A definition with a variable that is not set cannot be judged further, and is rewritten.
     """
     rewritten = _as_v3(file)
-    noted = [
+    noted = [*rewritten.warnings]
+    noted += [
         f"{path}: holds the password as it is; write ${{VAR}} instead and set the variable"
         for path, password in _passwords(rewritten.definition)
         if not holds_variable(password)
@@ -190,6 +191,11 @@ def _passwords(definition: dict[str, Any]) -> list[tuple[str, str]]:
         if isinstance(password, str) and password:
             found.append((f"{path}.connection_params.password", password))
     return found
+
+
+def rewriting_warnings(file: Path) -> tuple[str, ...]:
+    """Say what became of an older definition that its author may not expect; raises `DefinitionError`."""
+    return _as_v3(file).warnings
 
 
 def definition_files(folder: Path) -> list[Path]:

@@ -16,7 +16,7 @@ from glassflow_dagster.config.model import (
 )
 from glassflow_dagster.config.problems import Problem, suggestion
 from glassflow_dagster.config.stages import Stages, plan_stages
-from glassflow_dagster.config.types import INTEGER_LIMITS, declared_as, kinds_taken
+from glassflow_dagster.config.types import INTEGER_LIMITS, declared_as, kinds_taken, takes
 
 
 def problems(config: PipelineConfig) -> Iterator[Problem]:
@@ -88,7 +88,7 @@ def _dedup_problems(config: PipelineConfig) -> Iterator[Problem]:
         for name in dedup.key_fields:
             if name not in fields:
                 yield Problem(f"{at}.config.key", f"{name!r} is not in schema_fields; {suggestion(name, list(fields))}")
-            elif fields[name].kind in ("array", "map"):
+            elif fields[name].kind in ("array", "map", "any"):
                 yield Problem(f"{at}.config.key", f"{name!r} is {fields[name].type}; a key is a text, number or bool")
             elif not fields[name].needed:
                 text = f"{name!r} is optional; a key must be there, say required: true and give it no default"
@@ -148,7 +148,7 @@ def _mapping_problems(config: PipelineConfig, stages: Stages) -> Iterator[Proble
             else:
                 text = f"{mapping.name!r} is no output of the last stateless transform; {near}"
             yield Problem(f"{at}.name", text)
-        elif kinds[mapping.name] not in kinds_taken(mapping.parsed_type):
+        elif not takes(mapping.parsed_type, kinds[mapping.name]):
             taken = " or ".join(declared_as(kind) for kind in kinds_taken(mapping.parsed_type))
             field = f"field {mapping.name!r} is {declared_as(kinds[mapping.name])}"
             yield Problem(

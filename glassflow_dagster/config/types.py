@@ -2,15 +2,16 @@
 
 Field types are GlassFlow's (`int`, `float64`, `string` ...), normalised as it does: the width of a number says
 nothing about what JSON may carry, only the column's type does. `decimal` and integers of 128 and 256 bits are ours:
-numbers whose digits no 64-bit type holds. Column types are ClickHouse's own, parsed into a tree, so that
-`LowCardinality(Nullable(String))` is asked what it is instead of being matched as text.
+numbers whose digits no 64-bit type holds; and `any`, a value whose type only the record tells. Column types are
+ClickHouse's own, parsed into a tree, so that `LowCardinality(Nullable(String))` is asked what it is instead of being
+matched as text.
 """
 
 import re
 from dataclasses import dataclass
 from typing import Literal
 
-FieldKind = Literal["string", "int", "uint", "float", "bool", "array", "map", "decimal", "bigint", "ubigint"]
+FieldKind = Literal["string", "int", "uint", "float", "bool", "array", "map", "decimal", "bigint", "ubigint", "any"]
 
 # The least and the greatest value of the whole numbers that 64 bits carry.
 INTEGER_LIMITS: dict[FieldKind, tuple[int, int]] = {"int": (-(2**63), 2**63 - 1), "uint": (0, 2**64 - 1)}
@@ -27,6 +28,7 @@ FIELD_KINDS: dict[str, FieldKind] = {
     "decimal": "decimal",
     **dict.fromkeys(("int128", "int256"), "bigint"),
     **dict.fromkeys(("uint128", "uint256"), "ubigint"),
+    "any": "any",
 }
 
 _INTEGERS = tuple(f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64))
@@ -197,6 +199,11 @@ def kinds_taken(column: ColumnType) -> tuple[FieldKind, ...]:
     """Give the kinds of field whose values a (supported) column takes."""
     base = column.base
     return ("array",) if base.name == "Tuple" and not base.element_names else _TAKES[base.name]
+
+
+def takes(column: ColumnType, kind: FieldKind) -> bool:
+    """Whether a (supported) column takes fields of a kind; what a field of any kind holds is judged in each record."""
+    return kind == "any" or kind in kinds_taken(column)
 
 
 def declared_as(kind: FieldKind) -> str:

@@ -14,8 +14,8 @@ def decode(records: DataFrame, fields: Sequence[SchemaField]) -> DataFrame:
 
     Columns in: payload BINARY, and framing_error STRING (those of `unframe`).
     Columns added: fields STRUCT (a column a declared field: STRING, LONG, DECIMAL(20,0), DOUBLE or BOOLEAN by its kind;
-    array and map as their JSON text), refusal STRUCT<stage STRING, reason STRING>, NULL for a good record, and dropped
-    STRING: why a good record is not to be written, NULL where it is.
+    array, map and any as their JSON text), refusal STRUCT<stage STRING, reason STRING>, NULL for a good record, and
+    dropped STRING: why a good record is not to be written, NULL where it is.
     """
     spec = json.dumps([[field.name, field.kind, field.needed] for field in fields])
     decoded = records.withColumn("fields", F.call_function("glassflow_decode", F.col("payload"), F.lit(spec)))

@@ -28,8 +28,8 @@ _CARRIERS = {"string": "string", "int": "bigint", "uint": "decimal(20,0)", "floa
 class Names:
     """The kind and the column of each name.
 
-    columns: STRING, LONG, DECIMAL(20,0), DOUBLE or BOOLEAN by kind; array and map as their JSON text. Expressions may
-    use all of `visible`, the mapping only `mappable`. `visible` also has what now() gives.
+    columns: STRING, LONG, DECIMAL(20,0), DOUBLE or BOOLEAN by kind; array, map and any as their JSON text.
+    Expressions may use all of `visible`, the mapping only `mappable`. `visible` also has what now() gives.
     """
 
     kinds: Mapping[str, FieldKind]

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from glassflow_dagster.cli import main
 from glassflow_dagster.config.legacy import check_shape, is_older, rewrite
-from glassflow_dagster.config.load import DefinitionError, convert_definition, load_pipeline, warnings
+from glassflow_dagster.config.load import (
+    DefinitionError,
+    convert_definition,
+    load_pipeline,
+    rewriting_warnings,
+    warnings,
+)
 from tests.config.changes import changed
 
 # The definition of the article that made GlassFlow's deduplication known: no version, mapping, protocol or mechanism.
@@ -357,8 +363,44 @@ def test_expressions_become_a_stateless_transform_after_dedup() -> None:
     assert definition["transforms"][1] == {
         "type": "stateless", "source_id": "rides", "config": {"transforms": outputs},
     }  # fmt: skip
-    assert [f["name"] for f in definition["sources"][0]["schema_fields"]] == ["ride_id", "km"]
+    assert [f["name"] for f in definition["sources"][0]["schema_fields"]] == ["ride_id", "km", "note"]
+    assert definition["sources"][0]["schema_fields"][2] == {"name": "note", "type": "any", "required": False}
     assert definition["sink"]["mapping"][2] == {"name": "note_up", "column_name": "note", "column_type": "String"}
+
+
+@pytest.mark.parametrize(
+    ("expression", "added"),
+    [
+        ("kwh < 0 and site.name == 'x'", ["site"]),
+        ("any(tags, .name == kwh) or any(tags, # in banned)", ["tags", "banned"]),
+        ("tariff == nil or tariff > ${LIMIT}", ["tariff"]),
+        ("kwh < 0 and _partition == 1", []),
+    ],
+)
+def test_a_field_that_only_an_expression_names_is_any_value_and_a_warning(
+    expression: str, added: list[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "old.json"
+    file.write_text(json.dumps({**V1, "filter": {"enabled": True, "expression": expression}}), encoding="utf-8")
+    fields = load_pipeline(file, {"LIMIT": "3"}).source.fields
+    assert [(f.name, f.kind, f.needed) for f in fields[3:]] == [(name, "any", False) for name in added]
+    told = [text for text in convert_definition(file, {}).warnings if text.startswith("filter.expression")]
+    assert [text.split(": ")[1].split(" ")[0] for text in told] == [repr(name) for name in added]
+    assert rewriting_warnings(file) == tuple(told)
+
+
+def test_a_slip_in_an_expression_is_a_warning_with_the_name_that_was_meant(tmp_path: Path) -> None:
+    file = tmp_path / "old.json"
+    file.write_text(json.dumps({**V1, "filter": {"enabled": True, "expression": "kwhh < 0"}}), encoding="utf-8")
+    done = CliRunner().invoke(main, ["validate", str(file)])
+    assert done.exit_code == 0
+    assert "warning: filter.expression: 'kwhh' is not declared" in done.output
+    assert "did you mean 'kwh'?" in done.output
+
+
+def test_a_switched_off_expression_declares_nothing() -> None:
+    definition = v3({**V1, "filter": {"enabled": False, "expression": "kwhh < 0"}})
+    assert [field["name"] for field in definition["sources"][0]["schema_fields"]] == ["reading_id", "kwh", "read_at"]
 
 
 def test_a_join_names_its_output_by_columns() -> None:
@@ -435,7 +477,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (changed(V1, source__topics__0__schema__type="avro"), "source.topics[0].schema.type: must be 'json'"),
     (changed(V1, sink__table="${TABLE}"), "sink.table: variable TABLE is not set"),
     ({**V1, "filter": {"enabled": True}}, "filter.expression: is missing or empty"),
-    ({**V1, "filter": {"enabled": True, "expression": "kwhh < 0"}}, "filter.expression: unknown field 'kwhh'; did you"),
+    ({**V1, "filter": {"enabled": True, "expression": "kwhh < < 0"}}, "filter.expression: unexpected"),
     (JOIN, "join: a join is not supported yet"),
     (changed(JOIN, join__sources__1__orientation="right"), "join.sources: has 0 sources with orientation 'left'"),
     (changed(JOIN, schema__fields__0__source_id=None), "schema.fields[0].source_id: is missing; use one of rides"),

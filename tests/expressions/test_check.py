@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from glassflow_dagster.config.types import FieldKind
-from glassflow_dagster.expressions.language.check import check_filter, check_transform
+from glassflow_dagster.expressions.language.check import check_filter, check_transform, undeclared_names
 from glassflow_dagster.expressions.language.errors import ExpressionError
 from glassflow_dagster.expressions.language.signatures import BUILTINS, HELPERS
 from glassflow_dagster.expressions.language.syntax import Field, Span
@@ -181,3 +181,18 @@ def test_numbers_of_many_digits_pass_through(text: str, kind: str) -> None:
 def test_numbers_of_many_digits_are_not_calculated_with(text: str) -> None:
     with pytest.raises(ExpressionError, match=r"many digits \(say toFloat\(\.\.\) or toString\(\.\.\)\)"):
         check_transform(text, BIG)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("a + b.c + d.e.f", ("b",)),
+        ("let n = lower(owner); n == 'a' or n == unit", ("owner", "unit")),
+        ("let a1 = d; a1.x > 1", ("d",)),
+        ("any(tags, .name == # or # == x)", ("tags", "x")),
+        ("d.g == d?.e", ("d",)),
+        ("{m: [b[a], 1]}", ("b",)),
+    ],
+)
+def test_undeclared_names_are_those_that_no_declared_one_begins(text: str, names: tuple[str, ...]) -> None:
+    assert undeclared_names(text, ["a", "d.e"]) == names

@@ -73,6 +73,9 @@ COLUMN_TYPES: Mapping[Kind, str] = {
     "nil": "string",
 }
 
+# Fields that come as their JSON text.
+_JSON_KINDS: frozenset[Kind] = frozenset({"array", "map", "any"})
+
 _WANTED: Mapping[Kind, str] = {"string": "text", "float": "number", "bool": "truth value"}
 
 
@@ -101,9 +104,10 @@ class _Part:
 def compile_expression(checked: Checked, columns: Mapping[str, Column], steps: Steps) -> Compiled:
     """Compile a checked expression. What it gives can be used where `steps` have been taken.
 
-    columns: the column of each declared field; STRING, BIGINT, DECIMAL(20,0), DOUBLE or BOOLEAN by its kind, arrays
-    and objects as their JSON text. Under BATCH_TIME: what now() gives, the TIMESTAMP of the batch, so that a batch
-    that is done again says the same; needed where an expression calls now(). The session's time zone must be UTC.
+    columns: the column of each declared field; STRING, BIGINT, DECIMAL(20,0), DOUBLE or BOOLEAN by its kind, arrays,
+    objects and values of any kind as their JSON text. Under BATCH_TIME: what now() gives, the TIMESTAMP of the batch,
+    so that a batch that is done again says the same; needed where an expression calls now(). The session's time zone
+    must be UTC.
     """
     part = _Compiler(checked, columns, steps).finished()
     error = F.lit(None).cast("string") if part.error is None else part.error
@@ -160,7 +164,7 @@ class _Compiler:
         return part
 
     def _is_plain(self, node: Node) -> bool:
-        return isinstance(node, Field) and self._kind(node) not in ("array", "map")
+        return isinstance(node, Field) and self._kind(node) not in _JSON_KINDS
 
     def _stepped(self, part: _Part, step: int) -> _Part:
         error, ended = (
@@ -173,8 +177,7 @@ class _Compiler:
             case Literal(value=value):
                 return _Part(F.lit(value).cast(COLUMN_TYPES[self._kind(node)]), nullable=value is None)
             case Field(name=name):
-                column = self._columns[name]
-                return _Part(variants.parsed(column) if self._kind(node) in ("array", "map") else column)
+                return _Part(_field(self._columns[name], self._kind(node)))
             case ListLiteral(items=items):
                 return self._list(items, self._kind(node))
             case MapLiteral(names=names, values=values):
@@ -629,6 +632,13 @@ _TIMES = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 # expr's own limit.
 _LONGEST_RANGE = 1_000_000
 _BEYOND = "the result is beyond 64 bits"
+
+
+def _field(column: Column, kind: Kind) -> Column:
+    if kind not in _JSON_KINDS:
+        return column
+    value = variants.parsed(column)
+    return variants.without_null(value) if kind == "any" else value
 
 
 def _FALSE() -> Column:  # noqa: N802 - a constant, but columns need a session

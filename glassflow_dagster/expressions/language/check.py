@@ -6,7 +6,7 @@ what only a record can tell (nil, the kind of a value inside an undeclared objec
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -101,6 +101,34 @@ def check_transform(text: str, fields: Mapping[str, Kind]) -> Checked:
     if checked.kind == "duration":
         raise ExpressionError(text, checked.root.span, "a duration is no output; say which unit, as in (..).Seconds()")
     return checked
+
+
+def undeclared_names(text: str, declared: Collection[str]) -> tuple[str, ...]:
+    """Give the names, in order and each once, that an expression reads and that no declared one begins.
+
+    Of `a.b` this is `a`: what follows is looked up inside it. Raises ExpressionError for what is no expression.
+    """
+    found: dict[str, None] = {}
+
+    def look(node: Node, variables: frozenset[str]) -> None:
+        path = _path(node)
+        if path is not None:
+            first = path.split(".")[0]
+            if first not in variables and not any(name in declared for name in _beginnings(path)):
+                found[first] = None
+            return
+        if isinstance(node, Let):
+            look(node.value, variables)
+            look(node.body, variables | {node.name})
+            return
+        for part in dataclasses.fields(node):
+            value = getattr(node, part.name)
+            for one in value if isinstance(value, tuple) else (value,):
+                if isinstance(one, Node):
+                    look(one, variables)
+
+    look(parse(text), frozenset())
+    return tuple(found)
 
 
 def list_kind(element: Kind) -> Kind:
@@ -551,8 +579,7 @@ class _Checker:
             raise self._error(node, f"not a pattern that is supported: {error}") from None
 
     def _begins_with_field(self, path: str) -> bool:
-        parts = path.split(".")
-        return any(".".join(parts[:length]) in self._fields for length in range(1, len(parts)))
+        return any(name in self._fields for name in _beginnings(path)[:-1])
 
     def _unknown(self, what: str, name: str, known: tuple[str, ...], span: Span) -> ExpressionError:
         close = get_close_matches(name, known, n=1)
@@ -581,6 +608,12 @@ def _path(node: Node) -> str | None:
             return None if before is None else f"{before}.{name}"
         case _:
             return None
+
+
+def _beginnings(path: str) -> list[str]:
+    """Give `a`, `a.b` and `a.b.c` of `a.b.c`."""
+    parts = path.split(".")
+    return [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
 
 
 def _literal_kind(value: str | float | bool | None) -> Kind:

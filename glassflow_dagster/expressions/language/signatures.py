@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-# The kind of an expression's value. `any` is a value inside an undeclared object or array, known only with the record;
-# `strings`, `ints`, `floats`, `bools` and `values` (of any kind, also mixed) are lists that the expression itself
-# makes; `time` is what date() and now() give, and the time between two is a `duration`. `decimal`, `bigint` and
-# `ubigint` are fields whose digits no number here holds; they pass through as they are.
+# The kind of an expression's value. `any` is known only with the record: a value inside an undeclared object or array,
+# or a field that may hold anything; `strings`, `ints`, `floats`, `bools` and `values` (of any kind, also mixed) are
+# lists that the expression itself makes; `time` is what date() and now() give, and the time between two is a
+# `duration`. `decimal`, `bigint` and `ubigint` are fields whose digits no number here holds; they pass through as they
+# are.
 Kind = Literal[
     "string",
     "int",

@@ -53,6 +53,7 @@ object ColumnMapper {
         case "float" => values.real(fields.getDouble(i))
         case "bool" => values.truth(fields.getBoolean(i))
         case "array" | "map" => values.jsonText(fields.getUTF8String(i))
+        case "any" => values.jsonValue(fields.getUTF8String(i))
         case "decimal" | "bigint" | "ubigint" => values.number(new java.math.BigDecimal(fields.getUTF8String(i).toString))
       }
   }

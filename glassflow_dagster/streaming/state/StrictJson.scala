@@ -4,6 +4,7 @@ import java.nio.charset.StandardCharsets.UTF_8
 
 import com.fasterxml.jackson.core.{JsonFactory, JsonFactoryBuilder, JsonParser, JsonToken}
 import com.fasterxml.jackson.core.exc.StreamConstraintsException
+import com.fasterxml.jackson.core.io.JsonStringEncoder
 import com.fasterxml.jackson.databind.ObjectMapper
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
@@ -16,15 +17,15 @@ import org.apache.spark.unsafe.types.UTF8String
   * value that is not of its declared kind is a reason to refuse the record, and so is a missing or null one where the
   * field is required, a declared field given twice, and anything that is not exactly one JSON object.
   *
-  * @param spec JSON: [[name, kind, required], ...]; kinds: string, int, uint, float, bool, array, map, and decimal, bigint
-  *             and ubigint: numbers whose digits no type of 64 bits holds
+  * @param spec JSON: [[name, kind, required], ...]; kinds: string, int, uint, float, bool, array, map, any (whatever JSON
+  *             has), and decimal, bigint and ubigint: numbers whose digits no type of 64 bits holds
   */
 class StrictJson(spec: String) extends Serializable {
   import StrictJson._
 
   private val fields: Array[Field] = readSpec(spec)
 
-  /** One column a field (array and map: their JSON text; decimal, bigint and ubigint: their digits), then the reason why not, null for a good record. */
+  /** One column a field (array, map and any: their JSON text; decimal, bigint and ubigint: their digits), then the reason why not, null for a good record. */
   val schema: StructType =
     StructType(fields.map(f => StructField(f.name, sqlType(f.kind)))).add(ERROR, StringType)
 
@@ -128,7 +129,7 @@ class StrictJson(spec: String) extends Serializable {
   }
 
   private def rawObject(kind: String, bytes: Array[Byte], start: Int, parser: JsonParser): Any =
-    if (kind == "map") slice(bytes, start, parser) else Refused(s"expected $kind, got object")
+    if (kind == "map" || kind == "any") slice(bytes, start, parser) else Refused(s"expected $kind, got object")
 
   private def convert(parser: JsonParser, bytes: Array[Byte], token: JsonToken, kind: String): Any = (kind, token) match {
     case ("string", JsonToken.VALUE_STRING) => text(parser)
@@ -140,7 +141,10 @@ class StrictJson(spec: String) extends Serializable {
     case ("decimal", JsonToken.VALUE_NUMBER_INT | JsonToken.VALUE_NUMBER_FLOAT) => digits(parser)
     case ("bigint" | "ubigint", JsonToken.VALUE_NUMBER_INT | JsonToken.VALUE_NUMBER_FLOAT) =>
       bigInteger(parser, signed = kind == "bigint")
-    case ("array", JsonToken.START_ARRAY) | ("map", JsonToken.START_OBJECT) =>
+    case ("any", JsonToken.VALUE_STRING) => quoted(parser)
+    case ("any", JsonToken.VALUE_NUMBER_INT | JsonToken.VALUE_NUMBER_FLOAT) => numberText(parser)
+    case ("any", JsonToken.VALUE_TRUE | JsonToken.VALUE_FALSE) => utf8(parser.getText)
+    case ("array" | "any", JsonToken.START_ARRAY) | ("map" | "any", JsonToken.START_OBJECT) =>
       val start = parser.currentTokenLocation().getByteOffset.toInt
       parser.skipChildren()
       slice(bytes, start, parser)
@@ -156,6 +160,17 @@ class StrictJson(spec: String) extends Serializable {
     if (string.exists(_.isSurrogate) && !UTF_8.newEncoder().canEncode(string))
       Refused("holds half a surrogate pair, which is no character")
     else utf8(string)
+  }
+
+  private def quoted(parser: JsonParser): Any = text(parser) match {
+    case refused: Refused => refused
+    case string => utf8("\"" + new String(JsonStringEncoder.getInstance.quoteAsString(string.toString)) + "\"")
+  }
+
+  /** A number as it was written; beyond a float's range expressions could not read it. */
+  private def numberText(parser: JsonParser): Any = double(parser) match {
+    case refused: Refused => refused
+    case _ => utf8(parser.getText)
   }
 
   private def long(parser: JsonParser): Any =
@@ -274,7 +289,7 @@ object StrictJson {
     case "uint" => DecimalType(UINT_DIGITS, 0)
     case "float" => DoubleType
     case "bool" => BooleanType
-    case "string" | "array" | "map" | "decimal" | "bigint" | "ubigint" => StringType
+    case "string" | "array" | "map" | "any" | "decimal" | "bigint" | "ubigint" => StringType
   }
 
   /** A kind as definitions declare it. */

@@ -65,7 +65,10 @@ abstract class Values(val is: ColumnSpec) {
   def ofNull: Any = if (is.nullable) null else Misfit("null, but the column is not Nullable")
 
   /** An array or object of its own, as JSON text. */
-  def jsonText(value: UTF8String): Any = {
+  def jsonText(value: UTF8String): Any = jsonValue(value)
+
+  /** A value of whatever type, as JSON text: judged as one inside a nested value is. */
+  final def jsonValue(value: UTF8String): Any = {
     val bytes = value.getBytes
     if (!StrictJson.isUtf8Json(bytes)) return Misfit("invalid JSON: not in UTF-8")
     val parser = StrictJson.FACTORY.createParser(bytes)
