@@ -29,6 +29,8 @@ FIELD_KINDS: dict[str, FieldKind] = {
     **dict.fromkeys(("int128", "int256"), "bigint"),
     **dict.fromkeys(("uint128", "uint256"), "ubigint"),
     "any": "any",
+    # GlassFlow checks nothing for words it does not know; its examples have `datetime`. JSON has texts for these.
+    **dict.fromkeys(("text", "uuid", "date", "datetime", "timestamp"), "string"),
 }
 
 _INTEGERS = tuple(f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64))

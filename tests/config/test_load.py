@@ -126,8 +126,8 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"sources__0__connection_params__brokers": []}, "sources[0].connection_params.brokers: "),
     ({"sources__0__connection_params__mechanism": "PLAIN"}, "sources[0].connection_params.username: is needed"),
     (
-        {"sources__0__schema_fields__0__type": "datetime"},
-        "sources[0].schema_fields[0].type: unknown field type 'datetime'",
+        {"sources__0__schema_fields__0__type": "money"},
+        "sources[0].schema_fields[0].type: unknown field type 'money'",
     ),
     ({"sources__0__schema_fields__1__name": "id"}, "sources[0].schema_fields[1].name: 'id' is declared twice"),
     (

@@ -76,7 +76,7 @@ def test_a_reference_may_stand_for_any_value() -> None:
         ("sink.max_delay_time", "5 minutes"),
         ("sink.connection_params.port", 70000),
         ("sink.tabel", "x"),
-        ("sources.0.schema_fields.0.type", "datetime"),
+        ("sources.0.schema_fields.0.type", "money"),
         ("sources.0.connection_params.protocol", "TLS"),
         ("pipeline_id", "no"),
         ("checks", {"every": "daily"}),
