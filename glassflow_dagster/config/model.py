@@ -43,6 +43,8 @@ METADATA_FIELDS: dict[str, FieldKind] = {
 }
 
 MAX_DEDUP_WINDOW = timedelta(days=7)
+# Spark tells a batch's time in milliseconds: a shorter window would be none.
+MIN_PROCESSING_WINDOW = timedelta(milliseconds=1)
 # So many events of one key, a window apart, are within reach of the watermark at most: the state keeps their times in
 # one piece, which is read for each batch that has the key.
 MAX_WINDOWS_LATE = 1000

@@ -9,6 +9,7 @@ from glassflow_dagster.config.durations import format_duration
 from glassflow_dagster.config.model import (
     MAX_DEDUP_WINDOW,
     MAX_WINDOWS_LATE,
+    MIN_PROCESSING_WINDOW,
     Dedup,
     DedupConfig,
     PipelineConfig,
@@ -98,6 +99,9 @@ def _dedup_problems(config: PipelineConfig) -> Iterator[Problem]:
 
 def _clock_problems(at: str, dedup: DedupConfig, fields: Mapping[str, SchemaField]) -> Iterator[Problem]:
     if dedup.clock == "processing":
+        if dedup.time_window < MIN_PROCESSING_WINDOW:
+            text = "is shorter than 1ms, the finest that the clock of batches tells; choose 1ms or more"
+            yield Problem(f"{at}.time_window", text)
         for name in ("event_time", "event_time_unit", "late", "allowed_lateness"):
             if getattr(dedup, name) is not None:
                 yield Problem(f"{at}.{name}", "counts with clock: event only; add that, or remove it")

@@ -146,6 +146,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ),
     ({"transforms__0__config__time_window": 300}, "transforms[0].config.time_window: 300 is not a duration"),
     ({"transforms__0__config__time_window": "0s"}, "transforms[0].config.time_window: must be greater than zero"),
+    (
+        {"transforms__0__config__time_window": "500us"},
+        "transforms[0].config.time_window: is shorter than 1ms, the finest that the clock of batches tells; choose 1ms",
+    ),
     ({"transforms__0__config__time_window": "8d"}, "transforms[0].config.time_window: is longer than 7 days"),
     ({"transforms__0__config__clock": "wall"}, "transforms[0].config.clock: must be 'processing' or 'event'"),
     ({"transforms__0__config__late": "keep"}, "transforms[0].config.late: counts with clock: event only; add that, or"),
