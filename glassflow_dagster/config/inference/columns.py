@@ -79,7 +79,16 @@ def _number(name: str, kind: FieldKind, values: Sequence[float]) -> ColumnChoice
     remark = ""
     if kind == "float" and any(isinstance(value, int) and abs(value) > 2**53 for value in values):
         remark = "some whole numbers are too long for a float and lose digits"
-    return ColumnChoice(_NUMBER_COLUMNS[kind], remark)
+    return ColumnChoice(_number_column(kind, values), remark)
+
+
+def _number_column(kind: FieldKind, values: Sequence[float]) -> str:
+    if kind in _NUMBER_COLUMNS:
+        return _NUMBER_COLUMNS[kind]
+    signed = kind == "bigint"
+    least, greatest = (-(2**127), 2**127) if signed else (0, 2**128)
+    bits = 128 if all(least <= value < greatest for value in values) else 256
+    return f"{'' if signed else 'U'}Int{bits}"
 
 
 def _text(values: Sequence[str]) -> ColumnChoice:
@@ -151,7 +160,7 @@ def _element(values: Iterable[Any]) -> str | None:
     present = Field("", 0, [value for value in seen.values if value is not None])
     if len(present.types) != 1 or present.kind in ("array", "map"):
         return None
-    column = {"bool": "Bool", "string": "String"}.get(present.kind) or _NUMBER_COLUMNS[present.kind]
+    column = {"bool": "Bool", "string": "String"}.get(present.kind) or _number_column(present.kind, present.values)
     return column if len(present.values) == len(seen.values) else _nullable(column)
 
 

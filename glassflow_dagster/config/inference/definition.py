@@ -11,6 +11,7 @@ from glassflow_dagster.config.inference.columns import ColumnChoice, choose_colu
 from glassflow_dagster.config.inference.events import FROM_A_REGISTRY, Events
 from glassflow_dagster.config.inference.fields import Field, Fields, observe
 from glassflow_dagster.config.inference.keys import Key, candidates
+from glassflow_dagster.config.types import declared_as
 from glassflow_dagster.config.yaml_text import write_flow
 from glassflow_dagster.errors import GlassflowError
 
@@ -122,7 +123,7 @@ def _source(topic: str, fields: Fields, connections: Connections, *, with_schema
     yield "    schema_fields:"
     entries = []
     for field in fields.known:
-        entry: dict[str, Any] = {"name": field.name, "type": field.kind}
+        entry: dict[str, Any] = {"name": field.name, "type": declared_as(field.kind)}
         if not field.required:
             entry["required"] = False
         elif with_schema:

@@ -206,10 +206,14 @@ def _json_type(value: Any) -> str:
 
 
 def _number_kind(numbers: Sequence[float]) -> FieldKind:
-    """Choose the kind that keeps every digit; 64 bits hold no whole number beyond theirs, so those are floats."""
+    """Choose the kind that keeps every digit; whole numbers beyond 256 bits are floats, since no kind does."""
     if any(isinstance(number, float) for number in numbers):
         return "float"
     least, greatest = min(numbers), max(numbers)
     if INT64[0] <= least and greatest <= INT64[1]:
         return "int"
-    return "uint" if UINT64[0] <= least and greatest <= UINT64[1] else "float"
+    if UINT64[0] <= least and greatest <= UINT64[1]:
+        return "uint"
+    if least >= 0:
+        return "ubigint" if greatest < 2**256 else "float"
+    return "bigint" if least >= -(2**255) and greatest < 2**255 else "float"
