@@ -63,6 +63,27 @@ def test_a_key_needs_columns_that_keep_its_values_apart(
 
 
 @pytest.mark.parametrize(
+    ("outputs", "mapped", "found"),
+    [
+        ([("id", "sms_id", "string")], "id", ("c",)),
+        ([("sms_id", "sms_id", "string")], "sms_id", ("c",)),
+        ([("sms_id", "lower(sms_id)", "string")], "sms_id", None),
+        ([("sms_id", "status", "string"), ("id", "sms_id", "")], "sms_id", None),
+        ([("sms_id", "toInt(sms_id)", "int")], "sms_id", None),
+    ],
+    ids=["renamed", "passed on", "changed under its name", "another field under its name", "converted"],
+)
+def test_behind_a_transform_a_key_is_the_output_that_passes_it_on(
+    outputs: list[tuple[str, str, str]], mapped: str, found: tuple[str, ...] | None
+) -> None:
+    config = sms((mapped, "c", "String"))
+    made = tuple(Output(output_name=name, expression=text, output_type=kind) for name, text, kind in outputs)
+    transform = Stateless(type="stateless", source_id=config.source.source_id, config=StatelessConfig(transforms=made))
+    config = config.model_copy(update={"transforms": (*config.transforms, transform)})
+    assert key_columns(config, described(c="String")) == found
+
+
+@pytest.mark.parametrize(
     ("mapping", "columns", "found"),
     [
         ((), {"ingested_at": "DateTime"}, RowTime("ingested_at", is_clock=False, resolution_ms=1000)),
