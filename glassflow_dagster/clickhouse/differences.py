@@ -14,13 +14,19 @@ from glassflow_dagster.clickhouse.tables import Column, Table
 from glassflow_dagster.clickhouse.token_window import is_replicated, unsupported_engine
 from glassflow_dagster.config.model import CreateTable, PipelineConfig
 from glassflow_dagster.config.problems import nearest
-from glassflow_dagster.config.stages import nullable_names
+from glassflow_dagster.config.stages import WhyNull, nullable_names
 from glassflow_dagster.config.types import ColumnType, parse_column_type, same_values
 
 # Columns that ClickHouse computes itself, so that an insert cannot name them.
 _COMPUTED = ("MATERIALIZED", "ALIAS")
 # What follows the engine in a table's description, in its order.
 _CLAUSE = re.compile(r" (?:PARTITION BY|PRIMARY KEY|ORDER BY|SAMPLE BY|TTL|SETTINGS) ")
+# What is null, and how to make it be there.
+_NULLS = {
+    WhyNull.OPTIONAL: ("field {} (required: false)", "make the field required"),
+    WhyNull.NO_KEY: ("Kafka's key", "fill it from a field"),
+    WhyNull.NO_MATCH: ("field {} (right source of a join with type: left)", "use type: inner"),
+}
 _ADD = "add it with glassflow-dagster table FILE --diff --alter"
 
 
@@ -96,12 +102,13 @@ def _nulls_refused(config: PipelineConfig, types: Mapping[str, ColumnType]) -> I
         nullable = with_null(str(kind))
         if kind.base.name == "Map":
             continue  # it is empty then
-        what = "Kafka's key" if mapping.name == "_key" else f"field {mapping.name!r} (required: false)"
+        what, otherwise = _NULLS[optional[mapping.name]]
+        what = what.format(repr(mapping.name))
         remedy = f"make the column {nullable}"
         if nullable == str(kind):
-            remedy = "make the field required, or fill a Nullable(String), which keeps the JSON text"
+            remedy = f"{otherwise}, or fill a Nullable(String), which keeps the JSON text"
         elif rests_on(how, mapping.column_name):
-            remedy = f"make the field required, or take {mapping.column_name!r} out of create_table's clauses"
+            remedy = f"{otherwise}, or take {mapping.column_name!r} out of create_table's clauses"
         yield Difference(
             f"sink.mapping[{index}].column_type",
             f"{what} may be null, but column {mapping.column_name!r} ({kind}) takes no NULL, so such a record becomes "

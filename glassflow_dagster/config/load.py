@@ -22,7 +22,7 @@ import yaml
 from pydantic import ValidationError
 
 from glassflow_dagster.config.legacy import Rewritten, check_shape, is_older, rewrite
-from glassflow_dagster.config.model import NotSupportedYetError, PipelineConfig
+from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.config.problems import Problem, suggestion
 from glassflow_dagster.config.rules import problems
 from glassflow_dagster.config.stages import plan_stages
@@ -81,8 +81,8 @@ class Conversion:
 def convert_definition(file: Path, environment: Mapping[str, str] = os.environ) -> Conversion:
     """Rewrite a definition of any accepted format as v3; raises `DefinitionError` with every mistake in it.
 
-    What this project does not run yet is right in v3 all the same, and is told in a warning. So is a password that
-    stands in the result. A definition with a variable that is not set cannot be judged further, and is rewritten.
+    A password that stands in the result is told in a warning. A definition with a variable that is not set cannot be
+    judged further, and is rewritten.
     """
     rewritten = _as_v3(file)
     noted = [*rewritten.warnings]
@@ -97,12 +97,7 @@ def convert_definition(file: Path, environment: Mapping[str, str] = os.environ) 
         if rewritten.problems:
             raise DefinitionError(file, list(rewritten.problems))
         return Conversion(rewritten.definition, tuple(noted))
-    try:
-        _judged(file, rewritten, expanded)
-    except DefinitionError as error:
-        if not all(problem.not_yet for problem in error.problems):
-            raise
-        noted += [f"{problem.path}: {problem.text}" for problem in error.problems]
+    _judged(file, rewritten, expanded)
     return Conversion(rewritten.definition, tuple(noted))
 
 
@@ -305,7 +300,7 @@ def _problem(error: Any) -> Problem:
         # The value stays out of the text: under a mistaken key it may be a secret.
         return Problem(path, f"must be {context['expected']}")
     if kind == "value_error":
-        return Problem(path, str(context["error"]), not_yet=isinstance(context["error"], NotSupportedYetError))
+        return Problem(path, str(context["error"]))
     if kind == "string_pattern_mismatch":
         return Problem(path, _FORMS[path])
     return Problem(path, f"{_one_line(error['msg'])}; correct it")
@@ -328,7 +323,7 @@ def _with_connections(config: PipelineConfig, environment: Mapping[str, str]) ->
     url = environment.get("GLASSFLOW_CLICKHOUSE_URL")
     sources, sink = config.sources, config.sink
     if brokers:
-        plain = type(config.source.connection_params)(brokers=tuple(brokers.split(",")))
+        plain = type(config.connection)(brokers=tuple(brokers.split(",")))
         sources = tuple(source.model_copy(update={"connection_params": plain}) for source in sources)
     if url:
         connection = sink.connection_params.model_copy(update=clickhouse_address(url, "GLASSFLOW_CLICKHOUSE_URL"))

@@ -2,8 +2,8 @@
 
 Extensions are optional, so that a definition written for GlassFlow means what it meant: `sources[].start`,
 `.consumer_group` and `.isolation`, `schema_fields[].required` and `.default`, `dedup.config.keys` and `.clock` with
-what belongs to it, several filters and stateless transforms, Kafka's own columns in `sink.mapping` (`_topic`,
-`_partition`, `_offset`, `_timestamp`, `_key`, and `_batch_time`), `sink.create_table`, `checks`.
+what belongs to it, several filters and stateless transforms, those of `join.py`, Kafka's own columns in `sink.mapping`
+(`_topic`, `_partition`, `_offset`, `_timestamp`, `_key`, and `_batch_time`), `sink.create_table`, `checks`.
 What needs more than one field to judge is judged in `rules.py`; reading files is `load.py`'s affair.
 """
 
@@ -12,8 +12,9 @@ import json
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr
 
+from glassflow_dagster.config.join import OptionalJoin
 from glassflow_dagster.config.parts import (
     DELAY,
     LOWER_CASE,
@@ -27,6 +28,7 @@ from glassflow_dagster.config.parts import (
     PositiveDuration,
     Start,
     Text,
+    TimeUnit,
     empty_means,
 )
 from glassflow_dagster.config.resources import Resources
@@ -48,12 +50,6 @@ MIN_PROCESSING_WINDOW = timedelta(milliseconds=1)
 # So many events of one key, a window apart, are within reach of the watermark at most: the state keeps their times in
 # one piece, which is read for each batch that has the key.
 MAX_WINDOWS_LATE = 1000
-
-TimeUnit = Literal["s", "ms", "us", "ns"]
-
-
-class NotSupportedYetError(ValueError):
-    """A part of GlassFlow's format that is right, and that this project does not run yet."""
 
 
 class KafkaConnection(Part):
@@ -343,29 +339,44 @@ class PipelineConfig(Part):
     metadata: Metadata = Metadata()
     sources: Annotated[tuple[Source, ...], Field(min_length=1)]
     transforms: tuple[Transform, ...] = ()
-    # Only one that is switched off is accepted, so it says nothing and stays out of every dump and digest.
-    join: dict[str, Any] | None = Field(default=None, exclude=True, description="only with `enabled: false` yet")
+    # Left out of dumps and digests where there is none.
+    join: OptionalJoin = Field(default=None, exclude_if=lambda join: join is None)
     sink: Sink
     checks: Checks = Checks()
     dead_letters: DeadLetters = DeadLetters()
     resources: Resources | None = None
 
-    @field_validator("join")
-    @classmethod
-    def _no_join(cls, join: dict[str, Any] | None) -> None:
-        if join and join.get("enabled") is not False:
-            raise NotSupportedYetError("a join is not supported yet; remove it and keep one source")
+    @property
+    def inputs(self) -> tuple[Source, ...]:
+        """The sources that the pipeline reads: a join's left and right one, else the only one."""
+        if self.join is None:
+            return self.sources[:1]
+        by_id = {source.source_id: source for source in self.sources}
+        return tuple(by_id[side.source_id] for side in self.join.sides)
 
     @property
     def source(self) -> Source:
-        """The pipeline's one source."""
-        return self.sources[0]
+        """The pipeline's one source; a join's left one."""
+        return self.inputs[0]
+
+    @property
+    def connection(self) -> KafkaConnection:
+        """How to reach the brokers, which are the same for all inputs."""
+        return self.source.connection_params
 
     @property
     def fields(self) -> tuple[SchemaField, ...]:
-        """The source's fields, with what events need to have: their key, whatever a schema says."""
-        keys = self.dedup.key_fields if self.dedup else ()
-        both = zip(self.source.schema_fields, self.source.fields, strict=True)
+        """`fields_of` the one source."""
+        return self.fields_of(self.source)
+
+    def fields_of(self, source: Source) -> tuple[SchemaField, ...]:
+        """Give a source's fields, with what events need to have: the key of deduplication, whatever a schema says.
+
+        A join's key need not be there: an event without it has no match.
+        """
+        dedup = self.dedup_of(source)
+        keys = dedup.key_fields if dedup else ()
+        both = zip(source.schema_fields, source.fields, strict=True)
         return tuple(declared if declared.name in keys else field for declared, field in both)
 
     @property
@@ -375,19 +386,23 @@ class PipelineConfig(Part):
 
     @property
     def dedup(self) -> DedupConfig | None:
-        """How the source's events are deduplicated, or None when they are not."""
-        mine = (t for t in self.transforms if t.source_id == self.source.source_id)
+        """`dedup_of` the one source."""
+        return self.dedup_of(self.source)
+
+    def dedup_of(self, source: Source) -> DedupConfig | None:
+        """Give how a source's events are deduplicated, or None when they are not."""
+        mine = (t for t in self.transforms if t.source_id == source.source_id)
         return next((t.config for t in mine if isinstance(t, Dedup)), None)
 
     @property
     def replay_topic(self) -> str:
-        """The topic that dead letters are sent to again; the pipeline reads it beside its source."""
+        """The topic that dead letters are sent to again; the pipeline reads it beside its sources."""
         return f"{self.pipeline_id}.glassflow-replay"
 
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics that the pipeline reads, in the order in which the records of one batch follow each other."""
-        return (self.source.topic, self.replay_topic)
+        return (*(source.topic for source in self.inputs), self.replay_topic)
 
     @property
     def digest(self) -> str:

@@ -2,7 +2,7 @@
 
 import re
 from datetime import UTC, date, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -126,6 +126,7 @@ Port = Annotated[
     ),
 ]
 Text = Annotated[str, Field(min_length=1)]
+TimeUnit = Literal["s", "ms", "us", "ns"]
 # GlassFlow does not mind the case of a source's type.
 LOWER_CASE = BeforeValidator(_lower)
 Start = Annotated[str, BeforeValidator(_start), WithJsonSchema({"type": "string"})]

@@ -7,14 +7,10 @@ from difflib import get_close_matches
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake in a definition: where it is, and what is wrong and to be done.
-
-    `not_yet` marks what is right in GlassFlow's format and only not supported yet.
-    """
+    """One mistake in a definition: where it is, and what is wrong and to be done."""
 
     path: str
     text: str
-    not_yet: bool = False
 
 
 def suggestion(name: str, known: list[str]) -> str:

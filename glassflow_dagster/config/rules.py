@@ -5,10 +5,13 @@ Each rule yields `Problem`s; all of them are reported at once.
 
 from collections.abc import Iterator, Mapping
 
+from glassflow_dagster.config.clock_rules import event_time_problems, only_with_event_clock
 from glassflow_dagster.config.durations import format_duration
+from glassflow_dagster.config.join_rules import join_problems, transform_problems
 from glassflow_dagster.config.model import (
     MAX_DEDUP_WINDOW,
     MAX_WINDOWS_LATE,
+    METADATA_FIELDS,
     MIN_PROCESSING_WINDOW,
     Dedup,
     DedupConfig,
@@ -16,13 +19,14 @@ from glassflow_dagster.config.model import (
     SchemaField,
 )
 from glassflow_dagster.config.problems import Problem, suggestion
-from glassflow_dagster.config.stages import Stages, plan_stages
+from glassflow_dagster.config.stages import Stages, TransformStage, plan_stages
 from glassflow_dagster.config.types import INTEGER_LIMITS, declared_as, kinds_taken, takes
 
 
 def problems(config: PipelineConfig) -> Iterator[Problem]:
     """Yield every mistake that the models alone cannot see."""
     yield from _source_problems(config)
+    yield from join_problems(config)
     yield from _transform_problems(config)
     yield from _dedup_problems(config)
     stages = plan_stages(config)
@@ -33,8 +37,6 @@ def problems(config: PipelineConfig) -> Iterator[Problem]:
 
 
 def _source_problems(config: PipelineConfig) -> Iterator[Problem]:
-    if len(config.sources) > 1:
-        yield Problem("sources", "two sources need a join, which is not supported yet; keep one")
     for index, source in enumerate(config.sources):
         names = [field.name for field in source.schema_fields]
         for position, name in enumerate(names):
@@ -63,10 +65,12 @@ def _default_problems(at: str, field: SchemaField) -> Iterator[Problem]:
 
 
 def _transform_problems(config: PipelineConfig) -> Iterator[Problem]:
-    sources = [source.source_id for source in config.sources]
+    streams = [*(source.source_id for source in config.sources), *([config.join.id] if config.join else [])]
     for index, transform in enumerate(config.transforms):
-        if transform.source_id not in sources:
-            known = suggestion(transform.source_id, sources)
+        if transform.source_id in streams:
+            yield from transform_problems(f"transforms[{index}]", transform, config)
+        else:
+            known = suggestion(transform.source_id, streams)
             yield Problem(f"transforms[{index}].source_id", f"no source is called {transform.source_id!r}; {known}")
 
 
@@ -86,15 +90,20 @@ def _dedup_problems(config: PipelineConfig) -> Iterator[Problem]:
         if dedup.time_window > MAX_DEDUP_WINDOW:
             yield Problem(f"{at}.config.time_window", "is longer than 7 days; choose 7d or less")
         fields = {field.name: field for field in sources[transform.source_id].schema_fields}
-        for name in dedup.key_fields:
-            if name not in fields:
-                yield Problem(f"{at}.config.key", f"{name!r} is not in schema_fields; {suggestion(name, list(fields))}")
-            elif fields[name].kind in ("array", "map", "any"):
-                yield Problem(f"{at}.config.key", f"{name!r} is {fields[name].type}; a key is a text, number or bool")
-            elif not fields[name].needed:
-                text = f"{name!r} is optional; a key must be there, say required: true and give it no default"
-                yield Problem(f"{at}.config.key", text)
-        yield from _clock_problems(f"{at}.config", dedup, fields)
+        yield from _key_problems(f"{at}.config.key", dedup, fields)
+        if config.join is None or dedup.clock == "processing":
+            yield from _clock_problems(f"{at}.config", dedup, fields)
+
+
+def _key_problems(at: str, dedup: DedupConfig, fields: Mapping[str, SchemaField]) -> Iterator[Problem]:
+    for name in dedup.key_fields:
+        if name not in fields:
+            yield Problem(at, f"{name!r} is not in schema_fields; {suggestion(name, list(fields))}")
+        elif fields[name].kind in ("array", "map", "any"):
+            yield Problem(at, f"{name!r} is {fields[name].type}; a key is a text, number or bool")
+        elif not fields[name].needed:
+            text = f"{name!r} is optional; a key must be there, say required: true and give it no default"
+            yield Problem(at, text)
 
 
 def _clock_problems(at: str, dedup: DedupConfig, fields: Mapping[str, SchemaField]) -> Iterator[Problem]:
@@ -102,9 +111,8 @@ def _clock_problems(at: str, dedup: DedupConfig, fields: Mapping[str, SchemaFiel
         if dedup.time_window < MIN_PROCESSING_WINDOW:
             text = "is shorter than 1ms, the finest that the clock of batches tells; choose 1ms or more"
             yield Problem(f"{at}.time_window", text)
-        for name in ("event_time", "event_time_unit", "late", "allowed_lateness"):
-            if getattr(dedup, name) is not None:
-                yield Problem(f"{at}.{name}", "counts with clock: event only; add that, or remove it")
+        names = ("event_time", "event_time_unit", "late", "allowed_lateness")
+        yield from only_with_event_clock(at, (name for name in names if getattr(dedup, name) is not None))
         return
     if dedup.lateness > MAX_DEDUP_WINDOW:
         yield Problem(f"{at}.allowed_lateness", "is longer than 7 days; choose 7d or less")
@@ -114,27 +122,11 @@ def _clock_problems(at: str, dedup: DedupConfig, fields: Mapping[str, SchemaFiel
             f"{at}.allowed_lateness",
             f"is more than {MAX_WINDOWS_LATE} times time_window; choose {most} or less, or a longer time_window",
         )
-    yield from _event_time_problems(at, dedup, fields)
-
-
-def _event_time_problems(at: str, dedup: DedupConfig, fields: Mapping[str, SchemaField]) -> Iterator[Problem]:
-    name = dedup.event_time
-    if name is None:
-        yield Problem(f"{at}.event_time", "is needed for clock: event; name the field that says when an event happened")
-    elif name not in fields:
-        yield Problem(f"{at}.event_time", f"{name!r} is not in schema_fields; {suggestion(name, list(fields))}")
-    elif fields[name].kind not in ("string", "int", "uint", "float"):
-        yield Problem(f"{at}.event_time", f"{name!r} is {fields[name].type}; a time is a text or a number")
-    elif not fields[name].needed:
-        text = f"{name!r} is optional (required: false, or a default); a time must be there, make it required"
-        yield Problem(f"{at}.event_time", text)
-    elif fields[name].kind == "string" and dedup.event_time_unit:
-        yield Problem(f"{at}.event_time_unit", f"{name!r} is a text, which has no unit; remove it")
+    yield from event_time_problems(at, dedup, fields)
 
 
 def _mapping_problems(config: PipelineConfig, stages: Stages) -> Iterator[Problem]:
     kinds = stages.mappable
-    declared = {field.name for field in config.source.schema_fields}
     columns: set[str] = set()
     for index, mapping in enumerate(config.sink.mapping):
         at = f"sink.mapping[{index}]"
@@ -144,14 +136,7 @@ def _mapping_problems(config: PipelineConfig, stages: Stages) -> Iterator[Proble
         if mapping.name in stages.unknown:
             continue  # its expression is a problem already
         if mapping.name not in kinds:
-            near = suggestion(mapping.name, list(kinds))
-            if mapping.name in declared:
-                text = f"{mapping.name!r} is not among the outputs of the last stateless transform; list it there"
-            elif declared <= kinds.keys():
-                text = f"{mapping.name!r} is not in schema_fields; {near}"
-            else:
-                text = f"{mapping.name!r} is no output of the last stateless transform; {near}"
-            yield Problem(f"{at}.name", text)
+            yield Problem(f"{at}.name", f"{mapping.name!r} is {_unmapped(mapping.name, config, stages)}")
         elif not takes(mapping.parsed_type, kinds[mapping.name]):
             taken = " or ".join(declared_as(kind) for kind in kinds_taken(mapping.parsed_type))
             field = f"field {mapping.name!r} is {declared_as(kinds[mapping.name])}"
@@ -164,6 +149,21 @@ def _mapping_problems(config: PipelineConfig, stages: Stages) -> Iterator[Proble
             yield Problem(
                 f"sink.create_table.columns[{index}].name", f"{extra.name!r} is mapped already; remove it here"
             )
+
+
+def _unmapped(name: str, config: PipelineConfig, stages: Stages) -> str:
+    """Say why a mapping cannot use a name, and what to do."""
+    join, near = config.join, suggestion(name, list(stages.mappable))
+    sources = config.sources if join else config.sources[:1]
+    declared = {field.name for source in sources for field in source.schema_fields}
+    if any(isinstance(step, TransformStage) for step in stages.steps):
+        if name in ({output.made for output in join.output_fields} if join else declared):
+            return "not among the outputs of the last stateless transform; list it there"
+        return f"no output of the last stateless transform; {near}"
+    if join:
+        remedy = "list it there" if name in declared | METADATA_FIELDS.keys() else near
+        return f"not among join.output_fields; {remedy}"
+    return f"not in schema_fields; {near}"
 
 
 # What each mechanism needs, beside a protocol that has it.

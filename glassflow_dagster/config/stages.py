@@ -3,13 +3,18 @@
 Stages run in the order of the list. One list means something else to GlassFlow, which knows at most one of each and
 always filters first: a single filter that stands behind a single stateless transform and names fields of the source
 only is put before it.
+
+With a join, the filters of each source stand before it, and what has the join's id as its source_id behind it, where
+the names are those of the output_fields. GlassFlow has neither, so there the list's order always counts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TypeVar
 
-from glassflow_dagster.config.model import METADATA_FIELDS, Filter, Output, PipelineConfig, Stateless
+from glassflow_dagster.config.join import JoinConfig
+from glassflow_dagster.config.model import METADATA_FIELDS, Filter, Output, PipelineConfig, Source, Stateless
 from glassflow_dagster.config.problems import Problem
 from glassflow_dagster.config.types import FieldKind
 from glassflow_dagster.expressions.language.check import DIGITS, Checked, check_filter, check_transform
@@ -17,6 +22,9 @@ from glassflow_dagster.expressions.language.errors import ExpressionError
 from glassflow_dagster.expressions.language.outputs import misspelt_output_type, output_kind
 
 _T = TypeVar("_T")
+
+# A joined event is of two records, so that nothing of Kafka's is its own.
+_OF_JOINED = {"_batch_time": METADATA_FIELDS["_batch_time"]}
 
 
 @dataclass(frozen=True)
@@ -47,10 +55,12 @@ class TransformStage:
 class Stages:
     """The stages in the order in which they run, and what the columns can be filled from after the last one.
 
-    A field whose expression is wrong is left out of `mappable` and named in `unknown`. `warnings` say what is right
-    and may be meant otherwise.
+    `before` has the filters of each source of a join by its source_id, and nothing without a join; `steps` follow the
+    join. A field whose expression is wrong is left out of `mappable` and named in `unknown`. `warnings` say what is
+    right and may be meant otherwise.
     """
 
+    before: Mapping[str, tuple[FilterStage, ...]]
     steps: tuple[FilterStage | TransformStage, ...]
     mappable: Mapping[str, FieldKind]
     unknown: frozenset[str]
@@ -58,15 +68,68 @@ class Stages:
     warnings: tuple[str, ...]
 
 
+class WhyNull(Enum):
+    """Why a name is null at times."""
+
+    OPTIONAL = auto()
+    NO_KEY = auto()
+    NO_MATCH = auto()
+
+
+_Placed = list[tuple[str, Filter | Stateless]]
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """Transforms that follow each other, the names before the first one, and those that stay mappable behind all."""
+
+    placed: _Placed
+    names: Mapping[str, FieldKind]
+    own: Mapping[str, FieldKind]
+
+
 def plan_stages(config: PipelineConfig) -> Stages:
-    """Check the expressions of a definition's source, each with the names that are there at its place."""
-    declared: dict[str, FieldKind] = {**METADATA_FIELDS, **{f.name: f.kind for f in config.source.schema_fields}}
-    visible = declared
-    mappable: Mapping[str, FieldKind] = visible
+    """Check the expressions of a definition, each with the names that are there at its place."""
+    if config.join is not None:
+        return _plan_joined(config, config.join)
+    source = config.sources[0]
+    placed, names = _placed(config, source.source_id), _names_of(source)
+    warnings = [*_order_warnings(placed, names), *_type_warnings(placed)]
+    stream = _Stream(placed[::-1] if _filters_first(placed, names) else placed, names, METADATA_FIELDS)
+    return _plan(stream, {}, [], warnings)
+
+
+def _plan_joined(config: PipelineConfig, join: JoinConfig) -> Stages:
+    sources = {source.source_id: source for source in config.sources}
+    problems: list[Problem] = []
+    before = {
+        side.source_id: tuple(
+            stage
+            for place, condition in _placed(config, side.source_id)
+            if isinstance(condition, Filter)
+            for stage in _filter(place, condition, _names_of(sources[side.source_id]), problems)
+        )
+        for side in join.sides
+        if side.source_id in sources
+    }
+    names, wrong = _joined_names(join, sources)
+    placed = _placed(config, join.id) if join.id not in sources else []
+    warnings = list(_type_warnings(placed))
+    if not wrong:
+        return _plan(_Stream(placed, names, _OF_JOINED), before, problems, warnings)
+    # Without all names, no expression behind the join can be judged, nor a mapping of what they make.
+    if any(isinstance(transform, Stateless) for _, transform in placed):
+        wrong = frozenset(mapping.name for mapping in config.sink.mapping)
+    return Stages(before, (), names, wrong, tuple(problems), tuple(warnings))
+
+
+def _plan(
+    stream: _Stream, before: Mapping[str, tuple[FilterStage, ...]], problems: list[Problem], warnings: Sequence[str]
+) -> Stages:
+    visible = mappable = stream.names
     unknown: frozenset[str] = frozenset()
     steps: list[FilterStage | TransformStage] = []
-    problems: list[Problem] = []
-    for place, transform in _in_order(config, declared):
+    for place, transform in stream.placed:
         if isinstance(transform, Filter):
             steps += _filter(place, transform, visible, problems)
             continue
@@ -77,8 +140,20 @@ def plan_stages(config: PipelineConfig) -> Stages:
         kinds = {output.name: output.kind for output in outputs}
         unknown = frozenset(o.output_name for o in transform.config.transforms) - kinds.keys()
         visible = {**without_hidden(visible, [o.output_name for o in transform.config.transforms]), **kinds}
-        mappable = {**METADATA_FIELDS, **kinds}
-    return Stages(tuple(steps), mappable, unknown, tuple(problems), tuple(_warnings(config, declared)))
+        mappable = {**stream.own, **kinds}
+    return Stages(before, tuple(steps), mappable, unknown, tuple(problems), tuple(warnings))
+
+
+def _names_of(source: Source) -> dict[str, FieldKind]:
+    return {**METADATA_FIELDS, **{field.name: field.kind for field in source.schema_fields}}
+
+
+def _joined_names(join: JoinConfig, sources: Mapping[str, Source]) -> tuple[dict[str, FieldKind], frozenset[str]]:
+    """Give the names behind a join with their kinds, and those whose field there is not."""
+    fields = {source_id: _names_of(source) for source_id, source in sources.items()}
+    kinds = {output.made: fields.get(output.source_id, {}).get(output.name) for output in join.output_fields}
+    known = {name: kind for name, kind in kinds.items() if kind is not None}
+    return {**_OF_JOINED, **known}, frozenset(kinds.keys() - known.keys())
 
 
 def without_hidden(names: Mapping[str, _T], made: Sequence[str]) -> dict[str, _T]:
@@ -90,38 +165,58 @@ def without_hidden(names: Mapping[str, _T], made: Sequence[str]) -> dict[str, _T
     }
 
 
-def nullable_names(config: PipelineConfig) -> set[str]:
-    """Give the names that a mapping may use and that are known to be null at times: optional fields, and Kafka's key.
+def nullable_names(config: PipelineConfig) -> dict[str, WhyNull]:
+    """Give the names that a mapping may use and that are known to be null at times, and why.
 
     Of a transform's outputs these are the ones that pass such a name on; what an expression makes is not judged.
     """
-    names = {field.name for field in config.fields if not field.required and field.default is None}
-    visible = names | ({"_key"} - {field.name for field in config.source.schema_fields})
+    visible = _joined_nulls(config, config.join) if config.join else _nulls_of(config, config.source)
+    stream = config.join.id if config.join else config.source.source_id
     mappable = visible
-    for transform in config.transforms:
+    for _, transform in _placed(config, stream):
         outputs = transform.config.transforms if isinstance(transform, Stateless) else ()
         if outputs:
-            passed_on = {output.output_name for output in outputs if output.expression.strip() in visible}
+            passed_on = {
+                o.output_name: visible[o.expression.strip()] for o in outputs if o.expression.strip() in visible
+            }
             made = [output.output_name for output in outputs]
-            visible = {*without_hidden(dict.fromkeys(visible), made), *passed_on}
-            mappable = passed_on | (visible & {"_key"})
+            visible = {**without_hidden(visible, made), **passed_on}
+            kafkas = {} if config.join else {name: why for name, why in visible.items() if name == "_key"}
+            mappable = {**kafkas, **passed_on}
     return mappable
 
 
-def _in_order(config: PipelineConfig, fields: Mapping[str, FieldKind]) -> list[tuple[str, Filter | Stateless]]:
-    placed = _placed(config)
-    return placed[::-1] if _filters_first(placed, fields) else placed
+def _nulls_of(config: PipelineConfig, source: Source) -> dict[str, WhyNull]:
+    fields = config.fields_of(source)
+    names = {field.name: WhyNull.OPTIONAL for field in fields if not field.required and field.default is None}
+    declares_key = any(field.name == "_key" for field in fields)
+    return names if declares_key else {**names, "_key": WhyNull.NO_KEY}
 
 
-def _placed(config: PipelineConfig) -> list[tuple[str, Filter | Stateless]]:
+def _joined_nulls(config: PipelineConfig, join: JoinConfig) -> dict[str, WhyNull]:
+    """Give what a joined event lacks at times: with `type: left` all of the right side, else what the sides lack."""
+    left, right = config.inputs
+    nulls = {source.source_id: _nulls_of(config, source) for source in (left, right)}
+    if join.keeps_unmatched:
+        nulls[right.source_id] = dict.fromkeys(_names_of(right), WhyNull.NO_MATCH)
+    else:
+        # Null keys never match.
+        for side in join.sides:
+            for name in side.key_fields:
+                nulls[side.source_id].pop(name, None)
+    found = ((output.made, nulls[output.source_id].get(output.name)) for output in join.output_fields)
+    return {name: why for name, why in found if why is not None}
+
+
+def _placed(config: PipelineConfig, stream: str) -> _Placed:
     return [
         (f"transforms[{index}]", transform)
         for index, transform in enumerate(config.transforms)
-        if isinstance(transform, Filter | Stateless) and transform.source_id == config.source.source_id
+        if isinstance(transform, Filter | Stateless) and transform.source_id == stream
     ]
 
 
-def _filters_first(placed: list[tuple[str, Filter | Stateless]], fields: Mapping[str, FieldKind]) -> bool:
+def _filters_first(placed: _Placed, fields: Mapping[str, FieldKind]) -> bool:
     """Whether GlassFlow would run the list in another order than it is written in."""
     if [type(transform) for _, transform in placed] != [Stateless, Filter]:
         return False
@@ -129,13 +224,15 @@ def _filters_first(placed: list[tuple[str, Filter | Stateless]], fields: Mapping
     return isinstance(condition, Filter) and _is_right(condition, fields)
 
 
-def _warnings(config: PipelineConfig, fields: Mapping[str, FieldKind]) -> Iterator[str]:
-    placed = _placed(config)
+def _order_warnings(placed: _Placed, fields: Mapping[str, FieldKind]) -> Iterator[str]:
     if _filters_first(placed, fields):
         yield (
             f"{placed[1][0]}: stands behind the stateless transform but names fields of the source only, so it runs "
             "before it, as in GlassFlow; to filter by an output give the output a name of its own"
         )
+
+
+def _type_warnings(placed: _Placed) -> Iterator[str]:
     for place, transform in placed:
         for index, output in enumerate(transform.config.transforms if isinstance(transform, Stateless) else ()):
             meant = misspelt_output_type(output.output_type)

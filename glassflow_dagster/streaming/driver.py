@@ -77,6 +77,8 @@ def run_pipeline(config: PipelineConfig, options: RunOptions, report: Report) ->
 
     Raises `GlassflowError` when something outside is not as it must be.
     """
+    if config.join is not None:
+        raise GlassflowError(f"{config.pipeline_id}: join: cannot be run yet; remove it and keep one source")
     folder = _make_folder(pipeline_folder(options.state.resolve(), config.pipeline_id))
     with PipelineLock(folder) as lock, pulse(folder, config) as heart, stop_signals() as stop:
         return _Run(config, options, folder, lock, heart, stop, report).run()

@@ -10,7 +10,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from glassflow_dagster.config.durations import milliseconds
-from glassflow_dagster.config.model import DedupConfig, SchemaField, TimeUnit
+from glassflow_dagster.config.model import DedupConfig, SchemaField
+from glassflow_dagster.config.parts import TimeUnit
 from glassflow_dagster.config.types import FieldKind
 from glassflow_dagster.streaming.dead_letters import dead_letter
 from glassflow_dagster.streaming.decode import goes_on, refuse

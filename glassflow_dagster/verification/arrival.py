@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from glassflow_dagster.clickhouse.errors import TableProblem
 from glassflow_dagster.clickhouse.identifiers import quote_name
 from glassflow_dagster.clickhouse.tables import Table
-from glassflow_dagster.config.model import PipelineConfig, TimeUnit
+from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.parts import TimeUnit
 from glassflow_dagster.config.problems import suggestion
 from glassflow_dagster.config.types import ColumnType
 

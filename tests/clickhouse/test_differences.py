@@ -5,10 +5,13 @@ from typing import Any
 
 import pytest
 
+from glassflow_dagster.clickhouse.ddl import new_columns
 from glassflow_dagster.clickhouse.differences import Difference, differences, notes_on_creation
 from glassflow_dagster.clickhouse.tables import Column, Table
+from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.config.types import ColumnType, parse_column_type
 from tests.clickhouse.definitions import sms_status
+from tests.config.joined import joined
 
 AS_DEFINED = {
     "sms_id": "String",
@@ -119,6 +122,18 @@ def test_kafkas_key_may_be_null_too() -> None:
     mapping = [{"name": "_key", "column_name": "recipient", "column_type": "String"}]
     [note] = (note for note in notes(differences(sms_status(mapping=mapping), table())) if "NULL" in note)
     assert "Kafka's key may be null" in note
+
+
+def test_what_a_left_event_without_a_match_lacks_is_made_nullable_and_noted() -> None:
+    mapping = [{"name": "lot_title", "column_name": "lot_title", "column_type": "String"}]
+    config = PipelineConfig.model_validate(joined(join__type="left", sink__mapping=mapping))
+    assert [column.type for column in new_columns(config)] == ["Nullable(String)"]
+    [note] = (note for note in notes(differences(config, table({"lot_title": "String"}))) if "NULL" in note)
+    assert note == (
+        "sink.mapping[0].column_type: field 'lot_title' (right source of a join with type: left) may be null, but "
+        "column 'lot_title' (String) takes no NULL, so such a record becomes a dead letter; make the column "
+        "Nullable(String)"
+    )
 
 
 def test_columns_that_nothing_fills_are_notes() -> None:

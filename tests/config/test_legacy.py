@@ -478,7 +478,6 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (changed(V1, sink__table="${TABLE}"), "sink.table: variable TABLE is not set"),
     ({**V1, "filter": {"enabled": True}}, "filter.expression: is missing or empty"),
     ({**V1, "filter": {"enabled": True, "expression": "kwhh < < 0"}}, "filter.expression: unexpected"),
-    (JOIN, "join: a join is not supported yet"),
     (changed(JOIN, join__sources__1__orientation="right"), "join.sources: has 0 sources with orientation 'left'"),
     (changed(JOIN, schema__fields__0__source_id=None), "schema.fields[0].source_id: is missing; use one of rides"),
 ]  # fmt: skip
@@ -522,13 +521,6 @@ def test_convert_prints_v3_and_warns_of_the_password_that_stands_in_it(tmp_path:
         "sink.connection_params.password",
     ]
     assert "not-a-real-secret" not in found.stderr
-
-
-def test_convert_prints_what_is_not_run_yet_with_a_warning(tmp_path: Path) -> None:
-    found = CliRunner().invoke(main, ["convert", str(write(tmp_path, JOIN))])
-    assert found.exit_code == 0
-    assert yaml.safe_load(found.stdout)["join"]["left_source"]["source_id"] == "rides"
-    assert "warning: join: a join is not supported yet" in found.stderr
 
 
 def test_convert_refuses_what_is_not_accepted(tmp_path: Path) -> None:

@@ -47,8 +47,8 @@ def output(name: str, expression: str) -> dict[str, str]:
     ],
 )
 def test_optional_fields_kafkas_key_and_what_passes_them_on(made: tuple[dict[str, str], ...], names: set[str]) -> None:
-    assert nullable_names(config(*made)) == names
+    assert set(nullable_names(config(*made))) == names
 
 
 def test_a_field_of_the_same_name_hides_kafkas_key() -> None:
-    assert nullable_names(config(fields=[*FIELDS, {"name": "_key", "type": "string"}])) == {"note"}
+    assert set(nullable_names(config(fields=[*FIELDS, {"name": "_key", "type": "string"}]))) == {"note"}

@@ -10,6 +10,7 @@ import yaml
 
 from glassflow_dagster.config.legacy import rewrite
 from glassflow_dagster.config.schema import definition_schema, schema_text
+from tests.config.joined import joined
 
 PROJECT = Path(__file__).parents[2]
 PUBLISHED = PROJECT / "docs" / "pipeline.schema.json"
@@ -57,6 +58,12 @@ def test_a_converted_definition_is_valid() -> None:
         },
     }  # fmt: skip
     assert mistakes(rewrite(old).definition) == []
+
+
+def test_a_join_may_be_there_or_switched_off() -> None:
+    for join in (joined()["join"], {"enabled": False, "left_source": None}, {"enabled": "${JOIN}"}, None):
+        assert mistakes({**joined(), "join": join}) == []
+    assert len(mistakes(joined(join__left_source__time_window="2 hours"))) == 1
 
 
 def test_a_reference_may_stand_for_any_value() -> None:
