@@ -34,6 +34,7 @@ OLDER_VERSIONS = ("v1", "v2")
 
 _Object = dict[str, Any]
 _ABSENT = object()
+_ORIENTATIONS = ("left", "right")
 # Keys of a ClickHouse connection, flat in `sink` or nested in `sink.connection_params`.
 _CONNECTION_KEYS = (
     "host",
@@ -427,6 +428,8 @@ def _filter(raw: _Object, found: list[Problem]) -> Iterator[_At]:
     # A comment at the end of the expression must not swallow the parenthesis.
     line = "\n" if "//" in expression else ""
     config = {"expression": _At("filter.expression", f"not ({expression.strip()}{line})")}
+    if _join_id(raw) and not old.get("source_id"):
+        found.append(_unplaced(raw, "filter"))
     source = _At("filter.source_id", _evaluated_on(raw, old))
     yield _At("filter", {"type": "filter", "source_id": source, "config": config})
 
@@ -457,6 +460,13 @@ def _stateless(raw: _Object, found: list[Problem]) -> Iterator[_At]:
         return
     if old.get("type") not in (None, "", "expr_lang_transform"):
         found.append(Problem(f"{place}.type", "must be 'expr_lang_transform'"))
+    if _join_id(raw):
+        text = (
+            "does not go with a join in v1 and v2; write false, and add a stateless transform of the join to the "
+            "converted definition"
+        )
+        found.append(Problem(f"{place}.enabled", text))
+        return
     transforms = _At(f"{place}.config.transform", _items(_part(old, "config"), "transform"))
     yield _At(
         place,
@@ -472,21 +482,54 @@ def _join(raw: _Object, found: list[Problem]) -> Any:
     old = _part(raw, "join")
     if not _enabled(old, "join", found):
         return _ABSENT
+    _check_orientations(old, found)
     sides = {}
-    for side in ("left", "right"):
+    for side in _ORIENTATIONS:
         mine = [(i, s) for i, s in enumerate(_items(old, "sources")) if s.get("orientation") == side]
         if len(mine) != 1:
             found.append(Problem("join.sources", f"has {len(mine)} sources with orientation {side!r}; write one"))
+            sides[f"{side}_source"] = _At("join.sources", _ABSENT)
             continue
         index, source = mine[0]
         at = f"join.sources[{index}]"
         key, named = _one_of(source, at, ("join_key", "key"), found)
+        if key is _ABSENT:
+            found.append(
+                Problem(f"{at}.{named}", "is missing; name the field that the other source's events are found by")
+            )
         kept = _kept(source, at, "source_id", "time_window")
         sides[f"{side}_source"] = _At(
             at, {"source_id": kept["source_id"], "key": _At(f"{at}.{named}", key), "time_window": kept["time_window"]}
         )
     fields = _At("join.fields", old["fields"]) if old.get("fields") else _output_fields(raw, found)
-    return _At("join", {"enabled": True, "type": old.get("type") or "temporal", **sides, "output_fields": fields})
+    kept = _kept(old, "join", "id", empty=("",))
+    joined = {"enabled": True, **kept, "type": old.get("type") or "temporal", **sides, "output_fields": fields}
+    return _At("join", joined)
+
+
+def _join_id(raw: _Object) -> str:
+    """Give the name by which a filter is said to follow the join; empty where there is none."""
+    join = _part(raw, "join")
+    return str(join.get("id") or "join") if join.get("enabled") else ""
+
+
+def _check_orientations(join: _Object, found: list[Problem]) -> None:
+    for index, source in enumerate(_items(join, "sources")):
+        given = source.get("orientation")
+        if given not in _ORIENTATIONS:
+            said = "is missing" if given in (None, "") else f"{given!r} is none"
+            found.append(Problem(f"join.sources[{index}].orientation", f"{said}; write left or right"))
+
+
+def _unplaced(raw: _Object, place: str) -> Problem:
+    """Say that a filter names no stream: which of the two sources, or the join, GlassFlow says nowhere."""
+    topics = " or ".join(repr(_topic_id(topic)) for topic in _topics(raw) if _topic_id(topic) is not _ABSENT)
+    join = repr(_join_id(raw))
+    return Problem(
+        f"{place}.source_id",
+        f"is missing; with a join write {topics} for what is filtered before it, or {join} for what follows it, where "
+        "fields are called as their columns",
+    )
 
 
 def _output_fields(raw: _Object, found: list[Problem]) -> Any:
@@ -494,17 +537,17 @@ def _output_fields(raw: _Object, found: list[Problem]) -> Any:
     place, entries = _mapping_entries(raw)
     if place == "sink.mapping":
         found.append(Problem("join.fields", "is missing; list source_id, name and output_name of each joined field"))
-    return _At(
-        place,
-        [
-            _At(at, {
-                **_kept(entry, at, "source_id"),
-                "name": _At(f"{at}.{named}", entry.get(named, _ABSENT)),
-                "output_name": _At(f"{at}.column_name", entry.get("column_name", _ABSENT)),
-            })
-            for at, named, entry in entries
-        ],
-    )  # fmt: skip
+        return _At("join.fields", _ABSENT)
+    outputs = [
+        _At(at, {
+            **_kept(entry, at, "source_id"),
+            "name": _At(f"{at}.{named}", entry.get(named, _ABSENT)),
+            "output_name": _At(f"{at}.column_name", entry.get("column_name", _ABSENT)),
+        })
+        for at, named, entry in entries
+    ]  # fmt: skip
+    # Without any column, the mapping is the mistake to tell.
+    return _At(place, outputs or _ABSENT)
 
 
 def _mappings(raw: _Object) -> list[tuple[str, list[tuple[str, str, _Object]]]]:
@@ -541,23 +584,37 @@ def _sink(raw: _Object, found: list[Problem]) -> _Object:
     place, entries = _mapping_entries(raw)
     if not entries:
         found.append(Problem(place, _missing_mapping(raw, place)))
-    joined = bool(_part(raw, "join").get("enabled")) and place != "sink.mapping"
     return {
         **_kept(sink, "sink", "type"),
         "connection_params": _connection(sink, found),
         **_kept(sink, "sink", "table", "max_batch_size", "max_delay_time", "source_id"),
-        "mapping": _At(
-            place, [_mapping(at, "column_name" if joined else named, e) for at, named, e in entries] or _ABSENT
-        ),
+        "mapping": _At(place, [_mapping(raw, at, named, e, found) for at, named, e in entries] or _ABSENT),
     }
 
 
-def _mapping(at: str, named: str, entry: _Object) -> _At:
+def _mapping(raw: _Object, at: str, named: str, entry: _Object, found: list[Problem]) -> _At:
     kept = _kept(entry, at, named, "column_name", "column_type")
     column_type = kept["column_type"]
     if isinstance(column_type.value, str):
         column_type = _At(column_type.path, with_usual_case(column_type.value))
-    return _At(at, {"name": kept[named], "column_name": kept["column_name"], "column_type": column_type})
+    name = _joined_name(raw, at, named, entry, found) if _join_id(raw) else kept[named]
+    return _At(at, {"name": name, "column_name": kept["column_name"], "column_type": column_type})
+
+
+def _joined_name(raw: _Object, at: str, named: str, entry: _Object, found: list[Problem]) -> _At:
+    """Give the name in the joined event of what a mapping writes: what `join.fields` says, else that of the column."""
+    fields, name, owner = _items(_part(raw, "join"), "fields"), entry.get(named), entry.get("source_id")
+    place = f"{at}.{named}"
+    if not fields and not at.startswith("sink.mapping["):
+        column = entry.get("column_name")
+        return _At(f"{at}.column_name", _ABSENT if column is None else column)
+    if at.startswith("sink.mapping[") or owner == _join_id(raw):
+        return _At(place, _ABSENT if name is None else name)
+    for output in fields:
+        if (output.get("source_id"), output.get("name")) == (owner, name):
+            return _At(place, output.get("output_name") or name)
+    found.append(Problem(place, f"{name!r} of {owner!r} is not among join.fields; list it there"))
+    return _At(place, name)
 
 
 def _missing_mapping(raw: _Object, place: str) -> str:
@@ -642,7 +699,7 @@ def _check_references(raw: _Object, topics: list[tuple[str, _Object]], found: li
     for place, other in others:
         if _columns(other) != _columns(entries):
             found.append(Problem(place, f"says other columns than {first}; keep one of them"))
-    names = [*(_topic_id(topic) for _, topic in topics), transform, _part(raw, "join").get("id")]
+    names = [*(_topic_id(topic) for _, topic in topics), transform, _join_id(raw)]
     known = [str(name) for name in names if name and name is not _ABSENT]
     for at, entry in _owned(raw):
         owner = entry.get("source_id")

@@ -20,6 +20,7 @@ from glassflow_dagster.config.load import (
     rewriting_warnings,
     warnings,
 )
+from glassflow_dagster.config.stages import plan_stages
 from tests.config.changes import changed
 
 # The definition of the article that made GlassFlow's deduplication known: no version, mapping, protocol or mechanism.
@@ -206,6 +207,21 @@ JOIN: dict[str, Any] = {
         ]
     },
 }
+JOIN_BY_NAMES = changed(
+    JOIN,
+    schema=None,
+    source__topics__0__schema_fields=[{"name": "ride_id", "type": "string"}, {"name": "km", "type": "float64"}],
+    source__topics__1__schema_fields=[{"name": "ride_id", "type": "string"}, {"name": "amount", "type": "float64"}],
+    join__id="rides-with-fares",
+    join__fields=[
+        {"source_id": "rides", "name": "ride_id", "output_name": "ride"},
+        {"source_id": "fares", "name": "amount", "output_name": "fare"},
+    ],
+    sink__mapping=[
+        {"name": "ride", "column_name": "ride_id", "column_type": "UUID"},
+        {"name": "fare", "column_name": "amount", "column_type": "Float64"},
+    ],
+)
 
 
 def write(folder: Path, definition: dict[str, Any], name: str = "old.json") -> Path:
@@ -423,6 +439,84 @@ def test_a_join_names_its_output_by_columns() -> None:
     ]  # fmt: skip
 
 
+def test_a_join_is_what_it_was(tmp_path: Path) -> None:
+    config = load_pipeline(write(tmp_path, JOIN), {})
+    assert config.topics[:2] == ("city.rides", "fares")
+    assert config.join
+    assert (config.join.id, config.join.keeps_unmatched, config.join.match, config.join.clock) == (
+        "join", False, "latest", "processing",
+    )  # fmt: skip
+    assert [(side.source_id, side.key_fields, side.time_window.total_seconds()) for side in config.join.sides] == [
+        ("rides", ("ride_id",), 1800), ("fares", ("ride_id",), 7200),
+    ]  # fmt: skip
+    assert [config.dedup_of(source) is not None for source in config.inputs] == [True, False]
+    assert [(m.name, m.column_name) for m in config.sink.mapping] == [("ride", "ride"), ("km", "km"), ("fare", "fare")]
+
+
+def test_a_join_of_v1_names_its_output_by_the_table_mapping(tmp_path: Path) -> None:
+    old = changed(JOIN, version="v1", schema=None)
+    for topic, fields in zip(old["source"]["topics"], ([0, 1, 2], [3, 4]), strict=True):
+        declared = [{key: JOIN["schema"]["fields"][i][key] for key in ("name", "type")} for i in fields]
+        topic["schema"] = {"type": "json", "fields": declared}
+    old["sink"]["table_mapping"] = [
+        {"source_id": f["source_id"], "field_name": f["name"], **{k: f[k] for k in ("column_name", "column_type")}}
+        for f in JOIN["schema"]["fields"]
+        if "column_name" in f
+    ]
+    assert load_pipeline(write(tmp_path, old), {}) == load_pipeline(write(tmp_path, JOIN), {})
+
+
+def test_one_field_may_fill_two_columns_of_a_join(tmp_path: Path) -> None:
+    twice = {**JOIN["schema"]["fields"][0], "column_name": "ride_text", "column_type": "String"}
+    old = changed(JOIN, schema__fields=[*JOIN["schema"]["fields"], twice])
+    config = load_pipeline(write(tmp_path, old), {})
+    assert config.join
+    assert [(o.name, o.made) for o in config.join.output_fields if o.source_id == "rides"] == [
+        ("ride_id", "ride"), ("km", "km"), ("ride_id", "ride_text"),
+    ]  # fmt: skip
+    assert [f.name for f in config.source.schema_fields] == ["ride_id", "km", "note"]
+
+
+def test_the_latest_v2_names_what_a_join_puts_out(tmp_path: Path) -> None:
+    config = load_pipeline(write(tmp_path, JOIN_BY_NAMES), {})
+    assert config.join
+    assert config.join.id == "rides-with-fares"
+    assert [output.made for output in config.join.output_fields] == ["ride", "fare"]
+    assert [mapping.name for mapping in config.sink.mapping] == ["ride", "fare"]
+
+
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        [("rides", "ride_id", "ride_id", "UUID"), ("fares", "amount", "amount", "Float64")],
+        [("rides-with-fares", "ride", "ride_id", "UUID"), ("rides-with-fares", "fare", "amount", "Float64")],
+    ],
+)
+def test_a_table_mapping_beside_the_output_of_a_join_names_fields_of_either(
+    tmp_path: Path, mapping: list[tuple[str, ...]]
+) -> None:
+    keys = ("source_id", "field_name", "column_name", "column_type")
+    old = changed(JOIN_BY_NAMES, sink__mapping=None)
+    old["sink"]["table_mapping"] = [dict(zip(keys, entry, strict=True)) for entry in mapping]
+    assert load_pipeline(write(tmp_path, old), {}) == load_pipeline(write(tmp_path, JOIN_BY_NAMES), {})
+
+
+@pytest.mark.parametrize(("stream", "expression"), [("rides", "km < 0"), ("fares", "amount < 0"), ("join", "fare < 0")])
+def test_a_filter_that_says_where_it_stands_goes_with_a_join(tmp_path: Path, stream: str, expression: str) -> None:
+    old = changed(JOIN, filter={"enabled": True, "expression": expression, "source_id": stream})
+    stages = plan_stages(load_pipeline(write(tmp_path, old), {}))
+    found = {**stages.before, "join": stages.steps}
+    assert {name for name, steps in found.items() if steps} == {stream}
+
+
+@pytest.mark.parametrize("old", [JOIN, JOIN_BY_NAMES], ids=["schema", "names"])
+def test_a_converted_join_loads_as_the_older_one(tmp_path: Path, old: dict[str, Any]) -> None:
+    file, new = write(tmp_path, old), tmp_path / "new.yaml"
+    new.write_text(convert_definition(file, {}).yaml, encoding="utf-8")
+    assert load_pipeline(new, {}) == load_pipeline(file, {})
+    assert convert_definition(new, {}) == convert_definition(file, {})
+
+
 def test_resources_move_to_the_sources_they_were_for() -> None:
     old = changed(JOIN, pipeline_resources={
         "ingestor": {"left": {"replicas": 3}, "right": {"replicas": 4}},
@@ -479,6 +573,35 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({**V1, "filter": {"enabled": True}}, "filter.expression: is missing or empty"),
     ({**V1, "filter": {"enabled": True, "expression": "kwhh < < 0"}}, "filter.expression: unexpected"),
     (changed(JOIN, join__sources__1__orientation="right"), "join.sources: has 0 sources with orientation 'left'"),
+    (changed(JOIN, join__sources__1=None), "join.sources: has 0 sources with orientation 'left'; write one"),
+    (changed(JOIN, join__sources__1__orientation="middle"),
+     "join.sources[1].orientation: 'middle' is none; write left or right"),
+    (changed(JOIN, join__sources__1__orientation=None), "join.sources[1].orientation: is missing; write left or right"),
+    (changed(JOIN, join__sources__0__join_key=None), "join.sources[0].join_key: is missing; name the field"),
+    (changed(JOIN, join__sources__0__key="amount"), "join.sources[0].key: differs from join_key, which means the same"),
+    (changed(JOIN, join__sources__0__join_key="ride"), "join.sources[0].join_key: 'ride' is not in schema_fields; did"),
+    (changed(JOIN, join__sources__0__join_key="amount"),
+     "join.sources[0].join_key: 'amount' is float, but 'ride_id' of the left source is string"),
+    (changed(JOIN, join__sources__0__source_id="fare"), "join.sources[0].source_id: no source is called 'fare'; did"),
+    (changed(JOIN, join__sources__0__time_window=None), "join.sources[0].time_window: is missing; add it"),
+    (changed(JOIN, join__sources__0__time_window="8d"), "join.sources[0].time_window: is longer than 7 days"),
+    (changed(JOIN, join__enabled=None), "join.enabled: is missing; write true or false"),
+    (changed(JOIN, join__type="outer"), "join.type: must be 'temporal', 'inner' or 'left'"),
+    (changed(JOIN, schema__fields__4__column_name="km"),
+     "schema.fields[4].column_name: 'km' is the name of join.output_fields[1] too; give one"),
+    (changed(JOIN, source__topics__1__name="city.rides", source__topics__1__id="fares"),
+     "source.topics[1].name: 'city.rides' is the topic of sources[0] too"),
+    (changed(JOIN, filter={"enabled": True, "expression": "km < 0"}),
+     "filter.source_id: is missing; with a join write 'rides' or 'fares' for what is filtered before it, or"),
+    ({**JOIN, "stateless_transformation": {"enabled": True, "source_id": "rides", "config": {"transform": []}}},
+     "stateless_transformation.enabled: does not go with a join in v1 and v2; write false, and add a stateless"),
+    (changed(JOIN_BY_NAMES, join__fields=None),
+     "join.fields: is missing; list source_id, name and output_name of each joined field"),
+    (changed(JOIN_BY_NAMES, join__fields__0__name="ride"), "join.fields[0].name: 'ride' is not in schema_fields of"),
+    (changed(JOIN_BY_NAMES, sink__mapping__1__name="fares"),
+     "sink.mapping[1].name: 'fares' is not among join.output_fields; did you mean 'fare'?"),
+    (changed(JOIN, join__fields=[{"source_id": "rides", "name": "ride_id"}]),
+     "schema.fields[1].name: 'km' of 'rides' is not among join.fields; list it there"),
     (changed(JOIN, schema__fields__0__source_id=None), "schema.fields[0].source_id: is missing; use one of rides"),
 ]  # fmt: skip
 
