@@ -21,9 +21,15 @@ from glassflow_dagster.clickhouse.inserts import insert_block
 from glassflow_dagster.clickhouse.queries import fetch
 
 
-@dataclass(frozen=True)
+@dataclass
 class Outcomes:
-    """What became of records; each is counted from the records themselves."""
+    """What became of records; each is counted from the records themselves.
+
+    Of a join: `taken` are the events that came to it in time, of which the right ones are `accepted` and the left ones
+    `matched`, `unmatched` or `waiting`, which is a level and no flow: as many as wait at the end. `null_keys` are those
+    of them whose key matches nothing. `joined` are the rows that it gave, of which `joined_filtered` and
+    `joined_dead_letters` did not reach the table; `filtered` and `dead_letters` count them, too.
+    """
 
     read: int = 0
     written: int = 0
@@ -34,6 +40,12 @@ class Outcomes:
     matched: int = 0
     waiting: int = 0
     dead_letters: int = 0
+    taken: int = 0
+    accepted: int = 0
+    null_keys: int = 0
+    joined: int = 0
+    joined_filtered: int = 0
+    joined_dead_letters: int = 0
 
 
 @dataclass(frozen=True)
@@ -51,17 +63,9 @@ class LedgerRow:
     definition: str
     offsets: Mapping[str, Mapping[int, tuple[int, int]]]
     rows_before: int
-    read: int
-    written: int
-    duplicates: int
+    outcomes: Outcomes
     blocks: int
     bytes: int
-    filtered: int = 0
-    late: int = 0
-    unmatched: int = 0
-    matched: int = 0
-    waiting: int = 0
-    dead_letters: int = 0
     dead_letters_expire_at: int = NEVER
 
 
@@ -118,6 +122,8 @@ _logger = logging.getLogger(__name__)
 _EXPIRES_SOON = 300
 
 _OUTCOMES = tuple(field.name for field in fields(Outcomes))
+# Waiting is a level and not a flow: the last batch's word counts.
+_SUMS = ", ".join("argMax(waiting, batch_id)" if name == "waiting" else f"sum({name})" for name in _OUTCOMES)
 
 # Rows up to the last batch that was summed: the figures of a running pipeline then belong together.
 _UNTIL_LAST = (
@@ -169,14 +175,12 @@ def read_totals(client: Client, database: str, pipeline_id: str) -> LedgerTotals
     """
     require_books(client, database)
     ledger = full_name(database, LEDGER)
-    # Waiting is a level and not a flow: the last batch's word counts.
-    outcomes = ", ".join(f"{'argMax(waiting, batch_time)' if n == 'waiting' else f'sum({n})'}" for n in _OUTCOMES)
     newest = f"SELECT argMax(incarnation, batch_time) FROM {ledger} WHERE pipeline_id = {{pipeline:String}}"  # noqa: S608 - quoted
     incarnation = fetch(client, newest, {"pipeline": pipeline_id})[0][0]
     row = fetch(
         client,
         "SELECT count(), toUnixTimestamp64Milli(min(batch_time)), "  # noqa: S608 - quoted
-        f"toUnixTimestamp64Milli(max(batch_time)), argMin(rows_before, batch_time), {outcomes} "
+        f"toUnixTimestamp64Milli(max(batch_time)), argMin(rows_before, batch_time), {_SUMS} "
         f"FROM {ledger} WHERE pipeline_id = {{pipeline:String}} AND incarnation = {{incarnation:UUID}}",
         {"pipeline": pipeline_id, "incarnation": incarnation},
     )[0]
@@ -195,14 +199,13 @@ def read_totals(client: Client, database: str, pipeline_id: str) -> LedgerTotals
 
 def read_outcomes(client: Client, database: str, pipeline_id: str, incarnation: str, before_batch: int) -> Outcomes:
     """Sum what one incarnation's batches before a batch id became; the books must exist."""
-    flows = [name for name in _OUTCOMES if name != "waiting"]
     row = fetch(
         client,
-        f"SELECT {', '.join(f'sum({name})' for name in flows)} FROM {full_name(database, LEDGER)} "  # noqa: S608 - quoted
+        f"SELECT {_SUMS} FROM {full_name(database, LEDGER)} "  # noqa: S608 - quoted
         "WHERE pipeline_id = {pipeline:String} AND incarnation = {incarnation:UUID} AND batch_id < {before:UInt64}",
         {"pipeline": pipeline_id, "incarnation": incarnation, "before": before_batch},
     )[0]
-    return Outcomes(**dict(zip(flows, row, strict=True)))
+    return Outcomes(**dict(zip(_OUTCOMES, row, strict=True)))
 
 
 def require_books(client: Client, database: str) -> None:
@@ -228,8 +231,10 @@ def _block(row: LedgerRow) -> pa.Table:
         for topic, partitions in sorted(row.offsets.items())
         for partition, (first, until) in sorted(partitions.items())
     ]
-    values = {name: getattr(row, name) for name in _SCHEMA.names if name not in ("offsets", "batch_time")}
-    return pa.Table.from_pylist([{**values, "batch_time": row.batch_time_ms, "offsets": offsets}], schema=_SCHEMA)
+    counted = {name: getattr(row.outcomes, name) for name in _OUTCOMES}
+    others = {f.name: getattr(row, f.name) for f in fields(row) if f.name in _SCHEMA.names}
+    values = {**others, **counted, "batch_time": row.batch_time_ms, "offsets": offsets}
+    return pa.Table.from_pylist([values], schema=_SCHEMA)
 
 
 def _ranges(client: Client, ledger: str, until_last: dict[str, Any]) -> tuple[ReadRange, ...]:

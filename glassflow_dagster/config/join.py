@@ -82,6 +82,10 @@ class JoinConfig(Part):
         """Left and right."""
         return (self.left_source, self.right_source)
 
+    def outputs_of(self, side: int) -> tuple[OutputField, ...]:
+        """Give the fields that the joined event takes of a side, 0 for left and 1 for right."""
+        return tuple(field for field in self.output_fields if field.source_id == self.sides[side].source_id)
+
     @property
     def keeps_unmatched(self) -> bool:
         """Whether a left event without a match makes a row."""

@@ -57,6 +57,7 @@ class Replayed:
     already_sent: int
     too_often: int
     of_earlier_checkpoint: int
+    of_pairs: int
 
     def lines(self, max_attempts: int) -> Iterator[str]:
         """Say it to a person."""
@@ -72,6 +73,11 @@ class Replayed:
             yield (
                 f"skipped: {self.of_earlier_checkpoint:,} of an earlier checkpoint; the pipeline has read its topic "
                 "anew since, and these records with it"
+            )
+        if self.of_pairs:
+            yield (
+                f"skipped: {self.of_pairs:,} of single pairs of a join (match: all); their left event sent again would "
+                "double the rows of its other pairs"
             )
 
 
@@ -93,24 +99,29 @@ def replay(config: PipelineConfig, condition: str, report: Report) -> Replayed:
     """
     box = LetterBox.open(config)
     incarnation, attempts = box.newest_incarnation(), config.dead_letters.max_attempts
+    # A left event goes through the join as a whole, and of several pairs only one was refused.
+    pairs = "passed_dedup" if config.join and config.join.match == "all" else "false"
     mine = "toString(incarnation) = {incarnation:String}"
     query = (
         f"SELECT countIf(NOT {mine}), countIf({mine} AND replayed), "  # noqa: S608 - quoted
-        f"countIf({mine} AND NOT replayed AND attempt >= {attempts}) FROM ({box.chosen(condition)})"
+        f"countIf({mine} AND NOT replayed AND attempt >= {attempts}), "
+        f"countIf({mine} AND NOT replayed AND attempt < {attempts} AND {pairs}) FROM ({box.chosen(condition)})"
     )
     # Asked first: a condition that is wrong is said before anything is done.
     box.ask(query, condition, incarnation=incarnation)
     ensure_replay_topic(config)
     sender = _Sender(config)
     _mark(box, config, _unmarked(box, config))
-    earlier, already, too_often = box.ask(query, condition, incarnation=incarnation)[0]
-    waiting = f"({condition}\n) AND NOT replayed AND attempt < {attempts} AND incarnation = '{incarnation}'"
+    earlier, already, too_often, of_pairs = box.ask(query, condition, incarnation=incarnation)[0]
+    waiting = (
+        f"({condition}\n) AND NOT replayed AND attempt < {attempts} AND incarnation = '{incarnation}' AND NOT {pairs}"
+    )
     sent = 0
     for letters in _groups(box.read(waiting)):
         _mark(box, config, sender.send(letters))
         sent += len(letters)
         report(f"sent {sent:,} dead letters to {config.replay_topic}")
-    return Replayed(sent, already, too_often, earlier)
+    return Replayed(sent, already, too_often, earlier, of_pairs)
 
 
 def _unmarked(box: LetterBox, config: PipelineConfig) -> list[_Sent]:

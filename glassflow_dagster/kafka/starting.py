@@ -18,16 +18,16 @@ class StartUnknown(GlassflowError):  # noqa: N818 - named for what is the case
     """The offsets that the definition asks to start from are not there: choose another start, or name the group."""
 
 
-def starting_offsets(config: PipelineConfig) -> dict[int, int]:
-    """Give the offset that each partition of the source's topic is read from first.
+def starting_offsets(config: PipelineConfig, index: int = 0) -> dict[int, int]:
+    """Give the offset that each partition of a source's topic is read from first. index: of the source in `inputs`.
 
     `FIRST` and `NEXT` stand for the ends. Raises `StartUnknown`, `TopicMissing` or `KafkaUnreachable`.
     """
-    source = config.source
+    source = config.inputs[index]
     start = source.start or source.consumer_group_initial_offset
     known = offsets(source.connection_params, source.topic)
     if start == "committed":
-        return _committed(config, known)
+        return _committed(config, source, known)
     if start in START_WORDS:
         return dict.fromkeys(known, FIRST if start == "earliest" else NEXT)
     return _at_time(source, datetime.fromisoformat(start), known)
@@ -46,9 +46,8 @@ def _at_time(source: Source, time: datetime, known: dict[int, Offsets]) -> dict[
     return {p.partition: p.offset if p.offset >= 0 else known[p.partition].high for p in found}
 
 
-def _committed(config: PipelineConfig, known: dict[int, Offsets]) -> dict[int, int]:
+def _committed(config: PipelineConfig, source: Source, known: dict[int, Offsets]) -> dict[int, int]:
     """Give what a consumer group would read next; a partition that it never read begins as GlassFlow's would."""
-    source = config.source
     group = source.consumer_group or config.glassflow_consumer_group
     asked = [TopicPartition(source.topic, partition) for partition in known]
     with (
@@ -58,20 +57,24 @@ def _committed(config: PipelineConfig, known: dict[int, Offsets]) -> dict[int, i
         found = {p.partition: p.offset for p in consumer.committed(asked, timeout=ANSWER_TIMEOUT)}
     if all(offset == OFFSET_INVALID for offset in found.values()):
         raise StartUnknown(
-            f"sources[0].start: consumer group {group!r} has committed no offset of topic {source.topic!r}; name the "
-            "group in sources[0].consumer_group, or start: earliest or latest"
+            f"{_at(config, source)}.start: consumer group {group!r} has committed no offset of topic {source.topic!r}; "
+            f"name the group in {_at(config, source)}.consumer_group, or start: earliest or latest"
         )
-    _require_there(group, source.topic, found, known)
+    _require_there(_at(config, source), group, source.topic, found, known)
     otherwise = FIRST if source.consumer_group_initial_offset == "earliest" else NEXT
     return {partition: otherwise if offset == OFFSET_INVALID else offset for partition, offset in found.items()}
 
 
-def _require_there(group: str, topic: str, found: dict[int, int], known: dict[int, Offsets]) -> None:
+def _at(config: PipelineConfig, source: Source) -> str:
+    return f"sources[{config.sources.index(source)}]"
+
+
+def _require_there(at: str, group: str, topic: str, found: dict[int, int], known: dict[int, Offsets]) -> None:
     for partition, offset in found.items():
         low, high = known[partition]
         if offset != OFFSET_INVALID and not low <= offset <= high:
             raise StartUnknown(
-                f"sources[0].start: consumer group {group!r} stands at offset {offset} of {topic}/{partition}, which "
+                f"{at}.start: consumer group {group!r} stands at offset {offset} of {topic}/{partition}, which "
                 f"holds {low} to {high}: retention has removed records that it has not read, or the topic was made "
                 "anew; start: earliest reads what is there"
             )

@@ -7,7 +7,7 @@ batch with the same plan, and ClickHouse drops what it has.
 
 import math
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 
 from clickhouse_connect.driver.client import Client
@@ -15,13 +15,15 @@ from pyspark.sql import DataFrame
 
 from glassflow_dagster.clickhouse.bisect import read_definition
 from glassflow_dagster.clickhouse.ddl import NEVER
-from glassflow_dagster.clickhouse.ledger import LedgerRow, insert_ledger_row
+from glassflow_dagster.clickhouse.ledger import LedgerRow, Outcomes, insert_ledger_row
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.streaming.checkpoint import BatchPlan, Checkpoint, CheckpointError, Incarnation
+from glassflow_dagster.streaming.counts import COUNTS_SCHEMA, Counts, JoinAccounts, RecordAccounts, total
 from glassflow_dagster.streaming.heartbeat import Totals
+from glassflow_dagster.streaming.join_clock import Pace
 from glassflow_dagster.streaming.letters import LetterBook
-from glassflow_dagster.streaming.sink import COUNTS_SCHEMA, MAX_BLOCK_BYTES, Counts, PartitionWriter
+from glassflow_dagster.streaming.sink import MAX_BLOCK_BYTES, PartitionWriter
 
 
 class StopBetweenBatches(Exception):  # noqa: N818 - no error: the way to end a query without a half-done batch
@@ -30,7 +32,10 @@ class StopBetweenBatches(Exception):  # noqa: N818 - no error: the way to end a 
 
 @dataclass
 class BatchWriter:
-    """Writes the batches of one query. `lock` is held while a batch runs."""
+    """Writes the batches of one query. `lock` is held while a batch runs.
+
+    pace: of a query that joins, None for others.
+    """
 
     config: PipelineConfig
     table: Table
@@ -38,6 +43,7 @@ class BatchWriter:
     incarnation: Incarnation
     client: Client
     retry_seconds: float
+    pace: Pace | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
     stopping: threading.Event = field(default_factory=threading.Event)
     only_batch: int | None = None
@@ -55,6 +61,8 @@ class BatchWriter:
             counts = self._write(batch, plan, repeated=repeated)
             self._account(plan, counts)
             self.last = plan
+            if self.pace:
+                self.pace.after_batch(counts)
 
     def _plan(self, batch_id: int) -> tuple[BatchPlan, bool]:
         """Give the batch's plan, and whether an earlier run made it: then some of the batch may be written."""
@@ -73,6 +81,7 @@ class BatchWriter:
                 dead_letters_expire_at=expiry(self.config.dead_letters.retention, batch_time_ms),
                 rows=self.config.sink.max_batch_size,
                 bytes=MAX_BLOCK_BYTES,
+                leads=self.pace.leads if self.pace else None,
             )
             self.checkpoint.record(plan)
         elif plan.offsets != offsets or not fits(plan, self.config, self.table):
@@ -84,7 +93,9 @@ class BatchWriter:
 
     def _write(self, batch: DataFrame, plan: BatchPlan, *, repeated: bool) -> Counts:
         database, table = self.config.sink.full_table
+        accounts = JoinAccounts() if self.config.join else RecordAccounts()
         writer = PartitionWriter(
+            accounts=accounts,
             connection=self.config.sink.connection_params,
             database=database,
             table=table,
@@ -98,9 +109,9 @@ class BatchWriter:
             repeated=repeated,
         )
         # A fixed order, so that blocks do not depend on the order in which a shuffle fetched its rows.
-        ordered = batch.sortWithinPartitions("topic_rank", "partition", "offset")
+        ordered = batch.sortWithinPartitions(*accounts.place)
         partitions = ordered.mapInArrow(writer, COUNTS_SCHEMA).collect()
-        return sum((Counts(**row.asDict()) for row in partitions), Counts())
+        return total(Counts(**row.asDict()) for row in partitions)
 
     def _letters(self, plan: BatchPlan) -> LetterBook:
         return LetterBook(
@@ -113,14 +124,8 @@ class BatchWriter:
         )
 
     def _account(self, plan: BatchPlan, counts: Counts) -> None:
-        totals = Totals(
-            read=counts.read,
-            written=counts.written,
-            duplicates=counts.duplicates,
-            filtered=counts.filtered,
-            late=counts.late,
-            dead_letters=counts.dead_letters,
-        )
+        outcomes = Outcomes(**{f.name: getattr(counts, f.name) for f in fields(Outcomes)})
+        outcomes.waiting += self.totals.waiting
         row = LedgerRow(
             pipeline_id=self.config.pipeline_id,
             incarnation=self.incarnation.incarnation,
@@ -129,15 +134,15 @@ class BatchWriter:
             definition=plan.definition,
             offsets=plan.offsets,
             rows_before=self.incarnation.rows_before,
-            dead_letters_expire_at=plan.dead_letters_expire_at,
+            outcomes=outcomes,
             blocks=counts.blocks,
             bytes=counts.bytes,
-            **totals.model_dump(),
+            dead_letters_expire_at=plan.dead_letters_expire_at,
         )
         token = f"{self.config.pipeline_id}/{self.incarnation.incarnation}/{plan.batch_id}/ledger"
         database = self.config.sink.connection_params.database
         insert_ledger_row(self.client, database, row, token, self.retry_seconds)
-        self.totals += totals
+        self.totals += Totals.of(outcomes)
 
 
 def expiry(retention: timedelta | None, batch_time_ms: int) -> int:

@@ -10,17 +10,19 @@ import json
 import os
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.join import JoinConfig
+from glassflow_dagster.config.model import METADATA_FIELDS, DedupConfig, PipelineConfig, Source
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.streaming.blocks import BlockLimits
 
 # Version of these files; a checkpoint of another one is refused.
-FORMAT = 2
+FORMAT = 3
 
 # Plans kept; a replay goes back one batch, so this is ample.
 PLANS_KEPT = 10
@@ -38,13 +40,13 @@ class Incarnation(BaseModel):
     format: int = FORMAT
     incarnation: str
     pipeline_id: str
-    topic: str
+    topics: tuple[str, ...]
     table: str
     rows_before: int
     created_at: float
     # Fixed with the state: Spark cannot change it later.
     shuffle_partitions: int
-    dedup: str
+    state: str
 
 
 class BatchPlan(BaseModel):
@@ -62,6 +64,8 @@ class BatchPlan(BaseModel):
     table: str
     # Seconds since 1970; written into the dead letters and into the ledger alike.
     dead_letters_expire_at: int
+    # How far the sources of a join had come in event time before the batch, microseconds since 1970.
+    leads: tuple[int, int] | None = None
 
     @property
     def limits(self) -> BlockLimits:
@@ -101,12 +105,12 @@ class Checkpoint:
         made = Incarnation(
             incarnation=str(uuid.uuid4()),
             pipeline_id=config.pipeline_id,
-            topic=config.source.topic,
+            topics=config.topics,
             table=table,
             rows_before=rows_before,
             created_at=time.time(),
             shuffle_partitions=shuffle_partitions,
-            dedup=state_shape(config),
+            state=state_shape(config),
         )
         _write_json(self._own / "incarnation.json", made.model_dump(mode="json"))
         return made
@@ -187,14 +191,32 @@ class Checkpoint:
 
 
 def state_shape(config: PipelineConfig) -> str:
-    """Name what the state was built for: key and clock cannot change under it, windows and lateness can."""
-    if not config.dedup:
-        return "none"
-    kinds = {field.name: field.kind for field in config.source.schema_fields}
-    keys = ", ".join(f"{name} {kinds[name]}" for name in config.dedup.key_fields)
-    if config.dedup.event_time is None:
-        return f"key {keys}"
-    return f"key {keys} on the event clock of {config.dedup.event_time} ({config.dedup.time_unit})"
+    """Name what the state was built for: keys, clocks and what it holds of events cannot change under it.
+
+    Windows and lateness can.
+    """
+    dedups = [_dedup_shape(config.dedup_of(source), source) for source in config.inputs]
+    return "; ".join([*dedups, _join_shape(config.join, config.inputs)] if config.join else dedups)
+
+
+def _dedup_shape(dedup: DedupConfig | None, source: Source) -> str:
+    if dedup is None:
+        return "no deduplication"
+    text = f"deduplication by {_kinds(dedup.key_fields, source)}"
+    return text if dedup.event_time is None else f"{text} on the event clock of {dedup.event_time} ({dedup.time_unit})"
+
+
+def _join_shape(join: JoinConfig, inputs: Sequence[Source]) -> str:
+    keys = " = ".join(_kinds(side.key_fields, source) for side, source in zip(join.sides, inputs, strict=True))
+    held = " and ".join(_kinds([f.name for f in join.outputs_of(s)], source) for s, source in enumerate(inputs))
+    clocks = [f"{side.event_time} ({side.time_unit})" for side in join.sides if side.event_time]
+    clock = f"the event clock of {' and '.join(clocks)}" if clocks else "the processing clock"
+    return f"join ({join.match}) by {keys} on {clock}, holding {held}"
+
+
+def _kinds(names: Sequence[str], source: Source) -> str:
+    kinds = {**METADATA_FIELDS, **{field.name: field.kind for field in source.schema_fields}}
+    return ", ".join(f"{name} {kinds[name]}" for name in names)
 
 
 def _source_offsets(line: str) -> dict[str, dict[int, int]]:

@@ -6,6 +6,8 @@ A good record's raw bytes are dropped before deduplication and the sort; a refus
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from glassflow_dagster.streaming.names import Names
+
 
 def keep_raw_of_refused(events: DataFrame, *more: str) -> DataFrame:
     """Trim every record to what the rest of its way needs.
@@ -28,6 +30,28 @@ def keep_raw_of_refused(events: DataFrame, *more: str) -> DataFrame:
         F.when(F.col("refusal").isNotNull(), refused).alias("refused"),
         *more,
     )
+
+
+def letters_of_joined(rows: DataFrame, names: Names) -> DataFrame:
+    """Make the dead letters of joined rows that could not go on. Their records' raw bytes stayed behind long before.
+
+    names: of the joined event. Columns in: those of `join_sides`, is_joined BOOLEAN, row, refusal.
+    Columns changed: refused, which of such a row has the joined event as JSON in value, and neither topic nor headers;
+    refusal and what else the rest of the way needs no more is gone.
+    """
+    event = F.to_json(F.struct(*(column.alias(name) for name, column in names.mappable.items())))
+    headers = rows.select("refused.headers").schema["headers"].dataType
+    letter = F.struct(
+        F.lit(None).cast("string").alias("topic"),
+        F.lit(None).cast("timestamp").alias("timestamp"),
+        F.lit(None).cast("binary").alias("key"),
+        event.cast("binary").alias("value"),
+        F.lit(None).cast(headers).alias("headers"),
+        F.col("refusal.stage").alias("stage"),
+        F.col("refusal.reason").alias("reason"),
+    )
+    refused = F.when(F.col("is_joined") & F.col("refusal").isNotNull(), letter).otherwise(F.col("refused"))
+    return rows.withColumn("refused", refused)
 
 
 def dead_letter(stage: Column, reason: Column) -> Column:

@@ -7,22 +7,31 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from glassflow_dagster.config.model import SchemaField
+from glassflow_dagster.streaming.sides import FIELDS, is_of
 
 
-def decode(records: DataFrame, fields: Sequence[SchemaField]) -> DataFrame:
-    """Decode JSON strictly by the declared fields (state/StrictJson.scala says how).
+def decode(records: DataFrame, fields: Sequence[Sequence[SchemaField]]) -> DataFrame:
+    """Decode JSON strictly by each source's declared fields (state/StrictJson.scala says how).
 
-    Columns in: payload BINARY, and framing_error STRING (those of `unframe`).
+    Columns in: payload BINARY, framing_error STRING (those of `unframe`), and source INT (see `by_source`).
     Columns added: fields STRUCT (a column a declared field: STRING, LONG, DECIMAL(20,0), DOUBLE or BOOLEAN by its kind;
-    array, map and any as their JSON text), refusal STRUCT<stage STRING, reason STRING>, NULL for a good record, and
-    dropped STRING: why a good record is not to be written, NULL where it is.
+    array, map and any as their JSON text), right_fields STRUCT for a second source (each is NULL for the other's
+    records), refusal STRUCT<stage STRING, reason STRING>, NULL for a good record, and dropped STRING: why a good record
+    is not to be written, NULL where it is.
     """
-    spec = json.dumps([[field.name, field.kind, field.needed] for field in fields])
-    decoded = records.withColumn("fields", F.call_function("glassflow_decode", F.col("payload"), F.lit(spec)))
-    error = F.coalesce(F.col("framing_error"), F.col("fields")["_error"])
-    return decoded.withColumn("refusal", F.when(error.isNotNull(), _refusal("decode", error))).withColumn(
+    columns = FIELDS[: len(fields)]
+    for number, (column, declared) in enumerate(zip(columns, fields, strict=True)):
+        decoded = _decoded(declared)
+        records = records.withColumn(column, decoded if len(fields) == 1 else F.when(is_of(number), decoded))
+    error = F.coalesce(F.col("framing_error"), *(F.col(column)["_error"] for column in columns))
+    return records.withColumn("refusal", F.when(error.isNotNull(), _refusal("decode", error))).withColumn(
         "dropped", F.lit(None).cast("string")
     )
+
+
+def _decoded(fields: Sequence[SchemaField]) -> Column:
+    spec = json.dumps([[field.name, field.kind, field.needed] for field in fields])
+    return F.call_function("glassflow_decode", F.col("payload"), F.lit(spec))
 
 
 def goes_on() -> Column:

@@ -3,6 +3,8 @@
 The state and its clocks are in state/FirstSeen.scala and state/FirstInEventTime.scala; here is their Python door.
 """
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -10,9 +12,11 @@ from glassflow_dagster.config.durations import microseconds, milliseconds
 from glassflow_dagster.config.model import DedupConfig
 from glassflow_dagster.streaming.event_time import late_letter
 from glassflow_dagster.streaming.session import java
+from glassflow_dagster.streaming.sides import FIELDS
 
 # What travels packed through the state.
 _PAYLOAD = ("row", "size", "refused", "dropped")
+_SIDE_PAYLOAD = ("source", "join_key", "time", "lead", "keep_late", "body", "size", "refused", "dropped")
 
 
 def drop_duplicates(events: DataFrame, dedup: DedupConfig) -> DataFrame:
@@ -22,14 +26,35 @@ def drop_duplicates(events: DataFrame, dedup: DedupConfig) -> DataFrame:
     Columns out: topic_rank, partition, offset, row, size, refused, dropped, and duplicates LONG: how many other records
     of the same key this batch held, or all of them where the key was known; row, refused and dropped are NULL then.
     """
-    payload = F.struct(*_PAYLOAD)
-    admitted = _admitted().alias("admitted")
-    keyed = events.select(_key(dedup), admitted, *_place(), F.call_function("glassflow_pack", payload).alias("payload"))
-    spark = events.sparkSession
-    verdicts = java(spark).glassflow.FirstSeen.apply(keyed._jdf, milliseconds(dedup.time_window))  # noqa: SLF001
-    return _unpacked(DataFrame(verdicts, spark), events.select(payload.alias("payload"))).select(
-        *_passed(), "payload.row", "payload.refused", "payload.dropped"
-    )
+    keyed = events.withColumn("key", _key(dedup, FIELDS[0])).withColumn("source", F.lit(0))
+    return _first_seen(keyed, [dedup], _PAYLOAD)
+
+
+def drop_duplicates_of_sides(events: DataFrame, dedups: Sequence[DedupConfig | None]) -> DataFrame:
+    """Drop duplicates of each source by its own key and window; a source without deduplication passes untouched.
+
+    Columns in: those of `to_sides`. Columns out: the same without dedup_key and exempt, and duplicates as in
+    `drop_duplicates`; of a known key source, body, refused and dropped are NULL.
+    """
+    return _first_seen(events.withColumnRenamed("dedup_key", "key"), dedups, _SIDE_PAYLOAD)
+
+
+def dedup_key(dedup: DedupConfig | None, fields: str) -> Column:
+    """Give the key of a source's event as bytes. Columns in: the source's fields STRUCT, partition, and `goes_on`'s."""
+    return _no_key() if dedup is None else _key(dedup, fields)
+
+
+def _first_seen(keyed: DataFrame, dedups: Sequence[DedupConfig | None], names: Sequence[str]) -> DataFrame:
+    """Judge by the columns key and source; names: what travels packed, as it comes out beside place and duplicates."""
+    payload = F.struct(*names)
+    packed = F.call_function("glassflow_pack", payload).alias("payload")
+    events = keyed.select("key", F.col("source"), *_place(), packed)
+    spark = keyed.sparkSession
+    windows = [milliseconds(dedup.time_window) if dedup else 0 for dedup in dedups]
+    verdicts = java(spark).glassflow.FirstSeen.apply(events._jdf, windows)  # noqa: SLF001
+    unpacked = _unpacked(DataFrame(verdicts, spark), keyed.select(payload.alias("payload")))
+    others = [F.col(f"payload.{name}") for name in names if name != "size"]
+    return unpacked.select(*_passed(), *others)
 
 
 def drop_duplicates_in_event_time(events: DataFrame, dedup: DedupConfig) -> DataFrame:
@@ -40,7 +65,7 @@ def drop_duplicates_in_event_time(events: DataFrame, dedup: DedupConfig) -> Data
     """
     payload = F.struct(*_PAYLOAD, "timing.letter")
     keyed = events.select(
-        _key(dedup),
+        _key(dedup, FIELDS[0]).alias("key"),
         *_place(),
         F.coalesce("timing.event_time", F.lit(0)).alias("time"),
         F.coalesce("timing.keep_late", F.lit(0).cast("boolean")).alias("keepLate"),
@@ -73,11 +98,14 @@ def _admitted() -> Column:
     return F.col("refused").isNull() & F.col("dropped").isNull() & ~F.col("exempt")
 
 
-def _key(dedup: DedupConfig) -> Column:
+def _key(dedup: DedupConfig, fields: str) -> Column:
     """Give the key as bytes; all that is not admitted has a key of its partition's, which no event has."""
-    parts = [F.col("fields").getField(name) for name in dedup.key_fields]
-    key = F.when(_admitted(), F.call_function("glassflow_key", *parts))
-    return key.otherwise(F.call_function("glassflow_no_key", F.col("partition"))).alias("key")
+    parts = [F.col(fields).getField(name) for name in dedup.key_fields]
+    return F.when(_admitted(), F.call_function("glassflow_key", *parts)).otherwise(_no_key())
+
+
+def _no_key() -> Column:
+    return F.call_function("glassflow_no_key", F.col("partition"))
 
 
 def _place() -> list[Column]:

@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from glassflow_dagster.clickhouse.client import connect, wait_for_clickhouse
@@ -38,19 +39,22 @@ from glassflow_dagster.kafka.starting import NEXT, starting_offsets
 from glassflow_dagster.kafka.topics import commit_offsets, wait_for_brokers, wait_for_topic
 from glassflow_dagster.streaming.batch import BatchWriter, fits
 from glassflow_dagster.streaming.checkpoint import Checkpoint, CheckpointError, Incarnation, state_shape
+from glassflow_dagster.streaming.counts import NO_LEAD
 from glassflow_dagster.streaming.failures import explain_failure
 from glassflow_dagster.streaming.heartbeat import (
     DriverState,
     Totals,
     pipeline_folder,
 )
+from glassflow_dagster.streaming.join_clock import Pace
 from glassflow_dagster.streaming.lock import PipelineLock
 from glassflow_dagster.streaming.progress import place, progress
 from glassflow_dagster.streaming.pulse import Pulse, pulse
-from glassflow_dagster.streaming.query import build_query
+from glassflow_dagster.streaming.query import build_join_query, build_query
 from glassflow_dagster.streaming.session import DRIVER_JAVA_OPTIONS, SPARK_LOG, SPARK_SCRATCH, java, start_session
 from glassflow_dagster.streaming.source import Subscription, batch_limits, read_topics
 from glassflow_dagster.streaming.stopping import Stopped, StopRequest, stop_signals
+from glassflow_dagster.streaming.ticks import Ticks
 
 Report = Callable[[str], None]
 
@@ -77,8 +81,6 @@ def run_pipeline(config: PipelineConfig, options: RunOptions, report: Report) ->
 
     Raises `GlassflowError` when something outside is not as it must be.
     """
-    if config.join is not None:
-        raise GlassflowError(f"{config.pipeline_id}: join: cannot be run yet; remove it and keep one source")
     folder = _make_folder(pipeline_folder(options.state.resolve(), config.pipeline_id))
     with PipelineLock(folder) as lock, pulse(folder, config) as heart, stop_signals() as stop:
         return _Run(config, options, folder, lock, heart, stop, report).run()
@@ -122,15 +124,16 @@ class _Run:
     def _prepare(self) -> Table:
         for warning in warnings(self.config):
             self.report(f"warning: {warning}")
-        connection, source = self.config.sink.connection_params, self.config.source
+        connection = self.config.sink.connection_params
         wait_for_clickhouse(connection, self.options.timeout_seconds, self._say)
         client = connect(connection)
         table = prepare_target(client, self.config, create=self.options.create_table)
         ensure_bookkeeping(client, connection.database)
-        wait_for_brokers(source.connection_params, self.options.timeout_seconds, self._say)
+        wait_for_brokers(self.config.connection, self.options.timeout_seconds, self._say)
         # A query that is to end cannot wait for ever; one that is to stay can wait for its topic.
         patience = self.options.timeout_seconds if self.options.until_caught_up else None
-        wait_for_topic(source.connection_params, source.topic, patience, self._say_waiting)
+        for source in self.config.inputs:
+            wait_for_topic(source.connection_params, source.topic, patience, self._say_waiting)
         try:
             ensure_replay_topic(self.config)
         except TopicMissing as problem:
@@ -158,7 +161,7 @@ class _Run:
     def _spark_settings(self) -> dict[str, str]:
         """What the definition means for Spark; settings of the command line go before."""
         settings = {}
-        resources, options = self.config.resources, kerberos.java_options(self.config.source.connection_params)
+        resources, options = self.config.resources, kerberos.java_options(self.config.connection)
         if resources and resources.cores and resources.cores > (os.cpu_count() or 1):
             settings["spark.master"] = f"local[{resources.cores}]"
         if resources and resources.state_partitions:
@@ -172,11 +175,12 @@ class _Run:
         incarnation = self._incarnation(checkpoint, table, spark)
         totals = self._finish_pending(spark, table, checkpoint, incarnation)
         checkpoint.keep_definition(self.config)
-        writer = self._writer(self.config, table, checkpoint, incarnation)
+        before = self._ledger_before(checkpoint, incarnation)
+        writer = self._writer(self.config, table, checkpoint, incarnation, before)
         query = self._start_query(spark, self.config, table, writer, until_caught_up=self.options.until_caught_up)
         self.heart.say(DriverState.RUNNING)
         self.report(f"{self.config.pipeline_id} is running")
-        self._watch(query, writer, self._ledger_before(checkpoint, incarnation))
+        self._watch(query, writer, before)
         return totals + writer.totals
 
     def _ledger_before(self, checkpoint: Checkpoint, incarnation: Incarnation) -> Totals:
@@ -189,7 +193,7 @@ class _Run:
             incarnation.incarnation,
             checkpoint.next_batch,
         )
-        return Totals(**{name: getattr(outcomes, name) for name in Totals.model_fields})
+        return Totals.of(outcomes)
 
     def _incarnation(self, checkpoint: Checkpoint, table: Table, spark: SparkSession) -> Incarnation:
         name = f"{table.database}.{table.name}"
@@ -203,14 +207,15 @@ class _Run:
                 f"{checkpoint.folder}: writes to {found.table}, but the definition says {name}; give the definition "
                 "a new pipeline_id to fill another table from the beginning"
             )
-        if found.topic != self.config.source.topic:
+        if found.topics != self.config.topics:
+            reads, asked = (", ".join(topics[:-1]) for topics in (found.topics, self.config.topics))
             raise CheckpointError(
-                f"{checkpoint.folder}: reads topic {found.topic}, but the definition says {self.config.source.topic}; "
+                f"{checkpoint.folder}: reads topic {reads}, but the definition says {asked}; "
                 "take the edit back, or give the definition a new pipeline_id and table"
             )
-        if found.dedup != state_shape(self.config):
+        if found.state != state_shape(self.config):
             raise CheckpointError(
-                f"{checkpoint.folder}: was built for deduplication by {found.dedup}, but the definition says "
+                f"{checkpoint.folder}: was built for {found.state}, but the definition says "
                 f"{state_shape(self.config)}; take the edit back, or give the definition a new pipeline_id and table"
             )
         return found
@@ -242,7 +247,8 @@ class _Run:
             )
         self.report(f"finishing batch {pending.batch_id} as it was begun")
         table = _with_types(table, pending.types)
-        writer = self._writer(old, table, checkpoint, incarnation)
+        before = self._ledger_before(checkpoint, incarnation)
+        writer = self._writer(old, table, checkpoint, incarnation, before)
         writer.only_batch = pending.batch_id
         query = self._start_query(spark, old, table, writer, until_caught_up=False)
         while query.isActive and not checkpoint.is_committed(pending.batch_id):
@@ -251,10 +257,17 @@ class _Run:
         return writer.totals
 
     def _writer(
-        self, config: PipelineConfig, table: Table, checkpoint: Checkpoint, incarnation: Incarnation
+        self,
+        config: PipelineConfig,
+        table: Table,
+        checkpoint: Checkpoint,
+        incarnation: Incarnation,
+        before: Totals,
     ) -> BatchWriter:
         client = connect(config.sink.connection_params)
-        return BatchWriter(config, table, checkpoint, incarnation, client, self.options.timeout_seconds)
+        writer = BatchWriter(config, table, checkpoint, incarnation, client, self.options.timeout_seconds)
+        writer.totals = Totals(waiting=before.waiting)
+        return writer
 
     def _start_query(
         self, spark: SparkSession, config: PipelineConfig, table: Table, writer: BatchWriter, *, until_caught_up: bool
@@ -263,7 +276,7 @@ class _Run:
         limits = batch_limits(config, partitioned=partitioned)
         subscription = self._subscription(writer.checkpoint)
         records = read_topics(spark, config.source, subscription, limits, until_caught_up=until_caught_up)
-        events = build_query(records, config, table, writer.incarnation.incarnation)
+        events = self._events(records, config, table, writer)
         stream = events.writeStream.foreachBatch(writer).queryName(config.pipeline_id)
         stream = stream.option("checkpointLocation", str(writer.checkpoint.folder)).outputMode("append")
         if until_caught_up:
@@ -273,13 +286,26 @@ class _Run:
         except Exception as error:
             raise GlassflowError(explain_failure(error)) from error
 
+    def _events(self, records: DataFrame, config: PipelineConfig, table: Table, writer: BatchWriter) -> DataFrame:
+        if config.join is None:
+            return build_query(records, config, table, writer.incarnation.incarnation)
+        # A query of its own, also where a half-done batch was finished before it.
+        ticks = Ticks(records.sparkSession, f"{writer.incarnation.incarnation}/{uuid.uuid4()}")
+        last = writer.checkpoint.last_committed()
+        leads = (last and last.leads) or (NO_LEAD, NO_LEAD)
+        writer.pace = Pace(config.join, ticks, writer.totals.waiting, leads)
+        return build_join_query(records, ticks.read(), config, table, writer.incarnation.incarnation)
+
     def _subscription(self, checkpoint: Checkpoint) -> Subscription:
-        source, replays = self.config.topics
-        topics = self.config.topics if find_replay_topic(self.config) else (source,)
+        *sources, replays = self.config.topics
+        topics = self.config.topics if find_replay_topic(self.config) else tuple(sources)
         if not checkpoint.is_new:
             return Subscription(topics, {})
+        starting = {
+            source.topic: starting_offsets(self.config, index) for index, source in enumerate(self.config.inputs)
+        }
         # What was sent again before this checkpoint was for an earlier one.
-        starting = {source: starting_offsets(self.config), replays: {REPLAY_PARTITION: NEXT}}
+        starting[replays] = {REPLAY_PARTITION: NEXT}
         return Subscription(topics, {topic: starting[topic] for topic in topics})
 
     def _watch(self, query: StreamingQuery, writer: BatchWriter, before: Totals) -> None:
@@ -288,6 +314,8 @@ class _Run:
         self.heart.carry({"incarnation": writer.incarnation.incarnation, **place(writer.checkpoint.last_committed())})
         while not _ended(query):
             self.heart.carry(progress(query, writer, before))
+            if writer.pace:
+                writer.pace.go_on()
             if self.stop.asked:
                 self.report("finishing the batch ...")
                 self._end(query, writer)
@@ -322,12 +350,12 @@ class _Run:
         self.report(
             f"batch {writer.last.batch_id}: so far read {t.read:,}, written {t.written:,}, "
             f"duplicates {t.duplicates:,}, filtered {t.filtered:,}, late {t.late:,}, dead letters {t.dead_letters:,}"
+            + (f", unmatched {t.unmatched:,}, waiting {t.waiting:,}" if self.config.join else "")
         )
-        source = self.config.source
         for topic, partitions in writer.last.offsets.items():
             offsets = {partition: until for partition, (_, until) in partitions.items()}
             try:
-                commit_offsets(source.connection_params, self.config.pipeline_id, topic, offsets)
+                commit_offsets(self.config.connection, self.config.pipeline_id, topic, offsets)
             except GlassflowError as error:
                 # For lag tools only: the checkpoint is what counts, so the pipeline goes on.
                 self.report(f"warning: {error}")
@@ -349,9 +377,10 @@ def _raise_failure(query: StreamingQuery, writer: BatchWriter) -> None:
 
 def _with_connections_of(config: PipelineConfig, kept: dict[str, Any]) -> PipelineConfig:
     old = PipelineConfig.model_validate(kept)
-    source = old.source.model_copy(update={"connection_params": config.source.connection_params})
+    connection = {"connection_params": config.connection}
+    sources = tuple(source.model_copy(update=connection) for source in old.sources)
     sink = old.sink.model_copy(update={"connection_params": config.sink.connection_params})
-    return old.model_copy(update={"sources": (source,), "sink": sink})
+    return old.model_copy(update={"sources": sources, "sink": sink})
 
 
 def _with_types(table: Table, types: Mapping[str, str]) -> Table:

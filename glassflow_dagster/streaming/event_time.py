@@ -5,6 +5,7 @@ and is logged with each, so a replay has the same one.
 """
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -15,6 +16,7 @@ from glassflow_dagster.config.parts import TimeUnit
 from glassflow_dagster.config.types import FieldKind
 from glassflow_dagster.streaming.dead_letters import dead_letter
 from glassflow_dagster.streaming.decode import goes_on, refuse
+from glassflow_dagster.streaming.sides import FIELDS, by_source
 
 # RFC 3339, with a blank for the T and without a zone (then UTC), or a date alone (then midnight). \z and not $, which
 # in Java also stands before a last line end.
@@ -28,6 +30,38 @@ _NANOSECONDS = 1000  # in a microsecond
 _UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
+class EventTimed(Protocol):
+    """A part of a definition that names the event time of its events."""
+
+    @property
+    def event_time(self) -> str | None:
+        """The field."""
+
+    @property
+    def time_unit(self) -> TimeUnit:
+        """What a number in it counts."""
+
+
+def read_times(events: DataFrame, sides: Sequence[EventTimed], fields: Sequence[Sequence[SchemaField]]) -> DataFrame:
+    """Read the event time of two sources' records, where their sides name one.
+
+    Columns in: refusal, dropped, batch_time, and those of `decode`. Columns added: time LONG (microseconds since 1970)
+    and lead LONG (how far the event shows that its source has come), NULL without an event time. refusal is set where
+    the field says no time.
+    """
+    if any(side.event_time is None for side in sides):
+        nothing = F.lit(None).cast("bigint")
+        return events.withColumn("time", nothing).withColumn("lead", nothing)
+    times, problems = [], []
+    for side, declared, column in zip(sides, fields, FIELDS, strict=True):
+        field, kind = F.col(column).getField(str(side.event_time)), _kind(side, declared)
+        times.append(_microseconds(field, kind, side.time_unit))
+        problems.append(_problem(side, field, kind))
+    read = events.withColumn("time", F.when(goes_on(), by_source(times)))
+    checked = refuse(read, "join", F.when(F.col("time").isNull(), by_source(problems)))
+    return checked.withColumn("lead", _lead(F.col("time"), F.unix_micros("batch_time")))
+
+
 def read_event_time(events: DataFrame, dedup: DedupConfig, fields: Sequence[SchemaField]) -> DataFrame:
     """Read each record's event time, and let the watermark follow it.
 
@@ -38,8 +72,8 @@ def read_event_time(events: DataFrame, dedup: DedupConfig, fields: Sequence[Sche
     no time.
     """
     assert dedup.event_time is not None  # noqa: S101 - asked for by the rules of a definition
-    kind = next(field.kind for field in fields if field.name == dedup.event_time)
-    field = F.col("fields").getField(dedup.event_time)
+    kind = _kind(dedup, fields)
+    field = F.col(FIELDS[0]).getField(dedup.event_time)
     read = events.withColumn("_time", F.when(goes_on(), _microseconds(field, kind, dedup.time_unit)))
     problem = F.when(F.col("_time").isNull(), _problem(dedup, field, kind))
     checked = refuse(read, "dedup", problem)
@@ -54,6 +88,10 @@ def read_event_time(events: DataFrame, dedup: DedupConfig, fields: Sequence[Sche
         F.when(wanted, letter).alias("letter"),
     )
     return timed.withColumn("timing", F.when(goes_on(), timing)).drop("_time")
+
+
+def _kind(timed: EventTimed, fields: Sequence[SchemaField]) -> FieldKind:
+    return next(field.kind for field in fields if field.name == timed.event_time)
 
 
 def _lead(time: Column, present: Column) -> Column:
@@ -89,18 +127,18 @@ def _microseconds(field: Column, kind: FieldKind, unit: TimeUnit) -> Column:
     return within.cast("bigint") * F.lit(scale)
 
 
-def _problem(dedup: DedupConfig, field: Column, kind: FieldKind) -> Column:
+def _problem(timed: EventTimed, field: Column, kind: FieldKind) -> Column:
     if kind == "string":
-        return F.concat(_quoted(dedup, field), F.lit(" is no time (write 2024-10-28T10:00:05Z)"))
-    unit = _UNIT_NAMES[dedup.time_unit]
+        return F.concat(_quoted(timed, field), F.lit(" is no time (write 2024-10-28T10:00:05Z)"))
+    unit = _UNIT_NAMES[timed.time_unit]
     return F.concat(
-        _quoted(dedup, field), F.lit(f" {unit} since 1970 is not within the years 1 to 9999; see event_time_unit")
+        _quoted(timed, field), F.lit(f" {unit} since 1970 is not within the years 1 to 9999; see event_time_unit")
     )
 
 
-def _quoted(dedup: DedupConfig, value: Column) -> Column:
+def _quoted(timed: EventTimed, value: Column) -> Column:
     text = F.substring(value.cast("string"), 1, 100)
-    return F.concat(F.lit(f"event_time '{dedup.event_time}': '"), text, F.lit("'"))
+    return F.concat(F.lit(f"event_time '{timed.event_time}': '"), text, F.lit("'"))
 
 
 def _readable(microseconds: Column) -> Column:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from glassflow_dagster.clickhouse.ledger import Outcomes
 from glassflow_dagster.local.process import start_of
 
 # A driver writes every second; one that missed this many is hung or dead. A long garbage collection stays below it.
@@ -27,7 +28,10 @@ class DriverState(StrEnum):
 
 
 class Totals(BaseModel):
-    """What became of the records, as the ledger counts them."""
+    """What became of the records, as the ledger counts them.
+
+    waiting is a level: the left events of a join that wait now.
+    """
 
     read: int = 0
     written: int = 0
@@ -38,9 +42,15 @@ class Totals(BaseModel):
     late: int = 0
     waiting: int = 0
 
+    @classmethod
+    def of(cls, outcomes: Outcomes) -> "Totals":
+        """Take them from the ledger's."""
+        return cls(**{name: getattr(outcomes, name) for name in cls.model_fields})
+
     def __add__(self, other: "Totals") -> "Totals":
-        """Add count by count."""
-        return Totals(**{name: getattr(self, name) + getattr(other, name) for name in Totals.model_fields})
+        """Add count by count; `other` is the later one, whose level counts."""
+        sums = {name: getattr(self, name) + getattr(other, name) for name in Totals.model_fields}
+        return Totals(**{**sums, "waiting": other.waiting})
 
 
 class Heartbeat(BaseModel):

@@ -4,7 +4,6 @@ A record that was refused on its way brings its raw bytes along. Of a row that o
 dropped long before: such records are read from Kafka once more, by their place.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glassflow_dagster.clickhouse.bisect import RefusedRow
 from glassflow_dagster.kafka.records import Place, Record
 from glassflow_dagster.kafka.replays import Header, read_replay, without_replay
 
@@ -22,7 +20,7 @@ _HEADERS_TYPE = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary()
 _TIME_TYPE = pa.timestamp("ms", "UTC")
 
 # What tells a record and its fault: columns that every letter has, before its origin is known.
-_RAW_SCHEMA = pa.schema([
+RAW_SCHEMA = pa.schema([
     ("topic", pa.string()),
     ("partition", pa.uint32()),
     ("offset", pa.uint64()),
@@ -32,7 +30,18 @@ _RAW_SCHEMA = pa.schema([
     ("headers", _HEADERS_TYPE),
     ("stage", pa.string()),
     ("reason", pa.string()),
+    ("passed_dedup", pa.bool_()),
 ])  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A row that was refused when its record's bytes had gone: where the record is, and what the row was, as JSON."""
+
+    place: Place
+    stage: str
+    reason: str
+    row: bytes
 
 
 @dataclass(frozen=True)
@@ -54,30 +63,29 @@ class LetterBook:
     def letters(self, raw: pa.Table) -> pa.Table:
         """Make rows of the dead letter table, in the order of the refused records.
 
-        Columns in: topic, partition, offset, timestamp, key, value, headers (LIST<STRUCT<name, value>>), stage and
-        reason. Columns out: those of `DEAD_LETTER_COLUMNS`. A record of the replay topic gets the origin and the
-        attempt that its headers tell, and is rid of those headers.
+        Columns in: topic, partition, offset, timestamp, key, value, headers (LIST<STRUCT<name, value>>), stage,
+        reason and passed_dedup. Columns out: those of `DEAD_LETTER_COLUMNS`. A record of the replay topic gets the
+        origin and the attempt that its headers tell, and is rid of those headers.
         """
-        raw = raw.select(_RAW_SCHEMA.names).cast(_RAW_SCHEMA)
+        raw = raw.select(RAW_SCHEMA.names).cast(RAW_SCHEMA)
         count = raw.num_rows
         return pa.table({
             "pipeline_id": pa.repeat(self.pipeline_id, count),
             "incarnation": pa.repeat(self.incarnation, count),
             "batch_id": pa.repeat(pa.scalar(self.batch_id, pa.uint64()), count),
             "batch_time": pa.repeat(pa.scalar(self.batch_time_ms, _TIME_TYPE), count),
-            **{name: raw.column(name) for name in _RAW_SCHEMA.names},
+            **{name: raw.column(name) for name in RAW_SCHEMA.names if name != "passed_dedup"},
             **self._origins(raw),
             "expires_at": pa.repeat(pa.scalar(self.expires_at, pa.uint32()), count),
         })  # fmt: skip
 
     def _origins(self, raw: pa.Table) -> dict[str, Any]:
-        inserted = pc.equal(raw.column("stage"), INSERT_STAGE)
         origins: dict[str, Any] = {
             "attempt": pa.repeat(pa.scalar(0, pa.uint16()), raw.num_rows),
             "origin_topic": raw.column("topic"),
             "origin_partition": raw.column("partition"),
             "origin_offset": raw.column("offset"),
-            "passed_dedup": inserted,
+            "passed_dedup": raw.column("passed_dedup"),
         }
         if not pc.any(pc.equal(raw.column("topic"), self.replay_topic)).as_py():
             return origins
@@ -104,25 +112,23 @@ class LetterBook:
         return {name: pa.array(column, types[name]) for name, column in columns.items()}
 
 
-def refused_by_server(
-    rows: Sequence[Mapping[str, Any]], refused: Sequence[RefusedRow], found: Mapping[Place, Record]
-) -> pa.Table:
-    """Put together what is known of rows that the server refused; columns as `LetterBook.letters` takes them.
+def letters_of_rows(rows: Sequence[Refused], found: Mapping[Place, Record]) -> pa.Table:
+    """Put together what is known of refused rows; columns as `LetterBook.letters` takes them.
 
-    rows: topic, partition, offset and row (the values by column) of each refused row. found: the records that Kafka
-    still has; of another one the row stands in the value, as JSON, and the reason says so.
+    found: the records that Kafka still has; of another one the row stands in the value, and the reason says so.
     """
     letters = []
-    for row, (_, reason) in zip(rows, refused, strict=True):
-        place = Place(row["topic"], row["partition"], row["offset"])
-        record = found.get(place)
+    for row in rows:
+        record = found.get(row.place)
+        gone = f"{row.reason}; Kafka no longer has the record: value is the row, as JSON"
         letters.append({
-            **place._asdict(),
+            **row.place._asdict(),
             "timestamp": (record.timestamp_ms if record else None) or 0,
             "key": record.key if record else None,
-            "value": record.value if record else json.dumps(row["row"], default=str, ensure_ascii=False).encode(),
+            "value": record.value if record else row.row,
             "headers": [{"name": name, "value": value} for name, value in record.headers] if record else [],
-            "stage": INSERT_STAGE,
-            "reason": reason if record else f"{reason}; Kafka no longer has the record: value is the row, as JSON",
+            "stage": row.stage,
+            "reason": row.reason if record else gone,
+            "passed_dedup": True,
         })  # fmt: skip
-    return pa.Table.from_pylist(letters, schema=_RAW_SCHEMA)
+    return pa.Table.from_pylist(letters, schema=RAW_SCHEMA)

@@ -10,6 +10,7 @@ from glassflow_dagster.config.model import METADATA_FIELDS, SchemaField
 from glassflow_dagster.config.stages import without_hidden
 from glassflow_dagster.config.types import FieldKind
 from glassflow_dagster.expressions.columns.compile import BATCH_TIME
+from glassflow_dagster.streaming.sides import FIELDS
 
 # A text is a text; a time is seconds with a fraction, like a field that carries one (microseconds stay exact).
 _METADATA_CASTS = {
@@ -20,8 +21,20 @@ _METADATA_CASTS = {
     "_partition": "bigint",
     "_offset": "bigint",
 }
-# Spark's type of a field's default, by kind.
-_CARRIERS = {"string": "string", "int": "bigint", "uint": "decimal(20,0)", "float": "double", "bool": "boolean"}
+# Spark's type of a name's column, by kind.
+CARRIERS: Mapping[FieldKind, str] = {
+    "string": "string",
+    "int": "bigint",
+    "uint": "decimal(20,0)",
+    "float": "double",
+    "bool": "boolean",
+    "array": "string",
+    "map": "string",
+    "decimal": "string",
+    "bigint": "string",
+    "ubigint": "string",
+    "any": "string",
+}
 
 
 @dataclass(frozen=True)
@@ -29,37 +42,51 @@ class Names:
     """The kind and the column of each name.
 
     columns: STRING, LONG, DECIMAL(20,0), DOUBLE or BOOLEAN by kind; array, map and any as their JSON text.
-    Expressions may use all of `visible`, the mapping only `mappable`. `visible` also has what now() gives.
+    Expressions may use all of `visible`, the mapping only `mappable`. `visible` also has what now() gives. `metadata`
+    are the names that stay, whatever a transform makes.
     """
 
     kinds: Mapping[str, FieldKind]
     visible: Mapping[str, Column]
     mappable: Mapping[str, Column]
+    metadata: Mapping[str, Column]
 
     def after(self, made: Mapping[str, FieldKind], columns: Mapping[str, Column]) -> "Names":
         """Give the names behind a stateless transform: what it made stands alone for the mapping."""
         return Names(
             kinds={**without_hidden(self.kinds, list(made)), **made},
             visible={**without_hidden(self.visible, list(made)), **columns, BATCH_TIME: self.visible[BATCH_TIME]},
-            mappable={**_metadata(), **columns},
+            mappable={**self.metadata, **columns},
+            metadata=self.metadata,
         )
 
 
-def field_names(fields: Sequence[SchemaField]) -> Names:
+def field_names(fields: Sequence[SchemaField], source: int = 0) -> Names:
     """Give the names of a decoded record: its fields, and Kafka's own; a declared field hides Kafka's of its name.
 
-    Columns in: those of `read_topics`, and fields STRUCT.
+    Columns in: those of `read_topics`, and the source's of `decode`.
     """
-    columns = {**_metadata(), **{field.name: _field(field) for field in fields}}
+    columns = {**_metadata(), **{field.name: _field(field, FIELDS[source]) for field in fields}}
     kinds = {**METADATA_FIELDS, **{field.name: field.kind for field in fields}}
-    return Names(kinds, {**columns, BATCH_TIME: F.col("batch_time")}, columns)
+    return Names(kinds, {**columns, BATCH_TIME: F.col("batch_time")}, columns, _metadata())
 
 
-def _field(field: SchemaField) -> Column:
-    column = F.col("fields").getField(field.name)
+def joined_names(kinds: Mapping[str, FieldKind], columns: Mapping[str, Column]) -> Names:
+    """Give the names of a joined event: its output fields, and the time of the batch that it is written in.
+
+    Column in: batch_time TIMESTAMP.
+    """
+    own = {"_batch_time": _metadata()["_batch_time"]}
+    every = {**own, **columns}
+    every_kind = {"_batch_time": METADATA_FIELDS["_batch_time"], **kinds}
+    return Names(every_kind, {**every, BATCH_TIME: F.col("batch_time")}, every, own)
+
+
+def _field(field: SchemaField, fields: str) -> Column:
+    column = F.col(fields).getField(field.name)
     if field.default is None:
         return column
-    return F.coalesce(column, F.lit(field.default).cast(_CARRIERS[field.kind]))
+    return F.coalesce(column, F.lit(field.default).cast(CARRIERS[field.kind]))
 
 
 def _metadata() -> dict[str, Column]:

@@ -1,42 +1,89 @@
 """A pipeline as one Spark query; reads like the way of a record in the documentation."""
 
+from collections.abc import Sequence
+
 from pyspark.sql import DataFrame
 
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model import PipelineConfig
-from glassflow_dagster.config.stages import FilterStage, plan_stages
-from glassflow_dagster.streaming.dead_letters import keep_raw_of_refused
+from glassflow_dagster.config.stages import FilterStage, TransformStage, plan_stages
+from glassflow_dagster.config.types import ColumnType
+from glassflow_dagster.streaming.counts import LEADS, TALLIES, JoinAccounts
+from glassflow_dagster.streaming.dead_letters import keep_raw_of_refused, letters_of_joined
 from glassflow_dagster.streaming.decode import decode
-from glassflow_dagster.streaming.dedup import drop_duplicates, drop_duplicates_in_event_time, keep_duplicates
-from glassflow_dagster.streaming.event_time import read_event_time
+from glassflow_dagster.streaming.dedup import (
+    drop_duplicates,
+    drop_duplicates_in_event_time,
+    drop_duplicates_of_sides,
+    keep_duplicates,
+)
+from glassflow_dagster.streaming.event_time import read_event_time, read_times
 from glassflow_dagster.streaming.filter import keep_matching
 from glassflow_dagster.streaming.framing import unframe
+from glassflow_dagster.streaming.join import join_sides
+from glassflow_dagster.streaming.join_events import as_events, to_sides, unpack_fields
 from glassflow_dagster.streaming.mapping import map_columns
 from glassflow_dagster.streaming.names import Names, field_names
 from glassflow_dagster.streaming.replays import mark_replays
+from glassflow_dagster.streaming.sides import is_of, mark_sources
 from glassflow_dagster.streaming.transform import transform
+
+# What the sink takes of a joined stream.
+_JOINED = (*JoinAccounts().place, *TALLIES, *LEADS, "is_joined", "row", "size", "refused", "dropped")
 
 
 def build_query(records: DataFrame, config: PipelineConfig, table: Table, incarnation: str) -> DataFrame:
-    """Put the stages together. `incarnation` is the checkpoint's name.
+    """Put the stages of a pipeline with one source together. `incarnation` is the checkpoint's name.
 
     Columns in: those of `read_topics`.
     Columns out: topic_rank INT, partition INT, offset LONG, row STRUCT of the target's columns, size INT, refused
     STRUCT, dropped STRING, duplicates LONG; `sink.PartitionWriter` says what each means.
     """
-    types = {name: column.type for name, column in table.columns.items()}
-
-    decoded = decode(unframe(records, config.source), config.fields)
+    decoded = decode(unframe(records, config.inputs), [config.fields_of(config.source)])
     marked = mark_replays(decoded, config.replay_topic, incarnation)
-    made, names = _apply(marked, config)
-    mapped = map_columns(made, config.sink.mapping, names, types)
+    steps = plan_stages(config).steps
+    made, names = _apply(marked, steps, field_names(config.fields_of(config.source)))
+    mapped = map_columns(made, config.sink.mapping, names, _types(table))
     return _deduplicate(mapped, config)
 
 
-def _apply(events: DataFrame, config: PipelineConfig) -> tuple[DataFrame, Names]:
-    """Run the definition's filters and stateless transforms, and give the names behind the last one."""
-    names = field_names(config.fields)
-    for place, stage in enumerate(plan_stages(config).steps):
+def build_join_query(
+    records: DataFrame, ticks: DataFrame, config: PipelineConfig, table: Table, incarnation: str
+) -> DataFrame:
+    """Put the stages of a pipeline that joins two sources together.
+
+    Columns in: those of `read_topics`; ticks as in `Ticks.read`.
+    Columns out: those of `build_query` and those that `JoinAccounts` takes. A row's place is that of its left event.
+    """
+    join = config.join
+    assert join is not None  # noqa: S101 - what makes this the query to build
+    fields = [config.fields_of(source) for source in config.inputs]
+    names = [field_names(declared, number) for number, declared in enumerate(fields)]
+
+    marked = mark_sources(records, config)
+    decoded = decode(unframe(marked, config.inputs), fields)
+    events = mark_replays(decoded, config.replay_topic, incarnation)
+    stages = plan_stages(config)
+    for number, source in enumerate(config.inputs):
+        for stage in stages.before.get(source.source_id, ()):
+            events = keep_matching(events, stage, names[number], is_of(number))
+    timed = read_times(events, join.sides, fields)
+    sides = drop_duplicates_of_sides(to_sides(timed, config, join, names), [config.dedup_of(s) for s in config.inputs])
+    joined = join_sides(sides, join, ticks)
+
+    rows, joined_names = unpack_fields(as_events(joined), join, names)
+    made, made_names = _apply(rows, stages.steps, joined_names)
+    mapped = map_columns(made, config.sink.mapping, made_names, _types(table))
+    return letters_of_joined(mapped, joined_names).select(*_JOINED)
+
+
+def _types(table: Table) -> dict[str, ColumnType]:
+    return {name: column.type for name, column in table.columns.items()}
+
+
+def _apply(events: DataFrame, steps: Sequence[FilterStage | TransformStage], names: Names) -> tuple[DataFrame, Names]:
+    """Run filters and stateless transforms, and give the names behind the last one."""
+    for place, stage in enumerate(steps):
         if isinstance(stage, FilterStage):
             events = keep_matching(events, stage, names)
         else:
@@ -45,9 +92,10 @@ def _apply(events: DataFrame, config: PipelineConfig) -> tuple[DataFrame, Names]
 
 
 def _deduplicate(mapped: DataFrame, config: PipelineConfig) -> DataFrame:
-    if config.dedup is None:
+    dedup = config.dedup_of(config.source)
+    if dedup is None:
         return keep_duplicates(keep_raw_of_refused(mapped))
-    if config.dedup.clock == "processing":
-        return drop_duplicates(keep_raw_of_refused(mapped), config.dedup)
-    timed = read_event_time(mapped, config.dedup, config.source.schema_fields)
-    return drop_duplicates_in_event_time(keep_raw_of_refused(timed, "timing"), config.dedup)
+    if dedup.clock == "processing":
+        return drop_duplicates(keep_raw_of_refused(mapped), dedup)
+    timed = read_event_time(mapped, dedup, config.source.schema_fields)
+    return drop_duplicates_in_event_time(keep_raw_of_refused(timed, "timing"), dedup)

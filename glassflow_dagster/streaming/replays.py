@@ -3,7 +3,7 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from glassflow_dagster.kafka.replays import INCARNATION, PASSED_DEDUP
+from glassflow_dagster.kafka.replays import INCARNATION, ORIGIN_TOPIC, PASSED_DEDUP
 
 
 def mark_replays(events: DataFrame, replay_topic: str, incarnation: str) -> DataFrame:
@@ -24,6 +24,12 @@ def mark_replays(events: DataFrame, replay_topic: str, incarnation: str) -> Data
         .withColumn("dropped", F.when(foreign, F.lit("filtered")).otherwise(F.col("dropped")))
         .withColumn("refusal", F.when(~foreign, F.col("refusal")))
     )
+
+
+def origin_topic(replay_topic: str) -> Column:
+    """Give the topic that a record was first read from. Columns in: topic, headers."""
+    origin = F.when(F.col("topic") == F.lit(replay_topic), _header(ORIGIN_TOPIC))
+    return F.coalesce(origin, F.col("topic"))
 
 
 def _header(name: str) -> Column:

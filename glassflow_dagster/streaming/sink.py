@@ -7,9 +7,10 @@ Spark numbers a topic's partitions in another order when it replays a batch from
 way into their own table.
 """
 
+import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import pyarrow as pa
@@ -26,35 +27,11 @@ from glassflow_dagster.config.types import ColumnType
 from glassflow_dagster.kafka.records import Place, fetch_records
 from glassflow_dagster.streaming.arrow import to_arrow
 from glassflow_dagster.streaming.blocks import BlockLimits, cut
-from glassflow_dagster.streaming.letters import INSERT_STAGE, LetterBook, refused_by_server
+from glassflow_dagster.streaming.counts import Accounts, Counts
+from glassflow_dagster.streaming.letters import INSERT_STAGE, RAW_SCHEMA, LetterBook, Refused, letters_of_rows
 
 # Bytes of raw records in one block: a server parses a block in memory, several pipelines' at once.
 MAX_BLOCK_BYTES = 64 * 1024 * 1024
-
-
-@dataclass
-class Counts:
-    """What a partition's records became; all are counted from the records themselves."""
-
-    read: int = 0
-    written: int = 0
-    duplicates: int = 0
-    filtered: int = 0
-    late: int = 0
-    dead_letters: int = 0
-    blocks: int = 0
-    bytes: int = 0
-
-    def __add__(self, other: "Counts") -> "Counts":
-        """Add count by count."""
-        return Counts(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Counts)})
-
-    def to_batch(self) -> pa.RecordBatch:
-        """Give one row of LONG columns, in the order of `COUNTS_SCHEMA`."""
-        return pa.RecordBatch.from_pylist([{f.name: getattr(self, f.name) for f in fields(Counts)}])
-
-
-COUNTS_SCHEMA = ", ".join(f"{f.name} bigint" for f in fields(Counts))
 
 
 @dataclass(frozen=True)
@@ -62,14 +39,17 @@ class PartitionWriter:
     """Writes one partition of a batch; called by Spark in a Python worker on the executor.
 
     `definition` is the target's columns and constraints when the batch was begun; `repeated` says that the batch, or
-    some of it, may have been written before. `topics` are in the order of their ranks.
+    some of it, may have been written before. `topics` are in the order of their ranks. `accounts` say how records are
+    told apart and counted.
 
-    Columns in, in the order of the first three: topic_rank, partition, offset, row STRUCT (what goes into the table),
-    size, refused STRUCT (what goes to the dead letters), dropped ('filtered' or 'late': what goes nowhere), duplicates.
-    At most one of row, refused and dropped is set; none of them for a record that only counts duplicates.
+    Columns in, in the order of the accounts' place: topic_rank, partition, offset, row STRUCT (what goes into the
+    table), size, refused STRUCT (what goes to the dead letters; without a topic where the record has to be read once
+    more), dropped ('filtered' or 'late': what goes nowhere), and those that the accounts take. At most one of row,
+    refused and dropped is set; none of them for a record that only counts.
     Columns out: those of `Counts`, one row.
     """
 
+    accounts: Accounts
     connection: ClickHouseConnection
     database: str
     table: str
@@ -85,9 +65,9 @@ class PartitionWriter:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all blocks of the partition, then report what they held."""
         counts = Counts()
-        for block in cut(_stored(batches, counts), self.limits):
-            # A record is in one block of its batch only, so no two blocks begin with the same one.
-            first = "/".join(str(block.column(name)[0]) for name in ("topic_rank", "partition", "offset"))
+        for block in cut(self._stored(batches, counts), self.limits):
+            # A row is in one block of its batch only, so no two blocks begin with the same one.
+            first = "/".join(str(block.column(name)[0]) for name in self.accounts.place)
             self._write(block, f"{self.letters.token}/{first}", counts)
         yield counts.to_batch()
 
@@ -103,11 +83,11 @@ class PartitionWriter:
                 wrong = rows.take([found.row for found in by_server])
                 counts.bytes -= pc.sum(wrong.column("size")).as_py()
                 self._insert_letters(self._refused_by_server(wrong, by_server), f"{token}/dead-letters/{INSERT_STAGE}")
-                counts.dead_letters += len(by_server)
+                self.accounts.refused(wrong, counts)
         if refused.num_rows:
             self._insert_letters(self._refused_before(refused), f"{token}/dead-letters")
-            counts.dead_letters += refused.num_rows
-        counts.read += block.num_rows
+            self.accounts.refused(refused, counts)
+        self.accounts.stored(block, counts)
 
     @cached_property
     def _client(self) -> Client:
@@ -132,16 +112,46 @@ class PartitionWriter:
         return pa.table({name: to_arrow(column, self.types[name]) for name, column in flat.items()})
 
     def _refused_before(self, refused: pa.Table) -> pa.Table:
-        flat = _struct_columns(refused, "refused")
-        return pa.table({**flat, "partition": refused.column("partition"), "offset": refused.column("offset")})
+        """Put together what is known of records that never reached the server; for `LetterBook.letters`."""
+        flat = pa.table(_struct_columns(refused, "refused"))
+        with_raw = pc.is_valid(flat.column("topic"))
+        known = flat.filter(with_raw)
+        places = refused.filter(with_raw).select(["partition", "offset"])
+        passed = pa.repeat(False, known.num_rows)  # noqa: FBT003 - a value
+        raw = pa.table({**_columns_of(known), **_columns_of(places), "passed_dedup": passed}).select(RAW_SCHEMA.names)
+        wrong = refused.filter(pc.invert(with_raw))
+        if not wrong.num_rows:
+            return raw
+        reasons = flat.filter(pc.invert(with_raw)).to_pylist()
+        rows = [
+            Refused(place, letter["stage"], letter["reason"], letter["value"])
+            for place, letter in zip(self._places(wrong), reasons, strict=True)
+        ]
+        return pa.concat_tables([raw.cast(RAW_SCHEMA), self._with_raw(rows)])
 
     def _refused_by_server(self, rows: pa.Table, refused: Sequence[RefusedRow]) -> pa.Table:
+        values = (json.dumps(row, default=str, ensure_ascii=False).encode() for row in rows.column("row").to_pylist())
+        return self._with_raw(
+            [
+                Refused(place, INSERT_STAGE, reason, value)
+                for place, (_, reason), value in zip(self._places(rows), refused, values, strict=True)
+            ]
+        )
+
+    def _places(self, rows: pa.Table) -> list[Place]:
+        found = rows.select(["topic_rank", "partition", "offset"]).to_pylist()
+        return [Place(self.topics[row["topic_rank"]], row["partition"], row["offset"]) for row in found]
+
+    def _with_raw(self, rows: Sequence[Refused]) -> pa.Table:
         """Read the records of refused rows from Kafka once more: good rows have left their raw bytes behind."""
-        found = rows.select(["topic_rank", "partition", "offset", "row"]).to_pylist()
-        placed = [{**row, "topic": self.topics[row["topic_rank"]]} for row in found]
-        places = [Place(row["topic"], row["partition"], row["offset"]) for row in placed]
-        records = fetch_records(self.source.connection_params, places, self.source.isolation)
-        return refused_by_server(placed, refused, records)
+        places = [row.place for row in rows]
+        return letters_of_rows(rows, fetch_records(self.source.connection_params, places, self.source.isolation))
+
+    def _stored(self, batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
+        """Pass on the records that become a row or a dead letter, and count the others, which belong to no block."""
+        for batch in batches:
+            self.accounts.unwritten(batch, counts)
+            yield batch.filter(pc.or_(pc.is_valid(batch.column("row")), pc.is_valid(batch.column("refused"))))
 
 
 def _is_task_repeated() -> bool:
@@ -150,22 +160,13 @@ def _is_task_repeated() -> bool:
     return context is not None and context.attemptNumber() > 0
 
 
-def _stored(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
-    """Pass on the records that become a row or a dead letter, and count the others, which belong to no block."""
-    for batch in batches:
-        duplicates = pc.sum(batch.column("duplicates")).as_py() or 0
-        dropped = {entry["values"]: entry["counts"] for entry in pc.value_counts(batch.column("dropped")).to_pylist()}
-        filtered, late = dropped.get("filtered", 0), dropped.get("late", 0)
-        counts.duplicates += duplicates
-        counts.filtered += filtered
-        counts.late += late
-        counts.read += duplicates + filtered + late
-        yield batch.filter(pc.or_(pc.is_valid(batch.column("row")), pc.is_valid(batch.column("refused"))))
-
-
 def _struct_columns(table: pa.Table, name: str) -> dict[str, pa.ChunkedArray]:
     column = table.column(name)
     return {f.name: pc.struct_field(column, index) for index, f in enumerate(column.type)}
+
+
+def _columns_of(table: pa.Table) -> dict[str, pa.ChunkedArray]:
+    return dict(zip(table.column_names, table.columns, strict=True))
 
 
 # A worker serves many tasks; opening a connection for each would cost more than most blocks.

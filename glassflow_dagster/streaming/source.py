@@ -91,8 +91,13 @@ def read_topics(
         "key",
         "value",
         "headers",
-        F.call_function("glassflow_batch_time", F.current_timestamp()).alias("batch_time"),
+        batch_time().alias("batch_time"),
     )
+
+
+def batch_time() -> Column:
+    """Give Spark's logged time of the micro-batch, a TIMESTAMP."""
+    return F.call_function("glassflow_batch_time", F.current_timestamp())
 
 
 def _rank(topics: Sequence[str]) -> Column:

@@ -62,7 +62,7 @@ def try_transform(
 def _decoded(spark: SparkSession, fields: Sequence[SchemaField], sample: bytes) -> Any:
     now = datetime.now(UTC).replace(tzinfo=None)
     record = spark.createDataFrame([(sample, "sample", 0, 0, now, None, now)], _RECORD)
-    return decode(unframed(record), fields)
+    return decode(unframed(record), [fields])
 
 
 def _refused(row: Row, kind: FieldKind) -> Outcome | None:

@@ -44,8 +44,10 @@ def compare_counts(config: PipelineConfig, report: Callable[[str], None]) -> Cou
             passed=True, exact=False, description="No batch has been written yet; there is nothing to compare."
         )
     columns = key_columns(config, table)
-    # On the event clock the batches say nothing about which rows are in one window.
-    window = config.dedup.time_window if config.dedup and config.dedup.clock == "processing" else None
+    # On the event clock the batches say nothing about which rows are in one window, nor do those of a join, where an
+    # event may be written long after it was read.
+    dedup = None if config.join else config.dedup_of(config.source)
+    window = dedup.time_window if dedup and dedup.clock == "processing" else None
     return judge(
         Facts(
             table=table,
@@ -54,8 +56,9 @@ def compare_counts(config: PipelineConfig, report: Callable[[str], None]) -> Cou
             key_columns=columns,
             rows=rows,
             totals=totals,
-            kafka=count_kafka(config.source, totals, report),
-            distinct=_count_distinct(client, table, columns, rows) if config.dedup else Distinct(),
+            joins=config.join is not None,
+            kafka=count_kafka(config, totals, report),
+            distinct=_count_distinct(client, table, columns, rows) if dedup else Distinct(),
             recent_written=_recent_written(client, books, config.pipeline_id, totals, window),
         )
     )

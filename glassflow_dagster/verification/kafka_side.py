@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from glassflow_dagster.clickhouse.ledger import LedgerTotals, ReadRange
-from glassflow_dagster.config.model import Source
+from glassflow_dagster.config.model import PipelineConfig, Source
 from glassflow_dagster.kafka.records import count_records
 from glassflow_dagster.kafka.topics import Offsets, offsets
 
@@ -59,15 +59,15 @@ class KafkaCount:
         return self.proof in (Proof.OFFSETS, Proof.COUNTED)
 
 
-def count_kafka(source: Source, totals: LedgerTotals, report: Callable[[str], None]) -> KafkaCount:
+def count_kafka(config: PipelineConfig, totals: LedgerTotals, report: Callable[[str], None]) -> KafkaCount:
     """Count the records of the ledger's ranges; raises `TopicMissing` or `KafkaUnreachable`."""
-    connection = source.connection_params
+    connection, source = config.connection, config.source
     known = {topic: offsets(connection, topic) for topic in sorted({r.topic for r in totals.ranges})}
     spans, read = measure(totals.ranges, known), totals.outcomes.read
     if not spans.expired and not spans.unknown and spans.total == read:
         return KafkaCount(spans.total, Proof.OFFSETS, spans)
-    # Replays are few and sent in transactions, which leave holes: counted, they leave the source's own proof as it is.
-    replays = [found for found in totals.ranges if found.topic != source.topic]
+    # Replays are few and sent in transactions, which leave holes: counted, they leave the sources' own proof as it is.
+    replays = [found for found in totals.ranges if found.topic == config.replay_topic]
     replayed = sum(found.span for found in replays)
     if replayed <= MAX_COUNTED:
         counted = sum(_count_range(source, found, known[found.topic], report) for found in replays)

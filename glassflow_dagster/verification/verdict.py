@@ -9,11 +9,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from glassflow_dagster.clickhouse.ledger import LedgerTotals
+from glassflow_dagster.clickhouse.ledger import LedgerTotals, Outcomes
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.verification.kafka_side import KafkaCount, Proof
 
 Figures = dict[str, int | float | str]
+
+_JOIN_FIGURES = (
+    "taken", "accepted", "matched", "unmatched", "waiting", "null_keys", "joined", "joined_filtered",
+    "joined_dead_letters",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -39,12 +44,14 @@ class Distinct:
 class Facts:
     """All that the verdict rests on.
 
-    `recent_written` counts the rows of the batches within one deduplication window before the last one: their keys
-    differ. `window` is None without deduplication, and on the event clock.
+    `joins`: the rows are those of a join. `recent_written` counts the rows of the batches within one deduplication
+    window before the last one: their keys
+    differ. `window` is None without deduplication, on the event clock, and for a join.
     """
 
     table: Table
     other_writers: bool
+    joins: bool
     window: timedelta | None
     key_columns: tuple[str, ...] | None
     rows: int
@@ -60,14 +67,23 @@ class Facts:
 
     @property
     def left_out(self) -> int:
-        """Records that were read and are not rows, for a reason."""
+        """Records that were read and are not rows of the table, nor events that came to a join, for a reason."""
         o = self.totals.outcomes
-        return o.duplicates + o.filtered + o.late + o.dead_letters
+        return o.duplicates + o.late + (o.filtered - o.joined_filtered) + (o.dead_letters - o.joined_dead_letters)
+
+    @property
+    def went_on(self) -> int:
+        """Records that are rows, or came to the join."""
+        return self.totals.outcomes.taken if self.joins else self.totals.outcomes.written
 
     @property
     def expected(self) -> int:
-        """Rows that ought to be there: from Kafka's count where it is exact, else from the ledger's."""
-        accepted = self.kafka.records - self.left_out if self.kafka.exact else self.totals.outcomes.written
+        """Rows that ought to be there: from Kafka's count where it is exact, else from the ledger's.
+
+        How many rows a join makes only the ledger knows.
+        """
+        counted = self.kafka.exact and not self.joins
+        accepted = self.kafka.records - self.left_out if counted else self.totals.outcomes.written
         return self.totals.rows_before + accepted
 
     @property
@@ -124,11 +140,11 @@ def _kafka_problems(facts: Facts) -> Iterator[str]:
 
 def _ledger_problems(facts: Facts) -> Iterator[str]:
     outcomes = facts.totals.outcomes
-    if outcomes.read != outcomes.written + facts.left_out:
-        yield (
-            f"The ledger does not add up: {outcomes.read:,} read, but {outcomes.written:,} written and "
-            f"{facts.left_out:,} left out."
-        )
+    if outcomes.read != facts.went_on + facts.left_out:
+        went_on = f"{facts.went_on:,} {'came to the join' if facts.joins else 'written'}"
+        yield (f"The ledger does not add up: {outcomes.read:,} read, but {went_on} and {facts.left_out:,} left out.")
+    if facts.joins:
+        yield from _join_problems(outcomes)
     totals = facts.totals
     if totals.dead_letters_stored + totals.dead_letters_purged + totals.dead_letters_expired != outcomes.dead_letters:
         gone = [
@@ -139,6 +155,20 @@ def _ledger_problems(facts: Facts) -> Iterator[str]:
         yield (
             f"{_number(outcomes.dead_letters, 'dead letter')} in the ledger, but "
             f"{', '.join([f'{totals.dead_letters_stored:,} in glassflow_dead_letters', *gone])}."
+        )
+
+
+def _join_problems(o: Outcomes) -> Iterator[str]:
+    decided = o.accepted + o.matched + o.unmatched + o.waiting
+    if o.taken != decided:
+        yield (
+            f"The ledger does not add up: {o.taken:,} came to the join, but {o.accepted:,} right events, {o.matched:,} "
+            f"matched, {o.unmatched:,} unmatched and {o.waiting:,} waiting left ones are {decided:,}."
+        )
+    if o.joined != o.written + o.joined_filtered + o.joined_dead_letters:
+        yield (
+            f"The ledger does not add up: the join made {_number(o.joined, 'row')}, but {o.written:,} are written, "
+            f"{o.joined_filtered:,} filtered and {o.joined_dead_letters:,} dead letters."
         )
 
 
@@ -197,6 +227,8 @@ def _why_not_exact(facts: Facts) -> list[str]:
 def _sum(facts: Facts) -> str:
     """Write the sum that makes the rows: `12 records in Kafka - 3 duplicates`."""
     outcomes = facts.totals.outcomes
+    if facts.joins:
+        return _sum_of_joined(facts)
     source, amount = ("in Kafka", facts.kafka.records) if facts.kafka.exact else ("read", outcomes.read)
     text = f"{_number(amount, 'record')} {source}"
     left_out = {
@@ -208,6 +240,22 @@ def _sum(facts: Facts) -> str:
     for name, count in left_out.items():
         if count:
             text += f" - {_number(count, name) if name in ('duplicate', 'dead letter') else f'{count:,} {name}'}"
+    if facts.totals.rows_before:
+        text += f" + {_number(facts.totals.rows_before, 'row')} that were there before"
+    return text
+
+
+def _sum_of_joined(facts: Facts) -> str:
+    """Write the sum that makes the rows of a join, and from how many events they come."""
+    o = facts.totals.outcomes
+    text = (
+        f"{_number(o.read, 'record')} read, {o.accepted:,} right events, {o.matched:,} left ones matched, "
+        f"{o.unmatched:,} unmatched, {o.waiting:,} waiting: {_number(o.joined, 'joined row')}"
+    )
+    if o.joined_filtered:
+        text += f" - {o.joined_filtered:,} filtered"
+    if o.joined_dead_letters:
+        text += f" - {_number(o.joined_dead_letters, 'dead letter')}"
     if facts.totals.rows_before:
         text += f" + {_number(facts.totals.rows_before, 'row')} that were there before"
     return text
@@ -238,6 +286,8 @@ def _figures(facts: Facts) -> Figures:
         "batches": facts.totals.batches,
         "expired_offsets": spans.expired,
     }
+    if facts.joins:
+        figures |= {name: getattr(outcomes, name) for name in _JOIN_FIGURES}
     if facts.distinct.keys is not None:
         figures["unique_keys"] = facts.distinct.keys
     elif facts.distinct.reason:

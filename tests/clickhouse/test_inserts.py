@@ -12,7 +12,7 @@ from glassflow_dagster.clickhouse import client as clickhouse_client
 from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
 from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable, InsertRefused, RowsRefused, TableProblem
 from glassflow_dagster.clickhouse.inserts import insert_block
-from glassflow_dagster.clickhouse.ledger import LedgerRow, insert_ledger_row, read_totals
+from glassflow_dagster.clickhouse.ledger import LedgerRow, Outcomes, insert_ledger_row, read_totals
 from glassflow_dagster.clickhouse.queries import execute, fetch
 from glassflow_dagster.clickhouse.tables import count_rows
 from glassflow_dagster.config.model import ClickHouseConnection
@@ -116,10 +116,7 @@ def ledger_row(pipeline: str, batch: int, first: int, until: int) -> LedgerRow:
         definition="d",
         offsets={"topic": {0: (first, until), 3: (0, 1)}},
         rows_before=7,
-        read=10,
-        written=8,
-        duplicates=1,
-        dead_letters=1,
+        outcomes=Outcomes(read=10, written=8, duplicates=1, dead_letters=1),
         blocks=1,
         bytes=80,
     )

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
-from glassflow_dagster.cli import main
 from glassflow_dagster.config.load import DefinitionError, convert_definition, load_pipeline
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.config.rules import problems
@@ -350,11 +348,3 @@ def test_the_documented_definition_is_right(tmp_path: Path) -> None:
 def test_convert_gives_a_join_back(tmp_path: Path) -> None:
     file = write(tmp_path, joined(join__type="left"))
     assert convert_definition(file, {}).definition == joined(join__type="left")
-
-
-def test_a_join_is_valid_and_not_run_yet(tmp_path: Path) -> None:
-    file = str(write(tmp_path, joined()))
-    assert CliRunner().invoke(main, ["validate", file]).exit_code == 0
-    found = CliRunner().invoke(main, ["run", file, "--state", str(tmp_path / "state")])
-    assert (found.exit_code, found.stdout) == (1, "")
-    assert found.stderr == "error: bids-with-lots: join: cannot be run yet; remove it and keep one source\n"

@@ -11,7 +11,7 @@ import pytest
 
 from glassflow_dagster.clickhouse.ddl import DEAD_LETTERS, NEVER
 from glassflow_dagster.clickhouse.inserts import insert_block
-from glassflow_dagster.clickhouse.ledger import LedgerRow, insert_ledger_row
+from glassflow_dagster.clickhouse.ledger import LedgerRow, Outcomes, insert_ledger_row
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.dead_letters.letters import LetterBox
 from glassflow_dagster.kafka.records import Record, read_to_end
@@ -53,6 +53,7 @@ class Refused:
             "headers": pa.array([[{"name": "h", "value": None}]] * count, _HEADERS),
             "stage": [stage] * count,
             "reason": [f"invalid JSON: byte {index}" for index in range(count)],
+            "passed_dedup": [stage == "insert"] * count,
         }
         book = LetterBook(self.config.pipeline_id, self.incarnation, self.batches, batch_time_ms, "-", expires_at)
         letters = book.letters(pa.table(raw))
@@ -69,10 +70,7 @@ class Refused:
             definition="d",
             offsets={topic: {0: (100 * self.batches, 100 * (self.batches + 1))}},
             rows_before=0,
-            read=count,
-            written=0,
-            duplicates=0,
-            dead_letters=count,
+            outcomes=Outcomes(read=count, dead_letters=count),
             dead_letters_expire_at=expires_at,
             blocks=0,
             bytes=0,

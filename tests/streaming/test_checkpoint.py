@@ -94,7 +94,7 @@ def test_key_and_clock_are_the_states_shape_and_windows_and_lateness_are_not() -
         return state_shape(CONFIG.model_copy(update={"transforms": (dedup.model_copy(update={"config": changed}),)}))
 
     event = {"clock": "event", "event_time": "updated_at"}
-    assert shape() == shape(time_window="2h") == "key sms_id string"
+    assert shape() == shape(time_window="2h") == "deduplication by sms_id string"
     assert shape(**event) == shape(**event, late="keep", allowed_lateness="1m", time_window="2h")
-    assert shape(**event) == "key sms_id string on the event clock of updated_at (s)"
+    assert shape(**event) == "deduplication by sms_id string on the event clock of updated_at (s)"
     assert len({shape(), shape(**event), shape(**event, event_time_unit="ms")}) == 3

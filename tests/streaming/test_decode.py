@@ -28,7 +28,7 @@ PLAIN = Source(
 
 def decoded(spark: SparkSession, values: list[bytes | None]) -> list[Row]:
     records = spark.createDataFrame([(index, value) for index, value in enumerate(values)], "i int, value binary")
-    return decode(unframe(records, PLAIN), FIELDS).orderBy("i").select("fields.*", "refusal").collect()
+    return decode(unframe(records, [PLAIN]), [FIELDS]).orderBy("i").select("fields.*", "refusal").collect()
 
 
 ACCEPTED: list[tuple[bytes, dict[str, object]]] = [
@@ -112,7 +112,9 @@ def test_behind_a_schema_id_a_field_need_not_be_there_unless_the_definition_says
     header = b"\0\0\0\0\7"
     values = [header + b'{"id":"x"}', header + b'{"n":1}', header, b"\0", b'{"id":"x"}', None]
     records = spark.createDataFrame(list(enumerate(values)), "i int, value binary")
-    good, *refused = decode(unframe(records, source), source.fields).orderBy("i").select("fields", "refusal").collect()
+    good, *refused = (
+        decode(unframe(records, [source]), [source.fields]).orderBy("i").select("fields", "refusal").collect()
+    )
     assert (good.refusal, good.fields.id, good.fields.n) == (None, "x", None)
     assert [row.refusal.reason.split(":")[0] for row in refused] == [
         "field 'id' is missing",

@@ -4,10 +4,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from glassflow_dagster.clickhouse.bisect import RefusedRow
 from glassflow_dagster.kafka.records import Place, Record
 from glassflow_dagster.kafka.replays import Replay, read_replay
-from glassflow_dagster.streaming.letters import LetterBook, refused_by_server
+from glassflow_dagster.streaming.letters import LetterBook, Refused, letters_of_rows
 
 BOOK = LetterBook("p", "inc", 7, 1_700_000_000_000, "p.glassflow-replay", 4)
 ORIGIN = ("attempt", "origin_topic", "origin_partition", "origin_offset", "passed_dedup")
@@ -24,8 +23,10 @@ def letter(topic: str, stage: str, headers: list[tuple[str, bytes | None]]) -> d
         "value": b"\xff",
     }
     types = pa.schema([("timestamp", pa.timestamp("us", "UTC")), ("partition", pa.int32()), ("offset", pa.int64())])
-    columns = {name: pa.array([value], types.field(name).type if name in types.names else None)
-               for name, value in (raw | {"stage": stage, "reason": "why"}).items()}  # fmt: skip
+    raw |= {"stage": stage, "reason": "why", "passed_dedup": stage == "insert"}
+    columns = {
+        name: pa.array([value], types.field(name).type if name in types.names else None) for name, value in raw.items()
+    }
     kind = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
     found: dict[str, Any] = BOOK.letters(pa.table({**columns, "headers": pa.array([pairs], kind)})).to_pylist()[0]
     return found
@@ -57,10 +58,12 @@ def test_what_somebody_else_wrote_to_the_replay_topic_is_a_record_like_others() 
 
 
 def test_a_row_that_the_server_refused_gets_its_record_back_or_stands_in_for_it() -> None:
-    rows = [{"topic": "t", "partition": 0, "offset": offset, "row": {"n": offset, "d": None}} for offset in (4, 8)]
-    refused = [RefusedRow(0, "violated"), RefusedRow(7, "violated too")]
+    rows = [
+        Refused(Place("t", 0, 4), "insert", "violated", b"{}"),
+        Refused(Place("t", 0, 8), "insert", "violated too", b'{"n": 8, "d": null}'),
+    ]
     record = Record("t", 0, 4, 11, b"k", b"raw", (("h", None),))
-    there, gone = BOOK.letters(refused_by_server(rows, refused, {Place("t", 0, 4): record})).to_pylist()
+    there, gone = BOOK.letters(letters_of_rows(rows, {Place("t", 0, 4): record})).to_pylist()
     assert (there["value"], there["key"], there["reason"], there["passed_dedup"]) == (b"raw", b"k", "violated", True)
     assert there["headers"] == [{"name": "h", "value": None}]
     assert gone["value"] == b'{"n": 8, "d": null}'

@@ -295,7 +295,7 @@ def mapped(spark: SparkSession, cases: list[tuple[str, str, Any]]) -> list[Row]:
     records = [(i, f'{{"c{i}":{value}}}'.encode(), None) for i, value in enumerate(values)]
     frame = spark.createDataFrame(records, f"i int, {DECODED}").coalesce(1)
     options = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "ignoreNullFields": "false"}
-    found = map_columns(decode(frame, fields), mapping, field_names(fields), types)
+    found = map_columns(decode(frame, [fields]), mapping, field_names(fields), types)
     return found.orderBy("i").select(F.to_json("row", options).alias("carried"), "refusal").collect()
 
 
@@ -328,7 +328,7 @@ def test_null_is_refused_where_the_column_takes_none(spark: SparkSession, column
     kind = {"Int32": "int", "Array(Nullable(Int8))": "array", "JSON": "map"}.get(column, "string")
     fields = [SchemaField(name="x", type=kind, required=False)]
     mapping = [Mapping(name="x", column_name="c", column_type=column)]
-    decoded = decode(spark.createDataFrame([(b"{}", None)], DECODED), fields)
+    decoded = decode(spark.createDataFrame([(b"{}", None)], DECODED), [fields])
     found = map_columns(decoded, mapping, field_names(fields), {"c": parse_column_type(column)})
     row = found.select("row", "refusal").collect()[0]
     assert row.row is None
@@ -359,7 +359,7 @@ def test_kafkas_own_columns_can_be_mapped(spark: SparkSession) -> None:
         f"{DECODED}, topic string, partition int, offset bigint, key binary, timestamp timestamp, batch_time timestamp",
     )
     types = {name: parse_column_type(kind) for name, kind in columns.items()}
-    row = map_columns(decode(records, fields), mapping, field_names(fields), types).select("row.*").collect()[0]
+    row = map_columns(decode(records, [fields]), mapping, field_names(fields), types).select("row.*").collect()[0]
     cut = time.replace(microsecond=678000)
     assert tuple(row) == ("t", 3, Decimal(2**40), None, time, cut)
 
@@ -379,7 +379,7 @@ def test_kafkas_own_columns_can_be_mapped(spark: SparkSession) -> None:
 def test_numbers_beyond_64_bits_are_decoded_strictly(spark: SparkSession, record: bytes, reason: str) -> None:
     declared = {"d": "decimal", "i": "int256", "u": "uint128"}
     fields = [SchemaField(name=name, type=kind, required=False) for name, kind in declared.items()]
-    found = decode(spark.createDataFrame([(record, None)], DECODED), fields).select("refusal").collect()[0]
+    found = decode(spark.createDataFrame([(record, None)], DECODED), [fields]).select("refusal").collect()[0]
     assert reason in found.refusal.reason
 
 
@@ -387,5 +387,5 @@ def test_a_number_beyond_64_bits_is_one_text_however_it_is_written(spark: SparkS
     fields = [SchemaField(name="d", type="decimal"), SchemaField(name="i", type="int256")]
     values = [b'{"d":1.50,"i":100}', b'{"d":15e-1,"i":1e2}', b'{"d":1.5,"i":100.0}']
     records = spark.createDataFrame([(value, None) for value in values], DECODED)
-    rows = decode(records, fields).select("fields.*").collect()
+    rows = decode(records, [fields]).select("fields.*").collect()
     assert {(row.d, row.i) for row in rows} == {("1.5", "100")}

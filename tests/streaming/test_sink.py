@@ -9,8 +9,9 @@ from glassflow_dagster.config.model import ClickHouseConnection, Source
 from glassflow_dagster.config.types import ColumnType
 from glassflow_dagster.streaming import sink
 from glassflow_dagster.streaming.blocks import BlockLimits
+from glassflow_dagster.streaming.counts import Counts, RecordAccounts
 from glassflow_dagster.streaming.letters import LetterBook
-from glassflow_dagster.streaming.sink import Counts, PartitionWriter
+from glassflow_dagster.streaming.sink import PartitionWriter
 
 CONNECTION = ClickHouseConnection(host="127.0.0.1", port=9000, database="d", username="u")
 SOURCE = Source(
@@ -36,7 +37,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
 
 def writer(rows: int) -> PartitionWriter:
     return PartitionWriter(
-        connection=CONNECTION, database="d", table="t", types={"n": ColumnType("UInt8")},
+        accounts=RecordAccounts(), connection=CONNECTION, database="d", table="t", types={"n": ColumnType("UInt8")},
         source=SOURCE, topics=("t",), letters=LetterBook("p", "i", 7, 0, "replay", 0),
         limits=BlockLimits(rows, 1000), retry_seconds=0, definition="", repeated=False,
     )  # fmt: skip

@@ -70,7 +70,7 @@ RECORDS: list[tuple[dict[str, Any], object]] = [
 
 def through_all_stages(records: DataFrame) -> DataFrame:
     types = {m.column_name: parse_column_type(m.column_type) for m in CONFIG.sink.mapping}
-    events, names = decode(unframe(records, CONFIG.source), CONFIG.source.fields), field_names(CONFIG.source.fields)
+    events, names = decode(unframe(records, [CONFIG.source]), [CONFIG.source.fields]), field_names(CONFIG.source.fields)
     for place, stage in enumerate(plan_stages(CONFIG).steps):
         if isinstance(stage, FilterStage):
             events = keep_matching(events, stage, names)

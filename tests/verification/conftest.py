@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from glassflow_dagster.clickhouse.client import connect
 from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
 from glassflow_dagster.clickhouse.inserts import insert_block
-from glassflow_dagster.clickhouse.ledger import LedgerRow, insert_ledger_row
+from glassflow_dagster.clickhouse.ledger import LedgerRow, Outcomes, insert_ledger_row
 from glassflow_dagster.clickhouse.queries import execute
 from glassflow_dagster.clickhouse.target import prepare_target
 from glassflow_dagster.config.load import load_pipeline
@@ -88,9 +88,7 @@ class Pipeline:
             definition="d",
             offsets={self.config.source.topic: {0: (self.offset, self.offset + records)}},
             rows_before=0,
-            read=records if read is None else read,
-            written=len(written),
-            duplicates=duplicates,
+            outcomes=Outcomes(read=records if read is None else read, written=len(written), duplicates=duplicates),
             blocks=1,
             bytes=1,
         )

@@ -39,6 +39,7 @@ def facts(**changes: Any) -> Facts:
     agreeing = Facts(
         table=table(),
         other_writers=False,
+        joins=False,
         window=timedelta(minutes=5),
         key_columns=("id",),
         rows=85,

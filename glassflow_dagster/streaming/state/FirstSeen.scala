@@ -2,12 +2,14 @@ package glassflow
 
 import java.time.Duration
 
+import scala.jdk.CollectionConverters._
+
 import org.apache.spark.sql.{Dataset, Encoder, Encoders, Row}
 import org.apache.spark.sql.streaming._
 
-/** A record on its way through deduplication: its key, its place in Kafka, and the rest, packed.
-  * A refused record (admitted = false) passes and leaves no trace in the state. */
-case class Event(key: Array[Byte], admitted: Boolean, topic: Int, partition: Int, offset: Long, payload: Array[Byte])
+/** A record on its way through deduplication: its key, its source's number, its place in Kafka, and the rest, packed.
+  * A refused record passes and leaves no trace in the state; its key says so (KeyBytes.ofRefused). */
+case class Event(key: Array[Byte], source: Int, topic: Int, partition: Int, offset: Long, payload: Array[Byte])
     extends Placed
 
 /** What became of the records of one key in one batch.
@@ -19,43 +21,61 @@ case class Verdict(topic: Int, partition: Int, offset: Long, payload: Array[Byte
   *
   * The clock is the batch's own time, which Spark logs with the batch: a replay decides the same. A key first seen at
   * b0 is known while b - b0 < window; duplicates do not prolong it. Among the events of one batch the least
-  * (topic, partition, offset) is the first. */
-class FirstSeen(windowMs: Long) extends StatefulProcessor[Array[Byte], Event, Verdict] {
-  @transient private var seen: ValueState[Boolean] = _
+  * (topic, partition, offset) is the first. Each source has keys and a window of its own; one without a window has no
+  * events here that are not refused. */
+class FirstSeen(windowsMs: Array[Long]) extends StatefulProcessor[Array[Byte], Event, Verdict] {
+  @transient private var seen: Array[ValueState[Boolean]] = _
 
   override def init(outputMode: OutputMode, timeMode: TimeMode): Unit =
-    seen = getHandle.getValueState[Boolean]("seen", Encoders.scalaBoolean, TTLConfig(Duration.ofMillis(windowMs)))
+    seen = windowsMs.zipWithIndex.map { case (windowMs, source) =>
+      if (windowMs == 0) null
+      else {
+        val lifetime = TTLConfig(Duration.ofMillis(windowMs))
+        getHandle.getValueState[Boolean](FirstSeen.stateName(source), Encoders.scalaBoolean, lifetime)
+      }
+    }
 
   override def handleInputRows(key: Array[Byte], rows: Iterator[Event], timers: TimerValues): Iterator[Verdict] =
     if (key(0) == KeyBytes.REFUSED) rows.map(FirstSeen.goesOn(_, 0))
     else {
-      var first = rows.next()
-      var count = 1L
+      val first = new Array[Event](seen.length)
+      val count = new Array[Long](seen.length)
       while (rows.hasNext) {
         val next = rows.next()
-        if (next.precedes(first)) first = next
-        count += 1
+        val source = next.source
+        if (first(source) == null || next.precedes(first(source))) first(source) = next
+        count(source) += 1
       }
-      if (seen.exists()) Iterator.single(Verdict(first.topic, first.partition, first.offset, null, count))
-      else {
-        seen.update(true)
-        Iterator.single(FirstSeen.goesOn(first, count - 1))
-      }
+      // At once: the state belongs to this key until this method returns.
+      val found = seen.indices.filter(first(_) != null)
+      found.map(source => judge(seen(source), first(source), count(source))).iterator
+    }
+
+  private def judge(known: ValueState[Boolean], first: Event, count: Long): Verdict =
+    if (known.exists()) Verdict(first.topic, first.partition, first.offset, null, count)
+    else {
+      known.update(true)
+      FirstSeen.goesOn(first, count - 1)
     }
 }
 
 object FirstSeen {
   private def goesOn(e: Event, duplicates: Long): Verdict = Verdict(e.topic, e.partition, e.offset, e.payload, duplicates)
 
-  /** Called from Python. Columns in: those of Event; out: those of Verdict. */
-  def apply(events: Dataset[Row], windowMs: Long): Dataset[Row] = {
+  /** The names are kept in checkpoints. */
+  private def stateName(source: Int): String = if (source == 0) "seen" else s"seen$source"
+
+  /** Called from Python. Columns in: those of Event; out: those of Verdict. windowsMs: of each source, 0 for one whose
+    * events are not deduplicated. */
+  def apply(events: Dataset[Row], windowsMs: java.util.List[Number]): Dataset[Row] = {
+    val windows = windowsMs.asScala.map(_.longValue).toArray
     implicit val key: Encoder[Array[Byte]] = Encoders.BINARY
     implicit val event: Encoder[Event] = Encoders.product[Event]
     implicit val verdict: Encoder[Verdict] = Encoders.product[Verdict]
     events
       .groupBy(events("key"))
       .as[Array[Byte], Event]
-      .transformWithState(new FirstSeen(windowMs), TimeMode.ProcessingTime(), OutputMode.Append())
+      .transformWithState(new FirstSeen(windows), TimeMode.ProcessingTime(), OutputMode.Append())
       .toDF()
   }
 }

@@ -1,0 +1,96 @@
+"""The join: each left event with the right events of its key, by time.
+
+The state and both clocks are in state/TemporalJoin.scala, which matches are in state/Matching.scala; here is their
+Python door. It is a state processor of the project's own and not Spark's join of two streams, because that one gives
+every pair, needs a watermark that moves with data only, and cannot count what it leaves out.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from glassflow_dagster.config.durations import microseconds
+from glassflow_dagster.config.join import JoinConfig
+from glassflow_dagster.streaming.counts import LEADS, TALLIES
+from glassflow_dagster.streaming.session import java
+from glassflow_dagster.streaming.ticks import without_rows
+
+# The numbers of the sides, which are those of their sources, and of records that are no event of either.
+_PASSES = -1
+_PASSING = ("size", "refused", "dropped")
+
+
+def join_sides(events: DataFrame, join: JoinConfig, ticks: DataFrame) -> DataFrame:
+    """Join the events of two sources.
+
+    Columns in: source INT (0 left, 1 right), topic_rank INT, partition INT, offset LONG, join_key BINARY (NULL where a
+    part of the key is null), time LONG and lead LONG (microseconds since 1970, NULL on the processing clock; lead: how
+    far the event shows that its source has come), keep_late BOOLEAN (whether it goes on also when it is late), body
+    BINARY (what of the event becomes part of the row), size, refused, dropped, duplicates; ticks as in `Ticks.read`.
+    Columns out: topic_rank, partition, offset (of the left event), right_topic_rank, right_partition, right_offset (-1
+    where there is no right event), left BINARY and right BINARY (the bodies; left is NULL for a record that is no row,
+    right where a left event has no match), size INT, refused, dropped (set for a record that is no row), `TALLIES`,
+    LONG: what became of the records beside this row, and `LEADS`, LONG: how far each source has come, microseconds
+    since 1970, or the least LONG.
+    """
+    goes_on = F.col("refused").isNull() & F.col("dropped").isNull() & F.col("body").isNotNull()
+    keyed = F.when(goes_on & F.col("join_key").isNotNull(), F.col("join_key"))
+    passing = F.struct(*_PASSING)
+    sides = events.select(
+        keyed.otherwise(F.call_function("glassflow_no_key", F.col("partition"))).alias("key"),
+        F.when(goes_on, F.col("source")).otherwise(_PASSES).alias("side"),
+        F.col("topic_rank").alias("topic"),
+        "partition",
+        "offset",
+        _or_least("time"),
+        _or_least("lead"),
+        F.coalesce("keep_late", F.lit(0).cast("boolean")).alias("keepLate"),
+        "duplicates",
+        F.when(goes_on, F.col("body")).otherwise(F.call_function("glassflow_pack", passing)).alias("payload"),
+    )
+    on_event_clock = join.clock == "event"
+    clocked = ticks.withWatermark("clock", "0 seconds") if on_event_clock else ticks
+    # The ticks come second: a batch's offsets are read by the place of their source.
+    driven = sides.unionByName(without_rows(clocked, sides.schema, sides.columns))
+    spark = events.sparkSession
+    joined = java(spark).glassflow.TemporalJoin.apply(
+        driven._jdf,  # noqa: SLF001
+        microseconds(join.left_source.time_window),
+        microseconds(join.right_source.time_window),
+        join.match == "all",
+        join.keeps_unmatched,
+        on_event_clock,
+    )
+    schema = events.select(passing.alias("passing")).schema["passing"].dataType.json()
+    unpacked = F.call_function("glassflow_unpack", F.col("passing"), F.lit(schema))
+    return (
+        DataFrame(joined, spark)
+        .withColumn("passing", unpacked)
+        .select(
+            F.col("topic").alias("topic_rank"),
+            "partition",
+            "offset",
+            F.col("rightTopic").alias("right_topic_rank"),
+            F.col("rightPartition").alias("right_partition"),
+            F.col("rightOffset").alias("right_offset"),
+            "left",
+            "right",
+            _size().alias("size"),
+            F.col("passing.refused").alias("refused"),
+            F.col("passing.dropped").alias("dropped"),
+            *(F.col(_camel(name)).alias(name) for name in (*TALLIES, *LEADS)),
+        )
+    )
+
+
+def _or_least(name: str) -> Column:
+    return F.coalesce(F.col(name), F.lit(-(2**63)).cast("bigint")).alias(name)
+
+
+def _size() -> Column:
+    row = F.coalesce(F.octet_length("left"), F.lit(0)) + F.coalesce(F.octet_length("right"), F.lit(0))
+    return F.when(F.col("left").isNotNull(), row).otherwise(F.coalesce(F.col("passing.size"), F.lit(0)))
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)

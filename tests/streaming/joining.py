@@ -1,0 +1,53 @@
+"""A temporal join in plain Python, to compare the stream with: every left event with every right one, by definition."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Row = tuple[str, str | None]
+
+
+@dataclass(frozen=True)
+class Happened:
+    """An event: its name, its key (None matches nothing), and its time in microseconds.
+
+    `place` is the order of events of one time.
+    """
+
+    name: str
+    key: str | None
+    time: int
+    place: tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How long before and after a left event a right one belongs to it; microseconds."""
+
+    left: int
+    right: int
+
+    def before(self, left: Happened, rights: Sequence[Happened]) -> list[Happened]:
+        """Give the right events at or before the left one that belong to it, the latest last."""
+        found = [r for r in rights if _same(left, r) and 0 <= left.time - r.time < self.right]
+        return sorted(found, key=lambda r: (r.time, r.place))
+
+    def after(self, left: Happened, rights: Sequence[Happened]) -> list[Happened]:
+        """Give the right events behind the left one that belong to it, the first one first."""
+        found = [r for r in rights if _same(left, r) and 0 < r.time - left.time < self.left]
+        return sorted(found, key=lambda r: (r.time, r.place))
+
+
+def joined(lefts: Sequence[Happened], rights: Sequence[Happened], windows: Windows, match: str) -> set[Row]:
+    """Give the rows of all left events that have a match: (left name, right name)."""
+    rows: set[Row] = set()
+    for left in lefts:
+        before, after = windows.before(left, rights), windows.after(left, rights)
+        if match == "all":
+            rows |= {(left.name, right.name) for right in before + after}
+        elif before or after:
+            rows.add((left.name, (before[-1:] or after[:1])[0].name))
+    return rows
+
+
+def _same(left: Happened, right: Happened) -> bool:
+    return left.key is not None and left.key == right.key
