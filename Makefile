@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export DAGSTER_DISABLE_TELEMETRY := 1
 
-.PHONY: setup demo dev test test-fast test-definitions lint format lock clean bench bench-expressions
+.PHONY: setup demo dev test test-fast test-definitions lint format lock clean bench bench-expressions bench-joins test-joins
 
 setup: $(READY)
 
@@ -34,6 +34,9 @@ test-fast: setup
 test-definitions: setup ## runs every definition in tests/definitions, of which `make test` runs a draw
 	GLASSFLOW_TEST_DEFINITIONS=all $(BIN)/python -m pytest tests/definitions
 
+test-joins: setup ## runs every kind of join through kills and silence, of which `make test` runs two
+	GLASSFLOW_TEST_JOINS=all $(BIN)/python -m pytest tests/e2e/test_join.py
+
 lint: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -50,6 +53,9 @@ bench: setup
 
 bench-expressions: setup ## what a filter and six expressions cost
 	$(BIN)/python -m benchmarks.expressions
+
+bench-joins: setup ## what a join costs, with a small and a large state
+	$(BIN)/python -m benchmarks.joins
 
 lock: ## choose the versions anew, within pyproject.toml's bounds
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes \

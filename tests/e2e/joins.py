@@ -28,6 +28,7 @@ class JoinPipeline(Pipeline):
     event_clock: bool = False
     left_window: int = 20  # seconds
     right_window: int = 40
+    at: str = "Int64"
     join: dict[str, Any] = field(default_factory=dict)
 
     def write(self, *, dedup: bool = True) -> "JoinPipeline":
@@ -45,7 +46,7 @@ class JoinPipeline(Pipeline):
         definition["transforms"] = [
             *({"type": "dedup", "source_id": side, "config": once} for side in (LEFT, RIGHT) if dedup),
             {"type": "filter", "source_id": LEFT, "config": {"expression": "skip != true"}},
-            *self.transforms,
+            *({**transform, "source_id": "join"} for transform in self.transforms),
         ]
         clock = {"clock": "event", "allowed_lateness": "10m"} if self.event_clock else {}
         time = {"event_time": "at"} if self.event_clock else {}
@@ -60,7 +61,7 @@ class JoinPipeline(Pipeline):
             ],
             **self.join,
         }  # fmt: skip
-        columns = {"left_id": "String", "at": "Int64", "right_id": "Nullable(String)"}
+        columns = {"left_id": "String", "at": self.at, "right_id": "Nullable(String)"}
         definition["sink"]["mapping"] = [
             {"name": name, "column_name": name, "column_type": kind} for name, kind in columns.items()
         ]

@@ -1,0 +1,89 @@
+"""What is refused behind the join: a dead letter of its left event, which comes into the table when all is mended."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Stack
+from tests.e2e.joins import LEFT, RIGHT, JoinPipeline
+from tests.e2e.test_dead_letters import letters, listed, verified
+
+HOUR = 3600
+
+
+def made(stack: Stack, folder: Path, match: str) -> JoinPipeline:
+    pipeline = JoinPipeline(
+        folder, stack.kafka, stack.clickhouse_port, match=match, left_window=HOUR, right_window=HOUR
+    )
+    pipeline.at = "UInt8"
+    pipeline.transforms = [{"type": "filter", "config": {"expression": "at != 3"}}]
+    pipeline.write().create_topic()
+    pipeline.client().command(f"CREATE DATABASE {pipeline.name}")
+    pipeline.client().command(
+        f"CREATE TABLE {pipeline.name}.events (left_id String, at UInt8, right_id Nullable(String), "
+        "CONSTRAINT small CHECK at < 100) ENGINE = MergeTree ORDER BY left_id"
+    )
+    return pipeline
+
+
+def left(name: str, at: int, user: str | None = "u") -> tuple[str, Any]:
+    return LEFT, {"id": name, "user": user, "at": at}
+
+
+def mend(pipeline: JoinPipeline) -> None:
+    pipeline.client().command(f"ALTER TABLE {pipeline.name}.events DROP CONSTRAINT small")
+    pipeline.client().command(f"ALTER TABLE {pipeline.name}.events MODIFY COLUMN at UInt16")
+    pipeline.at = "UInt16"
+    pipeline.write()
+
+
+@pytest.mark.usefixtures("shared_session")
+def test_a_refused_joined_row_is_its_left_events_letter_and_comes_once_when_all_is_mended(
+    stack: Stack, tmp_path: Path
+) -> None:
+    pipeline = made(stack, tmp_path, "latest")
+    right = (RIGHT, {"id": "r", "owner": "u", "at": 0})
+    lefts = [left("good", 1), left("out", 3), left("too large", 300), left("refused", 200), left("nobody's", 1, "x")]
+    pipeline.send_sides([right, *lefts, lefts[2], (LEFT, b"{")])
+
+    first = pipeline.catch_up()
+
+    counts = {"read": 8, "written": 1, "duplicates": 1, "filtered": 1, "dead_letters": 3, "waiting": 1, "unmatched": 0}
+    assert {name: first[name] for name in counts} == counts
+    assert pipeline.rows() == {("good", "r"): 1}
+    found = {letter["stage"]: letter for letter in listed(pipeline)}
+    assert sorted(found) == ["decode", "insert", "mapping"]
+    for stage, event in (("mapping", lefts[2][1]), ("insert", lefts[3][1])):
+        assert (json.loads(found[stage]["value"]), found[stage]["passed_dedup"]) == (event, True)
+        assert found[stage]["topic"] == pipeline.topic(LEFT)
+    assert "UInt8" in found["mapping"]["reason"]
+    ledger = pipeline.join_ledger()
+    assert (ledger["joined"], ledger["matched"], ledger["taken"], ledger["accepted"]) == (4, 4, 6, 1)
+    figures = verified(pipeline)["counts"]["figures"]
+    assert (figures["joined_filtered"], figures["joined_dead_letters"]) == (1, 2)
+
+    mend(pipeline)
+    assert "sent again: 3" in letters(pipeline, "replay").stdout
+    second = pipeline.catch_up()
+
+    assert (second["read"], second["written"], second["dead_letters"], second["waiting"]) == (3, 2, 1, 1)
+    assert pipeline.rows() == {("good", "r"): 1, ("too large", "r"): 1, ("refused", "r"): 1}
+    assert verified(pipeline)["counts"]["passed"]
+
+
+@pytest.mark.usefixtures("shared_session")
+def test_of_several_pairs_the_refused_ones_are_not_sent_again(stack: Stack, tmp_path: Path) -> None:
+    pipeline = made(stack, tmp_path, "all")
+    rights = [(RIGHT, {"id": f"r{n}", "owner": "u", "at": n}) for n in range(3)]
+    pipeline.send_sides([*rights, left("good", 1), left("too large", 300)])
+
+    first = pipeline.catch_up()
+
+    assert (first["read"], first["written"], first["dead_letters"]) == (5, 3, 3)
+    mend(pipeline)
+    said = letters(pipeline, "replay").stdout
+    assert "sent again: 0" in said
+    assert "skipped: 3 of single pairs of a join (match: all)" in said
+    assert verified(pipeline)["counts"]["passed"]
