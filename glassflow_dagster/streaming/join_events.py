@@ -41,7 +41,7 @@ def to_sides(events: DataFrame, config: PipelineConfig, join: JoinConfig, names:
         "partition",
         "offset",
         "exempt",
-        by_source(_join_keys(join, names)).alias("join_key"),
+        by_source(join_keys(join, names)).alias("join_key"),
         "time",
         "lead",
         F.col("replayed").alias("keep_late"),
@@ -102,7 +102,7 @@ def _body_schema(join: JoinConfig, side: int, names: Names) -> StructType:
     return StructType([StructField(f"c{i}", DataType.fromDDL(carrier)) for i, carrier in enumerate(carriers)])
 
 
-def _join_keys(join: JoinConfig, names: Sequence[Names]) -> list[Column]:
+def join_keys(join: JoinConfig, names: Sequence[Names]) -> list[Column]:
     """Give each side's key as bytes: the same for keys that are equal, whatever kinds of numbers they are."""
     sides = [side.key_fields for side in join.sides]
     kinds = [[names[number].kinds[name] for name in key_fields] for number, key_fields in enumerate(sides)]

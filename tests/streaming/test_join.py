@@ -223,3 +223,16 @@ def test_a_join_that_never_matches_holds_no_more_after_ten_windows_than_after_on
         held.append(stream.keys_held)
     assert len(set(held[2:])) == 1
     assert stream.tallies["unmatched"] + stream.tallies["waiting"] == 240
+
+
+def test_a_hundred_thousand_events_of_one_key_wait_and_are_matched_each_once(spark: SparkSession, folder: Path) -> None:
+    count = 100_000
+    stream = Stream(spark, folder, config(left=3600, right=3600))
+    half = count // 2
+    lefts = [record(LEFT, Happened(str(n), "hot", START, (0, 0, n))) for n in range(count)]
+    stream.run(lefts[:half])
+    stream.run(lefts[half:])
+    assert (stream.tallies["waiting"], len(stream.rows)) == (count, 0)
+    stream.run([record(RIGHT, Happened("right", "hot", START, (1, 0, 0)))])
+    assert stream.tallies["waiting"] == 0
+    assert Counter(stream.rows) == Counter((str(n), "right") for n in range(count))
