@@ -14,7 +14,7 @@ from glassflow_dagster.config.types import FieldKind
 from glassflow_dagster.streaming.dead_letters import dead_letter
 from glassflow_dagster.streaming.decode import goes_on
 from glassflow_dagster.streaming.dedup import dedup_key
-from glassflow_dagster.streaming.names import CARRIERS, Names, joined_names
+from glassflow_dagster.streaming.names import Names, carrier, joined_names
 from glassflow_dagster.streaming.sides import FIELDS, by_source
 from glassflow_dagster.streaming.source import batch_time
 
@@ -90,7 +90,7 @@ def unpack_fields(rows: DataFrame, join: JoinConfig, names: Sequence[Names]) -> 
 
 def _body(join: JoinConfig, side: int, names: Names) -> Column:
     fields = join.outputs_of(side)
-    values = [names.mappable[field.name].cast(CARRIERS[names.kinds[field.name]]) for field in fields]
+    values = [names.mappable[field.name].cast(carrier(names.kinds[field.name])) for field in fields]
     columns = [value.alias(f"c{index}") for index, value in enumerate(values)]
     # A struct has a field at least, also where the row takes none of this side.
     return F.call_function("glassflow_pack", F.struct(*(columns or [F.lit(0).alias("c0")])))
@@ -98,8 +98,8 @@ def _body(join: JoinConfig, side: int, names: Names) -> Column:
 
 def _body_schema(join: JoinConfig, side: int, names: Names) -> StructType:
     """Say what `_body` packed. It lies in checkpoints, so `state_shape` names it."""
-    carriers = [CARRIERS[names.kinds[field.name]] for field in join.outputs_of(side)] or ["int"]
-    return StructType([StructField(f"c{i}", DataType.fromDDL(carrier)) for i, carrier in enumerate(carriers)])
+    carriers = [carrier(names.kinds[field.name]) for field in join.outputs_of(side)] or ["int"]
+    return StructType([StructField(f"c{i}", DataType.fromDDL(kind)) for i, kind in enumerate(carriers)])
 
 
 def join_keys(join: JoinConfig, names: Sequence[Names]) -> list[Column]:

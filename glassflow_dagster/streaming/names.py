@@ -10,6 +10,7 @@ from glassflow_dagster.config.model import METADATA_FIELDS, SchemaField
 from glassflow_dagster.config.stages import without_hidden
 from glassflow_dagster.config.types import FieldKind
 from glassflow_dagster.expressions.columns.compile import BATCH_TIME
+from glassflow_dagster.expressions.columns.outputs import FIELD_TYPES
 from glassflow_dagster.streaming.sides import FIELDS
 
 # A text is a text; a time is seconds with a fraction, like a field that carries one (microseconds stay exact).
@@ -20,20 +21,6 @@ _METADATA_CASTS = {
     "_batch_time": "double",
     "_partition": "bigint",
     "_offset": "bigint",
-}
-# Spark's type of a name's column, by kind.
-CARRIERS: Mapping[FieldKind, str] = {
-    "string": "string",
-    "int": "bigint",
-    "uint": "decimal(20,0)",
-    "float": "double",
-    "bool": "boolean",
-    "array": "string",
-    "map": "string",
-    "decimal": "string",
-    "bigint": "string",
-    "ubigint": "string",
-    "any": "string",
 }
 
 
@@ -61,6 +48,11 @@ class Names:
         )
 
 
+def carrier(kind: FieldKind) -> str:
+    """Give Spark's type of a name's column; a value of any kind is its JSON text."""
+    return "string" if kind == "any" else FIELD_TYPES[kind]
+
+
 def field_names(fields: Sequence[SchemaField], source: int = 0) -> Names:
     """Give the names of a decoded record: its fields, and Kafka's own; a declared field hides Kafka's of its name.
 
@@ -86,7 +78,7 @@ def _field(field: SchemaField, fields: str) -> Column:
     column = F.col(fields).getField(field.name)
     if field.default is None:
         return column
-    return F.coalesce(column, F.lit(field.default).cast(CARRIERS[field.kind]))
+    return F.coalesce(column, F.lit(field.default).cast(carrier(field.kind)))
 
 
 def _metadata() -> dict[str, Column]:
