@@ -28,7 +28,9 @@ OUTPUT_KINDS: Mapping[str, OutputKind] = {
 }
 
 # Declared types that convert nothing here, as in GlassFlow: such a field passes through, any other value stays itself.
-UNCONVERTED_WORDS = ("decimal", "int128", "int256", "uint128", "uint256")
+UNCONVERTED_WORDS = (
+    "decimal", "int128", "int256", "uint128", "uint256", "any", "text", "uuid", "date", "datetime", "timestamp",
+)  # fmt: skip
 
 # What an output is whose type names no conversion. A value of unknown kind is written as a text, whatever it holds.
 _UNCONVERTED: Mapping[Kind, OutputKind] = {
