@@ -42,6 +42,7 @@ _TEXTS = {
     "missing": "is missing; add it",
     "model_type": "must be an object with keys; correct it",
     "dict_type": "must be an object with keys; correct it",
+    "too_short": "is empty; list at least one",
 }
 
 
