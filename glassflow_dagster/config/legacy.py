@@ -323,7 +323,9 @@ def _source(raw: _Object, at: str, topic: _Object) -> _At:
 def _schema_fields(raw: _Object, at: str, topic: _Object) -> _At:
     """Give the fields of a topic, and after them those that only expressions name."""
     declared = _declared(raw, at, topic)
-    usual = "schema.fields" if _part(raw, "schema") else f"{at}.schema.fields"
+    schema = _part(raw, "schema")
+    # A list that has the fields of other topics only is not what is missing.
+    usual = "schema.fields" if schema and not schema.get("fields") else f"{at}.schema.fields"
     # Where nothing is declared, that is the mistake to tell.
     added = _undeclared(raw, at, topic) if declared else {}
     fields = [_At(place, _kept(entry, place, "name", "type")) for place, entry in declared]
