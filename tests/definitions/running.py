@@ -23,18 +23,22 @@ BATCH_TIME = "<batch time>"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What there is after a run; the rows in the order of their texts."""
+    """What there is after a run; the rows in the order of their texts.
+
+    dead_letters: topic, partition, offset, stage, reason; in the order of the places.
+    """
 
     rows: list[dict[str, Any]]
     totals: dict[str, int]
-    dead_letters: list[tuple[int, int, str, str]]
+    dead_letters: list[tuple[str, int, int, str, str]]
 
 
 def prepare(case: Case, config: PipelineConfig) -> None:
-    """Make the topic, and the table and the committed offsets where the case has them."""
-    topic, brokers = config.source.topic, config.source.connection_params.brokers[0]
-    admin = AdminClient({"bootstrap.servers": brokers})
-    admin.create_topics([NewTopic(topic, case.sidecar.get("partitions", 1), 1)])[topic].result(30)
+    """Make the topics, and the table where the case has one."""
+    admin = AdminClient({"bootstrap.servers": config.connection.brokers[0]})
+    topics = [NewTopic(source.topic, case.sidecar.get("partitions", 1), 1) for source in config.inputs]
+    for made in admin.create_topics(topics).values():
+        made.result(30)
     if "table" in case.sidecar:
         client = connect(config.sink.connection_params)
         client.command(f"CREATE DATABASE IF NOT EXISTS {quote_name(config.sink.full_table[0])}")
@@ -46,25 +50,25 @@ def commit(case: Case, config: PipelineConfig) -> None:
     given = case.sidecar.get("committed")
     if given is None:
         return
-    brokers = config.source.connection_params.brokers[0]
+    brokers = config.connection.brokers[0]
     consumer = Consumer({"bootstrap.servers": brokers, "group.id": given["group"], "enable.auto.commit": False})
-    places = [TopicPartition(config.source.topic, *place) for place in given["offsets"].items()]
+    places = [TopicPartition(topic_of(config, None), *place) for place in given["offsets"].items()]
     consumer.commit(offsets=places, asynchronous=False)
     consumer.close()
 
 
 def send(config: PipelineConfig, messages: list[Message]) -> None:
     """Send messages in order; those that belong to a transaction that comes to nothing are sent in one."""
-    brokers = config.source.connection_params.brokers[0]
+    brokers = config.connection.brokers[0]
     for aborted, some in groupby(messages, key=lambda message: message.aborted):
-        settings = {"bootstrap.servers": brokers, **({"transactional.id": config.source.topic} if aborted else {})}
+        settings = {"bootstrap.servers": brokers, **({"transactional.id": config.pipeline_id} if aborted else {})}
         producer = Producer(settings)
         if aborted:
             producer.init_transactions(30)
             producer.begin_transaction()
         for message in some:
             producer.produce(
-                config.source.topic, message.value, message.key, message.partition,
+                topic_of(config, message.source), message.value, message.key, message.partition,
                 timestamp=message.timestamp, headers=message.headers,
             )  # fmt: skip
         assert producer.flush(30) == 0
@@ -86,6 +90,12 @@ def run(config: PipelineConfig, columns: list[str], state: Path) -> Outcome:
         totals={name: count for name, count in totals.model_dump().items() if count},
         dead_letters=_dead_letters(client, config),
     )
+
+
+def topic_of(config: PipelineConfig, source_id: str | None) -> str:
+    """Give the topic of a source; of the definition's first one where none is named."""
+    topics = {source.source_id: source.topic for source in config.sources}
+    return topics[source_id or config.sources[0].source_id]
 
 
 def as_text(row: dict[str, Any]) -> str:
@@ -115,11 +125,11 @@ def _with_batch_time(row: dict[str, Any], config: PipelineConfig, begin: float, 
     return row
 
 
-def _dead_letters(client: Client, config: PipelineConfig) -> list[tuple[int, int, str, str]]:
+def _dead_letters(client: Client, config: PipelineConfig) -> list[tuple[str, int, int, str, str]]:
     database = quote_name(config.sink.connection_params.database)
     found = client.query(
-        f"SELECT partition, offset, stage, reason FROM {database}.glassflow_dead_letters "
-        "WHERE pipeline_id = {pipeline:String} AND topic = {topic:String} ORDER BY partition, offset",
-        parameters={"pipeline": config.pipeline_id, "topic": config.source.topic},
+        f"SELECT topic, partition, offset, stage, reason FROM {database}.glassflow_dead_letters "
+        "WHERE pipeline_id = {pipeline:String} ORDER BY topic, partition, offset",
+        parameters={"pipeline": config.pipeline_id},
     )
     return [tuple(row) for row in found.result_rows]

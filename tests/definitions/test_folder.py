@@ -14,6 +14,7 @@ from pydantic import BaseModel, SecretStr
 
 from glassflow_dagster.cli import main
 from glassflow_dagster.config.durations import format_duration
+from glassflow_dagster.config.join import OutputField
 from glassflow_dagster.config.legacy import _Definition
 from glassflow_dagster.config.load import convert_definition, load_pipeline, warnings
 from glassflow_dagster.config.model import METADATA_FIELDS, KafkaConnection, PipelineConfig
@@ -37,13 +38,11 @@ LOW_CARDINALITIES = {
 }  # fmt: skip
 OUTPUT_TYPES = {"string", "int", "int64", "float64", "bool", "[]string"}
 
-# Keys of the older formats that have no definition here: those of joins, and pieces of one shape that belong to
-# another (a field's column where only its type is asked for).
+# Keys of the older formats that have no definition here: pieces of one shape that belong to another (a field's column
+# where only its type is asked for).
 LEFT_OUT = re.compile(
-    r"""join\.(id|fields|sources\[\]).*
-    | source\.topics\[\]\.(schema\.fields|schema_fields)\[\]\.(source_id|column_name|column_type)
-    | sink\.mapping\[\]\.(source_id|type)
-    | pipeline_resources\.(join|ingestor\.(left|right)).*""",
+    r"""source\.topics\[\]\.(schema\.fields|schema_fields)\[\]\.(source_id|column_name|column_type)
+    | sink\.mapping\[\]\.(source_id|type)""",
     re.VERBOSE,
 )
 
@@ -56,9 +55,11 @@ def test_there_are_definitions_of_every_version_in_both_notations_and_each_says_
     assert sorted(names) == sorted(file.stem for file in (FOLDER / "expected").iterdir())
     # Names in ClickHouse and Kafka are shared by all runs of a session.
     places = [load_pipeline(case.file, case.environment) for case in CASES]
-    for told in ("pipeline_id", "sink.full_table", "sources.0.topic", "sink.connection_params.database"):
+    for told in ("pipeline_id", "sink.full_table", "sink.connection_params.database"):
         found = [said(config, told) for config in places]
         assert len(set(map(str, found))) == len(found), told
+    topics = [source.topic for config in places for source in config.sources]
+    assert len(set(topics)) == len(topics)
 
 
 def test_every_definition_is_valid() -> None:
@@ -113,11 +114,13 @@ def test_every_key_of_the_older_formats_is_in_a_definition() -> None:
     known = {
         *schema_paths(_Definition.model_json_schema()),
         *(f"source.connection_params.{key}" for key in KafkaConnection.model_fields),
-        *(f"pipeline_resources.ingestor.base.{key}" for key in stage),
+        *(f"pipeline_resources.ingestor.{place}.{key}" for place in ("base", "left", "right") for key in stage),
+        *(f"pipeline_resources.join.{key}" for key in stage),
         *(f"pipeline_resources.transform.{key}" for key in TransformResources.model_fields if key != "source_id"),
         *(f"pipeline_resources.sink.{key}" for key in stage),
         "pipeline_resources.nats.stream",
         "metadata.tags",
+        *(f"join.fields[].{key}" for key in OutputField.model_fields),
         *(f"stateless_transformation.config.transform[].{key}" for key in ("expression", "output_name", "output_type")),
     }
     assert sorted(path for path in known - used if not LEFT_OUT.fullmatch(path)) == []
@@ -129,7 +132,9 @@ def test_every_word_of_the_format_is_in_a_definition() -> None:
     outputs = list(outputs_of(configs))
     expressions = " ".join(expression for expression, _ in outputs)
 
-    assert FIELD_KINDS.keys() == {field.type for config in configs for field in config.source.schema_fields}
+    assert FIELD_KINDS.keys() == {
+        field.type for config in configs for source in config.sources for field in source.schema_fields
+    }
     assert {kind.base.name for kind in types} >= COLUMN_TYPES
     assert {kind.base.name for kind in types if kind.nullable} >= COLUMN_TYPES - {"Enum16"}
     assert {str(kind.base.name) for kind in types if kind.name == "LowCardinality"} >= LOW_CARDINALITIES
