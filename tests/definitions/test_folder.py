@@ -31,8 +31,11 @@ NEWER = [case for case in CASES if case.version == "v3"]
 # Types that are written alike with Nullable and LowCardinality around them.
 COLUMN_TYPES = {
     "Bool", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64", "Float32", "Float64",
-    "String", "FixedString", "UUID", "Enum8", "Enum16", "Date", "Date32", "DateTime", "DateTime64",
+    "String", "FixedString", "UUID", "Enum8", "Enum16", "Date", "Date32", "DateTime", "DateTime64", "IPv4", "IPv6",
+    "Decimal", "Decimal64", "Decimal256", "UInt256",
 }  # fmt: skip
+# Types that are here without them.
+OTHER_TYPES = {"Int128", "UInt128", "Int256", "Decimal32", "Decimal128", "Array", "Map", "Tuple", "JSON"}
 LOW_CARDINALITIES = {
     "Int8", "Int16", "UInt16", "Float32", "String", "FixedString", "DateTime",
 }  # fmt: skip
@@ -135,8 +138,8 @@ def test_every_word_of_the_format_is_in_a_definition() -> None:
     assert FIELD_KINDS.keys() == {
         field.type for config in configs for source in config.sources for field in source.schema_fields
     }
-    assert {kind.base.name for kind in types} >= COLUMN_TYPES
-    assert {kind.base.name for kind in types if kind.nullable} >= COLUMN_TYPES - {"Enum16"}
+    assert {kind.base.name for kind in types} == COLUMN_TYPES | OTHER_TYPES
+    assert {kind.base.name for kind in types if kind.nullable} == COLUMN_TYPES
     assert {str(kind.base.name) for kind in types if kind.name == "LowCardinality"} >= LOW_CARDINALITIES
     assert {mapping.name for config in configs for mapping in config.sink.mapping} >= METADATA_FIELDS.keys()
     assert {kind for _, kind in outputs} >= OUTPUT_TYPES
