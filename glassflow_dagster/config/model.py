@@ -19,10 +19,10 @@ from glassflow_dagster.config.parts import (
     DELAY,
     LOWER_CASE,
     ColumnTypeText,
-    DeadLetterLimit,
     Delay,
     Duration,
     FieldType,
+    Limit,
     Part,
     Port,
     PositiveDuration,
@@ -308,8 +308,13 @@ class Checks(Part):
     )
     arrival_column: Text | None = Field(default=None, description="the column that says when a row arrived")
     other_writers: bool = Field(default=False, description="true: others write to the table too, so it holds more rows")
-    max_dead_letters: DeadLetterLimit = Field(
+    max_dead_letters: Limit = Field(
         default=0, description="dead letters that may wait: a number, or a share of the records read, such as '0.5%'"
+    )
+    max_unmatched: Limit | None = Field(
+        default=None,
+        description="left events of a join that may stay without a match in a day: a number, or a share of those that "
+        "were decided, such as '5%'; left out: any number",
     )
 
 

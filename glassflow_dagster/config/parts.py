@@ -130,7 +130,7 @@ TimeUnit = Literal["s", "ms", "us", "ns"]
 # GlassFlow does not mind the case of a source's type.
 LOWER_CASE = BeforeValidator(_lower)
 Start = Annotated[str, BeforeValidator(_start), WithJsonSchema({"type": "string"})]
-DeadLetterLimit = Annotated[
+Limit = Annotated[
     int | str,
     PlainValidator(_limit),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": SHARE_PATTERN}]}),

@@ -34,6 +34,8 @@ def problems(config: PipelineConfig) -> Iterator[Problem]:
     yield from _mapping_problems(config, stages)
     yield from _connection_problems(config)
     yield from _resource_problems(config)
+    if config.checks.max_unmatched is not None and config.join is None:
+        yield Problem("checks.max_unmatched", "counts with a join only; remove it")
 
 
 def _source_problems(config: PipelineConfig) -> Iterator[Problem]:

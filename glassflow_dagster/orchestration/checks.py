@@ -20,11 +20,14 @@ from glassflow_dagster.streaming.process import StreamState, StreamStatus
 from glassflow_dagster.verification.counts import compare_counts
 from glassflow_dagster.verification.dead_letters import examine_dead_letters
 from glassflow_dagster.verification.duplicates import find_residual_duplicates
+from glassflow_dagster.verification.keys import deduplicated_sources
+from glassflow_dagster.verification.unmatched import examine_unmatched
 
 COUNTS_AGREE = "counts_agree"
 NO_RESIDUAL_DUPLICATES = "no_residual_duplicates"
 STREAM_IS_LIVE = "stream_is_live"
 DEAD_LETTERS = "dead_letters"
+UNMATCHED_SHARE = "unmatched_share"
 
 # Bytes of a record's value in the check's metadata, which Dagster keeps for ever.
 _VALUE_SHOWN = 200
@@ -37,6 +40,20 @@ _DESCRIPTIONS = {
     NO_RESIDUAL_DUPLICATES: "No key has two rows that arrived within one deduplication window.",
     STREAM_IS_LIVE: "The stream's driver runs and says so.",
     DEAD_LETTERS: "No more dead letters wait than checks.max_dead_letters allows: sent again, or purged, they do not.",
+    UNMATCHED_SHARE: (
+        "Of the left events that were decided within the last day, no more had no match than checks.max_unmatched "
+        "allows."
+    ),
+}
+_DESCRIPTIONS_OF_JOINS = _DESCRIPTIONS | {
+    COUNTS_AGREE: (
+        "Records in both topics up to the committed offsets, less duplicates, filtered, late ones and dead letters, "
+        "are the events that came to the join, and the rows it made of them are those in ClickHouse. Both servers are "
+        "asked."
+    ),
+    NO_RESIDUAL_DUPLICATES: (
+        "No left event, or with match: all no pair of events, has two rows, as far as the times of the rows tell."
+    ),
 }
 
 
@@ -51,17 +68,18 @@ class _Finding:
 def check_names(config: PipelineConfig) -> tuple[str, ...]:
     """Name the checks that a pipeline's table has; without deduplication, equal keys are no mistake."""
     always = (COUNTS_AGREE, STREAM_IS_LIVE, DEAD_LETTERS)
-    return (*always, NO_RESIDUAL_DUPLICATES) if config.dedup else always
+    keyed = (NO_RESIDUAL_DUPLICATES,) if deduplicated_sources(config) else ()
+    return (*always, *keyed, *((UNMATCHED_SHARE,) if config.join else ()))
 
 
 def build_checks(pipeline: PipelineConfig, names: Names) -> dg.AssetChecksDefinition:
     """Build the checks on the pipeline's table. The run needs the resource `stream_runner`."""
+    descriptions = _DESCRIPTIONS_OF_JOINS if pipeline.join else _DESCRIPTIONS
 
     @dg.multi_asset_check(
         name=f"{names.pipeline}__checks",
         specs=[
-            dg.AssetCheckSpec(name, asset=names.table, description=_DESCRIPTIONS[name])
-            for name in check_names(pipeline)
+            dg.AssetCheckSpec(name, asset=names.table, description=descriptions[name]) for name in check_names(pipeline)
         ],
         can_subset=True,
     )
@@ -70,6 +88,7 @@ def build_checks(pipeline: PipelineConfig, names: Names) -> dg.AssetChecksDefini
             COUNTS_AGREE: lambda: _counts_agree(pipeline, context.log.info),
             NO_RESIDUAL_DUPLICATES: lambda: _no_residual_duplicates(pipeline, context.log.info),
             DEAD_LETTERS: lambda: _dead_letters(pipeline),
+            UNMATCHED_SHARE: lambda: _unmatched_share(pipeline),
             STREAM_IS_LIVE: lambda: _stream_is_live(stream_runner.status(pipeline.pipeline_id)),
         }
         for key in sorted(context.selected_asset_check_keys):
@@ -113,6 +132,12 @@ def _dead_letters(pipeline: PipelineConfig) -> _Finding:
         figures["reasons"] = dg.MetadataValue.table([dg.TableRecord(cause._asdict()) for cause in found.causes])
         figures["last"] = dg.MetadataValue.table([dg.TableRecord(_letter(letter)) for letter in found.last])
     return _Finding(found.passed, found.description, figures, dg.AssetCheckSeverity.WARN)
+
+
+def _unmatched_share(pipeline: PipelineConfig) -> _Finding:
+    """Like dead letters, a matter of the records: the pipeline itself does as it should."""
+    found = examine_unmatched(pipeline)
+    return _Finding(found.passed, found.description, dict(found.figures), dg.AssetCheckSeverity.WARN)
 
 
 def _letter(letter: Letter) -> dict[str, str | int]:

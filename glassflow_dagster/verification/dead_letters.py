@@ -10,6 +10,7 @@ from typing import NamedTuple
 from glassflow_dagster.clickhouse.ledger import read_totals
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.dead_letters.letters import Letter, LetterBox
+from glassflow_dagster.verification.limits import limit
 
 # Waiting letters that a report shows one by one, and the most frequent reasons.
 LAST_SHOWN = 10
@@ -58,13 +59,6 @@ def examine_dead_letters(config: PipelineConfig) -> DeadLettersReport:
         causes=causes[:REASONS_SHOWN],
         last=tuple(box.read(waiting, newest_first=True, limit=LAST_SHOWN)) if count else (),
     )
-
-
-def limit(allowed: int | str, read: int) -> int:
-    """Give how many letters may wait: a number, or a share of the records read, rounded down."""
-    if isinstance(allowed, int):
-        return allowed
-    return int(read * float(allowed.removesuffix("%")) / 100)
 
 
 def describe(allowed: int | str, count: int, read: int, causes: tuple[Cause, ...]) -> str:

@@ -1,9 +1,10 @@
 """Whether a key has two rows of one deduplication window: `no_residual_duplicates`.
 
 The same key may lawfully come again once its window is over, so rows are compared by the time they came, or on the
-event clock by the time of their events. Where no column tells, only whole-table figures can be given, as a warning. Raw
-rows count, also for ReplacingMergeTree: it would hide a doubled row some day, but every query without FINAL sees it
-until then.
+event clock by the time of their events. A join's row is written when its match is decided, which may be after the next
+event of its key was read, so there only rows that are nearer than what that leaves of the window are wrong. Where no
+column tells, only whole-table figures can be given, as a warning. Raw rows count, also for ReplacingMergeTree: it would
+hide a doubled row some day, but every query without FINAL sees it until then.
 """
 
 from collections.abc import Callable
@@ -23,13 +24,22 @@ from glassflow_dagster.config.durations import format_duration, milliseconds
 from glassflow_dagster.config.model import DedupConfig, PipelineConfig
 from glassflow_dagster.verification.arrival import RowTime, arrival_column
 from glassflow_dagster.verification.event_time import event_time_column
-from glassflow_dagster.verification.keys import MAX_DISTINCT_ROWS, key_columns, key_expression
+from glassflow_dagster.verification.keys import MAX_DISTINCT_ROWS, deduplicated_sources, key_columns, key_expression
 
 Figures = dict[str, int | float | str]
 
 # Of a table too large to be looked through as a whole: what came lately, or within two windows if that is longer.
 RECENT = timedelta(days=1)
 _EXAMPLES = 3  # keys named in the report
+
+# Why rows and keys of the whole table are all that can be compared.
+_NO_TIME = (
+    "No column says when a row came; map _batch_time to one, or name one in checks.arrival_column, to check by window."
+)
+_UNTOLD = (
+    "When a row of this join was written does not tell when its events were read: on the event clock, or where a "
+    "deduplication window is no longer than the source's join window, a key may come again at once."
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +54,11 @@ class DuplicatesReport:
 
 @dataclass(frozen=True)
 class Search:
-    """Where and how duplicates are looked for; `since` is a condition on the rows, or `1`."""
+    """Where and how duplicates are looked for; `since` is a condition on the rows, or `1`.
+
+    waits: whether a row may come later than its time, when the batch that was to write it came late: an unmatched
+    event of a join that waited while the pipeline stood still.
+    """
 
     table: Table
     key: str
@@ -53,6 +67,7 @@ class Search:
     time: RowTime
     ledger: str
     pipeline_id: str
+    waits: bool = False
 
 
 def find_residual_duplicates(config: PipelineConfig, report: Callable[[str], None]) -> DuplicatesReport:
@@ -60,10 +75,8 @@ def find_residual_duplicates(config: PipelineConfig, report: Callable[[str], Non
     client = connect(config.sink.connection_params)
     name = config.sink.full_table
     table = require_table(client, *name)
-    if config.dedup is None:
-        return DuplicatesReport(
-            passed=True, severity="warn", description="The definition asks for no deduplication; equal keys are lawful."
-        )
+    if not deduplicated_sources(config):
+        return DuplicatesReport(passed=True, severity="warn", description=_lawful(config))
     columns = key_columns(config, table)
     if columns is None:
         return DuplicatesReport(
@@ -73,11 +86,15 @@ def find_residual_duplicates(config: PipelineConfig, report: Callable[[str], Non
             "map each key field to a column such as String or an integer.",
         )
     key = key_expression(columns)
-    on_event_clock = config.dedup.clock == "event"
-    time = event_time_column(config, config.dedup, table) if on_event_clock else arrival_column(config, table)
+    dedup, window = config.dedup, nearest_lawful(config)
+    assert dedup  # noqa: S101 - the first of deduplicated_sources has it
+    on_event_clock = dedup.clock == "event"
+    if window is None:
+        return _whole_table(client, table, key, _UNTOLD)
+    time = event_time_column(config, dedup, table) if on_event_clock else arrival_column(config, table)
     if time is None:
-        return _no_event_time(config.dedup) if on_event_clock else _whole_table(client, table, key)
-    since = _since(time, config.dedup.time_window) if table.rows > MAX_DISTINCT_ROWS else "1"
+        return _no_event_time(dedup) if on_event_clock else _whole_table(client, table, key, _NO_TIME)
+    since = _since(time, window) if table.rows > MAX_DISTINCT_ROWS else "1"
     if since != "1":
         report(f"{'.'.join(name)} is large; looking at the rows of the last {format_duration(RECENT)} or two windows")
     books = config.sink.connection_params.database
@@ -87,12 +104,36 @@ def find_residual_duplicates(config: PipelineConfig, report: Callable[[str], Non
         key=key,
         since=since,
         # Within the clock's resolution, rows may be nearer to each other than they came.
-        window_ms=max(1, milliseconds(config.dedup.time_window) - time.resolution_ms),
+        window_ms=max(1, milliseconds(window) - time.resolution_ms),
         time=time,
         ledger=full_name(books, LEDGER),
         pipeline_id=config.pipeline_id,
+        waits=config.join is not None and config.join.keeps_unmatched,
     )
-    return _within_window(client, search, config.dedup)
+    return _within_window(client, search, dedup, window)
+
+
+def nearest_lawful(config: PipelineConfig) -> timedelta | None:
+    """Give how near to each other two rows of one key may lawfully be; None when the definition forbids nothing.
+
+    A join writes the row of an event up to the event's own join window after it was read, and that of the same key's
+    next event perhaps at once, so the join window is taken off the deduplication window. On the event clock of a join
+    nothing limits how long after it was read an event is written.
+    """
+    dedups = [dedup for source in deduplicated_sources(config) if (dedup := config.dedup_of(source))]
+    if config.join is None:
+        return dedups[0].time_window
+    if config.join.clock == "event":
+        return None
+    rest = min(dedup.time_window - side.time_window for dedup, side in zip(dedups, config.join.sides, strict=False))
+    return rest if rest > timedelta() else None
+
+
+def _lawful(config: PipelineConfig) -> str:
+    if config.join is None:
+        return "The definition asks for no deduplication; equal keys are lawful."
+    sides = "both sources" if config.join.match == "all" else "the left source"
+    return f"The definition does not ask for deduplication of {sides}; equal keys are lawful."
 
 
 def duplicates_query(search: Search, *, final: bool) -> str:
@@ -108,11 +149,11 @@ def duplicates_query(search: Search, *, final: bool) -> str:
         f"SELECT {search.key} AS key, {search.time.milliseconds} AS came FROM {source} "  # noqa: S608 - quoted
         f"WHERE {search.since} AND {hashed} IN ({repeated})"
     )
-    near = f"(times[i + 1].1 - times[i].1 < {search.window_ms}) AND (times[i + 1].2 - times[i].2 < {search.window_ms})"
+    near = f"(times[i + 1].1 - times[i].3 < {search.window_ms}) AND (times[i + 1].2 - times[i].2 < {search.window_ms})"
     by_key = (
-        f"SELECT key, arraySort(groupArray((batch, came))) AS times, "  # noqa: S608 - quoted
+        f"SELECT key, arraySort(groupArray((batch, came, due))) AS times, "  # noqa: S608 - quoted
         f"arrayCount(i -> {near}, range(1, length(times))) AS extra "
-        f"FROM ({_with_batch_time(search, rows)}) GROUP BY key"
+        f"FROM ({_with_due_time(search, _with_batch_time(search, rows))}) GROUP BY key"
     )
     return (
         f"SELECT sum(extra), count(), arrayStringConcat(groupArray({_EXAMPLES})(toString(key)), ' ') "  # noqa: S608
@@ -137,8 +178,22 @@ def _with_batch_time(search: Search, rows: str) -> str:
     )
 
 
-def _within_window(client: Client, search: Search, dedup: DedupConfig) -> DuplicatesReport:
-    window = dedup.time_window
+def _with_due_time(search: Search, rows: str) -> str:
+    """Add the earliest time for which a row may have been due: the batch before its own, where anything waited then."""
+    if not search.waits:
+        return f"SELECT key, came, batch, batch AS due FROM ({rows})"  # noqa: S608 - quoted
+    batches = (
+        "SELECT 1 AS one, toUnixTimestamp64Milli(batch_time) AS begun, waiting "  # noqa: S608
+        f"FROM {search.ledger} WHERE pipeline_id = {quote_text(search.pipeline_id)}"
+    )
+    return (
+        "SELECT key, came, batch, if(b.waiting = 0, batch, b.begun) AS due "  # noqa: S608 - quoted
+        f"FROM (SELECT *, 1 AS one FROM ({rows})) AS r "
+        f"ASOF LEFT JOIN ({batches}) AS b ON r.one = b.one AND r.batch > b.begun"
+    )
+
+
+def _within_window(client: Client, search: Search, dedup: DedupConfig, window: timedelta) -> DuplicatesReport:
     name = f"{search.table.database}.{search.table.name}"
     source = full_name(search.table.database, search.table.name)
     rows, keys = fetch(client, f"SELECT count(), uniqExact({search.key}) FROM {source} WHERE {search.since}")[0]  # noqa: S608
@@ -173,16 +228,15 @@ def _within_window(client: Client, search: Search, dedup: DedupConfig) -> Duplic
     )
 
 
-def _whole_table(client: Client, table: Table, key: str) -> DuplicatesReport:
-    """Without a time, more rows than keys may be lawful repetitions after the window."""
+def _whole_table(client: Client, table: Table, key: str, why: str) -> DuplicatesReport:
+    """Where rows cannot be told by time, more rows than keys may be lawful repetitions after the window."""
     name = f"{table.database}.{table.name}"
-    remedy = "Map _batch_time to a column, or name one in checks.arrival_column, to check by window."
     if table.rows > MAX_DISTINCT_ROWS:
-        text = f"Cannot be checked: {name} says of no row when it came, and has {table.rows:,} rows. {remedy}"
+        text = f"Cannot be checked: {name} has {table.rows:,} rows. {why}"
         return DuplicatesReport(passed=False, severity="warn", description=text, figures={"rows": table.rows})
     query = f"SELECT count(), uniqExact({key}) FROM {full_name(table.database, table.name)}"  # noqa: S608 - quoted
     rows, keys = fetch(client, query)[0]
-    text = f"{rows:,} rows, {keys:,} keys in {name}, which says of no row when it came. {remedy}"
+    text = f"{rows:,} rows, {keys:,} keys in {name}. {why}"
     figures: Figures = {"rows": rows, "unique_keys": keys, "rows_beyond_keys": rows - keys}
     return DuplicatesReport(passed=rows == keys, severity="warn", description=text, figures=figures)
 

@@ -1,4 +1,4 @@
-"""Both counts of a pipeline together, as the command line shows them."""
+"""What is checked of a pipeline's table, as the command line shows it."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -7,16 +7,18 @@ from typing import Any
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.verification.counts import compare_counts
 from glassflow_dagster.verification.duplicates import DuplicatesReport, find_residual_duplicates
+from glassflow_dagster.verification.unmatched import UnmatchedReport, examine_unmatched
 from glassflow_dagster.verification.verdict import CountsReport
 
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What the counts and the search for duplicates say of a pipeline."""
+    """What the counts and the search for duplicates say of a pipeline, and of a join the share of unmatched events."""
 
     pipeline_id: str
     counts: CountsReport
     duplicates: DuplicatesReport
+    unmatched: UnmatchedReport | None = None
 
     @property
     def passed(self) -> bool:
@@ -25,15 +27,21 @@ class VerifyReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Give everything as plain values, ready for JSON."""
-        return {"passed": self.passed, **asdict(self)}
+        found = asdict(self)
+        if self.unmatched is None:
+            del found["unmatched"]
+        return {"passed": self.passed, **found}
 
     def lines(self) -> list[str]:
         """Write the report for people: a verdict and a sentence for each, and the figures below."""
         lines = []
-        for name, found, mark in (
+        parts: list[tuple[str, CountsReport | DuplicatesReport | UnmatchedReport, str]] = [
             ("counts_agree", self.counts, "ok" if self.counts.passed else "FAILED"),
             ("no_residual_duplicates", self.duplicates, _mark(self.duplicates)),
-        ):
+        ]
+        if self.unmatched:
+            parts.append(("unmatched_share", self.unmatched, "ok" if self.unmatched.passed else "WARNING"))
+        for name, found, mark in parts:
             lines.append(f"{mark:<7} {name}: {found.description}")
             lines.extend(f"        {key}: {_plain(value)}" for key, value in found.figures.items())
         return lines
@@ -45,6 +53,7 @@ def verify_pipeline(config: PipelineConfig, report: Callable[[str], None]) -> Ve
         pipeline_id=config.pipeline_id,
         counts=compare_counts(config, report),
         duplicates=find_residual_duplicates(config, report),
+        unmatched=examine_unmatched(config) if config.join else None,
     )
 
 

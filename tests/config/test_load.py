@@ -201,6 +201,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         {"sources__0__connection_params__client_cert": "x"},
         "sources[0].connection_params.client_key: is missing; a client's certificate and its key go together",
     ),
+    ({"checks": {"max_unmatched": "5%"}}, "checks.max_unmatched: counts with a join only; remove it"),
     ({"checks": {"every": "daily"}}, "checks.every: is no cron schedule; write five fields"),
     ({"sink__max_batch_size": 0}, "sink.max_batch_size: "),
     ({"sink__mapping__0__name": "ID"}, "sink.mapping[0].name: 'ID' is not in schema_fields; did you mean"),

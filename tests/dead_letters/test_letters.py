@@ -18,7 +18,8 @@ from glassflow_dagster.dead_letters.condition import WrongCondition, within_pare
 from glassflow_dagster.dead_letters.letters import LetterBox
 from glassflow_dagster.dead_letters.purge import purge
 from glassflow_dagster.dead_letters.replay import replay
-from glassflow_dagster.verification.dead_letters import Cause, describe, examine_dead_letters, limit
+from glassflow_dagster.verification.dead_letters import Cause, describe, examine_dead_letters
+from glassflow_dagster.verification.limits import limit
 from tests.dead_letters.conftest import Refused
 
 

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+import yaml
 
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.defs.resources import resources
 from glassflow_dagster.kafka import topics
 from glassflow_dagster.orchestration.pipelines import build_pipeline_definitions
 from glassflow_dagster.streaming import process
+from tests.orchestration.joins import joined_definition
 
 DEFINITIONS = Path(__file__).parents[2] / "pipelines"
 
@@ -33,6 +35,15 @@ def definition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     file = folder / "sms_status.yaml"
     file.write_text((DEFINITIONS / "sms_status.yaml").read_text())
+    return file
+
+
+@pytest.fixture
+def join_definition(definition: Path) -> Path:
+    """A pipeline with a join as a file, whose servers are those of `definition`."""
+    file = definition.parents[1] / "joins" / "bids-with-lots.yaml"
+    file.parent.mkdir()
+    file.write_text(yaml.safe_dump(joined_definition()))
     return file
 
 

@@ -15,6 +15,7 @@ from glassflow_dagster.resources.stream_runner import LocalStreamRunner
 from glassflow_dagster.streaming import process
 from glassflow_dagster.streaming.process import Deployment
 from glassflow_dagster.verification.dead_letters import Cause, DeadLettersReport
+from glassflow_dagster.verification.unmatched import judge_unmatched
 
 ERROR, WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
 
@@ -92,3 +93,22 @@ def test_dead_letters_are_a_warning_with_reasons_and_the_last_ones(
     ]
     (last,) = (record.data for record in result.metadata["last"].records)
     assert (last["record"], last["value"], last["reason"]) == ("t/2/3", "\\xff", "why")
+
+
+def test_unmatched_events_beyond_what_is_allowed_are_a_warning(
+    join_definition: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    down = evaluate(join_definition, state)["unmatched_share"]
+    assert (down.passed, down.severity) == (False, ERROR)
+    assert "cannot be reached" in str(down.description)
+    monkeypatch.setattr(checks, "examine_unmatched", lambda _: judge_unmatched("5%", 90, 10, 3))
+    result = evaluate(join_definition, state)["unmatched_share"]
+    assert (result.passed, result.severity) == (False, WARN)
+    assert (result.metadata["unmatched"].value, result.metadata["unmatched_percent"].value) == (10, 10.0)
+
+
+def test_the_checks_of_a_join_say_what_they_are_about(join_definition: Path) -> None:
+    config = load_pipeline(join_definition)
+    described = {spec.name: spec.description or "" for spec in build_checks(config, names(config)).check_specs}
+    assert "both topics" in described["counts_agree"]
+    assert "left event" in described["no_residual_duplicates"]

@@ -70,8 +70,18 @@ def test_a_key_needs_columns_that_keep_its_values_apart(
         ([("sms_id", "lower(sms_id)", "string")], "sms_id", None),
         ([("sms_id", "status", "string"), ("id", "sms_id", "")], "sms_id", None),
         ([("sms_id", "toInt(sms_id)", "int")], "sms_id", None),
+        ([("key", "sms_id", "")], "key", ("c",)),
+        ([], "sms_id", ("c",)),
     ],
-    ids=["renamed", "passed on", "changed under its name", "another field under its name", "converted"],
+    ids=[
+        "renamed",
+        "passed on",
+        "changed under its name",
+        "another field under its name",
+        "converted",
+        "as it is",
+        "nothing",
+    ],
 )
 def test_behind_a_transform_a_key_is_the_output_that_passes_it_on(
     outputs: list[tuple[str, str, str]], mapped: str, found: tuple[str, ...] | None
