@@ -21,6 +21,9 @@ from glassflow_dagster.streaming.process import LAUNCH_TIMEOUT, STOP_TIMEOUT, De
 from glassflow_dagster.streaming.process import status as stream_status
 from glassflow_dagster.streaming.process import stop as stop_stream
 
+# What scripts read from the last line of a run.
+_RUN_TOTALS = {"read", "written", "duplicates", "filtered", "dead_letters", "unmatched", "late", "waiting"}
+
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
@@ -47,7 +50,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
         spark=_settings(conf),
     )
     totals = run_pipeline(load_pipeline(file), options, report)
-    click.echo(totals.model_dump_json())
+    click.echo(totals.model_dump_json(include=_RUN_TOTALS))
 
 
 @click.command()
@@ -134,11 +137,17 @@ def _status_lines(name: str, found: StreamStatus) -> list[str]:
     if beat := found.heartbeat:
         t = beat.totals
         batch, lag = (number if number is not None else "-" for number in (beat.batch_id, beat.lag))
+        joins = len(beat.lags) > 1
+        if joins:
+            lag = f"{lag} ({', '.join(f'{topic} {behind}' for topic, behind in beat.lags.items())})"
         rates = f"in {beat.input_rows_per_second:,.0f} rows/s, out {beat.processed_rows_per_second:,.0f} rows/s"
         lines += [
             f"  batch {batch}, lag {lag}, {rates}",
             f"  read {t.read:,}, written {t.written:,}, duplicates {t.duplicates:,}",
             f"  filtered {t.filtered:,}, late {t.late:,}, dead letters {t.dead_letters:,}",
-            f"  log: {found.log}",
         ]
+        if joins:
+            size = f", state {beat.state_bytes / 1e6:,.1f} MB" if beat.state_bytes is not None else ""
+            lines.append(f"  matched {t.matched:,}, unmatched {t.unmatched:,}, waiting {t.waiting:,}{size}")
+        lines.append(f"  log: {found.log}")
     return lines

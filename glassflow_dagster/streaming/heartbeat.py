@@ -28,7 +28,7 @@ class DriverState(StrEnum):
 
 
 class Totals(BaseModel):
-    """What became of the records, as the ledger counts them.
+    """What became of the records, as the ledger counts them; the last four are of a join only.
 
     waiting is a level: the left events of a join that wait now.
     """
@@ -41,6 +41,10 @@ class Totals(BaseModel):
     unmatched: int = 0
     late: int = 0
     waiting: int = 0
+    matched: int = 0
+    accepted: int = 0
+    null_keys: int = 0
+    joined: int = 0
 
     @classmethod
     def of(cls, outcomes: Outcomes) -> "Totals":
@@ -54,7 +58,11 @@ class Totals(BaseModel):
 
 
 class Heartbeat(BaseModel):
-    """A driver's own account. Times are seconds since 1970; offsets are the next ones to read."""
+    """A driver's own account. Times are seconds since 1970; offsets are the next ones to read.
+
+    lag: the records that wait in all topics; `lags`: those in each source's topic. state_bytes: what the state of the
+    query takes, in memory and on disk; None where it has none, or none is known yet.
+    """
 
     model_config = ConfigDict(extra="ignore")
 
@@ -71,6 +79,8 @@ class Heartbeat(BaseModel):
     offsets: dict[str, dict[int, int]] = {}
     totals: Totals = Totals()
     lag: int | None = None
+    lags: dict[str, int] = {}
+    state_bytes: int | None = None
     input_rows_per_second: float = 0.0
     processed_rows_per_second: float = 0.0
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
@@ -19,7 +20,8 @@ def progress(query: StreamingQuery, writer: BatchWriter, before: Totals) -> dict
         found |= {
             "input_rows_per_second": _rate(last.inputRowsPerSecond),
             "processed_rows_per_second": _rate(last.processedRowsPerSecond),
-            "lag": _lag(last.sources[0]),
+            **_lag(last.sources[0], [source.topic for source in writer.config.inputs]),
+            **_state_size(last.stateOperators),
         }
     return found
 
@@ -37,13 +39,23 @@ def _rate(rows_per_second: float | None) -> float:
     return rows_per_second if rows_per_second and math.isfinite(rows_per_second) else 0.0
 
 
-def _lag(source: Any) -> int | None:
-    """Records that wait in Kafka; None while Spark does not know."""
+def _lag(source: Any, topics: Sequence[str]) -> dict[str, Any]:
+    """Count the records that wait in Kafka, in all and in each source's topic; None while Spark does not know."""
     latest, end = (json.loads(text) if text else None for text in (source.latestOffset, source.endOffset))
     if not latest or not end:
-        return None
-    return sum(_behind(partitions, end.get(topic, {})) for topic, partitions in latest.items())
+        return {"lag": None}
+    behind = {topic: _behind(partitions, end.get(topic, {})) for topic, partitions in latest.items()}
+    return {"lag": sum(behind.values()), "lags": {topic: behind[topic] for topic in topics if topic in behind}}
 
 
 def _behind(latest: dict[str, int], end: dict[str, int]) -> int:
     return sum(until - end.get(partition, 0) for partition, until in latest.items())
+
+
+def _state_size(operators: Sequence[Any]) -> dict[str, Any]:
+    """Add up what the state stores hold: their memory, with all that is not yet in files, and their files.
+
+    Nothing while no batch has opened a store.
+    """
+    size = sum(o.memoryUsedBytes + o.customMetrics.get("rocksdbSstFileSize", 0) for o in operators)
+    return {"state_bytes": size} if size else {}

@@ -1,6 +1,7 @@
 """Joins end to end: the table is what the topics' contents make by definition, through kills and silence."""
 
 import itertools
+import json
 import os
 import signal
 import time
@@ -26,6 +27,8 @@ ALL = [
 DRAWN = [("processing", "latest", "left", True), ("event", "all", "inner", False)]
 CASES = ALL if os.environ.get("GLASSFLOW_TEST_JOINS") == "all" else DRAWN
 SEEDS = 20
+TOTALS = ("read", "written", "duplicates", "filtered", "late", "dead_letters", "accepted", "matched", "unmatched",
+          "waiting", "null_keys", "joined")  # fmt: skip
 FAR_FUTURE = 4_070_908_800  # 2099
 
 
@@ -91,6 +94,13 @@ class CaughtUp:
         return False
 
 
+def status(pipeline: JoinPipeline) -> dict[str, Any]:
+    done = cli("status", pipeline.name, "--state", str(pipeline.state), "--json")
+    assert done.code == 0, done.err
+    found: dict[str, Any] = json.loads(done.out)
+    return found
+
+
 @pytest.mark.servers
 @pytest.mark.usefixtures("shared_session")
 @pytest.mark.parametrize(("clock", "match", "kind", "killed"), CASES)
@@ -129,3 +139,7 @@ def test_the_rows_are_those_that_the_topics_make(  # noqa: PLR0913, PLR0917 - a 
     assert pipeline.rows() == expected.rows
     assert pipeline.join_ledger() == expected.counts
     assert verified(pipeline)["counts"]["passed"]
+    beat = status(pipeline)
+    assert {name: beat["totals"][name] for name in TOTALS} == {name: expected.counts[name] for name in TOTALS}
+    assert beat["lags"] == {pipeline.topic(LEFT): 0, pipeline.topic(RIGHT): 0}
+    assert beat["state_bytes"] > 0

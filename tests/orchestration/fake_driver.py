@@ -56,9 +56,10 @@ def main() -> int:
             message="ClickHouse at 127.0.0.1:1 cannot be reached; start it" if BEHAVIOUR in STATES else "",
             fingerprint=config.fingerprint,
             batch_id=None if BEHAVIOUR == "warms" and beat < LATE_BEATS else 3,
-            offsets={} if BEHAVIOUR == "new" else {config.source.topic: {0: 40, 1: 60}},
+            offsets={} if BEHAVIOUR == "new" else {source.topic: {0: 40, 1: 60} for source in config.inputs},
             totals=Totals(read=100, written=90, duplicates=10),
             lag=None if BEHAVIOUR == "warms" else 0,
+            lags={} if BEHAVIOUR == "warms" else {source.topic: 0 for source in config.inputs},
         )
         write_heartbeat(folder, heartbeat)
         if state in (DriverState.STOPPED, DriverState.FAILED):
