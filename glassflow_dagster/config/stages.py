@@ -170,7 +170,7 @@ def nullable_names(config: PipelineConfig) -> dict[str, WhyNull]:
 
     Of a transform's outputs these are the ones that pass such a name on; what an expression makes is not judged.
     """
-    visible = _joined_nulls(config, config.join) if config.join else _nulls_of(config, config.source)
+    visible = joined_nulls(config, config.join) if config.join else _nulls_of(config, config.source)
     stream = config.join.id if config.join else config.source.source_id
     mappable = visible
     for _, transform in _placed(config, stream):
@@ -193,7 +193,7 @@ def _nulls_of(config: PipelineConfig, source: Source) -> dict[str, WhyNull]:
     return names if declares_key else {**names, "_key": WhyNull.NO_KEY}
 
 
-def _joined_nulls(config: PipelineConfig, join: JoinConfig) -> dict[str, WhyNull]:
+def joined_nulls(config: PipelineConfig, join: JoinConfig) -> dict[str, WhyNull]:
     """Give what a joined event lacks at times: with `type: left` all of the right side, else what the sides lack."""
     left, right = config.inputs
     nulls = {source.source_id: _nulls_of(config, source) for source in (left, right)}

@@ -17,9 +17,11 @@ from glassflow_dagster.orchestration.control import StreamRunConfig, control, te
 from glassflow_dagster.orchestration.health import Health, examine
 from glassflow_dagster.orchestration.metadata import (
     Metadata,
-    committed_offsets,
     data_version,
+    joined_metadata,
+    observed_joined,
     observed_stream,
+    side_metadata,
     stream_metadata,
     table_metadata,
     topic_metadata,
@@ -70,22 +72,24 @@ def build_assets(definition: Path, pipeline: PipelineConfig, names: Names) -> dg
             _observe(context, names, status)
             return
         health = examine(pipeline, status, kafka, clickhouse)
-        committed = committed_offsets(pipeline, health)
+        version = data_version(health)
         for key, metadata in _figures(pipeline, names, health, done).items():
             if key in context.selected_asset_keys:
-                version = _known_version(context, key) if committed is None else data_version(pipeline, committed)
-                yield dg.MaterializeResult(asset_key=key, metadata=metadata, data_version=version)
+                known = version or _known_version(context, key)
+                yield dg.MaterializeResult(asset_key=key, metadata=metadata, data_version=known)
 
     return stream
 
 
 def _figures(pipeline: PipelineConfig, names: Names, health: Health, done: str) -> dict[dg.AssetKey, Metadata]:
     """Give each asset's figures; without a node of its own, the stream's are the table's."""
-    topic = topic_metadata(health, committed_offsets(pipeline, health))
-    stream, table = stream_metadata(health, done), table_metadata(health)
-    if names.deduplicated:
-        return {names.raw: topic, names.deduplicated: stream, names.table: table}
-    return {names.raw: topic, names.table: {**stream, **table}}
+    figures: dict[dg.AssetKey, Metadata] = {
+        raw: topic_metadata(health, source.topic) for raw, source in zip(names.raw, pipeline.inputs, strict=True)
+    }
+    figures |= {key: side_metadata(health, done) for key in names.deduplicated if key}
+    figures[names.stream] = joined_metadata(health, done) if names.joined else stream_metadata(health, done)
+    figures[names.table] = {**figures.get(names.table, {}), **table_metadata(health)}
+    return figures
 
 
 def _known_version(context: dg.AssetExecutionContext, key: dg.AssetKey) -> dg.DataVersion | None:
@@ -100,8 +104,8 @@ def _known_version(context: dg.AssetExecutionContext, key: dg.AssetKey) -> dg.Da
 def _observe(context: dg.AssetExecutionContext, names: Names, status: StreamStatus) -> None:
     """Record that the stream does not run and is not meant to; its assets are as they were."""
     context.log.info("%s: %s; it is left so", status.pipeline_id, status.message)
-    observed = names.deduplicated or names.table
-    context.log_event(dg.AssetObservation(observed, metadata=observed_stream(status)))
+    figures = observed_joined(status) if names.joined else observed_stream(status)
+    context.log_event(dg.AssetObservation(names.stream, metadata=figures))
 
 
 def _fail(error: GlassflowError) -> NoReturn:

@@ -1,4 +1,4 @@
-"""What a health check finds: the stream, its topic, its table and its ledger, each asked once.
+"""What a health check finds: the stream, its topics, its table and its ledger, each asked once.
 
 A server that cannot be reached is a finding too, not the end of the check: the driver retries by itself, and the
 asset checks turn red with the reason.
@@ -6,6 +6,7 @@ asset checks turn red with the reason.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from glassflow_dagster.clickhouse.ledger import LedgerTotals
@@ -22,10 +23,13 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class Health:
-    """The state of a pipeline; where a question had no answer, the error that says why."""
+    """The state of a pipeline; where a question had no answer, the error that says why.
+
+    topics: each input's topic, its partitions and their offsets.
+    """
 
     status: StreamStatus
-    topic: dict[int, Offsets] | GlassflowError
+    topics: dict[str, dict[int, Offsets] | GlassflowError]
     table: Table | GlassflowError | None
     ledger: LedgerTotals | GlassflowError
 
@@ -36,7 +40,7 @@ def examine(
     """Ask Kafka and ClickHouse how far the pipeline is."""
     return Health(
         status=status,
-        topic=_ask(lambda: kafka.offsets(config.source)),
+        topics={source.topic: _ask(partial(kafka.offsets, source)) for source in config.inputs},
         table=_ask(lambda: clickhouse.table(config)),
         ledger=_ask(lambda: clickhouse.totals(config)),
     )

@@ -8,7 +8,6 @@ from typing import Any
 
 import dagster as dg
 
-from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.health import Health
 from glassflow_dagster.streaming.heartbeat import Heartbeat
@@ -21,18 +20,24 @@ Offsets = dict[int, int]
 MAX_READABLE_VERSION = 200  # characters
 
 
-def topic_metadata(health: Health, committed: Offsets | None) -> Metadata:
-    """Describe the raw topic: its partitions and offsets, and how many records wait."""
-    if isinstance(health.topic, GlassflowError):
-        return {"problem": str(health.topic)}
+# What a join has made of its events. In the ledger they are sums over all batches, and so they are in the heartbeat.
+_JOIN_FIGURES = ("matched", "unmatched", "waiting", "late", "accepted", "null_keys", "joined")
+
+
+def topic_metadata(health: Health, topic: str) -> Metadata:
+    """Describe a raw topic: its partitions and offsets, and how many records wait."""
+    found = health.topics[topic]
+    if isinstance(found, GlassflowError):
+        return {"problem": str(found)}
     figures: Metadata = {
-        "partitions": len(health.topic),
-        "low_offsets": {str(partition): found.low for partition, found in sorted(health.topic.items())},
-        "high_offsets": {str(partition): found.high for partition, found in sorted(health.topic.items())},
+        "partitions": len(found),
+        "low_offsets": {str(partition): offsets.low for partition, offsets in sorted(found.items())},
+        "high_offsets": {str(partition): offsets.high for partition, offsets in sorted(found.items())},
     }
+    committed = committed_offsets(health, topic)
     if committed is None:
         return figures
-    lag = sum(max(0, found.high - committed.get(partition, found.low)) for partition, found in health.topic.items())
+    lag = sum(max(0, offsets.high - committed.get(partition, offsets.low)) for partition, offsets in found.items())
     return figures | {
         "committed_offsets": {str(partition): offset for partition, offset in sorted(committed.items())},
         "lag": lag,
@@ -55,6 +60,19 @@ def stream_metadata(health: Health, done: str) -> Metadata:
     }
 
 
+def side_metadata(health: Health, done: str) -> Metadata:
+    """Describe the deduplicated stream of one side of a join; the duplicates of both are counted behind them."""
+    return {"action": done, **observed_side(health.status)}
+
+
+def joined_metadata(health: Health, done: str) -> Metadata:
+    """Describe the stream of a join, and what became of the events of both sides since the pipeline's first batch."""
+    figures = stream_metadata(health, done) | _state_size(health.status.heartbeat)
+    if isinstance(health.ledger, GlassflowError):
+        return figures
+    return figures | {name: getattr(health.ledger.outcomes, name) for name in _JOIN_FIGURES}
+
+
 def table_metadata(health: Health) -> Metadata:
     """Describe the ClickHouse table: what it holds, and what the pipeline wrote into it."""
     figures: Metadata = {}
@@ -72,9 +90,9 @@ def table_metadata(health: Health) -> Metadata:
     }
 
 
-def observed_topic(heartbeat: Heartbeat) -> Metadata:
-    """Describe the topic as the driver sees it."""
-    return {} if heartbeat.lag is None else {"lag": heartbeat.lag}
+def observed_topic(heartbeat: Heartbeat, topic: str) -> Metadata:
+    """Describe a topic as the driver sees it."""
+    return {"lag": heartbeat.lags[topic]} if topic in heartbeat.lags else {}
 
 
 def observed_stream(status: StreamStatus) -> Metadata:
@@ -99,6 +117,24 @@ def observed_stream(status: StreamStatus) -> Metadata:
     return figures
 
 
+def observed_side(status: StreamStatus) -> Metadata:
+    """Describe the deduplicated stream of one side of a join by the heartbeat."""
+    return {"state": status.state.value, **({"message": status.message} if status.message else {})}
+
+
+def observed_joined(status: StreamStatus) -> Metadata:
+    """Describe the stream of a join, and what became of its events, by the heartbeat."""
+    figures = observed_stream(status)
+    if status.heartbeat is None:
+        return figures
+    totals = status.heartbeat.totals
+    return figures | {name: getattr(totals, name) for name in _JOIN_FIGURES} | _state_size(status.heartbeat)
+
+
+def _state_size(heartbeat: Heartbeat | None) -> Metadata:
+    return {} if heartbeat is None or heartbeat.state_bytes is None else {"state_bytes": heartbeat.state_bytes}
+
+
 def observed_table(heartbeat: Heartbeat) -> Metadata:
     """Describe the table by what the running driver has written into it."""
     totals = heartbeat.totals
@@ -109,12 +145,11 @@ def observed_table(heartbeat: Heartbeat) -> Metadata:
     }
 
 
-def committed_offsets(config: PipelineConfig, health: Health) -> Offsets | None:
+def committed_offsets(health: Health, topic: str) -> Offsets | None:
     """Give the next offset of each partition: the driver's word, or the ledger's before a driver's first batch.
 
     None when neither can be had; empty when nothing was read yet.
     """
-    topic = config.source.topic
     heartbeat = health.status.heartbeat
     if heartbeat and topic in heartbeat.offsets:
         return heartbeat.offsets[topic]
@@ -127,11 +162,19 @@ def committed_offsets(config: PipelineConfig, health: Health) -> Offsets | None:
     }
 
 
-def data_version(config: PipelineConfig, committed: Offsets) -> dg.DataVersion:
-    """Name the data by the offsets it reaches to, so that a health check that finds nothing new changes nothing."""
-    text = f"{config.source.topic}@" + ",".join(
-        f"{partition}:{offset}" for partition, offset in sorted(committed.items())
-    )
+def data_version(health: Health) -> dg.DataVersion | None:
+    """Name the data by the offsets it reaches to, so that a health check that finds nothing new changes nothing.
+
+    None when the offsets of a topic cannot be had.
+    """
+    texts = []
+    for topic in health.topics:
+        committed = committed_offsets(health, topic)
+        if committed is None:
+            return None
+        offsets = ",".join(f"{partition}:{offset}" for partition, offset in sorted(committed.items()))
+        texts.append(f"{topic}@{offsets}")
+    text = " ".join(texts)
     if len(text) > MAX_READABLE_VERSION:
         text = hashlib.sha256(text.encode()).hexdigest()
     return dg.DataVersion(text)

@@ -11,7 +11,14 @@ from pydantic import BaseModel, ValidationError
 
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG
-from glassflow_dagster.orchestration.metadata import observed_stream, observed_table, observed_topic
+from glassflow_dagster.orchestration.metadata import (
+    Metadata,
+    observed_joined,
+    observed_side,
+    observed_stream,
+    observed_table,
+    observed_topic,
+)
 from glassflow_dagster.orchestration.naming import Names
 from glassflow_dagster.resources.stream_runner import StreamRunner
 from glassflow_dagster.streaming.process import UP, StreamState, StreamStatus
@@ -40,7 +47,7 @@ def build_observer(pipeline: PipelineConfig, names: Names) -> dg.SensorDefinitio
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def observer(context: dg.SensorEvaluationContext, stream_runner: StreamRunner) -> dg.SensorResult | dg.SkipReason:
-        return look(stream_runner.status(pipeline.pipeline_id), names, recall(context.cursor))
+        return look(stream_runner.status(pipeline.pipeline_id), pipeline, names, recall(context.cursor))
 
     return observer
 
@@ -53,7 +60,7 @@ def recall(cursor: str | None) -> Seen:
         return Seen()
 
 
-def look(status: StreamStatus, names: Names, seen: Seen) -> dg.SensorResult | dg.SkipReason:
+def look(status: StreamStatus, pipeline: PipelineConfig, names: Names, seen: Seen) -> dg.SensorResult | dg.SkipReason:
     """Decide what to record and whether to ask for a restart."""
     if not status.wanted and status.state not in UP:
         return dg.SkipReason(f"{status.state.value}: {status.message}; it is not meant to run, materialize to start it")
@@ -66,7 +73,7 @@ def look(status: StreamStatus, names: Names, seen: Seen) -> dg.SensorResult | dg
         requests = [_restart(status, names, mark)]
     return dg.SensorResult(
         run_requests=requests,
-        asset_events=[] if mark == seen.mark else list(_observations(status, names)),
+        asset_events=[] if mark == seen.mark else list(_observations(status, pipeline, names)),
         cursor=Seen(mark=mark, restarts=restarts).model_dump_json(),
     )
 
@@ -85,15 +92,17 @@ def _restart(status: StreamStatus, names: Names, mark: str) -> dg.RunRequest:
     )
 
 
-def _observations(status: StreamStatus, names: Names) -> Iterator[dg.AssetObservation]:
+def _observations(status: StreamStatus, pipeline: PipelineConfig, names: Names) -> Iterator[dg.AssetObservation]:
+    """Observe each asset of which there is something to say, in the order the data moves."""
     heartbeat = status.heartbeat
-    stream = observed_stream(status)
-    if heartbeat is None:
-        yield dg.AssetObservation(names.deduplicated or names.table, metadata=stream)
-        return
-    if topic := observed_topic(heartbeat):
-        yield dg.AssetObservation(names.raw, metadata=topic)
-    if names.deduplicated:
-        yield dg.AssetObservation(names.deduplicated, metadata=stream)
-        stream = {}
-    yield dg.AssetObservation(names.table, metadata={**stream, **observed_table(heartbeat)})
+    figures: dict[dg.AssetKey, Metadata] = {}
+    if heartbeat:
+        for raw, source in zip(names.raw, pipeline.inputs, strict=True):
+            figures[raw] = observed_topic(heartbeat, source.topic)
+        figures |= {key: observed_side(status) for key in names.deduplicated if key}
+    figures[names.stream] = observed_joined(status) if names.joined else observed_stream(status)
+    if heartbeat:
+        figures[names.table] = {**figures.get(names.table, {}), **observed_table(heartbeat)}
+    for key, metadata in figures.items():
+        if metadata:
+            yield dg.AssetObservation(key, metadata=metadata)

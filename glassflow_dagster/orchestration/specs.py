@@ -12,7 +12,9 @@ from typing import Any
 import dagster as dg
 
 from glassflow_dagster.config.durations import format_duration
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.join import JoinConfig, JoinSide, OutputField
+from glassflow_dagster.config.model import METADATA_FIELDS, DedupConfig, PipelineConfig, Source
+from glassflow_dagster.config.stages import joined_nulls
 from glassflow_dagster.orchestration.automation import freshness_policy, health_check_condition
 from glassflow_dagster.orchestration.naming import Names
 
@@ -21,7 +23,7 @@ _TAG = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_TAG_LENGTH}}}")
 
 
 def asset_specs(definition: Path, config: PipelineConfig, names: Names) -> Iterator[dg.AssetSpec]:
-    """Yield the pipeline's assets: raw topic, deduplicated stream where there is one, ClickHouse table."""
+    """Yield the pipeline's assets: raw topics, deduplicated and joined streams, ClickHouse table; not all have all."""
     common: dict[str, Any] = {
         "group_name": names.pipeline,
         "tags": {
@@ -33,27 +35,46 @@ def asset_specs(definition: Path, config: PipelineConfig, names: Names) -> Itera
         "code_version": config.digest[:12],
     }
     reference = code_reference(definition)
-    yield dg.AssetSpec(
-        names.raw,
-        description=f"Kafka topic `{config.source.topic}`, as its producers left it.",
-        kinds={"kafka"},
-        metadata={**_topic_metadata(config), **reference},
-        **common,
-    )
-    if names.deduplicated:
+    for source, raw, deduplicated in zip(config.inputs, names.raw, names.deduplicated, strict=True):
         yield dg.AssetSpec(
-            names.deduplicated,
-            deps=[names.raw],
-            description=_deduplicated_description(config),
+            raw,
+            description=f"Kafka topic `{source.topic}`, as its producers left it.",
+            kinds={"kafka"},
+            metadata={**_topic_metadata(config, source), **reference},
+            **common,
+        )
+        dedup = config.dedup_of(source)
+        if deduplicated and dedup:
+            yield dg.AssetSpec(
+                deduplicated,
+                deps=[raw],
+                description=_deduplicated_description(dedup),
+                kinds={"spark", "streaming"},
+                metadata={
+                    "dagster/column_schema": _event_schema(config, source),
+                    **_dedup_metadata(dedup),
+                    **reference,
+                },
+                **common,
+            )
+    if names.joined and config.join:
+        yield dg.AssetSpec(
+            names.joined,
+            deps=names.sides,
+            description=_joined_description(config, config.join),
             kinds={"spark", "streaming"},
-            metadata={"dagster/column_schema": _event_schema(config), **_dedup_metadata(config), **reference},
+            metadata={
+                "dagster/column_schema": _joined_schema(config, config.join),
+                **_join_metadata(config.join),
+                **reference,
+            },
             **common,
         )
     yield dg.AssetSpec(
         names.table,
-        deps=[names.deduplicated or names.raw],
+        deps=[names.joined] if names.joined else names.sides,
         description=_table_description(config),
-        kinds={"clickhouse", "table"} if names.deduplicated else {"spark", "clickhouse", "table"},
+        kinds={"clickhouse", "table"} if names.stream != names.table else {"spark", "clickhouse", "table"},
         metadata={**_table_metadata(config), **reference},
         freshness_policy=freshness_policy(config),
         **common,
@@ -74,24 +95,40 @@ def code_reference(definition: Path) -> dict[str, Any]:
         return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[reference])}
 
 
-def _topic_metadata(config: PipelineConfig) -> dict[str, Any]:
-    source = config.source
+def _topic_metadata(config: PipelineConfig, source: Source) -> dict[str, Any]:
     return {
-        "dagster/column_schema": _event_schema(config),
+        "dagster/column_schema": _event_schema(config, source),
         "dagster/uri": f"kafka://{','.join(source.connection_params.brokers)}/{source.topic}",
         "dagster/table_name": source.topic,
         "dagster/storage_kind": "kafka",
     }
 
 
-def _dedup_metadata(config: PipelineConfig) -> dict[str, Any]:
-    if not config.dedup:
-        return {}
+def _dedup_metadata(dedup: DedupConfig) -> dict[str, Any]:
     return {
-        "dedup_key": ", ".join(config.dedup.key_fields),
-        "dedup_window": format_duration(config.dedup.time_window),
-        "dedup_clock": f"event time {config.dedup.event_time}" if config.dedup.event_time else "processing time",
+        "dedup_key": ", ".join(dedup.key_fields),
+        "dedup_window": format_duration(dedup.time_window),
+        "dedup_clock": f"event time {dedup.event_time}" if dedup.event_time else "processing time",
     }
+
+
+def _join_metadata(join: JoinConfig) -> dict[str, Any]:
+    left, right = join.sides
+    figures = {
+        "join_type": "left" if join.keeps_unmatched else "inner",
+        "join_match": join.match,
+        "join_clock": "event time" if join.clock == "event" else "processing time",
+        "left_key": ", ".join(left.key_fields),
+        "right_key": ", ".join(right.key_fields),
+        "left_window": format_duration(left.time_window),
+        "right_window": format_duration(right.time_window),
+    }
+    if join.clock == "event":
+        figures |= {
+            "allowed_lateness": format_duration(join.lateness),
+            "idle_timeout": format_duration(join.idle_timeout),
+        }
+    return figures
 
 
 def _table_metadata(config: PipelineConfig) -> dict[str, Any]:
@@ -105,19 +142,47 @@ def _table_metadata(config: PipelineConfig) -> dict[str, Any]:
     }
 
 
-def _event_schema(config: PipelineConfig) -> dg.TableSchema:
-    keys = config.dedup.key_fields if config.dedup else ()
+def _event_schema(config: PipelineConfig, source: Source) -> dg.TableSchema:
     return dg.TableSchema(
         columns=[
             dg.TableColumn(
                 field.name,
                 field.type,
-                description="part of the deduplication key" if field.name in keys else None,
+                description=_part(config, source, field.name),
                 constraints=dg.TableColumnConstraints(nullable=not field.required),
             )
-            for field in config.source.schema_fields
+            for field in source.schema_fields
         ]
     )
+
+
+def _part(config: PipelineConfig, source: Source, field: str) -> str | None:
+    """Say what a field is a part of; None where of nothing."""
+    dedup = config.dedup_of(source)
+    keys = ["the deduplication key"] if dedup and field in dedup.key_fields else []
+    side = next((s for s in config.join.sides if s.source_id == source.source_id), None) if config.join else None
+    if side and field in side.key_fields:
+        keys.append("the join key")
+    words = [f"part of {' and of '.join(keys)}"] if keys else []
+    if side and field == side.event_time:
+        words.append("event time of the join")
+    return "; ".join(words) or None
+
+
+def _joined_schema(config: PipelineConfig, join: JoinConfig) -> dg.TableSchema:
+    sources, nulls = {source.source_id: source for source in config.inputs}, joined_nulls(config, join)
+
+    def column(output: OutputField) -> dg.TableColumn:
+        source = sources[output.source_id]
+        kinds = {**METADATA_FIELDS, **{field.name: field.type for field in source.schema_fields}}
+        return dg.TableColumn(
+            output.made,
+            kinds[output.name],
+            description=f"{output.name} of {source.source_id} (topic {source.topic})",
+            constraints=dg.TableColumnConstraints(nullable=output.made in nulls),
+        )
+
+    return dg.TableSchema(columns=[column(output) for output in join.output_fields])
 
 
 def _table_schema(config: PipelineConfig) -> dg.TableSchema:
@@ -138,12 +203,43 @@ def _table_schema(config: PipelineConfig) -> dg.TableSchema:
     return dg.TableSchema(columns=[*mapped, *extra])
 
 
-def _deduplicated_description(config: PipelineConfig) -> str:
-    if not config.dedup:
-        return ""
-    key, window = ", ".join(config.dedup.key_fields), format_duration(config.dedup.time_window)
-    clock = f" of `{config.dedup.event_time}`" if config.dedup.event_time else ""
+def _deduplicated_description(dedup: DedupConfig) -> str:
+    key, window = ", ".join(dedup.key_fields), format_duration(dedup.time_window)
+    clock = f" of `{dedup.event_time}`" if dedup.event_time else ""
     return f"The first event of each `{key}` within {window}{clock}; the others are counted as duplicates."
+
+
+def _joined_description(config: PipelineConfig, join: JoinConfig) -> str:
+    left, right = join.sides
+    topics = {source.source_id: source.topic for source in config.inputs}
+    before, after = format_duration(right.time_window), format_duration(left.time_window)
+    if join.match == "latest":
+        match = (
+            f"the latest one that came less than {before} before it, or else the first one that came less than {after} "
+            "after it"
+        )
+    else:
+        match = f"every one that came less than {before} before it or less than {after} after it"
+    unmatched = "makes a row with NULLs" if join.keeps_unmatched else "makes no row"
+    return (
+        f"Each event of `{topics[left.source_id]}` (left) with the event of `{topics[right.source_id]}` (right) of the "
+        f"same key ({_keys(left)} = {_keys(right)}): {match}, {_clock(join)}. "
+        f"A left event without a match {unmatched}, and is counted as unmatched."
+    )
+
+
+def _keys(side: JoinSide) -> str:
+    return ", ".join(f"`{name}`" for name in side.key_fields)
+
+
+def _clock(join: JoinConfig) -> str:
+    if join.clock == "processing":
+        return "by the time at which they are read"
+    left, right = join.sides
+    return (
+        f"by the times in `{left.event_time}` and `{right.event_time}`, of which one may be "
+        f"{format_duration(join.lateness)} late"
+    )
 
 
 def _table_description(config: PipelineConfig) -> str:

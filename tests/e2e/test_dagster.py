@@ -15,6 +15,8 @@ from glassflow_dagster.local.stack import down, status, up
 from glassflow_dagster.orchestration.pipelines import build_pipeline_definitions
 from glassflow_dagster.streaming.heartbeat import Heartbeat, read_heartbeat
 from glassflow_dagster.streaming.process import stop
+from tests.conftest import Stack
+from tests.e2e.joins import LEFT, RIGHT, JoinPipeline
 from tests.e2e.support import Pipeline, wait_until
 
 
@@ -115,6 +117,46 @@ def test_an_edited_definition_is_redeployed_on_the_same_checkpoint_and_health_ch
     project.wait_for_rows(2)
     wait_until(lambda: project.heartbeat.batch_id == 1, "the driver has told of its batch")
     assert _versions(project.materialize()) != versions[0]
+
+
+def test_a_join_shows_at_its_own_asset_what_became_of_its_events(
+    stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = JoinPipeline(tmp_path, stack.kafka, stack.clickhouse_port, left_window=3600)
+    monkeypatch.setenv("GLASSFLOW_STATE", str(pipeline.state))
+    pipeline.client().command(f"CREATE DATABASE IF NOT EXISTS {pipeline.name}")
+    pipeline.write().create_topic()
+    matched, waits = {"id": "l1", "user": "u", "at": 1}, {"id": "l2", "user": "nobody", "at": 2}
+    right, keyless = {"id": "r1", "owner": "u", "at": 1}, {"id": "r2", "at": 3}
+    pipeline.send_sides([(RIGHT, right), (RIGHT, keyless), (LEFT, matched), (LEFT, waits), (LEFT, matched)])
+    project = Project(pipeline)
+    try:
+        project.materialize()
+        wait_until(lambda: pipeline.join_ledger()["read"] == 5, "all is read")
+        wait_until(lambda: project.heartbeat.totals.read == 5, "the driver has told of its batch")
+        result = project.materialize()
+    finally:
+        stop(pipeline.state, pipeline.name)
+    assert {name: check.passed for name, check in project.checks(result).items()} == {
+        "counts_agree": True,
+        "dead_letters": True,
+        "no_residual_duplicates": True,
+        "stream_is_live": True,
+        "unmatched_share": True,
+    }
+    figures = {
+        event.asset_key.path[-1]: {name: value.value for name, value in event.materialization.metadata.items()}
+        for event in result.get_asset_materialization_events()
+        if event.asset_key
+    }
+    joined = figures["joined_left_right"]
+    names = ("read", "duplicates", "matched", "unmatched", "waiting", "accepted", "null_keys", "joined")
+    assert [joined[name] for name in names] == [5, 1, 1, 0, 1, 2, 1, 1]
+    assert joined["state_bytes"] > 0
+    for side, records in ((LEFT, 3), (RIGHT, 2)):
+        topic = figures[f"raw_{pipeline.topic(side).replace('-', '_')}"]
+        assert (sum(topic["high_offsets"].values()), topic["lag"]) == (records, 0)
+    assert figures["events"]["dagster/row_count"] == 1
 
 
 def _versions(result: dg.ExecuteInProcessResult) -> dict[str, str | None]:

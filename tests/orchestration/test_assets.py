@@ -30,15 +30,16 @@ def run(
     **settings: Any,
 ) -> dg.ExecuteInProcessResult:
     config = load_pipeline(deployment.definition)
+    named = names(config)
     pyspark = LazyPySparkResource(spark_config={"spark": {"ui.enabled": True}})
     return dg.materialize(
-        [build_assets(deployment.definition, config, names(config))],
+        [build_assets(deployment.definition, config, named)],
         resources={
             "stream_runner": LocalStreamRunner(pyspark=pyspark, state=str(deployment.state)),
             "kafka": KafkaResource(),
             "clickhouse": ClickHouseResource(),
         },
-        run_config={"ops": {f"{ID}__stream": {"config": {"mode": mode}}}},
+        run_config={"ops": {f"{named.pipeline}__stream": {"config": {"mode": mode}}}},
         raise_on_error=False,
         **settings,
     )
@@ -97,6 +98,21 @@ def test_the_data_version_is_the_committed_offsets_so_a_health_check_changes_not
     assert versions(run(deployment)) == versions(run(deployment)) == {"sms_status_events@0:40,1:60"}
 
 
+def test_a_joins_assets_have_figures_each_and_a_version_of_both_topics(join_definition: Path, state: Path) -> None:
+    config = load_pipeline(join_definition)
+    result = run(Deployment(join_definition, config, state, timeout=30))
+    assert result.success
+    figures = materialized(result)
+    assert list(figures) == [key.path[-1] for key in names(config).assets]
+    for topic in ("raw_auction_bids", "raw_auction_lots"):
+        assert "127.0.0.1" in figures[topic]["problem"]
+    for stream in ("deduplicated_auction_bids", "deduplicated_auction_lots"):
+        assert figures[stream] == {"action": "launched", "state": "RUNNING"}
+    assert (figures["joined_bids_lots"]["action"], figures["joined_bids_lots"]["batch_id"]) == ("launched", 3)
+    assert "ClickHouse at 127.0.0.1" in figures["joined_bids_lots"]["problem"]
+    assert versions(result) == {"auction.bids@0:40,1:60 auction.lots@0:40,1:60"}
+
+
 def test_the_data_version_stays_when_the_offsets_cannot_be_known(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,7 +156,7 @@ def test_automation_leaves_a_stopped_stream_alone_and_says_so(deployment: Deploy
     assert result.success
     assert not materialized(result)
     assert [event.asset_key for event in result.all_events if event.is_asset_observation] == [
-        names(deployment.config).deduplicated
+        names(deployment.config).stream
     ]
     assert state_of(deployment) is StreamState.STOPPED
     assert stream_figures(run(deployment))["action"] == "launched"

@@ -5,6 +5,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+import yaml
 
 from glassflow_dagster.components.pipeline_folder import PipelineFolder, find_folder
 from glassflow_dagster.config.load import load_pipeline
@@ -12,10 +13,17 @@ from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.defs.resources import resources
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.assets import build_assets
+from glassflow_dagster.orchestration.checks import check_names
 from glassflow_dagster.orchestration.naming import names
 from glassflow_dagster.orchestration.pipelines import build_pipeline_definitions
+from tests.config.joined import EVENT_CLOCK
+from tests.orchestration.joins import BOTH, joined_definition, joined_pipeline
 
-SHIPPED = sorted((Path(__file__).parents[2] / "pipelines").glob("*.yaml"))
+SHIPPED = [
+    file
+    for file in sorted((Path(__file__).parents[2] / "pipelines").glob("*.yaml"))
+    if load_pipeline(file, {}).join is None
+]
 RAW = dg.AssetKey(["sms_status", "raw_sms_status_events"])
 DEDUPLICATED = dg.AssetKey(["sms_status", "deduplicated_sms_status_events"])
 TABLE = dg.AssetKey(["sms_status", "sms_statuses_latest"])
@@ -40,7 +48,7 @@ def test_the_code_location_loads_without_servers(definition: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
-def test_every_shipped_pipeline_is_a_chain_of_three_assets(file: Path) -> None:
+def test_every_shipped_pipeline_of_one_topic_is_a_chain_of_three_assets(file: Path) -> None:
     config = load_pipeline(file)
     graph = graph_of(file, config)
     raw, deduplicated, table = names(config).assets
@@ -57,6 +65,98 @@ def test_a_pipeline_without_deduplication_goes_from_the_topic_to_the_table(defin
     graph = graph_of(definition, config)
     assert graph.get(TABLE).parent_keys == {RAW}
     assert {key.name for key in graph.asset_check_keys} == {"counts_agree", "dead_letters", "stream_is_live"}
+
+
+def test_a_join_brings_two_topics_together_each_deduplicated_where_it_says_so(join_definition: Path) -> None:
+    graph = graph_of(join_definition, load_pipeline(join_definition))
+    assert lineage(graph) == {
+        "raw_auction_bids": set(),
+        "deduplicated_auction_bids": {"raw_auction_bids"},
+        "raw_auction_lots": set(),
+        "deduplicated_auction_lots": {"raw_auction_lots"},
+        "joined_bids_lots": {"deduplicated_auction_bids", "deduplicated_auction_lots"},
+        "bids": {"joined_bids_lots"},
+    }
+    checks = {"counts_agree", "dead_letters", "no_residual_duplicates", "stream_is_live", "unmatched_share"}
+    assert {key.name for key in graph.asset_check_keys} == checks
+
+    join_definition.write_text(yaml.safe_dump(joined_definition(transforms=BOTH[1:])))
+    graph = graph_of(join_definition, load_pipeline(join_definition))
+    assert lineage(graph)["joined_bids_lots"] == {"raw_auction_bids", "deduplicated_auction_lots"}
+    assert {key.name for key in graph.asset_check_keys} == checks - {"no_residual_duplicates"}
+
+
+@pytest.mark.parametrize(("transforms", "checked"), [(BOTH, True), (BOTH[:1], False), (BOTH[1:], False), ([], False)])
+def test_pairs_are_checked_where_both_sources_are_deduplicated(transforms: list[dict[str, Any]], checked: bool) -> None:
+    config = joined_pipeline(transforms=transforms, join__match="all")
+    assert ("no_residual_duplicates" in check_names(config)) is checked
+
+
+def test_topics_that_dagster_could_not_tell_apart_have_assets_of_their_own() -> None:
+    config = joined_pipeline(sources__0__topic="auction_bids")
+    named = [key.path[-1] for key in names(config).assets]
+    assert named[:2] == ["raw_auction_bids", "raw_auction_bids_2"]
+    assert len(set(named)) == 6
+
+
+def test_a_table_named_like_the_joined_stream_keeps_a_key_of_its_own() -> None:
+    assert names(joined_pipeline(sink__table="joined_bids_lots")).table.path[-1] == "joined_bids_lots_table"
+
+
+def test_the_fields_of_a_joins_topics_say_what_they_are_keys_of(join_definition: Path) -> None:
+    columns = spec(join_definition, joined_key("raw_auction_lots")).metadata["dagster/column_schema"].columns
+    assert {column.name: column.description for column in columns if column.description} == {
+        "lot_no": "part of the deduplication key and of the join key",
+        "hall": "part of the deduplication key",
+    }
+    join_definition.write_text(yaml.safe_dump(joined_definition(**EVENT_CLOCK)))
+    columns = spec(join_definition, joined_key("raw_auction_bids")).metadata["dagster/column_schema"].columns
+    assert [column.description for column in columns if column.name == "at"] == ["event time of the join"]
+
+
+def test_the_joined_stream_says_in_words_what_it_joins_and_names_the_origin_of_each_field(
+    join_definition: Path,
+) -> None:
+    found = spec(join_definition, joined_key("joined_bids_lots"))
+    assert found.description == (
+        "Each event of `auction.bids` (left) with the event of `auction.lots` (right) of the same key (`auction_no` = "
+        "`lot_no`): the latest one that came less than 2h before it, or else the first one that came less than 20m "
+        "after it, by the time at which they are read. A left event without a match makes no row, and is counted as "
+        "unmatched."
+    )
+    assert (found.metadata["join_type"], found.metadata["left_window"]) == ("inner", "20m")
+    columns = [
+        (column.name, column.type, column.description, column.constraints.nullable)
+        for column in found.metadata["dagster/column_schema"].columns
+    ]
+    assert columns == [
+        ("bid_id", "string", "bid_id of bids (topic auction.bids)", False),
+        ("lot_no", "uint32", "auction_no of bids (topic auction.bids)", False),
+        ("amount", "float", "amount of bids (topic auction.bids)", False),
+        ("note", "string", "note of bids (topic auction.bids)", True),
+        ("lot_title", "string", "title of lots (topic auction.lots)", False),
+        ("lot_time", "float", "_timestamp of lots (topic auction.lots)", False),
+    ]
+    join_definition.write_text(yaml.safe_dump(joined_definition(**EVENT_CLOCK, join__type="left", join__match="all")))
+    left = spec(join_definition, joined_key("joined_bids_lots"))
+    assert (
+        "every one that came less than 2h before it or less than 20m after it, by the times in `at` and `opened`, "
+        in (left.description or "")
+    )
+    assert "of which one may be 2h late. A left event without a match makes a row with NULLs" in (
+        left.description or ""
+    )
+    nullable = {c.name for c in left.metadata["dagster/column_schema"].columns if c.constraints.nullable}
+    assert nullable == {"note", "lot_title", "lot_time"}
+
+
+def joined_key(name: str) -> dg.AssetKey:
+    return dg.AssetKey(["bids_with_lots", name])
+
+
+def lineage(graph: Any) -> dict[str, set[str]]:
+    keys = graph.get_all_asset_keys()
+    return {key.path[-1]: {parent.path[-1] for parent in graph.get(key).parent_keys} for key in keys}
 
 
 def test_a_table_named_like_its_topics_asset_keeps_a_key_of_its_own(definition: Path) -> None:

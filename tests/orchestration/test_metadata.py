@@ -1,6 +1,7 @@
 """The figures of a materialization, from what a health check found."""
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,12 +14,14 @@ from glassflow_dagster.orchestration.health import Health
 from glassflow_dagster.orchestration.metadata import (
     committed_offsets,
     data_version,
+    joined_metadata,
     stream_metadata,
     table_metadata,
     topic_metadata,
 )
 from glassflow_dagster.streaming.heartbeat import DriverState, Heartbeat
 from glassflow_dagster.streaming.process import StreamState, StreamStatus
+from tests.orchestration.joins import JOIN_FIGURES
 
 CONFIG = load_pipeline(Path(__file__).parents[2] / "pipelines" / "sms_status.yaml")
 TOPIC = CONFIG.source.topic
@@ -37,6 +40,7 @@ LEDGER = LedgerTotals(
         ReadRange("b", TOPIC, 1, first=0, until=60, covered=60),
     ),
 )
+FOUND = {0: Offsets(10, 55), 1: Offsets(0, 61)}
 TABLE = Table("analytics", "sms_statuses_latest", "MergeTree", "MergeTree ORDER BY sms_id", {}, rows=80, ttl=False)
 
 
@@ -53,14 +57,15 @@ def health(offsets: dict[str, dict[int, int]], **found: object) -> Health:
         offsets=offsets,
         processed_rows_per_second=1234.5,
         lag=6,
+        state_bytes=4096,
     )
     status = StreamStatus(CONFIG.pipeline_id, StreamState.RUNNING, "", heartbeat, Path("state/sms_status"), wanted=True)
-    answers = {"topic": {0: Offsets(10, 55), 1: Offsets(0, 61)}, "table": TABLE, "ledger": LEDGER} | found
+    answers = {"topics": {TOPIC: FOUND}, "table": TABLE, "ledger": LEDGER} | found
     return Health(status=status, **answers)  # type: ignore[arg-type]
 
 
 def test_the_topic_shows_its_offsets_and_what_waits() -> None:
-    assert topic_metadata(health({}), {0: 50, 1: 60}) == {
+    assert topic_metadata(health({TOPIC: {0: 50, 1: 60}}), TOPIC) == {
         "partitions": 2,
         "low_offsets": {"0": 10, "1": 0},
         "high_offsets": {"0": 55, "1": 61},
@@ -70,11 +75,11 @@ def test_the_topic_shows_its_offsets_and_what_waits() -> None:
 
 
 def test_a_partition_that_was_never_read_waits_from_its_lowest_offset() -> None:
-    assert topic_metadata(health({}), {1: 61})["lag"] == 45
+    assert topic_metadata(health({TOPIC: {1: 61}}), TOPIC)["lag"] == 45
 
 
 def test_without_known_offsets_there_is_no_lag() -> None:
-    assert "lag" not in topic_metadata(health({}), None)
+    assert "lag" not in topic_metadata(health({}, ledger=DOWN), TOPIC)
 
 
 def test_the_stream_shows_its_pace_and_what_it_let_pass() -> None:
@@ -101,14 +106,51 @@ def test_a_table_that_is_not_there_yet_is_a_problem_in_words() -> None:
 
 
 def test_committed_offsets_are_the_drivers_then_the_ledgers_then_unknown() -> None:
-    assert committed_offsets(CONFIG, health({TOPIC: {0: 52, 1: 60}})) == {0: 52, 1: 60}
-    assert committed_offsets(CONFIG, health({})) == {0: 50, 1: 60}
-    assert committed_offsets(CONFIG, health({}, ledger=DOWN)) is None
+    assert committed_offsets(health({TOPIC: {0: 52, 1: 60}}), TOPIC) == {0: 52, 1: 60}
+    assert committed_offsets(health({}), TOPIC) == {0: 50, 1: 60}
+    assert committed_offsets(health({}, ledger=DOWN), TOPIC) is None
 
 
 def test_a_data_version_is_readable_while_it_is_short() -> None:
-    assert data_version(CONFIG, {}).value == f"{TOPIC}@"
-    assert data_version(CONFIG, {1: 6, 0: 5}).value == f"{TOPIC}@0:5,1:6"
-    many = data_version(CONFIG, dict.fromkeys(range(500), 5)).value
+    assert version({TOPIC: {}}) == f"{TOPIC}@"
+    assert version({TOPIC: {1: 6, 0: 5}}) == f"{TOPIC}@0:5,1:6"
+    many = version({TOPIC: dict.fromkeys(range(500), 5)})
     assert len(many) == 64
-    assert many != data_version(CONFIG, dict.fromkeys(range(500), 6)).value
+    assert many != version({TOPIC: dict.fromkeys(range(500), 6)})
+
+
+def test_the_data_version_of_a_join_reaches_over_both_topics_and_is_unknown_where_one_is() -> None:
+    both = {"bids": FOUND, "lots": DOWN}
+    assert version({"lots": {0: 7}, "bids": {0: 5}}, topics=both) == "bids@0:5 lots@0:7"
+    assert data_version(health({"bids": {0: 5}}, topics=both, ledger=DOWN)) is None
+
+
+def test_the_topics_of_a_join_have_figures_of_their_own() -> None:
+    found = health({"bids": {0: 50, 1: 60}}, topics={"bids": FOUND, "lots": DOWN})
+    assert topic_metadata(found, "bids")["lag"] == 6
+    assert topic_metadata(found, "lots") == {"problem": str(DOWN)}
+
+
+def test_the_joined_stream_shows_what_became_of_the_events_and_how_large_its_state_is() -> None:
+    outcomes = Outcomes(
+        read=100, taken=90, accepted=40, matched=30, unmatched=12, waiting=8, late=1, null_keys=5, joined=30
+    )
+    found = health({}, ledger=replace(LEDGER, outcomes=outcomes))
+    figures = joined_metadata(found, "launched")
+    assert (figures["action"], figures["read"]) == ("launched", 100)
+    assert {name: figures[name] for name in JOIN_FIGURES} == {
+        "matched": 30, "unmatched": 12, "waiting": 8, "late": 1, "accepted": 40, "null_keys": 5, "joined": 30,
+        "state_bytes": 4096,
+    }  # fmt: skip
+
+
+def test_of_a_join_whose_ledger_is_out_of_reach_the_heartbeat_is_left() -> None:
+    figures = joined_metadata(health({}, ledger=DOWN), "launched")
+    assert (figures["problem"], figures["state_bytes"]) == (str(DOWN), 4096)
+    assert "matched" not in figures
+
+
+def version(offsets: dict[str, dict[int, int]], **found: object) -> str:
+    named = data_version(health(offsets, **found))
+    assert named is not None
+    return named.value

@@ -15,8 +15,11 @@ from glassflow_dagster.orchestration.sensors import MAX_RESTARTS, Seen, look, re
 from glassflow_dagster.resources.stream_runner import LocalStreamRunner
 from glassflow_dagster.streaming.heartbeat import DriverState, Heartbeat, Totals
 from glassflow_dagster.streaming.process import StreamState, StreamStatus
+from tests.orchestration.joins import JOIN_FIGURES, joined_pipeline
 
-NAMES = names(load_pipeline(Path(__file__).parents[2] / "pipelines" / "sms_status.yaml"))
+CONFIG = load_pipeline(Path(__file__).parents[2] / "pipelines" / "sms_status.yaml")
+NAMES = names(CONFIG)
+JOIN = joined_pipeline()
 
 
 def status(state: StreamState, *, wanted: bool = True, pid: int = 7, batch: int = 1) -> StreamStatus:
@@ -29,6 +32,7 @@ def status(state: StreamState, *, wanted: bool = True, pid: int = 7, batch: int 
         fingerprint="f",
         batch_id=batch,
         lag=5,
+        lags={"sms_status_events": 5},
         totals=Totals(read=3, written=2, duplicates=1),
     )
     return StreamStatus("sms_status", state, "why", heartbeat, Path("state/sms_status"), wanted)
@@ -40,55 +44,83 @@ def result(found: dg.SensorResult | dg.SkipReason) -> dg.SensorResult:
 
 
 def test_a_running_stream_is_observed_asset_by_asset() -> None:
-    found = result(look(status(StreamState.RUNNING), NAMES, Seen()))
+    found = result(look(status(StreamState.RUNNING), CONFIG, NAMES, Seen()))
     assert not found.run_requests
     figures = {event.asset_key: event.metadata for event in found.asset_events}
     assert list(figures) == NAMES.assets
-    assert figures[NAMES.raw]["lag"].value == 5
-    assert NAMES.deduplicated is not None
-    assert figures[NAMES.deduplicated]["state"].value == "RUNNING"
-    assert figures[NAMES.table]["written_since_start"].value == 2
+    raw, deduplicated, table = NAMES.assets
+    assert figures[raw]["lag"].value == 5
+    assert figures[deduplicated]["state"].value == "RUNNING"
+    assert figures[table]["written_since_start"].value == 2
+
+
+def test_a_join_is_observed_topic_by_topic_and_its_events_at_the_joined_stream() -> None:
+    running = status(StreamState.RUNNING)
+    assert running.heartbeat
+    totals = Totals(read=30, matched=7, unmatched=2, waiting=3, late=1, accepted=12, null_keys=4, joined=6, written=5)
+    update = {"lags": {"auction.bids": 5, "auction.lots": 8}, "state_bytes": 4096, "totals": totals}
+    running = replace(running, heartbeat=running.heartbeat.model_copy(update=update))
+    found = result(look(running, JOIN, names(JOIN), Seen()))
+    figures = {
+        event.asset_key.path[-1]: {name: value.value for name, value in event.metadata.items()}
+        for event in found.asset_events
+    }
+    assert list(figures) == [key.path[-1] for key in names(JOIN).assets]
+    assert (figures["raw_auction_bids"], figures["raw_auction_lots"]) == ({"lag": 5}, {"lag": 8})
+    assert figures["deduplicated_auction_bids"] == {"state": "RUNNING", "message": "why"}
+    joined = {name: figures["joined_bids_lots"][name] for name in JOIN_FIGURES}
+    assert joined == {
+        "matched": 7, "unmatched": 2, "waiting": 3, "late": 1, "accepted": 12, "null_keys": 4, "joined": 6,
+        "state_bytes": 4096,
+    }  # fmt: skip
+    assert figures["bids"]["written_since_start"] == 5
+
+
+def test_a_join_whose_driver_left_no_word_is_observed_at_the_joined_stream() -> None:
+    never = replace(status(StreamState.STOPPED), heartbeat=None)
+    [observed] = result(look(never, JOIN, names(JOIN), Seen())).asset_events
+    assert observed.asset_key == names(JOIN).joined
 
 
 def test_nothing_new_is_not_recorded_again() -> None:
-    first = result(look(status(StreamState.RUNNING), NAMES, Seen()))
-    again = result(look(status(StreamState.RUNNING), NAMES, recall(first.cursor)))
+    first = result(look(status(StreamState.RUNNING), CONFIG, NAMES, Seen()))
+    again = result(look(status(StreamState.RUNNING), CONFIG, NAMES, recall(first.cursor)))
     assert not again.asset_events
-    later = result(look(status(StreamState.RUNNING, batch=2), NAMES, recall(again.cursor)))
+    later = result(look(status(StreamState.RUNNING, batch=2), CONFIG, NAMES, recall(again.cursor)))
     assert later.asset_events
 
 
 @pytest.mark.parametrize("state", [StreamState.FAILED, StreamState.STALE, StreamState.STOPPED])
 def test_a_wanted_stream_that_does_not_run_is_brought_back_once_for_each_death(state: StreamState) -> None:
-    found = result(look(status(state), NAMES, Seen()))
+    found = result(look(status(state), CONFIG, NAMES, Seen()))
     [request] = found.run_requests or []
     assert request.asset_selection == NAMES.assets
     assert request.tags[AUTOMATED_TAG] == "restart"
     assert request.tags["glassflow/reason"] == state.value
-    assert not result(look(status(state), NAMES, recall(found.cursor))).run_requests
+    assert not result(look(status(state), CONFIG, NAMES, recall(found.cursor))).run_requests
 
 
 @pytest.mark.parametrize("state", [StreamState.FAILED, StreamState.STOPPED])
 def test_a_stream_that_nobody_wants_is_left_alone_with_the_reason(state: StreamState) -> None:
-    skipped = look(status(state, wanted=False), NAMES, Seen())
+    skipped = look(status(state, wanted=False), CONFIG, NAMES, Seen())
     assert isinstance(skipped, dg.SkipReason)
     assert "materialize to start it" in str(skipped.skip_message)
 
 
 def test_a_stream_that_never_ran_is_left_alone() -> None:
     never = replace(status(StreamState.STOPPED, wanted=False), heartbeat=None)
-    assert isinstance(look(never, NAMES, Seen()), dg.SkipReason)
+    assert isinstance(look(never, CONFIG, NAMES, Seen()), dg.SkipReason)
 
 
 def test_a_stream_that_keeps_dying_is_left_to_the_health_check_until_it_has_run_again() -> None:
     seen, requests = Seen(), 0
     for pid in range(MAX_RESTARTS + 3):
-        found = result(look(status(StreamState.FAILED, pid=pid), NAMES, seen))
+        found = result(look(status(StreamState.FAILED, pid=pid), CONFIG, NAMES, seen))
         requests += len(found.run_requests or [])
         seen = recall(found.cursor)
     assert requests == MAX_RESTARTS
-    seen = recall(result(look(status(StreamState.RUNNING), NAMES, seen)).cursor)
-    assert result(look(status(StreamState.FAILED, pid=99), NAMES, seen)).run_requests
+    seen = recall(result(look(status(StreamState.RUNNING), CONFIG, NAMES, seen)).cursor)
+    assert result(look(status(StreamState.FAILED, pid=99), CONFIG, NAMES, seen)).run_requests
 
 
 def test_a_memory_of_another_version_is_forgotten() -> None:
