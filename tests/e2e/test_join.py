@@ -138,7 +138,8 @@ def test_the_rows_are_those_that_the_topics_make(  # noqa: PLR0913, PLR0917 - a 
     expected = recompute(pipeline, ("late left", "late right") if clock == "event" else (), (last - 600) * 1_000_000)
     assert pipeline.rows() == expected.rows
     assert pipeline.join_ledger() == expected.counts
-    assert verified(pipeline)["counts"]["passed"]
+    report = verified(pipeline)
+    assert (report["counts"]["passed"], report["unmatched"]["passed"]) == (True, True)
     beat = status(pipeline)
     assert {name: beat["totals"][name] for name in TOTALS} == {name: expected.counts[name] for name in TOTALS}
     assert beat["lags"] == {pipeline.topic(LEFT): 0, pipeline.topic(RIGHT): 0}
