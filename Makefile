@@ -19,7 +19,7 @@ $(READY): pyproject.toml requirements.lock
 	$(BIN)/python -m glassflow_dagster.streaming.state.build
 	@touch $(READY)
 
-demo: setup ## sends the demo's events, runs both pipelines, counts and compares
+demo: setup ## sends the demo's events, runs all pipelines, counts and compares
 	$(BIN)/python -m glassflow_dagster.demo
 
 dev: setup ## the embedded stack with Dagster on http://127.0.0.1:3000; Ctrl-C stops the drivers, then the stack

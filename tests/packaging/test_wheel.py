@@ -88,4 +88,5 @@ def test_dagster_loads_the_shipped_pipelines_from_the_wheel(installed: Path, tmp
     assert done.returncode == 0, done.stdout + done.stderr
     pipelines = "print(*(spec.key.path[0] for spec in defs().resolve_all_asset_specs()))"
     loaded = run(installed, tmp_path, "-c", f"from glassflow_dagster.definitions import defs; {pipelines}")
-    assert set(loaded.stdout.split()) == {"flights", "sms_status"}, loaded.stderr
+    shipped = {"flights", "flights_with_weather", "orders_with_users", "sms_status"}
+    assert set(loaded.stdout.split()) == shipped, loaded.stderr

@@ -1,0 +1,100 @@
+"""The demo's made-up events: orders, and what is known of the users who place them.
+
+The same on every call. All times are of one morning; the join does not look at them.
+"""
+
+import json
+import random
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+from glassflow_dagster.demo.events import with_resent, with_resent_count
+
+ORDERS_TOPIC = "orders"
+USERS_TOPIC = "user_events"
+
+_ORDERS = 10_000
+_USERS = 2_000
+# Users of whom no event comes, and orders of no user at all.
+_UNKNOWN_USERS = 60
+_GUEST_SHARE = 0.02
+# Users of whom a second event comes, with another address.
+_MOVED_SHARE = 0.2
+_MOST_ITEMS = 15
+_RESENT_WITHIN = 500
+_SEED = 2025
+_MORNING = datetime(2025, 7, 1, 8, tzinfo=UTC)
+_FIRST_NAMES = ("Ada", "Björn", "Chloé", "Dimitri", "Emeka", "Fatima", "Grace", "Haruto", "Ines", "Jan")
+_LAST_NAMES = ("Abe", "Brown", "Costa", "Diaz", "Eze", "Fischer", "García", "Hansen", "Ivanova", "Jones")
+
+
+@cache
+def orders() -> tuple[dict[str, Any], ...]:
+    """Give the orders, of 1 to 15 items each: some of guests, whose user_id is null, some of users nobody knows."""
+    draw = random.Random(_SEED)  # noqa: S311 - repeatable, not secret
+    users = [_user_id(number) for number in range(_USERS + _UNKNOWN_USERS)]
+    return tuple(
+        {
+            "order_id": _uuid(draw),
+            "user_id": None if draw.random() < _GUEST_SHARE else draw.choice(users),
+            "amount": draw.randint(1, _MOST_ITEMS),
+            "price": draw.randrange(500, 50_000) / 100,
+            "created_at": _at(number),
+        }
+        for number in range(_ORDERS)
+    )
+
+
+@cache
+def user_events() -> tuple[dict[str, Any], ...]:
+    """Give an event of each known user, and a second one of some, whose address has changed."""
+    draw = random.Random(_SEED + 1)  # noqa: S311 - repeatable, not secret
+    signed_up = range(_USERS)
+    moved = draw.sample(signed_up, int(_USERS * _MOVED_SHARE))
+    hosts = ["example.com"] * _USERS + ["example.org"] * len(moved)
+    return tuple(
+        {
+            "event_id": _uuid(draw),
+            "user_id": _user_id(number),
+            "name": f"{_FIRST_NAMES[number % 10]} {_LAST_NAMES[number // 10 % 10]}",
+            "email": f"user{number}@{host}",
+            "created_at": _at(place),
+        }
+        for place, (number, host) in enumerate(zip([*signed_up, *moved], hosts, strict=True))
+    )
+
+
+def order_events() -> Iterator[bytes]:
+    """Yield the orders as JSON, a tenth of them a second time some events later."""
+    return with_resent([json.dumps(order).encode() for order in orders()], _SEED, _RESENT_WITHIN)
+
+
+def order_event_count() -> int:
+    """How many events `order_events` yields."""
+    return with_resent_count(len(orders()))
+
+
+def user_event_events() -> Iterator[bytes]:
+    """Yield the user events as JSON, a tenth of them a second time some events later."""
+    return with_resent([json.dumps(event).encode() for event in user_events()], _SEED + 1, _RESENT_WITHIN)
+
+
+def user_event_count() -> int:
+    """How many events `user_event_events` yields."""
+    return with_resent_count(len(user_events()))
+
+
+@cache
+def _user_id(number: int) -> str:
+    return _uuid(random.Random(f"{_SEED} user {number}"))  # noqa: S311 - repeatable, not secret
+
+
+def _uuid(draw: random.Random) -> str:
+    return str(uuid.UUID(int=draw.getrandbits(128), version=4))
+
+
+def _at(seconds: int) -> str:
+    return (_MORNING + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
