@@ -47,8 +47,13 @@ class FirstSeen(windowsMs: Array[Long]) extends StatefulProcessor[Array[Byte], E
         count(source) += 1
       }
       // At once: the state belongs to this key until this method returns.
-      val found = seen.indices.filter(first(_) != null)
-      found.map(source => judge(seen(source), first(source), count(source))).iterator
+      var verdicts = List.empty[Verdict]
+      var source = seen.length - 1
+      while (source >= 0) {
+        if (first(source) != null) verdicts = judge(seen(source), first(source), count(source)) :: verdicts
+        source -= 1
+      }
+      verdicts.iterator
     }
 
   private def judge(known: ValueState[Boolean], first: Event, count: Long): Verdict =
