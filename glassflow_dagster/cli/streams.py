@@ -22,7 +22,7 @@ from glassflow_dagster.streaming.process import status as stream_status
 from glassflow_dagster.streaming.process import stop as stop_stream
 
 # What scripts read from the last line of a run.
-_RUN_TOTALS = {"read", "written", "duplicates", "filtered", "dead_letters", "unmatched", "late", "waiting"}
+RUN_TOTALS = {"read", "written", "duplicates", "filtered", "dead_letters", "unmatched", "late", "waiting"}
 
 
 @click.command()
@@ -50,7 +50,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
         spark=_settings(conf),
     )
     totals = run_pipeline(load_pipeline(file), options, report)
-    click.echo(totals.model_dump_json(include=_RUN_TOTALS))
+    click.echo(totals.model_dump_json(include=RUN_TOTALS))
 
 
 @click.command()

@@ -12,6 +12,7 @@ from clickhouse_connect.driver.client import Client
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from glassflow_dagster.cli.streams import RUN_TOTALS
 from glassflow_dagster.clickhouse.client import connect
 from glassflow_dagster.clickhouse.identifiers import full_name, quote_name
 from glassflow_dagster.config.model import PipelineConfig
@@ -87,7 +88,7 @@ def run(config: PipelineConfig, columns: list[str], state: Path) -> Outcome:
     rows = [_with_batch_time(row, config, begin, end) for row in _rows(client, config, columns)]
     return Outcome(
         rows=sorted(rows, key=as_text),
-        totals={name: count for name, count in totals.model_dump().items() if count},
+        totals={name: count for name, count in totals.model_dump(include=RUN_TOTALS).items() if count},
         dead_letters=_dead_letters(client, config),
     )
 

@@ -153,7 +153,7 @@ def test_a_key_cannot_change_under_its_state(pipeline: Pipeline) -> None:
     pipeline.write()
     done = pipeline.run("--until-caught-up")
     assert done.code == 1
-    assert "was built for deduplication by key id string, but the definition says key n int" in done.err
+    assert "was built for deduplication by id string, but the definition says deduplication by n int" in done.err
     assert "Traceback" not in done.err
 
 
