@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.streaming.driver import RunOptions, run_pipeline
+from glassflow_dagster.streaming.heartbeat import pipeline_folder, read_heartbeat
 
 DEADLINE = 120.0  # seconds; a driver needs 15 to come up on two busy cores
 LARGEST_MESSAGE = 8 * 1024 * 1024  # bytes
@@ -164,3 +166,34 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = DEADLIN
             return found
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
         time.sleep(0.1)
+
+
+def start(pipeline: Pipeline) -> None:
+    done = cli("start", str(pipeline.file), "--state", str(pipeline.state))
+    assert done.code == 0, done.err
+
+
+def stop(pipeline: Pipeline) -> None:
+    done = cli("stop", pipeline.name, "--state", str(pipeline.state))
+    assert done.code == 0, done.err
+
+
+def status(pipeline: Pipeline) -> dict[str, Any]:
+    done = cli(
+        "status", pipeline.name, "--json", "--state", str(pipeline.state), "--pipelines", str(pipeline.file.parent)
+    )
+    assert done.code == 0, done.err
+    found: dict[str, Any] = json.loads(done.out)
+    return found
+
+
+def state(pipeline: Pipeline) -> str:
+    return str(status(pipeline)["state"])
+
+
+def kill(pipeline: Pipeline) -> None:
+    """End the driver without a warning, and wait until that is seen."""
+    beat = read_heartbeat(pipeline_folder(pipeline.state, pipeline.name))
+    assert beat is not None
+    os.kill(beat.pid, signal.SIGKILL)
+    wait_until(lambda: state(pipeline) == "FAILED", "the kill is noticed")

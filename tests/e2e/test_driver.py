@@ -8,34 +8,7 @@ import subprocess
 import sys
 
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.streaming.heartbeat import pipeline_folder, read_heartbeat
-from tests.e2e.support import Pipeline, cli, wait_until
-
-
-def start(pipeline: Pipeline) -> None:
-    done = cli("start", str(pipeline.file), "--state", str(pipeline.state))
-    assert done.code == 0, done.err
-
-
-def stop(pipeline: Pipeline) -> None:
-    done = cli("stop", pipeline.name, "--state", str(pipeline.state))
-    assert done.code == 0, done.err
-
-
-def state(pipeline: Pipeline) -> str:
-    done = cli(
-        "status", pipeline.name, "--json", "--state", str(pipeline.state), "--pipelines", str(pipeline.file.parent)
-    )
-    assert done.code == 0, done.err
-    return str(json.loads(done.out)["state"])
-
-
-def kill(pipeline: Pipeline) -> None:
-    """End the driver without a warning, and wait until that is seen."""
-    beat = read_heartbeat(pipeline_folder(pipeline.state, pipeline.name))
-    assert beat is not None
-    os.kill(beat.pid, signal.SIGKILL)
-    wait_until(lambda: state(pipeline) == "FAILED", "the kill is noticed")
+from tests.e2e.support import Pipeline, kill, start, state, stop, wait_until
 
 
 def rows(pipeline: Pipeline) -> int:

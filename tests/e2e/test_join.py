@@ -1,9 +1,7 @@
 """Joins end to end: the table is what the topics' contents make by definition, through kills and silence."""
 
 import itertools
-import json
 import os
-import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from glassflow_dagster.streaming.heartbeat import pipeline_folder, read_heartbeat
 from tests.conftest import Stack
 from tests.e2e.joins import LEFT, RIGHT, JoinPipeline, recompute, seeded
-from tests.e2e.support import cli, wait_until
+from tests.e2e.support import kill, start, status, stop, wait_until
 from tests.e2e.test_dead_letters import verified
 
 # Of each clock one, and one of them with a kill: `make test-joins` runs all, and kills in the middle of half of them.
@@ -36,22 +33,6 @@ def make(stack: Stack, folder: Path, **how: object) -> JoinPipeline:
     pipeline = JoinPipeline(folder, stack.kafka, stack.clickhouse_port, **how)  # type: ignore[arg-type]
     pipeline.client().command(f"CREATE DATABASE IF NOT EXISTS {pipeline.name}")
     return pipeline
-
-
-def start(pipeline: JoinPipeline) -> None:
-    done = cli("start", str(pipeline.file), "--state", str(pipeline.state))
-    assert done.code == 0, done.err
-
-
-def stop(pipeline: JoinPipeline) -> None:
-    done = cli("stop", pipeline.name, "--state", str(pipeline.state))
-    assert done.code == 0, done.err
-
-
-def kill(pipeline: JoinPipeline) -> None:
-    beat = read_heartbeat(pipeline_folder(pipeline.state, pipeline.name))
-    assert beat is not None
-    os.kill(beat.pid, signal.SIGKILL)
 
 
 class Killed:
@@ -92,13 +73,6 @@ class CaughtUp:
     def _again(self) -> bool:
         self._pipeline.catch_up()
         return False
-
-
-def status(pipeline: JoinPipeline) -> dict[str, Any]:
-    done = cli("status", pipeline.name, "--state", str(pipeline.state), "--json")
-    assert done.code == 0, done.err
-    found: dict[str, Any] = json.loads(done.out)
-    return found
 
 
 @pytest.mark.servers
