@@ -17,7 +17,6 @@ def keep_raw_of_refused(events: DataFrame, *more: str) -> DataFrame:
     value), refused STRUCT<topic, timestamp, key, value, headers ARRAY<STRUCT<name, value>>, stage, reason>, NULL for a
     good record, and `more`.
     """
-    refused = dead_letter(F.col("refusal.stage"), F.col("refusal.reason"))
     return events.select(
         "topic_rank",
         "partition",
@@ -26,18 +25,28 @@ def keep_raw_of_refused(events: DataFrame, *more: str) -> DataFrame:
         "row",
         "dropped",
         "exempt",
-        F.coalesce(F.octet_length("value"), F.lit(0)).alias("size"),
-        F.when(F.col("refusal").isNotNull(), refused).alias("refused"),
+        *size_and_refused(),
         *more,
     )
+
+
+def size_and_refused() -> list[Column]:
+    """Give what is kept of a record's raw value. Columns in: those of `read_topics`, refusal.
+
+    Columns out: size and refused, as in `keep_raw_of_refused`.
+    """
+    refused = dead_letter(F.col("refusal.stage"), F.col("refusal.reason"))
+    return [
+        F.coalesce(F.octet_length("value"), F.lit(0)).alias("size"),
+        F.when(F.col("refusal").isNotNull(), refused).alias("refused"),
+    ]
 
 
 def letters_of_joined(rows: DataFrame, names: Names) -> DataFrame:
     """Make the dead letters of joined rows that could not go on. Their records' raw bytes stayed behind long before.
 
     names: of the joined event. Columns in: those of `join_sides`, is_joined BOOLEAN, row, refusal.
-    Columns changed: refused, which of such a row has the joined event as JSON in value, and neither topic nor headers;
-    refusal and what else the rest of the way needs no more is gone.
+    Column changed: refused, which of such a row has the joined event as JSON in value, and neither topic nor headers.
     """
     event = F.to_json(F.struct(*(column.alias(name) for name, column in names.mappable.items())))
     headers = rows.select("refused.headers").schema["headers"].dataType

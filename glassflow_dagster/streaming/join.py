@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from glassflow_dagster.config.durations import microseconds
 from glassflow_dagster.config.join import JoinConfig
-from glassflow_dagster.streaming.counts import LEADS, TALLIES
+from glassflow_dagster.streaming.counts import LEADS, NO_LEAD, TALLIES
 from glassflow_dagster.streaming.session import java
 from glassflow_dagster.streaming.ticks import without_rows
 
@@ -83,7 +83,7 @@ def join_sides(events: DataFrame, join: JoinConfig, ticks: DataFrame) -> DataFra
 
 
 def _or_least(name: str) -> Column:
-    return F.coalesce(F.col(name), F.lit(-(2**63)).cast("bigint")).alias(name)
+    return F.coalesce(F.col(name), F.lit(NO_LEAD).cast("bigint")).alias(name)
 
 
 def _size() -> Column:

@@ -11,7 +11,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from glassflow_dagster.config.join import JoinConfig
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.config.types import FieldKind
-from glassflow_dagster.streaming.dead_letters import dead_letter
+from glassflow_dagster.streaming.dead_letters import size_and_refused
 from glassflow_dagster.streaming.decode import goes_on
 from glassflow_dagster.streaming.dedup import dedup_key
 from glassflow_dagster.streaming.names import Names, carrier, joined_names
@@ -34,7 +34,6 @@ def to_sides(events: DataFrame, config: PipelineConfig, join: JoinConfig, names:
     the key is null), time, lead, keep_late BOOLEAN, body BINARY (the output fields of its side, NULL for a record that
     does not go on), size INT, refused STRUCT as in `keep_raw_of_refused`, dropped.
     """
-    refused = dead_letter(F.col("refusal.stage"), F.col("refusal.reason"))
     trimmed = events.select(
         "source",
         "topic_rank",
@@ -46,8 +45,7 @@ def to_sides(events: DataFrame, config: PipelineConfig, join: JoinConfig, names:
         "lead",
         F.col("replayed").alias("keep_late"),
         F.when(goes_on(), by_source([_body(join, side, names[side]) for side in LEFT_RIGHT])).alias("body"),
-        F.coalesce(F.octet_length("value"), F.lit(0)).alias("size"),
-        F.when(F.col("refusal").isNotNull(), refused).alias("refused"),
+        *size_and_refused(),
         "dropped",
         *FIELDS,
     )
