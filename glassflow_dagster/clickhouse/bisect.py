@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
@@ -24,8 +24,10 @@ from glassflow_dagster.clickhouse.ddl import SPLITS
 from glassflow_dagster.clickhouse.errors import InsertRefused, RowsRefused
 from glassflow_dagster.clickhouse.identifiers import full_name
 from glassflow_dagster.clickhouse.inserts import insert_block
-from glassflow_dagster.clickhouse.queries import fetch
+from glassflow_dagster.clickhouse.queries import fetch, persist
 from glassflow_dagster.clickhouse.token_window import TOKENS_KEPT, keep_more_tokens
+
+T = TypeVar("T")
 
 # Rows that are sent one by one when they were refused together: halving on would cost a note for each half.
 ROWS_SENT_SINGLY = 16
@@ -132,11 +134,12 @@ class BlockWriter:
 
     def _take_part(self) -> None:
         if next(self._taken) == PARTS_BESIDE_BLOCKS:
-            keep_more_tokens(self.client, self.database, self.table, TOKENS_KEPT_FOR_PARTS)
+            self._persist(lambda: keep_more_tokens(self.client, self.database, self.table, TOKENS_KEPT_FOR_PARTS))
 
     def _require_unchanged(self, error: RowsRefused) -> None:
         """A table that is as it was would have refused the part at any time before; of another one nobody knows."""
-        if read_definition(self.client, self.database, self.table) != self.definition:
+        now = self._persist(lambda: read_definition(self.client, self.database, self.table))
+        if now != self.definition:
             raise InsertRefused(
                 f"{error}; its columns or constraints were changed while batch {self.batch.batch_id} was under way, so "
                 "these rows may be in it already; take the change back, start the pipeline, and make the change again "
@@ -164,6 +167,9 @@ class BlockWriter:
             "refused": pa.array([[r._asdict() for r in refused]], _REFUSED_TYPE),
         })  # fmt: skip
         self._insert(self.batch.books, SPLITS, row, f"{token}/{name}")
+
+    def _persist(self, ask: Callable[[], T]) -> T:
+        return persist(ask, self.retry_seconds, self.report)
 
     def _insert(self, database: str, table: str, block: pa.Table, token: str) -> None:
         deadline = time.monotonic() + self.retry_seconds

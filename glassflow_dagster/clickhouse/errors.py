@@ -8,7 +8,7 @@ The lists were measured on ClickHouse 26.9; a code on none of them is taken for 
 import re
 from enum import Enum, auto
 
-from clickhouse_connect.driver.exceptions import Error
+from clickhouse_connect.driver.exceptions import Error, OperationalError
 
 from glassflow_dagster.errors import GlassflowError
 
@@ -19,6 +19,10 @@ class Answer(Enum):
     RETRY = auto()
     ROW = auto()
     TABLE = auto()
+
+
+class UnclearAnswer(OperationalError):  # noqa: N818 - named for what is the case
+    """The status says done, and the body says something: an error that came when the status was out already."""
 
 
 class ClickHouseUnreachable(GlassflowError):  # noqa: N818 - named for what is the case
@@ -104,6 +108,29 @@ _TABLE_CODES = frozenset({
     516,  # AUTHENTICATION_FAILED
 })  # fmt: skip
 
+# What a server under load, in a restart or without its Keeper says: the same question may be answered a moment later.
+_PASSING_CODES = frozenset({
+    3,  # UNEXPECTED_END_OF_FILE
+    159,  # TIMEOUT_EXCEEDED
+    198,  # DNS_ERROR
+    201,  # QUOTA_EXCEEDED
+    202,  # TOO_MANY_SIMULTANEOUS_QUERIES
+    203,  # NO_FREE_CONNECTION
+    209,  # SOCKET_TIMEOUT
+    210,  # NETWORK_ERROR
+    236,  # ABORTED
+    241,  # MEMORY_LIMIT_EXCEEDED
+    242,  # TABLE_IS_READ_ONLY
+    279,  # ALL_CONNECTION_TRIES_FAILED
+    285,  # TOO_FEW_LIVE_REPLICAS
+    319,  # UNKNOWN_STATUS_OF_INSERT
+    364,  # RECEIVED_ERROR_TOO_MANY_REQUESTS
+    394,  # QUERY_WAS_CANCELLED
+    425,  # SYSTEM_ERROR
+    999,  # KEEPER_EXCEPTION
+    1000,  # POCO_EXCEPTION
+})  # fmt: skip
+
 _ACCESS_CODES = frozenset({192, 193, 194, 516})
 _RIGHTS_CODES = frozenset({164, 291, 497})
 
@@ -136,12 +163,20 @@ def error_code(error: BaseException) -> int | None:
 
 def classify(error: BaseException) -> Answer:
     """Tell what an insert's error calls for; what is unknown is ambiguous."""
+    if isinstance(error, UnclearAnswer):
+        return Answer.RETRY
     code, text = error_code(error), str(error)
     if code in _ROW_CODES:
         return Answer.TABLE if _FROM_A_VIEW in text else Answer.ROW
     if code in _TABLE_CODES or (code == _TOO_MANY_PARTS and _TOO_MANY_PARTITIONS in text):
         return Answer.TABLE
     return Answer.RETRY
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether a question may be answered when it is asked again: the connection, or the state of the server."""
+    code = error_code(error)
+    return code is None or code in _PASSING_CODES
 
 
 def is_access_denied(error: BaseException) -> bool:

@@ -12,25 +12,27 @@ from typing import Any
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
+from clickhouse_connect.driver.summary import QuerySummary
 
 from glassflow_dagster.clickhouse.errors import (
     Answer,
     ClickHouseUnreachable,
     InsertRefused,
     RowsRefused,
+    UnclearAnswer,
     classify,
     error_code,
     explain,
 )
-from glassflow_dagster.clickhouse.identifiers import full_name
-
-FIRST_PAUSE = 0.1  # seconds; a reset connection is usually there again at once
-LONGEST_PAUSE = 10.0  # seconds; a server that merges or restarts needs some, and must not be hammered
+from glassflow_dagster.clickhouse.identifiers import full_name, quote_name
+from glassflow_dagster.clickhouse.queries import FIRST_PAUSE, LONGEST_PAUSE
 
 # No block may be cut at a size: ClickHouse's own limit, where the block is smaller.
 _LEAST_BLOCK_LIMIT = 1_048_449
 
 _PINNED: dict[str, Any] = {
+    # The status is sent when the outcome is known; without it an error may come behind a 200.
+    "wait_end_of_query": 1,
     # Asynchronous inserts, the default since 26.2, would gather blocks of other requests.
     "async_insert": 0,
     "wait_for_async_insert": 1,
@@ -72,12 +74,12 @@ def insert_block(  # noqa: PLR0913, PLR0917 - the parts of one request
         return
     body, settings = _ipc_stream(block), insert_settings(client, token, block.num_rows)
     name = f"{database}.{table}"
+    columns = ", ".join(map(quote_name, block.column_names))
+    statement = f"INSERT INTO {full_name(database, table)} ({columns}) FORMAT ArrowStream"
     pause, certain = FIRST_PAUSE, True
     while True:
         try:
-            client.raw_insert(
-                full_name(database, table), block.column_names, insert_block=body, settings=settings, fmt="ArrowStream"
-            )
+            _send(client, statement, body, settings)
         except (ClickHouseError, OSError) as error:
             answer = classify(error)
             if answer is Answer.ROW:
@@ -106,6 +108,13 @@ def insert_settings(client: Client, token: str, rows: int) -> dict[str, Any]:
     known = {name: value for name, value in _PINNED_WHERE_KNOWN.items() if name in client.server_settings}
     block_limit = {"max_insert_block_size": max(rows, _LEAST_BLOCK_LIMIT)}
     return {**_PINNED, **known, **block_limit, "insert_deduplication_token": token}
+
+
+def _send(client: Client, statement: str, body: bytes, settings: dict[str, Any]) -> None:
+    """Send one request. An insert that is done has nothing to say: whatever stands in the answer's body is an error."""
+    said = client.command(statement, data=body, settings=settings)
+    if not isinstance(said, QuerySummary):
+        raise UnclearAnswer(str(said))
 
 
 def _ipc_stream(block: pa.Table) -> bytes:

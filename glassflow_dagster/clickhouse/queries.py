@@ -1,10 +1,12 @@
 """Statements and questions whose errors are meant for people.
 
-Reading and DDL are asked once: whoever waits for a server waits in `wait_for_clickhouse`, and inserts have their own
-rules for repetition.
+A command asks once. What a running pipeline asks is put to `persist`: questions and DDL may be repeated freely, and
+inserts have their own rules for repetition.
 """
 
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
@@ -13,12 +15,17 @@ from glassflow_dagster.clickhouse.errors import (
     AccessDenied,
     ClickHouseUnreachable,
     TableProblem,
-    error_code,
     explain,
     is_access_denied,
+    is_passing,
     is_right_missing,
 )
 from glassflow_dagster.errors import GlassflowError
+
+T = TypeVar("T")
+
+FIRST_PAUSE = 0.1  # seconds; a reset connection is usually there again at once
+LONGEST_PAUSE = 10.0  # seconds; a server that merges or restarts needs some, and must not be hammered
 
 
 def fetch(client: Client, query: str, parameters: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
@@ -40,7 +47,7 @@ def execute(client: Client, statement: str) -> None:
 def failure(client: Client, error: BaseException, statement: str = "") -> GlassflowError:
     """Turn an error into the one to show: the server, the user's rights, or what was asked."""
     where, what = f"ClickHouse at {client.uri}", explain(error)
-    if error_code(error) is None:
+    if is_passing(error):
         return ClickHouseUnreachable(f"{where} gave no answer ({what}); look after the server and try again")
     if is_access_denied(error):
         return AccessDenied(f"{where} refuses the user: {what}; correct sink.connection_params")
@@ -48,3 +55,17 @@ def failure(client: Client, error: BaseException, statement: str = "") -> Glassf
     if is_right_missing(error):
         return AccessDenied(f"{where}: {what}{remedy}")
     return TableProblem(f"{where}: {what}" + (f"; the statement was: {statement}" if statement else ""))
+
+
+def persist(ask: Callable[[], T], seconds: float, report: Callable[[str], None]) -> T:
+    """Ask until the server answers; raises what `ask` raises, `ClickHouseUnreachable` only after so many seconds."""
+    deadline, pause = time.monotonic() + seconds, FIRST_PAUSE
+    while True:
+        try:
+            return ask()
+        except ClickHouseUnreachable as error:
+            if time.monotonic() + pause > deadline:
+                raise
+            report(f"{error}; again in {pause:.1f} s")
+        time.sleep(pause)
+        pause = min(pause * 2, LONGEST_PAUSE)

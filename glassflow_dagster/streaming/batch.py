@@ -5,6 +5,7 @@ ClickHouse before the ledger's row, and that row is there before Spark commits. 
 batch with the same plan, and ClickHouse drops what it has.
 """
 
+import logging
 import math
 import threading
 from dataclasses import dataclass, field, fields
@@ -16,6 +17,7 @@ from pyspark.sql import DataFrame
 from glassflow_dagster.clickhouse.bisect import read_definition
 from glassflow_dagster.clickhouse.ddl import NEVER
 from glassflow_dagster.clickhouse.ledger import LedgerRow, Outcomes, insert_ledger_row
+from glassflow_dagster.clickhouse.queries import persist
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.streaming.checkpoint import BatchPlan, Checkpoint, CheckpointError, Incarnation
@@ -24,6 +26,8 @@ from glassflow_dagster.streaming.heartbeat import Totals
 from glassflow_dagster.streaming.join_clock import Pace
 from glassflow_dagster.streaming.letters import LetterBook
 from glassflow_dagster.streaming.sink import MAX_BLOCK_BYTES, PartitionWriter
+
+_logger = logging.getLogger(__name__)
 
 
 class StopBetweenBatches(Exception):  # noqa: N818 - no error: the way to end a query without a half-done batch
@@ -77,7 +81,7 @@ class BatchWriter:
                 offsets=offsets,
                 definition=self.config.digest,
                 types=mapped_types(self.config, self.table),
-                table=read_definition(self.client, *self.config.sink.full_table),
+                table=self._read_definition(),
                 dead_letters_expire_at=expiry(self.config.dead_letters.retention, batch_time_ms),
                 rows=self.config.sink.max_batch_size,
                 bytes=MAX_BLOCK_BYTES,
@@ -90,6 +94,12 @@ class BatchWriter:
                 "restore the checkpoint and the definition that belong together"
             )
         return plan, repeated
+
+    def _read_definition(self) -> str:
+        def ask() -> str:
+            return read_definition(self.client, *self.config.sink.full_table)
+
+        return persist(ask, self.retry_seconds, _logger.warning)
 
     def _write(self, batch: DataFrame, plan: BatchPlan, *, repeated: bool) -> Counts:
         database, table = self.config.sink.full_table

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
@@ -25,6 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from glassflow_dagster.clickhouse.client import connect, wait_for_clickhouse
 from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
 from glassflow_dagster.clickhouse.ledger import read_outcomes, read_totals
+from glassflow_dagster.clickhouse.queries import persist
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.clickhouse.target import prepare_target
 from glassflow_dagster.clickhouse.token_window import writes_partitions
@@ -55,6 +56,8 @@ from glassflow_dagster.streaming.session import DRIVER_JAVA_OPTIONS, SPARK_LOG, 
 from glassflow_dagster.streaming.source import Subscription, batch_limits, read_topics
 from glassflow_dagster.streaming.stopping import Stopped, StopRequest, stop_signals
 from glassflow_dagster.streaming.ticks import Ticks
+
+T = TypeVar("T")
 
 Report = Callable[[str], None]
 
@@ -125,10 +128,9 @@ class _Run:
         for warning in warnings(self.config):
             self.report(f"warning: {warning}")
         connection = self.config.sink.connection_params
-        wait_for_clickhouse(connection, self.options.timeout_seconds, self._say)
-        client = connect(connection)
-        table = prepare_target(client, self.config, create=self.options.create_table)
-        ensure_bookkeeping(client, connection.database)
+        client = wait_for_clickhouse(connection, self.options.timeout_seconds, self._say)
+        table = self._persist(lambda: prepare_target(client, self.config, create=self.options.create_table))
+        self._persist(lambda: ensure_bookkeeping(client, connection.database))
         wait_for_brokers(self.config.connection, self.options.timeout_seconds, self._say)
         # A query that is to end cannot wait for ever; one that is to stay can wait for its topic.
         patience = self.options.timeout_seconds if self.options.until_caught_up else None
@@ -139,6 +141,10 @@ class _Run:
         except TopicMissing as problem:
             self.report(f"warning: dead letters cannot be sent again: {problem}")
         return table
+
+    def _persist(self, ask: Callable[[], T]) -> T:
+        """Ask ClickHouse, also over a moment in which it does not answer."""
+        return persist(ask, self.options.timeout_seconds, self.report)
 
     def _say_waiting(self, text: str) -> None:
         self.heart.say(DriverState.WAITING, text)
@@ -186,14 +192,8 @@ class _Run:
     def _ledger_before(self, checkpoint: Checkpoint, incarnation: Incarnation) -> Totals:
         """What the ledger says of all batches before those that this query will commit."""
         connection = self.config.sink.connection_params
-        outcomes = read_outcomes(
-            connect(connection),
-            connection.database,
-            self.config.pipeline_id,
-            incarnation.incarnation,
-            checkpoint.next_batch,
-        )
-        return Totals.of(outcomes)
+        place = connection.database, self.config.pipeline_id, incarnation.incarnation
+        return Totals.of(self._persist(lambda: read_outcomes(connect(connection), *place, checkpoint.next_batch)))
 
     def _incarnation(self, checkpoint: Checkpoint, table: Table, spark: SparkSession) -> Incarnation:
         name = f"{table.database}.{table.name}"
@@ -222,8 +222,9 @@ class _Run:
 
     def _refuse_second_checkpoint(self, table: Table) -> None:
         """Refuse to read the topic from its beginning into a table that has its rows: it would double them."""
-        client = connect(self.config.sink.connection_params)
-        ledger = read_totals(client, self.config.sink.connection_params.database, self.config.pipeline_id)
+        connection = self.config.sink.connection_params
+        place = connection.database, self.config.pipeline_id
+        ledger = self._persist(lambda: read_totals(connect(connection), *place))
         if ledger.batches and table.rows:
             raise CheckpointError(
                 f"{self.folder}: has no checkpoint, but {self.config.pipeline_id} has written to "
@@ -264,7 +265,7 @@ class _Run:
         incarnation: Incarnation,
         before: Totals,
     ) -> BatchWriter:
-        client = connect(config.sink.connection_params)
+        client = self._persist(lambda: connect(config.sink.connection_params))
         writer = BatchWriter(config, table, checkpoint, incarnation, client, self.options.timeout_seconds)
         writer.totals = Totals(waiting=before.waiting)
         return writer
@@ -272,7 +273,7 @@ class _Run:
     def _start_query(
         self, spark: SparkSession, config: PipelineConfig, table: Table, writer: BatchWriter, *, until_caught_up: bool
     ) -> StreamingQuery:
-        partitioned = writes_partitions(writer.client, table.database, table.name)
+        partitioned = self._persist(lambda: writes_partitions(writer.client, table.database, table.name))
         limits = batch_limits(config, partitioned=partitioned)
         subscription = self._subscription(writer.checkpoint)
         records = read_topics(spark, config.source, subscription, limits, until_caught_up=until_caught_up)

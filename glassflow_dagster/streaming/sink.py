@@ -22,6 +22,7 @@ from glassflow_dagster.clickhouse.bisect import BatchName, BlockWriter, RefusedR
 from glassflow_dagster.clickhouse.client import wait_for_clickhouse
 from glassflow_dagster.clickhouse.ddl import DEAD_LETTERS
 from glassflow_dagster.clickhouse.inserts import insert_block
+from glassflow_dagster.clickhouse.queries import persist
 from glassflow_dagster.config.model import ClickHouseConnection, Source
 from glassflow_dagster.config.types import ColumnType
 from glassflow_dagster.kafka.records import Place, fetch_records
@@ -97,7 +98,9 @@ class PartitionWriter:
     def _blocks(self) -> BlockWriter:
         letters = self.letters
         batch = BatchName(self.connection.database, letters.pipeline_id, letters.incarnation, letters.batch_id)
-        splits = read_splits(self._client, batch) if self.repeated or _is_task_repeated() else None
+        splits = None
+        if self.repeated or _is_task_repeated():
+            splits = persist(lambda: read_splits(self._client, batch), self.retry_seconds, print)
         return BlockWriter(
             self._client, self.database, self.table, batch, self.definition, splits, self.retry_seconds, print
         )

@@ -1,13 +1,14 @@
 """Blocks with rows that the server refuses; on the real engine, with deaths at every request in between."""
 
 from collections.abc import Callable
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.clickhouse import bisect
+from glassflow_dagster.clickhouse import bisect, inserts
 from glassflow_dagster.clickhouse.bisect import BatchName, BlockWriter, RefusedRow, Split, read_definition, read_splits
 from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
 from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable, InsertRefused
@@ -234,17 +235,16 @@ def test_a_refusal_after_an_answer_that_was_lost_proves_nothing(
     target.begin()
     target.alter(ADD.replace("small", "other").replace("id < 1000", "id != 77"))
     ids, _ = block(10, 5)
-    raw_insert = target.client.raw_insert
+    send = inserts._send
     lost = iter([True])
 
-    def lose_the_answer(*request: object, **settings: object) -> object:
-        done = raw_insert(*request, **settings)  # type: ignore[arg-type]
+    def lose_the_answer(*request: Any) -> None:
+        send(*request)
         if next(lost, False):
             target.alter(ADD)
             raise OSError("the connection was reset")
-        return done
 
-    monkeypatch.setattr(target.client, "raw_insert", lose_the_answer)
+    monkeypatch.setattr(inserts, "_send", lose_the_answer)
     with pytest.raises(InsertRefused, match="changed while batch 0 was under way"):
         target.write(ids)
     assert len(target.rows()) == 10

@@ -2,6 +2,7 @@
 
 import socket
 import time
+from collections.abc import Iterator
 from uuid import uuid4
 
 import pyarrow as pa
@@ -13,9 +14,11 @@ from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
 from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable, InsertRefused, RowsRefused, TableProblem
 from glassflow_dagster.clickhouse.inserts import insert_block
 from glassflow_dagster.clickhouse.ledger import LedgerRow, Outcomes, insert_ledger_row, read_totals
-from glassflow_dagster.clickhouse.queries import execute, fetch
+from glassflow_dagster.clickhouse.queries import execute, fetch, persist
 from glassflow_dagster.clickhouse.tables import count_rows
 from glassflow_dagster.config.model import ClickHouseConnection
+from glassflow_dagster.local.ports import free_port
+from tests.faults.http_proxy import Exchange, HttpProxy, Rule, late_exception
 
 
 @pytest.fixture
@@ -59,6 +62,47 @@ def test_a_large_block_in_many_chunks_goes_in_as_one_part(
         client, "SELECT count(), sum(rows) FROM system.parts WHERE database = {d:String}", {"d": connection.database}
     )
     assert parts == [(1, 200_000)]
+
+
+@pytest.fixture
+def proxy(connection: ClickHouseConnection) -> Iterator[HttpProxy]:
+    found = HttpProxy(free_port(), connection.http)
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_an_exception_in_the_body_of_a_200_is_no_success(
+    client: Client, connection: ClickHouseConnection, table: str, proxy: HttpProxy, applied: bool
+) -> None:
+    def act(exchange: Exchange) -> None:
+        if applied:
+            exchange.forward()
+        exchange.answer(late_exception(241, "memory limit exceeded"))
+
+    rule = proxy.fail(Rule(act, times=2))
+    through = clickhouse_client.connect(connection.model_copy(update={"http_port": proxy.port}))
+    insert(through, connection.database, table, block(1, 2, 3), "a")
+    assert rule.hits == 2
+    assert count_rows(client, connection.database, table) == 3
+
+
+def test_a_question_is_asked_until_the_server_answers(connection: ClickHouseConnection, proxy: HttpProxy) -> None:
+    through = clickhouse_client.connect(connection.model_copy(update={"http_port": proxy.port}))
+    proxy.refuse()
+    said: list[str] = []
+
+    def report(text: str) -> None:
+        said.append(text)
+        if len(said) == 2:
+            proxy.accept()
+
+    assert persist(lambda: fetch(through, "SELECT 1"), 30, report) == [(1,)]
+    assert len(said) == 2
+    proxy.refuse()
+    with pytest.raises(ClickHouseUnreachable, match="gave no answer"):
+        persist(lambda: fetch(through, "SELECT 1"), 0.2, print)
+    proxy.accept()
 
 
 def test_an_empty_block_is_no_request(client: Client, connection: ClickHouseConnection) -> None:

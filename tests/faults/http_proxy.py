@@ -1,0 +1,260 @@
+"""A proxy before ClickHouse that understands HTTP: it lets chosen requests fail in chosen ways."""
+
+import http.client
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+_INSERT = re.compile(rb"INSERT INTO `[^`]+`\.`(?P<table>[^`]+)`")
+_HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "keep-alive"}
+# An exception's own status, where the server can still choose it.
+_FAILED = 500
+_ANSWER_SECONDS = 150  # longer than any client here waits
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the server said."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Exchange:
+    """A request that a fault has got hold of, and what can be done to it. `table` is None where nothing is inserted."""
+
+    def __init__(self, handler: "_Handler", body: bytes) -> None:
+        self._handler, self._body = handler, body
+        self.path = handler.path
+        query = parse_qs(urlsplit(handler.path).query).get("query", [""])[0].encode()
+        found = _INSERT.match(query) or _INSERT.match(body)
+        self.table = found["table"].decode() if found else None
+
+    def forward(self) -> Answer:
+        """Let the server do it."""
+        upstream = http.client.HTTPConnection("127.0.0.1", self._handler.upstream, timeout=_ANSWER_SECONDS)
+        try:
+            upstream.request(self._handler.command, self.path, self._body, self._headers())
+            answer = upstream.getresponse()
+            return Answer(answer.status, dict(answer.getheaders()), answer.read())
+        finally:
+            upstream.close()
+
+    def forward_part(self, share: float) -> None:
+        """Let the server see the beginning of the request, then nothing more."""
+        until = int(len(self._body) * share)
+        head = f"{self._handler.command} {self.path} HTTP/1.1\r\n"
+        head += "".join(f"{name}: {value}\r\n" for name, value in self._headers().items())
+        head += f"Content-Length: {len(self._body)}\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", self._handler.upstream)) as upstream:
+            upstream.sendall(head.encode("latin-1") + self._body[:until])
+
+    def answer(self, answer: Answer) -> None:
+        """Give the client an answer."""
+        self._handler.send(answer)
+
+    def answer_part(self, answer: Answer, share: float) -> None:
+        """Give the client the beginning of an answer, and hang up."""
+        whole = self._handler.render(answer)
+        self._handler.connection.sendall(whole[: int(len(whole) * share)])
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Reset the client's connection."""
+        self._handler.hang_up()
+
+    def _headers(self) -> dict[str, str]:
+        return {name: value for name, value in self._handler.headers.items() if name.lower() not in _HOP_BY_HOP}
+
+
+Act = Callable[[Exchange], None]
+
+
+@dataclass
+class Rule:
+    """Lets requests fail: of those to one of `tables` (any insert where empty) it skips some, then acts on some."""
+
+    act: Act
+    tables: frozenset[str] = frozenset()
+    skip: int = 0
+    times: int = 1
+    hits: int = 0
+    done: threading.Event = field(default_factory=threading.Event)
+
+    def takes(self, exchange: Exchange) -> bool:
+        if exchange.table is None or (self.tables and exchange.table not in self.tables) or self.hits == self.times:
+            return False
+        if self.skip:
+            self.skip -= 1
+            return False
+        self.hits += 1
+        return True
+
+
+class HttpProxy:
+    """Stands before the server at 127.0.0.1:`upstream`; `refuse` and `accept` close and open its port."""
+
+    def __init__(self, port: int, upstream: int) -> None:
+        self.port, self._upstream = port, upstream
+        self._rule: Rule | None = None
+        self._lock = threading.Lock()
+        self._connections: set[socket.socket] = set()
+        self._server: ThreadingHTTPServer | None = None
+        self.change: Callable[[Exchange], Answer | None] = lambda _: None
+        self.accept()
+
+    def accept(self) -> None:
+        """Listen."""
+        handler = type("Handler", (_Handler,), {"proxy": self, "upstream": self._upstream})
+        self._server = _Server(("127.0.0.1", self.port), handler)
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+    def refuse(self) -> None:
+        """Listen no more, and reset all connections."""
+        assert self._server
+        self._server.shutdown()
+        self._server.server_close()
+        with self._lock:
+            connections = list(self._connections)
+        for connection in connections:
+            reset(connection)
+
+    def close(self) -> None:
+        self.refuse()
+
+    def fail(self, rule: Rule) -> Rule:
+        """Put a rule in force; the one before it is over."""
+        self._rule = rule
+        return rule
+
+    def behave(self) -> None:
+        """Let all requests pass."""
+        self._rule = None
+
+    def handle(self, exchange: Exchange) -> None:
+        changed = self.change(exchange)
+        if changed is not None:
+            exchange.answer(changed)
+            return
+        with self._lock:
+            rule = self._rule
+            taken = rule is not None and rule.takes(exchange)
+        if not taken:
+            exchange.answer(exchange.forward())
+            return
+        assert rule
+        try:
+            rule.act(exchange)
+        finally:
+            if rule.hits == rule.times:
+                rule.done.set()
+
+    def opened(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._connections.add(connection)
+
+    def closed(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._connections.discard(connection)
+
+
+def reset(connection: socket.socket) -> None:
+    """Close a connection by a reset, as a crashed host's network does."""
+    try:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # closed from the other side
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that a fault has cut is no news."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    proxy: HttpProxy
+    upstream: int
+
+    def setup(self) -> None:
+        super().setup()
+        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.proxy.opened(self.connection)
+
+    def finish(self) -> None:
+        self.proxy.closed(self.connection)
+        super().finish()
+
+    def do_POST(self) -> None:
+        exchange = Exchange(self, self._body())
+        try:
+            self.proxy.handle(exchange)
+        except (OSError, http.client.HTTPException):
+            self.hang_up()  # the server is gone, or the client
+
+    do_GET = do_POST  # noqa: N815 - the base class's name
+
+    def send(self, answer: Answer) -> None:
+        self.wfile.write(self.render(answer))
+
+    def render(self, answer: Answer) -> bytes:
+        lines = [f"HTTP/1.1 {answer.status} {http.client.responses.get(answer.status, '-')}"]
+        lines += [f"{name}: {value}" for name, value in answer.headers.items() if name.lower() not in _HOP_BY_HOP]
+        lines += [f"Content-Length: {len(answer.body)}", "", ""]
+        return "\r\n".join(lines).encode("latin-1") + answer.body
+
+    def hang_up(self) -> None:
+        self.close_connection = True
+        reset(self.connection)
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        parts = []
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            parts.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(parts)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+        """Say nothing of each request."""
+
+
+def exception(code: int, text: str, status: int = _FAILED) -> Answer:
+    """Write an error as ClickHouse does."""
+    body = f"Code: {code}. DB::Exception: {text} (version 26.9.2.1)\n".encode()
+    return Answer(status, {"X-ClickHouse-Exception-Code": str(code), "Content-Type": "text/plain"}, body)
+
+
+def late_exception(code: int, text: str) -> Answer:
+    """Write an error that comes when the status is out already: in the body of a 200."""
+    return Answer(200, {"Content-Type": "text/plain"}, exception(code, text).body)
+
+
+def failure(status: int) -> Answer:
+    """Write an error that some machine between client and server makes up: it has no code."""
+    return Answer(status, {"Content-Type": "text/html"}, f"<h1>{status}</h1>".encode())
+
+
+def slowly(seconds: float) -> Act:
+    """Let the server do it, and keep its answer for a while."""
+
+    def act(exchange: Exchange) -> None:
+        found = exchange.forward()
+        time.sleep(seconds)
+        exchange.answer(found)
+
+    return act
