@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export DAGSTER_DISABLE_TELEMETRY := 1
 
-.PHONY: setup demo dev test test-fast test-definitions lint format lock clean bench bench-expressions bench-joins test-joins
+.PHONY: setup demo dev test test-fast test-definitions lint format lock clean bench bench-expressions bench-joins test-joins faults soak
 
 setup: $(READY)
 
@@ -36,6 +36,12 @@ test-definitions: setup ## runs every definition in tests/definitions, of which 
 
 test-joins: setup ## runs every kind of join through kills and silence, of which `make test` runs two
 	GLASSFLOW_TEST_JOINS=all $(BIN)/python -m pytest tests/e2e/test_join.py
+
+faults: setup ## runs what is missing of the matrix of faults, of which `make test` runs a draw; writes docs/faults.md
+	$(BIN)/python -m tests.faults
+
+soak: setup ## eight minutes at 5,000 events a second, with a fault every 20 to 60 seconds
+	$(BIN)/python -m tests.faults.soak
 
 lint: setup
 	$(BIN)/ruff check

@@ -1,5 +1,7 @@
 """The real servers, once for all tests that ask for them."""
 
+import os
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +14,14 @@ from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.local.stack import down, up
 from glassflow_dagster.streaming import driver
 from glassflow_dagster.streaming.session import start_session
+
+FAULT_SEED = "GLASSFLOW_FAULT_SEED"
+
+
+def pytest_report_header() -> str:
+    """Name the seed of the faults that this run draws: another one each time, unless the variable is set."""
+    os.environ.setdefault(FAULT_SEED, str(secrets.randbelow(1_000_000)))
+    return f"faults: {FAULT_SEED}={os.environ[FAULT_SEED]}"
 
 
 @dataclass(frozen=True)

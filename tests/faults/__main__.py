@@ -1,0 +1,98 @@
+"""Runs the matrix of faults: `python -m tests.faults`. Results accumulate, and docs/faults.md tells them."""
+
+import argparse
+import itertools
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tests.faults.kinds import KINDS, Kind
+from tests.faults.repetition import WORKLOADS, Outcome, run_pass
+from tests.faults.results import RESULTS, Results
+from tests.faults.servers import Servers
+
+WANTED = 20
+_PASS = 10
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument("--kind", action="append", help="only these kinds; all without")
+    parser.add_argument("--workload", choices=[*WORKLOADS], action="append", help="only this one; both without")
+    parser.add_argument("--seed", type=int, help="run this one repetition, and record nothing")
+    parser.add_argument("--repetitions", type=int, default=WANTED, help="how many each kind is to have")
+    parser.add_argument("--pass", type=int, default=_PASS, dest="size", help="how many one pipeline goes through")
+    parser.add_argument("--minutes", type=float, default=600, help="begin no pass after so long")
+    given = parser.parse_args()
+    kinds = [kind for kind in KINDS if not given.kind or kind.name in given.kind]
+    if not kinds:
+        parser.error(f"no such kind; there are: {', '.join(kind.name for kind in KINDS)}")
+    workloads = given.workload or [*WORKLOADS]
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        servers = Servers(Path(folder) / "servers")
+        try:
+            if given.seed is not None:
+                return _once(servers, Path(folder), kinds, workloads, given.seed)
+            return _fill(servers, Path(folder), kinds, workloads, given)
+        finally:
+            servers.close()
+
+
+def _once(servers: Servers, folder: Path, kinds: Sequence[Kind], workloads: Sequence[str], seed: int) -> int:
+    wrong = 0
+    for kind in kinds:
+        for workload in workloads:
+            if _applies(kind, workload):
+                wrong += sum(map(_say, run_pass(servers, folder, workload, [(kind, seed)])))
+    return int(wrong > 0)
+
+
+def _fill(
+    servers: Servers, folder: Path, kinds: Sequence[Kind], workloads: Sequence[str], given: argparse.Namespace
+) -> int:
+    """Run what is missing, a seed of all kinds after the other, so that an early end leaves all kinds with some."""
+    results, wrong = Results.read(RESULTS), 0
+    end = time.monotonic() + 60 * given.minutes
+    for repetitions, workload in _passes(results, kinds, workloads, given):
+        if time.monotonic() > end:
+            break
+        for outcome in run_pass(servers, folder, workload, repetitions):
+            wrong += _say(outcome)
+            results.add(outcome)
+            results.write()
+    return int(wrong > 0)
+
+
+def _passes(
+    results: Results, kinds: Sequence[Kind], workloads: Sequence[str], given: argparse.Namespace
+) -> Iterator[tuple[list[tuple[Kind, int]], str]]:
+    for workload, small in itertools.product(workloads, (False, True)):
+        missing = [
+            (seed, kind)
+            for kind in kinds
+            if _applies(kind, workload) and kind.small_disk == small
+            for seed in results.missing(kind.name, workload, given.repetitions)
+        ]
+        # Sorted by the seed alone: the join's clock must not go back within a pipeline.
+        repetitions = [(kind, seed) for seed, kind in sorted(missing, key=lambda task: task[0])]
+        for begin in range(0, len(repetitions), given.size):
+            yield repetitions[begin : begin + given.size], workload
+
+
+def _applies(kind: Kind, workload: str) -> bool:
+    return kind.for_joins if workload == "join" else not kind.only_joins
+
+
+def _say(outcome: Outcome) -> bool:
+    """Print a repetition; gives whether it went wrong."""
+    text = f"{outcome.workload}, {outcome.kind}, seed {outcome.seed}: {outcome.hits} hits"
+    print(time.strftime("%H:%M:%S"), text, "WRONG" if outcome.wrong else "exact", flush=True)  # noqa: T201
+    for line in outcome.wrong:
+        print("    ", line, flush=True)  # noqa: T201
+    return bool(outcome.wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

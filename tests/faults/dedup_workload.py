@@ -1,0 +1,131 @@
+"""A pipeline that deduplicates, filters, maps, and meets rows that the server refuses; and its plain-Python oracle."""
+
+import itertools
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tests.faults.records import Event, Expected, Record
+
+_LARGEST_INT32 = 2**31 - 1
+_TEXT = "x" * 120  # bytes; with the rest an event of about 190
+# Rows in a block: so few that a batch has many blocks.
+SMALL_BLOCK = 100
+_COLUMNS = {"id": "String", "n": "Int32", "text": "String"}
+_FATES = ("written", "duplicates", "filtered", "dead_letters")
+
+
+class DedupWorkload:
+    """Events of about 190 bytes: a fifth are duplicates, some are refused by each stage in turn."""
+
+    columns = ("id", "n", "text")
+
+    def __init__(self, name: str, block_rows: int = SMALL_BLOCK) -> None:
+        self.name, self._block_rows = name, block_rows
+
+    def topics(self) -> Sequence[str]:
+        return [f"{self.name}-events"]
+
+    def definition(self, brokers: str, clickhouse_port: int) -> dict[str, Any]:
+        return {
+            "version": "v3", "pipeline_id": self.name,
+            "sources": [{
+                "type": "kafka", "source_id": "events", "topic": self.topics()[0],
+                "connection_params": {"brokers": [brokers], "protocol": "PLAINTEXT", "mechanism": "NO_AUTH"},
+                "schema_fields": [
+                    {"name": "id", "type": "string"}, {"name": "n", "type": "int"}, {"name": "text", "type": "string"},
+                    {"name": "skip", "type": "bool", "required": False}],
+            }],
+            "transforms": [
+                {"type": "filter", "source_id": "events", "config": {"expression": "skip != true"}},
+                {"type": "dedup", "source_id": "events", "config": {"key": "id", "time_window": "7d"}},
+            ],
+            "sink": sink(self.name, clickhouse_port, self._block_rows, _COLUMNS),
+        }  # fmt: skip
+
+    def tables(self) -> Sequence[str]:
+        return table(self.name, "id String, n Int32, text String, CONSTRAINT positive CHECK n >= 0", "id")
+
+    def events(self, seed: str, number: int) -> Iterator[Event]:
+        draw = random.Random(seed)
+        refused = {draw.randrange(100, 900) for _ in range(2)}
+        for index in itertools.count():
+            key = f"{number}-{index}"
+            chance = draw.random()
+            if index and chance < 0.2:
+                key = f"{number}-{draw.randrange(index)}"
+            elif number and chance < 0.22:
+                key = f"{number - 1}-{draw.randrange(1000)}"  # of the repetition before
+            yield self._event(key, index, draw.random(), server_refuses=index in refused)
+
+    def last_events(self, number: int) -> Sequence[Event]:
+        return [Event(self.topics()[0], "last", json.dumps({"id": f"last {number}", "n": 1, "text": ""}).encode())]
+
+    def expected(self, records: Sequence[Record]) -> Expected:
+        found = Expected(Counter(), {}, {})
+        seen: set[str] = set()
+        # A key is always in one partition, so that which of its events is the first does not hang on the batches.
+        for record in sorted(records):
+            fate, detail = _judge(record.value, seen)
+            found.fates[record.place] = fate
+            if fate == "dead_letters":
+                found.letters[record.place] = detail
+            elif fate == "written":
+                event = json.loads(record.value)
+                found.rows[event["id"], event["n"], event["text"]] += 1
+        counts = Counter(found.fates.values())
+        found.sums = {"read": len(records), **{fate: counts[fate] for fate in _FATES}}
+        return found
+
+    def _event(self, key: str, number: int, chance: float, *, server_refuses: bool) -> Event:
+        event: dict[str, Any] = {"id": key, "n": number, "text": _TEXT}
+        if server_refuses:
+            event["n"] = -1
+        elif chance < 0.01:
+            return Event(self.topics()[0], key, b"{not json")
+        elif chance < 0.02:
+            del event["id"]
+        elif chance < 0.03:
+            event["n"] = _LARGEST_INT32 + 1
+        elif chance < 0.08:
+            event["skip"] = True
+        return Event(self.topics()[0], key, json.dumps(event).encode())
+
+
+def sink(name: str, clickhouse_port: int, block_rows: int, columns: dict[str, str]) -> dict[str, Any]:
+    """A sink whose blocks have so many rows."""
+    return {
+        "type": "clickhouse",
+        "connection_params": {
+            "host": "127.0.0.1", "port": str(clickhouse_port), "http_port": str(clickhouse_port), "database": name,
+            "username": "default", "password": "", "secure": False,
+        },
+        "table": "events", "max_batch_size": block_rows, "max_delay_time": "200ms",
+        "mapping": [{"name": n, "column_name": n, "column_type": kind} for n, kind in columns.items()],
+    }  # fmt: skip
+
+
+def table(name: str, columns: str, order_by: str) -> Sequence[str]:
+    """Statements that make the table a pipeline writes to, with room for tokens."""
+    engine = f"MergeTree ORDER BY {order_by} SETTINGS non_replicated_deduplication_window = 10000"
+    return [f"CREATE DATABASE {name}", f"CREATE TABLE {name}.events ({columns}) ENGINE = {engine}"]
+
+
+def _judge(value: bytes, seen: set[str]) -> tuple[str, str]:
+    """Say what becomes of an event, and for a dead letter at which stage."""
+    try:
+        event = json.loads(value)
+    except ValueError:
+        return "dead_letters", "decode"
+    if "id" not in event:
+        return "dead_letters", "decode"
+    if event.get("skip"):
+        return "filtered", ""
+    if event["n"] > _LARGEST_INT32:
+        return "dead_letters", "mapping"
+    if event["id"] in seen:
+        return "duplicates", ""
+    seen.add(event["id"])
+    return ("dead_letters", "insert") if event["n"] < 0 else ("written", "")

@@ -1,0 +1,111 @@
+"""A pipeline's driver as real processes: Python, its JVM, Spark's Python workers."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from glassflow_dagster.local.process import start_of
+
+_DEATH_SECONDS = 60
+
+
+class Driver:
+    """`glassflow-dagster run` in the foreground of nobody, its words in `log`."""
+
+    def __init__(self, definition: Path, state: Path, log: Path, variables: Mapping[str, str]) -> None:
+        command = [sys.executable, "-m", "glassflow_dagster", "run", str(definition), "--state", str(state)]
+        self.log = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+                env={**os.environ, **variables},
+            )  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def code(self) -> int | None:
+        """The exit code, None while it runs."""
+        return self._process.poll()
+
+    @property
+    def jvm(self) -> int | None:
+        return next((pid for pid in children(self.pid) if _command(pid).startswith("java")), None)
+
+    @property
+    def workers(self) -> list[int]:
+        """Spark's Python workers, and the daemon that forks them."""
+        return [] if self.jvm is None else descendants(self.jvm)
+
+    @property
+    def all(self) -> list[int]:
+        return [self.pid, *descendants(self.pid)]
+
+    def kill(self, pids: list[int]) -> None:
+        """End processes without a warning, all at one moment."""
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def signal(self, number: signal.Signals, pids: list[int]) -> None:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def stop(self) -> int:
+        """Ask it to finish its batch, as Ctrl-C does; gives the exit code."""
+        if self.code is None:
+            os.kill(self.pid, signal.SIGINT)
+        return self.wait()
+
+    def wait(self) -> int:
+        return self._process.wait(_DEATH_SECONDS)
+
+    def end(self) -> None:
+        """Leave nothing of it behind."""
+        left = {pid: start_of(pid) for pid in self.all}
+        self.kill(list(left))
+        self.wait()
+        deadline = time.monotonic() + _DEATH_SECONDS
+        while any(started and start_of(pid) == started for pid, started in left.items()):
+            assert time.monotonic() < deadline, f"{left} do not end"
+            time.sleep(0.05)
+
+
+def children(pid: int) -> list[int]:
+    """Give the processes that a process has started, the youngest last."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == pid and fields[0] not in {"Z", "X"}:
+                found.append(int(stat.parent.name))
+    return sorted(found)
+
+
+def descendants(pid: int) -> list[int]:
+    """Give the processes below one."""
+    return [below for child in children(pid) for below in (child, *descendants(child))]
+
+
+def resident_bytes(pid: int) -> int:
+    """Give the resident memory of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()).name
+    except OSError:
+        return ""

@@ -1,0 +1,111 @@
+"""Holds what ClickHouse has against what the oracle says: rows, dead letters, and the ledger, batch by batch."""
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+from clickhouse_connect.driver.client import Client
+
+from tests.faults.records import Expected, Place, Record, Workload
+
+_FATES = ("written", "duplicates", "filtered", "dead_letters")
+_SHOWN = 3
+
+
+def differences(client: Client, workload: Workload, database: str, records: Sequence[Record]) -> list[str]:
+    """Say what is not as it must be; nothing where all is right."""
+    expected = workload.expected(records)
+    ledger = _ledger(client, database)
+    return [
+        *_rows(client, workload, database, expected),
+        *_letters(client, database, expected, records),
+        *_sums(ledger, expected),
+        *_chain(ledger, records),
+        *_batches(ledger, expected),
+    ]
+
+
+def _rows(client: Client, workload: Workload, database: str, expected: Expected) -> list[str]:
+    query = f"SELECT {', '.join(workload.columns)} FROM {database}.events"
+    return _compare("row", Counter(tuple(row) for row in client.query(query).result_rows), expected.rows)
+
+
+def _letters(client: Client, database: str, expected: Expected, records: Sequence[Record]) -> list[str]:
+    query = f"SELECT toString(topic), partition, offset, toString(stage), value FROM {database}.glassflow_dead_letters"
+    values = {record.place: record.value.decode() for record in records}
+    must = Counter((*place, stage, values[place]) for place, stage in expected.letters.items())
+    return _compare("dead letter", Counter(tuple(row) for row in client.query(query).result_rows), must)
+
+
+def _compare(what: str, found: Counter[Any], must: Counter[Any]) -> list[str]:
+    return [
+        *_list(f"{what} missing", must - found),
+        *_list(f"{what} too many", found - must),
+    ]
+
+
+def _list(what: str, found: Counter[Any]) -> list[str]:
+    return [f"{what}: {found.total()}, as {sorted(found.items(), key=repr)[:_SHOWN]}"] if found else []
+
+
+def _ledger(client: Client, database: str) -> list[dict[str, Any]]:
+    query = f"SELECT * FROM {database}.glassflow_ledger ORDER BY batch_id, inserted_at"
+    return [dict(row) for row in client.query(query).named_results()]
+
+
+def _sums(ledger: Sequence[Mapping[str, Any]], expected: Expected) -> list[str]:
+    found = {name: sum(row[name] for row in ledger) for name in expected.sums}
+    if ledger and "waiting" in found:
+        found["waiting"] = ledger[-1]["waiting"]
+    return [
+        f"ledger: {name} is {found[name]}, not {count}" for name, count in expected.sums.items() if found[name] != count
+    ]
+
+
+def _chain(ledger: Sequence[Mapping[str, Any]], records: Sequence[Record]) -> list[str]:
+    """Batches are numbered without a gap, and their offsets join from the first record of each partition to the last.
+
+    The last one of a topic: the offsets behind it, of a transaction's end, are no records.
+    """
+    wrong = []
+    if (numbers := [row["batch_id"] for row in ledger]) != list(range(len(ledger))):
+        wrong.append(f"ledger: batches {[n for n, c in Counter(numbers).items() if c > 1]} twice, of {len(numbers)}")
+    if len(names := {str(row["incarnation"]) for row in ledger}) > 1:
+        wrong.append(f"ledger: {len(names)} incarnations")
+    ends: dict[tuple[str, int], int] = {}
+    for row in ledger:
+        for topic, partition, first, until in map(_range, row["offsets"]):
+            if first != ends.get((topic, partition), 0):
+                wrong.append(f"ledger: batch {row['batch_id']} begins {topic}/{partition} at {first}")
+            ends[topic, partition] = until
+    wrong += [f"ledger: {record.place} is in no batch" for record in records if record.offset >= _end(ends, record)]
+    return wrong[: 2 * _SHOWN]
+
+
+def _end(ends: Mapping[tuple[str, int], int], record: Record) -> int:
+    return ends.get((record.topic, record.partition), 0)
+
+
+def _batches(ledger: Sequence[Mapping[str, Any]], expected: Expected) -> list[str]:
+    """Each batch's counts are those of its own records, where a record's fate is its own."""
+    if not expected.fates:
+        return []
+    wrong = []
+    for row in ledger:
+        places: list[Place] = [
+            (topic, partition, offset)
+            for topic, partition, first, until in map(_range, row["offsets"])
+            for offset in range(first, until)
+        ]
+        must: Counter[Hashable] = Counter(expected.fates.get(place) for place in places)
+        found = {fate: row[fate] for fate in _FATES}
+        if found != {fate: must[fate] for fate in _FATES}:
+            wrong.append(f"ledger: batch {row['batch_id']} says {found}, not {dict(must)}")
+    return wrong[:_SHOWN]
+
+
+def _range(offsets: Any) -> tuple[str, int, int, int]:
+    if isinstance(offsets, Mapping):
+        return (offsets["topic"], offsets["partition"], offsets["from"], offsets["until"])
+    topic, partition, first, until = offsets
+    return (topic, partition, first, until)

@@ -1,0 +1,338 @@
+"""The kinds of faults: what each does to the real processes, at a moment drawn from the repetition's seed."""
+
+import random
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.faults.http_proxy import Answer, Exchange, Rule, exception, failure, late_exception, slowly
+from tests.faults.join_workload import JoinWorkload
+from tests.faults.world import NotHit, World
+
+# Gives how many times the fault has struck.
+Inject = Callable[[World, random.Random], int]
+
+_ROWS, _LETTERS, _LEDGER = (frozenset({name}) for name in ("events", "glassflow_dead_letters", "glassflow_ledger"))
+_INSERTS = (frozenset[str](), _ROWS, _LETTERS, _LEDGER)
+# Inserts that pass before a fault strikes, at most: a batch here makes some ten.
+_SKIPPED = 20
+_TIMES = 3
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of fault. `dies`: the driver may end by it, and is started again."""
+
+    name: str
+    does: str
+    inject: Inject
+    dies: bool = False
+    for_joins: bool = False
+    only_joins: bool = False
+    small_disk: bool = False
+
+
+def _on_insert(act: Callable[[Exchange, random.Random], None]) -> Inject:
+    """Act on some inserts, of the rows, the dead letters or the ledger."""
+
+    def inject(world: World, draw: random.Random) -> int:
+        tables, skip, times = draw.choice(_INSERTS), draw.randrange(_SKIPPED), draw.randint(1, _TIMES)
+        if tables in {_LETTERS, _LEDGER}:
+            skip %= 3
+        return world.hit(Rule(lambda exchange: act(exchange, draw), tables, skip, times))
+
+    return inject
+
+
+def _answer(make: Callable[[], Answer]) -> Inject:
+    """Give an error for an answer, after the insert was applied or without."""
+
+    def act(exchange: Exchange, draw: random.Random) -> None:
+        if draw.random() < 0.5:
+            exchange.forward()
+        exchange.answer(make())
+
+    return _on_insert(act)
+
+
+def _swallow(exchange: Exchange, _: random.Random) -> None:
+    exchange.forward()
+    exchange.hang_up()
+
+
+def _cut_request(exchange: Exchange, draw: random.Random) -> None:
+    exchange.forward_part(draw.random())
+    exchange.hang_up()
+
+
+def _cut_answer(exchange: Exchange, draw: random.Random) -> None:
+    exchange.answer_part(exchange.forward(), draw.random())
+
+
+def _delay(exchange: Exchange, draw: random.Random) -> None:
+    slowly(draw.uniform(0.5, 3))(exchange)
+
+
+def _clickhouse_refuses(world: World, draw: random.Random) -> int:
+    _moment(draw)
+    world.servers.clickhouse_proxy.refuse()
+    _moment(draw)
+    world.servers.clickhouse_proxy.accept()
+    return 1
+
+
+def _clickhouse_killed(world: World, draw: random.Random) -> int:
+    world.hit(Rule(lambda exchange: _kill_server(world, exchange, draw), skip=draw.randrange(_SKIPPED)))
+    _moment(draw)
+    world.servers.clickhouse.start()
+    world.servers.wait_for_clickhouse()
+    return 1
+
+
+def _kill_server(world: World, exchange: Exchange, draw: random.Random) -> None:
+    if draw.random() < 0.5:
+        exchange.forward()
+    world.servers.clickhouse.kill()
+    exchange.hang_up()
+
+
+def _clickhouse_paused(world: World, draw: random.Random) -> int:
+    _moment(draw)
+    world.servers.clickhouse.pause()
+    _moment(draw)
+    world.servers.clickhouse.go_on()
+    return 1
+
+
+def _kafka_refuses(world: World, draw: random.Random) -> int:
+    _moment(draw)
+    world.servers.kafka_proxy.refuse()
+    _moment(draw)
+    world.servers.kafka_proxy.accept()
+    return 1
+
+
+def _kafka_cut(world: World, draw: random.Random) -> int:
+    proxy = world.servers.kafka_proxy
+    for _ in range(draw.randint(1, _TIMES)):
+        proxy.cut_after(draw.randrange(1, 200_000))
+        world.until(lambda: proxy.is_cut, "the connection is cut")
+    return 1
+
+
+def _kafka_held(world: World, draw: random.Random) -> int:
+    _moment(draw)
+    world.servers.kafka_proxy.hold()
+    _moment(draw)
+    world.servers.kafka_proxy.let_go()
+    return 1
+
+
+def _broker_killed(world: World, draw: random.Random) -> int:
+    _moment(draw)
+    world.servers.broker.kill()
+    _moment(draw)
+    world.servers.broker.start()
+    world.servers.wait_for_kafka()
+    return 1
+
+
+def _broker_paused(world: World, draw: random.Random) -> int:
+    _moment(draw)
+    world.servers.broker.pause()
+    _moment(draw)
+    world.servers.broker.go_on()
+    return 1
+
+
+def _at_a_moment(victims: Callable[[World], list[int]]) -> Inject:
+    """Kill some of the driver's processes at any time."""
+
+    def inject(world: World, draw: random.Random) -> int:
+        _moment(draw)
+        found = victims(world)
+        if not found:
+            raise NotHit
+        world.driver.kill(found)
+        if world.driver.pid in found or world.driver.jvm is None:
+            world.replace_driver()
+        return 1
+
+    return inject
+
+
+def _kill_at(tables: frozenset[str], *, applied: bool) -> Inject:
+    """Kill all processes of the driver while an insert is under way."""
+
+    def inject(world: World, draw: random.Random) -> int:
+        def act(exchange: Exchange) -> None:
+            if applied:
+                exchange.forward()
+            world.driver.kill(world.driver.all)
+            exchange.hang_up()
+
+        skip = draw.randrange(3 if tables == _LEDGER else _SKIPPED)
+        hits = world.hit(Rule(act, tables, skip))
+        world.replace_driver()
+        return hits
+
+    return inject
+
+
+def _kill_twice(world: World, draw: random.Random) -> int:
+    """Kill the driver again while it repeats the batch that it was killed in."""
+    hits = _kill_at(_ROWS, applied=True)(world, draw)
+    return hits + _kill_at(_ROWS, applied=draw.random() < 0.5)(world, draw)
+
+
+def _lost_then_killed(world: World, draw: random.Random) -> int:
+    """Swallow an answer, and kill the driver in the middle of its retry."""
+    hits = world.hit(Rule(lambda exchange: _swallow(exchange, draw), _ROWS, draw.randrange(_SKIPPED)))
+    time.sleep(draw.uniform(0, 0.2))
+    world.driver.kill(world.driver.all)
+    world.replace_driver()
+    return hits
+
+
+def _driver_paused(world: World, draw: random.Random) -> int:
+    _moment(draw)
+    pids = world.driver.all
+    world.driver.signal(signal.SIGSTOP, pids)
+    _moment(draw)
+    world.driver.signal(signal.SIGCONT, pids)
+    return 1
+
+
+def _driver_stopped(world: World, draw: random.Random) -> int:
+    _moment(draw)
+    code = world.driver.stop()
+    assert code == 0, f"a stopped driver ends with {code}: {world.last_words()}"
+    world.driver = world.new_driver()
+    return 1
+
+
+def _second_driver(world: World, draw: random.Random) -> int:
+    _moment(draw)
+    second = world.new_driver()
+    code = second.wait()
+    assert code == 1, f"a second driver ends with {code}"
+    assert "is running already" in world.log.read_text(), world.last_words()
+    return 1
+
+
+def _disk_full(world: World, draw: random.Random) -> int:
+    ballast = world.state / "ballast"
+    _moment(draw)
+    with ballast.open("wb") as file:
+        try:
+            while True:
+                file.write(b"0" * 65_536)
+                file.flush()
+        except OSError:
+            full = True
+    time.sleep(draw.uniform(1, 4))
+    # A driver that had to end says so before there is space again.
+    if world.driver.code is None:
+        _moment(draw)
+    ballast.unlink()
+    return int(full)
+
+
+def _strange_clocks(world: World, draw: random.Random) -> int:
+    assert isinstance(world.workload, JoinWorkload)
+    assert world.feed
+    _moment(draw)
+    events = list(world.workload.strange_events(world.repetitions))
+    draw.shuffle(events)
+    for event in events:
+        world.feed.add(event)
+    return len(events)
+
+
+def _moment(draw: random.Random) -> None:
+    """Let some time pass, in which some batches are done."""
+    time.sleep(draw.uniform(0, 2))
+
+
+def _jvm(world: World) -> list[int]:
+    return [] if world.driver.jvm is None else [world.driver.jvm]
+
+
+KINDS = (
+    Kind("no fault", "nothing: what the other kinds are held against", lambda *_: 1, for_joins=True),
+    Kind("ClickHouse refuses", "its port is closed and all connections are reset", _clickhouse_refuses),
+    Kind("request cut", "an insert's connection is cut somewhere in its data", _on_insert(_cut_request)),
+    Kind("answer cut", "an insert is applied, its answer cut somewhere", _on_insert(_cut_answer)),
+    Kind("answer swallowed", "an insert is applied, its connection reset", _on_insert(_swallow), for_joins=True),
+    Kind("answer delayed", "an insert is applied, its answer held back up to 3 s", _on_insert(_delay)),
+    Kind("status 500", "an insert is answered by 500 without a code, applied or not", _answer(lambda: failure(500))),
+    Kind("status 503", "an insert is answered by 503 without a code, applied or not", _answer(lambda: failure(503))),
+    Kind(
+        "late exception", "an insert is answered by 200 with an exception in its body, applied or not",
+        _answer(lambda: late_exception(241, "memory limit exceeded")), for_joins=True,
+    ),
+    Kind(
+        "code 252", "an insert is answered by TOO_MANY_PARTS, applied or not",
+        _answer(lambda: exception(252, "Too many parts (300). Merges are processing significantly slower")),
+    ),
+    Kind(
+        "code 241", "an insert is answered by MEMORY_LIMIT_EXCEEDED, applied or not",
+        _answer(lambda: exception(241, "Memory limit (total) exceeded")),
+    ),
+    Kind(
+        "code 202", "an insert is answered by TOO_MANY_SIMULTANEOUS_QUERIES, applied or not",
+        _answer(lambda: exception(202, "Too many simultaneous queries")),
+    ),
+    Kind(
+        "code 242", "an insert is answered by TABLE_IS_READ_ONLY, applied or not",
+        _answer(lambda: exception(242, "Table is in readonly mode")),
+    ),
+    Kind(
+        "ClickHouse killed", "kill -9 of the server in an insert, started again on its data",
+        _clickhouse_killed, for_joins=True,
+    ),
+    Kind("ClickHouse paused", "SIGSTOP of the server, up to 2 s", _clickhouse_paused),
+    Kind("Kafka refuses", "its port is closed and all connections are reset", _kafka_refuses),
+    Kind("Kafka cut", "all connections are reset after a number of bytes", _kafka_cut, for_joins=True),
+    Kind("Kafka held", "nothing passes for up to 2 s, with connections open", _kafka_held),
+    Kind("broker killed", "kill -9 of the broker, started again on its data", _broker_killed, dies=True),
+    Kind("broker paused", "SIGSTOP of the broker, up to 2 s", _broker_paused),
+    Kind(
+        "driver killed", "kill -9 of the driver's Python process",
+        _at_a_moment(lambda world: [world.driver.pid]), dies=True,
+    ),
+    Kind("JVM killed", "kill -9 of the driver's JVM", _at_a_moment(_jvm), dies=True),
+    Kind(
+        "workers killed", "kill -9 of Spark's Python workers",
+        _at_a_moment(lambda world: world.driver.workers), dies=True,
+    ),
+    Kind(
+        "all killed", "kill -9 of all its processes at one moment",
+        _at_a_moment(lambda world: world.driver.all), dies=True, for_joins=True,
+    ),
+    Kind("killed before an insert", "kill -9 of all when a block is sent", _kill_at(_ROWS, applied=False), dies=True),
+    Kind(
+        "killed behind an insert", "kill -9 of all when a block is in and nobody knows",
+        _kill_at(_ROWS, applied=True), dies=True, for_joins=True,
+    ),
+    Kind(
+        "killed in dead letters", "kill -9 of all when dead letters are in",
+        _kill_at(_LETTERS, applied=True), dies=True,
+    ),
+    Kind(
+        "killed before the ledger", "kill -9 of all when its row is sent",
+        _kill_at(_LEDGER, applied=False), dies=True,
+    ),
+    Kind(
+        "killed behind the ledger", "kill -9 of all when its row is in",
+        _kill_at(_LEDGER, applied=True), dies=True, for_joins=True,
+    ),
+    Kind("killed twice", "kill -9 in a block, and again in the repeated batch", _kill_twice, dies=True),
+    Kind("lost, then killed", "an answer is swallowed, and all killed in the retry", _lost_then_killed, dies=True),
+    Kind("driver paused", "SIGSTOP of all its processes, up to 2 s", _driver_paused, for_joins=True),
+    Kind("driver stopped", "Ctrl-C at any moment, and a new start", _driver_stopped),
+    Kind("second driver", "another driver is started on the same state: refused", _second_driver),
+    Kind("disk full", "the state's disk is full, then is not", _disk_full, dies=True, small_disk=True),
+    Kind("wrong clocks", "events of 1970 and of 2099 in between", _strange_clocks, for_joins=True, only_joins=True),
+)  # fmt: skip

@@ -1,0 +1,101 @@
+"""What passes between the harness and the topics. Nothing of the product is used here."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from confluent_kafka import Consumer, TopicPartition
+
+# A place in Kafka: topic, partition, offset.
+Place = tuple[str, int, int]
+PARTITIONS = 2
+
+
+class Event(NamedTuple):
+    """What is to be sent; `key` chooses the partition."""
+
+    topic: str
+    key: str
+    value: bytes
+
+    @property
+    def partition(self) -> int:
+        return sum(self.key.encode()) % PARTITIONS
+
+
+class Record(NamedTuple):
+    """What is in a topic."""
+
+    topic: str
+    partition: int
+    offset: int
+    value: bytes
+
+    @property
+    def place(self) -> Place:
+        return (self.topic, self.partition, self.offset)
+
+
+@dataclass
+class Expected:
+    """What a pipeline must make of its topics: the rows, the stage of each dead letter, and the ledger's sums.
+
+    `fates` tells what became of each record, where that is its own business (a join's events belong to pairs).
+    """
+
+    rows: Counter[tuple[Any, ...]]
+    letters: dict[Place, str]
+    sums: dict[str, int]
+    fates: dict[Place, str] = field(default_factory=dict)
+
+
+class Workload(Protocol):
+    """A pipeline, its events, and what must become of them."""
+
+    columns: Sequence[str]
+
+    def topics(self) -> Sequence[str]:
+        """The topics it reads."""
+
+    def definition(self, brokers: str, clickhouse_port: int) -> dict[str, Any]:
+        """The pipeline's definition."""
+
+    def tables(self) -> Sequence[str]:
+        """The statements that make its database and table."""
+
+    def events(self, seed: str, number: int) -> Iterator[Event]:
+        """The events of a seed, without an end; `number` is how many repetitions this pipeline has had."""
+
+    def last_events(self, number: int) -> Sequence[Event]:
+        """What has to come behind a repetition's events, so that all of them are decided."""
+
+    def expected(self, records: Sequence[Record]) -> Expected:
+        """What the topics' contents make, by definition."""
+
+
+class Topics:
+    """All that is in some topics, read anew from where the last reading ended."""
+
+    def __init__(self, brokers: str, topics: Sequence[str]) -> None:
+        self._consumer = Consumer({
+            "bootstrap.servers": brokers, "group.id": "harness", "enable.auto.commit": False, "log_level": 0,
+        })  # fmt: skip
+        self._next = {(topic, partition): 0 for topic in topics for partition in range(PARTITIONS)}
+        self._records: list[Record] = []
+
+    def read(self) -> list[Record]:
+        for (topic, partition), first in self._next.items():
+            place = TopicPartition(topic, partition, first)
+            end = self._consumer.get_watermark_offsets(place, timeout=30)[1]
+            self._consumer.assign([place])
+            while self._next[topic, partition] < end:
+                message = self._consumer.poll(30)
+                assert message is not None, f"{topic}/{partition} ends before {end}"
+                assert not message.error(), message.error()
+                self._records.append(Record(topic, partition, message.offset(), message.value()))
+                self._next[topic, partition] = message.offset() + 1
+        return self._records
+
+    def close(self) -> None:
+        self._consumer.close()

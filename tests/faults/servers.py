@@ -1,0 +1,129 @@
+"""The real servers, each behind a proxy: what the pipeline sees is the proxy, what the harness asks is the server."""
+
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import clickhouse_connect
+from clickhouse_connect.driver.client import Client
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from glassflow_dagster.local.broker import prepare_broker
+from glassflow_dagster.local.ports import free_port
+from glassflow_dagster.local.process import Background, start
+from tests.faults.http_proxy import HttpProxy
+from tests.faults.tcp_proxy import TcpProxy
+
+_UP_SECONDS = 60
+
+# It reports each refused connection, of which there are many here.
+logging.getLogger("clickhouse_connect").setLevel(logging.ERROR)
+
+
+class Server:
+    """A server process that can be killed, paused and started again on its data."""
+
+    def __init__(self, command: list[str], port: int, log: Path, variables: dict[str, str]) -> None:
+        self._command, self.port, self._log, self._variables = command, port, log, variables
+        self.process: Background | None = None
+
+    def start(self) -> None:
+        self.process = start(self._command, self.port, self._log, self._variables)
+
+    def kill(self) -> None:
+        """End it without a warning."""
+        assert self.process
+        os.kill(self.process.pid, signal.SIGKILL)
+        while self.process.alive():
+            time.sleep(0.02)
+
+    def pause(self) -> None:
+        assert self.process
+        os.kill(self.process.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        assert self.process
+        os.kill(self.process.pid, signal.SIGCONT)
+
+    def end(self) -> None:
+        if self.process:
+            self.process.end(20)
+
+
+class Servers:
+    """Kafka and ClickHouse: `kafka` and `clickhouse` are the addresses behind the proxies, for the harness alone."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        ports = [free_port() for _ in range(5)]
+        kafka, behind_proxy, clickhouse = ports[:3]
+        self.kafka_proxy = TcpProxy(ports[3], behind_proxy)
+        self.clickhouse_proxy = HttpProxy(ports[4], clickhouse)
+        self.broker = _broker(folder / "kafka", kafka, behind_proxy, ports[3])
+        command = [sys.executable, "-m", "glassflow_dagster.local.clickhouse_server", "--data", str(folder / "ch")]
+        self.clickhouse = Server([*command, "--port", str(clickhouse)], clickhouse, folder / "clickhouse.log", {})
+        (folder / "ch").mkdir(exist_ok=True)
+        self.broker.start()
+        self.clickhouse.start()
+        self.wait()
+
+    @property
+    def kafka(self) -> str:
+        return f"127.0.0.1:{self.broker.port}"
+
+    def client(self) -> Client:
+        return clickhouse_connect.get_client(host="127.0.0.1", port=self.clickhouse.port, query_limit=0)
+
+    def wait(self) -> None:
+        """Return when both answer."""
+        self.wait_for_kafka()
+        self.wait_for_clickhouse()
+
+    def wait_for_kafka(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.kafka, "log_level": 0})
+        deadline = time.monotonic() + _UP_SECONDS
+        while True:
+            try:
+                admin.list_topics(timeout=1)
+            except KafkaException:
+                assert time.monotonic() < deadline, "the broker does not come up"
+            else:
+                return
+
+    def wait_for_clickhouse(self) -> None:
+        deadline = time.monotonic() + _UP_SECONDS
+        while True:
+            try:
+                self.client().close()
+            except Exception:  # noqa: BLE001 - whatever it says, it is not up
+                assert time.monotonic() < deadline, "ClickHouse does not come up"
+                time.sleep(0.05)
+            else:
+                return
+
+    def close(self) -> None:
+        for proxy in (self.kafka_proxy, self.clickhouse_proxy):
+            proxy.close()
+        for server in (self.broker, self.clickhouse):
+            server.end()
+
+
+def _broker(folder: Path, port: int, behind_proxy: int, proxy: int) -> Server:
+    """Prepare the embedded broker with a second listener, which tells its clients to come by the proxy."""
+    made = prepare_broker(folder, port, lambda _: None)
+    properties = folder / "server.properties"
+    lines = []
+    for line in properties.read_text().splitlines():
+        name = line.partition("=")[0]
+        extra = {
+            "listeners": f",PROXIED://127.0.0.1:{behind_proxy}",
+            "advertised.listeners": f",PROXIED://127.0.0.1:{proxy}",
+            "listener.security.protocol.map": ",PROXIED:PLAINTEXT",
+        }
+        lines.append(line + extra.get(name, ""))
+    properties.write_text("\n".join(lines) + "\n")
+    return Server(list(made.command), port, folder / "broker.log", dict(made.variables))

@@ -1,0 +1,114 @@
+"""Runs a deduplicating pipeline for some minutes, with a fault every 20 to 60 seconds: `python -m tests.faults.soak`.
+
+Reports whether all is exact in the end, and the resident memory of the driver's processes after its second minute and
+at the end. Faults that end the driver are left out unless asked for: a new process has a memory of its own.
+"""
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from tests.faults.dedup_workload import DedupWorkload
+from tests.faults.driver import resident_bytes
+from tests.faults.kinds import KINDS, Kind
+from tests.faults.servers import Servers
+from tests.faults.world import NotHit, World
+
+_PAUSE = (20, 60)  # seconds between two faults
+_BLOCK_ROWS = 5_000
+_WARM = 120  # seconds after which the memory should have come to its level
+_MIB = 1024 * 1024
+_SETTLE_SECONDS = 300
+
+
+@dataclass
+class Memory:
+    """Samples the resident memory of a driver's processes, once a second: (seconds, MiB)."""
+
+    world: World
+    began: float = field(default_factory=time.monotonic)
+    samples: list[tuple[float, float]] = field(default_factory=list)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        while not self.ended.wait(1):
+            total = 0
+            for pid in self.world.driver.all:
+                try:
+                    total += resident_bytes(pid)
+                except (OSError, IndexError):
+                    continue  # a worker that has just ended
+            self.samples.append((time.monotonic() - self.began, total / _MIB))
+
+    def around(self, second: float) -> float:
+        """Give the median of the half minute that ends at a second."""
+        found = sorted(size for at, size in self.samples if second - 30 < at <= second)
+        return found[len(found) // 2] if found else 0.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=8)
+    parser.add_argument("--rate", type=int, default=5_000, help="events a second")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
+    parser.add_argument("--deadly", action="store_true", help="also faults that end the driver")
+    given = parser.parse_args()
+    kinds = [
+        kind
+        for kind in KINDS
+        if not (kind.only_joins or kind.small_disk)
+        and kind.name != "driver stopped"
+        and (given.deadly or not kind.dies)
+    ]
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+        servers = Servers(Path(folder) / "servers")
+        try:
+            world = World(servers, Path(folder), partial(DedupWorkload, block_rows=_BLOCK_ROWS), variables={})
+            try:
+                found = _soak(world, kinds, given)
+            finally:
+                world.end()
+        finally:
+            servers.close()
+    print(json.dumps(found, indent=1))  # noqa: T201
+    return int(bool(found["wrong"]))
+
+
+def _soak(world: World, kinds: list[Kind], given: argparse.Namespace) -> dict[str, object]:
+    draw = random.Random(given.seed)
+    world.warm_up()
+    memory = Memory(world)
+    threading.Thread(target=memory.run, daemon=True).start()
+    world.begin(f"soak {given.seed}", given.rate)
+    struck: list[str] = []
+    end = time.monotonic() + 60 * given.minutes
+    while (pause := draw.uniform(*_PAUSE)) < end - time.monotonic():
+        time.sleep(pause)
+        kind = draw.choice(kinds)
+        try:
+            kind.inject(world, draw)
+        except NotHit:
+            continue
+        struck.append(kind.name)
+        print(time.strftime("%H:%M:%S"), kind.name, flush=True)  # noqa: T201
+    time.sleep(max(0, end - time.monotonic()))
+    lasted = time.monotonic() - memory.began
+    early, late = memory.around(_WARM), memory.around(lasted)
+    memory.ended.set()
+    wrong = world.settle(dies=given.deadly, seconds=_SETTLE_SECONDS)
+    return {
+        "seed": given.seed, "seconds": round(lasted), "events": world.sent, "faults": struck, "wrong": wrong,
+        "memory after two minutes, MiB": round(early), "memory at the end, MiB": round(late),
+        "ratio": round(late / early, 3) if early else None,
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

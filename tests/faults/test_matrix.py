@@ -1,0 +1,82 @@
+"""A small draw of the matrix of faults, another one each time; and that the harness sees what it claims to see.
+
+The head of the report names the seed; `GLASSFLOW_FAULT_SEED=n` draws the same again. `make faults` runs all.
+"""
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import pytest
+
+from tests.conftest import FAULT_SEED
+from tests.faults.dedup_workload import DedupWorkload
+from tests.faults.http_proxy import Answer, Exchange, Rule
+from tests.faults.kinds import KINDS, Kind
+from tests.faults.repetition import repeat, run_pass
+from tests.faults.servers import Servers
+from tests.faults.world import World
+
+SEED = int(os.environ[FAULT_SEED])
+LEDGER = frozenset({"glassflow_ledger"})
+
+pytestmark = pytest.mark.servers
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    found = Servers(tmp_path_factory.mktemp("servers"))
+    yield found
+    found.close()
+
+
+def test_a_draw_of_faults_changes_no_row(servers: Servers, tmp_path: Path) -> None:
+    draw = random.Random(SEED)
+    usual = [kind for kind in KINDS if not (kind.only_joins or kind.small_disk)]
+    lasting, deadly = ([kind for kind in usual if kind.dies == dies] for dies in (False, True))
+    drawn = [*draw.sample(lasting, 3), *draw.sample(deadly, 1)]
+    outcomes = list(run_pass(servers, tmp_path, "deduplication", [(kind, SEED) for kind in drawn]))
+    assert [(o.kind, o.wrong) for o in outcomes] == [(kind.name, ()) for kind in drawn]
+
+
+def test_a_lost_ledger_row_and_switched_off_tokens_are_seen(servers: Servers, tmp_path: Path) -> None:
+    proxy = servers.clickhouse_proxy
+    world = World(servers, tmp_path, DedupWorkload)
+    try:
+        world.warm_up()
+        kept = repeat(world, Kind("kept", "", lambda *_: 1), "", SEED)
+        assert kept.wrong == ()
+
+        lost = repeat(world, Kind("lost", "", lambda world, _: world.hit(Rule(_pretend, LEDGER))), "", SEED, 10)
+        assert any(text.startswith("ledger: batch") for text in lost.wrong)
+        assert not any(text.startswith("row") for text in lost.wrong)
+
+        proxy.change = _switch_tokens_off
+        doubled = repeat(world, Kind("doubled", "", lambda world, _: world.hit(Rule(_swallow, ROWS))), "", SEED, 10)
+        assert any(text.startswith("row too many") for text in doubled.wrong)
+    finally:
+        proxy.change = lambda _: None
+        world.end()
+
+
+ROWS = frozenset({"events"})
+
+
+def _pretend(exchange: Exchange) -> None:
+    """Say that it is done, and do nothing."""
+    exchange.answer(Answer(200, {"X-ClickHouse-Summary": "{}"}, b""))
+
+
+def _swallow(exchange: Exchange) -> None:
+    exchange.forward()
+    exchange.hang_up()
+
+
+def _switch_tokens_off(exchange: Exchange) -> None:
+    parts = urlsplit(exchange.path)
+    settings = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if settings.pop("insert_deduplication_token", None):
+        settings.update(insert_deduplicate="0", deduplicate_insert="disable")
+        exchange.path = f"{parts.path}?{urlencode(settings)}"

@@ -1,0 +1,195 @@
+"""One pipeline with its topics, its table and its driver, as a repetition of a fault finds them."""
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import yaml
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.faults.driver import Driver
+from tests.faults.http_proxy import Rule
+from tests.faults.judge import differences
+from tests.faults.records import PARTITIONS, Event, Topics, Workload
+from tests.faults.servers import Servers
+
+SETTLE_SECONDS = 150.0
+# Events that a repetition sends at least, and how fast.
+_LEAST_EVENTS = 1200
+_RATE = 1500  # events a second
+_CHUNK_SECONDS = 0.04
+_FAULT_SECONDS = 90.0
+
+# A driver lives for a minute here: a thorough compilation is never paid back.
+QUICK_JAVA: Mapping[str, str] = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
+
+
+class NotHit(Exception):  # noqa: N818 - not an error of the pipeline
+    """The fault found nothing to act on: the repetition says nothing."""
+
+
+class Feed:
+    """Sends a seed's events in the background until it is ended; counts what has arrived."""
+
+    def __init__(self, brokers: str, workload: Workload, seed: str, number: int, rate: int) -> None:
+        self._workload, self._seed, self._number, self._rate = workload, seed, number, rate
+        self._producer = Producer({
+            "bootstrap.servers": brokers, "linger.ms": 5, "enable.idempotence": True, "message.timeout.ms": 120_000,
+            "queue.buffering.max.messages": 1_000_000,
+            "log_level": 0,
+        })  # fmt: skip
+        self._ended = threading.Event()
+        self.sent = 0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def add(self, event: Event) -> None:
+        """Send one more event."""
+        self._producer.produce(event.topic, event.value, partition=event.partition)
+        self.sent += 1
+
+    def end(self) -> int:
+        """Send what completes the seed; gives how many events were sent in all."""
+        self._ended.set()
+        self._thread.join()
+        assert self._producer.flush(120) == 0, "Kafka does not take the events"
+        for event in self._workload.last_events(self._number):
+            self.add(event)
+        assert self._producer.flush(120) == 0, "Kafka does not take the events"
+        return self.sent
+
+    def _run(self) -> None:
+        events = self._workload.events(self._seed, self._number)
+        due = time.monotonic()
+        while self.sent < _LEAST_EVENTS or not self._ended.is_set():
+            for _ in range(int(self._rate * _CHUNK_SECONDS)):
+                self.add(next(events))
+            self._producer.poll(0)
+            due += _CHUNK_SECONDS
+            time.sleep(max(0, due - time.monotonic()))
+
+
+class World:
+    """A pipeline on the servers behind their proxies."""
+
+    def __init__(
+        self, servers: Servers, folder: Path, make: Callable[[str], Workload], state: Path | None = None,
+        variables: Mapping[str, str] = QUICK_JAVA,
+    ) -> None:  # fmt: skip
+        self.servers, self._variables = servers, variables
+        self.name = f"f{uuid.uuid4().hex[:10]}"
+        self.workload = make(self.name)
+        self.folder = folder / self.name
+        self.folder.mkdir(parents=True)
+        self.state = state or self.folder / "state"
+        self.definition = self.folder / f"{self.name}.yaml"
+        ports = servers.kafka_proxy.port, servers.clickhouse_proxy.port
+        definition = self.workload.definition(f"127.0.0.1:{ports[0]}", ports[1])
+        self.definition.write_text(yaml.safe_dump(definition))
+        self.client = servers.client()
+        for statement in self.workload.tables():
+            self.client.command(statement)
+        admin = AdminClient({"bootstrap.servers": servers.kafka})
+        topics = [NewTopic(topic, PARTITIONS, 1) for topic in self.workload.topics()]
+        for made in admin.create_topics(topics).values():
+            made.result(30)
+        self._topics = Topics(servers.kafka, self.workload.topics())
+        self.sent = 0
+        self.repetitions = 0
+        self.log = self.folder / "driver.log"
+        self.driver = self.new_driver()
+        self.feed: Feed | None = None
+
+    def new_driver(self) -> Driver:
+        """Start a driver; the one before it must have ended."""
+        return Driver(self.definition, self.state, self.log, self._variables)
+
+    def replace_driver(self) -> None:
+        """Wait until a dying driver is dead, and start the next."""
+        self.driver.wait()
+        self.driver = self.new_driver()
+
+    def warm_up(self) -> None:
+        """Return when the driver has taken its first events."""
+        producer = Producer({"bootstrap.servers": self.servers.kafka})
+        for event in self.workload.last_events(-1):
+            producer.produce(event.topic, event.value, partition=event.partition)
+            self.sent += 1
+        assert producer.flush(30) == 0
+        self.until(lambda: self.read == self.sent, "the driver begins")
+
+    def begin(self, seed: str, rate: int = _RATE) -> None:
+        """Let the events of a seed come."""
+        self.feed = Feed(self.servers.kafka, self.workload, seed, self.repetitions, rate)
+        self.repetitions += 1
+
+    @property
+    def read(self) -> int:
+        """Records that the ledger has."""
+        exists = self.client.query(f"EXISTS TABLE {self.name}.glassflow_ledger").result_rows[0][0]
+        if not exists:
+            return 0
+        return int(self.client.query(f"SELECT sum(read) FROM {self.name}.glassflow_ledger").result_rows[0][0])
+
+    @property
+    def waiting(self) -> int:
+        """Left events of a join that are not decided."""
+        query = f"SELECT argMax(waiting, batch_id) FROM {self.name}.glassflow_ledger"
+        return int(self.client.query(query).result_rows[0][0])
+
+    def settle(self, *, dies: bool, seconds: float = SETTLE_SECONDS) -> list[str]:
+        """Wait until all events are accounted for, and hold everything against the oracle; gives what is wrong."""
+        assert self.feed
+        self.sent += self.feed.end()
+        deadline = time.monotonic() + seconds
+        wrong = []
+        while not self._is_settled():
+            if self.driver.code is not None:
+                if not dies:
+                    wrong.append(f"the driver ended: {self.last_words()}")
+                self.driver = self.new_driver()
+            if time.monotonic() > deadline:
+                wrong.append(f"the ledger has {self.read} of {self.sent} records: {self.last_words()}")
+                break
+            time.sleep(0.1)
+        return wrong + differences(self.client, self.workload, self.name, self._topics.read())
+
+    def _is_settled(self) -> bool:
+        if self.read < self.sent:
+            return False
+        expected = self.workload.expected(self._topics.read()).sums
+        return "waiting" not in expected or self.waiting == expected["waiting"]
+
+    def hit(self, rule: Rule) -> int:
+        """Let a rule do its work; gives how many requests it has met."""
+        self.servers.clickhouse_proxy.fail(rule)
+        rule.done.wait(_FAULT_SECONDS)
+        self.servers.clickhouse_proxy.behave()
+        if not rule.hits:
+            raise NotHit
+        return rule.hits
+
+    def until(self, condition: object, what: str, seconds: float = _FAULT_SECONDS) -> None:
+        assert callable(condition)
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"not within {seconds} s: {what}: {self.last_words()}"
+            time.sleep(0.02)
+
+    def last_words(self) -> str:
+        lines = self.log.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    def close(self) -> int:
+        """Stop the driver as a user does; gives its exit code."""
+        code = self.driver.stop()
+        self.end()
+        return code
+
+    def end(self) -> None:
+        """Leave no process behind."""
+        self.driver.end()
+        self._topics.close()
