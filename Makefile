@@ -17,6 +17,7 @@ $(READY): pyproject.toml requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	$(BIN)/python -m glassflow_dagster.local.jars
 	$(BIN)/python -m glassflow_dagster.streaming.state.build
+	$(BIN)/python -m glassflow_dagster.streaming.class_archive
 	@touch $(READY)
 
 demo: setup ## sends the demo's events, runs all pipelines, counts and compares

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from glassflow_dagster.local.jars import ensure_jars
 from glassflow_dagster.local.java import find_java, java_environment
+from glassflow_dagster.streaming.class_archive import reading_options
 from glassflow_dagster.streaming.state.build import state_jar
 
 # Spark's own log, in the pipeline's folder.
@@ -59,7 +60,6 @@ SETTINGS: dict[str, str] = {
     "spark.sql.adaptive.enabled": "false",
     # A task that runs twice at once would write its blocks twice at once.
     "spark.speculation": "false",
-    "spark.driver.defaultJavaOptions": JAVA_OPTIONS,
     "spark.executor.defaultJavaOptions": JAVA_OPTIONS,
     "spark.driver.memory": "1g",
     "spark.ui.enabled": "false",
@@ -79,6 +79,7 @@ def start_session(name: str, folder: Path, overrides: Mapping[str, str], report:
     builder = SparkSession.builder.appName(name).master(overrides.get("spark.master", "local[*]"))
     own = {
         **SETTINGS,
+        "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {reading_options()}".strip(),
         "spark.jars": ",".join(str(jar) for jar in jars),
         "spark.local.dir": str(folder / SPARK_SCRATCH),
         "spark.sql.warehouse.dir": str(folder / SPARK_SCRATCH / "warehouse"),

@@ -1,0 +1,38 @@
+"""The archive of classes that a driver's JVM starts with."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from glassflow_dagster.local.java import find_java
+from glassflow_dagster.streaming import class_archive
+from glassflow_dagster.streaming.session import java
+
+
+def test_a_jvm_starts_with_the_archive_that_setup_made(spark: SparkSession) -> None:
+    assert class_archive.reading_options(), "there is no archive: make setup"
+    jvm = java(spark).ProcessHandle.current().pid()
+    assert class_archive._ARCHIVE in Path(f"/proc/{jvm}/maps").read_text()
+
+
+def test_an_archive_that_does_not_fit_is_passed_over_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(class_archive, "_folder", lambda: tmp_path)
+    assert not class_archive.reading_options()
+    (tmp_path / class_archive._ARCHIVE).write_bytes(b"of another Java")
+    command = [str(find_java().executable), *class_archive.reading_options().split(), "-version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "shared" not in done.stdout
+
+
+def test_a_rehearsal_that_fails_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(class_archive, "_folder", lambda: tmp_path / "classes")
+    monkeypatch.setattr(class_archive, "_SILENT", "-XX:NoSuchOption")
+    said: list[str] = []
+    class_archive.make_archive(said.append)
+    assert said[-1].startswith("warning: no class archive was made")
+    assert not class_archive.reading_options()
