@@ -35,7 +35,7 @@ test-fast: setup
 test-definitions: setup ## runs every definition in tests/definitions, of which `make test` runs a draw
 	GLASSFLOW_TEST_DEFINITIONS=all $(BIN)/python -m pytest tests/definitions
 
-test-joins: setup ## runs every kind of join through kills and silence, of which `make test` runs two
+test-joins: setup ## runs every kind of join through kills, silence and outages, of which `make test` runs two
 	GLASSFLOW_TEST_JOINS=all $(BIN)/python -m pytest tests/e2e/test_join.py
 
 faults: setup ## runs what is missing of the matrix of faults, of which `make test` runs a draw; writes docs/faults.md

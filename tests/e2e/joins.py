@@ -1,11 +1,16 @@
-"""What the tests of joins share: a pipeline of two topics, seeded events, and the rows recomputed from the topics."""
+"""What the tests of joins share: pipelines of two topics, seeded events, and the rows recomputed from the topics.
+
+Nothing of the recomputation is the product's. What a pipeline's events say (`identity`, `key_of`, `time_of`) and the
+rows that they make (`row`) is written down once more by each kind of pipeline: here for a made-up one, in `shipped.py`
+for those that the repository has.
+"""
 
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -17,17 +22,113 @@ from tests.streaming.joining import Happened, Windows, joined
 SECOND = 1_000_000
 PARTITIONS = 2
 LEFT, RIGHT = "left", "right"
+NULL_KEYS = 0.03  # of the events whose key may be null
+RESENT = 0.1
+
+Event = dict[str, Any]
+Row = tuple[Any, ...]
 
 
 @dataclass
-class JoinPipeline(Pipeline):
-    """A pipeline that joins two topics of its own; both sides are deduplicated by their id."""
+class TwoTopics(Pipeline):
+    """A pipeline that joins two topics of its own.
+
+    Windows and lateness in seconds. Its seeded events lie within `spread` from `begin` on, and are `step` apart at
+    least, or of one time. The lateness is longer, so that none of them is late in whatever order they come.
+    """
+
+    nullable: ClassVar[tuple[str, ...]] = (LEFT, RIGHT)  # the sides whose key may be null
+    begin: ClassVar[int] = 1_751_356_800  # 2025-07-01T08:00:00Z, the orders' own morning
+    spread: ClassVar[int] = 600
+    step: ClassVar[int] = 1
 
     match: str = "latest"
     kind: str = "inner"
     event_clock: bool = False
-    left_window: int = 20  # seconds
+    left_window: int = 20
     right_window: int = 40
+    lateness: int = 600
+
+    def event(self, side: str, name: str, key: str | None, at: int) -> Event:
+        """Make an event, which happened at a second since 1970."""
+        raise NotImplementedError
+
+    def details(self, draw: random.Random, side: str) -> Event:
+        """Draw what an event says beside its name, its key and its time."""
+        raise NotImplementedError
+
+    def identity(self, side: str, event: Event) -> str:
+        """Give what the side's deduplication tells events apart by."""
+        raise NotImplementedError
+
+    def key_of(self, side: str, event: Event) -> Hashable:
+        """Give what the join compares; None matches nothing."""
+        raise NotImplementedError
+
+    def time_of(self, side: str, event: Event) -> int:
+        """Give an event's own time, microseconds since 1970."""
+        raise NotImplementedError
+
+    def is_filtered(self, side: str, event: Event) -> bool:  # noqa: ARG002 - for those that filter
+        """Whether an event is filtered before the join."""
+        return False
+
+    def row(self, left: Event, right: Event | None, joined_at: int | None) -> Row:
+        """Give the row of a pair; joined_at: milliseconds since 1970 of the batch that writes it, if that is known."""
+        raise NotImplementedError
+
+    def rows(self) -> Counter[Row]:
+        """Give the table's rows, as `row` writes them."""
+        raise NotImplementedError
+
+    def topic(self, side: str) -> str:
+        return f"{self.name}-{side}"
+
+    def create_topic(self, partitions: int = PARTITIONS) -> None:
+        admin = AdminClient({"bootstrap.servers": self.brokers})
+        for made in admin.create_topics([NewTopic(self.topic(side), partitions, 1) for side in (LEFT, RIGHT)]).values():
+            made.result(30)
+
+    def send_sides(self, events: Sequence[tuple[str, Any]]) -> None:
+        """Send events of both sides in this order, over the partitions in turn."""
+        producer = Producer({"bootstrap.servers": self.brokers, "linger.ms": 5, "enable.idempotence": True})
+        for index, (side, event) in enumerate(events):
+            value = event if isinstance(event, bytes) else json.dumps(event).encode()
+            producer.produce(self.topic(side), value, partition=index % PARTITIONS)
+            producer.poll(0)
+        assert producer.flush(30) == 0
+
+    def seeded(self, seed: int, lefts: int, rights: int) -> list[tuple[str, Event]]:
+        """Make events of both sides in a seeded order, a tenth of them a second time, which may say something else.
+
+        Keys belong to the seed alone; of the left events a fifth have one that no right event has.
+        """
+        draw = random.Random(seed)
+        found: list[tuple[str, Event]] = []
+        for number in range(lefts + rights):
+            side = LEFT if number < lefts else RIGHT
+            null = side in self.nullable and draw.random() < NULL_KEYS
+            at = self.begin + draw.randrange(0, self.spread, self.step)
+            key = f"{seed} of {draw.randrange(5 if side == LEFT else 4)}"
+            event = self.event(side, f"{seed}-{number}", None if null else key, at)
+            found.append((side, event | self.details(draw, side)))
+        resent = draw.sample(found, int(len(found) * RESENT))
+        found += [(side, event | self.details(draw, side)) for side, event in resent]
+        draw.shuffle(found)
+        return found
+
+    def join_ledger(self) -> dict[str, int]:
+        names = ("read", "written", "duplicates", "filtered", "late", "dead_letters", "taken", "accepted", "matched",
+                 "unmatched", "null_keys", "joined")  # fmt: skip
+        sums = ", ".join(f"sum({name})" for name in names)
+        found = self.query(f"SELECT {sums}, argMax(waiting, batch_id) FROM {{db}}.glassflow_ledger")[0]
+        return dict(zip((*names, "waiting"), found, strict=True))
+
+
+@dataclass
+class JoinPipeline(TwoTopics):
+    """A made-up pipeline, with a filter before the join; both sides are deduplicated by their id."""
+
     at: str = "Int64"
     join: dict[str, Any] = field(default_factory=dict)
 
@@ -48,7 +149,7 @@ class JoinPipeline(Pipeline):
             {"type": "filter", "source_id": LEFT, "config": {"expression": "skip != true"}},
             *({**transform, "source_id": "join"} for transform in self.transforms),
         ]
-        clock = {"clock": "event", "allowed_lateness": "10m"} if self.event_clock else {}
+        clock = {"clock": "event", "allowed_lateness": f"{self.lateness}s"} if self.event_clock else {}
         time = {"event_time": "at"} if self.event_clock else {}
         definition["join"] = {
             "enabled": True, "type": self.kind, "match": self.match, **clock,
@@ -68,33 +169,30 @@ class JoinPipeline(Pipeline):
         self.file.write_text(yaml.safe_dump(definition))
         return self
 
-    def topic(self, side: str) -> str:
-        return f"{self.name}-{side}"
+    def event(self, side: str, name: str, key: str | None, at: int) -> Event:
+        return {"id": name, "user" if side == LEFT else "owner": key, "at": at}
 
-    def create_topic(self, partitions: int = PARTITIONS) -> None:
-        admin = AdminClient({"bootstrap.servers": self.brokers})
-        for made in admin.create_topics([NewTopic(self.topic(side), partitions, 1) for side in (LEFT, RIGHT)]).values():
-            made.result(30)
+    def details(self, draw: random.Random, side: str) -> Event:  # noqa: ARG002 - both sides have it
+        return {"skip": draw.random() < 0.05}
 
-    def send_sides(self, events: Sequence[tuple[str, Any]]) -> None:
-        """Send events of both sides in this order, over the partitions in turn."""
-        producer = Producer({"bootstrap.servers": self.brokers, "linger.ms": 5, "enable.idempotence": True})
-        for index, (side, event) in enumerate(events):
-            value = event if isinstance(event, bytes) else json.dumps(event).encode()
-            producer.produce(self.topic(side), value, partition=index % PARTITIONS)
-            producer.poll(0)
-        assert producer.flush(30) == 0
+    def identity(self, side: str, event: Event) -> str:  # noqa: ARG002
+        return str(event["id"])
 
-    def rows(self) -> Counter[tuple[str, str | None]]:
+    def key_of(self, side: str, event: Event) -> Hashable:
+        return event.get("user" if side == LEFT else "owner")
+
+    def time_of(self, side: str, event: Event) -> int:  # noqa: ARG002
+        return int(event["at"]) * SECOND
+
+    def is_filtered(self, side: str, event: Event) -> bool:
+        return side == LEFT and bool(event.get("skip"))
+
+    def row(self, left: Event, right: Event | None, joined_at: int | None) -> Row:  # noqa: ARG002 - not in the table
+        return left["id"], right and right["id"]
+
+    def rows(self) -> Counter[Row]:
         """The table's rows: left id, right id."""
         return Counter((left, right) for left, right in self.query("SELECT left_id, right_id FROM {db}.events"))
-
-    def join_ledger(self) -> dict[str, int]:
-        names = ("read", "written", "duplicates", "filtered", "late", "dead_letters", "taken", "accepted", "matched",
-                 "unmatched", "null_keys", "joined")  # fmt: skip
-        sums = ", ".join(f"sum({name})" for name in names)
-        found = self.query(f"SELECT {sums}, argMax(waiting, batch_id) FROM {{db}}.glassflow_ledger")[0]
-        return dict(zip((*names, "waiting"), found, strict=True))
 
 
 class Message(NamedTuple):
@@ -103,18 +201,18 @@ class Message(NamedTuple):
     side: str
     partition: int
     offset: int
-    event: dict[str, Any] | None
+    event: Event | None
 
 
 @dataclass
 class Expected:
     """What the topics' contents make."""
 
-    rows: Counter[tuple[str, str | None]]
+    rows: Counter[Row]
     counts: dict[str, int]
 
 
-def read_topics(pipeline: JoinPipeline) -> list[Message]:
+def read_topics(pipeline: TwoTopics) -> list[Message]:
     """Read all that is in both topics."""
     found = []
     for side in (LEFT, RIGHT):
@@ -134,7 +232,7 @@ def read_topics(pipeline: JoinPipeline) -> list[Message]:
     return found
 
 
-def batches(pipeline: JoinPipeline, messages: Sequence[Message]) -> Iterator[tuple[int, list[Message]]]:
+def batches(pipeline: TwoTopics, messages: Sequence[Message]) -> Iterator[tuple[int, list[Message]]]:
     """Give each batch's time in microseconds and its records in their order, as the ledger says."""
     ledger = pipeline.query(
         "SELECT toUnixTimestamp64Milli(batch_time), offsets FROM {db}.glassflow_ledger ORDER BY batch_id"
@@ -151,42 +249,48 @@ def batches(pipeline: JoinPipeline, messages: Sequence[Message]) -> Iterator[tup
         yield milliseconds * 1000, [by_place[place] for place in places]
 
 
-def recompute(pipeline: JoinPipeline, late: Sequence[str] = (), complete: int | None = None) -> Expected:
+def recompute(pipeline: TwoTopics, late: Sequence[str] = (), complete: int | None = None) -> Expected:
     """Make the rows from the topics' contents, by definition.
 
     On the processing clock the ledger's batches are taken as given, and the time of the last one says who has waited
-    long enough. On the event clock `late` are the ids of events that came too late, and `complete` is how far the
-    clock is.
+    long enough. On the event clock `late` are the identities of events that came too late, and `complete` is how far
+    the clock is, microseconds since 1970.
     """
     counts: Counter[str] = Counter()
-    seen: set[tuple[str, str]] = set()
+    accepted: dict[tuple[str, str], Event] = {}
     sides: dict[str, list[Happened]] = {LEFT: [], RIGHT: []}
+    times: list[int] = []
     for time, records in batches(pipeline, read_topics(pipeline)):
-        for rank, partition, offset, side, event in _ranked(records):
+        times.append(time)
+        for side, partition, offset, event in records:
             counts["read"] += 1
             if event is None:
                 counts["dead_letters"] += 1
-            elif side == LEFT and event.get("skip"):
+            elif pipeline.is_filtered(side, event):
                 counts["filtered"] += 1
-            elif (side, event["id"]) in seen:
+            elif (side, name := pipeline.identity(side, event)) in accepted:
                 counts["duplicates"] += 1
             else:
-                seen.add((side, event["id"]))
-                if event["id"] in late:
+                accepted[side, name] = event
+                if name in late:
                     counts["late"] += 1
                     continue
-                at = event["at"] * SECOND if pipeline.event_clock else time
-                key = event.get("user" if side == LEFT else "owner")
-                sides[side].append(Happened(event["id"], key, at, (rank, partition, offset)))
-        if not pipeline.event_clock:
-            complete = time
+                at = pipeline.time_of(side, event) if pipeline.event_clock else time
+                sides[side].append(Happened(name, pipeline.key_of(side, event), at, (partition, offset)))
+    if not pipeline.event_clock:
+        complete = times[-1]
     assert complete is not None
     windows = Windows(pipeline.left_window * SECOND, pipeline.right_window * SECOND)
     decided = [left for left in sides[LEFT] if left.key is None or left.time + windows.left <= complete]
     pairs = joined(sides[LEFT], sides[RIGHT], windows, pipeline.match)
     matched = {name for name, _ in pairs}
     alone = {left.name for left in decided} - matched
-    rows = Counter(pairs | ({(name, None) for name in alone} if pipeline.kind == "left" else set()))
+    written = pairs | ({(name, None) for name in alone} if pipeline.kind == "left" else set())
+    at_of = _joined_at(sides, windows, () if pipeline.event_clock else times)
+    rows = Counter(
+        pipeline.row(accepted[LEFT, left], accepted[RIGHT, right] if right else None, at_of(left, right))
+        for left, right in written
+    )
     counts.update(
         taken=len(sides[LEFT]) + len(sides[RIGHT]), accepted=len(sides[RIGHT]), matched=len(matched),
         unmatched=len(alone), waiting=len(sides[LEFT]) - len(matched) - len(alone), joined=rows.total(),
@@ -197,26 +301,26 @@ def recompute(pipeline: JoinPipeline, late: Sequence[str] = (), complete: int | 
     return Expected(rows, dict(counts))
 
 
-def seeded(seed: int, lefts: int, rights: int, start: int, spread: int) -> list[tuple[str, dict[str, Any]]]:
-    """Make events of both sides in a seeded order, each time of a key only once, with doubles and null keys.
+def _joined_at(
+    sides: dict[str, list[Happened]], windows: Windows, times: Sequence[int]
+) -> Callable[[str, str | None], int | None]:
+    """Say which batch writes a row, milliseconds since 1970; nobody knows without the times of the batches.
 
-    start and spread in seconds since 1970; keys belong to the seed alone.
+    A pair comes with the later of both events, a left event alone with the first batch after its window, or at once
+    where it waits for nothing.
     """
-    draw = random.Random(seed)
-    times = draw.sample(range(start, start + spread), lefts + rights)
-    found: list[tuple[str, dict[str, Any]]] = []
-    for number, at in enumerate(times):
-        side, key = (LEFT, "user") if number < lefts else (RIGHT, "owner")
-        who = None if draw.random() < 0.03 else f"{seed} of {draw.randrange(4)}"
-        found.append((side, {"id": f"{seed}-{number}", key: who, "at": at, "skip": draw.random() < 0.05}))
-    found += draw.sample(found, len(found) // 10)
-    draw.shuffle(found)
-    return found
+    lefts, rights = ({event.name: event for event in sides[side]} for side in (LEFT, RIGHT))
 
+    def of(left: str, right: str | None) -> int | None:
+        if not times:
+            return None
+        event = lefts[left]
+        if right is not None:
+            return max(event.time, rights[right].time) // 1000
+        over = event.time + (windows.left if event.key is not None else 0)
+        return min(time for time in times if time >= over) // 1000
 
-def _ranked(records: Sequence[Message]) -> Iterator[tuple[int, int, int, str, dict[str, Any] | None]]:
-    for message in records:
-        yield int(message.side == RIGHT), message.partition, message.offset, message.side, message.event
+    return of
 
 
 def _decoded(value: bytes | None) -> dict[str, Any] | None:

@@ -1,6 +1,6 @@
 """A temporal join in plain Python, to compare the stream with: every left event with every right one, by definition."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 Row = tuple[str, str | None]
@@ -14,9 +14,9 @@ class Happened:
     """
 
     name: str
-    key: str | None
+    key: Hashable
     time: int
-    place: tuple[int, int, int]
+    place: tuple[int, ...]
 
 
 @dataclass(frozen=True)
