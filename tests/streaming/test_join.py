@@ -193,6 +193,20 @@ def test_what_matches_nothing_is_counted_and_what_was_refused_passes(spark: Spar
     )
 
 
+def test_an_event_at_the_very_time_of_the_clock_is_decided_when_the_clock_moves_on(
+    spark: SparkSession, folder: Path
+) -> None:
+    stream = Stream(spark, folder, config(clock="event", left=60, right=60))
+    stream.run([record(RIGHT, Happened("r", "k", START, (1, 0, 0)))])
+    stream.ticks.move_to((START + 10 * SECOND) // 1000)
+    stream.tick()
+    stream.run([record(LEFT, Happened("l", "k", START + 10 * SECOND, (0, 0, 0)))])
+    assert stream.rows == []
+    stream.ticks.move_to((START + 11 * SECOND) // 1000)
+    stream.tick()
+    assert stream.rows == [("l", "r")]
+
+
 def test_a_late_event_is_counted_and_a_replayed_one_finds_what_is_held(spark: SparkSession, folder: Path) -> None:
     stream = Stream(spark, folder, config(clock="event", left=60, right=60))
     at = [Happened(f"r{n}", "k", START + n * SECOND, (1, 0, n)) for n in range(3)]

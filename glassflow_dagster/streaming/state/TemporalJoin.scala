@@ -98,7 +98,7 @@ class TemporalJoin(matching: Matching, keepUnmatched: Boolean, onEventClock: Boo
       }
       outcome.waiting += lefts.size
       val rowsOut = matching.settle(state, lefts, rights, complete, outcome)
-      remember(state, isNew = stored == null)
+      remember(state, isNew = stored == null, timers)
       emit(rowsOut, outcome, first.topic, first.partition, first.offset)
     }
 
@@ -111,7 +111,7 @@ class TemporalJoin(matching: Matching, keepUnmatched: Boolean, onEventClock: Boo
       if (state.timerMs == expired.getExpiryTimeInMs()) state.timerMs = 0
       val some = if (state.lefts.isEmpty) state.rights(0) else state.lefts(0)
       val rowsOut = matching.settle(state, new ArrayBuffer, new ArrayBuffer, completeUs(timers), outcome)
-      remember(state, isNew = false)
+      remember(state, isNew = false, timers)
       if (outcome.isNothing) Iterator.empty else emit(rowsOut, outcome, some.topic, some.partition, some.offset)
     }
   }
@@ -122,10 +122,12 @@ class TemporalJoin(matching: Matching, keepUnmatched: Boolean, onEventClock: Boo
     else if (timers.getCurrentWatermarkInMs() == 0) Long.MinValue
     else timers.getCurrentWatermarkInMs() * 1000
 
-  private def remember(state: JoinState, isNew: Boolean): Unit = {
+  private def remember(state: JoinState, isNew: Boolean, timers: TimerValues): Unit = {
     val before = state.timerMs
     // A timer fires when the clock is past its time; `complete` has come to `wakeUs` one millisecond later.
-    val wanted = if (state.isEmpty) 0L else math.max(1, -Math.floorDiv(-matching.wakeUs(state), 1000L) - 1)
+    // Spark looks for timers behind the clock of the last batch only: one that is not ahead of it would never fire.
+    val next = (if (onEventClock) timers.getCurrentWatermarkInMs() else timers.getCurrentProcessingTimeInMs()) + 1
+    val wanted = if (state.isEmpty) 0L else math.max(next, -Math.floorDiv(-matching.wakeUs(state), 1000L) - 1)
     if (wanted != 0 && (before == 0 || wanted < before)) {
       if (before != 0) getHandle.deleteTimer(before)
       getHandle.registerTimer(wanted)
