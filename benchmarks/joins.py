@@ -6,7 +6,13 @@ then left and right events come in equal numbers. Prints one JSON object: rows a
 and the median time of batches of 2,000 records with a small and with the full state, from Spark's batch time to the
 ledger's row.
 
+With `--skew` it compares keys that come equally often with one key that has that share of all events: rows a second,
+time of a batch, memory of the driver. Then, of one key, 1,000, 10,000 and 100,000 left events wait, and small batches
+bring ten more each: their time, how large the checkpoint is after them, and how long the batch takes that brings the
+right event for which all of them wait.
+
     make bench-joins        or: python -m benchmarks.joins --keys 100000 --events 200000
+    python -m benchmarks.joins --skew 0.9 --keys 200000
 """
 
 import argparse
@@ -18,21 +24,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import clickhouse_connect
 import yaml
 
-from benchmarks.throughput import SEED, say
+from benchmarks.throughput import SEED, Memory, say
 from glassflow_dagster.demo.produce import create_topic, send
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.local.stack import down, up
 
+SIDES = ("left", "right")
 SMALL_STATE = 10_000
 BATCH = 2000
 BATCHES = 21
+HELD = (1000, 10_000, 100_000)
+HOT_A_BATCH = 10
 _DEADLINE = 900.0  # seconds; a million keys take two minutes
 
 
@@ -41,13 +50,18 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--skew", type=float, help="compare with this share of all events on one key")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "stack"
         stack = up(data, free_port(), free_port(), say)
         try:
             bench = Bench(Path(folder), stack.kafka.port, stack.clickhouse.port)
-            print(json.dumps(bench.measure(given.keys, given.events), indent=2))
+            if given.skew is None:
+                found = bench.measure(given.keys, given.events)
+            else:
+                found = bench.compare(given.keys, given.events, given.skew)
+            print(json.dumps(found, indent=2))
         finally:
             down(data, say)
 
@@ -67,44 +81,91 @@ class Bench:
     def measure(self, keys: int, events: int) -> dict[str, object]:
         """Give all figures."""
         small = self._small_batches("small", SMALL_STATE)
-        self._make("large")
-        say(f"filling the state with {keys:,} keys ...")
-        self._send("large-right", (self._event("r", number, number) for number in range(keys)))
-        self._run("large", "--until-caught-up")
-        before = self._ledger("large")
-        say(f"sending {events:,} events ...")
-        self._send("large-left", self._doubled("l", events // 2, keys))
-        self._send("large-right", self._doubled("R", events // 2, keys))
-        totals = self._run("large", "--until-caught-up")
-        steady = self._rate(self._ledger("large")[len(before) :])
-        large = self._batches("large", keys)
+        steady = self._steady("large", keys, events, skew=0)
+        large = self._batches("large", self._even(keys))
         return {
             "keys": keys,
-            "totals": totals,
-            "rows_per_second_second_half": round(steady),
+            **steady,
             f"milliseconds_of_{BATCH}_records_with_{SMALL_STATE}_keys": small,
             f"milliseconds_of_{BATCH}_records_with_{keys}_keys": large,
             "ratio_of_batches": round(large / small, 2),
             "cores": os.cpu_count(),
         }
 
+    def compare(self, keys: int, events: int, skew: float) -> dict[str, object]:
+        """Give the figures of even and of skewed keys, and of a key of which many events wait."""
+        return {
+            "keys": keys,
+            "even": self._steady("even", keys, events, skew=0),
+            f"{skew:.0%} on one key": self._steady("skewed", keys, events, skew),
+            "waiting of one key": {count: self._held(f"held{count}", count) for count in HELD},
+            "cores": os.cpu_count(),
+        }
+
+    def _steady(self, name: str, keys: int, events: int, skew: float) -> dict[str, object]:
+        """Fill the state, then read events of both sides; key 0 has so large a share of them more."""
+        self._make(name)
+        say(f"{name}: filling the state with {keys:,} keys ...")
+        self._send(f"{name}-right", (self._event("r", number, number) for number in range(keys)))
+        self._run(name)
+        before = self._ledger(name)
+        say(f"{name}: sending {events:,} events ...")
+        self._send(f"{name}-left", self._doubled("l", events // 2, keys, skew))
+        self._send(f"{name}-right", self._doubled("R", events // 2, keys, skew))
+        totals, memory = self._run(name)
+        batches = self._ledger(name)[len(before) :]
+        return {
+            "totals": totals,
+            "rows_per_second_second_half": round(self._rate(batches)),
+            "median_milliseconds_of_a_batch": statistics.median(took for _, took in batches),
+            "driver_memory_mib": memory,
+        }
+
+    def _held(self, name: str, count: int) -> dict[str, object]:
+        """Let events of key 0 wait, and add to them; then let their right event come."""
+        self._make(name)
+        say(f"{name}: {count:,} events of one key wait ...")
+        self._send(f"{name}-left", (self._event("l", number, 0) for number in range(count)))
+        self._run(name)
+        took = self._batches(name, self._some_hot)
+        checkpoint = sum(file.stat().st_size for file in (self._state / f"{name}-join").rglob("*") if file.is_file())
+        self._send(f"{name}-right", iter([self._event("r", 0, 0)]))
+        totals, memory = self._run(name)
+        return {
+            f"milliseconds_of_{BATCH}_records": took,
+            "checkpoint_mib": round(checkpoint / 2**20),
+            "rows_when_the_right_event_came": totals["written"],
+            "milliseconds_of_that_batch": [took for read, took in self._ledger(name) if read][-1],
+            "driver_memory_mib_then": memory,
+        }
+
     def _small_batches(self, name: str, keys: int) -> float:
         self._make(name)
         self._send(f"{name}-right", (self._event("r", number, number) for number in range(keys)))
-        self._run(name, "--until-caught-up")
-        return self._batches(name, keys)
+        self._run(name)
+        return self._batches(name, self._even(keys))
 
-    def _batches(self, name: str, keys: int) -> float:
-        """Send small batches one after the other to a running pipeline; gives the median of their milliseconds."""
+    def _even(self, keys: int) -> Callable[[str, int], int]:
+        return lambda _side, _number: self._draw.randrange(keys)
+
+    def _some_hot(self, side: str, number: int) -> int:
+        """Give key 0 to a few left events of a batch; the others' keys are many."""
+        return 0 if side == "left" and number < HOT_A_BATCH else self._draw.randrange(1, SMALL_STATE)
+
+    def _batches(self, name: str, key: Callable[[str, int], int]) -> float:
+        """Send small batches one after the other to a running pipeline; gives the median of their milliseconds.
+
+        key: the key of a side's event by its number in the batch.
+        """
         done = len(self._ledger(name))
-        command = [sys.executable, "-m", "glassflow_dagster", "run", str(self._file(name)), "--state", str(self._state)]
-        driver = subprocess.Popen(command, env=self._environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        driver = subprocess.Popen(
+            self._command(name), env=self._environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         try:
             for number in range(BATCHES):
-                half = [self._event(f"b{number}l", n, self._draw.randrange(keys)) for n in range(BATCH // 2)]
-                self._send(f"{name}-left", iter(half))
-                half = [self._event(f"b{number}r", n, self._draw.randrange(keys)) for n in range(BATCH // 2)]
-                self._send(f"{name}-right", iter(half))
+                for side in SIDES:
+                    half = [self._event(f"b{number}{side}", n, key(side, n)) for n in range(BATCH // 2)]
+                    self._send(f"{name}-{side}", iter(half))
                 self._await(name, done, (number + 1) * BATCH)
         finally:
             driver.terminate()
@@ -137,16 +198,21 @@ class Bench:
             ).result_rows
         ]
 
-    def _run(self, name: str, *options: str) -> Any:
-        command = [sys.executable, "-m", "glassflow_dagster", "run", str(self._file(name)), *options]
-        done = subprocess.run(
-            [*command, "--state", str(self._state)],
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-        return json.loads(done.stdout.splitlines()[-1])
+    def _run(self, name: str) -> tuple[Any, float]:
+        """Run a pipeline until it has caught up; gives its totals, and the driver's largest memory in MiB."""
+        command = [*self._command(name), "--until-caught-up"]
+        with subprocess.Popen(command, env=self._environment, stdout=subprocess.PIPE, text=True) as driver:
+            memory = Memory({"driver": driver.pid})
+            memory.start()
+            out, _ = driver.communicate()
+        peak = memory.stop()
+        if driver.returncode != 0:
+            raise SystemExit("the pipeline did not finish")
+        return json.loads(out.splitlines()[-1]), peak["driver"]
+
+    def _command(self, name: str) -> list[str]:
+        run = [sys.executable, "-m", "glassflow_dagster", "run", str(self._file(name))]
+        return [*run, "--state", str(self._state)]
 
     @property
     def _state(self) -> Path:
@@ -158,10 +224,11 @@ class Bench:
     def _send(self, topic: str, events: Iterator[bytes]) -> None:
         send(self._brokers, topic, events, SEED, lambda _: None)
 
-    def _doubled(self, prefix: str, count: int, keys: int) -> Iterator[bytes]:
-        """Events of random keys; a tenth come twice."""
+    def _doubled(self, prefix: str, count: int, keys: int, skew: float) -> Iterator[bytes]:
+        """Events of random keys, such a share of them of key 0; a tenth come twice."""
         for number in range(count * 10 // 11):
-            event = self._event(prefix, number, self._draw.randrange(keys))
+            key = 0 if self._draw.random() < skew else self._draw.randrange(keys)
+            event = self._event(prefix, number, key)
             yield event
             if number % 10 == 0:
                 yield event
@@ -177,8 +244,7 @@ class Bench:
         """Make the topics and the definition."""
         fields = [{"name": n, "type": "string"} for n in ("id", "user", "name", "email", "created_at")]
         fields += [{"name": "amount", "type": "int"}, {"name": "price", "type": "float"}]
-        sides = ("left", "right")
-        for side in sides:
+        for side in SIDES:
             create_topic(self._brokers, f"{name}-{side}")
         columns = {"id": "String", "user": "String", "amount": "Int32", "price": "Float64", "name": "String"}
         definition = {
@@ -186,14 +252,14 @@ class Bench:
             "pipeline_id": f"{name}-join",
             "sources": [
                 {"type": "kafka", "source_id": side, "connection_params": {"brokers": [self._brokers]},
-                 "topic": f"{name}-{side}", "schema_fields": fields} for side in sides
+                 "topic": f"{name}-{side}", "schema_fields": fields} for side in SIDES
             ],
             "transforms": [
-                {"type": "dedup", "source_id": side, "config": {"key": "id", "time_window": "1h"}} for side in sides
+                {"type": "dedup", "source_id": side, "config": {"key": "id", "time_window": "1h"}} for side in SIDES
             ],
             "join": {
                 "enabled": True,
-                **{f"{side}_source": {"source_id": side, "key": "user", "time_window": "1h"} for side in sides},
+                **{f"{side}_source": {"source_id": side, "key": "user", "time_window": "1h"} for side in SIDES},
                 "output_fields": [
                     *({"source_id": "left", "name": n} for n in ("id", "user", "amount", "price")),
                     *({"source_id": "right", "name": n} for n in ("name", "email")),
