@@ -12,11 +12,14 @@ import clickhouse_connect
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
+from glassflow_dagster.clickhouse import tls
 from glassflow_dagster.clickhouse.errors import (
     AccessDenied,
+    ClickHouseRefused,
     ClickHouseUnreachable,
     error_code,
     explain,
+    innermost,
     is_access_denied,
 )
 from glassflow_dagster.config.model import ClickHouseConnection
@@ -37,7 +40,7 @@ def address(connection: ClickHouseConnection) -> str:
 
 
 def connect(connection: ClickHouseConnection) -> Client:
-    """Open a client; raises `ClickHouseUnreachable` or `AccessDenied`."""
+    """Open a client; raises `ClickHouseUnreachable`, `ClickHouseRefused` or `AccessDenied`."""
     try:
         client = clickhouse_connect.get_client(
             interface="https" if connection.secure else "http",
@@ -46,6 +49,7 @@ def connect(connection: ClickHouseConnection) -> Client:
             username=connection.username,
             password=connection.password.get_secret_value(),
             verify=not connection.skip_certificate_verification,
+            pool_mgr=tls.connections(connection),
             connect_timeout=CONNECT_TIMEOUT,
             send_receive_timeout=ANSWER_TIMEOUT,
             autogenerate_session_id=False,
@@ -63,7 +67,7 @@ def wait_for_clickhouse(
 ) -> Client:
     """Open a client once the server answers; raises what `connect` raises when it does not within the timeout.
 
-    A refused user or password is final at once: waiting does not mend it.
+    A refused user, password or certificate is final at once: waiting does not mend it.
     """
     deadline = time.monotonic() + timeout_seconds
     reported = False
@@ -79,13 +83,17 @@ def wait_for_clickhouse(
         time.sleep(min(RETRY_INTERVAL, max(0.0, deadline - time.monotonic())))
 
 
-def _connection_error(connection: ClickHouseConnection, error: BaseException) -> AccessDenied | ClickHouseUnreachable:
+def _connection_error(
+    connection: ClickHouseConnection, error: BaseException
+) -> AccessDenied | ClickHouseRefused | ClickHouseUnreachable:
     where = f"ClickHouse at {address(connection)}"
     if is_access_denied(error):
         return AccessDenied(
             f"{where} refuses user {connection.username!r}: wrong user or password; correct "
             "sink.connection_params.username and password (or GLASSFLOW_CLICKHOUSE_URL)"
         )
+    if error.__cause__ is not None and (remedy := tls.refusal(innermost(error.__cause__))):
+        return ClickHouseRefused(f"{where} cannot be trusted over TLS ({explain(error)}); {remedy}")
     if error_code(error) is None and error.__cause__ is None:
         return ClickHouseUnreachable(
             f"{where} does not answer as ClickHouse's HTTP interface: {explain(error)}; "

@@ -29,6 +29,10 @@ class ClickHouseUnreachable(GlassflowError):  # noqa: N818 - named for what is t
     """The server gives no answer that can be relied on; look after the server and run again."""
 
 
+class ClickHouseRefused(GlassflowError):  # noqa: N818 - named for what is the case
+    """Server and client do not come together over TLS: a certificate is wrong, or one of them speaks none."""
+
+
 class AccessDenied(GlassflowError):  # noqa: N818 - named for what is the case
     """The server knows no such user and password, or the user lacks a right."""
 
@@ -193,7 +197,9 @@ def explain(error: BaseException) -> str:
     """Say an error in one line: ClickHouse's own words and its code, or what became of the connection."""
     code = error_code(error)
     if code is None and error.__cause__ is not None:
-        return _connection_failure(error.__cause__)
+        cause = innermost(error.__cause__)
+        said = " ".join(str(cause).split())
+        return f"{type(cause).__name__}: {said}" if said else type(cause).__name__
     text = _ADDRESS.sub("", " ".join(str(error).split()))
     text = _SYMBOL.sub("", _VERSION.sub("", _PREFIXES.sub("", text)).rstrip(" .")).rstrip(" .")
     name = getattr(error, "name", None)
@@ -201,14 +207,14 @@ def explain(error: BaseException) -> str:
     return text + suffix
 
 
-def _connection_failure(cause: BaseException) -> str:
-    """Say what lies under urllib3's layers: the innermost reason is the one that helps."""
+def innermost(cause: BaseException) -> BaseException:
+    """Give what lies under urllib3's layers: the innermost reason is the one that helps."""
     seen = {id(cause)}
     while True:
-        deeper = getattr(cause, "reason", None) or cause.__cause__ or cause.__context__
-        if not isinstance(deeper, BaseException) or id(deeper) in seen:
-            break
+        # urllib3 hands on what it wraps in either of these ways.
+        wrapped = (getattr(cause, "reason", None), *cause.args, cause.__cause__, cause.__context__)
+        deeper = next((error for error in wrapped if isinstance(error, BaseException)), None)
+        if deeper is None or id(deeper) in seen:
+            return cause
         seen.add(id(deeper))
         cause = deeper
-    text = " ".join(str(cause).split())
-    return f"{type(cause).__name__}: {text}" if text else type(cause).__name__

@@ -3,7 +3,8 @@
 Extensions are optional, so that a definition written for GlassFlow means what it meant: `sources[].start`,
 `.consumer_group` and `.isolation`, `schema_fields[].required` and `.default`, `dedup.config.keys` and `.clock` with
 what belongs to it, several filters and stateless transforms, those of `join.py`, Kafka's own columns in `sink.mapping`
-(`_topic`, `_partition`, `_offset`, `_timestamp`, `_key`, and `_batch_time`), `sink.create_table`, `checks`.
+(`_topic`, `_partition`, `_offset`, `_timestamp`, `_key`, and `_batch_time`), ClickHouse's certificates,
+`sink.create_table`, `checks`.
 What needs more than one field to judge is judged in `rules.py`; reading files is `load.py`'s affair.
 """
 
@@ -240,6 +241,9 @@ class ClickHouseConnection(Part):
     password: SecretStr = SecretStr("")
     secure: bool = False
     skip_certificate_verification: bool = False
+    root_ca: str | None = Field(default=None, description="PEM of the authority, in base64 or as it is")
+    client_cert: str | None = Field(default=None, description="PEM of this client's certificate, base64 or as it is")
+    client_key: SecretStr | None = Field(default=None, description="PEM of its private key, base64 or as it is")
 
     @property
     def http(self) -> int:

@@ -13,8 +13,10 @@ from glassflow_dagster.config.model import (
     MAX_WINDOWS_LATE,
     METADATA_FIELDS,
     MIN_PROCESSING_WINDOW,
+    ClickHouseConnection,
     Dedup,
     DedupConfig,
+    KafkaConnection,
     PipelineConfig,
     SchemaField,
 )
@@ -187,9 +189,18 @@ def _connection_problems(config: PipelineConfig) -> Iterator[Problem]:
             yield Problem(
                 f"{at}.protocol", f"{connection.protocol} has no {connection.mechanism}; use SASL_PLAINTEXT or SASL_SSL"
             )
-        if bool(connection.client_cert) != bool(connection.client_key):
-            missing = "client_key" if connection.client_cert else "client_cert"
-            yield Problem(f"{at}.{missing}", "is missing; a client's certificate and its key go together")
+        yield from _certificate_problems(at, connection)
+    sink, at = config.sink.connection_params, "sink.connection_params"
+    yield from _certificate_problems(at, sink)
+    for key in ("root_ca", "client_cert"):
+        if getattr(sink, key) and not sink.secure:
+            yield Problem(f"{at}.{key}", "counts with secure: true only; add that, or remove it")
+
+
+def _certificate_problems(at: str, connection: KafkaConnection | ClickHouseConnection) -> Iterator[Problem]:
+    if bool(connection.client_cert) != bool(connection.client_key):
+        missing = "client_key" if connection.client_cert else "client_cert"
+        yield Problem(f"{at}.{missing}", "is missing; a client's certificate and its key go together")
 
 
 def _resource_problems(config: PipelineConfig) -> Iterator[Problem]:

@@ -6,13 +6,11 @@ What the Java client cannot do: skip the check of the certificate's chain. `skip
 check of the host's name, so an authority of one's own has to be named in `root_ca`.
 """
 
-import base64
-import binascii
 import logging
 from typing import Any
 
+from glassflow_dagster.config.certificates import read_pem, read_private_key
 from glassflow_dagster.config.model import KafkaConnection
-from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka import kerberos
 
 ISOLATION = "read_committed"
@@ -47,11 +45,11 @@ def client_settings(connection: KafkaConnection) -> dict[str, Any]:
         }
     if _encrypts(connection):
         if connection.root_ca:
-            settings["ssl.ca.pem"] = pem("root_ca", connection.root_ca)
+            settings["ssl.ca.pem"] = read_pem("root_ca", connection.root_ca)
         if connection.client_cert and connection.client_key:
             settings |= {
-                "ssl.certificate.pem": pem("client_cert", connection.client_cert),
-                "ssl.key.pem": pem("client_key", connection.client_key.get_secret_value()),
+                "ssl.certificate.pem": read_pem("client_cert", connection.client_cert),
+                "ssl.key.pem": read_private_key("client_key", connection.client_key),
             }
         if connection.skip_tls_verification:
             settings |= {
@@ -79,33 +77,17 @@ def spark_options(connection: KafkaConnection) -> dict[str, str]:
         if connection.root_ca:
             options |= {
                 "kafka.ssl.truststore.type": "PEM",
-                "kafka.ssl.truststore.certificates": pem("root_ca", connection.root_ca),
+                "kafka.ssl.truststore.certificates": read_pem("root_ca", connection.root_ca),
             }
         if connection.client_cert and connection.client_key:
             options |= {
                 "kafka.ssl.keystore.type": "PEM",
-                "kafka.ssl.keystore.certificate.chain": pem("client_cert", connection.client_cert),
-                "kafka.ssl.keystore.key": pem("client_key", connection.client_key.get_secret_value()),
+                "kafka.ssl.keystore.certificate.chain": read_pem("client_cert", connection.client_cert),
+                "kafka.ssl.keystore.key": read_private_key("client_key", connection.client_key),
             }
         if connection.skip_tls_verification:
             options["kafka.ssl.endpoint.identification.algorithm"] = ""
     return options
-
-
-def pem(setting: str, text: str) -> str:
-    """Read a certificate or key, given as PEM or as base64 of it; raises `GlassflowError` when it is neither."""
-    if "-----BEGIN" in text:
-        return text
-    try:
-        decoded = base64.b64decode("".join(text.split()), validate=True).decode("ascii")
-    except (binascii.Error, UnicodeDecodeError):
-        decoded = ""
-    if "-----BEGIN" not in decoded:
-        raise GlassflowError(
-            f"connection_params.{setting}: is neither PEM nor base64 of it; paste the text that begins with "
-            "-----BEGIN, or its base64"
-        )
-    return decoded
 
 
 def _authenticates(connection: KafkaConnection) -> bool:

@@ -201,6 +201,14 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         {"sources__0__connection_params__client_cert": "x"},
         "sources[0].connection_params.client_key: is missing; a client's certificate and its key go together",
     ),
+    (
+        {"sink__connection_params__client_key": "x"},
+        "sink.connection_params.client_cert: is missing; a client's certificate and its key go together",
+    ),
+    (
+        {"sink__connection_params__root_ca": "x"},
+        "sink.connection_params.root_ca: counts with secure: true only; add that, or remove it",
+    ),
     ({"checks": {"max_unmatched": "5%"}}, "checks.max_unmatched: counts with a join only; remove it"),
     ({"checks": {"every": "daily"}}, "checks.every: is no cron schedule; write five fields"),
     ({"sink__max_batch_size": 0}, "sink.max_batch_size: "),

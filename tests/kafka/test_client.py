@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from glassflow_dagster.config.certificates import read_pem
 from glassflow_dagster.config.model import KafkaConnection
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka import kerberos
-from glassflow_dagster.kafka.client import client_settings, pem, spark_options
+from glassflow_dagster.kafka.client import client_settings, spark_options
 
 AWKWARD = 'p"\\;'
+KEY = "-----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY-----\n"
 PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 
 
@@ -78,7 +80,7 @@ def test_an_authority_is_passed_on_as_pem(root_ca: str) -> None:
 @pytest.mark.parametrize("root_ca", ["/etc/ca.pem", base64.b64encode(b"no certificate").decode()])
 def test_a_root_ca_that_is_no_certificate_is_refused_with_the_remedy(root_ca: str) -> None:
     with pytest.raises(GlassflowError, match=r"root_ca: is neither .*; paste the text"):
-        pem("root_ca", root_ca)
+        read_pem("root_ca", root_ca)
 
 
 def test_certificates_are_not_checked_when_the_definition_says_so() -> None:
@@ -92,12 +94,12 @@ def test_tls_settings_have_no_place_without_tls() -> None:
 
 
 def test_a_clients_certificate_goes_to_both() -> None:
-    parts = {"protocol": "SSL", "client_cert": PEM, "client_key": base64.b64encode(PEM.encode()).decode()}
+    parts = {"protocol": "SSL", "client_cert": PEM, "client_key": base64.b64encode(KEY.encode()).decode()}
     options = spark_options(connection(**parts))
     assert options["kafka.ssl.keystore.type"] == "PEM"
-    assert options["kafka.ssl.keystore.certificate.chain"] == options["kafka.ssl.keystore.key"] == PEM
+    assert (options["kafka.ssl.keystore.certificate.chain"], options["kafka.ssl.keystore.key"]) == (PEM, KEY)
     found = settings(**parts)
-    assert found["ssl.certificate.pem"] == found["ssl.key.pem"] == PEM
+    assert (found["ssl.certificate.pem"], found["ssl.key.pem"]) == (PEM, KEY)
 
 
 def test_kerberos_is_passed_on_with_its_files_for_this_user_only(
