@@ -4,7 +4,11 @@ from glassflow_dagster.errors import GlassflowError
 
 
 class KafkaUnreachable(GlassflowError):  # noqa: N818 - named for what is the case
-    """The brokers do not answer: they are down, the addresses are wrong, or they refuse the credentials."""
+    """The brokers do not answer: they are down, or the addresses are wrong; waiting may help."""
+
+
+class KafkaRefused(GlassflowError):  # noqa: N818 - named for what is the case
+    """Brokers and client do not accept each other: a password or a certificate is wrong, which no waiting mends."""
 
 
 class TopicMissing(GlassflowError):  # noqa: N818 - named for what is the case

@@ -162,7 +162,12 @@ def read_to_end(
 
 
 def _forward(  # noqa: PLR0913, PLR0917 - the consumer, and what is asked of it
-    connection: KafkaConnection, consumer: Consumer, errors: list[str], topic: str, partition: int, wanted: list[int]
+    connection: KafkaConnection,
+    consumer: Consumer,
+    errors: list[KafkaError],
+    topic: str,
+    partition: int,
+    wanted: list[int],
 ) -> Iterator[Record]:
     """Yield the records at the wanted offsets, in order; reads on over short gaps and jumps over long ones."""
     waiting, position = deque(wanted), -_READ_ON - 1

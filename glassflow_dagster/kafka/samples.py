@@ -12,7 +12,7 @@ from glassflow_dagster.config.model import KafkaConnection
 from glassflow_dagster.config.problems import nearest
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.client import ISOLATION
-from glassflow_dagster.kafka.consumer import ANSWER_TIMEOUT, answering, open_consumer, unreachable
+from glassflow_dagster.kafka.consumer import ANSWER_TIMEOUT, answering, ask_metadata, open_consumer, unreachable
 from glassflow_dagster.kafka.errors import TopicMissing
 from glassflow_dagster.kafka.records import RangeCount, Record, is_end, place, read_record
 from glassflow_dagster.kafka.topics import Offsets, offsets
@@ -124,8 +124,8 @@ class _Reader:
 
 def _require_topic(connection: KafkaConnection, topic: str) -> None:
     """Raise `TopicMissing` with the topics that there are instead."""
-    with open_consumer(connection) as (consumer, errors), answering(connection, consumer, errors):
-        found = consumer.list_topics(timeout=ANSWER_TIMEOUT).topics
+    with open_consumer(connection) as (consumer, errors):
+        found = ask_metadata(connection, consumer, errors, None, ANSWER_TIMEOUT).topics
     if topic not in found:
         where = ", ".join(connection.brokers)
         others = _listed(topic, sorted(name for name in found if not name.startswith("__")))

@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from glassflow_dagster.config.model import KafkaConnection
-from glassflow_dagster.kafka.consumer import ANSWER_TIMEOUT, answering, open_consumer
+from glassflow_dagster.kafka.consumer import ANSWER_TIMEOUT, answering, ask_metadata, open_consumer
 from glassflow_dagster.kafka.errors import KafkaUnreachable, TopicMissing
 
 # While waiting, a caller wants to be heard now and then; the connection is kept, so a slow one comes up all the same.
@@ -25,12 +25,15 @@ class Offsets(NamedTuple):
 
 
 def wait_for_brokers(connection: KafkaConnection, timeout_seconds: float, report: Callable[[str], None]) -> None:
-    """Return once a broker answers; raises `KafkaUnreachable` when none does within the timeout."""
+    """Return once a broker answers; raises `KafkaUnreachable` when none does within the timeout.
+
+    A password or certificate that is not accepted is final: that raises `KafkaRefused` at once, here and below.
+    """
     deadline = time.monotonic() + timeout_seconds
     with open_consumer(connection) as (consumer, errors):
         while True:
             try:
-                _metadata(connection, consumer, errors, None, WAITING_ANSWER_TIMEOUT)
+                ask_metadata(connection, consumer, errors, None, WAITING_ANSWER_TIMEOUT)
             except KafkaUnreachable as problem:
                 _pause_or_raise(problem, deadline, report)
             else:
@@ -75,17 +78,10 @@ def commit_offsets(connection: KafkaConnection, group: str, topic: str, committe
         consumer.commit(offsets=positions, asynchronous=False)
 
 
-def _metadata(
-    connection: KafkaConnection, consumer: Consumer, errors: list[str], topic: str | None, timeout: float
-) -> Any:
-    with answering(connection, consumer, errors):
-        return consumer.list_topics(topic, timeout=timeout) if topic else consumer.list_topics(timeout=timeout)
-
-
 def _partitions(
-    connection: KafkaConnection, consumer: Consumer, errors: list[str], topic: str, timeout: float
+    connection: KafkaConnection, consumer: Consumer, errors: list[KafkaError], topic: str, timeout: float
 ) -> list[int]:
-    found = _metadata(connection, consumer, errors, topic, timeout).topics[topic]
+    found = ask_metadata(connection, consumer, errors, topic, timeout).topics[topic]
     if found.error is None:
         return sorted(found.partitions)
     brokers = ", ".join(connection.brokers)

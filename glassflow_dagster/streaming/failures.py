@@ -17,6 +17,20 @@ _KNOWN = (
         "the topic, or a partition of it, is gone; bring it back, then start the pipeline again",
     ),
     (
+        re.compile(r"(SaslAuthenticationException|UnsupportedSaslMechanismException)"),
+        (
+            "Kafka's brokers refuse the user; correct connection_params.username, password and mechanism, then start "
+            "the pipeline again, which goes on where it stopped"
+        ),
+    ),
+    (
+        re.compile(r"(SslAuthenticationException|SSLHandshakeException|SSLPeerUnverifiedException)"),
+        (
+            "Kafka's brokers and the pipeline cannot verify each other's certificate; correct "
+            "connection_params.root_ca, client_cert and client_key, then start the pipeline again"
+        ),
+    ),
+    (
         re.compile(r"(TimeoutException|DisconnectException|TimeoutExpired)"),
         "Kafka did not answer in time; check the brokers, the pipeline goes on where it stopped when started again",
     ),

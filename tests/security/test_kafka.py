@@ -1,0 +1,166 @@
+"""TLS, SASL and clients' certificates against a real broker, for all three that speak with it.
+
+Those are librdkafka (whoever asks the brokers), its transactional producer (which sends dead letters again) and Java's
+consumer in Spark.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from glassflow_dagster.config.model import KafkaConnection
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.kafka.client import client_settings, spark_options
+from glassflow_dagster.kafka.errors import KafkaRefused
+from glassflow_dagster.kafka.refusals import find_refusal
+from glassflow_dagster.kafka.topics import Offsets, offsets, wait_for_brokers
+from glassflow_dagster.streaming.failures import explain_failure
+from tests.security.certificates import Authority
+from tests.security.conftest import PASSWORD, SecureBroker
+
+Connect = Callable[[SecureBroker], KafkaConnection]
+
+WAYS: dict[str, Connect] = {
+    "SSL with a client's certificate": lambda broker: broker.over_tls(),
+    "SASL_SSL PLAIN": lambda broker: broker.over_sasl("PLAIN"),
+    "SASL_SSL SCRAM-SHA-256": lambda broker: broker.over_sasl("SCRAM-SHA-256"),
+    "SASL_SSL SCRAM-SHA-512": lambda broker: broker.over_sasl("SCRAM-SHA-512"),
+    "SASL_SSL SCRAM-SHA-512 with a client's certificate": lambda broker: broker.over_both(),
+}
+
+STRANGER = Authority("someone else's authority")
+STRANGERS = STRANGER.sign("stranger")
+
+
+def wrong_password(broker: SecureBroker) -> KafkaConnection:
+    return broker.over_sasl("SCRAM-SHA-512", password="wrong")
+
+
+def wrong_authority(broker: SecureBroker) -> KafkaConnection:
+    return broker.over_tls(root_ca=STRANGER.certificate)
+
+
+# How a connection is wrong, and what is said about it.
+REFUSED: dict[str, tuple[Connect, str]] = {
+    "wrong password, PLAIN": (
+        lambda broker: broker.over_sasl("PLAIN", password="wrong"),
+        r"refuse user 'etl' \(.*Invalid username or password\); correct connection_params\.username",
+    ),
+    "wrong password, SCRAM": (
+        wrong_password,
+        r"refuse user 'etl' \(.*invalid credentials.*\); correct connection_params\.username",
+    ),
+    "mechanism that the broker does not have": (
+        lambda broker: broker.over_both(mechanism="PLAIN"),
+        r"refuse user 'etl' \(.*supported mechanisms: SCRAM-SHA-512\); correct .* and mechanism",
+    ),
+    "wrong authority": (
+        wrong_authority,
+        r"localhost:\d+ shows a certificate that cannot be verified \(.*\); set connection_params\.root_ca",
+    ),
+    "no authority": (
+        lambda broker: broker.over_sasl("PLAIN", root_ca=None),
+        r"localhost:\d+ shows a certificate that cannot be verified \(.*\); set connection_params\.root_ca",
+    ),
+    "wrong host name": (
+        lambda broker: broker.over_tls(brokers=(f"127.0.0.1:{broker.mutual}",)),
+        r"127\.0\.0\.1:\d+: .*certificate is not valid for '127\.0\.0\.1'; write .* connection_params\.brokers",
+    ),
+    "no client's certificate": (
+        lambda broker: broker.over_tls(client_cert=None, client_key=None),
+        r"ask for a client's certificate \(.*\); add connection_params\.client_cert",
+    ),
+    "a client's certificate of someone else": (
+        lambda broker: broker.over_tls(client_cert=STRANGERS.certificate, client_key=STRANGERS.key),
+        r"refuse the client's certificate \(.*\); set connection_params\.client_cert",
+    ),
+}
+
+
+@pytest.fixture
+def topic(secure_broker: SecureBroker) -> str:
+    name = f"t{uuid4().hex[:10]}"
+    admin = AdminClient({"bootstrap.servers": secure_broker.address})
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    return name
+
+
+@pytest.mark.parametrize("connect", WAYS.values(), ids=WAYS.keys())
+def test_all_clients_get_through(
+    connect: Connect, secure_broker: SecureBroker, topic: str, spark: SparkSession
+) -> None:
+    connection = connect(secure_broker)
+    producer = Producer({**client_settings(connection), "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"sent")
+    producer.commit_transaction(30)
+    assert offsets(connection, topic) == {0: Offsets(0, 2)}
+    rows = spark.read.format("kafka").options(**spark_options(connection), subscribe=topic).load().collect()
+    assert [bytes(row.value) for row in rows] == [b"sent"]
+
+
+@pytest.mark.parametrize(("connect", "said"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_no_waiting_mends_is_not_waited_for(connect: Connect, said: str, secure_broker: SecureBroker) -> None:
+    waited: list[str] = []
+    with pytest.raises(KafkaRefused, match=said) as raised:
+        wait_for_brokers(connect(secure_broker), 20, waited.append)
+    assert waited == []
+    assert "\n" not in str(raised.value)
+    assert PASSWORD not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("connect", "said"),
+    [
+        (wrong_password, "refuse the user; correct connection_params.username"),
+        (wrong_authority, "cannot verify each other's certificate; correct connection_params.root_ca"),
+    ],
+    ids=["wrong password", "wrong authority"],
+)
+def test_a_stream_that_is_refused_says_so(  # noqa: PLR0913, PLR0917 - a case, and fixtures
+    connect: Connect, said: str, secure_broker: SecureBroker, topic: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    """A password that is changed while a stream runs is first seen by Spark."""
+    options = {**spark_options(connect(secure_broker)), "subscribe": topic, "fetchOffset.numRetries": "1"}
+    stream = spark.readStream.format("kafka").options(**options).load().writeStream.format("noop")
+    query = stream.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    with pytest.raises(StreamingQueryException) as raised:
+        query.awaitTermination(60)
+    assert explain_failure(raised.value).startswith("Kafka's brokers")
+    assert said in explain_failure(raised.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sasl_ssl://b:1/bootstrap: SASL authentication error: Broker: Disconnected (after 3ms in state AUTH_REQ)",
+        "sasl_ssl://b:1/bootstrap: SASL authentication error: Local: Timed out (after 3ms in state AUTH_REQ)",
+        "ssl://b:1/bootstrap: SSL handshake failed: Disconnected: connecting to a PLAINTEXT broker listener?",
+    ],
+)
+def test_a_broker_that_goes_away_while_it_answers_has_refused_nothing(text: str) -> None:
+    errors = [KafkaError(KafkaError._AUTHENTICATION, text)]
+    assert find_refusal(KafkaConnection(brokers=("b:1",)), errors) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        (STRANGERS.key, r"Kafka's client cannot use them .*key values mismatch.*; correct root_ca, client_cert and"),
+        ("-----BEGIN EC PRIVATE KEY-----\nMIIB\n", r"client_key: is no unencrypted key in PKCS #8.*openssl pkcs8"),
+        ("-----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY-----\n", "Kafka's client cannot use them"),
+    ],
+    ids=["another certificate's", "another form", "none"],
+)
+def test_a_key_that_cannot_be_used_is_told_before_anything_else(
+    key: str, said: str, secure_broker: SecureBroker
+) -> None:
+    with pytest.raises(GlassflowError, match=said):
+        offsets(secure_broker.over_tls(client_key=key), "any")
