@@ -88,14 +88,18 @@ def _row(letter: Any) -> tuple[str, ...]:
         letter.stage,
         str(letter.attempt),
         "yes" if letter.replayed else "",
-        _cut(letter.reason, _WIDTHS["reason"]),
-        "(none)" if letter.value is None else _cut(_printable(letter.value), _WIDTHS["value"]),
+        _cut(_printable(letter.reason), _WIDTHS["reason"]),
+        "(none)" if letter.value is None else _cut(_printable(_text(letter.value)), _WIDTHS["value"]),
     )
 
 
-def _printable(value: bytes) -> str:
-    """Write bytes so that a terminal shows them and obeys none; what no one will see is not looked at."""
-    text = value[: 4 * _WIDTHS["value"]].decode(errors="backslashreplace")
+def _text(value: bytes) -> str:
+    """Read bytes as text; what no one will see is not looked at."""
+    return value[: 4 * _WIDTHS["value"]].decode(errors="backslashreplace")
+
+
+def _printable(text: str) -> str:
+    """Write a text so that a terminal shows it and obeys none of it."""
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 

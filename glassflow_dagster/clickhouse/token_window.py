@@ -25,7 +25,10 @@ PARTITIONS_PER_BLOCK = 100
 TOKENS_KEPT_SECONDS = 7 * 24 * 3600
 
 _NAME = r"(?:`((?:[^`\\]|\\.)+)`|([A-Za-z_0-9]+))"
-_VIEW_TARGET = re.compile(rf"^CREATE MATERIALIZED VIEW \S.*? TO {_NAME}\.{_NAME}")
+# The view's own name may hold anything, within quotes.
+_VIEW = r"(?:`(?:[^`\\]|\\.)+`|[A-Za-z_0-9]+)"
+_VIEW_BEGINS = re.compile(rf"^CREATE MATERIALIZED VIEW {_VIEW}\.{_VIEW}")
+_VIEW_TARGET = re.compile(rf".*? TO {_NAME}\.{_NAME}", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,7 @@ def unsupported_engine(database: str, table: str, engine: str) -> str:
 
 def view_target(create_query: str, uuid: str, database: str, view: str, siblings: set[str]) -> tuple[str, str]:
     """Find where a materialized view writes: the table after TO, or its hidden inner table."""
-    match = _VIEW_TARGET.match(create_query.partition(" AS SELECT ")[0])
+    match = _VIEW_TARGET.match(_VIEW_BEGINS.sub("", create_query).partition(" AS SELECT ")[0])
     if match:
         names = [
             re.sub(r"\\(.)", r"\1", quoted) if quoted else plain

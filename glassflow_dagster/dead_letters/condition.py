@@ -1,14 +1,25 @@
-"""The condition of `--where`: SQL that a person writes, and that must stay within its parentheses."""
+"""The condition of `--where`: SQL that a person writes, and that must stay within its parentheses.
+
+It is read as ClickHouse reads it, or not at all: what one of the two took for a comment or a text and the other for
+brackets would reach beyond. ClickHouse knows more of both (`# ...`, `// ...`, `$$...$$`, typographic quotes) than a
+condition needs, and may come to know others, so whatever is not known here is refused.
+"""
 
 import re
 from collections.abc import Iterator
 
 from glassflow_dagster.errors import GlassflowError
 
-# Texts, quoted names and comments: whatever they hold has no meaning for the statement around them.
-_OPAQUE = re.compile(
-    r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|`(?:[^`\\]|\\.)*`|--[^\n]*|/\*.*?\*/""", re.DOTALL
-)  # fmt: skip
+_TOKEN = re.compile(
+    r"""
+    # Whatever these hold has no meaning for the statement around them.
+    (?P<opaque> '(?:[^'\\]|\\.|'')*' | "(?:[^"\\]|\\.|"")*" | `(?:[^`\\]|\\.|``)*` | --[^\n]* | /\*.*?\*/ )
+  | (?P<bracket> [()\[\]{}] )
+  | (?P<other> \w+ | [-+*%<>=!.,:?|] | /(?![/*]) )
+  | (?P<space> \s+ )
+    """,
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
 _CLOSED_BY = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -27,19 +38,32 @@ def within_parentheses(condition: str) -> str:
 
 
 def _problems(condition: str) -> Iterator[str]:
-    bare = _OPAQUE.sub(" ", condition)
-    if not bare.strip():
-        yield "is empty; write a condition such as stage = 'decode'"
-    if ";" in bare:
-        yield "';' would end the statement; write one condition"
-    if any(mark in bare for mark in ("'", '"', "`", "/*")):
-        yield "a quote or a comment is not closed"
-    waiting: list[str] = []
-    for character in bare:
-        if character in _CLOSED_BY:
-            waiting.append(_CLOSED_BY[character])
-        elif character in _CLOSED_BY.values() and (not waiting or waiting.pop() != character):
-            yield f"{character!r} closes what was not opened"
+    position, waiting, empty = 0, [], True
+    while position < len(condition):
+        token = _TOKEN.match(condition, position)
+        if token is None:
+            yield _unknown(condition[position:])
             return
+        position = token.end()
+        empty = empty and (token.lastgroup == "space" or token[0].startswith(("--", "/*")))
+        if token.lastgroup != "bracket":
+            continue
+        if token[0] in _CLOSED_BY:
+            waiting.append(_CLOSED_BY[token[0]])
+        elif not waiting or waiting.pop() != token[0]:
+            yield f"{token[0]!r} closes what was not opened"
+            return
+    if empty:
+        yield "is empty; write a condition such as stage = 'decode'"
     if waiting:
         yield f"{waiting[-1]!r} is missing"
+
+
+def _unknown(rest: str) -> str:
+    """Say what is wrong with a text that begins with no token."""
+    if rest.startswith(";"):
+        return "';' would end the statement; write one condition"
+    if rest.startswith(("'", '"', "`", "/*")):
+        return "a quote or a comment is not closed"
+    sign = rest[:2] if rest.startswith("//") else rest[0]
+    return f"{sign!r} has no meaning in a condition; texts are in single quotes, and a comment begins with --"

@@ -12,6 +12,7 @@ from typing import Any
 from glassflow_dagster.config.certificates import read_pem, read_private_key
 from glassflow_dagster.config.model import KafkaConnection
 from glassflow_dagster.kafka import kerberos
+from glassflow_dagster.kafka.jaas import quoted
 
 ISOLATION = "read_committed"
 
@@ -109,11 +110,5 @@ def _password(connection: KafkaConnection) -> str:
 
 def _jaas(connection: KafkaConnection) -> str:
     module = _JAAS_MODULES[connection.mechanism]
-    username, password = _jaas_text(connection.username or ""), _jaas_text(_password(connection))
+    username, password = quoted(connection.username or ""), quoted(_password(connection))
     return f"{module} required username={username} password={password};"
-
-
-def _jaas_text(text: str) -> str:
-    """Quote a value the way Kafka's JAAS parser, Java's StreamTokenizer, reads it."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
-    return f'"{escaped}"'

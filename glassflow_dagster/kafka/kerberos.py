@@ -14,6 +14,7 @@ from typing import Any
 
 from glassflow_dagster.config.model import KafkaConnection
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.kafka.jaas import quoted
 from glassflow_dagster.local.cache import cache_folder
 
 
@@ -33,7 +34,7 @@ def spark_options(connection: KafkaConnection) -> dict[str, str]:
     """Give the `kafka.*` options of Spark's Kafka source; raises `GlassflowError` for a keytab that is no base64."""
     jaas = (
         "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true doNotPrompt=true "
-        f'keyTab="{keytab_file(connection)}" principal="{principal(connection)}";'
+        f"keyTab={quoted(str(keytab_file(connection)))} principal={quoted(principal(connection))};"
     )
     return {
         "kafka.sasl.mechanism": "GSSAPI",

@@ -115,6 +115,8 @@ def test_the_books_have_a_token_window_too() -> None:
 def test_a_views_target_is_found_by_name() -> None:
     query = "CREATE MATERIALIZED VIEW a.`w 2` TO other.`my \\`t` (`x` Int32) AS SELECT x FROM a.t"
     assert token_window.view_target(query, "u", "a", "w 2", set()) == ("other", "my `t")
+    query = "CREATE MATERIALIZED VIEW a.`w TO x.y \\` AS SELECT ` TO b.t (`x` Int32) AS SELECT x FROM a.t"
+    assert token_window.view_target(query, "u", "a", "w TO x.y ` AS SELECT ", set()) == ("b", "t")
 
 
 @pytest.mark.parametrize(("siblings", "inner"), [({".inner_id.u"}, ".inner_id.u"), ({".inner.v"}, ".inner.v")])

@@ -33,6 +33,14 @@ from tests.dead_letters.conftest import Refused
         ("stage = 'decode", "not closed"),
         ("1 /* open", "not closed"),
         ("  -- nothing", "is empty"),
+        # Each of these leaves the parentheses on ClickHouse 26.9, and is well-formed to whoever does not know the sign.
+        ("1 # (\n) OR ( 1 # )", "'#' has no meaning"),
+        ("1 #! (\n) OR ( 1 #! )", "'#' has no meaning"),
+        ("1 // (\n) OR ( 1 // )", "'//' has no meaning"),
+        ("length($$ ( $$) > 0 ) OR ( 1 = length($$ ) $$)", "'$' has no meaning"),
+        ("1 AS a$b$ ) OR (1 AS x$b$", "'$' has no meaning"),
+        ("'' != \u2018 ( \u2019 ) OR ( \u2018 ) \u2019 != ''", "'\u2018' has no meaning"),
+        ("1 \0 (\n) OR (1", "has no meaning"),
     ],
 )
 def test_a_condition_cannot_reach_beyond_its_parentheses(condition: str, problem: str) -> None:
@@ -50,6 +58,8 @@ def test_a_condition_cannot_reach_beyond_its_parentheses(condition: str, problem
         "`key` IN ('a') -- ) a comment;",
         "match(reason, '\\\\(')",
         "/* ; */ 1",
+        "reason = '# $$ // \u2018' AND attempt / 2 > -1 AND headers[1].1 || 'x' != 'y' -- // # $",
+        '`odd``name` = "odd""name"',
     ],
 )
 def test_texts_and_comments_may_hold_anything(condition: str) -> None:
@@ -78,7 +88,7 @@ def test_conditions_of_every_kind_choose_among_the_pipelines_own_letters(refused
 
 @pytest.mark.servers
 def test_list_shows_bytes_to_people_and_programs(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
-    refused.batch(b"\x1b[2J\x00\xff", b"x" * 500)
+    refused.batch(b"\x1b[2J\x00\xff", b"x" * 500, reason="field '\x1b[2J': is missing")
     refused.batch(None, "h\u00e9".encode())
     module = sys.modules["glassflow_dagster.cli.dead_letters"]
     monkeypatch.setattr(module, "find_definition", lambda *_: (None, refused.config))
@@ -95,6 +105,8 @@ def test_list_shows_bytes_to_people_and_programs(refused: Refused, monkeypatch: 
     assert lines[2].endswith("(none)")
     assert lines[3].endswith("xxx...")
     assert lines[4].endswith("\\x1b[2J\\x00\\xff")
+    assert "field '\\x1b[2J': is missing" in lines[4]
+    assert "\x1b" not in shown.stdout
     assert shown.stderr == "4 dead letters\n"
     assert run("--limit", "1").stderr == "4 dead letters; 3 more, --limit shows them\n"
 

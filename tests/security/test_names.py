@@ -1,0 +1,114 @@
+"""Names of all kinds are names: in every statement on ClickHouse, and on every column of Spark."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from glassflow_dagster.clickhouse.client import connect
+from glassflow_dagster.clickhouse.differences import differences
+from glassflow_dagster.clickhouse.errors import TableProblem
+from glassflow_dagster.clickhouse.identifiers import full_name
+from glassflow_dagster.clickhouse.queries import fetch
+from glassflow_dagster.clickhouse.tables import require_table
+from glassflow_dagster.clickhouse.target import create_target
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.model import ClickHouseConnection, Mapping
+from glassflow_dagster.dead_letters.letters import LetterBox, as_json
+from glassflow_dagster.dead_letters.purge import purge
+from glassflow_dagster.streaming.driver import RunOptions, run_pipeline
+from glassflow_dagster.verification.counts import compare_counts
+from glassflow_dagster.verification.duplicates import find_residual_duplicates
+from tests.clickhouse.definitions import sms_status
+from tests.conftest import Stack
+from tests.e2e.support import Pipeline
+
+# Both servers' quotes and escapes, ends of statements, comments, placeholders, and what a name should not look like.
+NAMES = [
+    "`quoted`",
+    '"doubly"',
+    "a`b",
+    "it's back\\slash",
+    "end\\",
+    "`; DROP TABLE canary.canary; -- /*",
+    "new\nline\ttab",
+    "{pipeline:String} %s %(name)d",
+    "a.b $$",
+    " ünï\u2018cöde\u2019 😀 ",
+    "SELECT",
+]
+
+
+# Without a dot, which would divide database and table, and no longer than a file's name may be once it is escaped.
+TABLE = '`it\'s\\ "ü";\n-- {x:String} %s`'
+
+
+@pytest.fixture
+def pipeline(stack: Stack, shared_session: None, tmp_path: Path) -> Pipeline:  # noqa: ARG001 - the run needs it
+    return Pipeline(tmp_path, stack.kafka, stack.clickhouse_port)
+
+
+@pytest.fixture
+def connection(stack: Stack) -> ClickHouseConnection:
+    return ClickHouseConnection(host="127.0.0.1", port=stack.clickhouse_port, database="default", username="default")
+
+
+def test_names_stay_names_through_a_whole_pipeline(pipeline: Pipeline) -> None:
+    client = pipeline.client()
+    client.command("CREATE DATABASE IF NOT EXISTS canary")
+    client.command("CREATE OR REPLACE TABLE canary.canary ENGINE = MergeTree ORDER BY x AS SELECT 1 AS x")
+    pipeline.fields = [{"name": name, "type": "string"} for name in NAMES]
+    pipeline.columns = dict.fromkeys(NAMES, "String")
+    pipeline.keys = NAMES
+    pipeline.write().create_topic()
+    definition = yaml.safe_load(pipeline.file.read_text())
+    definition["sink"]["connection_params"]["database"] = database = f"{pipeline.name} {TABLE}"
+    definition["sink"]["table"] = TABLE
+    definition["sink"]["create_table"] = {"columns": [{"name": f"{TABLE} at", "type": "DateTime", "default": "now()"}]}
+    definition["checks"] = {"arrival_column": f"{TABLE} at"}
+    pipeline.file.write_text(yaml.safe_dump(definition))
+    event = {name: f"value of {name}" for name in NAMES}
+    other = {**event, "SELECT": "another"}
+    pipeline.send([event, other, event, {**event, "end\\": None}])
+
+    config = load_pipeline(pipeline.file, {})
+    totals = run_pipeline(config, RunOptions(pipeline.state, until_caught_up=True, timeout_seconds=60), print)
+
+    assert (totals.read, totals.written, totals.duplicates, totals.dead_letters) == (4, 2, 1, 1)
+    server = connect(config.sink.connection_params)
+    found = require_table(server, database, TABLE)
+    assert [*found.columns] == [*NAMES, f"{TABLE} at"]
+    rows = client.query(f"SELECT * FROM {full_name(database, TABLE)} ORDER BY `SELECT`").result_rows
+    assert [row[: len(NAMES)] for row in rows] == [tuple(other.values()), tuple(event.values())]
+    assert list(differences(config, found)) == []
+    assert compare_counts(config, print).passed
+    assert find_residual_duplicates(config, print).passed
+    box = LetterBox.open(config)
+    [letter] = box.read("reason LIKE '%null%'")
+    assert json.loads(str(as_json(letter)["value"]))["end\\"] is None
+    assert purge(box, "stage = 'decode'") == 1
+    assert client.query("SELECT x FROM canary.canary").result_rows == [(1,)]
+
+
+@pytest.mark.parametrize("clause", ["engine", "order_by", "partition_by", "ttl"])
+def test_a_clause_of_sql_is_part_of_one_statement(clause: str, connection: ClickHouseConnection) -> None:
+    """What create_table says goes into the statement as it is, and no second one comes out of it."""
+    client = connect(connection)
+    given = {
+        "engine": "MergeTree",
+        "order_by": "sms_id",
+        "partition_by": "sms_id",
+        "ttl": "updated_at + toIntervalDay(9)",
+    }
+    how = {**given, clause: f"{given[clause]}; CREATE DATABASE second"}
+    with pytest.raises(TableProblem, match="Multi-statements are not allowed"):
+        create_target(client, sms_status(create_table=how, connection_params=connection))
+    assert fetch(client, "SELECT name FROM system.databases WHERE name = 'second'") == []
+
+
+@pytest.mark.parametrize("kind", ["String); DROP TABLE t --", "Int8 DEFAULT 1", "Enum8('a' = 1, 'b') --", "String # x"])
+def test_a_columns_type_is_a_type(kind: str) -> None:
+    with pytest.raises(ValidationError, match="is not a ClickHouse type"):
+        Mapping(name="a", column_name="a", column_type=kind)
