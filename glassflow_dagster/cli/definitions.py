@@ -6,7 +6,13 @@ from pathlib import Path
 import click
 
 from glassflow_dagster.cli.options import readable, report
-from glassflow_dagster.config.load import convert_definition, load_pipeline, rewriting_warnings, warnings
+from glassflow_dagster.config.load import (
+    convert_definition,
+    load_pipeline,
+    rewriting_warnings,
+    secret_warnings,
+    warnings,
+)
 from glassflow_dagster.errors import GlassflowError
 
 
@@ -22,7 +28,7 @@ def validate(files: tuple[Path, ...]) -> None:
             click.echo(str(error))
             wrong = True
         else:
-            for warning in (*rewriting_warnings(file), *warnings(config)):
+            for warning in (*rewriting_warnings(file), *secret_warnings(file), *warnings(config)):
                 report(f"{file}: warning: {warning}")
     sys.exit(1 if wrong else 0)
 
@@ -31,7 +37,7 @@ def validate(files: tuple[Path, ...]) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @readable
 def convert(file: Path) -> None:
-    """Print a definition of any accepted format as v3 YAML; `${VAR}` stays as it is."""
+    """Print a definition of any accepted format as v3 YAML; `${...}` stays as it is."""
     converted = convert_definition(file)
     for warning in converted.warnings:
         report(f"{file}: warning: {warning}")

@@ -11,7 +11,7 @@ import click
 from glassflow_dagster.cli.options import readable, report
 from glassflow_dagster.config.inference.definition import Connections, Origin, pipeline_name, propose
 from glassflow_dagster.config.inference.events import read_events
-from glassflow_dagster.config.load import clickhouse_address, convert_definition, load_pipeline
+from glassflow_dagster.config.load import SECRETS, clickhouse_address, convert_definition, load_pipeline
 from glassflow_dagster.config.model import KafkaConnection
 from glassflow_dagster.config.variables import holds_variable
 
@@ -19,8 +19,6 @@ from glassflow_dagster.config.variables import holds_variable
 DEFAULT_BROKERS = "127.0.0.1:9092"
 DEFAULT_CLICKHOUSE = "http://default:@127.0.0.1:8123"
 DEFAULT_DATABASE = "default"
-# What connection_params may hold that nobody else should read.
-SECRETS = ("password", "client_key", "kerberos_keytab")
 PIPELINE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{4,99}")
 
 

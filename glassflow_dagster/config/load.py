@@ -1,8 +1,9 @@
 """From a file to a `PipelineConfig`, or to every mistake in it at once.
 
-`${VAR}` and `${VAR:-default}` are replaced in the parsed texts, not in the file, so that a secret with a quote or a
-colon in it cannot change the definition's shape. Two variables replace what definitions say of the servers:
-`GLASSFLOW_KAFKA_BROKERS` and `GLASSFLOW_CLICKHOUSE_URL`, so that a definition written for another place runs here.
+References (`${VAR}`, `${VAR:-default}`, `${file:PATH}`) are replaced in the parsed texts, not in the file, so that a
+secret with a quote or a colon in it cannot change the definition's shape. Two variables replace what definitions say
+of the servers: `GLASSFLOW_KAFKA_BROKERS` and `GLASSFLOW_CLICKHOUSE_URL`, so that a definition written for another place
+runs here.
 
 Older formats are rewritten as v3 first (`legacy.py`), so that there is one format to judge; what is wrong is told at
 its place in the file as it was written.
@@ -26,10 +27,14 @@ from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.config.problems import Problem, suggestion
 from glassflow_dagster.config.rules import problems
 from glassflow_dagster.config.stages import plan_stages
-from glassflow_dagster.config.variables import VARIABLE, holds_variable
+from glassflow_dagster.config.variables import References, holds_variable
 from glassflow_dagster.config.yaml_text import write_yaml
 from glassflow_dagster.errors import GlassflowError
 
+# What connection_params and schema_registry may hold that nobody else should read.
+SECRETS = ("password", "client_key", "kerberos_keytab", "api_secret")
+# A sign is quoted by the YAML reader to be shown; anything longer may be what somebody wrote as a value.
+_LONG_QUOTE = re.compile(r"'[^']{5,}'")
 DEFINITION_SUFFIXES = (".yaml", ".yml", ".json")
 # Where a location names which of several models was tried: transforms, index, type.
 _TYPE_PLACE = 2
@@ -59,7 +64,7 @@ def load_pipeline(file: Path, environment: Mapping[str, str] = os.environ) -> Pi
     """Read a definition, YAML or JSON; raises `DefinitionError` with every mistake in it."""
     rewritten = _as_v3(file)
     unset: list[Problem] = []
-    expanded = _expand(rewritten.definition, environment, "", unset)
+    expanded = _expand(rewritten.definition, References(environment, file.parent), "", unset)
     if unset:
         raise DefinitionError(file, [*rewritten.problems, *_at_origin(rewritten, unset)])
     config = _judged(file, rewritten, expanded)
@@ -82,24 +87,19 @@ class Conversion:
 def convert_definition(file: Path, environment: Mapping[str, str] = os.environ) -> Conversion:
     """Rewrite a definition of any accepted format as v3; raises `DefinitionError` with every mistake in it.
 
-    A password that stands in the result is told in a warning. A definition with a variable that is not set cannot be
-    judged further, and is rewritten.
+    A secret that stands in the result is told in a warning. A definition with a reference to nothing cannot be judged
+    further, and is rewritten.
     """
     rewritten = _as_v3(file)
-    noted = [*rewritten.warnings]
-    noted += [
-        f"{path}: holds the password as it is; write ${{VAR}} instead and set the variable"
-        for path, password in _passwords(rewritten.definition)
-        if not holds_variable(password)
-    ]
+    noted = (*rewritten.warnings, *_secrets_in(rewritten.definition))
     unset: list[Problem] = []
-    expanded = _expand(rewritten.definition, environment, "", unset)
+    expanded = _expand(rewritten.definition, References(environment, file.parent), "", unset)
     if unset:
         if rewritten.problems:
             raise DefinitionError(file, list(rewritten.problems))
-        return Conversion(rewritten.definition, tuple(noted))
+        return Conversion(rewritten.definition, noted)
     _judged(file, rewritten, expanded)
-    return Conversion(rewritten.definition, tuple(noted))
+    return Conversion(rewritten.definition, noted)
 
 
 def _as_v3(file: Path) -> Rewritten:
@@ -176,17 +176,24 @@ def _at_origin(rewritten: Rewritten, found: list[Problem]) -> list[Problem]:
     return [rewritten.origin(problem) for problem in found] if rewritten.origins else found
 
 
-def _passwords(definition: dict[str, Any]) -> list[tuple[str, str]]:
-    """List the passwords of a v3 definition, whatever else it holds, with their paths."""
+def secret_warnings(file: Path) -> tuple[str, ...]:
+    """Name the secrets that stand in a definition as they are; raises `DefinitionError`."""
+    return _secrets_in(_as_v3(file).definition)
+
+
+def _secrets_in(definition: dict[str, Any]) -> tuple[str, ...]:
+    """Name the secrets in a v3 definition, whatever else it holds, that are no references."""
     sources = definition.get("sources")
     places = [(f"sources[{i}]", s) for i, s in enumerate(sources if isinstance(sources, list) else ())]
     found = []
     for path, part in (*places, ("sink", definition.get("sink"))):
-        connection = part.get("connection_params") if isinstance(part, dict) else None
-        password = connection.get("password") if isinstance(connection, dict) else None
-        if isinstance(password, str) and password:
-            found.append((f"{path}.connection_params.password", password))
-    return found
+        for name in ("connection_params", "schema_registry"):
+            parameters = part.get(name) if isinstance(part, dict) else None
+            for key in SECRETS:
+                value = parameters.get(key) if isinstance(parameters, dict) else None
+                if isinstance(value, str) and value and not holds_variable(value):
+                    found.append(f"{path}.{name}.{key}")
+    return tuple(f"{place}: stands in the file as it is; write ${{VAR}} or ${{file:PATH}} instead" for place in found)
 
 
 def rewriting_warnings(file: Path) -> tuple[str, ...]:
@@ -246,12 +253,20 @@ def _read(file: Path) -> dict[str, Any]:
         raw = _parsed(text)
     except (yaml.YAMLError, ValueError) as error:
         # ValueError: what looks like a date or number and is none, such as 2024-99-99.
-        raise DefinitionError(file, [Problem("", f"is neither YAML nor JSON: {_one_line(str(error))}")]) from None
+        raise DefinitionError(file, [Problem("", f"is neither YAML nor JSON: {_unreadable(error)}")]) from None
     except RecursionError:
         raise DefinitionError(file, [Problem("", "is nested too deeply; it is no pipeline definition")]) from None
     if not isinstance(raw, dict):
         raise DefinitionError(file, [Problem("", "is no pipeline definition; it must be an object with pipeline_id")])
     return raw
+
+
+def _unreadable(error: Exception) -> str:
+    """Say what cannot be parsed, and where; none of the file's own text, which may be a secret."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return _one_line(_LONG_QUOTE.sub("'...'", str(error)))
+    mark, said = error.problem_mark, _LONG_QUOTE.sub("'...'", f"{error.context or ''} {error.problem or ''}")
+    return f"{_one_line(said)}, line {mark.line + 1}, column {mark.column + 1}; correct it"
 
 
 def _parsed(text: str) -> Any:
@@ -262,21 +277,16 @@ def _parsed(text: str) -> Any:
         return yaml.safe_load(text)
 
 
-def _expand(value: Any, environment: Mapping[str, str], path: str, unset: list[Problem]) -> Any:
+def _expand(value: Any, references: References, path: str, unset: list[Problem]) -> Any:
     if isinstance(value, dict):
-        return {k: _expand(v, environment, f"{path}.{k}" if path else str(k), unset) for k, v in value.items()}
+        return {k: _expand(v, references, f"{path}.{k}" if path else str(k), unset) for k, v in value.items()}
     if isinstance(value, list):
-        return [_expand(v, environment, f"{path}[{i}]", unset) for i, v in enumerate(value)]
+        return [_expand(v, references, f"{path}[{i}]", unset) for i, v in enumerate(value)]
     if not isinstance(value, str):
         return value
-
-    def replace(match: re.Match[str]) -> str:
-        name, default = match["name"], match["default"]
-        if name not in environment and default is None:
-            unset.append(Problem(path, f"variable {name} is not set; set it, or write ${{{name}:-default}}"))
-        return environment.get(name, default or "")
-
-    return VARIABLE.sub(replace, value)
+    filled, wrong = references.fill(value)
+    unset += [Problem(path, text) for text in wrong]
+    return filled
 
 
 def _causes(error: ValidationError) -> list[Any]:

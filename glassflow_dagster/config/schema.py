@@ -6,6 +6,7 @@ A text with a `${VAR}` may stand for any value, so every value that is not plain
 """
 
 import json
+import re
 import sys
 from typing import Any
 
@@ -14,14 +15,18 @@ from glassflow_dagster.config.variables import VARIABLE
 
 _REFERENCE = {"$ref": "#/$defs/Reference"}
 # ECMA's expressions, which JSON Schema uses, write a named group in another way.
-_REFERENCE_PATTERN = VARIABLE.pattern.replace("?P<name>", "?:").replace("?P<default>", "?:")
+_REFERENCE_PATTERN = re.sub(r"\?P<\w+>", "?:", VARIABLE.pattern)
 
 
 def definition_schema() -> dict[str, Any]:
     """Give the JSON Schema (draft 2020-12) of a definition in the v3 format, extensions included."""
     schema = PipelineConfig.model_json_schema(mode="validation")
     parts = {name: _with_references(part) for name, part in schema.pop("$defs").items()}
-    reference = {"type": "string", "pattern": _REFERENCE_PATTERN, "description": "a text with ${VAR} in it"}
+    reference = {
+        "type": "string",
+        "pattern": _REFERENCE_PATTERN,
+        "description": "a text with ${VAR} or ${file:PATH} in it",
+    }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **_with_references(schema),

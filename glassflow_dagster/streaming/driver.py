@@ -45,6 +45,7 @@ from glassflow_dagster.streaming.failures import explain_failure
 from glassflow_dagster.streaming.heartbeat import (
     DriverState,
     Totals,
+    make_pipeline_folder,
     pipeline_folder,
 )
 from glassflow_dagster.streaming.join_clock import Pace
@@ -392,7 +393,7 @@ def _with_types(table: Table, types: Mapping[str, str]) -> Table:
 
 def _make_folder(folder: Path) -> Path:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_pipeline_folder(folder)
         (folder / "writable").touch()
         (folder / "writable").unlink()
     except OSError as error:

@@ -90,6 +90,14 @@ def pipeline_folder(state: Path, pipeline_id: str) -> Path:
     return state / pipeline_id
 
 
+def make_pipeline_folder(folder: Path) -> None:
+    """Make a pipeline's folder unless it is there; raises `OSError`.
+
+    Checkpoint, working files and logs hold what is in records, so it is for its own user only.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
 def read_heartbeat(folder: Path) -> Heartbeat | None:
     """Read the last account of a pipeline's driver; None when it never ran here."""
     try:

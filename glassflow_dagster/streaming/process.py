@@ -29,6 +29,7 @@ from glassflow_dagster.streaming.heartbeat import (
     Heartbeat,
     is_alive,
     is_fresh,
+    make_pipeline_folder,
     pipeline_folder,
     read_heartbeat,
     write_heartbeat,
@@ -158,7 +159,7 @@ def launch(deployment: Deployment, report: Callable[[str], None] = lambda _: Non
     folder = pipeline_folder(deployment.state, pipeline_id)
     log_file = folder / "driver.log"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_pipeline_folder(folder)
         _wanted(folder).touch()
         with log_file.open("ab") as log:
             log_start = log.tell()

@@ -23,7 +23,7 @@ from tests.security.certificates import Authority, Certificate
 
 USER = "etl"
 # What a JAVA configuration and a shell would read otherwise, were it not quoted.
-PASSWORD = "p\"\\;$ {}='ä"
+PASSWORD = "Kafka-s3cret p\"\\;$ {}='ä"
 
 _LISTENERS = """
 listeners=PLAINTEXT://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{controller},SSL://localhost:{mutual},\

@@ -1,0 +1,199 @@
+"""A pipeline with a secret in every place that takes one: it runs, and none of them shows anywhere.
+
+It is at the same time the pipeline that runs over TLS in both directions: to a broker that asks for certificate and
+password, and to a ClickHouse that asks for a certificate.
+"""
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from glassflow_dagster.cli import main
+from glassflow_dagster.config.load import SECRETS, load_pipeline
+from glassflow_dagster.defs.resources import resources
+from glassflow_dagster.orchestration.pipelines import build_folder_definitions
+from glassflow_dagster.streaming.process import stop
+from tests.conftest import Stack
+from tests.e2e.support import Pipeline, wait_until
+from tests.security.certificates import Authority, Certificate
+from tests.security.conftest import PASSWORD, USER, SecureBroker
+from tests.security.terminator import tls_before
+
+# In a registry's format: a byte 0, and the id of a schema.
+FRAME = b"\0\0\0\0\1"
+
+
+@dataclass(frozen=True)
+class Secured:
+    """The pipeline, and of each of its secrets a part that is found nowhere else."""
+
+    pipeline: Pipeline
+    marks: dict[str, str]
+
+    def shown(self, *arguments: str) -> str:
+        """Run a command, and give all that it says."""
+        done = CliRunner().invoke(main, arguments, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    def materialize(self) -> str:
+        """Let Dagster look after the pipeline, and give all that it keeps of that."""
+        loaded = dg.Definitions.merge(build_folder_definitions(self.pipeline.file.parent), resources())
+        instance = dg.DagsterInstance.ephemeral()
+        job = loaded.resolve_implicit_global_asset_job_def()
+        result = job.execute_in_process(instance=instance)
+        assert result.success
+        specs = [str(spec) for spec in loaded.resolve_all_asset_specs()]
+        logs = [str(entry) for entry in instance.all_logs(result.run_id)]
+        return "\n".join([*specs, *logs])
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return self.pipeline.query("SELECT id, n FROM {db}.events ORDER BY n")
+
+    def found_in(self, texts: dict[str, str | bytes]) -> list[tuple[str, str]]:
+        """Name the secrets that are in a text, and the text."""
+        contents = {name: text if isinstance(text, bytes) else text.encode() for name, text in texts.items()}
+        return [
+            (secret, name)
+            for secret, mark in self.marks.items()
+            for name, content in contents.items()
+            if mark.encode() in content
+        ]
+
+
+@pytest.fixture
+def secured(
+    stack: Stack, secure_broker: SecureBroker, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Secured]:
+    pipeline = Pipeline(tmp_path, secure_broker.address, stack.clickhouse_port)
+    pipeline.write().create_topic()
+    monkeypatch.setenv("GLASSFLOW_STATE", str(pipeline.state))
+    monkeypatch.setenv("GLASSFLOW_PIPELINES", str(pipeline.file.parent))
+    with tls_before(stack.clickhouse_port, authority, tmp_path, ask_client=True) as https:
+        kafka, clickhouse, marks = _connections(secure_broker, https, authority.sign("etl"), tmp_path, monkeypatch)
+        definition = yaml.safe_load(pipeline.file.read_text())
+        definition["sources"][0]["connection_params"] = kafka
+        definition["sources"][0]["schema_registry"] = {
+            "url": "http://registry.test", "api_key": "key", "api_secret": "${REGISTRY_SECRET}",
+        }  # fmt: skip
+        definition["sources"][0]["schema_fields"] = [
+            {**field, "required": True} for field in definition["sources"][0]["schema_fields"]
+        ]
+        definition["sink"]["connection_params"] |= clickhouse
+        pipeline.file.write_text(yaml.safe_dump(definition))
+        marks["sources[0].schema_registry.api_secret"] = "Registry-s3cret"
+        monkeypatch.setenv("REGISTRY_SECRET", "Registry-s3cret")
+        try:
+            yield Secured(pipeline, marks)
+        finally:
+            stop(pipeline.state, pipeline.name)
+
+
+def _connections(
+    broker: SecureBroker, https: int, client: Certificate, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
+    """Give the connections to both servers, with secrets of Kafka's in files, and of ClickHouse's in variables."""
+    secrets = folder / "secrets"
+    secrets.mkdir()
+    given = {"password": PASSWORD, "client_key": broker.client.key, "kerberos_keytab": "S2V5dGFiLXMzY3JldA=="}
+    for name, content in given.items():
+        (secrets / name).write_text(f"{content}\n")
+    kafka = {
+        "brokers": [f"localhost:{broker.both}"], "protocol": "SASL_SSL", "mechanism": "SCRAM-SHA-512",
+        "username": USER, "root_ca": broker.authority.certificate, "client_cert": broker.client.certificate,
+        **{name: f"${{file:../secrets/{name}}}" for name in given},
+    }  # fmt: skip
+    monkeypatch.setenv("CLICKHOUSE_SECRET", "ClickHouse-s3cret")
+    monkeypatch.setenv("CLICKHOUSE_KEY", client.key)
+    clickhouse = {
+        "host": "localhost", "port": https, "http_port": https, "secure": True, "password": "${CLICKHOUSE_SECRET}",
+        "root_ca": broker.authority.certificate, "client_cert": client.certificate, "client_key": "${CLICKHOUSE_KEY}",
+    }  # fmt: skip
+    marks = {
+        "sources[0].connection_params.password": "Kafka-s3cret",
+        "sources[0].connection_params.client_key": broker.client.key.splitlines()[1],
+        "sources[0].connection_params.kerberos_keytab": given["kerberos_keytab"],
+        "sink.connection_params.password": "ClickHouse-s3cret",
+        "sink.connection_params.client_key": client.key.splitlines()[1],
+    }
+    return kafka, clickhouse, marks
+
+
+def test_a_pipeline_runs_by_its_secrets_and_shows_none_of_them(secured: Secured) -> None:
+    pipeline = secured.pipeline
+    pipeline.send([*(FRAME + json.dumps({"id": f"k{n}", "n": n}).encode() for n in range(3)), FRAME + b"not JSON"])
+    texts: dict[str, str | bytes] = {"dagster, at the start": secured.materialize()}
+    wait_until(lambda: secured.rows() == [(f"k{n}", n) for n in range(3)], "the rows are there")
+    wait_until(lambda: pipeline.ledger()["dead_letters"] == 1, "the dead letter is counted")
+
+    texts |= {f"command line of {pid}": line for pid, line in _command_lines().items()}
+    assert any(b"glassflow_dagster.streaming.driver" in line for line in texts.values() if isinstance(line, bytes))
+    for command in (
+        ("validate", str(pipeline.file)), ("convert", str(pipeline.file)),
+        ("status", pipeline.name), ("status", pipeline.name, "--json"), ("verify", pipeline.name),
+        ("dead-letters", "list", pipeline.name), ("dead-letters", "replay", pipeline.name),
+        ("table", str(pipeline.file), "--print"),
+    ):  # fmt: skip
+        texts[" ".join(command[:2])] = secured.shown(*command)
+    wait_until(lambda: pipeline.ledger()["dead_letters"] == 2, "the dead letter was sent again, and refused again")
+    texts["dagster, later"] = secured.materialize()
+    texts |= _files(pipeline.state)
+    books = ("glassflow_ledger", "glassflow_dead_letters", "glassflow_replays")
+    texts |= {book: str(pipeline.query(f"SELECT * FROM {{db}}.{book}")) for book in books}
+    stop(pipeline.state, pipeline.name)
+    texts |= {f"{name}, at the end": content for name, content in _files(pipeline.state).items()}
+
+    assert {"definition.json", "driver.log", "spark.log", "heartbeat.json"} <= {Path(name).name for name in texts}
+    assert secured.found_in(texts) == []
+    # What checkpoint and logs hold of records is for the pipeline's own user as well.
+    assert stat.S_IMODE((pipeline.state / pipeline.name).stat().st_mode) == 0o700
+    # The search would have seen them.
+    assert {secret for secret, _ in secured.found_in({"": repr(_exposed(pipeline.file))})} == secured.marks.keys()
+    assert {name.rpartition(".")[2] for name in secured.marks} == set(SECRETS)
+
+
+def _command_lines() -> dict[str, bytes]:
+    lines = {}
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines[file.parent.name] = file.read_bytes()
+        except OSError:
+            continue  # it ended meanwhile
+    return lines
+
+
+def _files(folder: Path) -> dict[str, str | bytes]:
+    contents: dict[str, str | bytes] = {}
+    for root, _, names in os.walk(folder):
+        for name in names:
+            file = Path(root) / name
+            try:
+                contents[str(file.relative_to(folder))] = file.read_bytes()
+            except OSError:
+                continue  # Spark tidies up as it goes
+    return contents
+
+
+def _exposed(file: Path) -> list[str]:
+    """Give the secrets as the pipeline has them."""
+    config = load_pipeline(file)
+    kafka, sink, registry = config.connection, config.sink.connection_params, config.source.schema_registry
+    assert registry
+    given = (
+        kafka.password,
+        kafka.client_key,
+        kafka.kerberos_keytab,
+        sink.password,
+        sink.client_key,
+        registry.api_secret,
+    )
+    return [secret.get_secret_value() for secret in given if secret]
