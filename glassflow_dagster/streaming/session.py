@@ -24,6 +24,8 @@ SPARK_SCRATCH = "tmp"
 
 DRIVER_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
+_BIND_ADDRESS = "spark.driver.bindAddress"
+
 # Rows in an Arrow batch on their way to the Python workers. Chunks are cut anew there; this bounds memory only.
 ARROW_ROWS = 10_000
 
@@ -64,7 +66,7 @@ SETTINGS: dict[str, str] = {
     "spark.driver.memory": "1g",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
+    _BIND_ADDRESS: "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
 
@@ -74,6 +76,8 @@ def start_session(name: str, folder: Path, overrides: Mapping[str, str], report:
     os.environ.update(java_environment(find_java()))
     # Workers run this project's code: they need the interpreter that has it, not the first on the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Where Spark's web page listens, which is off unless `overrides` say otherwise: without this on every address.
+    os.environ.setdefault("SPARK_LOCAL_IP", overrides.get(_BIND_ADDRESS, SETTINGS[_BIND_ADDRESS]))
     jars = [*ensure_jars("spark", report), state_jar(report)]
     log_settings = Path(__file__).with_name("log4j2.properties").as_uri()
     builder = SparkSession.builder.appName(name).master(overrides.get("spark.master", "local[*]"))

@@ -7,6 +7,7 @@ password, and to a ClickHouse that asks for a certificate.
 import json
 import os
 import stat
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,16 +17,21 @@ import dagster as dg
 import pytest
 import yaml
 from click.testing import CliRunner
+from dagster_pyspark import LazyPySparkResource
 
 from glassflow_dagster.cli import main
 from glassflow_dagster.config.load import SECRETS, load_pipeline
 from glassflow_dagster.defs.resources import resources
+from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.orchestration.pipelines import build_folder_definitions
+from glassflow_dagster.resources.stream_runner import LocalStreamRunner
+from glassflow_dagster.streaming.heartbeat import read_heartbeat
 from glassflow_dagster.streaming.process import stop
 from tests.conftest import Stack
 from tests.e2e.support import Pipeline, wait_until
 from tests.security.certificates import Authority, Certificate
 from tests.security.conftest import PASSWORD, USER, SecureBroker
+from tests.security.sockets import descendants, elsewhere, listening
 from tests.security.terminator import tls_before
 
 # In a registry's format: a byte 0, and the id of a schema.
@@ -38,6 +44,7 @@ class Secured:
 
     pipeline: Pipeline
     marks: dict[str, str]
+    web_page: int
 
     def shown(self, *arguments: str) -> str:
         """Run a command, and give all that it says."""
@@ -47,7 +54,15 @@ class Secured:
 
     def materialize(self) -> str:
         """Let Dagster look after the pipeline, and give all that it keeps of that."""
-        loaded = dg.Definitions.merge(build_folder_definitions(self.pipeline.file.parent), resources())
+        settings = {"spark.ui.enabled": True, "spark.ui.port": self.web_page}
+        runner = LocalStreamRunner(
+            pyspark=LazyPySparkResource(spark_config=settings), state=str(self.pipeline.state), create_table=True
+        )
+        bound = {**(resources().resources or {}), "stream_runner": runner}
+        loaded = dg.Definitions.merge(
+            build_folder_definitions(self.pipeline.file.parent),
+            dg.Definitions(resources=bound, executor=dg.in_process_executor),
+        )
         instance = dg.DagsterInstance.ephemeral()
         job = loaded.resolve_implicit_global_asset_job_def()
         result = job.execute_in_process(instance=instance)
@@ -93,7 +108,7 @@ def secured(
         marks["sources[0].schema_registry.api_secret"] = "Registry-s3cret"
         monkeypatch.setenv("REGISTRY_SECRET", "Registry-s3cret")
         try:
-            yield Secured(pipeline, marks)
+            yield Secured(pipeline, marks, free_port())
         finally:
             stop(pipeline.state, pipeline.name)
 
@@ -137,6 +152,10 @@ def test_a_pipeline_runs_by_its_secrets_and_shows_none_of_them(secured: Secured)
 
     texts |= {f"command line of {pid}": line for pid, line in _command_lines().items()}
     assert any(b"glassflow_dagster.streaming.driver" in line for line in texts.values() if isinstance(line, bytes))
+    texts |= _web_pages(secured.web_page)
+    beat = read_heartbeat(pipeline.state / pipeline.name)
+    assert beat
+    assert elsewhere(listening(list(descendants(beat.pid)))) == {}
     for command in (
         ("validate", str(pipeline.file)), ("convert", str(pipeline.file)),
         ("status", pipeline.name), ("status", pipeline.name, "--json"), ("verify", pipeline.name),
@@ -169,6 +188,24 @@ def _command_lines() -> dict[str, bytes]:
         except OSError:
             continue  # it ended meanwhile
     return lines
+
+
+def _web_pages(port: int) -> dict[str, str | bytes]:
+    """Read what Spark shows of its settings and of the stream, for people and for programs."""
+    server = f"http://127.0.0.1:{port}"
+    [application] = json.loads(_page(f"{server}/api/v1/applications"))
+    programs = f"/api/v1/applications/{application['id']}"
+    places = ("/environment/", "/StreamingQuery/", "/SQL/", "/SQL/execution/?id=0", "/jobs/", "/executors/")
+    places += (f"{programs}/environment", f"{programs}/sql?details=true&planDescription=true")
+    pages: dict[str, str | bytes] = {f"Spark's page {place}": _page(server + place) for place in places}
+    assert b"spark.ui.port" in _page(f"{server}/environment/")
+    return pages
+
+
+def _page(address: str) -> bytes:
+    with urllib.request.urlopen(address, timeout=60) as answer:  # noqa: S310 - our own address
+        content: bytes = answer.read()
+    return content
 
 
 def _files(folder: Path) -> dict[str, str | bytes]:

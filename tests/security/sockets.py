@@ -1,0 +1,39 @@
+"""Who listens where, as the system tells it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+LISTENING = "0A"  # the state in /proc/net/tcp
+# 127.0.0.1 as IPv4 and within IPv6, and ::1; each word of four bytes is in this machine's order.
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """Give a process and all that it, or one of them, has started."""
+    yield pid
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            yield from descendants(int(child))
+
+
+def listening(pids: list[int]) -> dict[str, str]:
+    """Give the addresses that processes listen on, and whose they are."""
+    owners: dict[str, str] = {}
+    for pid in pids:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        for file in Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                owners[str(file.readlink())] = command
+            except OSError:
+                continue  # closed meanwhile
+    found = {}
+    for table in ("tcp", "tcp6"):
+        for row in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = row.split()
+            if fields[3] == LISTENING and (owner := owners.get(f"socket:[{fields[9]}]")):
+                found[fields[1]] = owner
+    return found
+
+
+def elsewhere(found: dict[str, str]) -> dict[str, str]:
+    return {address: owner for address, owner in found.items() if address.partition(":")[0] not in LOOPBACK}

@@ -1,0 +1,26 @@
+"""Nothing that the project starts listens to anybody but this machine."""
+
+import os
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession
+
+from tests.conftest import Stack
+from tests.security.sockets import descendants, elsewhere, listening
+
+
+def test_the_stack_and_spark_listen_on_loopback_only(stack: Stack, spark: SparkSession) -> None:
+    def as_they_are(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return batches
+
+    # What comes up with the first Python worker, and with the first batch of a stream.
+    assert spark.range(3).mapInArrow(as_they_are, "id long").count() == 3
+    ensure_callback_server_started(spark.sparkContext._gateway)
+    found = listening(list(descendants(os.getpid())))
+    ports = {int(address.partition(":")[2], 16) for address in found}
+    assert {stack.kafka_port, stack.clickhouse_port} <= ports
+    assert sum("org.apache.spark" in owner for owner in found.values()) >= 3  # py4j, driver, block manager
+    assert sum("kafka.Kafka" in owner for owner in found.values()) >= 2  # broker, controller
+    assert elsewhere(found) == {}
