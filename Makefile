@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export DAGSTER_DISABLE_TELEMETRY := 1
 
-.PHONY: setup demo dev test test-fast test-definitions lint format lock clean bench bench-expressions bench-joins test-joins faults soak
+.PHONY: setup demo dev test test-fast test-definitions lint audit format lock clean bench bench-expressions bench-joins test-joins faults soak
 
 setup: $(READY)
 
@@ -50,6 +50,9 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/glassflow-dagster validate pipelines/*.yaml
+
+audit: setup ## holds requirements.lock against the known advisories; says so where they cannot be reached
+	$(BIN)/python .ci/audit.py
 
 format: setup
 	$(BIN)/ruff check --fix
