@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from glassflow_dagster.cli import main
 from glassflow_dagster.config.load import DefinitionError, convert_definition, load_pipeline, secret_warnings
+from glassflow_dagster.errors import GlassflowError
 from tests.config.test_load import definition, write
 
 
@@ -118,3 +119,10 @@ def test_what_cannot_be_parsed_is_told_by_its_place_and_not_shown(tmp_path: Path
         load_pipeline(write(tmp_path, text), {})
     assert f"is neither YAML nor JSON: {said}" in " ".join(str(raised.value).replace(" ,", ",").split())
     assert "hunter" not in str(raised.value)
+
+
+@pytest.mark.parametrize("url", ["http://u:hunter2@host:port", "http://u:hunter2/3@host", "ftp://u:hunter2@host"])
+def test_an_address_that_is_none_is_not_shown_with_its_password(tmp_path: Path, url: str) -> None:
+    with pytest.raises(GlassflowError, match="GLASSFLOW_CLICKHOUSE_URL: is no address") as raised:
+        load_pipeline(with_password(tmp_path, ""), {"GLASSFLOW_CLICKHOUSE_URL": url})
+    assert "hunter2" not in str(raised.value)

@@ -44,17 +44,25 @@ def _serve(listener: socket.socket, context: ssl.SSLContext, port: int) -> None:
 
 
 def _pass_on(raw: socket.socket, context: ssl.SSLContext, port: int) -> None:
-    # A client that does not like the certificate hangs up.
-    with (
-        raw,
-        suppress(OSError),
-        context.wrap_socket(raw, server_side=True) as outer,
-        socket.create_connection(("127.0.0.1", port)) as inner,
-    ):
+    outer = context.wrap_socket(raw, server_side=True, do_handshake_on_connect=False)
+    try:
+        outer.do_handshake()
+    except OSError:
+        _leave(outer)
+        return
+    with suppress(OSError), outer, socket.create_connection(("127.0.0.1", port)) as inner:
         back = threading.Thread(target=_copy, args=(inner, outer), daemon=True)
         back.start()
         _copy(outer, inner)
         back.join()
+
+
+def _leave(refused: ssl.SSLSocket) -> None:
+    """Wait until the other side hangs up: closed at once, what was sent of it would end the alert on its way."""
+    with socket.socket(fileno=refused.detach()) as raw, suppress(OSError):
+        raw.settimeout(10)
+        while raw.recv(65536):
+            pass
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:

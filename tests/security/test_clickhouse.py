@@ -16,6 +16,8 @@ from tests.conftest import Stack
 from tests.security.certificates import Authority
 from tests.security.terminator import tls_before
 
+# The embedded server takes any.
+PASSWORD = "ClickHouse-s3cret"
 STRANGER = Authority("someone else's authority")
 
 
@@ -33,6 +35,7 @@ def mutual(stack: Stack, authority: Authority, tmp_path_factory: pytest.TempPath
 
 def connection(port: int, **parts: Any) -> ClickHouseConnection:
     given = {"host": "localhost", "port": port, "database": "default", "username": "default", "secure": True, **parts}
+    given.setdefault("password", PASSWORD)
     return ClickHouseConnection.model_validate(given)
 
 
@@ -47,6 +50,7 @@ def refused(given: ClickHouseConnection) -> str:
         wait_for_clickhouse(given, 20, waited.append)
     assert waited == []
     assert "\n" not in str(raised.value)
+    assert PASSWORD not in str(raised.value)
     return str(raised.value)
 
 
