@@ -17,12 +17,24 @@ from glassflow_dagster.cli.options import (
 )
 from glassflow_dagster.config.load import definition_files, find_definition, load_pipeline, pipeline_id
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.streaming.process import LAUNCH_TIMEOUT, STOP_TIMEOUT, Deployment, StreamStatus, ensure_running
+from glassflow_dagster.streaming.process import (
+    LAUNCH_TIMEOUT,
+    STOP_TIMEOUT,
+    Deployment,
+    StreamStatus,
+    ensure_running,
+    take_over,
+)
 from glassflow_dagster.streaming.process import status as stream_status
 from glassflow_dagster.streaming.process import stop as stop_stream
 
 # What scripts read from the last line of a run.
 RUN_TOTALS = {"read", "written", "duplicates", "filtered", "dead_letters", "unmatched", "late", "waiting"}
+
+take_over_option = click.option(
+    "--take-over", "taking_over", is_flag=True,
+    help="End the driver that runs this pipeline on this host, wait for its death, and go on from its checkpoint.",
+)  # fmt: skip
 
 
 @click.command()
@@ -31,10 +43,17 @@ RUN_TOTALS = {"read", "written", "duplicates", "filtered", "dead_letters", "unma
 @state_option
 @create_table_option
 @timeout_option
+@take_over_option
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be given several times.")
 @readable
 def run(  # noqa: PLR0913, PLR0917 - one parameter an option
-    file: Path, until_caught_up: bool, state: Path, create_table: bool, timeout: float, conf: tuple[str, ...]
+    file: Path,
+    until_caught_up: bool,
+    state: Path,
+    create_table: bool,
+    timeout: float,
+    taking_over: bool,
+    conf: tuple[str, ...],
 ) -> None:
     """Run a pipeline in the foreground; Ctrl-C finishes the batch.
 
@@ -49,7 +68,10 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
         timeout_seconds=timeout,
         spark=_settings(conf),
     )
-    totals = run_pipeline(load_pipeline(file), options, report)
+    config = load_pipeline(file)
+    if taking_over:
+        take_over(state, config.pipeline_id, report)
+    totals = run_pipeline(config, options, report)
     click.echo(totals.model_dump_json(include=RUN_TOTALS))
 
 
@@ -62,11 +84,16 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=LAUNCH_TIMEOUT, show_default=True,
     help="Seconds that the start may take.",
 )  # fmt: skip
+@take_over_option
 @readable
-def start(pipeline: str, state: Path, pipelines: Path, create_table: bool, timeout: float) -> None:
+def start(  # noqa: PLR0913, PLR0917 - one parameter an option
+    pipeline: str, state: Path, pipelines: Path, create_table: bool, timeout: float, taking_over: bool
+) -> None:
     """Start a pipeline in the background, or find it running."""
     file, config = find_definition(pipeline, pipelines)
     deployment = Deployment(file, config, state, create_table=create_table, timeout=timeout)
+    if taking_over:
+        take_over(state, config.pipeline_id, report)
     found, action = ensure_running(deployment, report)
     click.echo(f"{config.pipeline_id}: {action.value.replace('_', ' ')}, {found.state.value.lower()}; log: {found.log}")
 

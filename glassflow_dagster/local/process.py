@@ -85,3 +85,19 @@ def start_of(pid: int) -> str | None:
     answer = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
     state, _, started = answer.stdout.strip().partition(" ")
     return None if not state or state.startswith("Z") else started.strip()
+
+
+def started_with(variable: str, value: str) -> dict[int, str]:
+    """Find the processes that were given an environment variable, also by a parent that is gone: pid -> start.
+
+    Empty where the system does not show environments, which is where it has no /proc.
+    """
+    wanted = f"{variable}={value}".encode()
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it ended meanwhile, or is another user's
+            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                pid = int(folder.name)
+                if started := start_of(pid):
+                    found[pid] = started
+    return found

@@ -158,7 +158,8 @@ class _Run:
         # A driver that was killed leaves its state stores' working copies behind.
         shutil.rmtree(self.folder / SPARK_SCRATCH, ignore_errors=True)
         name, settings = f"glassflow {self.config.pipeline_id}", self._spark_settings()
-        spark = start_session(name, self.folder, settings, self.report)
+        with self.lock.marking():
+            spark = start_session(name, self.folder, settings, self.report)
         signal.signal(signal.SIGINT, handler)
         self.lock.remember_jvm(int(java(spark).ProcessHandle.current().pid()))
         if "spark.sql.shuffle.partitions" not in settings:

@@ -1,28 +1,56 @@
 """One driver a pipeline folder: who holds the lock may run the checkpoint.
 
-The lock is the operating system's and goes with the process, however it ends. A driver that was killed leaves its
-JVM behind for a moment, which may still be writing: the next driver waits for its death, and sees to it.
+The lock is the operating system's and goes with the process, however it ends. A driver that was killed leaves its JVM
+and its Python workers behind for a moment, or for good when they were stopped (SIGSTOP) before: a worker that wakes up
+would send its next block. So the next driver ends them before it does anything else. They are known by a mark in their
+environment, which every process has from the one that started it.
 """
 
 import fcntl
-import json
 import os
 import signal
+import socket
 import time
-from contextlib import suppress
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Self, TextIO
+
+from pydantic import BaseModel, ValidationError
 
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.local.process import start_of
+from glassflow_dagster.local.process import start_of, started_with
+from glassflow_dagster.streaming.heartbeat import STALE_AFTER, is_alive, is_fresh, read_heartbeat
 
-# A JVM whose Python driver is gone ends by itself within a second or two; past this it hangs.
-_JVM_DEATH_SECONDS = 10.0
+# What the processes of one driver have in their environment.
+MARK = "GLASSFLOW_DRIVER"
+
+# Death after SIGKILL waits for nothing but the kernel.
+_DEATH_SECONDS = 10.0
+_POLL_SECONDS = 0.05
 
 
 class AlreadyRunning(GlassflowError):  # noqa: N818 - named for what is the case
     """Another driver runs this pipeline on this state folder."""
+
+
+class Holder(BaseModel):
+    """Who has the lock, or had it last; a driver that ended well has no mark and no JVM here any more."""
+
+    pid: int
+    host: str
+    mark: str = ""
+    jvm: int | None = None
+    jvm_started: str | None = None
+
+    def remains(self) -> dict[int, str]:
+        """Find the processes that this driver started and that still live: pid -> start."""
+        found = started_with(MARK, self.mark) if self.mark else {}
+        if self.jvm and self.jvm_started and start_of(self.jvm) == self.jvm_started:
+            found[self.jvm] = self.jvm_started
+        return found
 
 
 class PipelineLock:
@@ -31,63 +59,125 @@ class PipelineLock:
     def __init__(self, folder: Path) -> None:
         self._file = folder / "lock"
         self._handle: TextIO | None = None
+        self._mark = str(uuid.uuid4())
 
     def __enter__(self) -> Self:
-        """Take the lock; raises `AlreadyRunning` when another driver has it."""
-        handle = self._file.open("a+", encoding="utf-8")
-        handle.seek(0)
+        """Take the lock, and end what the last driver left behind; raises `AlreadyRunning` when another has it."""
+        try:
+            handle = self._file.open("a+", encoding="utf-8")
+        except OSError as error:
+            raise _unusable(self._file, error) from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = _read(handle)
             handle.close()
-            raise AlreadyRunning(
-                f"{self._file.parent.name} is running already (pid {holder.get('pid', 'unknown')}, state in "
-                f"{self._file.parent}); stop it with: glassflow-dagster stop {self._file.parent.name}"
-            ) from None
-        previous = _read(handle)
-        _wait_for_death(previous.get("jvm"), previous.get("jvm_started"))
+            raise AlreadyRunning(_why_refused(self._file.parent)) from None
+        except OSError as error:
+            handle.close()
+            raise _unusable(self._file, error) from None
         self._handle = handle
-        self._write({"pid": os.getpid()})
+        try:
+            end_remains(self._file.parent)
+            self._write(Holder(pid=os.getpid(), host=socket.gethostname(), mark=self._mark))
+        except BaseException:
+            handle.close()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give the lock back; a driver that ended well has stopped its query, so nobody has to wait for its JVM."""
+        """Give the lock back; a driver that ended well has stopped its query, so nothing of it is in the way."""
         if self._handle:
             if error is None:
-                self._write({"pid": os.getpid()})
+                self._write(Holder(pid=os.getpid(), host=socket.gethostname()))
             self._handle.close()
+
+    @contextmanager
+    def marking(self) -> Iterator[None]:
+        """Let the processes that start within, and all that they start, be known as this driver's."""
+        before = os.environ.get(MARK)
+        os.environ[MARK] = self._mark
+        try:
+            yield
+        finally:
+            # This process may start others that are nobody's, and that must outlive it.
+            os.environ.pop(MARK)
+            if before is not None:
+                os.environ[MARK] = before
 
     def remember_jvm(self, pid: int) -> None:
         """Note the JVM of this driver, for the driver that comes after a crash."""
-        self._write({"pid": os.getpid(), "jvm": pid, "jvm_started": start_of(pid)})
+        started = start_of(pid)
+        self._write(Holder(pid=os.getpid(), host=socket.gethostname(), mark=self._mark, jvm=pid, jvm_started=started))
 
-    def _write(self, content: dict[str, object]) -> None:
+    def _write(self, holder: Holder) -> None:
         assert self._handle  # noqa: S101 - only called while the lock is held
-        self._handle.seek(0)
-        self._handle.truncate()
-        json.dump(content, self._handle)
-        self._handle.flush()
+        try:
+            self._handle.seek(0)
+            self._handle.truncate()
+            self._handle.write(holder.model_dump_json())
+            self._handle.flush()
+        except OSError as error:
+            raise _unusable(self._file, error) from None
 
 
-def _read(handle: TextIO) -> dict[str, Any]:
-    text = handle.read()
-    try:
-        return dict(json.loads(text)) if text else {}
-    except ValueError:
-        # Cut off by a crash in the moment of writing: the JVM was not up yet.
-        return {}
+def end_remains(folder: Path) -> None:
+    """Kill what the driver that last held the lock has started, and return when all of it is dead.
 
-
-def _wait_for_death(pid: int | None, started: str | None) -> None:
-    if pid is None or started is None:
+    To be called when that driver itself is dead. Raises `GlassflowError` when something does not die.
+    """
+    holder = _holder(folder)
+    if holder is None:
         return
-    deadline = time.monotonic() + _JVM_DEATH_SECONDS
-    while start_of(pid) == started:
+    deadline = time.monotonic() + _DEATH_SECONDS
+    # Again and again: what lives may start others until it is dead itself.
+    while remains := holder.remains():
         if time.monotonic() > deadline:
-            with suppress(ProcessLookupError):
+            raise GlassflowError(
+                f"pid {min(remains)}, of the driver before, does not die even by SIGKILL; it belongs to another user, "
+                "or waits for a disk or another device, look there"
+            )
+        for pid in remains:
+            with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-            deadline += _JVM_DEATH_SECONDS
-        time.sleep(0.1)
+        time.sleep(_POLL_SECONDS)
+
+
+def _holder(folder: Path) -> Holder | None:
+    try:
+        return Holder.model_validate_json((folder / "lock").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (ValidationError, UnicodeDecodeError):
+        # Cut off by a crash in the moment of writing: the JVM was not up yet.
+        return None
+
+
+def _why_refused(folder: Path) -> str:
+    name, holder = folder.name, _holder(folder)
+    who = f"pid {holder.pid}" if holder else "pid unknown"
+    if holder and holder.host != socket.gethostname():
+        return (
+            f"{name} is running already on host {holder.host} ({who} there, state in {folder}); "
+            f"stop it there with: glassflow-dagster stop {name}"
+        )
+    with suppress(OSError, ValueError):
+        beat = read_heartbeat(folder)
+        if beat and is_alive(beat) and not is_fresh(beat):
+            return (
+                f"{name} is running already (state in {folder}), but its driver, {who}, has given no sign of life for "
+                f"{time.time() - beat.updated_at:.0f} s (more than {STALE_AFTER:.0f} s): it was stopped (SIGSTOP), or "
+                "hangs; end it and go on here with --take-over"
+            )
+    return (
+        f"{name} is running already ({who}, state in {folder}); stop it with: glassflow-dagster stop {name} "
+        f"--state {folder.parent}, or end it and go on here with --take-over"
+    )
+
+
+def _unusable(file: Path, error: OSError) -> GlassflowError:
+    return GlassflowError(
+        f"{file}: cannot be written or locked ({error.strerror}); make room or grant the right, or name another "
+        "folder with --state DIR"
+    )

@@ -34,6 +34,7 @@ from glassflow_dagster.streaming.heartbeat import (
     read_heartbeat,
     write_heartbeat,
 )
+from glassflow_dagster.streaming.lock import end_remains
 
 DRIVER = (sys.executable, "-m", "glassflow_dagster.streaming.driver")
 # Spark needs 10 to 20 s on a loaded machine; the rest is for servers that are coming up at the same time.
@@ -178,7 +179,7 @@ def launch(deployment: Deployment, report: Callable[[str], None] = lambda _: Non
     report(f"{pipeline_id}: started the driver (pid {process.pid}); its log is {log_file}")
     failure = _await_up(folder, process.pid, lambda: process.poll() is None, deployment.timeout, report)
     if failure is not None:
-        _end(process.pid, start_of(process.pid), STOP_TIMEOUT)
+        _end(folder, process.pid, start_of(process.pid), STOP_TIMEOUT)
         raise LaunchFailed(pipeline_id, failure, log_file, _log_tail(log_file, log_start))
     return status(deployment.state, pipeline_id)
 
@@ -196,8 +197,21 @@ def stop(state: Path, pipeline_id: str, timeout: float = STOP_TIMEOUT) -> Ending
 
 def restart(deployment: Deployment, report: Callable[[str], None] = lambda _: None) -> StreamStatus:
     """Stop the driver, if there is one, and launch another on the same checkpoint."""
-    _halt(status(deployment.state, deployment.config.pipeline_id), STOP_TIMEOUT)
+    take_over(deployment.state, deployment.config.pipeline_id, report)
     return launch(deployment, report)
+
+
+def take_over(state: Path, pipeline_id: str, report: Callable[[str], None] = lambda _: None) -> None:
+    """End the driver that runs a pipeline here, if there is one, so that another may go on from its checkpoint.
+
+    One that gives signs of life finishes its batch; one that does not, as when it was stopped (SIGSTOP), is killed at
+    once with all that it started. Whether somebody wants the stream to run is left as it is.
+    """
+    current = status(state, pipeline_id)
+    if current.heartbeat is None or not is_alive(current.heartbeat):
+        return
+    report(f"{pipeline_id}: ending the driver that runs it (pid {current.heartbeat.pid})")
+    _halt(current, 0.0 if current.state is StreamState.STALE else STOP_TIMEOUT)
 
 
 def ensure_running(
@@ -219,7 +233,7 @@ def _halt(current: StreamStatus, timeout: float) -> Ending:
     heartbeat = current.heartbeat
     if heartbeat is None or not is_alive(heartbeat):
         return Ending.NOT_RUNNING
-    ending = _end(heartbeat.pid, heartbeat.process_started, timeout)
+    ending = _end(current.folder, heartbeat.pid, heartbeat.process_started, timeout)
     if ending is Ending.KILLED:
         text = (
             f"did not finish its batch within {timeout:.0f} s and was killed; the batch is done again at the next start"
@@ -290,8 +304,8 @@ def _judge(heartbeat: Heartbeat | None) -> tuple[StreamState, str]:
     return StreamState(heartbeat.state.value), heartbeat.message
 
 
-def _end(pid: int, started: str | None, timeout: float) -> Ending:
-    """End a process in good order, or by force past `timeout` seconds."""
+def _end(folder: Path, pid: int, started: str | None, timeout: float) -> Ending:
+    """End a driver in good order, or past `timeout` seconds by force, with all that it has started."""
     if started is None or start_of(pid) != started:
         return Ending.NOT_RUNNING
     # The Python process alone: Spark's JVM is in the same group and must live until its query has stopped.
@@ -308,6 +322,8 @@ def _end(pid: int, started: str | None, timeout: float) -> Ending:
         raise GlassflowError(
             f"pid {pid}: does not die even by SIGKILL; it waits for a disk or another device, look there"
         )
+    # Spark's Python workers are in a group of their own, and would send what they hold once they wake up.
+    end_remains(folder)
     return Ending.KILLED
 
 

@@ -193,6 +193,21 @@ def test_a_driver_that_does_not_stop_is_killed_and_says_so(
     assert "was killed" in status.message
 
 
+def test_a_driver_that_was_stopped_is_killed_by_a_take_over_at_once(deployment: Deployment) -> None:
+    running = process.launch(deployment)
+    assert running.heartbeat is not None
+    os.kill(running.heartbeat.pid, signal.SIGSTOP)
+    silent = running.heartbeat.model_copy(update={"updated_at": time.time() - 3600})
+    write_heartbeat(running.folder, silent)
+    said: list[str] = []
+    process.take_over(deployment.state, ID, said.append)
+    assert said == [f"{ID}: ending the driver that runs it (pid {silent.pid})"]
+    assert not is_alive(silent)
+    assert process.status(deployment.state, ID).wanted
+    process.take_over(deployment.state, ID, said.append)
+    assert len(said) == 1
+
+
 def test_a_pid_that_another_process_has_taken_is_neither_alive_nor_stopped(deployment: Deployment) -> None:
     kill(running := process.launch(deployment))
     assert running.heartbeat is not None

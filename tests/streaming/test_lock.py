@@ -1,25 +1,46 @@
 """One driver a folder; what a killed one leaves behind is dead before the next one starts."""
 
-import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local.process import start_of
 from glassflow_dagster.streaming import lock
-from glassflow_dagster.streaming.lock import AlreadyRunning, PipelineLock
+from glassflow_dagster.streaming.heartbeat import STALE_AFTER, DriverState, Heartbeat, write_heartbeat
+from glassflow_dagster.streaming.lock import MARK, AlreadyRunning, Holder, PipelineLock
 
+# A driver that holds the lock, with a worker that, like Spark's, is in a group of its own.
 HOLD = """
-import sys
+import os, subprocess, sys
 from pathlib import Path
 from glassflow_dagster.streaming.lock import PipelineLock
-with PipelineLock(Path(sys.argv[1])):
-    print("held", flush=True)
+with PipelineLock(Path(sys.argv[1])) as lock:
+    with lock.marking():
+        worker = subprocess.Popen(["sleep", "600"], preexec_fn=os.setpgrp)
+    print(worker.pid, flush=True)
     sys.stdin.read()
 """
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", int]]:
+    """Let another process hold the lock; gives it, and its worker's pid."""
+    command = [sys.executable, "-c", HOLD, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        worker = int(first.stdout.readline())
+        try:
+            yield first, worker
+        finally:
+            first.kill()
 
 
 @pytest.fixture
@@ -31,22 +52,61 @@ def sleeper() -> Iterator["subprocess.Popen[bytes]"]:
     process.wait()
 
 
+def beat_of(pid: int, age: float) -> Heartbeat:
+    started = start_of(pid)
+    assert started is not None
+    return Heartbeat(
+        pipeline_id="p", state=DriverState.RUNNING, pid=pid, process_started=started,
+        updated_at=time.time() - age, fingerprint="",
+    )  # fmt: skip
+
+
 def test_a_second_driver_is_refused_while_the_first_one_lives(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HOLD, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
-        assert first.stdout is not None
-        assert first.stdout.readline() == "held\n"
-        with pytest.raises(AlreadyRunning, match=rf"is running already \(pid {first.pid}, .*glassflow-dagster stop"):
+    with held(tmp_path) as (first, _):
+        write_heartbeat(tmp_path, beat_of(first.pid, age=0))
+        with pytest.raises(AlreadyRunning) as refused:
             PipelineLock(tmp_path).__enter__()
+    assert f"is running already (pid {first.pid}, state in {tmp_path}); stop it with" in str(refused.value)
+    assert f"glassflow-dagster stop {tmp_path.name} --state {tmp_path.parent}, or end it" in str(refused.value)
+    assert "--take-over" in str(refused.value)
+
+
+def test_a_driver_that_gives_no_sign_of_life_is_named_as_such(tmp_path: Path) -> None:
+    with held(tmp_path) as (first, _):
+        os.kill(first.pid, signal.SIGSTOP)
+        write_heartbeat(tmp_path, beat_of(first.pid, age=STALE_AFTER + 15))
+        with pytest.raises(AlreadyRunning, match=rf"pid {first.pid}, has given no sign of life for 45 s .*--take-over"):
+            PipelineLock(tmp_path).__enter__()
+
+
+def test_a_driver_of_another_host_is_to_be_stopped_there(tmp_path: Path) -> None:
+    with held(tmp_path) as (first, _):
+        (tmp_path / "lock").write_text(Holder(pid=first.pid, host="elsewhere").model_dump_json())
+        with pytest.raises(AlreadyRunning, match=rf"on host elsewhere \(pid {first.pid} there.*stop it there"):
+            PipelineLock(tmp_path).__enter__()
+
+
+def test_a_worker_that_was_stopped_before_its_driver_died_never_wakes_up(tmp_path: Path) -> None:
+    with held(tmp_path) as (first, worker):
+        os.kill(worker, signal.SIGSTOP)
         first.kill()
-    with PipelineLock(tmp_path):
-        pass
+        first.wait()
+        assert start_of(worker) is not None
+        with PipelineLock(tmp_path):
+            assert start_of(worker) is None
 
 
-def test_a_jvm_that_outlives_its_driver_is_ended(
-    tmp_path: Path, sleeper: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
+def test_what_a_driver_starts_beside_its_session_is_not_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lock, "_JVM_DEATH_SECONDS", 0.3)
+    monkeypatch.delenv(MARK, raising=False)
+    with PipelineLock(tmp_path) as lock:
+        with lock.marking():
+            assert MARK in os.environ
+        assert MARK not in os.environ
+
+
+def test_a_jvm_that_outlives_its_driver_is_ended(tmp_path: Path, sleeper: "subprocess.Popen[bytes]") -> None:
     killed = PipelineLock(tmp_path)
     killed.__enter__().remember_jvm(sleeper.pid)
     killed.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
@@ -54,20 +114,37 @@ def test_a_jvm_that_outlives_its_driver_is_ended(
         assert start_of(sleeper.pid) is None
 
 
-def test_the_jvm_of_a_driver_that_ended_well_may_serve_the_next_one(
+def test_what_does_not_die_is_said(
     tmp_path: Path, sleeper: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lock, "_JVM_DEATH_SECONDS", 0.0)
+    monkeypatch.setattr(lock, "_DEATH_SECONDS", 0.2)
+    monkeypatch.setattr(os, "kill", lambda *_: None)
+    started = start_of(sleeper.pid)
+    content = Holder(pid=1, host="here", jvm=sleeper.pid, jvm_started=started).model_dump_json()
+    (tmp_path / "lock").write_text(content)
+    with pytest.raises(GlassflowError, match=rf"pid {sleeper.pid}, of the driver before, does not die"):
+        PipelineLock(tmp_path).__enter__()
+    monkeypatch.undo()
+    assert (tmp_path / "lock").read_text() == content
+    with PipelineLock(tmp_path):
+        assert start_of(sleeper.pid) is None
+
+
+def test_the_jvm_of_a_driver_that_ended_well_may_serve_the_next_one(
+    tmp_path: Path, sleeper: "subprocess.Popen[bytes]"
+) -> None:
     for _ in range(2):
-        with PipelineLock(tmp_path) as held:
-            held.remember_jvm(sleeper.pid)
+        with PipelineLock(tmp_path) as mine:
+            mine.remember_jvm(sleeper.pid)
     assert sleeper.poll() is None
 
 
 def test_a_process_that_took_a_dead_jvms_pid_is_left_alone(tmp_path: Path, sleeper: "subprocess.Popen[bytes]") -> None:
     started = start_of(sleeper.pid)
     assert started is not None
-    (tmp_path / "lock").write_text(json.dumps({"pid": 1, "jvm": sleeper.pid, "jvm_started": started + "1"}))
+    (tmp_path / "lock").write_text(
+        Holder(pid=1, host="here", jvm=sleeper.pid, jvm_started=f"{started}1").model_dump_json()
+    )
     with PipelineLock(tmp_path):
         assert sleeper.poll() is None
 
