@@ -76,11 +76,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `run_pipeline` run in this process: each run has a session and settings of its own on the one JVM.
-
-    A run that fails leaves this JVM in its lock, and the next one on that state folder would wait for the JVM's end:
-    what is to fail is run by the command line.
-    """
+    """Let `run_pipeline` run in this process: each run has a session and settings of its own on the one JVM."""
 
     def session(_name: str, _folder: Path, overrides: Mapping[str, str], _report: Callable[[str], None]) -> Any:
         own = spark.newSession()

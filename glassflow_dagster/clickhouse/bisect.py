@@ -21,6 +21,7 @@ import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse.ddl import SPLITS
+from glassflow_dagster.clickhouse.epochs import Epoch
 from glassflow_dagster.clickhouse.errors import InsertRefused, RowsRefused
 from glassflow_dagster.clickhouse.identifiers import full_name
 from glassflow_dagster.clickhouse.inserts import insert_block
@@ -75,7 +76,7 @@ class BlockWriter:
     """Writes a batch's blocks into one table.
 
     `definition` is the table's columns and constraints when the batch was begun. `splits` has what earlier runs of the
-    batch wrote down, by block; None when this is its first run.
+    batch wrote down, by block; None when this is its first run. `epoch` as in `insert_block`.
     """
 
     client: Client
@@ -86,6 +87,7 @@ class BlockWriter:
     splits: Mapping[str, Split] | None
     retry_seconds: float
     report: Callable[[str], None]
+    epoch: Epoch
     _taken: Iterator[int] = field(default_factory=lambda: count(1))
 
     def insert(self, block: pa.Table, token: str) -> tuple[RefusedRow, ...]:
@@ -173,7 +175,7 @@ class BlockWriter:
 
     def _insert(self, database: str, table: str, block: pa.Table, token: str) -> None:
         deadline = time.monotonic() + self.retry_seconds
-        insert_block(self.client, database, table, block, token, deadline, self.report)
+        insert_block(self.client, database, table, block, token, deadline, self.report, self.epoch)
 
 
 def read_definition(client: Client, database: str, table: str) -> str:

@@ -21,6 +21,7 @@ DEAD_LETTERS = "glassflow_dead_letters"
 SPLITS = "glassflow_splits"
 REPLAYS = "glassflow_replays"
 PURGES = "glassflow_purges"
+EPOCHS = "glassflow_epochs"
 
 # The last second that a DateTime holds, for what is kept for ever.
 NEVER = 2**32 - 1  # seconds since 1970
@@ -118,6 +119,16 @@ PURGE_COLUMNS = {
     "expires_at": "DateTime('UTC')",
 }
 
+# Every start of a driver; the one with the greatest epoch may write.
+EPOCH_COLUMNS = {
+    "pipeline_id": "String",
+    "incarnation": "UUID",
+    "epoch": "UInt64",
+    "driver": "UUID",
+    "host": "String",
+    "folder": "String",
+}
+
 # What rows have in columns that came later than they did. Before there were replays, a record's place was its origin.
 _DEFAULTS = {
     "origin_topic": "topic",
@@ -144,6 +155,7 @@ BOOKS = (
     Book(SPLITS, SPLIT_COLUMNS, "(pipeline_id, incarnation, batch_id, block)"),
     Book(REPLAYS, REPLAY_COLUMNS, "(pipeline_id, incarnation, topic, partition, offset)", "expires_at"),
     Book(PURGES, PURGE_COLUMNS, "(pipeline_id, incarnation, topic, partition, offset)", "expires_at"),
+    Book(EPOCHS, EPOCH_COLUMNS, "(pipeline_id, incarnation, epoch)"),
 )
 
 # The definition has asked for such a column by name.

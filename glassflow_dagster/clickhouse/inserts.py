@@ -14,6 +14,7 @@ from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 from clickhouse_connect.driver.summary import QuerySummary
 
+from glassflow_dagster.clickhouse.epochs import Epoch
 from glassflow_dagster.clickhouse.errors import (
     Answer,
     ClickHouseUnreachable,
@@ -62,13 +63,16 @@ def insert_block(  # noqa: PLR0913, PLR0917 - the parts of one request
     token: str,
     deadline: float,
     report: Callable[[str], None],
+    epoch: Epoch | None = None,
 ) -> None:
     """Insert a block under its token, and return when it is certain to be there once.
 
     `block` has the table's column names; its rows become one ClickHouse block, so the order and number of rows must
     be the same whenever the same token is used. `deadline` is in seconds of `time.monotonic()`; the first attempt is
-    made in any case. Raises `RowsRefused` when values are at fault, `InsertRefused` when the table takes nothing, and
-    `ClickHouseUnreachable` when the outcome is still open at the deadline.
+    made in any case. `epoch` is that of the driver that writes, None for what is no driver's; it is looked at before
+    every attempt. Raises `Superseded` when a newer driver has come, `RowsRefused` when values are at fault,
+    `InsertRefused` when the table takes nothing, and `ClickHouseUnreachable` when the outcome is still open at the
+    deadline.
     """
     if block.num_rows == 0:
         return
@@ -79,6 +83,8 @@ def insert_block(  # noqa: PLR0913, PLR0917 - the parts of one request
     pause, certain = FIRST_PAUSE, True
     while True:
         try:
+            if epoch:
+                epoch.confirm(client)
             _send(client, statement, body, settings)
         except (ClickHouseError, OSError) as error:
             answer = classify(error)

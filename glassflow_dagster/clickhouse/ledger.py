@@ -15,6 +15,7 @@ import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse.ddl import BOOKS, DEAD_LETTERS, LEDGER, NEVER, PURGES
+from glassflow_dagster.clickhouse.epochs import Epoch
 from glassflow_dagster.clickhouse.errors import TableProblem
 from glassflow_dagster.clickhouse.identifiers import full_name
 from glassflow_dagster.clickhouse.inserts import insert_block
@@ -162,9 +163,10 @@ def insert_ledger_row(  # noqa: PLR0913, PLR0917 - the parts of one request
     token: str,
     retry_seconds: float = RETRY_SECONDS,
     report: Callable[[str], None] = _logger.warning,
+    epoch: Epoch | None = None,
 ) -> None:
     """Write a batch's row under its token; raises what `insert_block` raises."""
-    insert_block(client, database, LEDGER, _block(row), token, time.monotonic() + retry_seconds, report)
+    insert_block(client, database, LEDGER, _block(row), token, time.monotonic() + retry_seconds, report, epoch)
 
 
 def read_totals(client: Client, database: str, pipeline_id: str) -> LedgerTotals:

@@ -36,10 +36,10 @@ def fetch(client: Client, query: str, parameters: dict[str, Any] | None = None) 
         raise failure(client, error) from error
 
 
-def execute(client: Client, statement: str) -> None:
+def execute(client: Client, statement: str, parameters: dict[str, Any] | None = None) -> None:
     """Run a statement that gives no rows; raises what `failure` makes of an error."""
     try:
-        client.command(statement)
+        client.command(statement, parameters=parameters)
     except (ClickHouseError, OSError) as error:
         raise failure(client, error, statement) from error
 

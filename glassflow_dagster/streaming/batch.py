@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 
 from glassflow_dagster.clickhouse.bisect import read_definition
 from glassflow_dagster.clickhouse.ddl import NEVER
+from glassflow_dagster.clickhouse.epochs import Epoch
 from glassflow_dagster.clickhouse.ledger import LedgerRow, Outcomes, insert_ledger_row
 from glassflow_dagster.clickhouse.queries import persist
 from glassflow_dagster.clickhouse.tables import Table
@@ -47,6 +48,7 @@ class BatchWriter:
     incarnation: Incarnation
     client: Client
     retry_seconds: float
+    epoch: Epoch
     pace: Pace | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -117,6 +119,7 @@ class BatchWriter:
             retry_seconds=self.retry_seconds,
             definition=plan.table,
             repeated=repeated,
+            epoch=self.epoch,
         )
         # A fixed order, so that blocks do not depend on the order in which a shuffle fetched its rows.
         ordered = batch.sortWithinPartitions(*accounts.place)
@@ -151,7 +154,7 @@ class BatchWriter:
         )
         token = f"{self.config.pipeline_id}/{self.incarnation.incarnation}/{plan.batch_id}/ledger"
         database = self.config.sink.connection_params.database
-        insert_ledger_row(self.client, database, row, token, self.retry_seconds)
+        insert_ledger_row(self.client, database, row, token, self.retry_seconds, epoch=self.epoch)
         self.totals += Totals.of(outcomes)
 
 

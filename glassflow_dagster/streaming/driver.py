@@ -13,10 +13,12 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from clickhouse_connect.driver.exceptions import ClickHouseError
 from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -24,6 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from glassflow_dagster.clickhouse.client import connect, wait_for_clickhouse
 from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
+from glassflow_dagster.clickhouse.epochs import Epoch, Superseded, begin_epoch
 from glassflow_dagster.clickhouse.ledger import read_outcomes, read_totals
 from glassflow_dagster.clickhouse.queries import persist
 from glassflow_dagster.clickhouse.tables import Table
@@ -50,6 +53,7 @@ from glassflow_dagster.streaming.heartbeat import (
 )
 from glassflow_dagster.streaming.join_clock import Pace
 from glassflow_dagster.streaming.lock import PipelineLock
+from glassflow_dagster.streaming.process import give_up
 from glassflow_dagster.streaming.progress import place, progress
 from glassflow_dagster.streaming.pulse import Pulse, pulse
 from glassflow_dagster.streaming.query import build_join_query, build_query
@@ -181,10 +185,11 @@ class _Run:
     def _stream(self, spark: SparkSession, table: Table) -> Totals:
         checkpoint = Checkpoint(self.folder / "checkpoint")
         incarnation = self._incarnation(checkpoint, table, spark)
-        totals = self._finish_pending(spark, table, checkpoint, incarnation)
+        epoch = self._begin_epoch(incarnation)
+        totals = self._finish_pending(spark, table, checkpoint, incarnation, epoch)
         checkpoint.keep_definition(self.config)
         before = self._ledger_before(checkpoint, incarnation)
-        writer = self._writer(self.config, table, checkpoint, incarnation, before)
+        writer = self._writer(self.config, table, checkpoint, incarnation, epoch, before)
         query = self._start_query(spark, self.config, table, writer, until_caught_up=self.options.until_caught_up)
         self.heart.say(DriverState.RUNNING)
         self.report(f"{self.config.pipeline_id} is running")
@@ -196,6 +201,11 @@ class _Run:
         connection = self.config.sink.connection_params
         place = connection.database, self.config.pipeline_id, incarnation.incarnation
         return Totals.of(self._persist(lambda: read_outcomes(connect(connection), *place, checkpoint.next_batch)))
+
+    def _begin_epoch(self, incarnation: Incarnation) -> Epoch:
+        connection = self.config.sink.connection_params
+        place = connection.database, self.config.pipeline_id, incarnation.incarnation
+        return self._persist(lambda: begin_epoch(connect(connection), *place, str(self.folder)))
 
     def _incarnation(self, checkpoint: Checkpoint, table: Table, spark: SparkSession) -> Incarnation:
         name = f"{table.database}.{table.name}"
@@ -235,7 +245,7 @@ class _Run:
             )
 
     def _finish_pending(
-        self, spark: SparkSession, table: Table, checkpoint: Checkpoint, incarnation: Incarnation
+        self, spark: SparkSession, table: Table, checkpoint: Checkpoint, incarnation: Incarnation, epoch: Epoch
     ) -> Totals:
         """Finish a half-done batch by the definition and the types that it was begun with, if they are others now."""
         pending = checkpoint.pending_plan()
@@ -251,7 +261,7 @@ class _Run:
         self.report(f"finishing batch {pending.batch_id} as it was begun")
         table = _with_types(table, pending.types)
         before = self._ledger_before(checkpoint, incarnation)
-        writer = self._writer(old, table, checkpoint, incarnation, before)
+        writer = self._writer(old, table, checkpoint, incarnation, epoch, before)
         writer.only_batch = pending.batch_id
         query = self._start_query(spark, old, table, writer, until_caught_up=False)
         while query.isActive and not checkpoint.is_committed(pending.batch_id):
@@ -259,16 +269,17 @@ class _Run:
         self._end(query, writer)
         return writer.totals
 
-    def _writer(
+    def _writer(  # noqa: PLR0913, PLR0917 - what a writer is made of
         self,
         config: PipelineConfig,
         table: Table,
         checkpoint: Checkpoint,
         incarnation: Incarnation,
+        epoch: Epoch,
         before: Totals,
     ) -> BatchWriter:
         client = self._persist(lambda: connect(config.sink.connection_params))
-        writer = BatchWriter(config, table, checkpoint, incarnation, client, self.options.timeout_seconds)
+        writer = BatchWriter(config, table, checkpoint, incarnation, client, self.options.timeout_seconds, epoch)
         writer.totals = Totals(waiting=before.waiting)
         return writer
 
@@ -375,6 +386,10 @@ def _ended(query: StreamingQuery) -> bool:
 def _raise_failure(query: StreamingQuery, writer: BatchWriter) -> None:
     error = query.exception()
     if error is not None and not writer.ended_between_batches:
+        if Superseded.__name__ in str(error):
+            # Raised in a worker, it is a text by now; asked again, it is itself. Without an answer the text has to do.
+            with suppress(ClickHouseError, OSError):
+                writer.epoch.require_newest(writer.client)
         raise GlassflowError(explain_failure(error)) from error
 
 
@@ -426,6 +441,10 @@ def main(arguments: list[str] | None = None) -> int:
             spark=dict(pair.split("=", 1) for pair in given.conf),
         )
         run_pipeline(config, options, report)
+    except Superseded as error:
+        give_up(given.state, config.pipeline_id)
+        report(f"failed: {error}")
+        return 1
     except GlassflowError as error:
         report(f"failed: {error}")
         return 1

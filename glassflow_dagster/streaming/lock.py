@@ -40,17 +40,22 @@ class Holder(BaseModel):
     """Who has the lock, or had it last; a driver that ended well has no mark and no JVM here any more."""
 
     pid: int
+    started: str
     host: str
     mark: str = ""
     jvm: int | None = None
     jvm_started: str | None = None
 
-    def remains(self) -> dict[int, str]:
-        """Find the processes that this driver started and that still live: pid -> start."""
+    def processes(self) -> dict[int, str]:
+        """Find the living processes that this driver started: pid -> start."""
         found = started_with(MARK, self.mark) if self.mark else {}
         if self.jvm and self.jvm_started and start_of(self.jvm) == self.jvm_started:
             found[self.jvm] = self.jvm_started
         return found
+
+    def remains(self) -> dict[int, str]:
+        """Find those that outlive the driver; none while it lives itself: then the lock is a copy of its own."""
+        return {} if start_of(self.pid) == self.started else self.processes()
 
 
 class PipelineLock:
@@ -78,7 +83,7 @@ class PipelineLock:
         self._handle = handle
         try:
             end_remains(self._file.parent)
-            self._write(Holder(pid=os.getpid(), host=socket.gethostname(), mark=self._mark))
+            self._write(self._holder(mark=self._mark))
         except BaseException:
             handle.close()
             raise
@@ -90,7 +95,7 @@ class PipelineLock:
         """Give the lock back; a driver that ended well has stopped its query, so nothing of it is in the way."""
         if self._handle:
             if error is None:
-                self._write(Holder(pid=os.getpid(), host=socket.gethostname()))
+                self._write(self._holder())
             self._handle.close()
 
     @contextmanager
@@ -108,8 +113,13 @@ class PipelineLock:
 
     def remember_jvm(self, pid: int) -> None:
         """Note the JVM of this driver, for the driver that comes after a crash."""
-        started = start_of(pid)
-        self._write(Holder(pid=os.getpid(), host=socket.gethostname(), mark=self._mark, jvm=pid, jvm_started=started))
+        self._write(self._holder(mark=self._mark, jvm=pid, jvm_started=start_of(pid)))
+
+    @staticmethod
+    def _holder(mark: str = "", jvm: int | None = None, jvm_started: str | None = None) -> Holder:
+        pid = os.getpid()
+        host = socket.gethostname()
+        return Holder(pid=pid, started=start_of(pid) or "", host=host, mark=mark, jvm=jvm, jvm_started=jvm_started)
 
     def _write(self, holder: Holder) -> None:
         assert self._handle  # noqa: S101 - only called while the lock is held

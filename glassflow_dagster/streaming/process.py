@@ -195,6 +195,11 @@ def stop(state: Path, pipeline_id: str, timeout: float = STOP_TIMEOUT) -> Ending
     return _halt(current, timeout)
 
 
+def give_up(state: Path, pipeline_id: str) -> None:
+    """Say that a stream is not wanted here any more: it runs elsewhere, and bringing it back would end it there."""
+    _wanted(pipeline_folder(state, pipeline_id)).unlink(missing_ok=True)
+
+
 def restart(deployment: Deployment, report: Callable[[str], None] = lambda _: None) -> StreamStatus:
     """Stop the driver, if there is one, and launch another on the same checkpoint."""
     take_over(deployment.state, deployment.config.pipeline_id, report)

@@ -21,6 +21,7 @@ from pyspark import TaskContext
 from glassflow_dagster.clickhouse.bisect import BatchName, BlockWriter, RefusedRow, read_splits
 from glassflow_dagster.clickhouse.client import wait_for_clickhouse
 from glassflow_dagster.clickhouse.ddl import DEAD_LETTERS
+from glassflow_dagster.clickhouse.epochs import Epoch
 from glassflow_dagster.clickhouse.inserts import insert_block
 from glassflow_dagster.clickhouse.queries import persist
 from glassflow_dagster.config.model import ClickHouseConnection, Source
@@ -40,8 +41,8 @@ class PartitionWriter:
     """Writes one partition of a batch; called by Spark in a Python worker on the executor.
 
     `definition` is the target's columns and constraints when the batch was begun; `repeated` says that the batch, or
-    some of it, may have been written before. `topics` are in the order of their ranks. `accounts` say how records are
-    told apart and counted.
+    some of it, may have been written before; `epoch` is the driver's. `topics` are in the order of their ranks.
+    `accounts` say how records are told apart and counted.
 
     Columns in, in the order of the accounts' place: topic_rank, partition, offset, row STRUCT (what goes into the
     table), size, refused STRUCT (what goes to the dead letters; without a topic where the record has to be read once
@@ -62,6 +63,7 @@ class PartitionWriter:
     retry_seconds: float
     definition: str = field(repr=False)
     repeated: bool
+    epoch: Epoch
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all blocks of the partition, then report what they held."""
@@ -102,13 +104,21 @@ class PartitionWriter:
         if self.repeated or _is_task_repeated():
             splits = persist(lambda: read_splits(self._client, batch), self.retry_seconds, print)
         return BlockWriter(
-            self._client, self.database, self.table, batch, self.definition, splits, self.retry_seconds, print
+            self._client,
+            self.database,
+            self.table,
+            batch,
+            self.definition,
+            splits,
+            self.retry_seconds,
+            print,
+            self.epoch,
         )
 
     def _insert_letters(self, raw: pa.Table, token: str) -> None:
         deadline = time.monotonic() + self.retry_seconds
-        database = self.connection.database
-        insert_block(self._client, database, DEAD_LETTERS, self.letters.letters(raw), token, deadline, print)
+        database, letters = self.connection.database, self.letters.letters(raw)
+        insert_block(self._client, database, DEAD_LETTERS, letters, token, deadline, print, self.epoch)
 
     def _columns(self, rows: pa.Table) -> pa.Table:
         flat = _struct_columns(rows, "row")

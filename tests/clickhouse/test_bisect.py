@@ -11,6 +11,7 @@ from clickhouse_connect.driver.client import Client
 from glassflow_dagster.clickhouse import bisect, inserts
 from glassflow_dagster.clickhouse.bisect import BatchName, BlockWriter, RefusedRow, Split, read_definition, read_splits
 from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
+from glassflow_dagster.clickhouse.epochs import begin_epoch
 from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable, InsertRefused
 from glassflow_dagster.clickhouse.inserts import insert_block
 from glassflow_dagster.clickhouse.queries import execute, fetch
@@ -44,6 +45,7 @@ class Target:
         """Begin a new batch: it plans with the table as it is."""
         self.batch = BatchName(self.database, "pipeline", str(uuid4()), 0)
         self.planned = read_definition(self.client, self.database, "t")
+        self.epoch = begin_epoch(self.client, self.database, self.batch.pipeline_id, self.batch.incarnation, "")
         self.tried = False
 
     def write(self, ids: list[int]) -> list[int]:
@@ -57,7 +59,9 @@ class Target:
         return [ids[row] for row, _ in refused]
 
     def writer(self, splits: dict[str, Split] | None) -> BlockWriter:
-        return BlockWriter(self.client, self.database, "t", self.batch, self.planned, splits, 10, print)
+        return BlockWriter(
+            self.client, self.database, "t", self.batch, self.planned, splits, 10, print, self.epoch
+        )  # fmt: skip
 
     def alter(self, change: str) -> None:
         execute(self.client, f"ALTER TABLE {self.database}.t {change}")

@@ -1,15 +1,21 @@
 """An older driver writes nothing once a newer one has begun, whatever it was doing and however long it slept."""
 
 import os
+import shutil
 import signal
+import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
+from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.local.process import start_of
+from glassflow_dagster.streaming.checkpoint import Checkpoint
 from glassflow_dagster.streaming.heartbeat import STALE_AFTER, pipeline_folder, read_heartbeat, write_heartbeat
 from glassflow_dagster.streaming.lock import Holder
 from glassflow_dagster.streaming.process import take_over
-from tests.e2e.support import Pipeline, start, wait_until
+from tests.e2e.support import DEADLINE, Pipeline, start, status, wait_until
+from tests.faults.http_proxy import Exchange, HttpProxy
 
 # Tokens that the table remembers while it is flooded: fewer than a batch of the test has blocks.
 FEW_TOKENS = 5
@@ -24,7 +30,7 @@ def freeze(pipeline: Pipeline) -> dict[int, str]:
     folder = pipeline_folder(pipeline.state, pipeline.name)
     beat = read_heartbeat(folder)
     assert beat is not None
-    found = {beat.pid: beat.process_started, **Holder.model_validate_json((folder / "lock").read_text()).remains()}
+    found = {beat.pid: beat.process_started, **Holder.model_validate_json((folder / "lock").read_text()).processes()}
     assert len(found) > 2, "a driver, a JVM and a worker at least"
     for pid in found:
         os.kill(pid, signal.SIGSTOP)
@@ -68,3 +74,61 @@ def test_a_driver_that_was_stopped_in_its_batch_and_taken_over_is_dead_and_write
     assert living(older) == []
     assert totals["written"] == 10_000
     assert pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(10_000, 10_000)]
+
+
+class Gate:
+    """Lets a driver's questions whether it is the newest wait, on their way to ClickHouse."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.waiting = 0
+        self._opened = threading.Event()
+
+    def pass_or_wait(self, exchange: Exchange) -> None:
+        if self.closed and b"glassflow_epochs" in exchange.statement:
+            self.waiting += 1
+            self._opened.wait(DEADLINE)
+
+    def open(self) -> None:
+        self.closed = False
+        self._opened.set()
+
+
+def test_a_driver_that_slept_while_a_copy_of_its_checkpoint_ran_writes_nothing_when_it_wakes(
+    pipeline: Pipeline,
+) -> None:
+    """As on two hosts, where no lock helps: all workers sleep before an insert, and the table forgets their tokens."""
+    gate, proxy = Gate(), HttpProxy(free_port(), pipeline.clickhouse_port)
+    proxy.change = gate.pass_or_wait
+    older = replace(pipeline, clickhouse_port=proxy.port, sink={"max_batch_size": 50})
+    newer = replace(older, clickhouse_port=pipeline.clickhouse_port, folder=pipeline.folder / "elsewhere")
+    older.write().create_topic()
+    older.send({"id": f"k{index}", "n": index} for index in range(10_000))
+    try:
+        start(older)
+        wait_until(lambda: rows(pipeline) > 0, "the first block is in the table")
+        gate.closed = True
+        begun = Checkpoint(older.state / older.name / "checkpoint").incarnation()
+        assert begun is not None
+        wait_until(lambda: gate.waiting == begun.shuffle_partitions, "no worker has an answer that counts")
+        asleep = freeze(older)
+        assert pipeline.ledger()["read"] == 0, "the batch was over before the stop: make it larger"
+
+        shutil.copytree(older.state, newer.state, ignore=shutil.ignore_patterns("tmp"))
+        newer.write()
+        assert newer.catch_up()["written"] == 10_000
+        forget_tokens(pipeline)
+        gate.open()
+        for pid in asleep:
+            os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: status(older)["state"] == "FAILED", "the older driver has stopped")
+    finally:
+        proxy.close()
+
+    assert f"with its state in {newer.state / newer.name}" in status(older)["message"]
+    assert not (older.state / older.name / "wanted").exists()
+    assert pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(10_000, 10_000)]
+    pipeline.send({"id": f"k{index}", "n": index} for index in range(9_900, 10_100))
+    assert newer.catch_up()["written"] == 100
+    assert pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(10_100, 10_100)]
+    assert pipeline.ledger()["read"] == 10_200

@@ -29,12 +29,16 @@ class Answer:
 
 
 class Exchange:
-    """A request that a fault has got hold of, and what can be done to it. `table` is None where nothing is inserted."""
+    """A request that a fault has got hold of, and what can be done to it. `table` is None where nothing is inserted.
+
+    `statement` is what is asked for; data may follow it.
+    """
 
     def __init__(self, handler: "_Handler", body: bytes) -> None:
         self._handler, self._body = handler, body
         self.path = handler.path
         query = parse_qs(urlsplit(handler.path).query).get("query", [""])[0].encode()
+        self.statement = query or body
         found = _INSERT.match(query) or _INSERT.match(body)
         self.table = found["table"].decode() if found else None
 

@@ -1,6 +1,7 @@
 """One driver a folder; what a killed one leaves behind is dead before the next one starts."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -61,6 +62,11 @@ def beat_of(pid: int, age: float) -> Heartbeat:
     )  # fmt: skip
 
 
+def left_behind(jvm: int, started: str | None) -> Holder:
+    """What the lock says of a driver that is dead: its pid was never that of a process that started then."""
+    return Holder(pid=1, started="never", host="here", jvm=jvm, jvm_started=started)
+
+
 def test_a_second_driver_is_refused_while_the_first_one_lives(tmp_path: Path) -> None:
     with held(tmp_path) as (first, _):
         write_heartbeat(tmp_path, beat_of(first.pid, age=0))
@@ -81,7 +87,7 @@ def test_a_driver_that_gives_no_sign_of_life_is_named_as_such(tmp_path: Path) ->
 
 def test_a_driver_of_another_host_is_to_be_stopped_there(tmp_path: Path) -> None:
     with held(tmp_path) as (first, _):
-        (tmp_path / "lock").write_text(Holder(pid=first.pid, host="elsewhere").model_dump_json())
+        (tmp_path / "lock").write_text(Holder(pid=first.pid, started="1", host="elsewhere").model_dump_json())
         with pytest.raises(AlreadyRunning, match=rf"on host elsewhere \(pid {first.pid} there.*stop it there"):
             PipelineLock(tmp_path).__enter__()
 
@@ -107,11 +113,18 @@ def test_what_a_driver_starts_beside_its_session_is_not_its_own(
 
 
 def test_a_jvm_that_outlives_its_driver_is_ended(tmp_path: Path, sleeper: "subprocess.Popen[bytes]") -> None:
-    killed = PipelineLock(tmp_path)
-    killed.__enter__().remember_jvm(sleeper.pid)
-    killed.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    (tmp_path / "lock").write_text(left_behind(sleeper.pid, start_of(sleeper.pid)).model_dump_json())
     with PipelineLock(tmp_path):
         assert start_of(sleeper.pid) is None
+
+
+def test_a_copy_of_a_living_drivers_folder_ends_nothing_of_it(tmp_path: Path) -> None:
+    for name in ("original", "copy"):
+        (tmp_path / name).mkdir()
+    with held(tmp_path / "original") as (_, worker):
+        shutil.copy(tmp_path / "original" / "lock", tmp_path / "copy" / "lock")
+        with PipelineLock(tmp_path / "copy"):
+            assert start_of(worker) is not None
 
 
 def test_what_does_not_die_is_said(
@@ -120,7 +133,7 @@ def test_what_does_not_die_is_said(
     monkeypatch.setattr(lock, "_DEATH_SECONDS", 0.2)
     monkeypatch.setattr(os, "kill", lambda *_: None)
     started = start_of(sleeper.pid)
-    content = Holder(pid=1, host="here", jvm=sleeper.pid, jvm_started=started).model_dump_json()
+    content = left_behind(sleeper.pid, started).model_dump_json()
     (tmp_path / "lock").write_text(content)
     with pytest.raises(GlassflowError, match=rf"pid {sleeper.pid}, of the driver before, does not die"):
         PipelineLock(tmp_path).__enter__()
@@ -142,9 +155,7 @@ def test_the_jvm_of_a_driver_that_ended_well_may_serve_the_next_one(
 def test_a_process_that_took_a_dead_jvms_pid_is_left_alone(tmp_path: Path, sleeper: "subprocess.Popen[bytes]") -> None:
     started = start_of(sleeper.pid)
     assert started is not None
-    (tmp_path / "lock").write_text(
-        Holder(pid=1, host="here", jvm=sleeper.pid, jvm_started=f"{started}1").model_dump_json()
-    )
+    (tmp_path / "lock").write_text(left_behind(sleeper.pid, f"{started}1").model_dump_json())
     with PipelineLock(tmp_path):
         assert sleeper.poll() is None
 

@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 
 from glassflow_dagster.clickhouse import bisect, client
+from glassflow_dagster.clickhouse.epochs import Epoch
 from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable
 from glassflow_dagster.config.model import ClickHouseConnection, Source
 from glassflow_dagster.config.types import ColumnType
@@ -40,6 +41,7 @@ def writer(rows: int) -> PartitionWriter:
         accounts=RecordAccounts(), connection=CONNECTION, database="d", table="t", types={"n": ColumnType("UInt8")},
         source=SOURCE, topics=("t",), letters=LetterBook("p", "i", 7, 0, "replay", 0),
         limits=BlockLimits(rows, 1000), retry_seconds=0, definition="", repeated=False,
+        epoch=Epoch("d", "p", "i", 1, ""),
     )  # fmt: skip
 
 

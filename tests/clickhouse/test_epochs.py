@@ -1,0 +1,160 @@
+"""Of several drivers of one checkpoint only the newest writes; on the real engine."""
+
+import time
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from clickhouse_connect.driver.client import Client
+
+from glassflow_dagster.clickhouse import epochs
+from glassflow_dagster.clickhouse.ddl import EPOCHS, ensure_bookkeeping
+from glassflow_dagster.clickhouse.epochs import Epoch, Superseded, begin_epoch
+from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable
+from glassflow_dagster.clickhouse.inserts import insert_block
+from glassflow_dagster.clickhouse.queries import execute
+from glassflow_dagster.clickhouse.tables import count_rows
+from glassflow_dagster.config.model import ClickHouseConnection
+
+pytestmark = pytest.mark.servers
+
+
+class Checkpoint:
+    """A checkpoint that several drivers run, and the table they write to."""
+
+    def __init__(self, client: Client, database: str) -> None:
+        self.client, self.database, self.incarnation = client, database, str(uuid4())
+        ensure_bookkeeping(client, database)
+        execute(client, f"CREATE TABLE {database}.t (id UInt64) ENGINE = MergeTree ORDER BY id")
+
+    def begin(self, folder: str = "/state/p") -> Epoch:
+        return begin_epoch(self.client, self.database, "p", self.incarnation, folder)
+
+    def insert(self, epoch: Epoch | None) -> None:
+        deadline = time.monotonic() + 10
+        insert_block(self.client, self.database, "t", pa.table({"id": [1]}), str(uuid4()), deadline, print, epoch)
+
+    @property
+    def rows(self) -> int:
+        return count_rows(self.client, self.database, "t")
+
+
+@pytest.fixture
+def asked(client: Client, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The questions that were asked by the client."""
+    questions, query = [], client.query
+
+    def note(sql: str, *rest: object, **settings: object) -> object:
+        questions.append(sql)
+        return query(sql, *rest, **settings)
+
+    monkeypatch.setattr(client, "query", note)
+    return questions
+
+
+@pytest.fixture
+def checkpoint(client: Client, connection: ClickHouseConnection) -> Checkpoint:
+    return Checkpoint(client, connection.database)
+
+
+def test_an_older_driver_writes_nothing_and_is_told_who_took_over(checkpoint: Checkpoint) -> None:
+    older = checkpoint.begin()
+    checkpoint.insert(older)
+    newer = checkpoint.begin("/other/p")
+    checkpoint.insert(newer)
+    with pytest.raises(Superseded, match=r"p: another driver runs this checkpoint since .* in /other/p; .*remove"):
+        checkpoint.insert(older)
+    checkpoint.insert(newer)
+    checkpoint.insert(None)  # what is no driver's
+    assert checkpoint.rows == 4
+
+
+def test_another_checkpoint_of_the_pipeline_is_another_matter(checkpoint: Checkpoint) -> None:
+    mine = checkpoint.begin()
+    begin_epoch(checkpoint.client, checkpoint.database, "p", str(uuid4()), "")
+    begin_epoch(checkpoint.client, checkpoint.database, "q", checkpoint.incarnation, "")
+    checkpoint.insert(mine)
+    assert checkpoint.rows == 1
+
+
+def test_of_two_that_begin_at_the_same_moment_one_writes(checkpoint: Checkpoint) -> None:
+    """Both have seen the same number, as when two hosts start at once."""
+    first = checkpoint.begin()
+    second = Epoch(first.database, "p", first.incarnation, first.number, str(uuid4()))
+    execute(
+        checkpoint.client,
+        f"INSERT INTO {first.database}.{EPOCHS} (pipeline_id, incarnation, epoch, driver) "
+        f"VALUES ('p', '{second.incarnation}', {second.number}, '{second.driver}')",
+    )
+    newer, older = sorted((first, second), key=lambda epoch: epoch.driver, reverse=True)
+    checkpoint.insert(newer)
+    with pytest.raises(Superseded):
+        checkpoint.insert(older)
+    assert checkpoint.rows == 1
+
+
+def test_a_driver_whose_row_is_gone_does_not_trust_to_luck(checkpoint: Checkpoint) -> None:
+    mine = checkpoint.begin()
+    execute(checkpoint.client, f"TRUNCATE TABLE {checkpoint.database}.{EPOCHS}")
+    with pytest.raises(Superseded, match="has lost this driver's row"):
+        checkpoint.insert(mine)
+    assert checkpoint.rows == 0
+
+
+def test_an_answer_counts_for_a_moment_and_not_beyond_a_sleep(
+    checkpoint: Checkpoint, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = checkpoint.begin()
+    clock = 1000.0
+    monkeypatch.setattr(epochs.time, "clock_gettime", lambda _: clock)
+    asked.clear()
+    for _ in range(3):
+        checkpoint.insert(mine)
+    assert len(asked) == 1
+    clock += epochs.ANSWER_COUNTS
+    checkpoint.insert(mine)
+    assert len(asked) == 2
+
+
+def test_a_driver_that_begins_waits_until_what_older_ones_know_is_void(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(epochs.time, "sleep", slept.append)
+    checkpoint.begin()
+    assert slept == [epochs.ANSWER_COUNTS]
+
+
+def test_every_attempt_looks_anew(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first attempt has no certain end; before the second one a newer driver begins."""
+    monkeypatch.setattr(epochs, "ANSWER_COUNTS", 0.1)  # the pause before the second attempt
+    mine, command = checkpoint.begin(), checkpoint.client.command
+
+    def reset(*_: object, **__: object) -> object:
+        monkeypatch.setattr(checkpoint.client, "command", command)
+        checkpoint.begin()
+        raise OSError("the connection was reset")
+
+    monkeypatch.setattr(checkpoint.client, "command", reset)
+    with pytest.raises(Superseded):
+        checkpoint.insert(mine)
+    assert checkpoint.rows == 0
+
+
+def test_a_server_that_does_not_tell_is_asked_until_the_deadline(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, tried = checkpoint.begin(), []
+
+    def reset(*_: object, **__: object) -> object:
+        tried.append(True)
+        raise OSError("the connection was reset")
+
+    monkeypatch.setattr(checkpoint.client, "query", reset)
+    with pytest.raises(ClickHouseUnreachable, match="connection was reset"):
+        insert_block(
+            checkpoint.client, checkpoint.database, "t", pa.table({"id": [1]}), "a", time.monotonic() + 0.5, print, mine
+        )
+    monkeypatch.undo()
+    assert len(tried) > 1
+    assert checkpoint.rows == 0
