@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export DAGSTER_DISABLE_TELEMETRY := 1
 
-.PHONY: setup demo dev test test-fast test-definitions lint audit format lock clean bench bench-expressions bench-joins test-joins faults soak
+.PHONY: setup demo dev test test-fast test-definitions lint audit format lock clean bench bench-expressions bench-joins test-joins test-checkpoints faults soak
 
 setup: $(READY)
 
@@ -43,6 +43,9 @@ faults: setup ## runs what is missing of the matrix of faults, of which `make te
 
 soak: setup ## eight minutes at 5,000 events a second, with a fault every 20 to 60 seconds
 	$(BIN)/python -m tests.faults.soak
+
+test-checkpoints: setup ## damages every kind of file of a checkpoint's state, of which `make test` damages one
+	GLASSFLOW_TEST_CHECKPOINTS=all $(BIN)/python -m pytest tests/e2e/test_checkpoints.py
 
 lint: setup
 	$(BIN)/ruff check

@@ -210,6 +210,34 @@ def read_outcomes(client: Client, database: str, pipeline_id: str, incarnation: 
     return Outcomes(**dict(zip(_OUTCOMES, row, strict=True)))
 
 
+def last_batch(client: Client, database: str, pipeline_id: str, incarnation: str) -> int | None:
+    """Give the newest batch that the ledger has of an incarnation; the books must exist."""
+    row = fetch(
+        client,
+        f"SELECT count(), max(batch_id) FROM {full_name(database, LEDGER)} "  # noqa: S608 - quoted
+        "WHERE pipeline_id = {pipeline:String} AND incarnation = {incarnation:UUID}",
+        {"pipeline": pipeline_id, "incarnation": incarnation},
+    )[0]
+    return int(row[1]) if row[0] else None
+
+
+def read_offsets(
+    client: Client, database: str, pipeline_id: str, incarnation: str, from_batch: int
+) -> dict[int, dict[str, dict[int, tuple[int, int]]]]:
+    """Give what the batches from a batch id on have read: batch -> topic -> partition -> (from, until)."""
+    found = fetch(
+        client,
+        "SELECT batch_id, o.1, o.2, o.3, o.4 "  # noqa: S608 - quoted
+        f"FROM {full_name(database, LEDGER)} ARRAY JOIN offsets AS o "
+        "WHERE pipeline_id = {pipeline:String} AND incarnation = {incarnation:UUID} AND batch_id >= {batch:UInt64}",
+        {"pipeline": pipeline_id, "incarnation": incarnation, "batch": from_batch},
+    )
+    batches: dict[int, dict[str, dict[int, tuple[int, int]]]] = {}
+    for batch_id, topic, partition, first, until in found:
+        batches.setdefault(batch_id, {}).setdefault(topic, {})[partition] = (first, until)
+    return batches
+
+
 def require_books(client: Client, database: str) -> None:
     """Raise `TableProblem` when the books do not exist, or are those of an earlier version."""
     columns = fetch(client, "SELECT table, name FROM system.columns WHERE database = {d:String}", {"d": database})

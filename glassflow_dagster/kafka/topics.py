@@ -1,12 +1,14 @@
 """Questions about topics, asked of the brokers themselves. Nothing here creates a topic or joins a consumer group."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from glassflow_dagster.config.model import KafkaConnection
+from glassflow_dagster.kafka.client import client_settings
 from glassflow_dagster.kafka.consumer import ANSWER_TIMEOUT, answering, ask_metadata, open_consumer
 from glassflow_dagster.kafka.errors import KafkaUnreachable, TopicMissing
 
@@ -15,6 +17,9 @@ WAITING_ANSWER_TIMEOUT = 3.0  # seconds
 
 # Also how often the caller hears that it waits, and may give up.
 WAIT_INTERVAL = 1.0  # seconds between two looks at something that is not there yet
+
+
+_NOT_TO_BE_SEEN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
 
 class Offsets(NamedTuple):
@@ -68,6 +73,32 @@ def offsets(connection: KafkaConnection, topic: str) -> dict[int, Offsets]:
                 )
                 for partition in partitions
             }
+
+
+def topic_ids(connection: KafkaConnection, topics: Iterable[str]) -> dict[str, str]:
+    """Give the brokers' own names of topics, which a topic that is made anew has not; without those that have none.
+
+    None has one that does not exist, or is not to be seen, or whose brokers are older than Kafka 2.8.
+    """
+    names = list(topics)
+    # Kept in a variable until all answers are there: it takes them along when it goes.
+    admin = AdminClient(client_settings(connection))
+    asked = admin.describe_topics(TopicCollection(names), request_timeout=ANSWER_TIMEOUT)
+    found = {}
+    for name in names:
+        try:
+            made = asked[name].result(ANSWER_TIMEOUT).topic_id
+        except KafkaException as error:
+            if error.args[0].code() in _NOT_TO_BE_SEEN:
+                continue
+            brokers = ", ".join(connection.brokers)
+            raise KafkaUnreachable(
+                f"Kafka at {brokers} cannot tell about topic {name!r}: {error.args[0].str()}; try again"
+            ) from error
+        words = made.get_most_significant_bits(), made.get_least_significant_bits()
+        if any(words):
+            found[name] = ":".join(str(word) for word in words)
+    return found
 
 
 def commit_offsets(connection: KafkaConnection, group: str, topic: str, committed: dict[int, int]) -> None:

@@ -4,13 +4,19 @@
 checkpoint, so tokens carry it.
 `<checkpoint>/glassflow/plans/<batch>.json`: written before a batch's first insert. A replay must cut the same blocks:
 it uses the plan's definition and limits, and stops if the offsets are not the plan's.
+`<checkpoint>/glassflow/topics.json`: the brokers' own names of the topics, which a topic that is made anew has not.
+
+A line with a checksum ends each of them: a bit that flips in an offset or a limit would lose or double rows without a
+word. Spark's own files have theirs beside them (`.<name>.crc`).
 """
 
 import json
 import os
+import re
 import time
 import uuid
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +28,19 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.streaming.blocks import BlockLimits
 
 # Version of these files; a checkpoint of another one is refused.
-FORMAT = 3
+FORMAT = 4
 
 # Plans kept; a replay goes back one batch, so this is ample.
 PLANS_KEPT = 10
+
+# What is left to do about a damaged checkpoint.
+RESTORE = (
+    "restore the checkpoint and the table from copies of one moment, or remove the state folder and empty the table to "
+    "read the topic anew"
+)
+
+# Where Spark keeps the schema of a state, as it stands in its metadata; below the checkpoint it is always the same.
+_SCHEMA_PATH = re.compile(r'"file:[^"]*(/state/\d+/_stateSchema/[^"]*)"')
 
 OffsetRanges = dict[str, dict[int, tuple[int, int]]]
 
@@ -80,25 +95,64 @@ class Checkpoint:
         self.folder = folder
         self._own = folder / "glassflow"
 
+    def inspect(self) -> None:
+        """Read what a start rests on; raises `CheckpointError` for the first file that is damaged or missing.
+
+        What Spark keeps of the state is not looked at: it may be large, and Spark itself checks what it loads.
+        """
+        self.incarnation()
+        self.kept_definition()
+        self.topic_ids()
+        if self.is_new:
+            return
+        _read_spark_file(self.folder / "metadata")
+        _read_spark_file(self._initial)
+        for file in self._state_shapes():
+            _require_sums(file, file.read_bytes())
+        last, committed = self.last_begun, self._last("commits")
+        # Between two batches the last one is done; within one, the one before it.
+        if last is None or (-1 if committed is None else committed) not in {last, last - 1}:
+            raise CheckpointError(
+                f"{self.folder}: has batch {or_none(last)} as begun and batch {or_none(committed)} as done, so files "
+                f"of it are missing; {RESTORE}"
+            )
+        for batch_id in {last, max(last - 1, 0)}:
+            self.batch_time_ms(batch_id)
+            self.plan(batch_id)
+        self.offset_ranges(last)
+        if committed is not None:
+            _read_spark_file(self.folder / "commits" / str(committed))
+
+    def follow_move(self) -> None:
+        """Let the state find its schemas where the checkpoint is now: Spark has written where it was.
+
+        A copy would read those of its original, and a folder that was moved would find none.
+        """
+        here = json.dumps(f"file:{self.folder.absolute()}")[1:-1]
+        for file in (self.folder / "state").glob("*/_metadata/*/*"):
+            if file.name.isdigit():
+                content = file.read_bytes()
+                moved = _SCHEMA_PATH.sub(lambda found: f'"{here}{found[1]}"', content.decode()).encode()
+                if moved != content:
+                    _replace_spark_file(file, moved)
+
     def incarnation(self) -> Incarnation | None:
         """Read the checkpoint's name; None for a new one."""
         file = self._own / "incarnation.json"
         if not file.exists():
             if not self.is_new:
-                raise CheckpointError(f"{file}: is missing, but the checkpoint has batches; restore it from a copy")
+                raise CheckpointError(f"{file}: is missing, but the checkpoint has batches; {RESTORE}")
             return None
-        found = Incarnation.model_validate(_read_json(file))
-        if found.format != FORMAT:
-            raise CheckpointError(
-                f"{file}: format {found.format}, but this version reads {FORMAT}; use the version that wrote it"
-            )
-        return found
+        _require_format(file)
+        return Incarnation.model_validate(_read_json(file))
 
     @property
     def is_new(self) -> bool:
-        """Whether Spark has begun no batch in it yet, so that where to start is still open."""
-        offsets = self.folder / "offsets"
-        return not (offsets.is_dir() and any(offsets.iterdir()))
+        """Whether Spark has begun no batch in it yet, so that where to start is still open.
+
+        A crash in the moment of the first one leaves a file beside the log, which is no batch.
+        """
+        return self.last_begun is None and self._last("commits") is None
 
     def create(self, config: PipelineConfig, table: str, rows_before: int, shuffle_partitions: int) -> Incarnation:
         """Name a new checkpoint."""
@@ -134,9 +188,27 @@ class Checkpoint:
         file = self._own / "definition.json"
         return _read_json(file) if file.exists() else None
 
+    def keep_topic_ids(self, ids: Mapping[str, str]) -> None:
+        """Keep the brokers' names of the topics that are read."""
+        _write_json(self._own / "topics.json", dict(ids))
+
+    def topic_ids(self) -> dict[str, str]:
+        """Read the brokers' names of the topics as they were when they were read; nothing for those that have none."""
+        file = self._own / "topics.json"
+        return dict(_read_json(file)) if file.exists() else {}
+
+    def next_offsets(self) -> dict[str, dict[int, int]]:
+        """Give what is read next: topic -> partition -> offset; a batch that was begun is read from its start."""
+        if self.is_new:
+            return {}
+        following = self.next_batch
+        if following == 0:
+            return self._initial_offsets()
+        return _source_offsets(self._offset_lines(following - 1)[2])
+
     def pending_plan(self) -> BatchPlan | None:
         """Find the batch that was begun and not committed: its blocks may be in ClickHouse, some or all."""
-        last = self._last("offsets")
+        last = self.last_begun
         if last is None or last == self._last("commits"):
             return None
         return self.plan(last)
@@ -144,6 +216,11 @@ class Checkpoint:
     def last_committed(self) -> BatchPlan | None:
         """Give the plan of the last committed batch; None before the first."""
         return self.plan(self.next_batch - 1) if self.next_batch else None
+
+    @property
+    def last_begun(self) -> int | None:
+        """The newest batch of which Spark has written down what it reads, done or not."""
+        return self._last("offsets")
 
     @property
     def next_batch(self) -> int:
@@ -170,14 +247,25 @@ class Checkpoint:
         }
 
     def _initial_offsets(self) -> dict[str, dict[int, int]]:
-        return _source_offsets((self.folder / "sources" / "0" / "0").read_text(encoding="utf-8").splitlines()[-1])
+        return _source_offsets(_read_spark_file(self._initial)[-1])
+
+    def _state_shapes(self) -> Iterator[Path]:
+        """Give the small files that say what the state consists of; Spark calls a damaged one a bug of its own."""
+        for folder in ("_metadata", "_stateSchema"):
+            for file in (self.folder / "state").glob(f"*/{folder}/**/*"):
+                if file.is_file() and not file.name.startswith("."):
+                    yield file
+
+    @property
+    def _initial(self) -> Path:
+        return self.folder / "sources" / "0" / "0"
 
     def _offset_lines(self, batch_id: int) -> list[str]:
         file = self.folder / "offsets" / str(batch_id)
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = _read_spark_file(file)
         # version, metadata, one line a source
         if len(lines) < 3:  # noqa: PLR2004
-            raise CheckpointError(f"{file}: is cut off; restore the checkpoint from a copy")
+            raise CheckpointError(f"{file}: is cut off; {RESTORE}")
         return lines
 
     def _last(self, log: str) -> int | None:
@@ -225,19 +313,87 @@ def _source_offsets(line: str) -> dict[str, dict[int, int]]:
     return {topic: {int(p): o for p, o in partitions.items()} for topic, partitions in json.loads(text).items()}
 
 
-def _read_json(file: Path) -> Any:
+def _require_format(file: Path) -> None:
+    """Raise when another version wrote a checkpoint; it may have sealed its files in another way, or not at all."""
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        found = json.loads(file.read_text(encoding="utf-8").partition("\n")[0])["format"]
+    except (ValueError, TypeError, KeyError):
+        return  # damaged, which reading it will say
+    if found != FORMAT:
+        raise CheckpointError(f"{file}: format {found}, but this version reads {FORMAT}; use the version that wrote it")
+
+
+def _read_json(file: Path) -> Any:
+    content, _, checksum = file.read_bytes().partition(b"\n")
+    if not content:
+        raise CheckpointError(f"{file}: is empty; {RESTORE}")
+    if checksum.strip() != _checksum(content):
+        raise CheckpointError(f"{file}: is cut off, or was changed; {RESTORE}")
+    return json.loads(content)
+
+
+def _checksum(content: bytes) -> bytes:
+    return f"{zlib.crc32(content):08x}".encode()
+
+
+def _read_spark_file(file: Path) -> list[str]:
+    """Give the lines of one of Spark's files; raises `CheckpointError` when it is not as Spark wrote it."""
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        raise CheckpointError(f"{file}: is missing; {RESTORE}") from None
+    _require_sums(file, content)
+    try:
+        lines = content.decode().splitlines()
+        said = [json.loads(line[line.index("{") :]) for line in lines if "{" in line]
     except ValueError:
-        raise CheckpointError(f"{file}: is no JSON; restore the checkpoint from a copy") from None
+        said = []
+    if not said:
+        raise CheckpointError(f"{file}: is cut off, or was changed; {RESTORE}")
+    return lines
+
+
+def _replace_spark_file(file: Path, content: bytes) -> None:
+    """Write one of Spark's files anew. After a crash in between it is the old or the new one, perhaps without sums."""
+    sums = file.with_name(f".{file.name}.crc")
+    header = sums.read_bytes()[:8] if sums.exists() else b""
+    sums.unlink(missing_ok=True)
+    _write(file, content)
+    if header:
+        _write(sums, _sums_of(content, header))
+
+
+def _require_sums(file: Path, content: bytes) -> None:
+    if not content:
+        raise CheckpointError(f"{file}: is empty; {RESTORE}")
+    sums = file.with_name(f".{file.name}.crc")
+    if sums.exists() and sums.read_bytes() != _sums_of(content, sums.read_bytes()):
+        raise CheckpointError(f"{file}: is cut off, or was changed; {RESTORE}")
+
+
+def or_none(batch_id: int | None) -> str:
+    """Name a batch, or say that there is none."""
+    return "none" if batch_id is None else str(batch_id)
+
+
+def _sums_of(content: bytes, sums: bytes) -> bytes:
+    """Give what Hadoop's local file system writes beside a file: a mark, the size of a piece, each piece's CRC-32."""
+    size = int.from_bytes(sums[4:8], "big") or len(content)
+    pieces = (content[start : start + size] for start in range(0, len(content), size))
+    return b"crc\0" + sums[4:8] + b"".join(zlib.crc32(piece).to_bytes(4, "big") for piece in pieces)
 
 
 def _write_json(file: Path, content: Any) -> None:
     """Write a file so that after a crash it is there whole or not at all."""
+    line = json.dumps(content).encode()
+    _write(file, line + b"\n" + _checksum(line) + b"\n")
+
+
+def _write(file: Path, content: bytes) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_suffix(".new")
-    with temporary.open("w", encoding="utf-8") as out:
-        json.dump(content, out)
+    with temporary.open("wb") as out:
+        out.write(content)
         out.flush()
         os.fsync(out.fileno())
     temporary.replace(file)

@@ -43,6 +43,7 @@ from glassflow_dagster.kafka.starting import NEXT, starting_offsets
 from glassflow_dagster.kafka.topics import commit_offsets, wait_for_brokers, wait_for_topic
 from glassflow_dagster.streaming.batch import BatchWriter, fits
 from glassflow_dagster.streaming.checkpoint import Checkpoint, CheckpointError, Incarnation, state_shape
+from glassflow_dagster.streaming.continuity import require_ledger, require_topics
 from glassflow_dagster.streaming.counts import NO_LEAD
 from glassflow_dagster.streaming.failures import explain_failure
 from glassflow_dagster.streaming.heartbeat import (
@@ -90,8 +91,14 @@ def run_pipeline(config: PipelineConfig, options: RunOptions, report: Report) ->
     Raises `GlassflowError` when something outside is not as it must be.
     """
     folder = _make_folder(pipeline_folder(options.state.resolve(), config.pipeline_id))
-    with PipelineLock(folder) as lock, pulse(folder, config) as heart, stop_signals() as stop:
-        return _Run(config, options, folder, lock, heart, stop, report).run()
+    try:
+        with PipelineLock(folder) as lock, pulse(folder, config) as heart, stop_signals() as stop:
+            return _Run(config, options, folder, lock, heart, stop, report).run()
+    except OSError as error:
+        raise GlassflowError(
+            f"{error.filename or folder}: {error.strerror or error}; make room, or mend the disk or the rights, then "
+            "start the pipeline again"
+        ) from error
 
 
 @dataclass
@@ -113,7 +120,7 @@ class _Run:
         spark = self._start_spark()
         try:
             totals = self._stream(spark, table)
-        except (Py4JError, OSError) as error:
+        except (Py4JError, ConnectionError) as error:
             # Nothing more can be asked of a JVM that is gone, not even to stop.
             raise GlassflowError(
                 f"Spark's JVM ended ({type(error).__name__}): out of memory, or killed; {self.folder / SPARK_LOG} may "
@@ -130,6 +137,9 @@ class _Run:
         self.report(text)
 
     def _prepare(self) -> Table:
+        checkpoint = Checkpoint(self.folder / "checkpoint")
+        checkpoint.inspect()
+        checkpoint.follow_move()
         for warning in warnings(self.config):
             self.report(f"warning: {warning}")
         connection = self.config.sink.connection_params
@@ -145,6 +155,7 @@ class _Run:
             ensure_replay_topic(self.config)
         except TopicMissing as problem:
             self.report(f"warning: dead letters cannot be sent again: {problem}")
+        require_topics(self.config, checkpoint)
         return table
 
     def _persist(self, ask: Callable[[], T]) -> T:
@@ -186,6 +197,9 @@ class _Run:
         checkpoint = Checkpoint(self.folder / "checkpoint")
         incarnation = self._incarnation(checkpoint, table, spark)
         epoch = self._begin_epoch(incarnation)
+        # Not before: a driver that is older now may have written until here.
+        connection = self.config.sink.connection_params
+        self._persist(lambda: require_ledger(connect(connection), self.config, checkpoint, incarnation))
         totals = self._finish_pending(spark, table, checkpoint, incarnation, epoch)
         checkpoint.keep_definition(self.config)
         before = self._ledger_before(checkpoint, incarnation)

@@ -2,6 +2,8 @@
 
 import re
 
+from glassflow_dagster.streaming.checkpoint import RESTORE
+
 # The last line of a Python traceback that carries one of this project's own errors.
 _OWN_ERROR = re.compile(r"glassflow_dagster\.[\w.]+: (?P<text>[^\n]+)")
 _KNOWN = (
@@ -35,7 +37,15 @@ _KNOWN = (
         "Kafka did not answer in time; check the brokers, the pipeline goes on where it stopped when started again",
     ),
     (
-        re.compile(r"No space left on device"),
+        re.compile(r"(CANNOT_LOAD_STATE_STORE|ChecksumException|Checksum error)"),
+        f"a file of the state in the checkpoint is damaged or missing; {RESTORE}",
+    ),
+    (
+        re.compile(r"(Read-only file system|Permission denied|AccessDeniedException|Input/output error)"),
+        "the state folder cannot be written; mend the disk or the rights, then start the pipeline again",
+    ),
+    (
+        re.compile(r"(No space left on device|Disk quota exceeded)"),
         "the disk is full; make room for the state folder, then start the pipeline again",
     ),
 )

@@ -16,7 +16,7 @@ import clickhouse_connect
 import yaml
 from clickhouse_connect.driver.client import Client
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.streaming.driver import RunOptions, run_pipeline
@@ -103,6 +103,11 @@ class Pipeline:
         admin = AdminClient({"bootstrap.servers": self.brokers})
         topic = NewTopic(self.name, partitions, 1, config={"max.message.bytes": str(LARGEST_MESSAGE)})
         admin.create_topics([topic])[self.name].result(30)
+
+    def add_partition(self, partitions: int) -> None:
+        """Let the topic have so many partitions."""
+        admin = AdminClient({"bootstrap.servers": self.brokers})
+        admin.create_partitions([NewPartitions(self.name, partitions)])[self.name].result(30)
 
     def send(self, events: Iterable[Any], partition: Callable[[int], int] = lambda index: index % 2) -> int:
         """Send events (objects as JSON, bytes as they are), each to the partition that its place gives."""

@@ -25,6 +25,9 @@ def test_a_topic_that_does_not_exist_yet_is_waited_for_and_few_events_do_not_wai
         # Far fewer than max_batch_size: max_delay_time sends them on their way.
         pipeline.send([{"id": "a", "n": 1}, {"id": "a", "n": 1}])
         wait_until(lambda: rows(pipeline) == 1, "the row has arrived")
+        pipeline.add_partition(3)
+        pipeline.send([{"id": "b", "n": 2}], lambda _: 2)
+        wait_until(lambda: rows(pipeline) == 2, "a partition that was added is read")
         again = pipeline.run("--until-caught-up")
         assert again.code == 1
         assert "is running already" in again.err

@@ -83,8 +83,77 @@ def test_a_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
         checkpoint.offset_ranges(0)
     checkpoint.create(CONFIG, "a.t", 0, 2)
     (tmp_path / "glassflow/incarnation.json").write_text("{")
-    with pytest.raises(CheckpointError, match=r"incarnation\.json: is no JSON"):
+    with pytest.raises(CheckpointError, match=r"incarnation\.json: is cut off, or was changed; restore"):
         checkpoint.incarnation()
+
+
+def test_a_bit_that_flips_in_a_file_of_ours_is_seen(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.record(plan(3))
+    file = tmp_path / "glassflow/plans/3.json"
+    file.write_bytes(file.read_bytes().replace(b'"rows": 1', b'"rows": 3'))
+    with pytest.raises(CheckpointError, match=r"3\.json: is cut off, or was changed"):
+        checkpoint.plan(3)
+
+
+def test_a_checkpoint_of_another_version_is_refused_with_the_version_that_reads_it(tmp_path: Path) -> None:
+    """Version 3 sealed nothing, so its file is not called damaged."""
+    file = tmp_path / "glassflow/incarnation.json"
+    file.parent.mkdir()
+    file.write_text('{"format": 3, "incarnation": "i"}')
+    with pytest.raises(CheckpointError, match="format 3, but this version reads 4; use the version that wrote it"):
+        Checkpoint(tmp_path).incarnation()
+
+
+def test_the_sums_beside_sparks_files_are_those_of_hadoop(tmp_path: Path) -> None:
+    """A file and its sums as Spark 4.3 wrote them."""
+    checkpoint = spark_files(tmp_path, batches=1, committed=1)
+    checkpoint.create(CONFIG, "a.t", 0, 2)
+    metadata = tmp_path / "metadata"
+    metadata.write_bytes(b'{"id":"68c87db2-518a-4c9e-870d-b622a0f8f9fe"}')
+    (tmp_path / ".metadata.crc").write_bytes(b"crc\x00\x00\x00\x02\x00\x03\x99\xa2\x02")
+    checkpoint.inspect()
+    metadata.write_bytes(metadata.read_bytes().replace(b"68c8", b"68c9"))
+    with pytest.raises(CheckpointError, match="metadata: is cut off, or was changed"):
+        checkpoint.inspect()
+
+
+@pytest.mark.parametrize(
+    ("lost", "message"),
+    [
+        ("offsets/1", "has batch 0 as begun and batch 1 as done"),
+        ("commits/1 commits/0", "has batch 1 as begun and batch none as done"),
+        ("offsets/0 offsets/1", "has batch none as begun and batch 1 as done"),
+        ("metadata", "metadata: is missing"),
+        ("sources/0/0", "sources/0/0: is missing"),
+        ("glassflow/incarnation.json", "incarnation.json: is missing, but the checkpoint has batches"),
+    ],
+)
+def test_a_checkpoint_of_which_files_are_missing_is_refused(tmp_path: Path, lost: str, message: str) -> None:
+    checkpoint = spark_files(tmp_path, batches=2, committed=2)
+    checkpoint.create(CONFIG, "a.t", 0, 2)
+    (tmp_path / "metadata").write_text('{"id":"x"}')
+    checkpoint.inspect()
+    for name in lost.split():
+        (tmp_path / name).unlink()
+    with pytest.raises(CheckpointError, match=f"{message}.*; restore the checkpoint and the table"):
+        checkpoint.inspect()
+
+
+def test_a_crash_in_the_moment_of_the_first_batch_leaves_a_new_checkpoint(tmp_path: Path) -> None:
+    checkpoint = spark_files(tmp_path, batches=0, committed=0)
+    checkpoint.create(CONFIG, "a.t", 0, 2)
+    (tmp_path / "offsets/.0.5f0c.tmp").write_text("v1")
+    assert checkpoint.is_new
+    checkpoint.inspect()
+
+
+def test_what_is_read_next_is_what_no_closed_batch_has_read(tmp_path: Path) -> None:
+    assert Checkpoint(tmp_path / "new").next_offsets() == {}
+    begun = spark_files(tmp_path / "begun", batches=1, committed=0)
+    assert begun.next_offsets() == {"t": {0: 5, 1: 0}}
+    later = spark_files(tmp_path / "later", batches=3, committed=2)
+    assert later.next_offsets() == {"t": {0: 25, 1: 20}}
 
 
 def test_key_and_clock_are_the_states_shape_and_windows_and_lateness_are_not() -> None:

@@ -22,6 +22,11 @@ glassflow_dagster.clickhouse.errors.InsertRefused: a.t takes no rows: table is r
             "the topic, or a partition of it, is gone",
         ),
         ("org.apache.kafka.common.errors.TimeoutException: 60000 ms", "Kafka did not answer in time"),
+        (
+            "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error",
+            "a file of the state in the checkpoint is damaged or missing",
+        ),
+        ("OSError: [Errno 30] Read-only file system: 'x'", "the state folder cannot be written; mend the disk"),
         ("java.io.IOException: No space left on device", "the disk is full"),
         (
             "\n\nSomething new.\nMore of it",

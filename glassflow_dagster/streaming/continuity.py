@@ -1,0 +1,102 @@
+"""Whether a checkpoint, the ledger and the topics still belong together, asked before a driver reads anything.
+
+Each of them may be put back, copied or made anew without the others. Going on then would lose rows or double them
+without a word: a topic that was made anew has other records under the same offsets, and a checkpoint that is older than
+the ledger reads again what is in the table.
+"""
+
+from collections.abc import Mapping
+
+from clickhouse_connect.driver.client import Client
+
+from glassflow_dagster.clickhouse.ddl import LEDGER
+from glassflow_dagster.clickhouse.ledger import last_batch, read_offsets
+from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.kafka.errors import TopicMissing
+from glassflow_dagster.kafka.topics import Offsets, offsets, topic_ids
+from glassflow_dagster.streaming.checkpoint import RESTORE, Checkpoint, CheckpointError, Incarnation, or_none
+
+_LOST = (
+    "to go on without them, empty the table and start with a new state folder, or give the definition a new "
+    "pipeline_id and table"
+)
+
+
+def require_ledger(client: Client, config: PipelineConfig, checkpoint: Checkpoint, incarnation: Incarnation) -> None:
+    """Raise `CheckpointError` unless checkpoint and ledger tell of the same batches.
+
+    The ledger's row of a batch is written before Spark closes it. So it has every batch that is closed, perhaps the one
+    that is begun, and none beyond.
+    """
+    database = config.sink.connection_params.database
+    books, begun = f"{database}.{LEDGER}", checkpoint.last_begun
+    newest = last_batch(client, database, config.pipeline_id, incarnation.incarnation)
+    if newest is not None and (begun is None or newest > begun):
+        raise CheckpointError(
+            f"{checkpoint.folder}: ends with batch {or_none(begun)}, but {books} has batch {newest} "
+            "of it: this is an older copy, or another copy of it went on, and it would read again what is in the "
+            f"table. Name the state folder that went on (--state DIR), or {RESTORE}"
+        )
+    if begun is None:
+        return
+    closed = checkpoint.next_batch - 1
+    told = read_offsets(client, database, config.pipeline_id, incarnation.incarnation, max(closed, 0))
+    if closed >= 0 and closed not in told:
+        raise CheckpointError(
+            f"{checkpoint.folder}: batch {closed} is done, but {books} has not got it: the database was emptied, or "
+            "restored from an older copy, and rows may be missing in the table, too. Restore the newer one, or "
+            f"{RESTORE}"
+        )
+    for batch_id, read in told.items():
+        if read != checkpoint.offset_ranges(batch_id):
+            raise CheckpointError(
+                f"{checkpoint.folder}: batch {batch_id} read other records than {books} has for it: another copy of "
+                f"this checkpoint went on. Name the state folder that went on (--state DIR), or {RESTORE}"
+            )
+
+
+def require_topics(config: PipelineConfig, checkpoint: Checkpoint) -> None:
+    """Raise `CheckpointError` unless the topics are those that were read, with all that was not read yet.
+
+    Notes the brokers' names of the topics. Partitions that are new are read from their first record.
+    """
+    known, following = checkpoint.topic_ids(), checkpoint.next_offsets()
+    found = topic_ids(config.connection, config.topics)
+    for topic, partitions in following.items():
+        if topic in known and topic in found and known[topic] != found[topic]:
+            raise CheckpointError(
+                f"topic {topic} was deleted and made anew since {config.pipeline_id} read it: the offsets of its "
+                f"checkpoint mean other records now; {_LOST}"
+            )
+        _require_offsets(topic, partitions, _offsets(config, topic))
+    kept = known if following else {}
+    if found.keys() - kept.keys():
+        checkpoint.keep_topic_ids({**found, **kept})
+
+
+def _offsets(config: PipelineConfig, topic: str) -> dict[int, Offsets]:
+    try:
+        return offsets(config.connection, topic)
+    except TopicMissing:
+        return {}
+
+
+def _require_offsets(topic: str, following: Mapping[int, int], there: Mapping[int, Offsets]) -> None:
+    for partition, offset in following.items():
+        if partition not in there:
+            raise CheckpointError(
+                f"topic {topic}: partition {partition}, which was read up to offset {offset}, is gone: the topic was "
+                f"deleted, or made anew with fewer partitions; {_LOST}"
+            )
+        low, high = there[partition]
+        if offset < low:
+            raise CheckpointError(
+                f"topic {topic}, partition {partition}: offsets {offset} to {low - 1} were not read and are gone: "
+                f"retention has removed them, or somebody has; {_LOST}. A longer retention.ms of the topic, and a look "
+                "at the lag (status), keep that from happening again"
+            )
+        if offset > high:
+            raise CheckpointError(
+                f"topic {topic}, partition {partition}: was read up to offset {offset}, but ends at {high}: the topic "
+                f"was deleted and made anew, or its end is lost; {_LOST}"
+            )

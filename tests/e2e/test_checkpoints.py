@@ -1,0 +1,173 @@
+"""Checkpoints and topics that are not what they were: survived, or refused with a message that says what to do."""
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.streaming.checkpoint import Checkpoint, CheckpointError
+from tests.e2e.support import Pipeline, wait_until
+
+ANSWER = 30  # seconds; of the broker
+
+
+def checkpoint(pipeline: Pipeline) -> Path:
+    return pipeline.state / pipeline.name / "checkpoint"
+
+
+def flip(file: Path) -> None:
+    """Turn one bit in the middle."""
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+DAMAGES = (flip, cut, empty)
+
+# Of each kind of file that the state consists of: a snapshot, its table, and the changes after it. Spark makes a
+# snapshot anew from the changes before it, which are still there. `make test-checkpoints` runs all.
+STATE_FILES = ("1.zip", "SSTs/*.sst", "2.changelog")
+STOPPING = {"2.changelog"}
+STATE_DAMAGES = (
+    [(file, damage) for file in STATE_FILES for damage in (*DAMAGES, Path.unlink)]
+    if os.environ.get("GLASSFLOW_TEST_CHECKPOINTS") == "all"
+    else [("2.changelog", flip)]
+)
+
+
+def refused(pipeline: Pipeline) -> str:
+    with pytest.raises(GlassflowError) as problem:
+        pipeline.catch_up()
+    return str(problem.value)
+
+
+def rows(pipeline: Pipeline) -> list[tuple[int, ...]]:
+    return pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events")
+
+
+def two_batches(pipeline: Pipeline) -> Pipeline:
+    pipeline.write().create_topic()
+    for first in (0, 100):
+        pipeline.send({"id": f"k{index}", "n": index} for index in range(first, first + 150))
+        pipeline.catch_up()
+    return pipeline
+
+
+def test_damaged_files_are_named_a_moved_folder_goes_on_and_an_older_copy_is_refused(pipeline: Pipeline) -> None:
+    """One pipeline for all of it: what is refused is refused before Spark does anything."""
+    pipeline.write().create_topic()
+    pipeline.send({"id": f"k{index}", "n": index} for index in range(150))
+    pipeline.catch_up()
+    older = pipeline.folder / "older"
+    shutil.copytree(pipeline.state, older)
+    pipeline.send({"id": f"k{index}", "n": index} for index in range(100, 250))
+    pipeline.catch_up()
+
+    # Of the state itself Spark checks what it loads, in the next test.
+    files = [file for file in checkpoint(pipeline).rglob("*") if file.is_file() and not file.name.startswith(".")]
+    looked_at = [file for file in files if file.suffix not in {".changelog", ".zip", ".sst"}]
+    read = {"metadata", "0", "1", "incarnation.json", "definition.json", "topics.json", "0.json", "1.json"}
+    assert {file.name for file in looked_at} >= read
+    # A batch that is done and has another done after it is never looked at again.
+    looked_at.remove(checkpoint(pipeline) / "commits" / "0")
+    for file in looked_at:
+        content = file.read_bytes()
+        for damage in DAMAGES:
+            damage(file)
+            with pytest.raises(CheckpointError, match=rf"{re.escape(str(file))}: is .*; restore the checkpoint"):
+                Checkpoint(checkpoint(pipeline)).inspect()
+        file.write_bytes(content)
+
+    pipeline.client().command(f"RENAME TABLE {pipeline.name}.glassflow_ledger TO {pipeline.name}.away")
+    assert "batch 1 is done, but" in refused(pipeline)
+    pipeline.client().command(f"DROP TABLE {pipeline.name}.glassflow_ledger")
+    pipeline.client().command(f"RENAME TABLE {pipeline.name}.away TO {pipeline.name}.glassflow_ledger")
+
+    newer = pipeline.folder / "newer"
+    pipeline.state.rename(newer)
+    older.rename(pipeline.state)
+    assert f"ends with batch 0, but {pipeline.name}.glassflow_ledger has batch 1 of it" in refused(pipeline)
+    shutil.rmtree(pipeline.state)
+    moved = replace(pipeline, folder=pipeline.folder / "moved").write()
+    newer.rename(moved.state)
+    pipeline.send([{"id": "k0", "n": 0}, {"id": "new", "n": 1}])
+    assert moved.catch_up()["written"] == 1
+    assert rows(pipeline) == [(251, 251)]
+
+
+@pytest.mark.parametrize(("file", "damage"), STATE_DAMAGES)
+def test_a_damaged_file_of_the_state_is_repaired_or_stops_the_pipeline(
+    pipeline: Pipeline, file: str, damage: Callable[[Path], None]
+) -> None:
+    two_batches(pipeline)
+    (found,) = checkpoint(pipeline).glob(f"state/0/0/{file}")
+    kept = found.read_bytes()
+    damage(found)
+    pipeline.send({"id": f"k{index}", "n": index} for index in range(200, 300))
+    if file in STOPPING:
+        # Other tasks may have written by then: the batch is repeated.
+        assert refused(pipeline).startswith("a file of the state in the checkpoint is damaged or missing; restore")
+        found.write_bytes(kept)
+    totals = pipeline.catch_up()
+    assert (totals["written"], totals["duplicates"]) == (50, 50)
+    assert rows(pipeline) == [(300, 300)]
+
+
+def test_a_full_disk_is_said_and_nothing_is_lost_by_it(pipeline: Pipeline) -> None:
+    """Writing to /dev/full is refused by the kernel as on a full disk."""
+    pipeline.write().create_topic()
+    pipeline.send({"id": f"k{index}", "n": index} for index in range(100))
+    folder = pipeline.state / pipeline.name
+    folder.mkdir(parents=True)
+    (folder / "heartbeat.json.new").symlink_to("/dev/full")
+    assert "No space left on device; make room" in refused(pipeline)
+    (folder / "heartbeat.json.new").unlink()
+    plan = checkpoint(pipeline) / "glassflow" / "plans" / "0.new"
+    plan.parent.mkdir(parents=True)
+    plan.symlink_to("/dev/full")
+    assert refused(pipeline).startswith("the disk is full; make room for the state folder")
+    assert rows(pipeline) == [(0, 0)]
+    plan.unlink()
+    assert pipeline.catch_up()["written"] == 100
+    assert rows(pipeline) == [(100, 100)]
+
+
+def test_topics_that_lost_records_or_were_made_anew_are_refused_and_new_partitions_are_read(pipeline: Pipeline) -> None:
+    two_batches(pipeline)
+    admin = AdminClient({"bootstrap.servers": pipeline.brokers})
+
+    pipeline.add_partition(3)
+    pipeline.send(({"id": f"p{index}", "n": index} for index in range(90)), lambda index: index % 3)
+    assert pipeline.catch_up()["written"] == 90
+    assert rows(pipeline) == [(340, 340)]
+
+    pipeline.send(({"id": f"q{index}", "n": index} for index in range(10)), lambda _: 2)
+    gone = TopicPartition(pipeline.name, 2, 34)  # 30 are read, 40 are there
+    admin.delete_records([gone])[gone].result(ANSWER)
+    said = refused(pipeline)
+    assert f"topic {pipeline.name}, partition 2: offsets 30 to 33 were not read and are gone" in said
+    assert "empty the table and start with a new state folder" in said
+
+    admin.delete_topics([pipeline.name])[pipeline.name].result(ANSWER)
+    wait_until(lambda: pipeline.name not in admin.list_topics(timeout=ANSWER).topics, "the topic is gone")
+    pipeline.create_topic(3)
+    assert "which was read up to" in refused(pipeline) or "was deleted and made anew" in refused(pipeline)
+    # As many records as before, and more: only the broker's name of the topic tells.
+    pipeline.send(({"id": f"r{index}", "n": index} for index in range(900)), lambda index: index % 3)
+    assert f"topic {pipeline.name} was deleted and made anew since {pipeline.name} read it" in refused(pipeline)
+    assert rows(pipeline) == [(340, 340)]
