@@ -27,6 +27,7 @@ from glassflow_dagster.clickhouse.identifiers import full_name
 from glassflow_dagster.clickhouse.inserts import insert_block
 from glassflow_dagster.clickhouse.queries import fetch, persist
 from glassflow_dagster.clickhouse.token_window import TOKENS_KEPT, keep_more_tokens
+from glassflow_dagster.config.model import Delivery
 
 T = TypeVar("T")
 
@@ -76,7 +77,8 @@ class BlockWriter:
     """Writes a batch's blocks into one table.
 
     `definition` is the table's columns and constraints when the batch was begun. `splits` has what earlier runs of the
-    batch wrote down, by block; None when this is its first run. `epoch` as in `insert_block`.
+    batch wrote down, by block; None when this is its first run. `epoch` as in `insert_block`. With `delivery`
+    at_least_once the table's window is left as it is: it may have none.
     """
 
     client: Client
@@ -88,6 +90,7 @@ class BlockWriter:
     retry_seconds: float
     report: Callable[[str], None]
     epoch: Epoch
+    delivery: Delivery = "exactly_once"
     _taken: Iterator[int] = field(default_factory=lambda: count(1))
 
     def insert(self, block: pa.Table, token: str) -> tuple[RefusedRow, ...]:
@@ -135,7 +138,7 @@ class BlockWriter:
         return None
 
     def _take_part(self) -> None:
-        if next(self._taken) == PARTS_BESIDE_BLOCKS:
+        if self.delivery == "exactly_once" and next(self._taken) == PARTS_BESIDE_BLOCKS:
             self._persist(lambda: keep_more_tokens(self.client, self.database, self.table, TOKENS_KEPT_FOR_PARTS))
 
     def _require_unchanged(self, error: RowsRefused) -> None:
@@ -176,6 +179,33 @@ class BlockWriter:
     def _insert(self, database: str, table: str, block: pa.Table, token: str) -> None:
         deadline = time.monotonic() + self.retry_seconds
         insert_block(self.client, database, table, block, token, deadline, self.report, self.epoch)
+
+
+@dataclass(frozen=True)
+class WholeBlockWriter:
+    """Writes blocks into a Distributed table, each as a whole or not at all.
+
+    A block is never taken apart there: a shard that has its piece would take it again as a part, under another token.
+    """
+
+    client: Client
+    database: str
+    table: str
+    retry_seconds: float
+    report: Callable[[str], None]
+    epoch: Epoch
+
+    def insert(self, block: pa.Table, token: str) -> tuple[RefusedRow, ...]:
+        """Insert a block under its token; raises what `insert_block` raises, and `InsertRefused` for refused rows."""
+        deadline = time.monotonic() + self.retry_seconds
+        try:
+            insert_block(self.client, self.database, self.table, block, token, deadline, self.report, self.epoch)
+        except RowsRefused as error:
+            raise InsertRefused(
+                f"{error}; a block for a Distributed table is not taken apart, since other shards may have their part "
+                "of it; change the constraint or column that refuses them on every shard and start the pipeline again"
+            ) from error
+        return ()
 
 
 def read_definition(client: Client, database: str, table: str) -> str:

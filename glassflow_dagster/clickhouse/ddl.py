@@ -162,6 +162,9 @@ BOOKS = (
 _RARE_TYPES = "allow_suspicious_low_cardinality_types = 1"
 _RARE_LOW_CARDINALITY = re.compile(r"LowCardinality\((?:Nullable\()?(?!Nullable|String|FixedString)")
 
+# Engines that have an order, and a window of tokens.
+_SORTS = re.compile(r"\s*\w*MergeTree\b")
+
 _INSERTED_AT = "`inserted_at` DateTime64(3, 'UTC') DEFAULT now64(3)"
 
 
@@ -231,14 +234,18 @@ def create_target(config: PipelineConfig) -> str:
     how = config.sink.create_table or CreateTable()
     columns = new_columns(config)
     lines = ",\n".join(f"    {column.sql}" for column in columns)
-    settings = [window_settings(how.engine), *([_RARE_TYPES] if any(column.is_rare for column in columns) else [])]
+    sorts = _SORTS.match(how.engine) is not None
+    settings = [
+        *([window_settings(how.engine)] if sorts else []),
+        *([_RARE_TYPES] if any(column.is_rare for column in columns) else []),
+    ]
     parts = [
         f"CREATE TABLE IF NOT EXISTS {full_name(*config.sink.full_table)}\n(\n{lines}\n)",
         f"ENGINE = {how.engine}",
         f"PARTITION BY {how.partition_by}" if how.partition_by else "",
-        f"ORDER BY {how.order_by}",
+        f"ORDER BY {how.order_by}" if sorts or "order_by" in how.model_fields_set else "",
         f"TTL {how.ttl}" if how.ttl else "",
-        f"SETTINGS {', '.join(settings)}",
+        f"SETTINGS {', '.join(settings)}" if settings else "",
     ]
     return "\n".join(part for part in parts if part)
 

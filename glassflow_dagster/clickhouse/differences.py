@@ -11,7 +11,12 @@ from dataclasses import dataclass
 
 from glassflow_dagster.clickhouse.ddl import NewColumn, new_columns, rests_on, with_null
 from glassflow_dagster.clickhouse.tables import Column, Table
-from glassflow_dagster.clickhouse.token_window import is_replicated, unsupported_engine
+from glassflow_dagster.clickhouse.token_window import (
+    is_replicated,
+    is_view,
+    recognises_no_repetition,
+    unsupported_engine,
+)
 from glassflow_dagster.config.model import CreateTable, PipelineConfig
 from glassflow_dagster.config.problems import nearest
 from glassflow_dagster.config.stages import WhyNull, nullable_names
@@ -50,8 +55,11 @@ class Difference:
 
 def differences(config: PipelineConfig, table: Table) -> Iterator[Difference]:
     """Yield how a definition and its target differ: the columns in the mapping's order, then the table as a whole."""
-    if not table.family.endswith("MergeTree"):
-        yield Difference("sink.table", unsupported_engine(table.database, table.name, table.engine))
+    # Whether a Distributed table is right its shards tell, which are asked at the start.
+    if not (table.family.endswith("MergeTree") or table.engine == "Distributed"):
+        stops = config.sink.delivery == "exactly_once" or is_view(table.engine)
+        explain = unsupported_engine if stops else recognises_no_repetition
+        yield Difference("sink.table", explain(table.database, table.name, table.engine), stops=stops)
     columns = new_columns(config)
     mapped, extra = columns[: len(config.sink.mapping)], columns[len(config.sink.mapping) :]
     for index, column in enumerate(mapped):

@@ -52,6 +52,12 @@ _PINNED_WHERE_KNOWN: dict[str, Any] = {
     "deduplicate_insert": "enable",
     "max_insert_block_size_bytes": 0,
     "use_strict_insert_block_limits": 0,
+    # A Distributed table answers when the shards have the rows, each row on the shard of its key; its own name for
+    # that before 23.12 comes first.
+    "insert_distributed_sync": 1,
+    "distributed_foreground_insert": 1,
+    "insert_distributed_one_random_shard": 0,
+    "insert_shard_id": 0,
 }
 
 

@@ -12,6 +12,9 @@ from glassflow_dagster.clickhouse.identifiers import full_name
 from glassflow_dagster.clickhouse.queries import fetch
 from glassflow_dagster.config.types import ColumnType, parse_column_type
 
+# Engines beside MergeTree that hold the rows that were written to them themselves, every one.
+_KEEPS_ROWS = ("Log", "TinyLog", "StripeLog", "Memory")
+
 
 @dataclass(frozen=True)
 class Column:
@@ -44,6 +47,11 @@ class Table:
     def merges_rows(self) -> bool:
         """Whether background merges replace, sum or collapse rows with the same sorting key."""
         return self.family.endswith("MergeTree") and self.family != "MergeTree"
+
+    @property
+    def may_hold_fewer(self) -> bool:
+        """Whether it lawfully holds fewer rows than were written to it: merges, an expiry, or rows kept elsewhere."""
+        return self.merges_rows or self.ttl or not (self.family == "MergeTree" or self.engine in _KEEPS_ROWS)
 
     @property
     def family(self) -> str:

@@ -1,24 +1,33 @@
 """The target table, made ready for a pipeline: created, given missing columns, or refused with what differs."""
 
+import logging
 from collections.abc import Callable
 
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse import ddl
 from glassflow_dagster.clickhouse.differences import Difference, differences
+from glassflow_dagster.clickhouse.distributed import require_repeatable
 from glassflow_dagster.clickhouse.errors import TableProblem
 from glassflow_dagster.clickhouse.queries import execute
 from glassflow_dagster.clickhouse.tables import Table, find_table
-from glassflow_dagster.clickhouse.token_window import ensure_tokens_kept
+from glassflow_dagster.clickhouse.token_window import ensure_tokens_kept, forgetful_tables
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.config.types import incomplete_reason
 
+_logger = logging.getLogger(__name__)
 
-def prepare_target(client: Client, config: PipelineConfig, *, create: bool) -> Table:
+_AT_LEAST_ONCE = "a batch that is repeated after a failure may double rows, as sink.delivery: at_least_once allows"
+
+
+def prepare_target(
+    client: Client, config: PipelineConfig, *, create: bool, warn: Callable[[str], None] = _logger.warning
+) -> Table:
     """Make sure that the target is there, takes the mapping's rows and remembers insert tokens.
 
     It is created when it is missing and `create` or `sink.create_table` says so. Raises `TableProblem` with one line
-    for every difference that stops the pipeline, each with its remedy.
+    for every difference that stops the pipeline, each with its remedy. With `delivery: at_least_once` a table that
+    does not remember tokens is taken as it is, and `warn` is told why its rows may be doubled.
     """
     database, name = config.sink.full_table
     table = find_table(client, database, name)
@@ -32,7 +41,13 @@ def prepare_target(client: Client, config: PipelineConfig, *, create: bool) -> T
     stopping = [str(difference) for difference in differences(config, table) if difference.stops]
     if stopping:
         raise TableProblem("\n".join(stopping))
-    ensure_tokens_kept(client, database, name)
+    if config.sink.delivery == "at_least_once":
+        for reason in forgetful_tables(client, database, name):
+            warn(f"{_AT_LEAST_ONCE} ({reason})")
+    elif table.engine == "Distributed":
+        require_repeatable(client, table, {mapping.column_name for mapping in config.sink.mapping})
+    else:
+        ensure_tokens_kept(client, database, name)
     return table
 
 

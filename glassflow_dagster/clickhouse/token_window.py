@@ -1,7 +1,8 @@
 """Whether a table remembers insert tokens, and the tables that its materialized views write to as well.
 
 Without a window ClickHouse ignores tokens in silence: a replayed batch would double its rows, and a view's target
-without one doubles its aggregates. So the window is switched on, or the pipeline does not start.
+without one doubles its aggregates. So the window is switched on, or the pipeline does not start, unless its definition
+takes doubled rows into the bargain (`delivery: at_least_once`).
 """
 
 import re
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.clickhouse.errors import TableProblem
+from glassflow_dagster.clickhouse.errors import AccessDenied, TableProblem
 from glassflow_dagster.clickhouse.identifiers import full_name
 from glassflow_dagster.clickhouse.queries import execute, fetch
 
@@ -47,6 +48,14 @@ class TokenWindow:
         return self.blocks >= TOKENS_KEPT and (self.seconds is None or self.seconds >= TOKENS_KEPT_SECONDS)
 
 
+class WithoutTokens(TableProblem):
+    """The engine has no window; `reason` says that alone, the error also what to do."""
+
+    def __init__(self, database: str, table: str, engine: str) -> None:
+        self.reason = recognises_no_repetition(database, table, engine)
+        super().__init__(unsupported_engine(database, table, engine))
+
+
 def is_replicated(engine: str) -> bool:
     """Whether an engine (or engine clause) keeps its tokens in Keeper, with an age of their own."""
     return engine.startswith(("Replicated", "Shared"))
@@ -72,7 +81,7 @@ def keep_more_tokens(client: Client, database: str, table: str, blocks: int) -> 
 
     Raises `AccessDenied` with the statement to run where the user may not alter the table.
     """
-    for place in _written_tables(client, database, table):
+    for place in written_tables(client, database, table):
         window = read_window(client, *place)
         if window.blocks < blocks:
             execute(client, remember_tokens(*place, window.engine, blocks))
@@ -84,22 +93,45 @@ def ensure_tokens_kept(client: Client, database: str, table: str) -> None:
     Raises `TableProblem` for an engine that knows no tokens, and `AccessDenied` with the statement to run where the
     user may not alter the table.
     """
-    for place in _written_tables(client, database, table):
-        window = read_window(client, *place)
-        if window.suffices:
-            continue
-        execute(client, remember_tokens(*place, window.engine))
-        if not read_window(client, *place).suffices:
-            raise TableProblem(
-                f"{'.'.join(place)} still forgets insert tokens after: {remember_tokens(*place, window.engine)}; "
-                "find out what resets the setting"
-            )
+    for place in written_tables(client, database, table):
+        _switch_on(client, *place)
+
+
+def forgetful_tables(client: Client, database: str, table: str) -> list[str]:
+    """Switch the window on where that can be done; gives for each other table why a repeated batch doubles its rows."""
+    reasons = []
+    for place in written_tables(client, database, table):
+        try:
+            _switch_on(client, *place)
+        except WithoutTokens as problem:
+            reasons.append(problem.reason)
+        except (TableProblem, AccessDenied) as problem:
+            reasons.append(str(problem))
+    return reasons
+
+
+def _switch_on(client: Client, database: str, table: str) -> None:
+    window = read_window(client, database, table)
+    if window.suffices:
+        return
+    statement = remember_tokens(database, table, window.engine)
+    execute(client, statement)
+    if not read_window(client, database, table).suffices:
+        raise TableProblem(
+            f"{database}.{table} still forgets insert tokens after: {statement}; find out what resets the setting"
+        )
 
 
 def writes_partitions(client: Client, database: str, table: str) -> bool:
-    """Whether a partition key may split a block, in the table or behind its views; each piece counts as a block."""
-    query = "SELECT partition_key FROM system.tables WHERE database = {database:String} AND name = {name:String}"
-    places = _written_tables(client, database, table)
+    """Whether a partition key may split a block, in the table or behind its views; each piece counts as a block.
+
+    Of a Distributed table it is not known here, so it may.
+    """
+    query = (
+        "SELECT partition_key != '' OR engine = 'Distributed' FROM system.tables "
+        "WHERE database = {database:String} AND name = {name:String}"
+    )
+    places = written_tables(client, database, table)
     return any(key for place in places for (key,) in fetch(client, query, {"database": place[0], "name": place[1]}))
 
 
@@ -114,7 +146,7 @@ def read_window(client: Client, database: str, table: str) -> TokenWindow:
         raise TableProblem(f"{database}.{table} does not exist, but a materialized view writes to it; create it")
     engine, engine_full = found[0]
     if not engine.endswith("MergeTree"):
-        raise TableProblem(unsupported_engine(database, table, engine))
+        raise WithoutTokens(database, table, engine)
     if not is_replicated(engine):
         blocks = _setting(client, engine_full, "merge_tree_settings", "non_replicated_deduplication_window")
         return TokenWindow(database, table, engine, blocks, None)
@@ -127,12 +159,20 @@ def read_window(client: Client, database: str, table: str) -> TokenWindow:
 
 def unsupported_engine(database: str, table: str, engine: str) -> str:
     """Say why an engine is refused, and what to do."""
-    reason = f"{database}.{table} is a {engine} table, which does not recognise a repeated insert"
-    if engine == "Distributed":
-        return f"{reason}; name the local MergeTree table instead"
-    if engine.endswith("View"):
+    reason = recognises_no_repetition(database, table, engine)
+    if is_view(engine):
         return f"{reason}; name the table behind it instead"
-    return f"{reason}; use a table of the MergeTree family"
+    return f"{reason}; use a table of the MergeTree family, or say sink.delivery: at_least_once"
+
+
+def recognises_no_repetition(database: str, table: str, engine: str) -> str:
+    """Say what is the matter with an engine that has no window."""
+    return f"{database}.{table} is a {engine} table, which does not recognise a repeated insert"
+
+
+def is_view(engine: str) -> bool:
+    """Whether it is no table, but a query on one."""
+    return engine.endswith("View")
 
 
 def view_target(create_query: str, uuid: str, database: str, view: str, siblings: set[str]) -> tuple[str, str]:
@@ -148,7 +188,7 @@ def view_target(create_query: str, uuid: str, database: str, view: str, siblings
     return database, inner if inner in siblings else f".inner.{view}"
 
 
-def _written_tables(client: Client, database: str, table: str) -> Iterator[tuple[str, str]]:
+def written_tables(client: Client, database: str, table: str) -> Iterator[tuple[str, str]]:
     """Yield the table, and every table that views of it (and views of those) write to."""
     waiting, seen = [(database, table)], set()
     while waiting:

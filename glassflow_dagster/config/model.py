@@ -4,7 +4,7 @@ Extensions are optional, so that a definition written for GlassFlow means what i
 `.consumer_group` and `.isolation`, `schema_fields[].required` and `.default`, `dedup.config.keys` and `.clock` with
 what belongs to it, several filters and stateless transforms, those of `join.py`, Kafka's own columns in `sink.mapping`
 (`_topic`, `_partition`, `_offset`, `_timestamp`, `_key`, and `_batch_time`), ClickHouse's certificates,
-`sink.create_table`, `checks`.
+`sink.create_table`, `sink.delivery`, `checks`.
 What needs more than one field to judge is judged in `rules.py`; reading files is `load.py`'s affair.
 """
 
@@ -44,6 +44,9 @@ METADATA_FIELDS: dict[str, FieldKind] = {
     "_key": "string",
     "_batch_time": "float",
 }
+
+# What a repeated batch may do to the table: nothing, or double rows.
+Delivery = Literal["exactly_once", "at_least_once"]
 
 MAX_DEDUP_WINDOW = timedelta(days=7)
 # Spark tells a batch's time in milliseconds: a shorter window would be none.
@@ -293,6 +296,11 @@ class Sink(Part):
     max_delay_time: Delay = DELAY
     mapping: Annotated[tuple[Mapping, ...], Field(min_length=1)]
     source_id: str | None = None
+    delivery: Delivery = Field(
+        default="exactly_once",
+        description="at_least_once: write to a table that cannot recognise a repeated insert, too; a batch that is "
+        "repeated after a failure may double rows there",
+    )
     create_table: CreateTable | None = None
 
     @property
@@ -425,7 +433,7 @@ class PipelineConfig(Part):
                 "dead_letters": True,
                 "resources": True,
                 "sources": {"__all__": {"connection_params"}},
-                "sink": {"connection_params": True, "create_table": True},
+                "sink": {"connection_params": True, "create_table": True, "delivery": True},
             },
         )
         return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()

@@ -3,6 +3,7 @@
 Each rule yields `Problem`s; all of them are reported at once.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 
 from glassflow_dagster.config.clock_rules import event_time_problems, only_with_event_clock
@@ -34,6 +35,7 @@ def problems(config: PipelineConfig) -> Iterator[Problem]:
     stages = plan_stages(config)
     yield from stages.problems
     yield from _mapping_problems(config, stages)
+    yield from _delivery_problems(config)
     yield from _connection_problems(config)
     yield from _resource_problems(config)
     if config.checks.max_unmatched is not None and config.join is None:
@@ -153,6 +155,20 @@ def _mapping_problems(config: PipelineConfig, stages: Stages) -> Iterator[Proble
             yield Problem(
                 f"sink.create_table.columns[{index}].name", f"{extra.name!r} is mapped already; remove it here"
             )
+
+
+# Of these engines it can be seen at the start whether they recognise a repeated insert; of all others that they do not.
+_MAY_RECOGNISE = re.compile(r"\s*(\w*MergeTree|Distributed)\b")
+
+
+def _delivery_problems(config: PipelineConfig) -> Iterator[Problem]:
+    how = config.sink.create_table
+    if how and config.sink.delivery == "exactly_once" and not _MAY_RECOGNISE.match(how.engine):
+        yield Problem(
+            "sink.create_table.engine",
+            f"{how.engine} does not recognise a repeated insert; use an engine of the MergeTree family, or say "
+            "sink.delivery: at_least_once, by which a repeated batch may double rows",
+        )
 
 
 def _unmapped(name: str, config: PipelineConfig, stages: Stages) -> str:

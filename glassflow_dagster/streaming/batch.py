@@ -120,6 +120,8 @@ class BatchWriter:
             definition=plan.table,
             repeated=repeated,
             epoch=self.epoch,
+            engine=self.table.engine,
+            delivery=self.config.sink.delivery,
         )
         # A fixed order, so that blocks do not depend on the order in which a shuffle fetched its rows.
         ordered = batch.sortWithinPartitions(*accounts.place)

@@ -141,10 +141,12 @@ class _Run:
         checkpoint.inspect()
         checkpoint.follow_move()
         for warning in warnings(self.config):
-            self.report(f"warning: {warning}")
+            self._warn(warning)
         connection = self.config.sink.connection_params
         client = wait_for_clickhouse(connection, self.options.timeout_seconds, self._say)
-        table = self._persist(lambda: prepare_target(client, self.config, create=self.options.create_table))
+        table = self._persist(
+            lambda: prepare_target(client, self.config, create=self.options.create_table, warn=self._warn)
+        )
         self._persist(lambda: ensure_bookkeeping(client, connection.database))
         wait_for_brokers(self.config.connection, self.options.timeout_seconds, self._say)
         # A query that is to end cannot wait for ever; one that is to stay can wait for its topic.
@@ -154,9 +156,12 @@ class _Run:
         try:
             ensure_replay_topic(self.config)
         except TopicMissing as problem:
-            self.report(f"warning: dead letters cannot be sent again: {problem}")
+            self._warn(f"dead letters cannot be sent again: {problem}")
         require_topics(self.config, checkpoint)
         return table
+
+    def _warn(self, text: str) -> None:
+        self.report(f"warning: {text}")
 
     def _persist(self, ask: Callable[[], T]) -> T:
         """Ask ClickHouse, also over a moment in which it does not answer."""
@@ -386,7 +391,7 @@ class _Run:
                 commit_offsets(self.config.connection, self.config.pipeline_id, topic, offsets)
             except GlassflowError as error:
                 # For lag tools only: the checkpoint is what counts, so the pipeline goes on.
-                self.report(f"warning: {error}")
+                self._warn(str(error))
 
 
 def _ended(query: StreamingQuery) -> bool:

@@ -18,13 +18,13 @@ import pyarrow.compute as pc
 from clickhouse_connect.driver.client import Client
 from pyspark import TaskContext
 
-from glassflow_dagster.clickhouse.bisect import BatchName, BlockWriter, RefusedRow, read_splits
+from glassflow_dagster.clickhouse.bisect import BatchName, BlockWriter, RefusedRow, WholeBlockWriter, read_splits
 from glassflow_dagster.clickhouse.client import wait_for_clickhouse
 from glassflow_dagster.clickhouse.ddl import DEAD_LETTERS
 from glassflow_dagster.clickhouse.epochs import Epoch
 from glassflow_dagster.clickhouse.inserts import insert_block
 from glassflow_dagster.clickhouse.queries import persist
-from glassflow_dagster.config.model import ClickHouseConnection, Source
+from glassflow_dagster.config.model import ClickHouseConnection, Delivery, Source
 from glassflow_dagster.config.types import ColumnType
 from glassflow_dagster.kafka.records import Place, fetch_records
 from glassflow_dagster.streaming.arrow import to_arrow
@@ -40,9 +40,9 @@ MAX_BLOCK_BYTES = 64 * 1024 * 1024
 class PartitionWriter:
     """Writes one partition of a batch; called by Spark in a Python worker on the executor.
 
-    `definition` is the target's columns and constraints when the batch was begun; `repeated` says that the batch, or
-    some of it, may have been written before; `epoch` is the driver's. `topics` are in the order of their ranks.
-    `accounts` say how records are told apart and counted.
+    `definition` is the target's columns and constraints when the batch was begun, `engine` what it is; `repeated` says
+    that the batch, or some of it, may have been written before; `epoch` is the driver's. `topics` are in the order of
+    their ranks. `accounts` say how records are told apart and counted.
 
     Columns in, in the order of the accounts' place: topic_rank, partition, offset, row STRUCT (what goes into the
     table), size, refused STRUCT (what goes to the dead letters; without a topic where the record has to be read once
@@ -64,6 +64,8 @@ class PartitionWriter:
     definition: str = field(repr=False)
     repeated: bool
     epoch: Epoch
+    engine: str = "MergeTree"
+    delivery: Delivery = "exactly_once"
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all blocks of the partition, then report what they held."""
@@ -97,23 +99,20 @@ class PartitionWriter:
         return _client(self.connection, self.retry_seconds)
 
     @cached_property
-    def _blocks(self) -> BlockWriter:
+    def _blocks(self) -> BlockWriter | WholeBlockWriter:
+        if self.engine == "Distributed" and self.delivery == "exactly_once":
+            return WholeBlockWriter(
+                self._client, self.database, self.table, self.retry_seconds, print, self.epoch
+            )
         letters = self.letters
         batch = BatchName(self.connection.database, letters.pipeline_id, letters.incarnation, letters.batch_id)
         splits = None
         if self.repeated or _is_task_repeated():
             splits = persist(lambda: read_splits(self._client, batch), self.retry_seconds, print)
         return BlockWriter(
-            self._client,
-            self.database,
-            self.table,
-            batch,
-            self.definition,
-            splits,
-            self.retry_seconds,
-            print,
-            self.epoch,
-        )
+            self._client, self.database, self.table, batch, self.definition, splits, self.retry_seconds, print,
+            self.epoch, self.delivery,
+        )  # fmt: skip
 
     def _insert_letters(self, raw: pa.Table, token: str) -> None:
         deadline = time.monotonic() + self.retry_seconds

@@ -8,7 +8,7 @@ hide a doubled row some day, but every query without FINAL sees it until then.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Literal
 
@@ -110,7 +110,11 @@ def find_residual_duplicates(config: PipelineConfig, report: Callable[[str], Non
         pipeline_id=config.pipeline_id,
         waits=config.join is not None and config.join.keeps_unmatched,
     )
-    return _within_window(client, search, dedup, window)
+    found = _within_window(client, search, dedup, window)
+    if found.passed or config.sink.delivery == "exactly_once":
+        return found
+    text = f"{found.description} A batch that was repeated may have doubled them (sink.delivery: at_least_once)."
+    return replace(found, severity="warn", description=text)
 
 
 def nearest_lawful(config: PipelineConfig) -> timedelta | None:

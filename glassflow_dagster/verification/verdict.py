@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from glassflow_dagster.clickhouse.ledger import LedgerTotals, Outcomes
 from glassflow_dagster.clickhouse.tables import Table
+from glassflow_dagster.config.model import Delivery
 from glassflow_dagster.verification.kafka_side import KafkaCount, Proof
 
 Figures = dict[str, int | float | str]
@@ -52,6 +53,7 @@ class Facts:
     table: Table
     other_writers: bool
     joins: bool
+    delivery: Delivery
     window: timedelta | None
     key_columns: tuple[str, ...] | None
     rows: int
@@ -64,6 +66,11 @@ class Facts:
     def name(self) -> str:
         """The table's name for people."""
         return f"{self.table.database}.{self.table.name}"
+
+    @property
+    def may_hold_more(self) -> bool:
+        """Whether rows may lawfully be there that the ledger does not know: others', or those of repeated batches."""
+        return self.other_writers or self.delivery == "at_least_once"
 
     @property
     def left_out(self) -> int:
@@ -106,12 +113,11 @@ def judge(facts: Facts) -> CountsReport:
     return CountsReport(not problems, not reasons, description, _figures(facts))
 
 
-def rows_fit(table: Table, rows: int, expected: int, *, other_writers: bool) -> bool:
-    """Whether the number of rows is possible: merges and a TTL only take rows away, other writers only add some."""
-    shrinks = table.merges_rows or table.ttl
-    if rows == expected or (shrinks and other_writers):
+def rows_fit(table: Table, rows: int, expected: int, *, may_hold_more: bool) -> bool:
+    """Whether the number of rows is possible: merges and a TTL only take rows away, others only add some."""
+    if rows == expected or (table.may_hold_fewer and may_hold_more):
         return True
-    return rows < expected if shrinks else rows > expected and other_writers
+    return rows < expected if table.may_hold_fewer else rows > expected and may_hold_more
 
 
 def _kafka_problems(facts: Facts) -> Iterator[str]:
@@ -173,7 +179,7 @@ def _join_problems(o: Outcomes) -> Iterator[str]:
 
 
 def _row_problems(facts: Facts) -> Iterator[str]:
-    if rows_fit(facts.table, facts.rows, facts.expected, other_writers=facts.other_writers):
+    if rows_fit(facts.table, facts.rows, facts.expected, may_hold_more=facts.may_hold_more):
         return
     difference = facts.rows - facts.expected
     many = "more" if difference > 0 else "fewer"
@@ -187,7 +193,7 @@ def _key_problems(facts: Facts) -> Iterator[str]:
     keys, rows = facts.distinct.keys, facts.distinct.rows
     if keys is None or rows is None or facts.other_writers:
         return
-    if facts.table.is_plain and facts.within_one_window and keys != rows:
+    if facts.table.is_plain and facts.within_one_window and keys != rows and facts.delivery == "exactly_once":
         yield f"{facts.name} has {_number(rows, 'row')} but only {_number(keys, 'key')}, all within one window."
     if _keeps_every_key(facts) and keys < facts.recent_written:
         yield (
@@ -215,6 +221,10 @@ def _why_not_exact(facts: Facts) -> list[str]:
         reasons.append(f"{facts.table.engine} merges rows with the same sorting key in the background")
     if facts.table.ttl:
         reasons.append("the table's TTL removes rows")
+    if facts.table.may_hold_fewer and not (facts.table.merges_rows or facts.table.ttl):
+        reasons.append(f"a {facts.table.engine} table need not hold the rows that are written to it")
+    if facts.delivery == "at_least_once":
+        reasons.append("a batch that was repeated may have doubled rows (sink.delivery: at_least_once)")
     if facts.other_writers:
         reasons.append("others write to the table too (checks.other_writers)")
     if facts.kafka.proof is Proof.PARTLY:

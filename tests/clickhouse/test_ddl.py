@@ -126,7 +126,7 @@ def test_a_view_without_a_target_writes_to_its_hidden_table(siblings: set[str], 
 
 
 @pytest.mark.parametrize(
-    ("engine", "remedy"), [("Memory", "MergeTree family"), ("Distributed", "local"), ("MaterializedView", "behind it")]
+    ("engine", "remedy"), [("Memory", "at_least_once"), ("Log", "MergeTree family"), ("MaterializedView", "behind it")]
 )
 def test_an_engine_without_tokens_is_refused_with_what_to_do(engine: str, remedy: str) -> None:
     assert remedy in token_window.unsupported_engine("d", "t", engine)
@@ -136,3 +136,7 @@ def test_a_replicated_window_of_an_hour_does_not_suffice() -> None:
     assert not token_window.TokenWindow("d", "t", "ReplicatedMergeTree", 10_000, 3600).suffices
     assert token_window.TokenWindow("d", "t", "ReplicatedMergeTree", 10_000, 604_800).suffices
     assert token_window.TokenWindow("d", "t", "MergeTree", 10_000, None).suffices
+
+
+def test_a_table_without_an_order_is_made_without_one() -> None:
+    assert ddl.create_target(pipeline(engine="Log")).endswith("\n)\nENGINE = Log")

@@ -183,3 +183,49 @@ def test_a_table_of_another_engine_gets_no_columns(
     left = add_missing_columns(client, config, table, pytest.fail)
     assert left[0].place == "sink.table"
     assert "does not recognise a repeated insert" in left[0].text
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("engine", ["Memory", "Log", "Null"])
+def test_a_table_that_knows_no_tokens_is_taken_with_a_warning_where_rows_may_be_doubled(
+    connection: ClickHouseConnection, client: Client, engine: str
+) -> None:
+    config = sms_status(connection_params=connection, delivery="at_least_once", create_table={"engine": engine})
+    name = f"{connection.database}.{config.sink.table}"
+    said: list[str] = []
+    table = prepare_target(client, config, create=False, warn=said.append)
+    assert table.engine == engine
+    reason = f"{name} is a {engine} table, which does not recognise a repeated insert"
+    allowed = "a batch that is repeated after a failure may double rows, as sink.delivery: at_least_once allows"
+    assert said == [f"{allowed} ({reason})"]
+    assert [found.place for found in differences(config, table) if found.stops] == []
+
+
+@pytest.mark.servers
+def test_where_rows_may_be_doubled_a_window_is_switched_on_all_the_same_and_views_are_named(
+    connection: ClickHouseConnection, client: Client
+) -> None:
+    config = sms_status(connection_params=connection, delivery="at_least_once")
+    database, name = connection.database, config.sink.table
+    execute(client, f"CREATE DATABASE {database}")
+    execute(client, f"CREATE TABLE {database}.{name} ({MAPPED}) ENGINE = MergeTree ORDER BY sms_id")
+    execute(client, f"CREATE TABLE {database}.copy (sms_id String) ENGINE = Log")
+    execute(client, f"CREATE MATERIALIZED VIEW {database}.v TO {database}.copy AS SELECT sms_id FROM {database}.{name}")
+    said: list[str] = []
+    prepare_target(client, config, create=False, warn=said.append)
+    assert read_window(client, database, name).blocks == TOKENS_KEPT
+    assert len(said) == 1
+    assert f"{database}.copy is a Log table" in said[0]
+
+
+@pytest.mark.servers
+def test_a_view_is_refused_also_where_rows_may_be_doubled(connection: ClickHouseConnection, client: Client) -> None:
+    config = sms_status(connection_params=connection, delivery="at_least_once")
+    execute(client, f"CREATE DATABASE {connection.database}")
+    execute(client, f"CREATE TABLE {connection.database}.t ({MAPPED}) ENGINE = MergeTree ORDER BY sms_id")
+    execute(
+        client,
+        f"CREATE VIEW {connection.database}.{config.sink.table} AS SELECT * FROM {connection.database}.t",
+    )
+    with pytest.raises(TableProblem, match="name the table behind it instead"):
+        prepare_target(client, config, create=False)

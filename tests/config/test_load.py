@@ -223,6 +223,11 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         {"sink__mapping__0__column_type": "Int32"},
         "sink.mapping[0].column_type: Int32 takes int or uint or int128 or uint128, but field 'id' is",
     ),
+    (
+        {"sink__create_table": {"engine": "Log"}},
+        "sink.create_table.engine: Log does not recognise a repeated insert; use an engine of the MergeTree family, or",
+    ),
+    ({"sink__delivery": "twice"}, "sink.delivery: "),
     ({"sink__table": "${TABLE}"}, "sink.table: variable TABLE is not set; set it, or write ${TABLE:-default}"),
 ]
 
@@ -233,6 +238,23 @@ def test_a_mistake_gets_a_line_with_file_field_and_remedy(tmp_path: Path, change
     with pytest.raises(DefinitionError) as raised:
         load_pipeline(file, {})
     assert [text for text in str(raised.value).splitlines() if text.startswith(f"{file}: {line}")], str(raised.value)
+
+
+@pytest.mark.parametrize("engine", [" ReplacingMergeTree(n)", "SharedMergeTree", "Distributed('c', 'd', 't', id)"])
+def test_engines_that_may_recognise_a_repeated_insert_are_looked_at_when_the_pipeline_starts(
+    tmp_path: Path, engine: str
+) -> None:
+    load_pipeline(write(tmp_path, definition(sink__create_table={"engine": engine})), {})
+
+
+def test_delivery_at_least_once_takes_any_engine_and_changes_no_row_or_block(tmp_path: Path) -> None:
+    exact = load_pipeline(write(tmp_path, definition()), {})
+    table = {"engine": "Log"}
+    twice = load_pipeline(write(tmp_path, definition(sink__delivery="at_least_once", sink__create_table=table)), {})
+    assert exact.sink.delivery == "exactly_once"
+    # So a batch that was begun before the edit can be finished after it; the driver is started anew, though.
+    assert twice.digest == exact.digest
+    assert twice.fingerprint != exact.fingerprint
 
 
 def test_a_mistake_inside_a_list_does_not_make_the_list_too_short(tmp_path: Path) -> None:
