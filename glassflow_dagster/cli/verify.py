@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -14,13 +15,18 @@ from glassflow_dagster.config.load import find_definition
 @click.argument("pipeline")
 @pipelines_option
 @json_option
+@click.option("--exact", is_flag=True, help="Read all records and rows again and compare every key, by Spark.")
 @readable
-def verify(pipeline: str, pipelines: Path, as_json: bool) -> None:
+def verify(pipeline: str, pipelines: Path, as_json: bool, exact: bool) -> None:
     """Compare Kafka with ClickHouse; exit code 1 when something is missing or doubled."""
     from glassflow_dagster.verification.verify import verify_pipeline  # noqa: PLC0415
 
     _, config = find_definition(pipeline, pipelines)
     found = verify_pipeline(config, report)
+    if exact:
+        from glassflow_dagster.reconciliation.session import reconcile_in_own_session  # noqa: PLC0415
+
+        found = replace(found, keys=reconcile_in_own_session(config, report))
     if as_json:
         click.echo(json.dumps(found.as_dict(), indent=2))
     else:

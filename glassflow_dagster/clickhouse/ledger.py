@@ -238,6 +238,50 @@ def read_offsets(
     return batches
 
 
+@dataclass(frozen=True)
+class BatchRange:
+    """What one batch read of one partition: [first, until), and the batch's time in milliseconds since 1970."""
+
+    batch_id: int
+    batch_time_ms: int
+    topic: str
+    partition: int
+    first: int
+    until: int
+
+
+@dataclass(frozen=True)
+class BatchHistory:
+    """All batches of a pipeline's newest checkpoint, by what they read; `definitions` are the digests they went by."""
+
+    incarnation: str
+    last_batch: int | None
+    definitions: frozenset[str]
+    ranges: tuple[BatchRange, ...]
+
+
+def read_history(client: Client, database: str, pipeline_id: str) -> BatchHistory:
+    """Read the offsets of every batch of a pipeline's newest checkpoint; the books must exist."""
+    ledger = full_name(database, LEDGER)
+    newest = f"SELECT toString(argMax(incarnation, batch_time)) FROM {ledger} WHERE pipeline_id = {{pipeline:String}}"  # noqa: S608 - quoted
+    of = {"pipeline": pipeline_id}
+    of["incarnation"] = fetch(client, newest, of)[0][0]
+    where = "WHERE pipeline_id = {pipeline:String} AND incarnation = {incarnation:UUID}"
+    rows = fetch(
+        client,
+        f"SELECT batch_id, toUnixTimestamp64Milli(batch_time), definition, offsets FROM {ledger} {where} "  # noqa: S608 - quoted
+        "ORDER BY batch_id",
+        of,
+    )
+    ranges = tuple(
+        BatchRange(batch, time_ms, offset["topic"], offset["partition"], offset["from"], offset["until"])
+        for batch, time_ms, _, offsets in rows
+        for offset in offsets
+    )
+    definitions = frozenset(digest for _, _, digest, _ in rows)
+    return BatchHistory(of["incarnation"], rows[-1][0] if rows else None, definitions, ranges)
+
+
 def require_books(client: Client, database: str) -> None:
     """Raise `TableProblem` when the books do not exist, or are those of an earlier version."""
     columns = fetch(client, "SELECT table, name FROM system.columns WHERE database = {d:String}", {"d": database})

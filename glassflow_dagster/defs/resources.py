@@ -1,15 +1,15 @@
 """The resources that every asset, check and sensor shares, and how runs are executed.
 
 Spark's settings stand here, in one place: the `pyspark` resource never starts a session for a stream, its settings
-go to each driver.
+go to each driver. What it starts one for is the comparison of keys.
 """
 
 import dagster as dg
-from dagster_pyspark import LazyPySparkResource
 
 from glassflow_dagster.resources.alerts import AlertResource
 from glassflow_dagster.resources.clickhouse import ClickHouseResource
 from glassflow_dagster.resources.kafka import KafkaResource
+from glassflow_dagster.resources.spark import StageSparkResource
 from glassflow_dagster.resources.stream_runner import LocalStreamRunner
 from glassflow_dagster.streaming.process import state_folder
 
@@ -17,7 +17,7 @@ from glassflow_dagster.streaming.process import state_folder
 @dg.definitions
 def resources() -> dg.Definitions:
     """Bind the resources."""
-    pyspark = LazyPySparkResource(spark_config={})
+    pyspark = StageSparkResource(spark_config={})
     return dg.Definitions(
         resources={
             "pyspark": pyspark,

@@ -16,20 +16,22 @@ from glassflow_dagster.orchestration.automation import build_health_check_sensor
 from glassflow_dagster.orchestration.broken import build_broken_definitions
 from glassflow_dagster.orchestration.checks import build_checks
 from glassflow_dagster.orchestration.naming import identifier, names
+from glassflow_dagster.orchestration.reconciliation import build_reconciliation
 from glassflow_dagster.orchestration.sensors import build_observer
 
 
 def build_pipeline_definitions(definition: Path, config: PipelineConfig) -> dg.Definitions:
-    """Build a pipeline's assets, checks and sensors; no server is asked.
+    """Build a pipeline's assets, checks, sensors and the job that compares every key; no server is asked.
 
-    They need the resources `stream_runner`, `kafka` and `clickhouse`. Raises `DefinitionError` for a schedule that
-    Dagster cannot run.
+    They need the resources `stream_runner`, `kafka`, `clickhouse` and `pyspark`. Raises `DefinitionError` for a
+    schedule that Dagster cannot run.
     """
     require_schedule(definition, config)
     named = names(config)
     return dg.Definitions(
         assets=[build_assets(definition, config, named)],
         asset_checks=[build_checks(config, named)],
+        jobs=[build_reconciliation(config, named)],
         sensors=[build_observer(config, named), build_health_check_sensor(named)],
     )
 

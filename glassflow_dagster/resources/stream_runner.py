@@ -10,10 +10,10 @@ from pathlib import Path
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
-from dagster_spark.utils import flatten_dict
 from pydantic import Field
 
 from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.resources.spark import spark_settings
 from glassflow_dagster.streaming import process
 from glassflow_dagster.streaming.process import LAUNCH_TIMEOUT, Action, Deployment, Ending, StreamStatus
 
@@ -68,17 +68,11 @@ class LocalStreamRunner(StreamRunner):
 
     def _deployment(self, definition: Path, config: PipelineConfig) -> Deployment:
         """Spark's settings are those of the `pyspark` resource, whose own session is never started for this."""
-        spark_config = {key: _spark_text(value) for key, value in flatten_dict(self.pyspark.spark_config)}  # type: ignore[no-untyped-call]
         return Deployment(
             definition=definition,
             config=config,
             state=Path(self.state),
             create_table=self.create_table,
             timeout=self.timeout,
-            spark_config=spark_config,
+            spark_config=spark_settings(self.pyspark),
         )
-
-
-def _spark_text(value: object) -> str:
-    """Write a setting as Spark reads it: true, not True."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -51,8 +51,8 @@ _KNOWN = (
 )
 
 
-def explain_failure(error: BaseException) -> str:
-    """Find what went wrong in an exception of Spark's; falls back to its first line."""
+def explain_failure(error: BaseException, rest: str = "; spark.log beside the checkpoint has the rest") -> str:
+    """Find what went wrong in an exception of Spark's; falls back to its first line, and says where the rest is."""
     text = str(error)
     if own := _OWN_ERROR.search(text):
         return own["text"].strip()
@@ -61,4 +61,4 @@ def explain_failure(error: BaseException) -> str:
             return f"{remedy} ({found[0]})"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = lines[0] if lines else "no reason given"
-    return f"{type(error).__name__}: {first}; spark.log beside the checkpoint has the rest"
+    return f"{type(error).__name__}: {first}{rest}"

@@ -39,12 +39,20 @@ def build_query(records: DataFrame, config: PipelineConfig, table: Table, incarn
     Columns out: topic_rank INT, partition INT, offset LONG, row STRUCT of the target's columns, size INT, refused
     STRUCT, dropped STRING, duplicates LONG; `sink.PartitionWriter` says what each means.
     """
+    return _deduplicate(map_records(records, config, table, incarnation), config)
+
+
+def map_records(records: DataFrame, config: PipelineConfig, table: Table, incarnation: str) -> DataFrame:
+    """Put the stages before deduplication together, which look at each record alone.
+
+    Columns in: those of `read_topics`, and any others, which pass as they are.
+    Columns added: those of `decode`, `mark_replays` and `map_columns`.
+    """
     decoded = decode(unframe(records, config.inputs), [config.fields_of(config.source)])
     marked = mark_replays(decoded, config.replay_topic, incarnation)
     steps = plan_stages(config).steps
     made, names = _apply(marked, steps, field_names(config.fields_of(config.source)))
-    mapped = map_columns(made, config.sink.mapping, names, _types(table))
-    return _deduplicate(mapped, config)
+    return map_columns(made, config.sink.mapping, names, _types(table))
 
 
 def build_join_query(

@@ -89,17 +89,39 @@ def read_topics(
         options["minOffsetsPerTrigger"] = str(limits.start_records)
         options["maxTriggerDelay"] = f"{limits.start_after_ms}ms"
     records = spark.readStream.format("kafka").options(**options).load()
-    return records.select(
-        "topic",
-        _rank(subscription.topics).alias("topic_rank"),
-        "partition",
-        "offset",
-        "timestamp",
-        "key",
-        "value",
-        "headers",
-        batch_time().alias("batch_time"),
-    )
+    return records.select(*_columns(subscription.topics), batch_time().alias("batch_time"))
+
+
+def read_ranges(
+    spark: SparkSession,
+    source: Source,
+    topics: Sequence[str],
+    ranges: Mapping[str, Mapping[int, tuple[int, int]]],
+) -> DataFrame:
+    """Read what topics hold between two offsets once, as a table.
+
+    ranges: topic -> partition -> [from, until). topics: in the order of their ranks.
+    Columns out: those of `read_topics` without batch_time.
+    """
+    options = {
+        **spark_options(source.connection_params),
+        "kafka.isolation.level": source.isolation,
+        "assign": json.dumps({topic: sorted(partitions) for topic, partitions in ranges.items()}),
+        "startingOffsets": _bound(ranges, 0),
+        "endingOffsets": _bound(ranges, 1),
+        "includeHeaders": "true",
+        "failOnDataLoss": "true",
+    }
+    return spark.read.format("kafka").options(**options).load().select(*_columns(topics))
+
+
+def _bound(ranges: Mapping[str, Mapping[int, tuple[int, int]]], end: int) -> str:
+    return json.dumps({topic: {str(p): span[end] for p, span in found.items()} for topic, found in ranges.items()})
+
+
+def _columns(topics: Sequence[str]) -> list[str | Column]:
+    rank = _rank(topics).alias("topic_rank")
+    return ["topic", rank, "partition", "offset", "timestamp", "key", "value", "headers"]
 
 
 def batch_time() -> Column:

@@ -195,24 +195,24 @@ def _key_problems(facts: Facts) -> Iterator[str]:
         return
     if facts.table.is_plain and facts.within_one_window and keys != rows and facts.delivery == "exactly_once":
         yield f"{facts.name} has {_number(rows, 'row')} but only {_number(keys, 'key')}, all within one window."
-    if _keeps_every_key(facts) and keys < facts.recent_written:
+    if keeps_every_key(facts.table, facts.key_columns) and keys < facts.recent_written:
         yield (
             f"{facts.name} has {_number(keys, 'key')}, but {facts.recent_written:,} with different keys were written "
             "within the last window."
         )
 
 
-def _keeps_every_key(facts: Facts) -> bool:
+def keeps_every_key(table: Table, key_columns: tuple[str, ...] | None) -> bool:
     """Whether no key can vanish: rows merge only with others of the same key, and one of them stays."""
-    if facts.table.ttl or facts.key_columns is None:
+    if table.ttl or key_columns is None:
         return False
-    if facts.table.is_plain:
+    if table.is_plain:
         return True
     # The second argument marks rows as deleted; a merge may then leave none.
-    arguments = re.search(r"ReplacingMergeTree\(([^)]*)\)", facts.table.engine_full)
+    arguments = re.search(r"ReplacingMergeTree\(([^)]*)\)", table.engine_full)
     names = [name for name in (arguments[1].split(",") if arguments else []) if name.strip()[:1] not in ("", "'")]
-    sorted_by = {column.strip().strip("`") for column in facts.table.sorting_key.split(",")}
-    return facts.table.family == "ReplacingMergeTree" and len(names) <= 1 and set(facts.key_columns) <= sorted_by
+    sorted_by = {column.strip().strip("`") for column in table.sorting_key.split(",")}
+    return table.family == "ReplacingMergeTree" and len(names) <= 1 and set(key_columns) <= sorted_by
 
 
 def _why_not_exact(facts: Facts) -> list[str]:

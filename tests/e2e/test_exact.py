@@ -1,0 +1,136 @@
+"""`verify --exact` on a table that a pipeline wrote, and on the same table after somebody had a hand in it."""
+
+import json
+from uuid import UUID
+
+import dagster as dg
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from glassflow_dagster.cli.verify import verify
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.orchestration.naming import names
+from glassflow_dagster.orchestration.reconciliation import build_reconciliation
+from glassflow_dagster.reconciliation import session as exact_session
+from glassflow_dagster.reconciliation.reconcile import reconcile_keys
+from glassflow_dagster.resources import spark as spark_resource
+from glassflow_dagster.verification import settle
+from glassflow_dagster.verification.verify import verify_pipeline
+from tests.e2e.support import Pipeline
+
+# Field type and column type of every kind that is compared, and of one that is not.
+TYPES = {
+    "id": ("string", "String"),
+    "n": ("int", "Int32"),
+    "uid": ("string", "UUID"),
+    "big": ("uint", "UInt64"),
+    "yes": ("bool", "Bool"),
+    "at": ("string", "DateTime64(3)"),
+    "second": ("int", "DateTime"),
+    "day": ("string", "Date"),
+    "ip": ("string", "IPv4"),
+    "kind": ("string", "Enum8('x' = 1, 'y' = 2)"),
+    "note": ("string", "LowCardinality(Nullable(String))"),
+    "share": ("float64", "Float64"),
+}
+
+
+def event(key: int, n: int) -> dict[str, object]:
+    return {
+        "id": f"ké{key}", "n": n, "uid": str(UUID(int=n)).upper(), "big": 2**64 - 1 - n, "yes": n % 2 == 0,
+        "at": f"2024-02-29 10:00:00.{n % 1000:03}", "second": 1_700_000_000 + n, "day": "2024-02-29",
+        "ip": f"10.0.0.{n % 256}", "kind": "xy"[n % 2], "note": None if n % 3 else "a:1-", "share": n / 7,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def written(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+    """Two batches with duplicates within and across them, poison, filtered events, and a refused row."""
+    # No batch is under way in these tests.
+    monkeypatch.setattr(settle, "STILL_SECONDS", 0.0)
+    pipeline.fields = [{"name": name, "type": kind, "required": name != "note"} for name, (kind, _) in TYPES.items()]
+    pipeline.columns = {name: kind for name, (_, kind) in TYPES.items()} | {"_batch_time": "DateTime64(3)"}
+    pipeline.transforms = [{"type": "filter", "config": {"expression": "n != 13"}}]
+    pipeline.write().create_topic()
+    pipeline.send([*(event(n % 50, n) for n in range(80)), b"poison"])
+    pipeline.catch_up()
+    pipeline.client().command(f"ALTER TABLE {pipeline.name}.events ADD CONSTRAINT c CHECK n != 125")
+    pipeline.send([event(n % 70, n) for n in range(80, 140)])
+    assert pipeline.catch_up()["dead_letters"] == 1
+    return pipeline
+
+
+def test_a_lost_a_doubled_a_strange_and_a_swapped_row_are_found(
+    written: Pipeline, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_pipeline(written.file)
+    rows = written.query("SELECT count() FROM {db}.events")[0][0]
+    found = reconcile_keys(spark, config, print)
+    assert found.passed, found
+    assert found.figures == {
+        "expected_rows": rows, "rows": rows, "lost_keys": 0, "missing_rows": 0, "surplus_rows": 0, "changed_rows": 0,
+    }  # fmt: skip
+    assert found.description.endswith("has them. Not compared: the values of share.")
+
+    table, client = f"{written.name}.events", written.client()
+    client.command(f"ALTER TABLE {table} DELETE WHERE id = 'ké3' SETTINGS mutations_sync = 1")
+    client.command(f"INSERT INTO {table} (id, n) VALUES ('stranger', 1)")
+    # A key of its own in its place, and as many rows: the counts agree.
+    assert verify_pipeline(config, print).counts.passed
+    client.command(f"INSERT INTO {table} SELECT * FROM {table} WHERE id = 'ké4'")
+    # What the other event of the key has, which had to go.
+    client.command(f"ALTER TABLE {table} UPDATE n = 55 WHERE id = 'ké5' SETTINGS mutations_sync = 1")
+
+    # A job of Dagster's, with the session of its resource, which is the test's own here.
+    monkeypatch.setattr(spark_resource, "start_session", lambda *_: spark)
+    job = build_reconciliation(config, names(config))
+    resources = {"pyspark": spark_resource.StageSparkResource(spark_config={})}
+    result = job.execute_in_process(resources=resources, raise_on_error=False)
+
+    assert not result.success
+    (event,) = (event for event in result.all_node_events if event.event_type is dg.DagsterEventType.STEP_FAILURE)
+    failure = event.step_failure_data.user_failure_data
+    assert failure is not None
+    assert "lacks 1 row of 1 key, for instance ké3." in str(failure.description)
+    figures = {name: value.value for name, value in failure.metadata.items()}
+    assert set(figures.pop("surplus_examples").split("; ")) == {"ké4", "stranger"}
+    assert figures == {
+        "expected_rows": rows, "rows": rows + 1, "lost_keys": 1,
+        "missing_rows": 1, "missing_examples": "ké3", "surplus_rows": 2, "changed_rows": 1, "changed_examples": "ké5",
+    }  # fmt: skip
+
+
+def test_the_command_says_what_cannot_be_decided_and_does_not_pass(
+    pipeline: Pipeline, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settle, "STILL_SECONDS", 0.0)
+    monkeypatch.setattr(exact_session, "start_session", lambda *_: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    pipeline.columns = {"n": "Int32"}
+    pipeline.write().create_topic()
+    pipeline.send([{"id": "a", "n": 1}])
+    pipeline.catch_up()
+    asked = [pipeline.name, "--pipelines", str(pipeline.file.parent), "--exact", "--json"]
+    done = CliRunner().invoke(verify, asked)
+    assert done.exit_code == 1
+    found = json.loads(done.stdout)
+    assert (found["passed"], found["counts"]["passed"]) == (False, True)
+    assert (found["keys"]["passed"], found["keys"]["decided"]) == (False, False)
+    assert "a key field has no column" in found["keys"]["description"]
+
+
+def test_without_deduplication_every_record_has_its_row(
+    pipeline: Pipeline, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settle, "STILL_SECONDS", 0.0)
+    pipeline.write(dedup=False).create_topic()
+    pipeline.send([{"id": "a", "n": n % 3} for n in range(10)])
+    pipeline.catch_up()
+    config = load_pipeline(pipeline.file)
+    pipeline.client().command(
+        f"ALTER TABLE {pipeline.name}.events UPDATE n = 7 WHERE n = 2 SETTINGS mutations_sync = 1"
+    )
+    found = reconcile_keys(spark, config, print)
+    assert (found.figures["missing_rows"], found.figures["surplus_rows"]) == (3, 3)
+    assert found.figures["surplus_examples"] == "a, 7"
