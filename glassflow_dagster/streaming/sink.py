@@ -101,9 +101,7 @@ class PartitionWriter:
     @cached_property
     def _blocks(self) -> BlockWriter | WholeBlockWriter:
         if self.engine == "Distributed" and self.delivery == "exactly_once":
-            return WholeBlockWriter(
-                self._client, self.database, self.table, self.retry_seconds, print, self.epoch
-            )
+            return WholeBlockWriter(self._client, self.database, self.table, self.retry_seconds, print, self.epoch)
         letters = self.letters
         batch = BatchName(self.connection.database, letters.pipeline_id, letters.incarnation, letters.batch_id)
         splits = None

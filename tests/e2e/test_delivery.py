@@ -1,0 +1,33 @@
+"""What a repeated batch does to the table, by what the definition says of it."""
+
+import pytest
+
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.verification.verify import verify_pipeline
+from tests.e2e.support import Pipeline
+
+
+@pytest.mark.parametrize(("engine", "delivery"), [("MergeTree", "exactly_once"), ("Log", "at_least_once")])
+def test_a_repeated_batch_doubles_rows_only_where_the_definition_allows_it(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str], engine: str, delivery: str
+) -> None:
+    pipeline.sink = {"delivery": delivery, "create_table": {"engine": engine}}
+    pipeline.write().create_topic()
+    pipeline.send([{"id": f"k{index % 30}", "n": index} for index in range(40)])
+    pipeline.catch_up()
+    assert pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(30, 30)]
+    warned = "warning: a batch that is repeated after a failure may double rows" in capsys.readouterr().out
+
+    # As after a crash between the last insert and the commit.
+    (commit,) = (pipeline.state / pipeline.name / "checkpoint" / "commits").glob("[0-9]*")
+    commit.unlink()
+    commit.with_name(f".{commit.name}.crc").unlink(missing_ok=True)
+    pipeline.catch_up()
+
+    rows = 30 if delivery == "exactly_once" else 60
+    assert pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(rows, 30)]
+    assert pipeline.ledger()["written"] == 30
+    found = verify_pipeline(load_pipeline(pipeline.file), print)
+    assert found.passed
+    assert found.counts.exact is (delivery == "exactly_once")
+    assert warned is (delivery == "at_least_once")
