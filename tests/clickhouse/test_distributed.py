@@ -19,6 +19,7 @@ from glassflow_dagster.clickhouse.distributed import (
     remember_tokens_everywhere,
     require_repeatable,
 )
+from glassflow_dagster.clickhouse.epochs import Epoch
 from glassflow_dagster.clickhouse.errors import InsertRefused, TableProblem
 from glassflow_dagster.clickhouse.inserts import insert_settings
 from glassflow_dagster.clickhouse.tables import Column, Table
@@ -138,6 +139,6 @@ def test_a_block_is_not_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
         raise bisect.RowsRefused("db.d", "a constraint", certain=True) from DatabaseError("code 469")
 
     monkeypatch.setattr(bisect, "insert_block", refuse)
-    writer = WholeBlockWriter(None, "db", "d", 1.0, print)  # type: ignore[arg-type]
+    writer = WholeBlockWriter(None, "db", "d", 1.0, print, Epoch("db", "p", "i", 1, ""))  # type: ignore[arg-type]
     with pytest.raises(InsertRefused, match=r"db.d refuses values: a constraint; a block .* is not taken apart"):
         writer.insert(pa.table({"id": [1]}), "token")
