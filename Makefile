@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export DAGSTER_DISABLE_TELEMETRY := 1
 
-.PHONY: setup demo dev test test-fast test-definitions lint audit format lock clean bench bench-expressions bench-joins test-joins test-checkpoints faults soak
+.PHONY: setup demo dev test test-fast test-definitions lint audit format lock clean bench bench-expressions bench-joins bench-guarantee test-joins test-checkpoints faults soak
 
 setup: $(READY)
 
@@ -69,6 +69,9 @@ bench-expressions: setup ## what a filter and six expressions cost
 
 bench-joins: setup ## what a join costs, with a small and a large state
 	$(BIN)/python -m benchmarks.joins
+
+bench-guarantee: setup ## what it costs that nothing is lost and nothing doubled
+	$(BIN)/python -m benchmarks.guarantee
 
 lock: ## choose the versions anew, within pyproject.toml's bounds
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes \

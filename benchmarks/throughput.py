@@ -44,9 +44,7 @@ class Memory(threading.Thread):
     def run(self) -> None:
         """Sample until stopped."""
         while not self._over.wait(1.0):
-            found = {
-                name: sum(_proportional_set_size(pid) for pid in _tree(root)) for name, root in self._roots.items()
-            }
+            found = {name: sum(_proportional_set_size(pid) for pid in tree(root)) for name, root in self._roots.items()}
             if sum(found.values()) > sum(self.peak.values()):
                 self.peak = found
 
@@ -154,7 +152,7 @@ def _await_dagster(port: int) -> None:
     raise SystemExit("dagster dev did not come up")
 
 
-def _tree(root: int) -> list[int]:
+def tree(root: int) -> list[int]:
     """A process and all below it."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
