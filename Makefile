@@ -39,6 +39,7 @@ test-joins: setup ## runs every kind of join through kills, silence and outages,
 	GLASSFLOW_TEST_JOINS=all $(BIN)/python -m pytest tests/e2e/test_join.py
 
 faults: setup ## runs what is missing of the matrix of faults, of which `make test` runs a draw; writes docs/faults.md
+	GLASSFLOW_TEST_FAULTS=all $(BIN)/python -m pytest tests/faults
 	$(BIN)/python -m tests.faults
 
 soak: setup ## eight minutes at 5,000 events a second, with a fault every 20 to 60 seconds

@@ -6,6 +6,7 @@ it did before, only slower. `make setup` and the container image make it.
 """
 
 import hashlib
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from glassflow_dagster.local.jars import pyspark_folder
 from glassflow_dagster.local.java import find_java
 
 _ARCHIVE = "driver.jsa"
+# Where the Spark lies that an archive belongs to.
+_SPARK = "spark"
 
 # An archive that does not fit is no news for the user.
 _SILENT = "-Xlog:cds*=off"
@@ -39,6 +42,16 @@ def make_archive(report: Callable[[str], None]) -> None:
         report("rehearsing a driver's start, so that the next ones are quick (once)")
         with filled(folder) as temporary:
             _rehearse(temporary / _ARCHIVE, report)
+            (temporary / _SPARK).write_text(str(pyspark_folder()))
+        _remove_orphans(folder.parent)
+
+
+def _remove_orphans(archives: Path) -> None:
+    """Remove the archives of Sparks that are gone: Java takes one only for the very files that it was made from."""
+    for archive in archives.iterdir():
+        spark = archive / _SPARK
+        if spark.exists() and not Path(spark.read_text()).exists():
+            shutil.rmtree(archive, ignore_errors=True)
 
 
 def _rehearse(archive: Path, report: Callable[[str], None]) -> None:

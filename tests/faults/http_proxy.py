@@ -35,7 +35,7 @@ class Exchange:
     """
 
     def __init__(self, handler: "_Handler", body: bytes) -> None:
-        self._handler, self._body = handler, body
+        self._handler, self.body = handler, body
         self.path = handler.path
         query = parse_qs(urlsplit(handler.path).query).get("query", [""])[0].encode()
         self.statement = query or body
@@ -46,7 +46,7 @@ class Exchange:
         """Let the server do it."""
         upstream = http.client.HTTPConnection("127.0.0.1", self._handler.upstream, timeout=_ANSWER_SECONDS)
         try:
-            upstream.request(self._handler.command, self.path, self._body, self._headers())
+            upstream.request(self._handler.command, self.path, self.body, self._headers())
             answer = upstream.getresponse()
             return Answer(answer.status, dict(answer.getheaders()), answer.read())
         finally:
@@ -54,12 +54,12 @@ class Exchange:
 
     def forward_part(self, share: float) -> None:
         """Let the server see the beginning of the request, then nothing more."""
-        until = int(len(self._body) * share)
+        until = int(len(self.body) * share)
         head = f"{self._handler.command} {self.path} HTTP/1.1\r\n"
         head += "".join(f"{name}: {value}\r\n" for name, value in self._headers().items())
-        head += f"Content-Length: {len(self._body)}\r\n\r\n"
+        head += f"Content-Length: {len(self.body)}\r\n\r\n"
         with socket.create_connection(("127.0.0.1", self._handler.upstream)) as upstream:
-            upstream.sendall(head.encode("latin-1") + self._body[:until])
+            upstream.sendall(head.encode("latin-1") + self.body[:until])
 
     def answer(self, answer: Answer) -> None:
         """Give the client an answer."""

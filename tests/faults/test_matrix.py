@@ -5,7 +5,9 @@ The head of the report names the seed; `GLASSFLOW_FAULT_SEED=n` draws the same a
 
 import os
 import random
+import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -13,11 +15,12 @@ import pytest
 
 from tests.conftest import FAULT_SEED
 from tests.faults.dedup_workload import DedupWorkload
+from tests.faults.driver import Driver
 from tests.faults.http_proxy import Answer, Exchange, Rule
 from tests.faults.kinds import KINDS, Kind
 from tests.faults.repetition import repeat, run_pass
 from tests.faults.servers import Servers
-from tests.faults.world import World
+from tests.faults.world import QUICK_JAVA, World
 
 SEED = int(os.environ[FAULT_SEED])
 LEDGER = frozenset({"glassflow_ledger"})
@@ -61,12 +64,45 @@ def test_a_lost_ledger_row_and_switched_off_tokens_are_seen(servers: Servers, tm
         world.end()
 
 
+@pytest.mark.skipif(os.environ.get("GLASSFLOW_TEST_FAULTS") != "all", reason="part of make faults")
+def test_a_fence_that_is_down_is_seen(servers: Servers, tmp_path: Path) -> None:
+    """Two drivers run copies of one checkpoint, and the older one is not told of the newer."""
+    world = World(servers, tmp_path, DedupWorkload)
+    newer = None
+    try:
+        world.warm_up()
+        assert world.driver.stop() == 0
+        copy = tmp_path / "copy"
+        shutil.copytree(world.state, copy)
+        older = world.driver = world.new_driver()
+        world.until(lambda: world.log.read_text().count("is running") == 2, "the older one runs")
+        epoch = world.client.query(f"SELECT max(epoch) FROM {world.name}.glassflow_epochs").result_rows[0][0]
+        servers.clickhouse_proxy.change = partial(_hide_epochs_after, epoch)
+        direct = {"GLASSFLOW_CLICKHOUSE_URL": f"http://default:@127.0.0.1:{servers.clickhouse.port}"}
+        log = tmp_path / "newer.log"
+        newer = Driver(world.definition, copy, log, {**QUICK_JAVA, **direct})
+        world.until(lambda: "is running" in log.read_text(), "the newer one runs")
+        world.begin(str(SEED))
+        wrong = world.settle(dies=True, seconds=15)
+        assert older.code is None
+        assert any(text.startswith(("row", "ledger")) for text in wrong)
+    finally:
+        servers.clickhouse_proxy.change = lambda _: None
+        world.end()
+        if newer:
+            newer.end()
+
+
 ROWS = frozenset({"events"})
 
 
 def _pretend(exchange: Exchange) -> None:
     """Say that it is done, and do nothing."""
     exchange.answer(Answer(200, {"X-ClickHouse-Summary": "{}"}, b""))
+
+
+def _hide_epochs_after(number: int, exchange: Exchange) -> None:
+    exchange.body = exchange.body.replace(b"ORDER BY epoch DESC", f"AND epoch <= {number} ORDER BY epoch DESC".encode())
 
 
 def _swallow(exchange: Exchange) -> None:

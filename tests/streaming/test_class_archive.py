@@ -29,6 +29,14 @@ def test_an_archive_that_does_not_fit_is_passed_over_in_silence(
     assert "shared" not in done.stdout
 
 
+def test_archives_of_sparks_that_are_gone_are_removed(tmp_path: Path) -> None:
+    for name, spark in (("kept", tmp_path), ("orphan", tmp_path / "removed")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / class_archive._SPARK).write_text(str(spark))
+    class_archive._remove_orphans(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
 def test_a_rehearsal_that_fails_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(class_archive, "_folder", lambda: tmp_path / "classes")
     monkeypatch.setattr(class_archive, "_SILENT", "-XX:NoSuchOption")
