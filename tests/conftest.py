@@ -18,9 +18,13 @@ from glassflow_dagster.streaming.session import start_session
 FAULT_SEED = "GLASSFLOW_FAULT_SEED"
 
 
-def pytest_report_header() -> str:
-    """Name the seed of the faults that this run draws: another one each time, unless the variable is set."""
+def pytest_configure() -> None:
+    """Draw the seed of this run's faults: another one each time, unless the variable is set."""
     os.environ.setdefault(FAULT_SEED, str(secrets.randbelow(1_000_000)))
+
+
+def pytest_report_header() -> str:
+    """Name the seed, so that the same faults can be drawn again."""
     return f"faults: {FAULT_SEED}={os.environ[FAULT_SEED]}"
 
 
