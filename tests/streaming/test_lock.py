@@ -18,14 +18,18 @@ from glassflow_dagster.streaming import lock
 from glassflow_dagster.streaming.heartbeat import STALE_AFTER, DriverState, Heartbeat, write_heartbeat
 from glassflow_dagster.streaming.lock import MARK, AlreadyRunning, Holder, PipelineLock
 
-# A driver that holds the lock, with a worker that, like Spark's, is in a group of its own.
+# A driver that holds the lock, with a worker that, like Spark's, is in a group of its own. The worker takes no hangup:
+# Linux sends one to a group whose members are stopped when their parent dies, and wakes them.
 HOLD = """
-import os, subprocess, sys
+import os, signal, subprocess, sys
 from pathlib import Path
 from glassflow_dagster.streaming.lock import PipelineLock
+def begin():
+    os.setpgrp()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 with PipelineLock(Path(sys.argv[1])) as lock:
     with lock.marking():
-        worker = subprocess.Popen(["sleep", "600"], preexec_fn=os.setpgrp)
+        worker = subprocess.Popen(["sleep", "600"], preexec_fn=begin)
     print(worker.pid, flush=True)
     sys.stdin.read()
 """
