@@ -27,10 +27,10 @@ dev: setup ## the embedded stack with Dagster on http://127.0.0.1:3000; Ctrl-C s
 	$(BIN)/python -m glassflow_dagster.dev
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 test-fast: setup
-	$(BIN)/python -m pytest -m "not servers"
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not servers"
 
 test-definitions: setup ## runs every definition in tests/definitions, of which `make test` runs a draw
 	GLASSFLOW_TEST_DEFINITIONS=all $(BIN)/python -m pytest tests/definitions
