@@ -65,7 +65,9 @@ def _rehearse(archive: Path, report: Callable[[str], None]) -> None:
 
 def _folder() -> Path:
     java, spark = find_java().executable, pyspark_folder()
-    parts = [version("pyspark"), str(spark), str(java), str(java.resolve().stat().st_mtime_ns)]
+    # Java compares the time of each jar, which an installation of the same version in the same place changes.
+    times = [str(file.stat().st_mtime_ns) for file in (java.resolve(), *sorted((spark / "jars").glob("*.jar")))]
+    parts = [version("pyspark"), str(spark), str(java), *times]
     digest = hashlib.sha256("\0".join(parts).encode())
     digest.update(Path(__file__).with_name("rehearsal.py").read_bytes())
     return cache_folder() / "classes" / digest.hexdigest()[:16]

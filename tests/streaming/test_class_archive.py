@@ -1,5 +1,6 @@
 """The archive of classes that a driver's JVM starts with."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -27,6 +28,18 @@ def test_an_archive_that_does_not_fit_is_passed_over_in_silence(
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "shared" not in done.stdout
+
+
+def test_spark_installed_anew_in_the_same_place_has_an_archive_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(class_archive, "pyspark_folder", lambda: tmp_path)
+    jar = tmp_path / "jars" / "spark.jar"
+    jar.parent.mkdir()
+    jar.touch()
+    before = class_archive._folder()
+    os.utime(jar, (1, 1))
+    assert class_archive._folder() != before
 
 
 def test_archives_of_sparks_that_are_gone_are_removed(tmp_path: Path) -> None:
