@@ -155,7 +155,11 @@ class World:
                 wrong.append(f"the ledger has {self.read} of {self.sent} records: {self.last_words()}")
                 break
             time.sleep(0.1)
-        return wrong + differences(self.client, self.workload, self.name, self._topics.read())
+        return wrong + self.differences()
+
+    def differences(self) -> list[str]:
+        """Say what is not as the oracle has it."""
+        return differences(self.client, self.workload, self.name, self._topics.read())
 
     def _is_settled(self) -> bool:
         if self.read < self.sent:
