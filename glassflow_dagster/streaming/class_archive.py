@@ -28,7 +28,7 @@ _SILENT = "-Xlog:cds*=off"
 def reading_options() -> str:
     """Give the Java options that make a JVM start with the archive; none where there is no archive."""
     archive = _folder() / _ARCHIVE
-    return f"-XX:SharedArchiveFile={archive} {_SILENT}" if archive.exists() else ""
+    return f'"-XX:SharedArchiveFile={archive}" {_SILENT}' if archive.exists() else ""
 
 
 def make_archive(report: Callable[[str], None]) -> None:
@@ -55,7 +55,7 @@ def _remove_orphans(archives: Path) -> None:
 
 
 def _rehearse(archive: Path, report: Callable[[str], None]) -> None:
-    options = f"-XX:ArchiveClassesAtExit={archive} {_SILENT}"
+    options = f'"-XX:ArchiveClassesAtExit={archive}" {_SILENT}'
     command = [sys.executable, "-m", "glassflow_dagster.streaming.rehearsal", options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0 or not archive.exists():

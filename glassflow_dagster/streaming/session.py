@@ -88,7 +88,8 @@ def start_session(name: str, folder: Path, overrides: Mapping[str, str], report:
         "spark.local.dir": str(folder / SPARK_SCRATCH),
         "spark.sql.warehouse.dir": str(folder / SPARK_SCRATCH / "warehouse"),
     }
-    logging = f"-Dlog4j2.configurationFile={log_settings} -Dglassflow.log={folder / SPARK_LOG}"
+    # Quoted, as Spark's launcher cuts options at spaces, and a path may have some.
+    logging = f'-Dlog4j2.configurationFile={log_settings} "-Dglassflow.log={folder / SPARK_LOG}"'
     options = f"{logging} {overrides.get(DRIVER_JAVA_OPTIONS, '')}".strip()
     for key, value in {**own, **overrides, DRIVER_JAVA_OPTIONS: options}.items():
         builder = builder.config(key, value)

@@ -1,6 +1,7 @@
 """The archive of classes that a driver's JVM starts with."""
 
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def test_an_archive_that_does_not_fit_is_passed_over_in_silence(
     monkeypatch.setattr(class_archive, "_folder", lambda: tmp_path)
     assert not class_archive.reading_options()
     (tmp_path / class_archive._ARCHIVE).write_bytes(b"of another Java")
-    command = [str(find_java().executable), *class_archive.reading_options().split(), "-version"]
+    command = [str(find_java().executable), *shlex.split(class_archive.reading_options()), "-version"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "shared" not in done.stdout
