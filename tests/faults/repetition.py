@@ -84,4 +84,5 @@ def _state(folder: Path, *, small: bool) -> Iterator[Path | None]:
     try:
         yield disk
     finally:
-        subprocess.run(["umount", disk], check=True)
+        # Lazily: a process that was killed a moment ago may still hold it.
+        subprocess.run(["umount", "--lazy", disk], check=True)
