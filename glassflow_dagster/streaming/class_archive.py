@@ -15,7 +15,7 @@ from pathlib import Path
 
 from glassflow_dagster.local.cache import cache_folder, exclusive, filled
 from glassflow_dagster.local.jars import pyspark_folder
-from glassflow_dagster.local.java import find_java
+from glassflow_dagster.local.java import JavaRuntime, find_java
 
 _ARCHIVE = "driver.jsa"
 # Where the Spark lies that an archive belongs to.
@@ -25,15 +25,15 @@ _SPARK = "spark"
 _SILENT = "-Xlog:cds*=off"
 
 
-def reading_options() -> str:
-    """Give the Java options that make a JVM start with the archive; none where there is no archive."""
-    archive = _folder() / _ARCHIVE
+def reading_options(java: JavaRuntime) -> str:
+    """Give the options that make this Java start with its archive; none where there is no archive."""
+    archive = _folder(java) / _ARCHIVE
     return f'"-XX:SharedArchiveFile={archive}" {_SILENT}' if archive.exists() else ""
 
 
 def make_archive(report: Callable[[str], None]) -> None:
     """Make the archive by a rehearsal, where there is none yet."""
-    folder = _folder()
+    folder = _folder(find_java())
     if (folder / _ARCHIVE).exists():
         return
     with exclusive(folder, lambda: report("another process is rehearsing a driver's start; waiting for it")):
@@ -63,8 +63,8 @@ def _rehearse(archive: Path, report: Callable[[str], None]) -> None:
         report(f"warning: no class archive was made, so drivers start slower: {said[-1]}")
 
 
-def _folder() -> Path:
-    java, spark = find_java().executable, pyspark_folder()
+def _folder(runtime: JavaRuntime) -> Path:
+    java, spark = runtime.executable, pyspark_folder()
     # Java compares the time of each jar, which an installation of the same version in the same place changes.
     times = [str(file.stat().st_mtime_ns) for file in (java.resolve(), *sorted((spark / "jars").glob("*.jar")))]
     parts = [version("pyspark"), str(spark), str(java), *times]

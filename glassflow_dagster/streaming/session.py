@@ -73,7 +73,9 @@ SETTINGS: dict[str, str] = {
 
 def start_session(name: str, folder: Path, overrides: Mapping[str, str], report: Callable[[str], None]) -> SparkSession:
     """Start the one session of this process, local on all cores unless `overrides` say otherwise."""
-    os.environ.update(java_environment(find_java()))
+    # Found once: to find it, each candidate is asked by starting it.
+    runtime = find_java()
+    os.environ.update(java_environment(runtime))
     # Workers run this project's code: they need the interpreter that has it, not the first on the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Where Spark's web page listens, which is off unless `overrides` say otherwise: without this on every address.
@@ -83,7 +85,7 @@ def start_session(name: str, folder: Path, overrides: Mapping[str, str], report:
     builder = SparkSession.builder.appName(name).master(overrides.get("spark.master", "local[*]"))
     own = {
         **SETTINGS,
-        "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {reading_options()}".strip(),
+        "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {reading_options(runtime)}".strip(),
         "spark.jars": ",".join(str(jar) for jar in jars),
         "spark.local.dir": str(folder / SPARK_SCRATCH),
         "spark.sql.warehouse.dir": str(folder / SPARK_SCRATCH / "warehouse"),
