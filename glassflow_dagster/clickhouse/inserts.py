@@ -26,7 +26,7 @@ from glassflow_dagster.clickhouse.errors import (
     explain,
 )
 from glassflow_dagster.clickhouse.identifiers import full_name, quote_name
-from glassflow_dagster.clickhouse.queries import FIRST_PAUSE, LONGEST_PAUSE
+from glassflow_dagster.clickhouse.queries import pauses
 
 # No block may be cut at a size: ClickHouse's own limit, where the block is smaller.
 _LEAST_BLOCK_LIMIT = 1_048_449
@@ -86,8 +86,8 @@ def insert_block(  # noqa: PLR0913, PLR0917 - the parts of one request
     name = f"{database}.{table}"
     columns = ", ".join(map(quote_name, block.column_names))
     statement = f"INSERT INTO {full_name(database, table)} ({columns}) FORMAT ArrowStream"
-    pause, certain = FIRST_PAUSE, True
-    while True:
+    certain = True
+    for pause in pauses():
         try:
             if epoch:
                 epoch.confirm(client)
@@ -112,7 +112,6 @@ def insert_block(  # noqa: PLR0913, PLR0917 - the parts of one request
         else:
             return
         time.sleep(pause)
-        pause = min(pause * 2, LONGEST_PAUSE)
 
 
 def insert_settings(client: Client, token: str, rows: int) -> dict[str, Any]:

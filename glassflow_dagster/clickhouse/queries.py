@@ -5,7 +5,7 @@ inserts have their own rules for repetition.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from clickhouse_connect.driver.client import Client
@@ -24,8 +24,8 @@ from glassflow_dagster.errors import GlassflowError
 
 T = TypeVar("T")
 
-FIRST_PAUSE = 0.1  # seconds; a reset connection is usually there again at once
-LONGEST_PAUSE = 10.0  # seconds; a server that merges or restarts needs some, and must not be hammered
+_FIRST_PAUSE = 0.1  # seconds; a reset connection is usually there again at once
+_LONGEST_PAUSE = 10.0  # seconds; a server that merges or restarts needs some, and must not be hammered
 
 
 def fetch(client: Client, query: str, parameters: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
@@ -59,13 +59,21 @@ def failure(client: Client, error: BaseException, statement: str = "") -> Glassf
 
 def persist(ask: Callable[[], T], seconds: float, report: Callable[[str], None]) -> T:
     """Ask until the server answers; raises what `ask` raises, `ClickHouseUnreachable` only after so many seconds."""
-    deadline, pause = time.monotonic() + seconds, FIRST_PAUSE
+    deadline, waits = time.monotonic() + seconds, pauses()
     while True:
         try:
             return ask()
         except ClickHouseUnreachable as error:
+            pause = next(waits)
             if time.monotonic() + pause > deadline:
                 raise
             report(f"{error}; again in {pause:.1f} s")
         time.sleep(pause)
-        pause = min(pause * 2, LONGEST_PAUSE)
+
+
+def pauses() -> Iterator[float]:
+    """Give the seconds to wait before each further attempt, ever longer and without an end."""
+    pause = _FIRST_PAUSE
+    while True:
+        yield pause
+        pause = min(pause * 2, _LONGEST_PAUSE)
