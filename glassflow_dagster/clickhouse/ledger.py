@@ -177,8 +177,7 @@ def read_totals(client: Client, database: str, pipeline_id: str) -> LedgerTotals
     """
     require_books(client, database)
     ledger = full_name(database, LEDGER)
-    newest = f"SELECT argMax(incarnation, batch_time) FROM {ledger} WHERE pipeline_id = {{pipeline:String}}"  # noqa: S608 - quoted
-    incarnation = fetch(client, newest, {"pipeline": pipeline_id})[0][0]
+    incarnation = _newest_incarnation(client, ledger, pipeline_id)
     row = fetch(
         client,
         "SELECT count(), toUnixTimestamp64Milli(min(batch_time)), "  # noqa: S608 - quoted
@@ -263,15 +262,13 @@ class BatchHistory:
 def read_history(client: Client, database: str, pipeline_id: str) -> BatchHistory:
     """Read the offsets of every batch of a pipeline's newest checkpoint; the books must exist."""
     ledger = full_name(database, LEDGER)
-    newest = f"SELECT toString(argMax(incarnation, batch_time)) FROM {ledger} WHERE pipeline_id = {{pipeline:String}}"  # noqa: S608 - quoted
-    of = {"pipeline": pipeline_id}
-    of["incarnation"] = fetch(client, newest, of)[0][0]
+    incarnation = _newest_incarnation(client, ledger, pipeline_id)
     where = "WHERE pipeline_id = {pipeline:String} AND incarnation = {incarnation:UUID}"
     rows = fetch(
         client,
         f"SELECT batch_id, toUnixTimestamp64Milli(batch_time), definition, offsets FROM {ledger} {where} "  # noqa: S608 - quoted
         "ORDER BY batch_id",
-        of,
+        {"pipeline": pipeline_id, "incarnation": incarnation},
     )
     ranges = tuple(
         BatchRange(batch, time_ms, offset["topic"], offset["partition"], offset["from"], offset["until"])
@@ -279,7 +276,7 @@ def read_history(client: Client, database: str, pipeline_id: str) -> BatchHistor
         for offset in offsets
     )
     definitions = frozenset(digest for _, _, digest, _ in rows)
-    return BatchHistory(of["incarnation"], rows[-1][0] if rows else None, definitions, ranges)
+    return BatchHistory(incarnation, rows[-1][0] if rows else None, definitions, ranges)
 
 
 def require_books(client: Client, database: str) -> None:
@@ -297,6 +294,12 @@ def require_books(client: Client, database: str) -> None:
                 f"{database}.{book.name} was made by an earlier version and lacks columns; start the pipeline, which "
                 "adds them"
             )
+
+
+def _newest_incarnation(client: Client, ledger: str, pipeline_id: str) -> str:
+    """Name a pipeline's newest checkpoint; zeroes when it has no batch yet."""
+    newest = f"SELECT toString(argMax(incarnation, batch_time)) FROM {ledger} WHERE pipeline_id = {{pipeline:String}}"  # noqa: S608 - quoted
+    return str(fetch(client, newest, {"pipeline": pipeline_id})[0][0])
 
 
 def _block(row: LedgerRow) -> pa.Table:
