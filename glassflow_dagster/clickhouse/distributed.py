@@ -18,9 +18,9 @@ from glassflow_dagster.clickhouse.identifiers import full_name, quote_name, quot
 from glassflow_dagster.clickhouse.queries import fetch
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.clickhouse.token_window import (
-    TOKENS_KEPT,
-    TOKENS_KEPT_SECONDS,
+    TokenWindow,
     is_replicated,
+    own_setting,
     window_settings,
     written_tables,
 )
@@ -125,7 +125,7 @@ def _local_problems(distributed: Distributed, local: list[LocalTable], servers: 
     for found in local:
         if not found.engine.endswith("MergeTree"):
             yield f"stands for {name}, which is a {found.engine} table on {found.host}; use MergeTree, {_OTHERWISE}"
-        elif not _remembers(found):
+        elif not _remembers(distributed, found):
             statement = remember_tokens_everywhere(distributed, found.engine)
             yield f"stands for {name}, which forgets insert tokens on {found.host}; run {statement}, {_OTHERWISE}"
         if found.views:
@@ -135,19 +135,17 @@ def _local_problems(distributed: Distributed, local: list[LocalTable], servers: 
             )
 
 
-def _remembers(found: LocalTable) -> bool:
+def _remembers(distributed: Distributed, found: LocalTable) -> bool:
     """Whether the table's own settings suffice; other servers' defaults are not known here."""
+
+    def own(name: str) -> int:
+        return own_setting(found.engine_full, name) or 0
+
     if is_replicated(found.engine):
-        blocks = _setting(found, "replicated_deduplication_window")
-        return blocks >= TOKENS_KEPT and _setting(found, "replicated_deduplication_window_seconds") >= (
-            TOKENS_KEPT_SECONDS
-        )
-    return _setting(found, "non_replicated_deduplication_window") >= TOKENS_KEPT
-
-
-def _setting(found: LocalTable, name: str) -> int:
-    match = re.search(rf"\b{name} = '?(\d+)", found.engine_full)
-    return int(match[1]) if match else 0
+        blocks, seconds = own("replicated_deduplication_window"), own("replicated_deduplication_window_seconds")
+    else:
+        blocks, seconds = own("non_replicated_deduplication_window"), None
+    return TokenWindow(distributed.database, distributed.table, found.engine, blocks, seconds).suffices
 
 
 def _arguments(text: str) -> Iterator[str]:

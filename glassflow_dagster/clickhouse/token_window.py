@@ -218,11 +218,17 @@ def _view_targets(client: Client, database: str, table: str) -> Iterator[tuple[s
         yield view_target(create_query, uuid, view_database, view, {name for (name,) in siblings})
 
 
+def own_setting(engine_full: str, name: str) -> int | None:
+    """Read a setting from a table's own description; None where that leaves it to the server."""
+    match = re.search(rf"\b{name} = '?(\d+)", engine_full)
+    return int(match[1]) if match else None
+
+
 def _setting(client: Client, engine_full: str, defaults: str, name: str) -> int:
     """Read a table's setting: its own, or the server's default for such tables."""
-    match = re.search(rf"\b{name} = '?(\d+)", engine_full)
-    if match:
-        return int(match[1])
+    own = own_setting(engine_full, name)
+    if own is not None:
+        return own
     found = fetch(
         client,
         f"SELECT toUInt64(value) FROM system.{defaults} WHERE name = {{name:String}}",  # noqa: S608 - our own names
