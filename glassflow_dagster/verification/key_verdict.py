@@ -10,9 +10,7 @@ from glassflow_dagster.clickhouse.ledger import BatchHistory, LedgerTotals
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.verification.kafka_side import Spans
-from glassflow_dagster.verification.verdict import keeps_every_key
-
-Figures = dict[str, int | float | str]
+from glassflow_dagster.verification.verdict import Figures, keeps_every_key, number
 
 # Engines that leave a row's values as they were written, as long as it is there.
 _LEAVES_VALUES = ("MergeTree", "ReplacingMergeTree")
@@ -39,7 +37,7 @@ class Found:
     def __str__(self) -> str:
         """Write it as a part of a sentence."""
         which = f", for instance {'; '.join(self.examples)}" if self.examples else ""
-        return f"{_number(self.rows, 'row')} of {_number(self.keys, 'key')}{which}"
+        return f"{number(self.rows, 'row')} of {number(self.keys, 'key')}{which}"
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ def judge_keys(differences: KeyDifferences, scope: Scope) -> KeysReport:
         problems.append(f"{name} has other values than those of the event that had to stay: {differences.changed}.")
     if scope.left_out:
         reasons.append(f"the values of {', '.join(scope.left_out)}")
-    agreement = f"The records in Kafka call for {_number(differences.expected, 'row')}, and {name} has them."
+    agreement = f"The records in Kafka call for {number(differences.expected, 'row')}, and {name} has them."
     text = " ".join(problems) or agreement
     if reasons:
         text += f" Not compared: {'; '.join(reasons)}."
@@ -142,13 +140,9 @@ def _why_more(scope: Scope) -> Iterator[str]:
     if scope.config.checks.other_writers:
         yield f"{what} others write to the table too (checks.other_writers)"
     if scope.totals.rows_before:
-        yield f"{what} {_number(scope.totals.rows_before, 'row')} were there before"
+        yield f"{what} {number(scope.totals.rows_before, 'row')} were there before"
     if scope.config.sink.delivery == "at_least_once":
         yield f"{what} a batch that was repeated may have doubled them (sink.delivery: at_least_once)"
-
-
-def _number(count: int, thing: str) -> str:
-    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def _figures(found: KeyDifferences) -> Figures:

@@ -106,7 +106,7 @@ def judge(facts: Facts) -> CountsReport:
     """Draw the conclusion; a pure function."""
     problems = [*_kafka_problems(facts), *_ledger_problems(facts), *_row_problems(facts), *_key_problems(facts)]
     reasons = _why_not_exact(facts)
-    agreement = f"{_sum(facts)}; {facts.name} holds {_number(facts.rows, 'row')}."
+    agreement = f"{_sum(facts)}; {facts.name} holds {number(facts.rows, 'row')}."
     description = " ".join(problems) or agreement
     if reasons:
         description += f" Not exact: {'; '.join(reasons)}."
@@ -125,23 +125,23 @@ def _kafka_problems(facts: Facts) -> Iterator[str]:
     spans = kafka.spans
     if spans.unknown:
         yield (
-            f"Kafka lacks {_number(spans.unknown, 'offset')} that were read: the topic was made anew or cut; "
+            f"Kafka lacks {number(spans.unknown, 'offset')} that were read: the topic was made anew or cut; "
             "give the pipeline a new pipeline_id and an empty table."
         )
         return
     if spans.uncovered:
-        yield f"The ledger has {_number(spans.uncovered, 'offset')} between batches in no batch."
+        yield f"The ledger has {number(spans.uncovered, 'offset')} between batches in no batch."
     if spans.repeated:
-        yield f"The ledger has {_number(spans.repeated, 'offset')} in more than one batch."
+        yield f"The ledger has {number(spans.repeated, 'offset')} in more than one batch."
     if kafka.exact and kafka.records != read:
-        yield f"Kafka holds {_number(kafka.records, 'record')} up to the committed offsets, but {read:,} were read."
+        yield f"Kafka holds {number(kafka.records, 'record')} up to the committed offsets, but {read:,} were read."
     if kafka.proof is Proof.PARTLY and not kafka.records <= read <= kafka.records + spans.expired:
         yield (
-            f"Kafka still holds {_number(kafka.records, 'record')} and removed at most {spans.expired:,}, "
+            f"Kafka still holds {number(kafka.records, 'record')} and removed at most {spans.expired:,}, "
             f"but {read:,} were read."
         )
     if kafka.proof is Proof.BOUND and read > kafka.records:
-        yield f"{_number(read, 'record')} were read, more than the {kafka.records:,} offsets they came from."
+        yield f"{number(read, 'record')} were read, more than the {kafka.records:,} offsets they came from."
 
 
 def _ledger_problems(facts: Facts) -> Iterator[str]:
@@ -159,7 +159,7 @@ def _ledger_problems(facts: Facts) -> Iterator[str]:
             if count
         ]
         yield (
-            f"{_number(outcomes.dead_letters, 'dead letter')} in the ledger, but "
+            f"{number(outcomes.dead_letters, 'dead letter')} in the ledger, but "
             f"{', '.join([f'{totals.dead_letters_stored:,} in glassflow_dead_letters', *gone])}."
         )
 
@@ -173,7 +173,7 @@ def _join_problems(o: Outcomes) -> Iterator[str]:
         )
     if o.joined != o.written + o.joined_filtered + o.joined_dead_letters:
         yield (
-            f"The ledger does not add up: the join made {_number(o.joined, 'row')}, but {o.written:,} are written, "
+            f"The ledger does not add up: the join made {number(o.joined, 'row')}, but {o.written:,} are written, "
             f"{o.joined_filtered:,} filtered and {o.joined_dead_letters:,} dead letters."
         )
 
@@ -184,7 +184,7 @@ def _row_problems(facts: Facts) -> Iterator[str]:
     difference = facts.rows - facts.expected
     many = "more" if difference > 0 else "fewer"
     yield (
-        f"{facts.name} holds {_number(abs(difference), 'row')} {many} than it should: {facts.rows:,}, "
+        f"{facts.name} holds {number(abs(difference), 'row')} {many} than it should: {facts.rows:,}, "
         f"but {_sum(facts)}, which makes {facts.expected:,}."
     )
 
@@ -194,10 +194,10 @@ def _key_problems(facts: Facts) -> Iterator[str]:
     if keys is None or rows is None or facts.other_writers:
         return
     if facts.table.is_plain and facts.within_one_window and keys != rows and facts.delivery == "exactly_once":
-        yield f"{facts.name} has {_number(rows, 'row')} but only {_number(keys, 'key')}, all within one window."
+        yield f"{facts.name} has {number(rows, 'row')} but only {number(keys, 'key')}, all within one window."
     if keeps_every_key(facts.table, facts.key_columns) and keys < facts.recent_written:
         yield (
-            f"{facts.name} has {_number(keys, 'key')}, but {facts.recent_written:,} with different keys were written "
+            f"{facts.name} has {number(keys, 'key')}, but {facts.recent_written:,} with different keys were written "
             "within the last window."
         )
 
@@ -240,7 +240,7 @@ def _sum(facts: Facts) -> str:
     if facts.joins:
         return _sum_of_joined(facts)
     source, amount = ("in Kafka", facts.kafka.records) if facts.kafka.exact else ("read", outcomes.read)
-    text = f"{_number(amount, 'record')} {source}"
+    text = f"{number(amount, 'record')} {source}"
     left_out = {
         "duplicate": outcomes.duplicates,
         "filtered": outcomes.filtered,
@@ -249,9 +249,9 @@ def _sum(facts: Facts) -> str:
     }
     for name, count in left_out.items():
         if count:
-            text += f" - {_number(count, name) if name in ('duplicate', 'dead letter') else f'{count:,} {name}'}"
+            text += f" - {number(count, name) if name in ('duplicate', 'dead letter') else f'{count:,} {name}'}"
     if facts.totals.rows_before:
-        text += f" + {_number(facts.totals.rows_before, 'row')} that were there before"
+        text += f" + {number(facts.totals.rows_before, 'row')} that were there before"
     return text
 
 
@@ -259,19 +259,20 @@ def _sum_of_joined(facts: Facts) -> str:
     """Write the sum that makes the rows of a join, and from how many events they come."""
     o = facts.totals.outcomes
     text = (
-        f"{_number(o.read, 'record')} read, {o.accepted:,} right events, {o.matched:,} left ones matched, "
-        f"{o.unmatched:,} unmatched, {o.waiting:,} waiting: {_number(o.joined, 'joined row')}"
+        f"{number(o.read, 'record')} read, {o.accepted:,} right events, {o.matched:,} left ones matched, "
+        f"{o.unmatched:,} unmatched, {o.waiting:,} waiting: {number(o.joined, 'joined row')}"
     )
     if o.joined_filtered:
         text += f" - {o.joined_filtered:,} filtered"
     if o.joined_dead_letters:
-        text += f" - {_number(o.joined_dead_letters, 'dead letter')}"
+        text += f" - {number(o.joined_dead_letters, 'dead letter')}"
     if facts.totals.rows_before:
-        text += f" + {_number(facts.totals.rows_before, 'row')} that were there before"
+        text += f" + {number(facts.totals.rows_before, 'row')} that were there before"
     return text
 
 
-def _number(count: int, thing: str) -> str:
+def number(count: int, thing: str) -> str:
+    """Write how many things there are."""
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
