@@ -41,7 +41,12 @@ def run_pass(
     with _state(folder, small=repetitions[0][0].small_disk) as state:
         world = World(servers, folder, WORKLOADS[workload], state)
         try:
-            world.warm_up()
+            try:
+                world.warm_up()
+            except AssertionError as error:
+                kind, seed = repetitions[0]
+                yield Outcome(kind.name, workload, seed, 0, (f"the pipeline did not begin: {error}",))
+                return
             for kind, seed in repetitions:
                 outcome = repeat(world, kind, workload, seed)
                 yield outcome
