@@ -17,27 +17,26 @@ case class Event(key: Array[Byte], source: Int, topic: Int, partition: Int, offs
   * payload: the record that goes on, null when the key was known; duplicates: how many others were dropped. */
 case class Verdict(topic: Int, partition: Int, offset: Long, payload: Array[Byte], duplicates: Long)
 
+/** A key that a source's events had, and the millisecond since 1970 from which it is not known any more. */
+case class KnownKey(key: Array[Byte], source: Int, until: Long)
+
 /** Lets the first event of a key pass and drops the others until the window has gone by.
   *
   * The clock is the batch's own time, which Spark logs with the batch: a replay decides the same. A key first seen at
   * b0 is known while b - b0 < window; duplicates do not prolong it. Among the events of one batch the least
   * (topic, partition, offset) is the first. Each source has keys and a window of its own; one without a window has no
-  * events here that are not refused. */
+  * events here that are not refused.
+  *
+  * The state of a key is until when it is known. Spark forgets it then or, of a key that was put there, later. */
 class FirstSeen(windowsMs: Array[Long]) extends StatefulProcessor[Array[Byte], Event, Verdict] {
-  @transient private var seen: Array[ValueState[Boolean]] = _
+  @transient private var seen: Array[ValueState[Long]] = _
 
-  override def init(outputMode: OutputMode, timeMode: TimeMode): Unit =
-    seen = windowsMs.zipWithIndex.map { case (windowMs, source) =>
-      if (windowMs == 0) null
-      else {
-        val lifetime = TTLConfig(Duration.ofMillis(windowMs))
-        getHandle.getValueState[Boolean](FirstSeen.stateName(source), Encoders.scalaBoolean, lifetime)
-      }
-    }
+  override def init(outputMode: OutputMode, timeMode: TimeMode): Unit = seen = FirstSeen.states(getHandle, windowsMs)
 
   override def handleInputRows(key: Array[Byte], rows: Iterator[Event], timers: TimerValues): Iterator[Verdict] =
     if (key(0) == KeyBytes.REFUSED) rows.map(FirstSeen.goesOn(_, 0))
     else {
+      val now = timers.getCurrentProcessingTimeInMs()
       val first = new Array[Event](seen.length)
       val count = new Array[Long](seen.length)
       while (rows.hasNext) {
@@ -50,21 +49,43 @@ class FirstSeen(windowsMs: Array[Long]) extends StatefulProcessor[Array[Byte], E
       var verdicts = List.empty[Verdict]
       var source = seen.length - 1
       while (source >= 0) {
-        if (first(source) != null) verdicts = judge(seen(source), first(source), count(source)) :: verdicts
+        if (first(source) != null) verdicts = judge(source, now, first(source), count(source)) :: verdicts
         source -= 1
       }
       verdicts.iterator
     }
 
-  private def judge(known: ValueState[Boolean], first: Event, count: Long): Verdict =
-    if (known.exists()) Verdict(first.topic, first.partition, first.offset, null, count)
+  private def judge(source: Int, now: Long, first: Event, count: Long): Verdict =
+    // 0 of a key that has no state.
+    if (seen(source).get() > now) Verdict(first.topic, first.partition, first.offset, null, count)
     else {
-      known.update(true)
+      seen(source).update(now + windowsMs(source))
       FirstSeen.goesOn(first, count - 1)
     }
 }
 
+/** Puts keys into the state of `FirstSeen` as if it had seen them. */
+class PutKnownKeys(windowsMs: Array[Long]) extends StatefulProcessor[Array[Byte], KnownKey, Verdict] {
+  @transient private var seen: Array[ValueState[Long]] = _
+
+  override def init(outputMode: OutputMode, timeMode: TimeMode): Unit = seen = FirstSeen.states(getHandle, windowsMs)
+
+  override def handleInputRows(key: Array[Byte], rows: Iterator[KnownKey], timers: TimerValues): Iterator[Verdict] = {
+    rows.foreach(known => seen(known.source).update(known.until))
+    Iterator.empty
+  }
+}
+
 object FirstSeen {
+  def states(handle: StatefulProcessorHandle, windowsMs: Array[Long]): Array[ValueState[Long]] =
+    windowsMs.zipWithIndex.map { case (windowMs, source) =>
+      if (windowMs == 0) null
+      else {
+        val lifetime = TTLConfig(Duration.ofMillis(windowMs))
+        handle.getValueState[Long](stateName(source), Encoders.scalaLong, lifetime)
+      }
+    }
+
   private def goesOn(e: Event, duplicates: Long): Verdict = Verdict(e.topic, e.partition, e.offset, e.payload, duplicates)
 
   /** The names are kept in checkpoints. */
@@ -81,6 +102,20 @@ object FirstSeen {
       .groupBy(events("key"))
       .as[Array[Byte], Event]
       .transformWithState(new FirstSeen(windows), TimeMode.ProcessingTime(), OutputMode.Append())
+      .toDF()
+  }
+
+  /** Called from Python, to make the state of a checkpoint: the stream has no rows, but a state that `apply` goes on
+    * with. Columns in: those of KnownKey. */
+  def putKnown(keys: Dataset[Row], windowsMs: java.util.List[Number]): Dataset[Row] = {
+    val windows = windowsMs.asScala.map(_.longValue).toArray
+    implicit val key: Encoder[Array[Byte]] = Encoders.BINARY
+    implicit val known: Encoder[KnownKey] = Encoders.product[KnownKey]
+    implicit val verdict: Encoder[Verdict] = Encoders.product[Verdict]
+    keys
+      .groupBy(keys("key"))
+      .as[Array[Byte], KnownKey]
+      .transformWithState(new PutKnownKeys(windows), TimeMode.ProcessingTime(), OutputMode.Append())
       .toDF()
   }
 }
