@@ -44,6 +44,11 @@ take_over_option = click.option(
 @create_table_option
 @timeout_option
 @take_over_option
+@click.option(
+    "--rebuild-state",
+    is_flag=True,
+    help="Make a checkpoint that is lost or damaged anew from the ledger, the topic and the table, and go on.",
+)
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be given several times.")
 @readable
 def run(  # noqa: PLR0913, PLR0917 - one parameter an option
@@ -53,12 +58,14 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
     create_table: bool,
     timeout: float,
     taking_over: bool,
+    rebuild_state: bool,
     conf: tuple[str, ...],
 ) -> None:
     """Run a pipeline in the foreground; Ctrl-C finishes the batch.
 
     The last line on stdout is a JSON object with the totals of the batches that this run committed.
     """
+    from glassflow_dagster.recovery.rebuild import rebuild_checkpoint  # noqa: PLC0415
     from glassflow_dagster.streaming.driver import RunOptions, run_pipeline  # noqa: PLC0415
 
     options = RunOptions(
@@ -67,6 +74,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
         create_table=create_table,
         timeout_seconds=timeout,
         spark=_settings(conf),
+        rebuild=rebuild_checkpoint if rebuild_state else None,
     )
     config = load_pipeline(file)
     if taking_over:

@@ -6,7 +6,7 @@ back is summed by the server.
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
@@ -250,33 +250,51 @@ class BatchRange:
 
 
 @dataclass(frozen=True)
-class BatchHistory:
-    """All batches of a pipeline's newest checkpoint, by what they read; `definitions` are the digests they went by."""
+class BatchEntry:
+    """What the ledger says of one batch: its time in milliseconds since 1970, the digest of its definition."""
 
-    incarnation: str
-    last_batch: int | None
-    definitions: frozenset[str]
+    batch_id: int
+    batch_time_ms: int
+    definition: str
+    duplicates: int
     ranges: tuple[BatchRange, ...]
 
 
+@dataclass(frozen=True)
+class BatchHistory:
+    """All batches of a pipeline's newest checkpoint, in their order."""
+
+    incarnation: str
+    batches: tuple[BatchEntry, ...]
+
+    @property
+    def last_batch(self) -> int | None:
+        """The newest batch; None before the first."""
+        return self.batches[-1].batch_id if self.batches else None
+
+    @property
+    def definitions(self) -> frozenset[str]:
+        """The digests of the definitions that batches went by."""
+        return frozenset(batch.definition for batch in self.batches)
+
+    @property
+    def ranges(self) -> tuple[BatchRange, ...]:
+        """What all batches read."""
+        return tuple(found for batch in self.batches for found in batch.ranges)
+
+
 def read_history(client: Client, database: str, pipeline_id: str) -> BatchHistory:
-    """Read the offsets of every batch of a pipeline's newest checkpoint; the books must exist."""
+    """Read every batch of a pipeline's newest checkpoint; the books must exist."""
     ledger = full_name(database, LEDGER)
     incarnation = _newest_incarnation(client, ledger, pipeline_id)
     where = "WHERE pipeline_id = {pipeline:String} AND incarnation = {incarnation:UUID}"
     rows = fetch(
         client,
-        f"SELECT batch_id, toUnixTimestamp64Milli(batch_time), definition, offsets FROM {ledger} {where} "  # noqa: S608 - quoted
-        "ORDER BY batch_id",
+        "SELECT batch_id, toUnixTimestamp64Milli(batch_time), definition, duplicates, offsets "  # noqa: S608 - quoted
+        f"FROM {ledger} {where} ORDER BY batch_id",
         {"pipeline": pipeline_id, "incarnation": incarnation},
     )
-    ranges = tuple(
-        BatchRange(batch, time_ms, offset["topic"], offset["partition"], offset["from"], offset["until"])
-        for batch, time_ms, _, offsets in rows
-        for offset in offsets
-    )
-    definitions = frozenset(digest for _, _, digest, _ in rows)
-    return BatchHistory(incarnation, rows[-1][0] if rows else None, definitions, ranges)
+    return BatchHistory(incarnation, tuple(_entry(*row) for row in rows))
 
 
 def require_books(client: Client, database: str) -> None:
@@ -300,6 +318,13 @@ def _newest_incarnation(client: Client, ledger: str, pipeline_id: str) -> str:
     """Name a pipeline's newest checkpoint; zeroes when it has no batch yet."""
     newest = f"SELECT toString(argMax(incarnation, batch_time)) FROM {ledger} WHERE pipeline_id = {{pipeline:String}}"  # noqa: S608 - quoted
     return str(fetch(client, newest, {"pipeline": pipeline_id})[0][0])
+
+
+def _entry(
+    batch_id: int, time_ms: int, definition: str, duplicates: int, offsets: Sequence[Mapping[str, Any]]
+) -> BatchEntry:
+    ranges = (BatchRange(batch_id, time_ms, o["topic"], o["partition"], o["from"], o["until"]) for o in offsets)
+    return BatchEntry(batch_id, time_ms, definition, duplicates, tuple(ranges))
 
 
 def _block(row: LedgerRow) -> pa.Table:

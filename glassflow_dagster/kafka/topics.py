@@ -75,6 +75,14 @@ def offsets(connection: KafkaConnection, topic: str) -> dict[int, Offsets]:
             }
 
 
+def offsets_or_none(connection: KafkaConnection, topic: str) -> dict[int, Offsets]:
+    """Do as `offsets`; nothing for a topic that is not there."""
+    try:
+        return offsets(connection, topic)
+    except TopicMissing:
+        return {}
+
+
 def topic_ids(connection: KafkaConnection, topics: Iterable[str]) -> dict[str, str]:
     """Give the brokers' own names of topics, which a topic that is made anew has not; without those that have none.
 

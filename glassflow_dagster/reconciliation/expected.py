@@ -35,15 +35,31 @@ def expected_rows(
     Columns out: topic STRING, partition INT, offset LONG (of the record), batch_id LONG, and those of keep. Rows that
     the server refused are among them.
     """
-    records = read_ranges(spark, config.source, config.topics, whole_ranges(history.ranges))
-    mapped = map_records(with_batches(records, history.ranges), config, table, history.incarnation)
-    good = keep_raw_of_refused(mapped, "topic", "batch_id", "batch_ms").where("refused IS NULL AND dropped IS NULL")
+    rows = rows_of_batches(spark, config, table, history.ranges, history.incarnation, keep)
     dedup = config.dedup_of(config.source)
-    place = ("topic", *_PLACE, "batch_id")
-    rows = good.select(*place, "batch_ms", "exempt", dedup_key(dedup, FIELDS[0]).alias("dedup_key"), *keep)
     if dedup is not None:
         rows = first_of_windows(rows, dedup)
     return rows.drop("topic_rank", "batch_ms", "exempt", "dedup_key")
+
+
+def rows_of_batches(  # noqa: PLR0913, PLR0917 - what makes a record a row
+    spark: SparkSession,
+    config: PipelineConfig,
+    table: Table,
+    ranges: Sequence[BatchRange],
+    incarnation: str,
+    keep: Sequence[Column],
+) -> DataFrame:
+    """Give what is kept of each row that comes to deduplication; ranges must not all be empty.
+
+    Columns out: topic STRING, topic_rank INT, partition INT, offset LONG, batch_id LONG, batch_ms LONG, exempt BOOLEAN,
+    dedup_key BINARY, and those of keep.
+    """
+    records = read_ranges(spark, config.source, config.topics, whole_ranges(ranges))
+    mapped = map_records(with_batches(records, ranges), config, table, incarnation)
+    good = keep_raw_of_refused(mapped, "topic", "batch_id", "batch_ms").where("refused IS NULL AND dropped IS NULL")
+    key = dedup_key(config.dedup_of(config.source), FIELDS[0]).alias("dedup_key")
+    return good.select("topic", *_PLACE, "batch_id", "batch_ms", "exempt", key, *keep)
 
 
 def whole_ranges(ranges: Iterable[BatchRange]) -> dict[str, dict[int, tuple[int, int]]]:

@@ -122,6 +122,7 @@ class BatchWriter:
             epoch=self.epoch,
             engine=self.table.engine,
             delivery=self.config.sink.delivery,
+            there=self.checkpoint.rows_there(plan.batch_id),
         )
         # A fixed order, so that blocks do not depend on the order in which a shuffle fetched its rows.
         ordered = batch.sortWithinPartitions(*accounts.place)
@@ -132,6 +133,7 @@ class BatchWriter:
         return LetterBook(
             pipeline_id=self.config.pipeline_id,
             incarnation=self.incarnation.incarnation,
+            tokens=self.incarnation.tokens,
             batch_id=plan.batch_id,
             batch_time_ms=plan.batch_time_ms,
             replay_topic=self.config.replay_topic,
@@ -154,7 +156,7 @@ class BatchWriter:
             bytes=counts.bytes,
             dead_letters_expire_at=plan.dead_letters_expire_at,
         )
-        token = f"{self.config.pipeline_id}/{self.incarnation.incarnation}/{plan.batch_id}/ledger"
+        token = f"{self.config.pipeline_id}/{self.incarnation.tokens}/{plan.batch_id}/ledger"
         database = self.config.sink.connection_params.database
         insert_ledger_row(self.client, database, row, token, self.retry_seconds, epoch=self.epoch)
         self.totals += Totals.of(outcomes)

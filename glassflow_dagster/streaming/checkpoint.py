@@ -4,6 +4,8 @@
 checkpoint, so tokens carry it.
 `<checkpoint>/glassflow/plans/<batch>.json`: written before a batch's first insert. A replay must cut the same blocks:
 it uses the plan's definition and limits, and stops if the offsets are not the plan's.
+`<checkpoint>/glassflow/there.json`: of a checkpoint that was lost and made anew, the records of its first batch whose
+rows are in the table.
 `<checkpoint>/glassflow/topics.json`: the brokers' own names of the topics, which a topic that is made anew has not.
 
 A line with a checksum ends each of them: a bit that flips in an offset or a limit would lose or double rows without a
@@ -16,7 +18,7 @@ import re
 import time
 import uuid
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +30,15 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.streaming.blocks import BlockLimits
 
 # Version of these files; a checkpoint of another one is refused.
-FORMAT = 4
+FORMAT = 5
 
 # Plans kept; a replay goes back one batch, so this is ample.
 PLANS_KEPT = 10
 
 # What is left to do about a damaged checkpoint.
 RESTORE = (
-    "restore the checkpoint and the table from copies of one moment, or remove the state folder and empty the table to "
-    "read the topic anew"
+    "restore the checkpoint and the table from copies of one moment, or remove the state folder, and let it be made "
+    "anew (glassflow-dagster run FILE --rebuild-state) or empty the table to read the topic anew"
 )
 
 # Where Spark keeps the schema of a state, as it stands in its metadata; below the checkpoint it is always the same.
@@ -50,10 +52,15 @@ class CheckpointError(GlassflowError):
 
 
 class Incarnation(BaseModel):
-    """A checkpoint's name, and what was so when it was made."""
+    """A checkpoint's name, and what was so when it was made.
+
+    `tokens` tells its insert tokens from those of others: the name, or another one after the checkpoint was lost and
+    made anew, when a batch of the same number may have other blocks.
+    """
 
     format: int = FORMAT
     incarnation: str
+    tokens: str
     pipeline_id: str
     topics: tuple[str, ...]
     table: str
@@ -156,8 +163,10 @@ class Checkpoint:
 
     def create(self, config: PipelineConfig, table: str, rows_before: int, shuffle_partitions: int) -> Incarnation:
         """Name a new checkpoint."""
+        name = str(uuid.uuid4())
         made = Incarnation(
-            incarnation=str(uuid.uuid4()),
+            incarnation=name,
+            tokens=name,
             pipeline_id=config.pipeline_id,
             topics=config.topics,
             table=table,
@@ -166,8 +175,12 @@ class Checkpoint:
             shuffle_partitions=shuffle_partitions,
             state=state_shape(config),
         )
-        _write_json(self._own / "incarnation.json", made.model_dump(mode="json"))
+        self.name(made)
         return made
+
+    def name(self, incarnation: Incarnation) -> None:
+        """Give a checkpoint its name."""
+        _write_json(self._own / "incarnation.json", incarnation.model_dump(mode="json"))
 
     def plan(self, batch_id: int) -> BatchPlan | None:
         """Read the plan of a batch; None when no block of it was ever sent."""
@@ -178,6 +191,19 @@ class Checkpoint:
         """Keep a plan, safe on disk when this returns, and forget the old ones."""
         _write_json(self._plan_file(plan.batch_id), plan.model_dump(mode="json"))
         self._plan_file(plan.batch_id - PLANS_KEPT).unlink(missing_ok=True)
+
+    def keep_rows_there(self, batch_id: int, places: Iterable[tuple[int, int, int]]) -> None:
+        """Keep which records (topic's rank, partition, offset) of a batch have rows in the table before it runs."""
+        _write_json(self._own / "there.json", {"batch_id": batch_id, "places": sorted(places)})
+
+    def rows_there(self, batch_id: int) -> frozenset[tuple[int, int, int]]:
+        """Read which records of a batch had rows in the table before it ran: those of `keep_rows_there`."""
+        file = self._own / "there.json"
+        if not file.exists():
+            return frozenset()
+        found = _read_json(file)
+        places = found["places"] if found["batch_id"] == batch_id else []
+        return frozenset((rank, partition, offset) for rank, partition, offset in places)
 
     def keep_definition(self, config: PipelineConfig) -> None:
         """Keep the definition of the running batches, without its secrets, so that a replay can use it."""

@@ -12,8 +12,7 @@ from clickhouse_connect.driver.client import Client
 from glassflow_dagster.clickhouse.ddl import LEDGER
 from glassflow_dagster.clickhouse.ledger import last_batch, read_offsets
 from glassflow_dagster.config.model import PipelineConfig
-from glassflow_dagster.kafka.errors import TopicMissing
-from glassflow_dagster.kafka.topics import Offsets, offsets, topic_ids
+from glassflow_dagster.kafka.topics import Offsets, offsets_or_none, topic_ids
 from glassflow_dagster.streaming.checkpoint import RESTORE, Checkpoint, CheckpointError, Incarnation, or_none
 
 _LOST = (
@@ -68,17 +67,10 @@ def require_topics(config: PipelineConfig, checkpoint: Checkpoint) -> None:
                 f"topic {topic} was deleted and made anew since {config.pipeline_id} read it: the offsets of its "
                 f"checkpoint mean other records now; {_LOST}"
             )
-        _require_offsets(topic, partitions, _offsets(config, topic))
+        _require_offsets(topic, partitions, offsets_or_none(config.connection, topic))
     kept = known if following else {}
     if found.keys() - kept.keys():
         checkpoint.keep_topic_ids({**found, **kept})
-
-
-def _offsets(config: PipelineConfig, topic: str) -> dict[int, Offsets]:
-    try:
-        return offsets(config.connection, topic)
-    except TopicMissing:
-        return {}
 
 
 def _require_offsets(topic: str, following: Mapping[int, int], there: Mapping[int, Offsets]) -> None:

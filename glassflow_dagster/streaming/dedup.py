@@ -39,6 +39,18 @@ def drop_duplicates_of_sides(events: DataFrame, dedups: Sequence[DedupConfig | N
     return _first_seen(events.withColumnRenamed("dedup_key", "key"), dedups, _SIDE_PAYLOAD)
 
 
+def put_known(keys: DataFrame, dedup: DedupConfig) -> DataFrame:
+    """Put keys into the state that `drop_duplicates` goes on with; the stream that comes out has no rows.
+
+    Columns in: key BINARY as `dedup_key` gives it, and until LONG, the millisecond since 1970 from which it is not
+    known any more.
+    """
+    known = keys.select("key", F.lit(0).alias("source"), "until")
+    spark = keys.sparkSession
+    door = java(spark).glassflow.FirstSeen
+    return DataFrame(door.putKnown(known._jdf, [milliseconds(dedup.time_window)]), spark)  # noqa: SLF001
+
+
 def dedup_key(dedup: DedupConfig | None, fields: str) -> Column:
     """Give the key of a source's event as bytes. Columns in: the source's fields STRUCT, partition, and `goes_on`'s."""
     return _no_key() if dedup is None else _key(dedup, fields)

@@ -74,15 +74,20 @@ _REPORT_SECONDS = 5.0
 _COMMIT_SECONDS = 30.0
 
 
+# Makes a checkpoint for a pipeline that has lost its own, of which there is nothing at the time.
+Rebuild = Callable[[SparkSession, PipelineConfig, Table, Checkpoint, Report], None]
+
+
 @dataclass(frozen=True)
 class RunOptions:
-    """How a pipeline is run."""
+    """How a pipeline is run. rebuild: what to do when its checkpoint is lost or damaged, where something is to be."""
 
     state: Path
     until_caught_up: bool = False
     create_table: bool = False
     timeout_seconds: float = 300.0
     spark: Mapping[str, str] = field(default_factory=dict)
+    rebuild: Rebuild | None = None
 
 
 def run_pipeline(config: PipelineConfig, options: RunOptions, report: Report) -> Totals:
@@ -138,6 +143,8 @@ class _Run:
 
     def _prepare(self) -> Table:
         checkpoint = Checkpoint(self.folder / "checkpoint")
+        if self.options.rebuild:
+            self._set_aside(checkpoint)
         checkpoint.inspect()
         checkpoint.follow_move()
         for warning in warnings(self.config):
@@ -159,6 +166,18 @@ class _Run:
             self._warn(f"dead letters cannot be sent again: {problem}")
         require_topics(self.config, checkpoint)
         return table
+
+    def _set_aside(self, checkpoint: Checkpoint) -> None:
+        """Move a damaged checkpoint out of the way; a whole one stays, and is used."""
+        try:
+            checkpoint.inspect()
+        except CheckpointError as problem:
+            aside = self.folder / time.strftime("checkpoint.damaged-%Y%m%d-%H%M%S")
+            checkpoint.folder.rename(aside)
+            self._warn(f"{problem}. It is in {aside} now; remove that when the pipeline runs again")
+            return
+        if not checkpoint.is_new:
+            self.report("the checkpoint is whole, so nothing is made anew")
 
     def _warn(self, text: str) -> None:
         self.report(f"warning: {text}")
@@ -229,6 +248,11 @@ class _Run:
     def _incarnation(self, checkpoint: Checkpoint, table: Table, spark: SparkSession) -> Incarnation:
         name = f"{table.database}.{table.name}"
         found = checkpoint.incarnation()
+        if found is None and self.options.rebuild:
+            self._say("making the state anew ...")
+            self.options.rebuild(spark, self.config, table, checkpoint, self._say)
+            require_topics(self.config, checkpoint)
+            found = checkpoint.incarnation()
         if found is None:
             self._refuse_second_checkpoint(table)
             partitions = int(str(spark.conf.get("spark.sql.shuffle.partitions")))
@@ -259,8 +283,9 @@ class _Run:
         if ledger.batches and table.rows:
             raise CheckpointError(
                 f"{self.folder}: has no checkpoint, but {self.config.pipeline_id} has written to "
-                f"{table.database}.{table.name} before; name the state folder it ran with (--state DIR), or empty the "
-                f"table to start anew: TRUNCATE TABLE {table.database}.{table.name}"
+                f"{table.database}.{table.name} before; name the state folder it ran with (--state DIR), let it be "
+                "made anew from the ledger, the topic and the table (glassflow-dagster run FILE --rebuild-state), or "
+                f"empty the table to start anew: TRUNCATE TABLE {table.database}.{table.name}"
             )
 
     def _finish_pending(

@@ -46,10 +46,14 @@ class Refused:
 
 @dataclass(frozen=True)
 class LetterBook:
-    """What all dead letters of a batch have in common. `expires_at` is in seconds since 1970."""
+    """What all dead letters of a batch have in common. `expires_at` is in seconds since 1970.
+
+    tokens: what tells the checkpoint's insert tokens from those of another one.
+    """
 
     pipeline_id: str
     incarnation: str
+    tokens: str
     batch_id: int
     batch_time_ms: int
     replay_topic: str
@@ -58,7 +62,7 @@ class LetterBook:
     @property
     def token(self) -> str:
         """What the tokens of all the batch's inserts begin with."""
-        return f"{self.pipeline_id}/{self.incarnation}/{self.batch_id}"
+        return f"{self.pipeline_id}/{self.tokens}/{self.batch_id}"
 
     def letters(self, raw: pa.Table) -> pa.Table:
         """Make rows of the dead letter table, in the order of the refused records.

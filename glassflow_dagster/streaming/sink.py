@@ -32,6 +32,9 @@ from glassflow_dagster.streaming.blocks import BlockLimits, cut
 from glassflow_dagster.streaming.counts import Accounts, Counts
 from glassflow_dagster.streaming.letters import INSERT_STAGE, RAW_SCHEMA, LetterBook, Refused, letters_of_rows
 
+# Where a record is, in a batch's columns.
+_PLACE = ("topic_rank", "partition", "offset")
+
 # Bytes of raw records in one block: a server parses a block in memory, several pipelines' at once.
 MAX_BLOCK_BYTES = 64 * 1024 * 1024
 
@@ -42,7 +45,8 @@ class PartitionWriter:
 
     `definition` is the target's columns and constraints when the batch was begun, `engine` what it is; `repeated` says
     that the batch, or some of it, may have been written before; `epoch` is the driver's. `topics` are in the order of
-    their ranks. `accounts` say how records are told apart and counted.
+    their ranks. `accounts` say how records are told apart and counted. `there` are the places (topic_rank, partition,
+    offset) of records whose rows a run has left in the table that could not close the batch and lost its checkpoint.
 
     Columns in, in the order of the accounts' place: topic_rank, partition, offset, row STRUCT (what goes into the
     table), size, refused STRUCT (what goes to the dead letters; without a topic where the record has to be read once
@@ -66,6 +70,7 @@ class PartitionWriter:
     epoch: Epoch
     engine: str = "MergeTree"
     delivery: Delivery = "exactly_once"
+    there: frozenset[tuple[int, int, int]] = frozenset()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all blocks of the partition, then report what they held."""
@@ -161,7 +166,18 @@ class PartitionWriter:
         """Pass on the records that become a row or a dead letter, and count the others, which belong to no block."""
         for batch in batches:
             self.accounts.unwritten(batch, counts)
-            yield batch.filter(pc.or_(pc.is_valid(batch.column("row")), pc.is_valid(batch.column("refused"))))
+            stored = batch.filter(pc.or_(pc.is_valid(batch.column("row")), pc.is_valid(batch.column("refused"))))
+            yield self._missing(stored, counts) if self.there else stored
+
+    def _missing(self, batch: pa.RecordBatch, counts: Counts) -> pa.RecordBatch:
+        """Count the rows that are in the table already, and pass on the others."""
+        places = zip(*(batch.column(name).to_pylist() for name in _PLACE), strict=True)
+        is_there = pa.array((place in self.there for place in places), pa.bool_())
+        found = pa.Table.from_batches([batch.filter(is_there)])
+        self.accounts.stored(found, counts)
+        counts.written += found.num_rows
+        counts.bytes += pc.sum(found.column("size")).as_py() or 0
+        return batch.filter(pc.invert(is_there))
 
 
 def _is_task_repeated() -> bool:

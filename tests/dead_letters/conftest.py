@@ -55,7 +55,8 @@ class Refused:
             "reason": [f"invalid JSON: byte {index}" for index in range(count)],
             "passed_dedup": [stage == "insert"] * count,
         }
-        book = LetterBook(self.config.pipeline_id, self.incarnation, self.batches, batch_time_ms, "-", expires_at)
+        names = self.config.pipeline_id, self.incarnation, self.incarnation
+        book = LetterBook(*names, self.batches, batch_time_ms, "-", expires_at)
         letters = book.letters(pa.table(raw))
         for name, value in changes.items():
             letters = letters.set_column(letters.column_names.index(name), name, pa.array([value] * count))

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,8 +17,10 @@ _DEATH_SECONDS = 60
 class Driver:
     """`glassflow-dagster run` in the foreground of nobody, its words in `log`."""
 
-    def __init__(self, definition: Path, state: Path, log: Path, variables: Mapping[str, str]) -> None:
-        command = [sys.executable, "-m", "glassflow_dagster", "run", str(definition), "--state", str(state)]
+    def __init__(
+        self, definition: Path, state: Path, log: Path, variables: Mapping[str, str], options: Sequence[str] = ()
+    ) -> None:
+        command = [sys.executable, "-m", "glassflow_dagster", "run", str(definition), "--state", str(state), *options]
         self.log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(

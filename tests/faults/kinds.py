@@ -166,18 +166,29 @@ def _kill_at(tables: frozenset[str], *, applied: bool) -> Inject:
     """Kill all processes of the driver while an insert is under way."""
 
     def inject(world: World, draw: random.Random) -> int:
-        def act(exchange: Exchange) -> None:
-            if applied:
-                exchange.forward()
-            world.driver.kill(world.driver.all)
-            exchange.hang_up()
-
-        skip = draw.randrange(3 if tables == _LEDGER else _SKIPPED)
-        hits = world.hit(Rule(act, tables, skip))
+        hits = _killed(world, draw, tables, applied=applied)
         world.replace_driver()
         return hits
 
     return inject
+
+
+def _killed(world: World, draw: random.Random, tables: frozenset[str], *, applied: bool) -> int:
+    def act(exchange: Exchange) -> None:
+        if applied:
+            exchange.forward()
+        world.driver.kill(world.driver.all)
+        exchange.hang_up()
+
+    return world.hit(Rule(act, tables, draw.randrange(3 if tables == _LEDGER else _SKIPPED)))
+
+
+def _state_lost(world: World, draw: random.Random) -> int:
+    """Remove the state of a driver that was killed within a batch, and let it be made anew."""
+    hits = _killed(world, draw, draw.choice(_INSERTS), applied=draw.random() < 0.5)
+    world.lose_state()
+    world.replace_driver("--rebuild-state")
+    return hits
 
 
 def _kill_twice(world: World, draw: random.Random) -> int:
@@ -327,6 +338,10 @@ KINDS = (
     Kind(
         "killed behind the ledger", "kill -9 of all when its row is in",
         _kill_at(_LEDGER, applied=True), dies=True, for_joins=True,
+    ),
+    Kind(
+        "state lost", "kill -9 of all at an insert, and the state is removed; `run --rebuild-state`",
+        _state_lost, dies=True,
     ),
     Kind("killed twice", "kill -9 in a block, and again in the repeated batch", _kill_twice, dies=True),
     Kind("lost, then killed", "an answer is swallowed, and all killed in the retry", _lost_then_killed, dies=True),

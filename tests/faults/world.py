@@ -1,5 +1,6 @@
 """One pipeline with its topics, its table and its driver, as a repetition of a fault finds them."""
 
+import shutil
 import threading
 import time
 import uuid
@@ -103,14 +104,19 @@ class World:
         self.driver = self.new_driver()
         self.feed: Feed | None = None
 
-    def new_driver(self) -> Driver:
+    def new_driver(self, *options: str) -> Driver:
         """Start a driver; the one before it must have ended."""
-        return Driver(self.definition, self.state, self.log, self._variables)
+        return Driver(self.definition, self.state, self.log, self._variables, options)
 
-    def replace_driver(self) -> None:
+    def replace_driver(self, *options: str) -> None:
         """Wait until a dying driver is dead, and start the next."""
         self.driver.wait()
-        self.driver = self.new_driver()
+        self.driver = self.new_driver(*options)
+
+    def lose_state(self) -> None:
+        """Remove all that a dying driver has kept."""
+        self.driver.wait()
+        shutil.rmtree(self.state / self.name)
 
     def warm_up(self) -> None:
         """Return when the driver has taken its first events."""

@@ -8,7 +8,7 @@ from glassflow_dagster.kafka.records import Place, Record
 from glassflow_dagster.kafka.replays import Replay, read_replay
 from glassflow_dagster.streaming.letters import LetterBook, Refused, letters_of_rows
 
-BOOK = LetterBook("p", "inc", 7, 1_700_000_000_000, "p.glassflow-replay", 4)
+BOOK = LetterBook("p", "inc", "inc", 7, 1_700_000_000_000, "p.glassflow-replay", 4)
 ORIGIN = ("attempt", "origin_topic", "origin_partition", "origin_offset", "passed_dedup")
 
 

@@ -1,5 +1,7 @@
 """What the sink calls its blocks, and what it makes of a partition's records."""
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
@@ -39,7 +41,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
 def writer(rows: int) -> PartitionWriter:
     return PartitionWriter(
         accounts=RecordAccounts(), connection=CONNECTION, database="d", table="t", types={"n": ColumnType("UInt8")},
-        source=SOURCE, topics=("t",), letters=LetterBook("p", "i", 7, 0, "replay", 0),
+        source=SOURCE, topics=("t",), letters=LetterBook("p", "i", "i", 7, 0, "replay", 0),
         limits=BlockLimits(rows, 1000), retry_seconds=0, definition="", repeated=False,
         epoch=Epoch("d", "p", "i", 1, ""),
     )  # fmt: skip
@@ -90,6 +92,13 @@ def test_what_is_not_stored_is_counted_and_belongs_to_no_block(sent: Sent) -> No
     counts = counted(list(writer(2)([batch.slice(0, 2), batch.slice(2)])))
     assert counts == Counts(read=6, written=3, filtered=2, late=1, blocks=2, bytes=3)
     assert sent == {"p/i/7/0/0/0": [0, 3], "p/i/7/0/0/5": [5]}
+
+
+def test_rows_that_are_in_the_table_are_counted_and_not_sent(sent: Sent) -> None:
+    found = replace(writer(2), there=frozenset({(0, 0, 0), (0, 0, 2), (0, 1, 1), (1, 0, 1)}))
+    counts = counted(list(found([records(0, range(4))])))
+    assert counts == Counts(read=12, written=4, duplicates=8, blocks=1, bytes=4)
+    assert sent == {"p/i/7/0/0/1": [1, 3]}
 
 
 def test_a_new_worker_waits_for_a_server_that_restarts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from glassflow_dagster.clickhouse.ledger import BatchHistory, LedgerTotals, Outcomes
+from glassflow_dagster.clickhouse.ledger import BatchEntry, BatchHistory, LedgerTotals, Outcomes
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.verification.kafka_side import Spans
@@ -106,11 +106,11 @@ def test_expired_dead_letters_may_have_been_rows_that_the_server_refused() -> No
 
 def test_what_cannot_be_decided_is_said_and_is_no_proof() -> None:
     config = sms_status()
-    history = BatchHistory("i", 3, frozenset({config.digest}), ())
+    history = BatchHistory("i", (BatchEntry(3, 0, config.digest, 0, ()),))
     columns = ("sms_id",)
     assert list(why_undecided(config, history, NO_LOSS, columns)) == []
     assert "a key field has no column" in next(why_undecided(config, history, NO_LOSS, None))
-    older = replace(history, definitions=frozenset({"other", config.digest}))
+    older = replace(history, batches=(BatchEntry(2, 0, "other", 0, ()), *history.batches))
     assert "an earlier definition" in next(why_undecided(config, older, NO_LOSS, columns))
     assert "retention removed 2" in next(why_undecided(config, history, replace(NO_LOSS, expired=2), columns))
     assert "Kafka lacks 2" in next(why_undecided(config, history, replace(NO_LOSS, unknown=2), columns))

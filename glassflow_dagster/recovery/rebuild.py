@@ -1,0 +1,158 @@
+"""Makes a lost checkpoint anew, so that its pipeline goes on where the ledger ends: `run --rebuild-state`.
+
+The new one has the name of the old one, so the ledger goes on, and dead letters and their replays stay its own. Its
+insert tokens are others: the batch that was under way is done again with other blocks. The rows of it that are in the
+table are found, and left as they are.
+"""
+
+import shutil
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from clickhouse_connect.driver.client import Client
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from glassflow_dagster.clickhouse.client import connect
+from glassflow_dagster.clickhouse.ddl import DEAD_LETTERS, SPLITS
+from glassflow_dagster.clickhouse.epochs import begin_epoch
+from glassflow_dagster.clickhouse.identifiers import full_name
+from glassflow_dagster.clickhouse.ledger import BatchRange, read_history, read_totals
+from glassflow_dagster.clickhouse.queries import execute
+from glassflow_dagster.clickhouse.tables import Table, require_table
+from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.kafka.topics import offsets_or_none
+from glassflow_dagster.reconciliation.canonical import hashed
+from glassflow_dagster.reconciliation.reconcile import compared_columns
+from glassflow_dagster.recovery.checkpoint_files import as_of_batch, begin_batch, write_state
+from glassflow_dagster.recovery.half_done import following_ranges, records_there, unknown_rows
+from glassflow_dagster.recovery.known_keys import ANEW, Accepted, look_back
+from glassflow_dagster.recovery.records import Past, Records
+from glassflow_dagster.streaming.checkpoint import Checkpoint, Incarnation, state_shape
+from glassflow_dagster.streaming.failures import explain_failure
+
+Report = Callable[[str], None]
+
+
+def rebuild_checkpoint(
+    spark: SparkSession, config: PipelineConfig, table: Table, checkpoint: Checkpoint, report: Report
+) -> None:
+    """Make a checkpoint that goes on behind the ledger's last batch; the old driver writes nothing from here on.
+
+    `spark` is the session that the pipeline will run in. Raises `GlassflowError` where it cannot be made exactly.
+    """
+    require_possible(config)
+    client = connect(config.sink.connection_params)
+    past, incarnation = _past(client, config)
+    database = config.sink.connection_params.database
+    begin_epoch(client, database, config.pipeline_id, incarnation, str(checkpoint.folder.parent))
+    table = require_table(client, table.database, table.name)
+    now_ms = max(int(time.time() * 1000), past.batches[-1].batch_time_ms + 1)
+    compared = compared_columns(config, table)
+    records = Records(spark, config, table, incarnation, hashed(compared.values)[0].alias("row_hash"))
+    totals = read_totals(client, database, config.pipeline_id)
+    try:
+        accepted = look_back(records, past, now_ms, report)
+        ranges = following_ranges(past, now_ms)
+        report(f"looking for rows of a batch that was under way in {table.database}.{table.name} ...")
+        there = records_there(records, ranges, accepted, compared, unknown_rows(config, table, totals))
+        work = checkpoint.folder.with_name("checkpoint.new")
+        shutil.rmtree(work, ignore_errors=True)
+        made = _write(records, past, accepted, work, now_ms)
+    except PySparkException as error:
+        raise GlassflowError(
+            f"{config.pipeline_id}: the state could not be made anew: {explain_failure(error)}"
+        ) from error
+    finally:
+        spark.catalog.clearCache()
+    _forget(client, config, incarnation, past.batches[-1].batch_id)
+    if there:
+        following = past.batches[-1].batch_id + 1
+        begin_batch(made.folder, following, now_ms, _ends(config, ranges, there))
+        made.keep_rows_there(following, there)
+    made.name(_incarnation(config, table, incarnation, totals.rows_before, spark))
+    # What is there is new: of topics, their names only.
+    shutil.rmtree(checkpoint.folder, ignore_errors=True)
+    made.folder.rename(checkpoint.folder)
+    shutil.rmtree(work, ignore_errors=True)
+    checkpoint.follow_move()
+    report(
+        f"the state is made anew behind batch {past.batches[-1].batch_id}; "
+        f"{len(there):,} rows of the batch that was under way are in the table and stay"
+    )
+
+
+def require_possible(config: PipelineConfig) -> None:
+    """Raise `GlassflowError` for a pipeline whose state cannot be read from topic and ledger."""
+    dedup = config.dedup_of(config.source)
+    why = ""
+    if config.join:
+        why = "what waits in a join depends on the moments at which its events came, which no book keeps"
+    elif dedup is not None and dedup.clock == "event":
+        why = "on the event clock it depends on the watermark of each batch, which no book keeps"
+    if why:
+        raise GlassflowError(f"{config.pipeline_id}: the state cannot be made anew: {why}; {ANEW}")
+
+
+def _past(client: Client, config: PipelineConfig) -> tuple[Past, str]:
+    history = read_history(client, config.sink.connection_params.database, config.pipeline_id)
+    if not history.batches:
+        raise GlassflowError(
+            f"{config.pipeline_id}: has no batch in the ledger, so there is no state to make anew; run it without "
+            "--rebuild-state"
+        )
+    known = {topic: found for topic in config.topics if (found := offsets_or_none(config.connection, topic))}
+    return Past(history.batches, known), history.incarnation
+
+
+def _write(records: Records, past: Past, accepted: Accepted, work: Path, now_ms: int) -> Checkpoint:
+    dedup = records.config.dedup_of(records.config.source)
+    known = accepted.known(dedup, now_ms) if dedup is not None else None
+    pattern = write_state(records.spark, known, dedup, work)
+    as_of_batch(pattern, past.batches[-2:])
+    return Checkpoint(pattern)
+
+
+def _incarnation(config: PipelineConfig, table: Table, name: str, rows_before: int, spark: SparkSession) -> Incarnation:
+    return Incarnation(
+        incarnation=name,
+        tokens=str(uuid.uuid4()),
+        pipeline_id=config.pipeline_id,
+        topics=config.topics,
+        table=f"{table.database}.{table.name}",
+        rows_before=rows_before,
+        created_at=time.time(),
+        shuffle_partitions=int(str(spark.conf.get("spark.sql.shuffle.partitions"))),
+        state=state_shape(config),
+    )
+
+
+def _ends(
+    config: PipelineConfig, ranges: Iterable[BatchRange], there: Sequence[tuple[int, int, int]]
+) -> dict[str, dict[int, int]]:
+    """Give where a batch must end that has all of these records, and no more than the one that was under way."""
+    farthest: dict[tuple[str, int], int] = defaultdict(int)
+    for rank, partition, offset in there:
+        place = config.topics[rank], partition
+        farthest[place] = max(farthest[place], offset + 1)
+    ends: dict[str, dict[int, int]] = {}
+    for found in ranges:
+        place = found.topic, found.partition
+        ends.setdefault(found.topic, {})[found.partition] = max(found.first, farthest[place])
+    return ends
+
+
+def _forget(client: Client, config: PipelineConfig, incarnation: str, last_batch: int) -> None:
+    """Delete what the books have of the batch that was under way: it is done again, and writes them again."""
+    for book in (DEAD_LETTERS, SPLITS):
+        execute(
+            client,
+            f"ALTER TABLE {full_name(config.sink.connection_params.database, book)} DELETE WHERE "
+            "pipeline_id = {pipeline:String} AND incarnation = {incarnation:UUID} AND batch_id > {last:UInt64} "
+            "SETTINGS mutations_sync = 1",
+            {"pipeline": config.pipeline_id, "incarnation": incarnation, "last": last_batch},
+        )

@@ -1,0 +1,110 @@
+"""A checkpoint that is gone is made anew: what was read stays read, what was known stays known."""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.recovery.rebuild import rebuild_checkpoint
+from glassflow_dagster.streaming.driver import RunOptions, run_pipeline
+from glassflow_dagster.verification.verify import verify_pipeline
+from tests.e2e.support import DEADLINE, Pipeline
+
+BATCH = 120
+
+
+def rebuild(pipeline: Pipeline) -> dict[str, int]:
+    options = RunOptions(pipeline.state, until_caught_up=True, timeout_seconds=DEADLINE, rebuild=rebuild_checkpoint)
+    totals: dict[str, int] = run_pipeline(load_pipeline(pipeline.file), options, print).model_dump()
+    return totals
+
+
+def events(first: int, until: int) -> Iterable[dict[str, Any]]:
+    return ({"id": f"k{index}", "n": index} for index in range(first, until))
+
+
+def folder(pipeline: Pipeline) -> Path:
+    return pipeline.state / pipeline.name
+
+
+def require_exact(pipeline: Pipeline, keys: int) -> None:
+    assert pipeline.query("SELECT count(), uniqExact(id), sum(n) FROM {db}.events") == [
+        (keys, keys, keys * (keys - 1) // 2)
+    ]
+    ((incarnations, batches, last, adds_up),) = pipeline.query(
+        "SELECT uniqExact(incarnation), count(), max(batch_id), sum(read) = sum(written + duplicates + dead_letters) "
+        "FROM {db}.glassflow_ledger"
+    )
+    assert (incarnations, last, adds_up) == (1, batches - 1, 1)
+    found = verify_pipeline(load_pipeline(pipeline.file), print)
+    assert found.passed, "\n".join(found.lines())
+
+
+def test_a_lost_state_is_made_anew_and_knows_its_keys(pipeline: Pipeline) -> None:
+    pipeline.write().create_topic()
+    for first in (0, 100):
+        pipeline.send([*events(first, first + BATCH), b"no json"])
+        pipeline.catch_up()
+    shutil.rmtree(folder(pipeline))
+    pipeline.send([*events(50, 300), b"nor this"])
+    with pytest.raises(GlassflowError, match="run FILE --rebuild-state"):
+        pipeline.catch_up()
+
+    totals = rebuild(pipeline)
+    assert (totals["written"], totals["duplicates"], totals["dead_letters"]) == (80, 170, 1)
+    require_exact(pipeline, 300)
+
+    # It is a checkpoint like any other: it goes on, and can be lost again.
+    pipeline.send(events(290, 310))
+    assert pipeline.catch_up()["written"] == 10
+    shutil.rmtree(folder(pipeline))
+    pipeline.send(events(200, 320))
+    assert rebuild(pipeline)["written"] == 10
+    require_exact(pipeline, 320)
+
+
+def test_a_damaged_state_is_set_aside_and_what_kafka_has_lost_is_refused(pipeline: Pipeline) -> None:
+    pipeline.write().create_topic()
+    with pytest.raises(GlassflowError, match="no batch in the ledger"):
+        rebuild(pipeline)
+    for first in (0, 100):
+        pipeline.send(events(first, first + BATCH))
+        pipeline.catch_up()
+    damaged = folder(pipeline) / "checkpoint" / "glassflow" / "incarnation.json"
+    damaged.write_bytes(damaged.read_bytes()[:10])
+    admin = AdminClient({"bootstrap.servers": pipeline.brokers})
+    for done in admin.delete_records([TopicPartition(pipeline.name, 0, BATCH // 2)]).values():
+        done.result(30)
+    with pytest.raises(GlassflowError, match=r"makes? 0 duplicates in batch 1, but the ledger has 20: Kafka has no"):
+        rebuild(pipeline)
+    assert [found.name.partition("-")[0] for found in folder(pipeline).glob("checkpoint.damaged*")] == [
+        "checkpoint.damaged"
+    ]
+    assert pipeline.query("SELECT count() FROM {db}.events") == [(BATCH + 100,)]
+
+
+@pytest.mark.parametrize("dedup", [True, False])
+def test_rows_of_the_batch_that_was_under_way_are_found_in_the_table(pipeline: Pipeline, dedup: bool) -> None:
+    """Some are there before the state is made anew, as a driver leaves them that dies between two of its blocks."""
+    pipeline.write(dedup=dedup).create_topic()
+    pipeline.send(events(0, BATCH))
+    pipeline.catch_up()
+    shutil.rmtree(folder(pipeline))
+    pipeline.send(events(BATCH, 3 * BATCH))
+    begun = [number for number in range(BATCH, 2 * BATCH) if number % 3]
+    insert = f"INSERT INTO {pipeline.name}.events (id, n) VALUES "
+    pipeline.client().command(insert + ", ".join(f"('k{number}', {number})" for number in begun))
+    pipeline.client().command(insert + "('of nobody', 0)")
+    with pytest.raises(GlassflowError, match=rf"has {len(begun) + 1} rows that no batch .* {len(begun)} of them can"):
+        rebuild(pipeline)
+    pipeline.client().command(
+        f"ALTER TABLE {pipeline.name}.events DELETE WHERE id = 'of nobody' SETTINGS mutations_sync = 1"
+    )
+    assert rebuild(pipeline)["written"] == 2 * BATCH
+    require_exact(pipeline, 3 * BATCH)

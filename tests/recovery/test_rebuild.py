@@ -1,0 +1,19 @@
+"""Of which pipelines a state can be made anew at all."""
+
+import pytest
+
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.recovery.rebuild import require_possible
+from tests.clickhouse.definitions import PIPELINES, sms_status
+
+
+def test_the_processing_clock_can_be_read_from_the_ledger_others_cannot() -> None:
+    config = sms_status()
+    require_possible(config)
+    with pytest.raises(GlassflowError, match=r"what waits in a join depends on .*; empty the table and start with"):
+        require_possible(load_pipeline(PIPELINES / "orders_with_users.yaml", {}))
+    (dedup,) = config.transforms
+    on_events = dedup.model_copy(update={"config": dedup.config.model_copy(update={"clock": "event"})})
+    with pytest.raises(GlassflowError, match="on the event clock it depends on the watermark"):
+        require_possible(config.model_copy(update={"transforms": (on_events,)}))
