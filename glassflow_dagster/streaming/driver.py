@@ -18,13 +18,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from glassflow_dagster.clickhouse.client import connect, wait_for_clickhouse
+from glassflow_dagster.clickhouse.client import wait_for_clickhouse
 from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
 from glassflow_dagster.clickhouse.epochs import Epoch, Superseded, begin_epoch
 from glassflow_dagster.clickhouse.ledger import read_outcomes, read_totals
@@ -115,6 +116,8 @@ class _Run:
     heart: Pulse
     stop: StopRequest
     report: Report
+    # Open once the server answers; its pool of connections replaces those that an outage has cut.
+    client: Client = field(init=False)
 
     def run(self) -> Totals:
         try:
@@ -150,11 +153,11 @@ class _Run:
         for warning in warnings(self.config):
             self._warn(warning)
         connection = self.config.sink.connection_params
-        client = wait_for_clickhouse(connection, self.options.timeout_seconds, self._say)
+        self.client = wait_for_clickhouse(connection, self.options.timeout_seconds, self._say)
         table = self._persist(
-            lambda: prepare_target(client, self.config, create=self.options.create_table, warn=self._warn)
+            lambda: prepare_target(self.client, self.config, create=self.options.create_table, warn=self._warn)
         )
-        self._persist(lambda: ensure_bookkeeping(client, connection.database))
+        self._persist(lambda: ensure_bookkeeping(self.client, connection.database))
         wait_for_brokers(self.config.connection, self.options.timeout_seconds, self._say)
         # A query that is to end cannot wait for ever; one that is to stay can wait for its topic.
         patience = self.options.timeout_seconds if self.options.until_caught_up else None
@@ -222,8 +225,7 @@ class _Run:
         incarnation = self._incarnation(checkpoint, table, spark)
         epoch = self._begin_epoch(incarnation)
         # Not before: a driver that is older now may have written until here.
-        connection = self.config.sink.connection_params
-        self._persist(lambda: require_ledger(connect(connection), self.config, checkpoint, incarnation))
+        self._persist(lambda: require_ledger(self.client, self.config, checkpoint, incarnation))
         totals = self._finish_pending(spark, table, checkpoint, incarnation, epoch)
         checkpoint.keep_definition(self.config)
         before = self._ledger_before(checkpoint, incarnation)
@@ -236,14 +238,16 @@ class _Run:
 
     def _ledger_before(self, checkpoint: Checkpoint, incarnation: Incarnation) -> Totals:
         """What the ledger says of all batches before those that this query will commit."""
-        connection = self.config.sink.connection_params
-        place = connection.database, self.config.pipeline_id, incarnation.incarnation
-        return Totals.of(self._persist(lambda: read_outcomes(connect(connection), *place, checkpoint.next_batch)))
+        named = self._named(incarnation)
+        return Totals.of(self._persist(lambda: read_outcomes(self.client, *named, checkpoint.next_batch)))
 
     def _begin_epoch(self, incarnation: Incarnation) -> Epoch:
-        connection = self.config.sink.connection_params
-        place = connection.database, self.config.pipeline_id, incarnation.incarnation
-        return self._persist(lambda: begin_epoch(connect(connection), *place, str(self.folder)))
+        named = self._named(incarnation)
+        return self._persist(lambda: begin_epoch(self.client, *named, str(self.folder)))
+
+    def _named(self, incarnation: Incarnation) -> tuple[str, str, str]:
+        """Database, pipeline id and incarnation: what the ledger and the epochs know a checkpoint by."""
+        return self.config.sink.connection_params.database, self.config.pipeline_id, incarnation.incarnation
 
     def _incarnation(self, checkpoint: Checkpoint, table: Table, spark: SparkSession) -> Incarnation:
         name = f"{table.database}.{table.name}"
@@ -277,9 +281,8 @@ class _Run:
 
     def _refuse_second_checkpoint(self, table: Table) -> None:
         """Refuse to read the topic from its beginning into a table that has its rows: it would double them."""
-        connection = self.config.sink.connection_params
-        place = connection.database, self.config.pipeline_id
-        ledger = self._persist(lambda: read_totals(connect(connection), *place))
+        database = self.config.sink.connection_params.database
+        ledger = self._persist(lambda: read_totals(self.client, database, self.config.pipeline_id))
         if ledger.batches and table.rows:
             raise CheckpointError(
                 f"{self.folder}: has no checkpoint, but {self.config.pipeline_id} has written to "
@@ -322,8 +325,8 @@ class _Run:
         epoch: Epoch,
         before: Totals,
     ) -> BatchWriter:
-        client = self._persist(lambda: connect(config.sink.connection_params))
-        writer = BatchWriter(config, table, checkpoint, incarnation, client, self.options.timeout_seconds, epoch)
+        seconds = self.options.timeout_seconds
+        writer = BatchWriter(config, table, checkpoint, incarnation, self.client, seconds, epoch)
         writer.totals = Totals(waiting=before.waiting)
         return writer
 
