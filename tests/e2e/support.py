@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -21,8 +20,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.streaming.driver import RunOptions, run_pipeline
 from glassflow_dagster.streaming.heartbeat import pipeline_folder, read_heartbeat
+from tests.waiting import DEADLINE, wait_until
 
-DEADLINE = 120.0  # seconds; a driver needs 15 to come up on two busy cores
 LARGEST_MESSAGE = 8 * 1024 * 1024  # bytes
 
 
@@ -160,17 +159,6 @@ def cli(*arguments: str, environment: dict[str, str] | None = None, timeout: flo
         capture_output=True, text=True, timeout=timeout, check=False, env={**os.environ, **(environment or {})},
     )  # fmt: skip
     return Finished(done.returncode, done.stdout, done.stderr)
-
-
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = DEADLINE) -> Any:
-    """Poll until a condition holds; gives what it gave."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.1)
 
 
 def start(pipeline: Pipeline) -> None:

@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient
 
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.streaming.checkpoint import Checkpoint, CheckpointError
-from tests.e2e.support import Pipeline, wait_until
+from tests.e2e.support import Pipeline
+from tests.waiting import wait_until
 
 ANSWER = 30  # seconds; of the broker
 

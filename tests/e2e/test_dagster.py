@@ -17,7 +17,8 @@ from glassflow_dagster.streaming.heartbeat import Heartbeat, read_heartbeat
 from glassflow_dagster.streaming.process import stop
 from tests.conftest import Stack
 from tests.e2e.joins import LEFT, RIGHT, JoinPipeline
-from tests.e2e.support import Pipeline, wait_until
+from tests.e2e.support import Pipeline
+from tests.waiting import wait_until
 
 
 class Project:

@@ -8,7 +8,8 @@ import subprocess
 import sys
 
 from glassflow_dagster.local.ports import free_port
-from tests.e2e.support import Pipeline, kill, start, state, stop, wait_until
+from tests.e2e.support import Pipeline, kill, start, state, stop
+from tests.waiting import wait_until
 
 
 def rows(pipeline: Pipeline) -> int:

@@ -14,8 +14,9 @@ from glassflow_dagster.streaming.checkpoint import Checkpoint
 from glassflow_dagster.streaming.heartbeat import STALE_AFTER, pipeline_folder, read_heartbeat, write_heartbeat
 from glassflow_dagster.streaming.lock import Holder
 from glassflow_dagster.streaming.process import take_over
-from tests.e2e.support import DEADLINE, Pipeline, start, status, wait_until
+from tests.e2e.support import Pipeline, start, status
 from tests.faults.http_proxy import Exchange, HttpProxy
+from tests.waiting import DEADLINE, wait_until
 
 # Tokens that the table remembers while it is flooded: fewer than a batch of the test has blocks.
 FEW_TOKENS = 5

@@ -16,8 +16,9 @@ import pytest
 from tests.conftest import Stack
 from tests.e2e.joins import LEFT, RIGHT, SECOND, Event, JoinPipeline, TwoTopics, recompute
 from tests.e2e.shipped import FlightsWithWeather, OrdersWithUsers
-from tests.e2e.support import kill, start, status, stop, wait_until
+from tests.e2e.support import kill, start, status, stop
 from tests.e2e.test_dead_letters import verified
+from tests.waiting import wait_until
 
 # Half of them with a kill, in such a way that each half of a kind (either clock, say) has both.
 ALL = [

@@ -4,12 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from glassflow_dagster.local.process import start_of
+from tests.waiting import wait_until
 
 _DEATH_SECONDS = 60
 
@@ -78,10 +78,10 @@ class Driver:
         left = {pid: start_of(pid) for pid in self.all}
         self.kill(list(left))
         self.wait()
-        deadline = time.monotonic() + _DEATH_SECONDS
-        while any(started and start_of(pid) == started for pid, started in left.items()):
-            assert time.monotonic() < deadline, f"{left} do not end"
-            time.sleep(0.05)
+        wait_until(
+            lambda: not any(started and start_of(pid) == started for pid, started in left.items()),
+            f"{list(left)} end", _DEATH_SECONDS,
+        )  # fmt: skip
 
 
 def children(pid: int) -> list[int]:

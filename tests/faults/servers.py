@@ -9,14 +9,13 @@ from pathlib import Path
 
 import clickhouse_connect
 from clickhouse_connect.driver.client import Client
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
-from glassflow_dagster.local.broker import prepare_broker
+from glassflow_dagster.local.broker import broker_answers, prepare_broker
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.local.process import Background, start
 from tests.faults.http_proxy import HttpProxy
 from tests.faults.tcp_proxy import TcpProxy
+from tests.waiting import wait_until
 
 _UP_SECONDS = 60
 
@@ -63,7 +62,8 @@ class Servers:
         kafka, behind_proxy, clickhouse = ports[:3]
         self.kafka_proxy = TcpProxy(ports[3], behind_proxy)
         self.clickhouse_proxy = HttpProxy(ports[4], clickhouse)
-        self.broker = _broker(folder / "kafka", kafka, behind_proxy, ports[3])
+        self._kafka_folder = folder / "kafka"
+        self.broker = _broker(self._kafka_folder, kafka, behind_proxy, ports[3])
         command = [sys.executable, "-m", "glassflow_dagster.local.clickhouse_server", "--data", str(folder / "ch")]
         self.clickhouse = Server([*command, "--port", str(clickhouse)], clickhouse, folder / "clickhouse.log", {})
         (folder / "ch").mkdir(exist_ok=True)
@@ -84,32 +84,23 @@ class Servers:
         self.wait_for_clickhouse()
 
     def wait_for_kafka(self) -> None:
-        admin = AdminClient({"bootstrap.servers": self.kafka, "log_level": 0})
-        deadline = time.monotonic() + _UP_SECONDS
-        while True:
-            try:
-                admin.list_topics(timeout=1)
-            except KafkaException:
-                assert time.monotonic() < deadline, "the broker does not come up"
-            else:
-                return
+        wait_until(lambda: broker_answers(self.broker.port, self._kafka_folder), "the broker is up", _UP_SECONDS)
 
     def wait_for_clickhouse(self) -> None:
-        deadline = time.monotonic() + _UP_SECONDS
-        while True:
-            try:
-                self.client().close()
-            except Exception:  # noqa: BLE001 - whatever it says, it is not up
-                assert time.monotonic() < deadline, "ClickHouse does not come up"
-                time.sleep(0.05)
-            else:
-                return
+        wait_until(self._clickhouse_answers, "ClickHouse is up", _UP_SECONDS)
 
     def close(self) -> None:
         for proxy in (self.kafka_proxy, self.clickhouse_proxy):
             proxy.close()
         for server in (self.broker, self.clickhouse):
             server.end()
+
+    def _clickhouse_answers(self) -> bool:
+        try:
+            self.client().close()
+        except Exception:  # noqa: BLE001 - whatever it says, it is not up
+            return False
+        return True
 
 
 def _broker(folder: Path, port: int, behind_proxy: int, proxy: int) -> Server:

@@ -16,6 +16,7 @@ from tests.faults.http_proxy import Rule
 from tests.faults.judge import differences
 from tests.faults.records import PARTITIONS, Event, Topics, Workload
 from tests.faults.servers import Servers
+from tests.waiting import wait_until
 
 SETTLE_SECONDS = 150.0
 # Events that a repetition sends at least, and how fast.
@@ -182,12 +183,9 @@ class World:
             raise NotHit
         return rule.hits
 
-    def until(self, condition: object, what: str, seconds: float = _FAULT_SECONDS) -> None:
-        assert callable(condition)
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, f"not within {seconds} s: {what}: {self.last_words()}"
-            time.sleep(0.02)
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait for a condition; a failure tells what the driver said last."""
+        wait_until(condition, what, _FAULT_SECONDS, self.last_words)
 
     def last_words(self) -> str:
         lines = self.log.read_text(errors="replace").strip().splitlines()

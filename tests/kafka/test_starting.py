@@ -1,6 +1,5 @@
 """Where a first start begins: at an end, at a time, or where a consumer group stands."""
 
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 from glassflow_dagster.config.model import KafkaConnection, PipelineConfig
 from glassflow_dagster.kafka.starting import FIRST, NEXT, StartUnknown, starting_offsets
 from glassflow_dagster.kafka.topics import commit_offsets
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.servers
 
@@ -86,7 +86,6 @@ def delete_before(connection: KafkaConnection, topic: str, offset: int) -> None:
     for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
         future.result()
     consumer = Consumer({"bootstrap.servers": connection.brokers[0], "group.id": "looks"})
-    deadline = time.monotonic() + 30
-    while consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[0] != offset:
-        assert time.monotonic() < deadline
+    place = TopicPartition(topic, 0)
+    wait_until(lambda: consumer.get_watermark_offsets(place, timeout=10)[0] == offset, "the records are gone")
     consumer.close()

@@ -2,13 +2,11 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,24 +14,14 @@ import clickhouse_connect
 import pytest
 from clickhouse_connect.driver.client import Client
 
+from glassflow_dagster.local.ports import free_port
+from tests.waiting import wait_until
+
 
 @pytest.fixture
 def without_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(Path("/nowhere")))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.05)
 
 
 @dataclass
@@ -52,7 +40,7 @@ class Server:
         module = "glassflow_dagster.local.clickhouse_server"
         command = [sys.executable, "-m", module, "--data", str(self.data), "--port", str(self.port)]
         self.process = subprocess.Popen(command)
-        eventually(self._answers)
+        wait_until(self._answers, "the server answers")
 
     def _answers(self) -> bool:
         assert self.process is not None

@@ -24,7 +24,8 @@ from backports import zstd
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import DatabaseError, StreamFailureError
 
-from tests.local.conftest import Server, free_port
+from glassflow_dagster.local.ports import free_port
+from tests.local.conftest import Server
 
 pytestmark = pytest.mark.servers
 

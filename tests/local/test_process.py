@@ -3,7 +3,7 @@ import sys
 from pathlib import Path
 
 from glassflow_dagster.local.process import record, recorded, start, start_of
-from tests.local.conftest import eventually
+from tests.waiting import wait_until
 
 STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
@@ -13,7 +13,7 @@ STUBBORN = (
 def test_a_process_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> None:
     log = tmp_path / "log"
     process = start([sys.executable, "-c", STUBBORN], 1, log, {})
-    eventually(lambda: "ready" in log.read_text())
+    wait_until(lambda: "ready" in log.read_text(), "the process is up")
     process.end(0.2)
     assert not process.alive()
     assert start_of(process.pid) is None

@@ -13,8 +13,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local import stack
 from glassflow_dagster.local.java import find_java
+from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.local.process import start_of
-from tests.local.conftest import eventually, free_port
+from tests.waiting import wait_until
 
 
 def _quiet(_: str) -> None:
@@ -79,7 +80,7 @@ def _alive(pid: int | None) -> bool:
 def _kill(pid: int | None) -> None:
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    eventually(lambda: not _alive(pid))
+    wait_until(lambda: not _alive(pid), f"{pid} is dead")
 
 
 def test_nothing_runs_before_up_and_asking_writes_nothing(tmp_path: Path) -> None:

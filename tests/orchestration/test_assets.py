@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from glassflow_dagster.resources.kafka import KafkaResource
 from glassflow_dagster.resources.stream_runner import LocalStreamRunner
 from glassflow_dagster.streaming import process
 from glassflow_dagster.streaming.process import Deployment, StreamState
+from tests.waiting import wait_until
 
 ID = "sms_status"
 AUTOMATED = {AUTOMATED_TAG: "health_check"}
@@ -165,10 +165,7 @@ def test_automation_leaves_a_stopped_stream_alone_and_says_so(deployment: Deploy
 def test_automation_brings_back_a_stream_that_died(deployment: Deployment) -> None:
     pid = stream_figures(run(deployment))["pid"]
     os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 20
-    while state_of(deployment) is StreamState.RUNNING:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: state_of(deployment) is not StreamState.RUNNING, "the death is seen")
     assert stream_figures(run(deployment, tags=AUTOMATED))["action"] == "restarted"
 
 

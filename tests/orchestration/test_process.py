@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,22 +16,16 @@ from glassflow_dagster.local.process import start_of
 from glassflow_dagster.streaming import process
 from glassflow_dagster.streaming.heartbeat import is_alive, write_heartbeat
 from glassflow_dagster.streaming.process import Action, Deployment, Ending, LaunchFailed, StreamState
+from tests.waiting import wait_until
 
 ID = "sms_status"
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def kill(status: process.StreamStatus) -> None:
     assert status.heartbeat is not None
     os.kill(status.heartbeat.pid, signal.SIGKILL)
     heartbeat = status.heartbeat
-    until(lambda: not is_alive(heartbeat))
+    wait_until(lambda: not is_alive(heartbeat), "the process is dead")
 
 
 def test_a_pipeline_that_never_ran_is_stopped_and_not_wanted(state: Path) -> None:
@@ -156,7 +149,7 @@ def test_a_driver_that_someone_else_is_starting_is_waited_for(
     monkeypatch.setenv("FAKE_DRIVER", "late")
     (deployment.state / ID).mkdir(parents=True)
     with subprocess.Popen(deployment.command, start_new_session=True) as other:
-        until(lambda: process.status(deployment.state, ID).state is StreamState.STARTING)
+        wait_until(lambda: process.status(deployment.state, ID).state is StreamState.STARTING, "the other one starts")
         status, action = process.ensure_running(deployment)
         assert (status.state, action) == (StreamState.RUNNING, Action.HEALTH_CHECKED)
         other.terminate()
@@ -176,7 +169,7 @@ def test_a_stream_that_the_machine_stopped_is_still_wanted(deployment: Deploymen
     running = process.launch(deployment)
     assert running.heartbeat is not None
     os.kill(running.heartbeat.pid, signal.SIGTERM)
-    until(lambda: process.status(deployment.state, ID).state is StreamState.STOPPED)
+    wait_until(lambda: process.status(deployment.state, ID).state is StreamState.STOPPED, "it has stopped")
     assert process.status(deployment.state, ID).wanted
 
 

@@ -18,8 +18,8 @@ from glassflow_dagster.config.model import KafkaConnection
 from glassflow_dagster.local.broker import broker_answers, prepare_broker
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.local.process import start
-from tests.e2e.support import wait_until
 from tests.security.certificates import Authority, Certificate
+from tests.waiting import wait_until
 
 USER = "etl"
 # What a JAVA configuration and a shell would read otherwise, were it not quoted.

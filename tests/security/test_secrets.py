@@ -28,11 +28,12 @@ from glassflow_dagster.resources.stream_runner import LocalStreamRunner
 from glassflow_dagster.streaming.heartbeat import read_heartbeat
 from glassflow_dagster.streaming.process import stop
 from tests.conftest import Stack
-from tests.e2e.support import Pipeline, wait_until
+from tests.e2e.support import Pipeline
 from tests.security.certificates import Authority, Certificate
 from tests.security.conftest import PASSWORD, USER, SecureBroker
 from tests.security.sockets import descendants, elsewhere, listening
 from tests.security.terminator import tls_before
+from tests.waiting import wait_until
 
 # In a registry's format: a byte 0, and the id of a schema.
 FRAME = b"\0\0\0\0\1"
