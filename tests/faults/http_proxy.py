@@ -253,6 +253,12 @@ def failure(status: int) -> Answer:
     return Answer(status, {"Content-Type": "text/html"}, f"<h1>{status}</h1>".encode())
 
 
+def swallow(exchange: Exchange) -> None:
+    """Let the server do it, and reset the connection before its answer."""
+    exchange.forward()
+    exchange.hang_up()
+
+
 def slowly(seconds: float) -> Act:
     """Let the server do it, and keep its answer for a while."""
 

@@ -6,15 +6,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.faults.http_proxy import Answer, Exchange, Rule, exception, failure, late_exception, slowly
+from tests.faults.http_proxy import Answer, Exchange, Rule, exception, failure, late_exception, slowly, swallow
 from tests.faults.join_workload import JoinWorkload
+from tests.faults.servers import Servers
 from tests.faults.world import NotHit, World
 
 # Gives how many times the fault has struck.
 Inject = Callable[[World, random.Random], int]
 
-_ROWS, _LETTERS, _LEDGER = (frozenset({name}) for name in ("events", "glassflow_dead_letters", "glassflow_ledger"))
-_INSERTS = (frozenset[str](), _ROWS, _LETTERS, _LEDGER)
+ROWS, LETTERS, LEDGER = (frozenset({name}) for name in ("events", "glassflow_dead_letters", "glassflow_ledger"))
+_INSERTS = (frozenset[str](), ROWS, LETTERS, LEDGER)
 # Inserts that pass before a fault strikes, at most: a batch here makes some ten.
 _SKIPPED = 20
 _TIMES = 3
@@ -38,7 +39,7 @@ def _on_insert(act: Callable[[Exchange, random.Random], None]) -> Inject:
 
     def inject(world: World, draw: random.Random) -> int:
         tables, skip, times = draw.choice(_INSERTS), draw.randrange(_SKIPPED), draw.randint(1, _TIMES)
-        if tables in {_LETTERS, _LEDGER}:
+        if tables in {LETTERS, LEDGER}:
             skip %= 3
         return world.hit(Rule(lambda exchange: act(exchange, draw), tables, skip, times))
 
@@ -56,11 +57,6 @@ def _answer(make: Callable[[], Answer]) -> Inject:
     return _on_insert(act)
 
 
-def _swallow(exchange: Exchange, _: random.Random) -> None:
-    exchange.forward()
-    exchange.hang_up()
-
-
 def _cut_request(exchange: Exchange, draw: random.Random) -> None:
     exchange.forward_part(draw.random())
     exchange.hang_up()
@@ -72,14 +68,6 @@ def _cut_answer(exchange: Exchange, draw: random.Random) -> None:
 
 def _delay(exchange: Exchange, draw: random.Random) -> None:
     slowly(draw.uniform(0.5, 3))(exchange)
-
-
-def _clickhouse_refuses(world: World, draw: random.Random) -> int:
-    _moment(draw)
-    world.servers.clickhouse_proxy.refuse()
-    _moment(draw)
-    world.servers.clickhouse_proxy.accept()
-    return 1
 
 
 def _clickhouse_killed(world: World, draw: random.Random) -> int:
@@ -97,20 +85,22 @@ def _kill_server(world: World, exchange: Exchange, draw: random.Random) -> None:
     exchange.hang_up()
 
 
-def _clickhouse_paused(world: World, draw: random.Random) -> int:
-    _moment(draw)
-    world.servers.clickhouse.pause()
-    _moment(draw)
-    world.servers.clickhouse.go_on()
-    return 1
+def _for_a_moment(begin: Callable[[Servers], None], end: Callable[[Servers], None]) -> Inject:
+    """Begin something at any time, and end it some time later."""
+
+    def inject(world: World, draw: random.Random) -> int:
+        _moment(draw)
+        begin(world.servers)
+        _moment(draw)
+        end(world.servers)
+        return 1
+
+    return inject
 
 
-def _kafka_refuses(world: World, draw: random.Random) -> int:
-    _moment(draw)
-    world.servers.kafka_proxy.refuse()
-    _moment(draw)
-    world.servers.kafka_proxy.accept()
-    return 1
+def _start_broker(servers: Servers) -> None:
+    servers.broker.start()
+    servers.wait_for_kafka()
 
 
 def _kafka_cut(world: World, draw: random.Random) -> int:
@@ -118,31 +108,6 @@ def _kafka_cut(world: World, draw: random.Random) -> int:
     for _ in range(draw.randint(1, _TIMES)):
         proxy.cut_after(draw.randrange(1, 200_000))
         world.until(lambda: proxy.is_cut, "the connection is cut")
-    return 1
-
-
-def _kafka_held(world: World, draw: random.Random) -> int:
-    _moment(draw)
-    world.servers.kafka_proxy.hold()
-    _moment(draw)
-    world.servers.kafka_proxy.let_go()
-    return 1
-
-
-def _broker_killed(world: World, draw: random.Random) -> int:
-    _moment(draw)
-    world.servers.broker.kill()
-    _moment(draw)
-    world.servers.broker.start()
-    world.servers.wait_for_kafka()
-    return 1
-
-
-def _broker_paused(world: World, draw: random.Random) -> int:
-    _moment(draw)
-    world.servers.broker.pause()
-    _moment(draw)
-    world.servers.broker.go_on()
     return 1
 
 
@@ -180,7 +145,7 @@ def _killed(world: World, draw: random.Random, tables: frozenset[str], *, applie
         world.driver.kill(world.driver.all)
         exchange.hang_up()
 
-    return world.hit(Rule(act, tables, draw.randrange(3 if tables == _LEDGER else _SKIPPED)))
+    return world.hit(Rule(act, tables, draw.randrange(3 if tables == LEDGER else _SKIPPED)))
 
 
 def _state_lost(world: World, draw: random.Random) -> int:
@@ -193,13 +158,13 @@ def _state_lost(world: World, draw: random.Random) -> int:
 
 def _kill_twice(world: World, draw: random.Random) -> int:
     """Kill the driver again while it repeats the batch that it was killed in."""
-    hits = _kill_at(_ROWS, applied=True)(world, draw)
-    return hits + _kill_at(_ROWS, applied=draw.random() < 0.5)(world, draw)
+    hits = _kill_at(ROWS, applied=True)(world, draw)
+    return hits + _kill_at(ROWS, applied=draw.random() < 0.5)(world, draw)
 
 
 def _lost_then_killed(world: World, draw: random.Random) -> int:
     """Swallow an answer, and kill the driver in the middle of its retry."""
-    hits = world.hit(Rule(lambda exchange: _swallow(exchange, draw), _ROWS, draw.randrange(_SKIPPED)))
+    hits = world.hit(Rule(swallow, ROWS, draw.randrange(_SKIPPED)))
     time.sleep(draw.uniform(0, 0.2))
     world.driver.kill(world.driver.all)
     world.replace_driver()
@@ -272,10 +237,18 @@ def _jvm(world: World) -> list[int]:
 
 KINDS = (
     Kind("no fault", "nothing: what the other kinds are held against", lambda *_: 1, for_joins=True),
-    Kind("ClickHouse refuses", "its port is closed and all connections are reset", _clickhouse_refuses),
+    Kind(
+        "ClickHouse refuses", "its port is closed and all connections are reset",
+        _for_a_moment(
+            lambda servers: servers.clickhouse_proxy.refuse(), lambda servers: servers.clickhouse_proxy.accept()
+        ),
+    ),
     Kind("request cut", "an insert's connection is cut somewhere in its data", _on_insert(_cut_request)),
     Kind("answer cut", "an insert is applied, its answer cut somewhere", _on_insert(_cut_answer)),
-    Kind("answer swallowed", "an insert is applied, its connection reset", _on_insert(_swallow), for_joins=True),
+    Kind(
+        "answer swallowed", "an insert is applied, its connection reset",
+        _on_insert(lambda exchange, _: swallow(exchange)), for_joins=True,
+    ),
     Kind("answer delayed", "an insert is applied, its answer held back up to 3 s", _on_insert(_delay)),
     Kind("status 500", "an insert is answered by 500 without a code, applied or not", _answer(lambda: failure(500))),
     Kind("status 503", "an insert is answered by 503 without a code, applied or not", _answer(lambda: failure(503))),
@@ -303,12 +276,27 @@ KINDS = (
         "ClickHouse killed", "kill -9 of the server in an insert, started again on its data",
         _clickhouse_killed, for_joins=True,
     ),
-    Kind("ClickHouse paused", "SIGSTOP of the server, up to 2 s", _clickhouse_paused),
-    Kind("Kafka refuses", "its port is closed and all connections are reset", _kafka_refuses),
+    Kind(
+        "ClickHouse paused", "SIGSTOP of the server, up to 2 s",
+        _for_a_moment(lambda servers: servers.clickhouse.pause(), lambda servers: servers.clickhouse.go_on()),
+    ),
+    Kind(
+        "Kafka refuses", "its port is closed and all connections are reset",
+        _for_a_moment(lambda servers: servers.kafka_proxy.refuse(), lambda servers: servers.kafka_proxy.accept()),
+    ),
     Kind("Kafka cut", "all connections are reset after a number of bytes", _kafka_cut, for_joins=True),
-    Kind("Kafka held", "nothing passes for up to 2 s, with connections open", _kafka_held),
-    Kind("broker killed", "kill -9 of the broker, started again on its data", _broker_killed, dies=True),
-    Kind("broker paused", "SIGSTOP of the broker, up to 2 s", _broker_paused),
+    Kind(
+        "Kafka held", "nothing passes for up to 2 s, with connections open",
+        _for_a_moment(lambda servers: servers.kafka_proxy.hold(), lambda servers: servers.kafka_proxy.let_go()),
+    ),
+    Kind(
+        "broker killed", "kill -9 of the broker, started again on its data",
+        _for_a_moment(lambda servers: servers.broker.kill(), _start_broker), dies=True,
+    ),
+    Kind(
+        "broker paused", "SIGSTOP of the broker, up to 2 s",
+        _for_a_moment(lambda servers: servers.broker.pause(), lambda servers: servers.broker.go_on()),
+    ),
     Kind(
         "driver killed", "kill -9 of the driver's Python process",
         _at_a_moment(lambda world: [world.driver.pid]), dies=True,
@@ -322,22 +310,22 @@ KINDS = (
         "all killed", "kill -9 of all its processes at one moment",
         _at_a_moment(lambda world: world.driver.all), dies=True, for_joins=True,
     ),
-    Kind("killed before an insert", "kill -9 of all when a block is sent", _kill_at(_ROWS, applied=False), dies=True),
+    Kind("killed before an insert", "kill -9 of all when a block is sent", _kill_at(ROWS, applied=False), dies=True),
     Kind(
         "killed behind an insert", "kill -9 of all when a block is in and nobody knows",
-        _kill_at(_ROWS, applied=True), dies=True, for_joins=True,
+        _kill_at(ROWS, applied=True), dies=True, for_joins=True,
     ),
     Kind(
         "killed in dead letters", "kill -9 of all when dead letters are in",
-        _kill_at(_LETTERS, applied=True), dies=True,
+        _kill_at(LETTERS, applied=True), dies=True,
     ),
     Kind(
         "killed before the ledger", "kill -9 of all when its row is sent",
-        _kill_at(_LEDGER, applied=False), dies=True,
+        _kill_at(LEDGER, applied=False), dies=True,
     ),
     Kind(
         "killed behind the ledger", "kill -9 of all when its row is in",
-        _kill_at(_LEDGER, applied=True), dies=True, for_joins=True,
+        _kill_at(LEDGER, applied=True), dies=True, for_joins=True,
     ),
     Kind(
         "state lost", "kill -9 of all at an insert, and the state is removed; `run --rebuild-state`",

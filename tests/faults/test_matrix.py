@@ -16,14 +16,13 @@ import pytest
 from tests.conftest import FAULT_SEED
 from tests.faults.dedup_workload import DedupWorkload
 from tests.faults.driver import Driver
-from tests.faults.http_proxy import Answer, Exchange, Rule
-from tests.faults.kinds import KINDS, Kind
+from tests.faults.http_proxy import Answer, Exchange, Rule, swallow
+from tests.faults.kinds import KINDS, LEDGER, ROWS, Kind
 from tests.faults.repetition import repeat, run_pass
 from tests.faults.servers import Servers
 from tests.faults.world import QUICK_JAVA, World
 
 SEED = int(os.environ[FAULT_SEED])
-LEDGER = frozenset({"glassflow_ledger"})
 
 pytestmark = pytest.mark.servers
 
@@ -57,7 +56,7 @@ def test_a_lost_ledger_row_and_switched_off_tokens_are_seen(servers: Servers, tm
         assert not any(text.startswith("row") for text in lost.wrong)
 
         proxy.change = _switch_tokens_off
-        doubled = repeat(world, Kind("doubled", "", lambda world, _: world.hit(Rule(_swallow, ROWS))), "", SEED, 10)
+        doubled = repeat(world, Kind("doubled", "", lambda world, _: world.hit(Rule(swallow, ROWS))), "", SEED, 10)
         assert any(text.startswith("row too many") for text in doubled.wrong)
     finally:
         proxy.change = lambda _: None
@@ -94,9 +93,6 @@ def test_a_fence_that_is_down_is_seen(servers: Servers, tmp_path: Path) -> None:
             newer.end()
 
 
-ROWS = frozenset({"events"})
-
-
 def _pretend(exchange: Exchange) -> None:
     """Say that it is done, and do nothing."""
     exchange.answer(Answer(200, {"X-ClickHouse-Summary": "{}"}, b""))
@@ -104,11 +100,6 @@ def _pretend(exchange: Exchange) -> None:
 
 def _hide_epochs_after(number: int, exchange: Exchange) -> None:
     exchange.body = exchange.body.replace(b"ORDER BY epoch DESC", f"AND epoch <= {number} ORDER BY epoch DESC".encode())
-
-
-def _swallow(exchange: Exchange) -> None:
-    exchange.forward()
-    exchange.hang_up()
 
 
 def _switch_tokens_off(exchange: Exchange) -> None:
