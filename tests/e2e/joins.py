@@ -7,20 +7,21 @@ for those that the repository has.
 
 import json
 import random
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import yaml
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.e2e.support import Pipeline
-from tests.streaming.joining import Happened, Windows, joined
+from tests.faults.records import PARTITIONS, Topics, offset_ranges
+from tests.streaming.joining import Happened, Windows, decide
 
 SECOND = 1_000_000
-PARTITIONS = 2
 LEFT, RIGHT = "left", "right"
 NULL_KEYS = 0.03  # of the events whose key may be null
 RESENT = 0.1
@@ -30,7 +31,7 @@ Row = tuple[Any, ...]
 
 
 @dataclass
-class TwoTopics(Pipeline):
+class TwoTopics(Pipeline, ABC):
     """A pipeline that joins two topics of its own.
 
     Windows and lateness in seconds. Its seeded events lie within `spread` from `begin` on, and are `step` apart at
@@ -49,37 +50,37 @@ class TwoTopics(Pipeline):
     right_window: int = 40
     lateness: int = 600
 
+    @abstractmethod
     def event(self, side: str, name: str, key: str | None, at: int) -> Event:
         """Make an event, which happened at a second since 1970."""
-        raise NotImplementedError
 
+    @abstractmethod
     def details(self, draw: random.Random, side: str) -> Event:
         """Draw what an event says beside its name, its key and its time."""
-        raise NotImplementedError
 
+    @abstractmethod
     def identity(self, side: str, event: Event) -> str:
         """Give what the side's deduplication tells events apart by."""
-        raise NotImplementedError
 
+    @abstractmethod
     def key_of(self, side: str, event: Event) -> Hashable:
         """Give what the join compares; None matches nothing."""
-        raise NotImplementedError
 
+    @abstractmethod
     def time_of(self, side: str, event: Event) -> int:
         """Give an event's own time, microseconds since 1970."""
-        raise NotImplementedError
 
     def is_filtered(self, side: str, event: Event) -> bool:  # noqa: ARG002 - for those that filter
         """Whether an event is filtered before the join."""
         return False
 
+    @abstractmethod
     def row(self, left: Event, right: Event | None, joined_at: int | None) -> Row:
         """Give the row of a pair; joined_at: milliseconds since 1970 of the batch that writes it, if that is known."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rows(self) -> Counter[Row]:
         """Give the table's rows, as `row` writes them."""
-        raise NotImplementedError
 
     def topic(self, side: str) -> str:
         return f"{self.name}-{side}"
@@ -214,22 +215,12 @@ class Expected:
 
 def read_topics(pipeline: TwoTopics) -> list[Message]:
     """Read all that is in both topics."""
-    found = []
-    for side in (LEFT, RIGHT):
-        consumer = Consumer({"bootstrap.servers": pipeline.brokers, "group.id": "oracle", "enable.auto.commit": False})
-        for partition in range(PARTITIONS):
-            topic = TopicPartition(pipeline.topic(side), partition, 0)
-            end = consumer.get_watermark_offsets(topic, timeout=30)[1]
-            consumer.assign([topic])
-            count = 0
-            while count < end:
-                message = consumer.poll(30)
-                assert message is not None
-                assert not message.error()
-                found.append(Message(side, partition, message.offset(), _decoded(message.value())))
-                count += 1
-        consumer.close()
-    return found
+    sides = {pipeline.topic(side): side for side in (LEFT, RIGHT)}
+    topics = Topics(pipeline.brokers, list(sides))
+    try:
+        return [Message(sides[r.topic], r.partition, r.offset, _decoded(r.value)) for r in topics.read()]
+    finally:
+        topics.close()
 
 
 def batches(pipeline: TwoTopics, messages: Sequence[Message]) -> Iterator[tuple[int, list[Message]]]:
@@ -239,7 +230,7 @@ def batches(pipeline: TwoTopics, messages: Sequence[Message]) -> Iterator[tuple[
     )
     by_place = {(m.side, m.partition, m.offset): m for m in messages}
     for milliseconds, offsets in ledger:
-        ranges = {(o["topic"], o["partition"]): range(o["from"], o["until"]) for o in map(_named, offsets)}
+        ranges = {(topic, partition): read for topic, partition, read in offset_ranges(offsets)}
         places = [
             (side, partition, offset)
             for side in (LEFT, RIGHT)
@@ -256,7 +247,7 @@ def recompute(pipeline: TwoTopics, late: Sequence[str] = (), complete: int | Non
     long enough. On the event clock `late` are the identities of events that came too late, and `complete` is how far
     the clock is, microseconds since 1970.
     """
-    counts: Counter[str] = Counter()
+    counts: Counter[str] = Counter(late=0, dead_letters=0, filtered=0, duplicates=0)
     accepted: dict[tuple[str, str], Event] = {}
     sides: dict[str, list[Happened]] = {LEFT: [], RIGHT: []}
     times: list[int] = []
@@ -281,23 +272,14 @@ def recompute(pipeline: TwoTopics, late: Sequence[str] = (), complete: int | Non
         complete = times[-1]
     assert complete is not None
     windows = Windows(pipeline.left_window * SECOND, pipeline.right_window * SECOND)
-    decided = [left for left in sides[LEFT] if left.key is None or left.time + windows.left <= complete]
-    pairs = joined(sides[LEFT], sides[RIGHT], windows, pipeline.match)
-    matched = {name for name, _ in pairs}
-    alone = {left.name for left in decided} - matched
-    written = pairs | ({(name, None) for name in alone} if pipeline.kind == "left" else set())
+    fates = decide(sides[LEFT], sides[RIGHT], windows, pipeline.match, complete)
+    written = fates.pairs | (fates.alone if pipeline.kind == "left" else set())
     at_of = _joined_at(sides, windows, () if pipeline.event_clock else times)
     rows = Counter(
         pipeline.row(accepted[LEFT, left], accepted[RIGHT, right] if right else None, at_of(left, right))
         for left, right in written
     )
-    counts.update(
-        taken=len(sides[LEFT]) + len(sides[RIGHT]), accepted=len(sides[RIGHT]), matched=len(matched),
-        unmatched=len(alone), waiting=len(sides[LEFT]) - len(matched) - len(alone), joined=rows.total(),
-        written=rows.total(), null_keys=sum(e.key is None for events in sides.values() for e in events),
-    )  # fmt: skip
-    for name in ("late", "dead_letters", "filtered", "duplicates"):
-        counts[name] += 0
+    counts.update(fates.counts, joined=rows.total(), written=rows.total())
     return Expected(rows, dict(counts))
 
 
@@ -329,11 +311,3 @@ def _decoded(value: bytes | None) -> dict[str, Any] | None:
     except ValueError:
         return None
     return found if isinstance(found, dict) else None
-
-
-def _named(offsets: Any) -> dict[str, Any]:
-    return (
-        offsets
-        if isinstance(offsets, dict)
-        else dict(zip(("topic", "partition", "from", "until"), offsets, strict=True))
-    )

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from glassflow_dagster.local.process import start_of
+from tests.processes import children, descendants
 from tests.waiting import wait_until
 
 _DEATH_SECONDS = 60
@@ -82,22 +83,6 @@ class Driver:
             lambda: not any(started and start_of(pid) == started for pid, started in left.items()),
             f"{list(left)} end", _DEATH_SECONDS,
         )  # fmt: skip
-
-
-def children(pid: int) -> list[int]:
-    """Give the processes that a process has started, the youngest last."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            fields = stat.read_text().rpartition(")")[2].split()
-            if int(fields[1]) == pid and fields[0] not in {"Z", "X"}:
-                found.append(int(stat.parent.name))
-    return sorted(found)
-
-
-def descendants(pid: int) -> list[int]:
-    """Give the processes below one."""
-    return [below for child in children(pid) for below in (child, *descendants(child))]
 
 
 def resident_bytes(pid: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.faults.dedup_workload import SMALL_BLOCK, sink, table
 from tests.faults.records import Event, Expected, Record
-from tests.streaming.joining import Happened, Windows, joined
+from tests.streaming.joining import Happened, Windows, decide
 
 _SECOND = 1_000_000
 _BEGIN = 1_577_836_800  # 2020; the clock is the events' own
@@ -91,7 +91,7 @@ class JoinWorkload:
 
     def expected(self, records: Sequence[Record]) -> Expected:
         found = Expected(Counter(), {}, {})
-        counts: Counter[str] = Counter(read=len(records))
+        counts: Counter[str] = Counter(read=len(records), late=0, dead_letters=0, filtered=0, duplicates=0)
         sides: tuple[list[Happened], list[Happened]] = ([], [])
         seen: set[tuple[str, str]] = set()
         for record in sorted(records):
@@ -113,20 +113,11 @@ class JoinWorkload:
                 sides[side].append(Happened(event["id"], event.get("who"), event["at"] * _SECOND, rank))
         lefts, rights = sides
         complete = max((e.time for e in lefts if e.time < _FAR_FUTURE * _SECOND), default=0) - _LATENESS * _SECOND
-        pairs = joined(lefts, rights, _WINDOWS, "latest")
-        matched = {name for name, _ in pairs}
-        decided = [e for e in lefts if e.key is None or e.time + _WINDOWS.left <= complete]
-        alone = {e.name for e in decided} - matched
+        fates = decide(lefts, rights, _WINDOWS, "latest", complete)
         times = {e.name: e.time // _SECOND for e in lefts}
-        for left, right in pairs | {(name, None) for name in alone}:
+        for left, right in fates.pairs | fates.alone:
             found.rows[left, times[left], right] += 1
-        counts.update(
-            taken=len(lefts) + len(rights), accepted=len(rights), matched=len(matched), unmatched=len(alone),
-            waiting=len(lefts) - len(matched) - len(alone), joined=found.rows.total(), written=found.rows.total(),
-            null_keys=sum(e.key is None for e in lefts + rights),
-        )  # fmt: skip
-        for name in ("late", "dead_letters", "duplicates", "filtered"):
-            counts[name] += 0
+        counts.update(fates.counts, joined=found.rows.total(), written=found.rows.total())
         found.sums = dict(counts)
         return found
 

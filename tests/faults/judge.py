@@ -6,7 +6,7 @@ from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
-from tests.faults.records import Expected, Place, Record, Workload
+from tests.faults.records import Expected, Place, Record, Workload, offset_ranges
 
 _FATES = ("written", "duplicates", "filtered", "dead_letters")
 _SHOWN = 3
@@ -74,10 +74,10 @@ def _chain(ledger: Sequence[Mapping[str, Any]], records: Sequence[Record]) -> li
         wrong.append(f"ledger: {len(names)} incarnations")
     ends: dict[tuple[str, int], int] = {}
     for row in ledger:
-        for topic, partition, first, until in map(_range, row["offsets"]):
-            if first != ends.get((topic, partition), 0):
-                wrong.append(f"ledger: batch {row['batch_id']} begins {topic}/{partition} at {first}")
-            ends[topic, partition] = until
+        for topic, partition, offsets in offset_ranges(row["offsets"]):
+            if offsets.start != ends.get((topic, partition), 0):
+                wrong.append(f"ledger: batch {row['batch_id']} begins {topic}/{partition} at {offsets.start}")
+            ends[topic, partition] = offsets.stop
     wrong += [f"ledger: {record.place} is in no batch" for record in records if record.offset >= _end(ends, record)]
     return wrong[: 2 * _SHOWN]
 
@@ -94,18 +94,11 @@ def _batches(ledger: Sequence[Mapping[str, Any]], expected: Expected) -> list[st
     for row in ledger:
         places: list[Place] = [
             (topic, partition, offset)
-            for topic, partition, first, until in map(_range, row["offsets"])
-            for offset in range(first, until)
+            for topic, partition, offsets in offset_ranges(row["offsets"])
+            for offset in offsets
         ]
         must: Counter[Hashable] = Counter(expected.fates.get(place) for place in places)
         found = {fate: row[fate] for fate in _FATES}
         if found != {fate: must[fate] for fate in _FATES}:
             wrong.append(f"ledger: batch {row['batch_id']} says {found}, not {dict(must)}")
     return wrong[:_SHOWN]
-
-
-def _range(offsets: Any) -> tuple[str, int, int, int]:
-    if isinstance(offsets, Mapping):
-        return (offsets["topic"], offsets["partition"], offsets["from"], offsets["until"])
-    topic, partition, first, until = offsets
-    return (topic, partition, first, until)

@@ -1,7 +1,7 @@
 """What passes between the harness and the topics. Nothing of the product is used here."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -72,6 +72,11 @@ class Workload(Protocol):
 
     def expected(self, records: Sequence[Record]) -> Expected:
         """What the topics' contents make, by definition."""
+
+
+def offset_ranges(offsets: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, range]]:
+    """Read the offsets of a ledger's row: topic, partition, and the offsets that the batch read there."""
+    return [(each["topic"], each["partition"], range(each["from"], each["until"])) for each in offsets]
 
 
 class Topics:

@@ -1,19 +1,10 @@
 """Who listens where, as the system tells it."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 LISTENING = "0A"  # the state in /proc/net/tcp
 # 127.0.0.1 as IPv4 and within IPv6, and ::1; each word of four bytes is in this machine's order.
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
-
-
-def descendants(pid: int) -> Iterator[int]:
-    """Give a process and all that it, or one of them, has started."""
-    yield pid
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            yield from descendants(int(child))
 
 
 def listening(pids: list[int]) -> dict[str, str]:

@@ -8,7 +8,8 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from tests.conftest import Stack
-from tests.security.sockets import descendants, elsewhere, listening
+from tests.processes import descendants
+from tests.security.sockets import elsewhere, listening
 
 
 def test_the_stack_and_spark_listen_on_loopback_only(stack: Stack, spark: SparkSession) -> None:
@@ -18,7 +19,7 @@ def test_the_stack_and_spark_listen_on_loopback_only(stack: Stack, spark: SparkS
     # What comes up with the first Python worker, and with the first batch of a stream.
     assert spark.range(3).mapInArrow(as_they_are, "id long").count() == 3
     ensure_callback_server_started(spark.sparkContext._gateway)
-    found = listening(list(descendants(os.getpid())))
+    found = listening([os.getpid(), *descendants(os.getpid())])
     ports = {int(address.partition(":")[2], 16) for address in found}
     assert {stack.kafka_port, stack.clickhouse_port} <= ports
     assert sum("org.apache.spark" in owner for owner in found.values()) >= 3  # py4j, driver, block manager

@@ -49,5 +49,28 @@ def joined(lefts: Sequence[Happened], rights: Sequence[Happened], windows: Windo
     return rows
 
 
+@dataclass(frozen=True)
+class Fates:
+    """What becomes of both sides: rows of two, rows of a left event alone, and the ledger's counts of the join."""
+
+    pairs: set[Row]
+    alone: set[Row]
+    counts: dict[str, int]
+
+
+def decide(lefts: Sequence[Happened], rights: Sequence[Happened], windows: Windows, match: str, complete: int) -> Fates:
+    """Say what becomes of all events once the join's clock has come to `complete`, microseconds."""
+    pairs = joined(lefts, rights, windows, match)
+    matched = {name for name, _ in pairs}
+    decided = {left.name for left in lefts if left.key is None or left.time + windows.left <= complete}
+    alone: set[Row] = {(name, None) for name in decided - matched}
+    counts = {
+        "taken": len(lefts) + len(rights), "accepted": len(rights), "matched": len(matched), "unmatched": len(alone),
+        "waiting": len(lefts) - len(matched) - len(alone),
+        "null_keys": sum(event.key is None for event in (*lefts, *rights)),
+    }  # fmt: skip
+    return Fates(pairs, alone, counts)
+
+
 def _same(left: Happened, right: Happened) -> bool:
     return left.key is not None and left.key == right.key
