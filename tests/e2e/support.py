@@ -22,6 +22,7 @@ from glassflow_dagster.streaming.driver import RunOptions, run_pipeline
 from glassflow_dagster.streaming.heartbeat import pipeline_folder, read_heartbeat
 from tests.waiting import DEADLINE, wait_until
 
+SMALL_BLOCK = 50  # rows; a batch of thousands takes long enough to be interrupted
 LARGEST_MESSAGE = 8 * 1024 * 1024  # bytes
 
 
@@ -164,6 +165,24 @@ def cli(*arguments: str, environment: dict[str, str] | None = None, timeout: flo
 def start(pipeline: Pipeline) -> None:
     done = cli("start", str(pipeline.file), "--state", str(pipeline.state))
     assert done.code == 0, done.err
+
+
+def rows(pipeline: Pipeline) -> int:
+    return int(pipeline.query("SELECT count() FROM {db}.events")[0][0])
+
+
+def begin_large_batch(pipeline: Pipeline, events: int) -> None:
+    """Start a driver on a batch of many small blocks, `k0` and so on; returns when the first one is in the table."""
+    pipeline.sink = {"max_batch_size": SMALL_BLOCK}
+    pipeline.write().create_topic()
+    pipeline.send({"id": f"k{index}", "n": index} for index in range(events))
+    start(pipeline)
+    wait_until(lambda: rows(pipeline) > 0, "the first block is in the table")
+
+
+def require_batch_under_way(pipeline: Pipeline) -> None:
+    """Say so where the first batch was over before the driver was interrupted: the test has shown nothing then."""
+    assert pipeline.ledger()["read"] == 0, "the batch was over before: make it larger"
 
 
 def stop(pipeline: Pipeline) -> None:

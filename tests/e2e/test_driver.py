@@ -8,12 +8,8 @@ import subprocess
 import sys
 
 from glassflow_dagster.local.ports import free_port
-from tests.e2e.support import Pipeline, kill, start, state, stop
+from tests.e2e.support import Pipeline, begin_large_batch, kill, require_batch_under_way, rows, start, state, stop
 from tests.waiting import wait_until
-
-
-def rows(pipeline: Pipeline) -> int:
-    return int(pipeline.query("SELECT count() FROM {db}.events")[0][0])
 
 
 def test_a_topic_that_does_not_exist_yet_is_waited_for_and_few_events_do_not_wait_for_more(pipeline: Pipeline) -> None:
@@ -93,13 +89,9 @@ def test_ctrl_c_ends_a_wait_for_a_server_at_once(pipeline: Pipeline) -> None:
 
 def test_an_edited_definition_finishes_a_begun_batch_as_it_was_begun(pipeline: Pipeline) -> None:
     """A batch is begun, its driver killed, the block size edited: the replay cuts the blocks of the old definition."""
-    pipeline.sink = {"max_batch_size": 50}
-    pipeline.write().create_topic()
-    pipeline.send({"id": f"k{index}", "n": index} for index in range(20_000))
-    start(pipeline)
-    wait_until(lambda: rows(pipeline) > 0, "the first block is in the table")
+    begin_large_batch(pipeline, 20_000)
     kill(pipeline)
-    assert pipeline.ledger()["read"] == 0, "the batch was over before the kill: make it larger"
+    require_batch_under_way(pipeline)
 
     pipeline.sink = {"max_batch_size": 70}
     pipeline.write()

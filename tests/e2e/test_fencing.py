@@ -14,16 +14,12 @@ from glassflow_dagster.streaming.checkpoint import Checkpoint
 from glassflow_dagster.streaming.heartbeat import STALE_AFTER, pipeline_folder, read_heartbeat, write_heartbeat
 from glassflow_dagster.streaming.lock import Holder
 from glassflow_dagster.streaming.process import take_over
-from tests.e2e.support import Pipeline, start, status
+from tests.e2e.support import Pipeline, begin_large_batch, require_batch_under_way, status
 from tests.faults.http_proxy import Exchange, HttpProxy
 from tests.waiting import DEADLINE, wait_until
 
 # Tokens that the table remembers while it is flooded: fewer than a batch of the test has blocks.
 FEW_TOKENS = 5
-
-
-def rows(pipeline: Pipeline) -> int:
-    return int(pipeline.query("SELECT count() FROM {db}.events")[0][0])
 
 
 def freeze(pipeline: Pipeline) -> dict[int, str]:
@@ -60,13 +56,9 @@ def forget_tokens(pipeline: Pipeline) -> None:
 
 
 def test_a_driver_that_was_stopped_in_its_batch_and_taken_over_is_dead_and_writes_nothing(pipeline: Pipeline) -> None:
-    pipeline.sink = {"max_batch_size": 50}
-    pipeline.write().create_topic()
-    pipeline.send({"id": f"k{index}", "n": index} for index in range(10_000))
-    start(pipeline)
-    wait_until(lambda: rows(pipeline) > 0, "the first block is in the table")
+    begin_large_batch(pipeline, 10_000)
     older = freeze(pipeline)
-    assert pipeline.ledger()["read"] == 0, "the batch was over before the stop: make it larger"
+    require_batch_under_way(pipeline)
 
     take_over(pipeline.state, pipeline.name)
     totals = pipeline.catch_up()
@@ -101,20 +93,17 @@ def test_a_driver_that_slept_while_a_copy_of_its_checkpoint_ran_writes_nothing_w
     """As on two hosts, where no lock helps: all workers sleep before an insert, and the table forgets their tokens."""
     gate, proxy = Gate(), HttpProxy(free_port(), pipeline.clickhouse_port)
     proxy.change = gate.pass_or_wait
-    older = replace(pipeline, clickhouse_port=proxy.port, sink={"max_batch_size": 50})
-    newer = replace(older, clickhouse_port=pipeline.clickhouse_port, folder=pipeline.folder / "elsewhere")
-    older.write().create_topic()
-    older.send({"id": f"k{index}", "n": index} for index in range(10_000))
+    older = replace(pipeline, clickhouse_port=proxy.port)
     try:
-        start(older)
-        wait_until(lambda: rows(pipeline) > 0, "the first block is in the table")
+        begin_large_batch(older, 10_000)
         gate.closed = True
         begun = Checkpoint(older.state / older.name / "checkpoint").incarnation()
         assert begun is not None
         wait_until(lambda: gate.waiting == begun.shuffle_partitions, "no worker has an answer that counts")
         asleep = freeze(older)
-        assert pipeline.ledger()["read"] == 0, "the batch was over before the stop: make it larger"
+        require_batch_under_way(pipeline)
 
+        newer = replace(older, clickhouse_port=pipeline.clickhouse_port, folder=pipeline.folder / "elsewhere")
         shutil.copytree(older.state, newer.state, ignore=shutil.ignore_patterns("tmp"))
         newer.write()
         assert newer.catch_up()["written"] == 10_000

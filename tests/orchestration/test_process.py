@@ -87,8 +87,8 @@ def test_a_driver_that_does_not_come_up_in_time_is_ended_and_its_last_message_re
 ) -> None:
     monkeypatch.setenv("FAKE_DRIVER", "starts")
     reports: list[str] = []
-    with pytest.raises(LaunchFailed, match=r"not up after 3 s \(ClickHouse at 127.0.0.1:1 cannot be reached"):
-        process.launch(replace(deployment, timeout=3), reports.append)
+    with pytest.raises(LaunchFailed, match=r"not up after 10 s \(ClickHouse at 127.0.0.1:1 cannot be reached"):
+        process.launch(replace(deployment, timeout=10), reports.append)
     assert reports[1] == "ClickHouse at 127.0.0.1:1 cannot be reached; start it"
     status = process.status(deployment.state, ID)
     assert status.heartbeat is not None
