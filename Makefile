@@ -26,11 +26,15 @@ demo: setup ## sends the demo's events, runs all pipelines, counts and compares
 dev: setup ## the embedded stack with Dagster on http://127.0.0.1:3000; Ctrl-C stops the drivers, then the stack
 	$(BIN)/python -m glassflow_dagster.dev
 
+# A file stays in one process. In the order of tests/conftest.py: xdist's own begins with the files of many tests, which
+# are the quick ones, and ends with one long test in one process.
+PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
 test: setup
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest $(PARALLEL)
 
 test-fast: setup
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not servers"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not servers"
 
 test-definitions: setup ## runs every definition in tests/definitions, of which `make test` runs a draw
 	GLASSFLOW_TEST_DEFINITIONS=all $(BIN)/python -m pytest tests/definitions
