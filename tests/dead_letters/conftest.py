@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from glassflow_dagster.clickhouse.ddl import DEAD_LETTERS, NEVER
-from glassflow_dagster.clickhouse.inserts import insert_block
-from glassflow_dagster.clickhouse.ledger import LedgerRow, Outcomes, insert_ledger_row
+from glassflow_dagster.clickhouse.ledger import Outcomes
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.dead_letters.letters import LetterBox
 from glassflow_dagster.kafka.records import Record, read_to_end
 from glassflow_dagster.streaming.letters import LetterBook
+from tests.verification.batches import Batches
 from tests.verification.conftest import Pipeline, new_pipeline
 
 __all__ = ["new_pipeline"]
@@ -24,16 +24,8 @@ _HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 
 
 @dataclass
-class Refused:
-    """What a driver would know of the letters it wrote."""
-
-    pipeline: Pipeline
-    incarnation: str = field(default_factory=lambda: str(uuid4()))
-    batches: int = 0
-
-    @property
-    def config(self) -> PipelineConfig:
-        return self.pipeline.config
+class Refused(Batches):
+    """A pipeline whose batches are dead letters only."""
 
     @property
     def box(self) -> LetterBox:
@@ -60,24 +52,9 @@ class Refused:
         letters = book.letters(pa.table(raw))
         for name, value in changes.items():
             letters = letters.set_column(letters.column_names.index(name), name, pa.array([value] * count))
-        token = f"{self.incarnation}/{self.batches}"
-        database = self.config.sink.connection_params.database
-        insert_block(self.pipeline.client, database, DEAD_LETTERS, letters, token, time.monotonic() + 30, print)
-        row = LedgerRow(
-            pipeline_id=self.config.pipeline_id,
-            incarnation=self.incarnation,
-            batch_id=self.batches,
-            batch_time_ms=batch_time_ms,
-            definition="d",
-            offsets={topic: {0: (100 * self.batches, 100 * (self.batches + 1))}},
-            rows_before=0,
-            outcomes=Outcomes(read=count, dead_letters=count),
-            dead_letters_expire_at=expires_at,
-            blocks=0,
-            bytes=0,
-        )
-        insert_ledger_row(self.pipeline.client, database, row, f"{token}/ledger")
-        self.batches += 1
+        self.insert(self.database, DEAD_LETTERS, letters)
+        offsets = {topic: {0: (100 * self.batches, 100 * (self.batches + 1))}}
+        self.close_batch(batch_time_ms, offsets, Outcomes(read=count, dead_letters=count), expires_at)
 
     def begin_anew(self) -> None:
         """Go on with another checkpoint."""
@@ -94,4 +71,5 @@ class Refused:
 
 @pytest.fixture
 def refused(new_pipeline: Callable[..., Pipeline]) -> Refused:
-    return Refused(new_pipeline())
+    made = new_pipeline()
+    return Refused(made.config, made.client)

@@ -2,26 +2,24 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from clickhouse_connect.driver.client import Client
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from glassflow_dagster.clickhouse.client import connect
 from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
-from glassflow_dagster.clickhouse.inserts import insert_block
-from glassflow_dagster.clickhouse.ledger import LedgerRow, Outcomes, insert_ledger_row
+from glassflow_dagster.clickhouse.ledger import Outcomes
 from glassflow_dagster.clickhouse.queries import execute
 from glassflow_dagster.clickhouse.target import prepare_target
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.verification import settle
+from tests.verification.batches import Batches
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"
 
@@ -49,13 +47,9 @@ BATCH_TIME = "{name: _batch_time, column_name: came, column_type: DateTime64(3)}
 
 
 @dataclass
-class Pipeline:
-    """What a driver would keep in mind."""
+class Pipeline(Batches):
+    """A pipeline of one topic."""
 
-    config: PipelineConfig
-    client: Client
-    incarnation: str = field(default_factory=lambda: str(uuid4()))
-    batches: int = 0
     offset: int = 0
 
     @property
@@ -77,23 +71,10 @@ class Pipeline:
         columns: dict[str, Any] = {"id": list(written)}
         if any(mapping.name == "_batch_time" for mapping in self.config.sink.mapping):
             columns["came"] = pa.array([batch_time_ms] * len(written), pa.timestamp("ms", "UTC"))
-        deadline = time.monotonic() + 30
-        token = f"{self.incarnation}/{self.batches}"
-        insert_block(self.client, *self.config.sink.full_table, pa.table(columns), token, deadline, print)
-        row = LedgerRow(
-            pipeline_id=self.config.pipeline_id,
-            incarnation=self.incarnation,
-            batch_id=self.batches,
-            batch_time_ms=batch_time_ms,
-            definition="d",
-            offsets={self.config.source.topic: {0: (self.offset, self.offset + records)}},
-            rows_before=0,
-            outcomes=Outcomes(read=records if read is None else read, written=len(written), duplicates=duplicates),
-            blocks=1,
-            bytes=1,
-        )
-        insert_ledger_row(self.client, self.config.sink.connection_params.database, row, f"{token}/ledger")
-        self.batches += 1
+        self.insert(*self.config.sink.full_table, pa.table(columns))
+        offsets = {self.config.source.topic: {0: (self.offset, self.offset + records)}}
+        outcomes = Outcomes(read=records if read is None else read, written=len(written), duplicates=duplicates)
+        self.close_batch(batch_time_ms, offsets, outcomes)
         self.offset += records
 
     def execute(self, statement: str) -> None:

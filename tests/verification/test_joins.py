@@ -15,12 +15,10 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 import yaml
-from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse.client import connect
 from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
-from glassflow_dagster.clickhouse.inserts import insert_block
-from glassflow_dagster.clickhouse.ledger import LedgerRow, Outcomes, insert_ledger_row
+from glassflow_dagster.clickhouse.ledger import Outcomes
 from glassflow_dagster.clickhouse.target import prepare_target
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model import PipelineConfig
@@ -28,6 +26,7 @@ from glassflow_dagster.verification.duplicates import DuplicatesReport, find_res
 from glassflow_dagster.verification.unmatched import examine_unmatched, judge_unmatched
 from glassflow_dagster.verification.verdict import CountsReport
 from glassflow_dagster.verification.verify import VerifyReport
+from tests.verification.batches import Batches
 
 DAY = 86_400
 
@@ -70,40 +69,23 @@ def definition(name: str, changes: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass
-class Joined:
-    """What a driver would have written."""
+class Joined(Batches):
+    """A pipeline that joins two topics."""
 
-    config: PipelineConfig
-    client: Client
-    incarnation: str = field(default_factory=lambda: str(uuid4()))
-    batches: int = 0
     begun: float = field(default_factory=time.time)
 
     def batch(self, *rows: tuple[str, str | None], ago: float = 0.0, **outcomes: int) -> None:
         """Write the rows and the ledger's row of a batch that began `ago` seconds before the test."""
         batch_time_ms = round((self.begun - ago) * 1000)
-        token = f"{self.incarnation}/{self.batches}"
         if rows:
             block = pa.table({
                 "order_id": [order for order, _ in rows],
                 "user_id": pa.array([user for _, user in rows], pa.string()),
                 "came": pa.array([batch_time_ms] * len(rows), pa.timestamp("ms", "UTC")),
             })  # fmt: skip
-            insert_block(self.client, *self.config.sink.full_table, block, token, time.monotonic() + 30, print)
-        row = LedgerRow(
-            pipeline_id=self.config.pipeline_id,
-            incarnation=self.incarnation,
-            batch_id=self.batches,
-            batch_time_ms=batch_time_ms,
-            definition="d",
-            offsets={"orders": {0: (self.batches, self.batches + 1)}},
-            rows_before=0,
-            outcomes=Outcomes(**outcomes),
-            blocks=1,
-            bytes=1,
-        )
-        insert_ledger_row(self.client, self.config.sink.connection_params.database, row, f"{token}/ledger")
-        self.batches += 1
+            self.insert(*self.config.sink.full_table, block)
+        offsets = {"orders": {0: (self.batches, self.batches + 1)}}
+        self.close_batch(batch_time_ms, offsets, Outcomes(**outcomes))
 
     def doubled(self) -> DuplicatesReport:
         return find_residual_duplicates(self.config, print)
