@@ -127,9 +127,12 @@ class Pipeline:
     def run(self, *options: str, **environment: str) -> "Finished":
         return cli("run", str(self.file), "--state", str(self.state), *options, environment=environment)
 
-    def catch_up(self) -> dict[str, int]:
-        """Run until all is read, in this process: a driver of its own would take ten seconds to come up."""
-        options = RunOptions(self.state, until_caught_up=True, timeout_seconds=DEADLINE)
+    def catch_up(self, **how: Any) -> dict[str, int]:
+        """Run until all is read, in this process: a driver of its own would take ten seconds to come up.
+
+        how: more of `RunOptions`.
+        """
+        options = RunOptions(self.state, until_caught_up=True, timeout_seconds=DEADLINE, **how)
         totals: dict[str, int] = run_pipeline(load_pipeline(self.file), options, print).model_dump()
         return totals
 

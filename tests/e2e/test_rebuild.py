@@ -12,17 +12,14 @@ from confluent_kafka.admin import AdminClient
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.recovery.rebuild import rebuild_checkpoint
-from glassflow_dagster.streaming.driver import RunOptions, run_pipeline
 from glassflow_dagster.verification.verify import verify_pipeline
-from tests.e2e.support import DEADLINE, Pipeline
+from tests.e2e.support import Pipeline
 
 BATCH = 120
 
 
 def rebuild(pipeline: Pipeline) -> dict[str, int]:
-    options = RunOptions(pipeline.state, until_caught_up=True, timeout_seconds=DEADLINE, rebuild=rebuild_checkpoint)
-    totals: dict[str, int] = run_pipeline(load_pipeline(pipeline.file), options, print).model_dump()
-    return totals
+    return pipeline.catch_up(rebuild=rebuild_checkpoint)
 
 
 def events(first: int, until: int) -> Iterable[dict[str, Any]]:
