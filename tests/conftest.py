@@ -71,7 +71,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session for all tests that look at columns; they share nothing else."""
-    folder = tmp_path_factory.mktemp("spark, a path with spaces")
+    folder = tmp_path_factory.mktemp("spark on a path with spaces")
     settings = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"}
     session = start_session("tests", folder, settings, lambda _: None)
     yield session
