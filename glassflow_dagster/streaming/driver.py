@@ -455,6 +455,11 @@ def _with_types(table: Table, types: Mapping[str, str]) -> Table:
 
 
 def _make_folder(folder: Path) -> Path:
+    if "," in str(folder):
+        # Spark takes its folder for working files apart at commas, and knows no way to write one.
+        raise GlassflowError(
+            f"{folder}: has a comma in its path, where Spark would cut it; name another folder with --state DIR"
+        )
     try:
         make_pipeline_folder(folder)
         (folder / "writable").touch()

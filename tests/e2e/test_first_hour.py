@@ -86,6 +86,14 @@ def test_state_folder_cannot_be_written(pipeline: Pipeline) -> None:
     refused(done, str(state), "cannot be written", "--state")
 
 
+def test_state_folder_with_a_comma(pipeline: Pipeline) -> None:
+    pipeline.write()
+    state = pipeline.folder / "one, two"
+    done = cli("run", str(pipeline.file), "--until-caught-up", "--state", str(state))
+    refused(done, str(state), "has a comma in its path", "--state")
+    assert not state.exists()
+
+
 def test_port_in_use(pipeline: Pipeline, tmp_path: Path) -> None:
     taken = str(pipeline.clickhouse_port)
     done = cli(
