@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export DAGSTER_DISABLE_TELEMETRY := 1
 
-.PHONY: setup demo dev test test-fast test-definitions lint audit format lock clean bench bench-expressions bench-joins bench-guarantee test-joins test-checkpoints faults soak
+.PHONY: setup demo dev test test-fast test-definitions lint audit format lock clean bench bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints faults soak
 
 setup: $(READY)
 
@@ -66,17 +66,31 @@ format: setup
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: setup
-	$(BIN)/python -m benchmarks.throughput
+BENCHMARKS := throughput peers peers-killed latency latency-long state-size joins joins-skewed expressions guarantee
 
-bench-expressions: setup ## what a filter and six expressions cost
-	$(BIN)/python -m benchmarks.expressions
+bench: $(addprefix bench-,$(BENCHMARKS)) ## all of it, five runs each: hours, on a machine that does nothing else
 
-bench-joins: setup ## what a join costs, with a small and a large state
-	$(BIN)/python -m benchmarks.joins
+# One of them, and its figures into docs/performance.md: benchmarks/NAME.py says what it measures. OPTIONS="--runs 1".
+bench-%: setup
+	$(BIN)/python -m benchmarks.$(subst -,_,$*) $(OPTIONS)
+	$(BIN)/python -m benchmarks.page
 
-bench-guarantee: setup ## what it costs that nothing is lost and nothing doubled
-	$(BIN)/python -m benchmarks.guarantee
+bench-peers-killed: setup ## each peer killed half way: what it has lost or doubled then
+	$(BIN)/python -m benchmarks.peers --kill $(OPTIONS)
+	$(BIN)/python -m benchmarks.page
+
+bench-latency-long: setup ## latency with ten million keys in the state
+	$(BIN)/python -m benchmarks.latency --keys 10000000 $(OPTIONS)
+	$(BIN)/python -m benchmarks.page
+
+bench-joins-skewed: setup ## joins with nine tenths of the events on one key
+	$(BIN)/python -m benchmarks.joins --skew 0.9 $(OPTIONS)
+	$(BIN)/python -m benchmarks.page
+
+lock-peers: ## choose the versions of the benchmark's peers anew
+	for peers in requirements requirements-flink; do $(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 \
+	  --no-annotate --no-header --no-emit-index-url --no-emit-find-links \
+	  benchmarks/peers/$$peers.in --output-file benchmarks/peers/$$peers.txt || exit 1; done
 
 lock: ## choose the versions anew, within pyproject.toml's bounds
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes \

@@ -1,9 +1,9 @@
 """What a join costs: throughput in steady state, and a small batch beside a small and a large state.
 
-Two topics of seeded events of some 190 bytes, a tenth of them twice; both sides are deduplicated; inner, latest match,
-processing clock, windows of an hour. First the right side alone fills the state, one event for each of so many keys;
-then left and right events come in equal numbers. Prints one JSON object: rows a second over the second half of that,
-and the median time of batches of 2,000 records with a small and with the full state, from Spark's batch time to the
+Two topics of seeded events of some 190 bytes, a tenth of them twice; both sides are deduplicated; inner, latest
+match, processing clock, windows of an hour. First the right side alone fills the state, one event for each of so many
+keys; then left and right events come in equal numbers. Measured are rows a second over the second half of that, and
+the median time of batches of 2,000 records with a small and with the full state, from Spark's batch time to the
 ledger's row.
 
 With `--skew` it compares keys that come equally often with one key that has that share of all events: rows a second,
@@ -15,26 +15,29 @@ right event for which all of them wait.
     python -m benchmarks.joins --skew 0.9 --keys 200000
 """
 
-import argparse
 import json
-import os
 import random
 import statistics
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator
+from itertools import count as counted
 from pathlib import Path
-from typing import Any
 
-import clickhouse_connect
-import yaml
-
-from benchmarks.throughput import SEED, Memory, say
+from benchmarks import results
+from benchmarks.results import Figures, Runs
+from benchmarks.support import (
+    SEED,
+    Batch,
+    Stack,
+    batches,
+    run_to_the_end,
+    running_pipeline,
+    running_stack,
+    say,
+    second_half,
+    wait_until,
+    write_definition,
+)
 from glassflow_dagster.demo.produce import create_topic, send
-from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.local.stack import down, up
 
 SIDES = ("left", "right")
 SMALL_STATE = 10_000
@@ -46,104 +49,94 @@ _DEADLINE = 900.0  # seconds; a million keys take two minutes
 
 
 def main() -> None:
-    """Run the benchmark and print its result."""
-    parser = argparse.ArgumentParser()
+    """Run the benchmark and write its results."""
+    parser = results.parser("joins")
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--skew", type=float, help="compare with this share of all events on one key")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder) / "stack"
-        stack = up(data, free_port(), free_port(), say)
-        try:
-            bench = Bench(Path(folder), stack.kafka.port, stack.clickhouse.port)
+    runs = Runs()
+    with running_stack() as stack:
+        bench = Bench(stack)
+        for _ in range(given.runs):
             if given.skew is None:
-                found = bench.measure(given.keys, given.events)
+                bench.measure(runs, given.keys, given.events)
             else:
-                found = bench.compare(given.keys, given.events, given.skew)
-            print(json.dumps(found, indent=2))
-        finally:
-            down(data, say)
+                bench.compare(runs, given.keys, given.events, given.skew)
+    parameters = {"keys": given.keys, "events": given.events, "batch": BATCH, "seed": SEED}
+    if given.skew is None:
+        runs.compare("large to small", f"{given.keys:,} keys", f"{SMALL_STATE:,} keys")
+        runs.write(given.results, "joins", parameters)
+    else:
+        runs.write(given.results, "joins_skewed", {**parameters, "skew": given.skew})
 
 
 class Bench:
-    """The benchmark on one stack."""
+    """The benchmark on one stack; each pipeline has its own topics, named after it."""
 
-    def __init__(self, folder: Path, kafka_port: int, clickhouse_port: int) -> None:
-        self._folder, self._brokers, self._port = folder, f"127.0.0.1:{kafka_port}", clickhouse_port
-        self._environment = {
-            **os.environ,
-            "GLASSFLOW_KAFKA_BROKERS": self._brokers,
-            "GLASSFLOW_CLICKHOUSE_URL": f"http://127.0.0.1:{clickhouse_port}",
-        }
+    def __init__(self, stack: Stack) -> None:
+        self._stack, self._client = stack, stack.client()
         self._draw = random.Random(SEED)
+        self._names = (f"j{number}" for number in counted())
 
-    def measure(self, keys: int, events: int) -> dict[str, object]:
-        """Give all figures."""
-        small = self._small_batches("small", SMALL_STATE)
-        steady = self._steady("large", keys, events, skew=0)
-        large = self._batches("large", self._even(keys))
-        return {
-            "keys": keys,
-            **steady,
-            f"milliseconds_of_{BATCH}_records_with_{SMALL_STATE}_keys": small,
-            f"milliseconds_of_{BATCH}_records_with_{keys}_keys": large,
-            "ratio_of_batches": round(large / small, 2),
-            "cores": os.cpu_count(),
-        }
+    def measure(self, runs: Runs, keys: int, events: int) -> None:
+        """Make one run of all cases."""
+        large = next(self._names)
+        runs.measure("both sides deduplicated, joined", lambda: self._steady(large, keys, events, skew=0))
+        runs.measure(f"{SMALL_STATE:,} keys", self._small_batches)
+        runs.measure(f"{keys:,} keys", lambda: self._batches(large, self._even(keys)))
 
-    def compare(self, keys: int, events: int, skew: float) -> dict[str, object]:
-        """Give the figures of even and of skewed keys, and of a key of which many events wait."""
-        return {
-            "keys": keys,
-            "even": self._steady("even", keys, events, skew=0),
-            f"{skew:.0%} on one key": self._steady("skewed", keys, events, skew),
-            "waiting of one key": {count: self._held(f"held{count}", count) for count in HELD},
-            "cores": os.cpu_count(),
-        }
+    def compare(self, runs: Runs, keys: int, events: int, skew: float) -> None:
+        """Make one run with even and one with skewed keys, and with a key of which many events wait."""
+        runs.measure("even keys", lambda: self._steady(next(self._names), keys, events, skew=0))
+        runs.measure(f"{skew:.0%} on one key", lambda: self._steady(next(self._names), keys, events, skew))
+        for held in HELD:
+            runs.measure(f"{held:,} waiting of one key", lambda held=held: self._held(next(self._names), held))
 
-    def _steady(self, name: str, keys: int, events: int, skew: float) -> dict[str, object]:
+    def _steady(self, name: str, keys: int, events: int, skew: float) -> Figures:
         """Fill the state, then read events of both sides; key 0 has so large a share of them more."""
         self._make(name)
         say(f"{name}: filling the state with {keys:,} keys ...")
         self._send(f"{name}-right", (self._event("r", number, number) for number in range(keys)))
         self._run(name)
-        before = self._ledger(name)
+        before = len(self._ledger(name))
         say(f"{name}: sending {events:,} events ...")
         self._send(f"{name}-left", self._doubled("l", events // 2, keys, skew))
         self._send(f"{name}-right", self._doubled("R", events // 2, keys, skew))
         totals, memory = self._run(name)
-        batches = self._ledger(name)[len(before) :]
+        done = self._ledger(name)[before:]
         return {
-            "totals": totals,
-            "rows_per_second_second_half": round(self._rate(batches)),
-            "median_milliseconds_of_a_batch": statistics.median(took for _, took in batches),
-            "driver_memory_mib": memory,
+            "rows_per_second_second_half": second_half(done),
+            "milliseconds_a_batch": statistics.median(batch.milliseconds for batch in done),
+            "driver_memory_mib": memory["driver"],
+            "rows_written": totals["written"],
         }
 
-    def _held(self, name: str, count: int) -> dict[str, object]:
+    def _held(self, name: str, count: int) -> Figures:
         """Let events of key 0 wait, and add to them; then let their right event come."""
         self._make(name)
         say(f"{name}: {count:,} events of one key wait ...")
         self._send(f"{name}-left", (self._event("l", number, 0) for number in range(count)))
         self._run(name)
-        took = self._batches(name, self._some_hot)
-        checkpoint = sum(file.stat().st_size for file in (self._state / f"{name}-join").rglob("*") if file.is_file())
+        figures = self._batches(name, self._some_hot)
+        files = (self._stack.state / f"{name}-join").rglob("*")
+        checkpoint = sum(file.stat().st_size for file in files if file.is_file())
         self._send(f"{name}-right", iter([self._event("r", 0, 0)]))
         totals, memory = self._run(name)
         return {
-            f"milliseconds_of_{BATCH}_records": took,
-            "checkpoint_mib": round(checkpoint / 2**20),
+            **figures,
+            "checkpoint_mib": checkpoint / 2**20,
             "rows_when_the_right_event_came": totals["written"],
-            "milliseconds_of_that_batch": [took for read, took in self._ledger(name) if read][-1],
-            "driver_memory_mib_then": memory,
+            "milliseconds_of_that_batch": self._ledger(name)[-1].milliseconds,
+            "driver_memory_mib_then": memory["driver"],
         }
 
-    def _small_batches(self, name: str, keys: int) -> float:
+    def _small_batches(self) -> Figures:
+        name = next(self._names)
         self._make(name)
-        self._send(f"{name}-right", (self._event("r", number, number) for number in range(keys)))
+        self._send(f"{name}-right", (self._event("r", number, number) for number in range(SMALL_STATE)))
         self._run(name)
-        return self._batches(name, self._even(keys))
+        return self._batches(name, self._even(SMALL_STATE))
 
     def _even(self, keys: int) -> Callable[[str, int], int]:
         return lambda _side, _number: self._draw.randrange(keys)
@@ -152,77 +145,37 @@ class Bench:
         """Give key 0 to a few left events of a batch; the others' keys are many."""
         return 0 if side == "left" and number < HOT_A_BATCH else self._draw.randrange(1, SMALL_STATE)
 
-    def _batches(self, name: str, key: Callable[[str, int], int]) -> float:
-        """Send small batches one after the other to a running pipeline; gives the median of their milliseconds.
+    def _batches(self, name: str, key: Callable[[str, int], int]) -> Figures:
+        """Send small batches one after the other to a running pipeline; gives the median of their time.
 
         key: the key of a side's event by its number in the batch.
         """
         done = len(self._ledger(name))
-        driver = subprocess.Popen(
-            self._command(name), env=self._environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        try:
+        with running_pipeline(self._stack, self._file(name)) as driver:
             for number in range(BATCHES):
                 for side in SIDES:
                     half = [self._event(f"b{number}{side}", n, key(side, n)) for n in range(BATCH // 2)]
                     self._send(f"{name}-{side}", iter(half))
-                self._await(name, done, (number + 1) * BATCH)
-        finally:
-            driver.terminate()
-            driver.wait()
-        batches = [took for read, took in self._ledger(name)[done:] if read]
+                sent = (number + 1) * BATCH
+                wait_until(lambda sent=sent: self._read_since(name, done) >= sent, driver, _DEADLINE, "all was read")
+        found = self._ledger(name)[done:]
         # Java warms up over the first ones.
-        return statistics.median(batches[len(batches) // 2 :])
+        return {f"milliseconds_of_{BATCH}_records": statistics.median(b.milliseconds for b in found[len(found) // 2 :])}
 
-    def _await(self, name: str, done: int, records: int) -> None:
-        deadline = time.monotonic() + _DEADLINE
-        while sum(read for read, _ in self._ledger(name)[done:]) < records:
-            if time.monotonic() > deadline:
-                raise SystemExit("the driver does not get on")
-            time.sleep(0.05)
+    def _read_since(self, name: str, done: int) -> int:
+        return sum(batch.read for batch in self._ledger(name)[done:])
 
-    def _rate(self, batches: list[tuple[int, int]]) -> float:
-        """Rows a second over the second half of the batches."""
-        late = batches[len(batches) // 2 :]
-        return sum(read for read, _ in late) / (sum(took for _, took in late) / 1000)
+    def _ledger(self, name: str) -> list[Batch]:
+        return batches(self._client, f"{name}-join")
 
-    def _ledger(self, name: str) -> list[tuple[int, int]]:
-        """Records and milliseconds of each batch."""
-        client = clickhouse_connect.get_client(host="127.0.0.1", port=self._port)
-        return [
-            (read, took)
-            for read, took in client.query(
-                "SELECT read, toUnixTimestamp64Milli(inserted_at) - toUnixTimestamp64Milli(batch_time) "
-                "FROM default.glassflow_ledger WHERE pipeline_id = {name:String} ORDER BY batch_id",
-                parameters={"name": f"{name}-join"},
-            ).result_rows
-        ]
-
-    def _run(self, name: str) -> tuple[Any, float]:
-        """Run a pipeline until it has caught up; gives its totals, and the driver's largest memory in MiB."""
-        command = [*self._command(name), "--until-caught-up"]
-        with subprocess.Popen(command, env=self._environment, stdout=subprocess.PIPE, text=True) as driver:
-            memory = Memory({"driver": driver.pid})
-            memory.start()
-            out, _ = driver.communicate()
-        peak = memory.stop()
-        if driver.returncode != 0:
-            raise SystemExit("the pipeline did not finish")
-        return json.loads(out.splitlines()[-1]), peak["driver"]
-
-    def _command(self, name: str) -> list[str]:
-        run = [sys.executable, "-m", "glassflow_dagster", "run", str(self._file(name))]
-        return [*run, "--state", str(self._state)]
-
-    @property
-    def _state(self) -> Path:
-        return self._folder / "state"
+    def _run(self, name: str) -> tuple[dict[str, int], dict[str, float]]:
+        return run_to_the_end(self._stack, self._file(name))
 
     def _file(self, name: str) -> Path:
-        return self._folder / f"{name}-join.yaml"
+        return self._stack.folder / f"{name}-join.yaml"
 
     def _send(self, topic: str, events: Iterator[bytes]) -> None:
-        send(self._brokers, topic, events, SEED, lambda _: None)
+        send(self._stack.brokers, topic, events, SEED, lambda _: None)
 
     def _doubled(self, prefix: str, count: int, keys: int, skew: float) -> Iterator[bytes]:
         """Events of random keys, such a share of them of key 0; a tenth come twice."""
@@ -245,13 +198,13 @@ class Bench:
         fields = [{"name": n, "type": "string"} for n in ("id", "user", "name", "email", "created_at")]
         fields += [{"name": "amount", "type": "int"}, {"name": "price", "type": "float"}]
         for side in SIDES:
-            create_topic(self._brokers, f"{name}-{side}")
+            create_topic(self._stack.brokers, f"{name}-{side}")
         columns = {"id": "String", "user": "String", "amount": "Int32", "price": "Float64", "name": "String"}
         definition = {
             "version": "v3",
             "pipeline_id": f"{name}-join",
             "sources": [
-                {"type": "kafka", "source_id": side, "connection_params": {"brokers": [self._brokers]},
+                {"type": "kafka", "source_id": side, "connection_params": {"brokers": [self._stack.brokers]},
                  "topic": f"{name}-{side}", "schema_fields": fields} for side in SIDES
             ],
             "transforms": [
@@ -267,7 +220,7 @@ class Bench:
             },
             "sink": {
                 "type": "clickhouse",
-                "connection_params": {"host": "127.0.0.1", "port": self._port, "database": "default",
+                "connection_params": {"host": "127.0.0.1", "port": self._stack.clickhouse_port, "database": "default",
                                       "username": "default", "password": ""},
                 "table": f"{name}_joined", "max_batch_size": 50_000, "max_delay_time": "200ms",
                 "create_table": {"order_by": "id"},
@@ -275,7 +228,7 @@ class Bench:
                             for n, t in {**columns, "email": "String"}.items()],
             },
         }  # fmt: skip
-        self._file(name).write_text(yaml.safe_dump(definition))
+        write_definition(self._stack.folder, definition)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,205 @@
+"""How long an event takes from its sending to a row that can be read, at several rates, with many keys in the state.
+
+A process of its own sends events of 190 bytes, evenly, a tenth of them with a key sent before; each new one carries
+the time of the call that hands it to Kafka's client. Beside it the table's count is asked for every 20 ms, and when
+it has changed, how many rows there are of each 5 ms of sending: those that have come since the last look were seen at
+the moment of the answer. A latency so counts too much, by the time since the last look and 5 ms, never too little.
+The first seconds at each rate are left out. At the end every new key must have its one row.
+
+    make bench-latency        or: python -m benchmarks.latency --rates 200 2000 --seconds 20 --runs 1
+"""
+
+import multiprocessing
+import random
+import statistics
+import subprocess
+import time
+from collections import Counter
+from multiprocessing.connection import Connection
+
+from clickhouse_connect.driver.client import Client
+
+from benchmarks import results
+from benchmarks.results import Figures, Runs, percentile
+from benchmarks.support import (
+    DUPLICATES,
+    SEED,
+    Sender,
+    Stack,
+    cpu_seconds,
+    dedup_definition,
+    event,
+    fill,
+    key,
+    run_to_the_end,
+    running_pipeline,
+    running_stack,
+    say,
+    wait_until,
+    write_definition,
+)
+from glassflow_dagster.demo.produce import create_topic
+
+RATES = (200, 2000, 10_000)
+POLL_SECONDS = 0.02
+BUCKET_MICROSECONDS = 5000
+# How often the sender looks at the clock: far below what is measured.
+TICK_SECONDS = 0.002
+# What Kafka's client may wait for company: its own default.
+LINGER_MS = 5
+WARM_SECONDS = 10.0
+MICROSECONDS = 1_000_000
+START_SECONDS = 180.0
+LAST_ROW_SECONDS = 120.0
+
+
+def main() -> None:
+    """Run the benchmark and write its results."""
+    parser = results.parser("latency")
+    parser.add_argument("--rates", type=int, nargs="+", default=list(RATES), help="events a second")
+    parser.add_argument("--keys", type=int, default=100_000, help="in the state before the first event")
+    parser.add_argument("--seconds", type=float, default=30.0, help="measured at each rate")
+    parser.add_argument("--max-batch-size", type=int, default=50_000)
+    parser.add_argument("--max-delay-time", default="100ms")
+    given = parser.parse_args()
+    runs = Runs()
+    sink = {"max_batch_size": given.max_batch_size, "max_delay_time": given.max_delay_time}
+    with running_stack() as stack:
+        for number in range(given.runs):
+            bench = Bench(stack, f"latency{number}", given.keys, sink)
+            bench.run(runs, given.rates, given.seconds)
+    parameters = {"keys": given.keys, "seconds": given.seconds, **sink, "duplicates": DUPLICATES, "seed": SEED}
+    runs.write(given.results, f"latency_{given.keys}", parameters)
+
+
+class Bench:
+    """One pipeline with its state, at one rate after the other."""
+
+    def __init__(self, stack: Stack, pipeline: str, keys: int, sink: dict[str, object]) -> None:
+        self._stack, self._pipeline, self._next = stack, pipeline, keys
+        self._client = stack.client()
+        # The order by time lets a look skip what was sent before.
+        definition = dedup_definition(pipeline, pipeline, **sink, create_table={"order_by": "sent_at"})
+        self._definition = write_definition(stack.folder, definition)
+
+    def run(self, runs: Runs, rates: list[int], seconds: float) -> None:
+        """Fill the state, then measure each rate."""
+        create_topic(self._stack.brokers, self._pipeline)
+        say(f"{self._pipeline}: filling the state with {self._next:,} keys ...")
+        fill(self._stack.brokers, self._pipeline, range(self._next))
+        run_to_the_end(self._stack, self._definition)
+        with running_pipeline(self._stack, self._definition) as driver:
+            self._wait_for_the_first(driver)
+            for rate in rates:
+                runs.measure(f"{rate:,} events/s", lambda rate=rate: self._measure(driver, rate, seconds))
+
+    def _wait_for_the_first(self, driver: subprocess.Popen[bytes]) -> None:
+        fill(self._stack.brokers, self._pipeline, [self._next])
+        self._next += 1
+        wait_until(lambda: self._count() == self._next, driver, START_SECONDS, "the first row came")
+
+    def _measure(self, driver: subprocess.Popen[bytes], rate: int, seconds: float) -> Figures:
+        here, there = multiprocessing.Pipe(duplex=False)
+        sending = (there, (self._stack.brokers, self._pipeline), self._next, rate, WARM_SECONDS + seconds)
+        began, used = time.time_ns(), cpu_seconds(driver.pid)
+        sender = multiprocessing.get_context("spawn").Process(target=send_evenly, args=sending)
+        sender.start()
+        watch = Watch(self._client, self._pipeline, began // 1000)
+        deadline = None
+        sent = 0
+        while deadline is None or (self._count() < self._next + sent and time.monotonic() < deadline):
+            watch.look()
+            if deadline is None and here.poll():
+                sent, reached = here.recv()
+                deadline = time.monotonic() + LAST_ROW_SECONDS
+            elif sender.exitcode:
+                raise SystemExit("the sender failed")
+            time.sleep(POLL_SECONDS)
+        sender.join()
+        watch.look()
+        self._next += sent
+        self._require_exact()
+        used = (cpu_seconds(driver.pid) - used) / ((time.time_ns() - began) / 1e9)
+        return {
+            **watch.figures(began // 1000 + int(WARM_SECONDS * MICROSECONDS)),
+            "events_per_second_sent": reached,
+            "driver_cpu_cores": used,
+        }
+
+    def _count(self) -> int:
+        return int(self._client.query(f"SELECT count() FROM {self._pipeline}").result_rows[0][0])
+
+    def _require_exact(self) -> None:
+        rows, keys = self._client.query(f"SELECT count(), uniqExact(id) FROM {self._pipeline}").result_rows[0]
+        if (rows, keys) != (self._next, self._next):
+            raise SystemExit(f"{self._pipeline}: {self._next:,} keys were sent, {keys:,} came, in {rows:,} rows")
+
+
+class Watch:
+    """Sees rows come: `look` counts those that came since the last look as seen now."""
+
+    def __init__(self, client: Client, table: str, since: int) -> None:
+        self._client, self._table, self._since = client, table, since
+        self._rows = -1
+        self._seen: Counter[int] = Counter()
+        self._last = time.monotonic()
+        # (bucket, latency in microseconds) -> rows
+        self._latencies: Counter[tuple[int, int]] = Counter()
+        self._gaps: list[float] = []
+
+    def look(self) -> None:
+        """Ask for the count, and where it has changed, for what is new."""
+        rows = self._client.query(f"SELECT count() FROM {self._table}").result_rows[0][0]
+        if rows != self._rows:
+            self._rows = rows
+            self._count_new()
+        now = time.monotonic()
+        self._gaps.append(now - self._last)
+        self._last = now
+
+    def _count_new(self) -> None:
+        asked = (
+            f"SELECT intDiv(sent_at, {BUCKET_MICROSECONDS}) AS bucket, count() FROM {self._table} "
+            f"WHERE sent_at >= {self._since} GROUP BY bucket"
+        )
+        found = self._client.query(asked).result_rows
+        seen_at = time.time_ns() // 1000
+        for bucket, rows in found:
+            if new := rows - self._seen[bucket]:
+                self._latencies[bucket, seen_at - bucket * BUCKET_MICROSECONDS] += new
+                self._seen[bucket] = rows
+
+    def figures(self, since: int) -> dict[str, float]:
+        """The latencies of what was sent from this time on, in milliseconds, and the time from look to look."""
+        counted: Counter[float] = Counter()
+        for (bucket, microseconds), rows in self._latencies.items():
+            if bucket * BUCKET_MICROSECONDS >= since:
+                counted[microseconds / 1000] += rows
+        return {
+            **{f"p{share}_ms": percentile(counted, share / 100) for share in (50, 95, 99)},
+            "max_ms": max(counted),
+            "rows": sum(counted.values()),
+            "ms_between_looks": statistics.median(self._gaps) * 1000,
+        }
+
+
+def send_evenly(report: Connection, address: tuple[str, str], first: int, rate: int, seconds: float) -> None:
+    """Send events at a rate to (brokers, topic), new ones numbered from `first`; reports their number, and the rate."""
+    sender = Sender(*address, LINGER_MS)
+    draw = random.Random(SEED)
+    following, sent, began = first, 0, time.monotonic()
+    while (passed := time.monotonic() - began) < seconds:
+        while sent < rate * passed:
+            repeated = draw.random() < DUPLICATES
+            number = draw.randrange(following) if repeated else following
+            sender.send(key(number).encode(), event(number, time.time_ns() // 1000))
+            following += not repeated
+            sent += 1
+        time.sleep(TICK_SECONDS)
+    took = time.monotonic() - began
+    sender.finish()
+    report.send((following - first, sent / took))
+
+
+if __name__ == "__main__":
+    main()

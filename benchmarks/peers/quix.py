@@ -1,0 +1,75 @@
+"""Quix Streams: a stateful filter on the message key and a batching sink.
+
+Guarantee: at least once into ClickHouse; a checkpoint writes the sink's batches first, then state, then offsets, so
+after a crash in between the last checkpoint's rows are written again.
+State: RocksDB on disk for each partition, each change also sent to a changelog topic in Kafka, from which it is
+restored; kept for ever.
+Package: quixstreams
+Tuned: two processes in one consumer group, one a partition, because one process uses one core; a checkpoint for each
+block of rows or second. Its state is by message key and partition, so the topic is keyed by `id`; on other topics it
+repartitions first.
+"""
+
+import multiprocessing
+from typing import Any
+
+from quixstreams import Application, State
+from quixstreams.sinks import BatchingSink, SinkBatch
+
+from benchmarks.peers.task import BLOCK_ROWS, BLOCK_SECONDS, Task
+
+
+class ClickHouseSink(BatchingSink):
+    """One insert a partition and checkpoint."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self._task = task
+
+    def setup(self) -> None:
+        """Connect."""
+        self._client = self._task.client()
+
+    def write(self, batch: SinkBatch) -> None:
+        """Write what a checkpoint has gathered of one partition."""
+        for chunk in batch.iter_chunks(BLOCK_ROWS):
+            self._task.insert(self._client, [item.value for item in chunk])
+
+
+def is_new(_event: dict[str, Any], state: State) -> bool:
+    """Whether the key has not been seen; it is from now on."""
+    if state.exists("seen"):
+        return False
+    state.set("seen", 1)
+    return True
+
+
+def run(task: Task, number: int) -> None:
+    """Be one member of the group."""
+    application = Application(
+        broker_address=task.brokers,
+        consumer_group=task.table,
+        auto_offset_reset="earliest",
+        state_dir=task.state / str(number),
+        commit_interval=BLOCK_SECONDS,
+        commit_every=BLOCK_ROWS,
+        loglevel="WARNING",
+    )
+    stream = application.dataframe(application.topic(task.topic, value_deserializer="json"))
+    stream = stream.filter(is_new, stateful=True)
+    stream.sink(ClickHouseSink(task))
+    application.run()
+
+
+def main() -> None:
+    """Start one member a partition."""
+    task = Task.from_environment()
+    members = [multiprocessing.Process(target=run, args=(task, number)) for number in range(task.partitions)]
+    for member in members:
+        member.start()
+    for member in members:
+        member.join()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""The one format of results, benchmarks/results/NAME.json; `benchmarks.page` makes docs/performance.md of it.
+
+    {"benchmark": ..., "command": ..., "finished": ..., "commit": ..., "machine": {...}, "versions": {...},
+     "parameters": {...}, "load": [1-minute load before each run],
+     "cases": {CASE: {"figures": {FIGURE: {"median": ..., "low": ..., "high": ..., "runs": [...]}},
+                      "remarks": {NAME: TEXT}}}}
+
+A figure's name carries its unit (`events_per_second`, `peak_memory_mib`). low and high are the least and the greatest
+of all runs: with five of them there is no honest percentile.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shlex
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from benchmarks.support import say
+
+RESULTS = Path(__file__).parent / "results"
+RUNS = 5
+# What decides how fast it is, beside the project's own code.
+PACKAGES = ("pyspark", "pyarrow", "clickhouse-connect", "confluent-kafka", "chdb", "dagster")
+
+Figures = Mapping[str, float]
+
+
+def parser(benchmark: str) -> argparse.ArgumentParser:
+    """A parser of a benchmark's arguments, with those that all of them have: `runs` and `results`."""
+    made = argparse.ArgumentParser(prog=f"python -m benchmarks.{benchmark}")
+    made.add_argument("--runs", type=int, default=RUNS)
+    made.add_argument(
+        "--results", type=Path, default=RESULTS, help="folder to write to; the page is made of the default"
+    )
+    return made
+
+
+@dataclass
+class Runs:
+    """What the runs of a benchmark have given until now."""
+
+    figures: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    remarks: dict[str, dict[str, str]] = field(default_factory=dict)
+    load: list[float] = field(default_factory=list)
+
+    def measure(self, case: str, run: Callable[[], Figures]) -> None:
+        """Make one run of a case, and keep its figures and the machine's load before it."""
+        self.load.append(round(os.getloadavg()[0], 1))
+        found = run()
+        for name, value in found.items():
+            self.figures.setdefault(case, {}).setdefault(name, []).append(value)
+        say(f"{case}: {', '.join(f'{name} {value:,.6g}' for name, value in found.items())}")
+
+    def compare(self, case: str, changed: str, base: str) -> None:
+        """Add a case of ratios: each run of `changed` to that of `base` which it is a pair with."""
+        self.figures[case] = {
+            f"ratio_of_{name}": [c / b for c, b in zip(values, self.figures[base][name], strict=True)]
+            for name, values in self.figures[changed].items()
+        }
+
+    def remark(self, case: str, **texts: str) -> None:
+        """Say of a case what is no figure."""
+        self.remarks.setdefault(case, {}).update(texts)
+
+    def write(self, folder: Path, benchmark: str, parameters: Mapping[str, object]) -> None:
+        """Write the file of results."""
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"{benchmark}.json"
+        content = {
+            "benchmark": benchmark,
+            "command": shlex.join(["python", "-m", _module(), *sys.argv[1:]]),
+            "finished": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "commit": commit(),
+            "machine": machine(),
+            "versions": {name: version(name) for name in PACKAGES},
+            "parameters": dict(parameters),
+            "load": self.load,
+            "cases": {
+                case: {
+                    "figures": {name: spread(values) for name, values in figures.items()},
+                    "remarks": self.remarks.get(case, {}),
+                }
+                for case, figures in self.figures.items()
+            },
+        }
+        file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        say(f"{file} written; `python -m benchmarks.page` puts what lies in {RESULTS.name} into docs/performance.md")
+
+
+def spread(values: list[float]) -> dict[str, object]:
+    """Median, least and greatest of a figure's runs, and each of them, to six significant digits."""
+    rounded = [_significant(value) for value in values]
+    return {
+        "median": _significant(statistics.median(values)),
+        "low": min(rounded),
+        "high": max(rounded),
+        "runs": rounded,
+    }
+
+
+def percentile(values: Mapping[float, int], share: float) -> float:
+    """The least value that at least this share of all are at most; values: how often each occurs."""
+    wanted, seen = share * sum(values.values()), 0
+    for value in sorted(values):
+        seen += values[value]
+        if seen >= wanted:
+            return value
+    raise ValueError("no percentile of nothing")
+
+
+def machine() -> dict[str, object]:
+    """What the figures were measured on."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {
+        "cores": os.cpu_count(),
+        "processor": _processor(),
+        "memory_gib": round(memory, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }
+
+
+def commit() -> str:
+    """The commit that is measured, with a mark when code differs from it."""
+    head = _git("rev-parse", "--short=10", "HEAD") or "unknown"
+    return head + ("-changed" if _git("status", "--porcelain", "--", "*.py", "*.scala", "pyproject.toml") else "")
+
+
+def _module() -> str:
+    """What `python -m` was given."""
+    spec = sys.modules["__main__"].__spec__
+    return spec.name.removesuffix(".__main__") if spec else sys.argv[0]
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _significant(value: float) -> float:
+    return float(f"{value:.6g}")

@@ -1,0 +1,116 @@
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from benchmarks.page import PAGE, plot, read_results, render, table
+from benchmarks.peers.__main__ import PEERS, Peer, sections
+from benchmarks.results import RESULTS, Runs, percentile, spread
+from benchmarks.support import Batch, distinct, event, key, numbers, second_half
+
+
+def figure(*runs: float) -> dict[str, object]:
+    return spread(list(runs))
+
+
+def result(**cases: dict[str, dict[str, object]]) -> dict[str, object]:
+    return {
+        "command": "python -m benchmarks.some",
+        "finished": "2026-01-01T00:00:00Z",
+        "commit": "0123456789",
+        "machine": {"cores": 2, "processor": "a processor", "memory_gib": 24.0, "system": "Linux 6"},
+        "parameters": {"events": 2_000_000},
+        "load": [0.1, 0.4],
+        "cases": {case: {"figures": figures, "remarks": {}} for case, figures in cases.items()},
+    }
+
+
+def test_a_spread_has_median_least_and_greatest_of_all_runs() -> None:
+    assert spread([3.0, 1.0, 2.0, 10.0]) == {"median": 2.5, "low": 1.0, "high": 10.0, "runs": [3.0, 1.0, 2.0, 10.0]}
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.5, 10), (0.95, 10), (0.96, 20), (0.99, 20), (1, 30)])
+def test_a_percentile_is_the_least_value_that_the_share_is_at_most(share: float, expected: int) -> None:
+    assert percentile({20: 4, 10: 95, 30: 1}, share) == expected
+
+
+def test_a_tenth_of_the_events_repeat_an_earlier_one_and_the_others_count_on() -> None:
+    drawn = list(numbers(10_000, first=500))
+    new = sorted({number for number in drawn if number >= 500})
+    assert new == list(range(500, 500 + distinct(10_000, first=500)))
+    assert all(later - sooner == 1 for sooner, later in pairwise(new))
+    assert len(drawn) == 10_000
+    assert 0.09 < 1 - len(new) / len(drawn) < 0.11
+    assert drawn == list(numbers(10_000, first=500))
+
+
+def test_events_have_190_bytes_and_keys_of_their_own() -> None:
+    sizes = [len(event(number)) for number in range(0, 10_000_000, 99_991)]
+    assert 189 <= sum(sizes) / len(sizes) <= 191
+    assert json.loads(event(7))["id"] == key(7) != key(8)
+
+
+def test_the_second_half_of_the_batches_counts_from_the_end_of_the_one_that_passes_half() -> None:
+    done = [Batch(read, 0, ended) for read, ended in ((100, 5000), (100, 6000), (150, 8000), (50, 9000))]
+    assert second_half(done) == pytest.approx(200 / 3)
+
+
+def test_one_batch_has_no_second_half() -> None:
+    with pytest.raises(SystemExit, match="send more events"):
+        second_half([Batch(100, 0, 5000)])
+
+
+def test_pairs_are_compared_run_by_run() -> None:
+    runs = Runs()
+    for case, rate in (("base", 100.0), ("changed", 90.0), ("changed", 60.0), ("base", 80.0)):
+        runs.measure(case, lambda rate=rate: {"rows_per_second": rate})
+    runs.compare("ratio", "changed", "base")
+    assert runs.figures["ratio"] == {"ratio_of_rows_per_second": [0.9, 0.75]}
+
+
+def test_a_table_has_a_row_a_figure_and_a_column_a_case() -> None:
+    cases = result(
+        first={"events_per_second": figure(40_000, 50_000, 45_000), "lost": figure(0)},
+        second={"events_per_second": figure(1.23456)},
+    )["cases"]
+    assert list(table(cases)) == [
+        "| | first | second |",
+        "|---|--:|--:|",
+        "| events per second | 45,000 (40,000 to 50,000) | 1.23 |",
+        "| lost | 0 |  |",
+    ]
+
+
+def test_a_block_of_the_page_is_made_of_its_results_and_the_rest_stays() -> None:
+    end = "<!-- end of results -->\n"
+    page = f"before\n<!-- results: some -->\nold\n{end}between\n<!-- results: other -->\n{end}"
+    made = render(page, {"some": result(case={"p50_ms": figure(400, 500, 600)})})
+    assert made.startswith("before\n<!-- results: some -->\n`python -m benchmarks.some` (events 2,000,000), 3 runs")
+    assert "| p50 ms | 500 (400 to 600) |" in made
+    assert "old" not in made
+    assert made.endswith("between\n<!-- results: other -->\nNot measured yet.\n<!-- end of results -->\n")
+    assert render(made, {"some": result(case={"p50_ms": figure(400, 500, 600)})}) == made
+
+
+def test_results_without_a_block_are_refused() -> None:
+    with pytest.raises(SystemExit, match="no `<!-- results: NAME -->` for some"):
+        render("", {"some": result(case={"p50_ms": figure(1)})})
+
+
+def test_a_plot_has_a_bar_a_case_and_escapes_names() -> None:
+    drawn = plot(result(**{"a < b": {"p50_ms": figure(1, 2)}, "c": {"p50_ms": figure(4)}}))
+    assert drawn.count("<rect") == 2
+    assert "a &lt; b" in drawn
+
+
+def test_the_page_shows_what_the_results_say() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert render(page, read_results(RESULTS)) == page
+
+
+@pytest.mark.parametrize("peer", [peer for peer in PEERS.values() if peer.module], ids=lambda peer: peer.name)
+def test_each_peer_states_its_guarantee_and_the_durability_of_its_state(peer: Peer) -> None:
+    file = Path("benchmarks/peers") / f"{peer.module}.py"
+    said = sections(file.read_text(encoding="utf-8").split('"""')[1])
+    assert {"guarantee", "state", "package", "tuned"} <= set(said)
