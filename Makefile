@@ -66,7 +66,10 @@ format: setup
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-BENCHMARKS := throughput peers peers-killed latency latency-long state-size joins joins-skewed expressions guarantee
+BENCHMARKS := shapes throughput peers peers-killed latency latency-long state-size joins joins-skewed expressions guarantee
+
+# Two at once would measure each other.
+.NOTPARALLEL:
 
 bench: $(addprefix bench-,$(BENCHMARKS)) ## all of it, five runs each: hours, on a machine that does nothing else
 

@@ -96,12 +96,12 @@ def key(number: int) -> str:
     return hashlib.blake2b(number.to_bytes(8), digest_size=16).hexdigest()
 
 
-def event(number: int, sent_at: int = _NEW_YEAR) -> bytes:
-    """The event with this number, 190 bytes of JSON. sent_at: microseconds."""
+def event(number: int, sent_at: int = _NEW_YEAR, **more: str) -> bytes:
+    """The event with this number, 190 bytes of JSON and more fields. sent_at: microseconds."""
     return json.dumps({
         "id": key(number), "user": f"user-{number % 10_000:05}", "name": f"User {number:08}",
         "email": f"customer.{number:08}@example.test", "amount": number % 15, "price": number % 10_000 / 100,
-        "sent_at": sent_at,
+        "sent_at": sent_at, **more,
     }).encode()  # fmt: skip
 
 
@@ -164,20 +164,23 @@ class Sender:
             raise SystemExit(f"not all events reached the topic: {self._failed[0] if self._failed else 'no answer'}")
 
 
-def fill(brokers: str, topic: str, chosen: Iterable[int]) -> int:
-    """Send the events with these numbers; gives how many they are."""
+def fill(brokers: str, topic: str, chosen: Iterable[int], make: Callable[[int], bytes] = event) -> int:
+    """Send the events with these numbers, as `make` makes them; gives how many they are."""
     sender, count = Sender(brokers, topic), 0
     for number in chosen:
-        sender.send(key(number).encode(), event(number))
+        sender.send(key(number).encode(), make(number))
         count += 1
     sender.finish()
     return count
 
 
-def dedup_definition(pipeline: str, topic: str, **sink: Any) -> dict[str, Any]:
-    """A pipeline that deduplicates such a topic by `id` into a table of its own name; sink: more of the sink's fields.
+def dedup_definition(
+    pipeline: str, topic: str, columns: Mapping[str, tuple[str, str]] = COLUMNS, **sink: Any
+) -> dict[str, Any]:
+    """A pipeline that deduplicates such a topic by `id` into a table of its own name.
 
-    Where broker and ClickHouse are comes from the environment.
+    columns: field -> its type, and its column's. sink: more of the sink's fields. Where broker and ClickHouse are comes
+    from the environment.
     """
     return {
         "version": "v3",
@@ -188,7 +191,7 @@ def dedup_definition(pipeline: str, topic: str, **sink: Any) -> dict[str, Any]:
                 "source_id": "events",
                 "connection_params": {"brokers": ["127.0.0.1:9092"]},
                 "topic": topic,
-                "schema_fields": [{"name": name, "type": kind} for name, (kind, _) in COLUMNS.items()],
+                "schema_fields": [{"name": name, "type": kind} for name, (kind, _) in columns.items()],
             }
         ],
         "transforms": [{"type": "dedup", "source_id": "events", "config": {"key": "id", "time_window": "24h"}}],
@@ -199,7 +202,7 @@ def dedup_definition(pipeline: str, topic: str, **sink: Any) -> dict[str, Any]:
             },
             "table": pipeline,
             "create_table": {"order_by": "id"},
-            "mapping": [{"name": n, "column_name": n, "column_type": column} for n, (_, column) in COLUMNS.items()],
+            "mapping": [{"name": n, "column_name": n, "column_type": column} for n, (_, column) in columns.items()],
             **sink,
         },
     }  # fmt: skip

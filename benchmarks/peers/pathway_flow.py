@@ -61,7 +61,14 @@ class Blocks(pw.io.python.ConnectorObserver):
 def main() -> None:
     """Run until ended from outside."""
     task = Task.from_environment()
-    settings = {"bootstrap.servers": task.brokers, "group.id": task.table, "auto.offset.reset": "earliest"}
+    settings = {
+        "bootstrap.servers": task.brokers,
+        "group.id": task.table,
+        "auto.offset.reset": "earliest",
+        # Pathway keeps its own offsets. Those that librdkafka commits by itself run ahead of what is persisted, and a
+        # restart went on behind them: rows were lost.
+        "enable.auto.commit": "false",
+    }
     events = pw.io.kafka.read(
         settings, topic=task.topic, schema=Event, format="json",
         json_field_paths={"event_id": "/id"}, name="events",

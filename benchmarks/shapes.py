@@ -1,0 +1,70 @@
+"""How fast a pipeline is by what it does and reads: with and without deduplication, small and large events, one core.
+
+Seeded events, a tenth of which come a second time, lie in topics when a pipeline starts with an empty table;
+`benchmarks.steady` says how it is measured. Large events have a text that hardly compresses, which the table gets too.
+
+    make bench-shapes        or: python -m benchmarks.shapes --events 500000 --runs 1
+"""
+
+import hashlib
+
+from benchmarks import results
+from benchmarks.results import Runs
+from benchmarks.steady import Expected, Own, Run, new_task
+from benchmarks.support import COLUMNS, DUPLICATES, SEED, Stack, distinct, event, fill, numbers, running_stack, say
+from glassflow_dagster.demo.produce import PARTITIONS, create_topic
+
+# With the fields of a small event it makes 1,500 bytes.
+TEXT_BYTES = 1298
+# A large event is as long as eight small ones.
+LARGE_SHARE = 4
+STATELESS = {"transforms": []}
+LARGE_COLUMNS = {**COLUMNS, "text": ("string", "String")}
+ONE_CORE = ("spark.master=local[1]",)
+
+SMALL = (
+    Own("deduplicated, 190 bytes"),
+    Own("stateless, 190 bytes", changes=STATELESS),
+    Own("deduplicated, 190 bytes, Spark on one core", conf=ONE_CORE),
+)
+LARGE = (
+    Own("deduplicated, 1.5 kB", columns=LARGE_COLUMNS),
+    Own("stateless, 1.5 kB", changes=STATELESS, columns=LARGE_COLUMNS),
+)
+
+
+def main() -> None:
+    """Run the benchmark and write its results."""
+    parser = results.parser("shapes")
+    parser.add_argument("--events", type=int, default=2_000_000, help="small ones; of large ones there are fewer")
+    given = parser.parse_args()
+    runs = Runs()
+    counts = {"small": given.events, "large": given.events // LARGE_SHARE}
+    with running_stack() as stack:
+        for topic, make in (("small", event), ("large", large_event)):
+            create_topic(stack.brokers, topic)
+            say(f"sending {counts[topic]:,} {topic} events ...")
+            fill(stack.brokers, topic, numbers(counts[topic]), make)
+        for turn in range(given.runs):
+            for topic, shapes in (("small", SMALL), ("large", LARGE)):
+                for place, shape in list(enumerate(shapes))[:: 1 if turn % 2 == 0 else -1]:
+                    _measure(runs, stack, shape, (topic, f"{topic}{place}_{turn}"), counts[topic])
+    parameters = {"events": given.events, "large events": counts["large"], "duplicates": DUPLICATES, "seed": SEED}
+    runs.write(given.results, "shapes", {**parameters, "partitions": PARTITIONS})
+
+
+def _measure(runs: Runs, stack: Stack, shape: Own, place: tuple[str, str], events: int) -> None:
+    keys = distinct(events)
+    rows = events if shape.changes == STATELESS else keys
+    run = Run(shape, stack, new_task(stack, *place), Expected(events, rows, keys))
+    runs.measure(shape.name, run.measure)
+    run.drop()
+
+
+def large_event(number: int) -> bytes:
+    """The event with this number, 1,500 bytes of JSON."""
+    return event(number, text=hashlib.shake_128(number.to_bytes(8)).hexdigest(TEXT_BYTES // 2))
+
+
+if __name__ == "__main__":
+    main()

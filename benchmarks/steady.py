@@ -1,0 +1,256 @@
+"""One consumer of a filled topic, from an empty table to its last row: rate, CPU time and memory in steady state.
+
+How many rows can be seen is asked of ClickHouse ten times a second. Rate and CPU time count from the first block past a
+fifth of the rows, when all is warm, to the last row. Then the table is compared with what was sent: `lost` keys have no
+row, `doubled` rows are too many. A consumer that is killed half way and started again is only compared.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import IO, Any, Protocol
+
+from benchmarks.peers.task import BLOCK_ROWS, BLOCK_SECONDS, Task
+from benchmarks.results import Figures
+from benchmarks.support import COLUMNS, Memory, Stack, birth, cpu_seconds, dedup_definition, say, tree, write_definition
+from glassflow_dagster.demo.produce import PARTITIONS
+
+POLL_SECONDS = 0.1
+# Java has compiled what runs often, Python's processes have their partitions.
+WARM = 0.2
+KILLED_AT = 0.5
+# No peer needs so long between two blocks, nor to rejoin its group after a crash; one that does has stopped.
+STALLED_SECONDS = 240.0
+# A loaded machine starts a JVM slowly.
+START_SECONDS = 300.0
+# After a crash the same rows may come again, in a block or two.
+SETTLED_SECONDS = 10.0
+END_SECONDS = 30.0
+LOG_TAIL = 2000
+
+
+class Consumer(Protocol):
+    """What reads the topic and writes the table."""
+
+    @property
+    def name(self) -> str:
+        """What the results call it."""
+
+    def prepare(self, task: Task, stack: Stack) -> None:
+        """Make what it needs before it starts."""
+
+    def command(self, task: Task, stack: Stack) -> list[str]:
+        """The command that starts it."""
+
+    def variables(self, task: Task, stack: Stack) -> dict[str, str]:
+        """The environment that it is given."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """This project's pipeline, run as a user does; `conf` are Spark settings, `changes` fields of its definition."""
+
+    name: str
+    conf: tuple[str, ...] = ()
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, tuple[str, str]] = field(default_factory=lambda: COLUMNS)
+
+    def prepare(self, task: Task, stack: Stack) -> None:
+        """Write its definition, by which it creates the table."""
+        sink = {"max_batch_size": BLOCK_ROWS, "max_delay_time": f"{BLOCK_SECONDS:g}s"}
+        definition = dedup_definition(task.table, task.topic, self.columns, **sink)
+        write_definition(stack.folder, {**definition, **self.changes})
+
+    def command(self, task: Task, stack: Stack) -> list[str]:
+        """`glassflow-dagster run`."""
+        conf = [argument for setting in self.conf for argument in ("--conf", setting)]
+        return [*stack.run_command(stack.folder / f"{task.table}.yaml"), *conf]
+
+    def variables(self, _task: Task, stack: Stack) -> dict[str, str]:
+        """Where broker and ClickHouse are."""
+        return stack.environment
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the topic holds, and the table must."""
+
+    events: int
+    rows: int
+    keys: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What there is at one moment: `rows` in the table, and the CPU time of each until then."""
+
+    at: float
+    rows: int
+    cpu: Mapping[str, float]
+
+
+class Run:
+    """One consumer on one topic, from an empty table to its last row."""
+
+    def __init__(self, consumer: Consumer, stack: Stack, task: Task, expected: Expected) -> None:
+        self._consumer, self._stack, self._task, self._expected = consumer, stack, task, expected
+        self._client = stack.client()
+        self._log = stack.folder / f"{task.table}.log"
+        self._began = 0.0
+
+    def measure(self) -> Figures:
+        """Let it run, and give its figures."""
+        self._consumer.prepare(self._task, self._stack)
+        with self._log.open("w") as log:
+            process = self._start(log)
+            memory = Memory({"consumer": process.pid})
+            memory.start()
+            try:
+                first = self._reach(process, 1)
+                warm = self._reach(process, WARM * self._expected.rows)
+                last = self._reach(process, self._expected.rows)
+                if self._compare()["lost"]:
+                    self._settle(process)
+            finally:
+                peak = memory.stop()
+                end(process)
+        return {
+            **_rates(warm, last, self._expected.events / self._expected.rows),
+            "peak_memory_mib": peak["consumer"],
+            "seconds_to_first_row": first.at - self._began,
+            **self._compare(),
+        }
+
+    def kill(self) -> Figures:
+        """Kill it half way, start it again, and give what its table lacks or has too much."""
+        self._consumer.prepare(self._task, self._stack)
+        with self._log.open("w") as log:
+            process = self._start(log)
+            try:
+                self._reach(process, KILLED_AT * self._expected.rows)
+                kill(process)
+                process = self._start(log)
+                self._settle(process)
+            finally:
+                end(process)
+        return self._compare()
+
+    def drop(self) -> None:
+        """Remove what the run has left."""
+        self._client.command(f"DROP TABLE {self._task.table}")
+        for folder in (self._task.state, self._stack.state):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _start(self, log: IO[str]) -> subprocess.Popen[bytes]:
+        self._task.state.mkdir(exist_ok=True)
+        self._began = time.monotonic()
+        return subprocess.Popen(
+            self._consumer.command(self._task, self._stack),
+            env=self._consumer.variables(self._task, self._stack),
+            stdout=log,
+            stderr=log,
+        )
+
+    def _reach(self, process: subprocess.Popen[bytes], rows: float) -> Sample:
+        """Wait for so many rows, or for the last one of a consumer that has stopped; gives that moment."""
+        sample, changed = self._sample(process), time.monotonic()
+        while sample.rows < rows:
+            self._require(process)
+            if time.monotonic() - changed > (STALLED_SECONDS if sample.rows else START_SECONDS):
+                if sample.rows == 0:
+                    raise SystemExit(f"{self._consumer.name} writes nothing; the end of its log:\n{self._tail()}")
+                say(f"{self._consumer.name}: no row since {STALLED_SECONDS:g} s")
+                return sample
+            time.sleep(POLL_SECONDS)
+            if (rows_now := self._rows()) != sample.rows:
+                sample, changed = self._sample(process, rows_now), time.monotonic()
+        return sample
+
+    def _settle(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait until every key is there and nothing more comes, or no row has come for long."""
+        rows, changed, quiet = self._rows(), time.monotonic(), 0.0
+        while quiet < STALLED_SECONDS and (quiet < SETTLED_SECONDS or self._compare()["lost"]):
+            self._require(process)
+            time.sleep(1)
+            if (rows_now := self._rows()) != rows:
+                rows, changed = rows_now, time.monotonic()
+            quiet = time.monotonic() - changed
+
+    def _sample(self, process: subprocess.Popen[bytes], rows: int | None = None) -> Sample:
+        roots = {
+            "consumer": process.pid,
+            "kafka": self._stack.kafka_pid,
+            "clickhouse": self._stack.clickhouse_pid,
+        }
+        counted = self._rows() if rows is None else rows
+        return Sample(time.monotonic(), counted, {name: cpu_seconds(pid) for name, pid in roots.items()})
+
+    def _rows(self) -> int:
+        """How many rows can be seen; asked of the parts, which is cheap, and right before there is a table."""
+        asked = "SELECT sum(rows) FROM system.parts WHERE active AND table = {table:String}"
+        return int(self._client.query(asked, parameters={"table": self._task.table}).result_rows[0][0])
+
+    def _compare(self) -> dict[str, float]:
+        asked = f"SELECT count(), uniqExact(id) FROM {self._task.table}"
+        rows, keys = self._client.query(asked).result_rows[0]
+        return {
+            "lost": self._expected.keys - keys,
+            "doubled": rows - keys - (self._expected.rows - self._expected.keys),
+        }
+
+    def _require(self, process: subprocess.Popen[bytes]) -> None:
+        if process.poll() is not None:
+            raise SystemExit(f"{self._consumer.name} has ended by itself; the end of its log:\n{self._tail()}")
+
+    def _tail(self) -> str:
+        return self._log.read_text(encoding="utf-8", errors="replace")[-LOG_TAIL:]
+
+
+def _rates(warm: Sample, last: Sample, events_a_row: float) -> dict[str, float]:
+    if last.rows == warm.rows:
+        raise SystemExit("all rows came at once; send more events")
+    events = (last.rows - warm.rows) * events_a_row
+    cpu = {name: last.cpu[name] - warm.cpu[name] for name in last.cpu}
+    return {
+        "events_per_second": events / (last.at - warm.at),
+        "events_per_cpu_second": events / cpu["consumer"],
+        "events_per_cpu_second_of_all": events / sum(cpu.values()),
+        **{f"cpu_seconds_per_million_events_{name}": seconds / events * 1e6 for name, seconds in cpu.items()},
+    }
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """End a process and all below it at once, as a power cut would."""
+    for pid in tree(process.pid):
+        _signal(pid, signal.SIGKILL)
+    process.wait()
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ask a process to end; those below it that it leaves behind are killed."""
+    born = {pid: birth(pid) for pid in tree(process.pid)}
+    process.terminate()
+    try:
+        process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        say(f"process {process.pid} does not end, and is killed")
+    for pid, at in born.items():
+        # Not one that has its number by now.
+        if at is not None and birth(pid) == at:
+            _signal(pid, signal.SIGKILL)
+    process.wait()
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def new_task(stack: Stack, topic: str, table: str) -> Task:
+    """The task of a run, with a folder for its state."""
+    return Task(stack.brokers, topic, PARTITIONS, stack.clickhouse_port, table, stack.folder / f"{table}.state")
