@@ -1,8 +1,9 @@
 """One consumer of a filled topic, from an empty table to its last row: rate, CPU time and memory in steady state.
 
-How many rows can be seen is asked of ClickHouse ten times a second. Rate and CPU time count from the first block past a
-fifth of the rows, when all is warm, to the last row. Then the table is compared with what was sent: `lost` keys have no
-row, `doubled` rows are too many. A consumer that is killed half way and started again is only compared.
+How many rows can be seen is asked of ClickHouse twice a second. Rate and CPU time are slopes of straight lines
+through these samples, from a fifth of the rows, when all is warm, to the last but one. Then the table is compared
+with what was sent: `lost` keys have no row, `doubled` rows are too many. A consumer that is killed half way and
+started again is only compared.
 """
 
 import contextlib
@@ -11,22 +12,36 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import linear_regression
 from typing import IO, Any, Protocol
 
 from benchmarks.peers.task import BLOCK_ROWS, BLOCK_SECONDS, Task
 from benchmarks.results import Figures
-from benchmarks.support import COLUMNS, Memory, Stack, birth, cpu_seconds, dedup_definition, say, tree, write_definition
+from benchmarks.support import (
+    COLUMNS,
+    Memory,
+    Stack,
+    birth,
+    cpu_seconds_by_name,
+    dedup_definition,
+    say,
+    tree,
+    write_definition,
+)
 from glassflow_dagster.demo.produce import PARTITIONS
 
 POLL_SECONDS = 0.1
+# Looking at all processes takes milliseconds.
+SAMPLE_SECONDS = 0.5
+FEWEST_SAMPLES = 5
 # Java has compiled what runs often, Python's processes have their partitions.
 WARM = 0.2
 KILLED_AT = 0.5
 # No peer needs so long between two blocks, nor to rejoin its group after a crash; one that does has stopped.
 STALLED_SECONDS = 240.0
-# A loaded machine starts a JVM slowly.
+# Till the first row, or half of them: a loaded machine starts a JVM slowly.
 START_SECONDS = 300.0
 # After a crash the same rows may come again, in a block or two.
 SETTLED_SECONDS = 10.0
@@ -111,18 +126,17 @@ class Run:
             memory = Memory({"consumer": process.pid})
             memory.start()
             try:
-                first = self._reach(process, 1)
-                warm = self._reach(process, WARM * self._expected.rows)
-                last = self._reach(process, self._expected.rows)
+                first = self._wait_for_rows(process, 1) - self._began
+                samples = self._samples(process)
                 if self._compare()["lost"]:
                     self._settle(process)
             finally:
                 peak = memory.stop()
                 end(process)
         return {
-            **_rates(warm, last, self._expected.events / self._expected.rows),
+            **rates(samples, self._expected),
             "peak_memory_mib": peak["consumer"],
-            "seconds_to_first_row": first.at - self._began,
+            "seconds_to_first_row": first,
             **self._compare(),
         }
 
@@ -132,7 +146,7 @@ class Run:
         with self._log.open("w") as log:
             process = self._start(log)
             try:
-                self._reach(process, KILLED_AT * self._expected.rows)
+                self._wait_for_rows(process, KILLED_AT * self._expected.rows)
                 kill(process)
                 process = self._start(log)
                 self._settle(process)
@@ -156,20 +170,28 @@ class Run:
             stderr=log,
         )
 
-    def _reach(self, process: subprocess.Popen[bytes], rows: float) -> Sample:
-        """Wait for so many rows, or for the last one of a consumer that has stopped; gives that moment."""
-        sample, changed = self._sample(process), time.monotonic()
-        while sample.rows < rows:
+    def _wait_for_rows(self, process: subprocess.Popen[bytes], rows: float) -> float:
+        """Wait until so many rows can be seen; gives that moment."""
+        deadline = time.monotonic() + START_SECONDS
+        while self._rows() < rows:
             self._require(process)
-            if time.monotonic() - changed > (STALLED_SECONDS if sample.rows else START_SECONDS):
-                if sample.rows == 0:
-                    raise SystemExit(f"{self._consumer.name} writes nothing; the end of its log:\n{self._tail()}")
-                say(f"{self._consumer.name}: no row since {STALLED_SECONDS:g} s")
-                return sample
+            if time.monotonic() > deadline:
+                raise SystemExit(f"{self._consumer.name} does not get on; the end of its log:\n{self._tail()}")
             time.sleep(POLL_SECONDS)
-            if (rows_now := self._rows()) != sample.rows:
-                sample, changed = self._sample(process, rows_now), time.monotonic()
-        return sample
+        return time.monotonic()
+
+    def _samples(self, process: subprocess.Popen[bytes]) -> list[Sample]:
+        """Look twice a second until the last row is there, or no row has come for long."""
+        samples = [self._sample(process)]
+        changed = samples[0].at
+        while samples[-1].rows < self._expected.rows and samples[-1].at - changed < STALLED_SECONDS:
+            self._require(process)
+            time.sleep(SAMPLE_SECONDS)
+            samples.append(self._sample(process))
+            if samples[-1].rows != samples[-2].rows:
+                changed = samples[-1].at
+        # What a consumer that has stopped did not write.
+        return [sample for sample in samples if sample.at <= changed]
 
     def _settle(self, process: subprocess.Popen[bytes]) -> None:
         """Wait until every key is there and nothing more comes, or no row has come for long."""
@@ -181,14 +203,10 @@ class Run:
                 rows, changed = rows_now, time.monotonic()
             quiet = time.monotonic() - changed
 
-    def _sample(self, process: subprocess.Popen[bytes], rows: int | None = None) -> Sample:
-        roots = {
-            "consumer": process.pid,
-            "kafka": self._stack.kafka_pid,
-            "clickhouse": self._stack.clickhouse_pid,
-        }
-        counted = self._rows() if rows is None else rows
-        return Sample(time.monotonic(), counted, {name: cpu_seconds(pid) for name, pid in roots.items()})
+    def _sample(self, process: subprocess.Popen[bytes]) -> Sample:
+        stack = self._stack
+        roots = {"consumer": process.pid, "kafka": stack.kafka_pid, "clickhouse": stack.clickhouse_pid}
+        return Sample(time.monotonic(), self._rows(), cpu_seconds_by_name(roots))
 
     def _rows(self) -> int:
         """How many rows can be seen; asked of the parts, which is cheap, and right before there is a table."""
@@ -211,16 +229,23 @@ class Run:
         return self._log.read_text(encoding="utf-8", errors="replace")[-LOG_TAIL:]
 
 
-def _rates(warm: Sample, last: Sample, events_a_row: float) -> dict[str, float]:
-    if last.rows == warm.rows:
-        raise SystemExit("all rows came at once; send more events")
-    events = (last.rows - warm.rows) * events_a_row
-    cpu = {name: last.cpu[name] - warm.cpu[name] for name in last.cpu}
+def rates(samples: Sequence[Sample], expected: Expected) -> Figures:
+    """Rate and CPU time in steady state, as slopes of straight lines through the samples.
+
+    Rows come in blocks, and those of a micro-batch close together: from one moment to another would count a batch too
+    many or too few. The first fifth of the rows and the last sample, of a block that was not full, are left out.
+    """
+    steady = [sample for sample in samples if WARM * expected.rows <= sample.rows < expected.rows]
+    if len(steady) < FEWEST_SAMPLES:
+        raise SystemExit(f"only {len(steady)} samples in steady state; send more events")
+    times = [sample.at for sample in steady]
+    events = linear_regression(times, [sample.rows for sample in steady]).slope * expected.events / expected.rows
+    cpu = {name: linear_regression(times, [sample.cpu[name] for sample in steady]).slope for name in steady[0].cpu}
     return {
-        "events_per_second": events / (last.at - warm.at),
+        "events_per_second": events,
         "events_per_cpu_second": events / cpu["consumer"],
         "events_per_cpu_second_of_all": events / sum(cpu.values()),
-        **{f"cpu_seconds_per_million_events_{name}": seconds / events * 1e6 for name, seconds in cpu.items()},
+        **{f"cpu_seconds_per_million_events_{name}": used / events * 1e6 for name, used in cpu.items()},
     }
 
 

@@ -320,25 +320,42 @@ class Memory(threading.Thread):
 
 def tree(root: int) -> list[int]:
     """A process and all below it."""
+    return _below(root, _children())
+
+
+def cpu_seconds(*roots: int) -> float:
+    """CPU time of processes and all below them, those included that have ended and were waited for."""
+    return sum(cpu_seconds_by_name({str(root): root for root in roots}).values())
+
+
+def cpu_seconds_by_name(roots: Mapping[str, int]) -> dict[str, float]:
+    """The same of several, from one look at all processes."""
+    children = _children()
+    # utime, stime, cutime and cstime.
+    ticks = {
+        name: sum(int(field) for pid in _below(root, children) for field in _stat(pid)[11:15])
+        for name, root in roots.items()
+    }
+    return {name: used / os.sysconf("SC_CLK_TCK") for name, used in ticks.items()}
+
+
+def _children() -> dict[int, list[int]]:
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             fields = _stat(int(entry.name))
             if fields:
                 children.setdefault(int(fields[1]), []).append(int(entry.name))
+    return children
+
+
+def _below(root: int, children: Mapping[int, list[int]]) -> list[int]:
     found, queue = [], [root]
     while queue:
         pid = queue.pop()
         found.append(pid)
         queue += children.get(pid, [])
     return found
-
-
-def cpu_seconds(*roots: int) -> float:
-    """CPU time of processes and all below them, those included that have ended and were waited for."""
-    # utime, stime, cutime and cstime.
-    ticks = sum(int(field) for root in roots for pid in tree(root) for field in _stat(pid)[11:15])
-    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def birth(pid: int) -> int | None:

@@ -7,6 +7,7 @@ import pytest
 from benchmarks.page import PAGE, plot, read_results, render, table
 from benchmarks.peers.__main__ import PEERS, Peer, sections
 from benchmarks.results import RESULTS, Runs, percentile, spread
+from benchmarks.steady import Expected, Sample, rates
 from benchmarks.support import Batch, distinct, event, key, numbers, second_half
 
 
@@ -59,6 +60,25 @@ def test_the_second_half_of_the_batches_counts_from_the_end_of_the_one_that_pass
 def test_one_batch_has_no_second_half() -> None:
     with pytest.raises(SystemExit, match="send more events"):
         second_half([Batch(100, 0, 5000)])
+
+
+@pytest.mark.parametrize("phase", [0.0, 0.3, 0.7, 0.99])
+def test_the_rate_of_rows_that_come_in_batches_does_not_depend_on_where_sampling_begins(phase: float) -> None:
+    # 20 batches of 90,000 rows, one every 2 seconds; a tenth more events than rows are read.
+    expected = Expected(2_000_000, 1_800_000, 1_800_000)
+    samples = [
+        Sample(at=step / 2, rows=min(int(step / 4 + phase), 20) * 90_000, cpu={"consumer": step / 2, "kafka": step / 8})
+        for step in range(90)
+    ]
+    found = rates(samples, expected)
+    assert found["events_per_second"] == pytest.approx(50_000, rel=0.02)
+    assert found["events_per_cpu_second"] == pytest.approx(50_000, rel=0.02)
+    assert found["cpu_seconds_per_million_events_kafka"] == pytest.approx(5, rel=0.02)
+
+
+def test_too_few_samples_are_no_rate() -> None:
+    with pytest.raises(SystemExit, match="send more events"):
+        rates([Sample(0, 0, {}), Sample(0.5, 10, {})], Expected(10, 10, 10))
 
 
 def test_pairs_are_compared_run_by_run() -> None:
