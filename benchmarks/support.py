@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -78,7 +79,11 @@ class Stack:
 
 @contextmanager
 def running_stack() -> Iterator[Stack]:
-    """Start broker and ClickHouse in a new folder; both end, and the folder goes, with the block."""
+    """Start broker and ClickHouse in a new folder; both end, and the folder goes, with the block.
+
+    So they do when the benchmark is asked to end by SIGTERM.
+    """
+    signal.signal(signal.SIGTERM, _leave)
     with tempfile.TemporaryDirectory(prefix="glassflow-bench-") as folder:
         data = Path(folder) / "stack"
         found = up(data, free_port(), free_port(), say)
@@ -89,6 +94,10 @@ def running_stack() -> Iterator[Stack]:
             yield Stack(Path(folder), f"127.0.0.1:{kafka.port}", clickhouse.port, kafka.pid, clickhouse.pid)
         finally:
             down(data, say)
+
+
+def _leave(_number: int, _frame: object) -> None:
+    raise SystemExit("ended by SIGTERM")
 
 
 def key(number: int) -> str:
@@ -262,7 +271,11 @@ def run_to_the_end(
     with subprocess.Popen(command, env=stack.environment, stdout=subprocess.PIPE, text=True) as driver:
         memory = Memory({"driver": driver.pid, **(others or {})})
         memory.start()
-        out, _ = driver.communicate()
+        try:
+            out, _ = driver.communicate()
+        except BaseException:
+            driver.terminate()
+            raise
     peak = memory.stop()
     if driver.returncode:
         raise SystemExit(f"{definition.stem} did not finish")
