@@ -123,7 +123,7 @@ def machine() -> dict[str, object]:
         "cores": os.cpu_count(),
         "processor": _processor(),
         "memory_gib": round(memory, 1),
-        "system": f"{platform.system()} {platform.release()}",
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "python": platform.python_version(),
     }
 

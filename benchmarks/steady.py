@@ -216,10 +216,8 @@ class Run:
     def _compare(self) -> dict[str, float]:
         asked = f"SELECT count(), uniqExact(id) FROM {self._task.table}"
         rows, keys = self._client.query(asked).result_rows[0]
-        return {
-            "lost": self._expected.keys - keys,
-            "doubled": rows - keys - (self._expected.rows - self._expected.keys),
-        }
+        expected = self._expected
+        return {"doubled": rows - keys - (expected.rows - expected.keys), "lost": expected.keys - keys}
 
     def _require(self, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is not None:

@@ -91,15 +91,18 @@ PEERS = {
 
 
 def sections(docstring: str) -> dict[str, str]:
-    """The parts of a docstring that begin with a name and a colon, by that name in lower case, each on one line."""
-    found: dict[str, str] = {}
-    name = ""
-    for line in docstring.splitlines():
+    """The parts of a docstring that begin with a name and a colon, by that name in lower case, each on one line.
+
+    Its first line names the peer itself: what comes after the colon is `how` it does it.
+    """
+    lines = docstring.splitlines()
+    name, found = "how", {"how": lines[0].partition(": ")[2]}
+    for line in lines[1:]:
         start, colon, rest = line.partition(": ")
         if colon and start.isalpha():
             name = start.lower()
             found[name] = rest.strip()
-        elif name and line.strip():
+        elif line.strip():
             found[name] += " " + line.strip()
     return found
 
