@@ -16,8 +16,8 @@ from glassflow_dagster.demo.produce import PARTITIONS, create_topic
 
 # With the fields of a small event it makes 1,500 bytes.
 TEXT_BYTES = 1298
-# A large event is as long as eight small ones.
-LARGE_SHARE = 4
+# A large event is as long as eight small ones; a batch has up to 200,000 of either, and the slope wants several.
+LARGE_SHARE = 2
 STATELESS = {"transforms": []}
 LARGE_COLUMNS = {**COLUMNS, "text": ("string", "String")}
 ONE_CORE = ("spark.master=local[1]",)
