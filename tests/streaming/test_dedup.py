@@ -97,6 +97,16 @@ def test_parts_of_a_composite_key_do_not_run_together(spark: SparkSession, tmp_p
     assert found == [(0, 0, "1", None, 0), (0, 1, "2", None, 1), (0, 3, "3", None, 0)]
 
 
+def test_long_keys_are_told_apart_and_found_again(spark: SparkSession, tmp_path: Path) -> None:
+    """Beyond 24 bytes a state has digests of them; composite ones are long together."""
+    feed = Feed(spark, tmp_path, DedupConfig(keys=("k", "n"), time_window="1h"))
+    lengths = (*range(9, 14), 200, 70_000)
+    long = [(0, place, ("k" * length, 7, 0.0), ("new",), 1, None) for place, length in enumerate(lengths)]
+    other = (0, 90, ("k" * 69_999 + "j", 7, 0.0), ("other",), 1, None)
+    assert [duplicates for *_, duplicates in feed.batch([*long, other])] == [0] * 8
+    assert [duplicates for *_, duplicates in feed.batch([*long, other])] == [1] * 8
+
+
 def test_the_window_ends_exactly_and_is_not_prolonged_by_duplicates(spark: SparkSession, tmp_path: Path) -> None:
     """With a window of a millisecond every batch is past the one before it: the key comes out each time."""
     feed = Feed(spark, tmp_path, DedupConfig(key="k", time_window="1ms"))

@@ -1,6 +1,7 @@
 package glassflow
 
 import java.io.{ByteArrayOutputStream, DataOutputStream}
+import java.security.MessageDigest
 
 import scala.collection.mutable.ArrayBuffer
 
@@ -24,12 +25,15 @@ class RowBytes(schema: StructType) extends Serializable {
     }
 }
 
-/** A key of one or several parts as bytes: two keys have the same bytes when all parts are equal, and only then.
+/** A key of one or several parts as bytes: two keys have the same bytes when all parts are equal, and only then, but
+  * for the chance of a digest of 128 bits: 10 million long keys have two alike once in 10^24 times.
   * A part's type is fixed by its column, so 1 and "1" never meet. The form is kept in checkpoints: never change it.
   *
   * Form: a leading 1; for each part a byte 1, or 0 for a null; the values of those that are not null; the lengths of
   * those among these that have no fixed one. Spark sorts a batch by its keys, and compares eight bytes at a time before
-  * it takes two keys apart: the values come early so that these eight tell most keys from each other. */
+  * it takes two keys apart: the values come early so that these eight tell most keys from each other. Beyond 24 bytes,
+  * a 2 and the first 16 bytes of the SHA-256 of all this: a state has each key twice, and no one can make two keys that
+  * meet, as with a faster hash. */
 class KeyBytes(types: Array[DataType]) extends Serializable {
   def encode(parts: InternalRow): Array[Byte] = {
     val bytes = new ByteArrayOutputStream(64)
@@ -43,7 +47,7 @@ class KeyBytes(types: Array[DataType]) extends Serializable {
       i += 1
     }
     lengths.foreach(length => out.writeInt(length))
-    bytes.toByteArray
+    KeyBytes.bounded(bytes.toByteArray)
   }
 
   private def write(out: DataOutputStream, parts: InternalRow, i: Int, lengths: ArrayBuffer[Int]): Unit = types(i) match {
@@ -65,8 +69,23 @@ class KeyBytes(types: Array[DataType]) extends Serializable {
 
 object KeyBytes {
   // A refused record has no key; its group's name begins with another byte and so never meets a key's.
-  val ADMITTED: Int = 1
   val REFUSED: Int = 0
+  private val ADMITTED: Int = 1
+  private val DIGEST: Int = 2
+  // Spark pads a key to a multiple of 8 bytes: a digest and the byte before it take no less.
+  private val LONGEST = 24
+  private val DIGEST_BYTES = 16
+
+  private val sha256 = ThreadLocal.withInitial[MessageDigest](() => MessageDigest.getInstance("SHA-256"))
+
+  private def bounded(key: Array[Byte]): Array[Byte] =
+    if (key.length <= LONGEST) key
+    else {
+      val short = new Array[Byte](1 + DIGEST_BYTES)
+      short(0) = DIGEST.toByte
+      System.arraycopy(sha256.get.digest(key), 0, short, 1, DIGEST_BYTES)
+      short
+    }
 
   def ofRefused(partition: Int): Array[Byte] = java.nio.ByteBuffer.allocate(5).put(REFUSED.toByte).putInt(partition).array
 }
