@@ -18,8 +18,8 @@ from glassflow_dagster.local.jars import pyspark_folder
 from glassflow_dagster.local.java import JavaRuntime, find_java
 
 _ARCHIVE = "driver.jsa"
-# Where the Spark lies that an archive belongs to.
-_SPARK = "spark"
+# Where the Spark and the Java lie that an archive belongs to, a line each.
+_OWNERS = "owners"
 
 # An archive that does not fit is no news for the user.
 _SILENT = "-Xlog:cds*=off"
@@ -33,7 +33,8 @@ def reading_options(java: JavaRuntime) -> str:
 
 def make_archive(report: Callable[[str], None]) -> None:
     """Make the archive by a rehearsal, where there is none yet."""
-    folder = _folder(find_java())
+    java = find_java()
+    folder = _folder(java)
     if (folder / _ARCHIVE).exists():
         return
     with exclusive(folder, lambda: report("another process is rehearsing a driver's start; waiting for it")):
@@ -42,16 +43,21 @@ def make_archive(report: Callable[[str], None]) -> None:
         report("rehearsing a driver's start, so that the next ones are quick (once)")
         with filled(folder) as temporary:
             _rehearse(temporary / _ARCHIVE, report)
-            (temporary / _SPARK).write_text(str(pyspark_folder()))
-        _remove_orphans(folder.parent)
+            (temporary / _OWNERS).write_text(f"{pyspark_folder()}\n{java.executable}")
+        _remove_orphans(folder)
 
 
-def _remove_orphans(archives: Path) -> None:
-    """Remove the archives of Sparks that are gone: Java takes one only for the very files that it was made from."""
-    for archive in archives.iterdir():
-        spark = archive / _SPARK
-        if spark.exists() and not Path(spark.read_text()).exists():
-            shutil.rmtree(archive, ignore_errors=True)
+def _remove_orphans(current: Path) -> None:
+    """Remove archives of Sparks and Javas that are gone, or were installed anew in their places.
+
+    Java takes an archive only for the very files that it was made from.
+    """
+    owners = (current / _OWNERS).read_text()
+    for other in current.parent.glob(f"*/{_OWNERS}"):
+        found = other.read_text()
+        is_gone = not all(Path(line).exists() for line in found.splitlines())
+        if is_gone or (found == owners and other.parent != current):
+            shutil.rmtree(other.parent, ignore_errors=True)
 
 
 def _rehearse(archive: Path, report: Callable[[str], None]) -> None:

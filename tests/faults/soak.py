@@ -7,6 +7,7 @@ at the end. Faults that end the driver are left out unless asked for: a new proc
 import argparse
 import json
 import random
+import statistics
 import sys
 import tempfile
 import threading
@@ -30,27 +31,41 @@ _SETTLE_SECONDS = 300
 
 @dataclass
 class Memory:
-    """Samples the resident memory of a driver's processes, once a second: (seconds, MiB)."""
+    """Samples the resident memory of a driver's processes, once a second: seconds, and MiB of each kind of process."""
 
     world: World
     began: float = field(default_factory=time.monotonic)
-    samples: list[tuple[float, float]] = field(default_factory=list)
+    samples: list[tuple[float, dict[str, float]]] = field(default_factory=list)
     ended: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
         while not self.ended.wait(1):
-            total = 0
-            for pid in self.world.driver.all:
-                try:
-                    total += resident_bytes(pid)
-                except (OSError, IndexError):
-                    continue  # a worker that has just ended
-            self.samples.append((time.monotonic() - self.began, total / _MIB))
+            driver = self.world.driver
+            kinds = {
+                "driver": [driver.pid],
+                "JVM": [] if driver.jvm is None else [driver.jvm],
+                "workers": driver.workers,
+            }
+            sizes = {kind: sum(map(_resident, pids)) for kind, pids in kinds.items()}
+            self.samples.append((time.monotonic() - self.began, sizes))
 
-    def around(self, second: float) -> float:
+    def around(self, second: float) -> dict[str, float]:
         """Give the median of the half minute that ends at a second."""
-        found = sorted(size for at, size in self.samples if second - 30 < at <= second)
-        return found[len(found) // 2] if found else 0.0
+        found = [sizes for at, sizes in self.samples if second - 30 < at <= second]
+        kinds = found[0] if found else {}
+        return {kind: statistics.median(sizes[kind] for sizes in found) for kind in kinds}
+
+    def by_minute(self, seconds: float) -> list[dict[str, int]]:
+        """Give what `around` says of each minute."""
+        minutes = (self.around(60 * minute) for minute in range(1, int(seconds / 60) + 1))
+        return [{kind: round(size) for kind, size in sizes.items()} for sizes in minutes]
+
+
+def _resident(pid: int) -> float:
+    try:
+        return resident_bytes(pid) / _MIB
+    except (OSError, IndexError):
+        return 0.0  # a worker that has just ended
 
 
 def main() -> int:
@@ -100,13 +115,14 @@ def _soak(world: World, kinds: list[Kind], given: argparse.Namespace) -> dict[st
         print(time.strftime("%H:%M:%S"), kind.name, flush=True)  # noqa: T201
     time.sleep(max(0, end - time.monotonic()))
     lasted = time.monotonic() - memory.began
-    early, late = memory.around(_WARM), memory.around(lasted)
+    early, late = (sum(memory.around(second).values()) for second in (_WARM, lasted))
     memory.ended.set()
     wrong = world.settle(dies=given.deadly, seconds=_SETTLE_SECONDS)
     return {
         "seed": given.seed, "seconds": round(lasted), "events": world.sent, "faults": struck, "wrong": wrong,
         "memory after two minutes, MiB": round(early), "memory at the end, MiB": round(late),
         "ratio": round(late / early, 3) if early else None,
+        "memory by minute, MiB": memory.by_minute(lasted),
     }  # fmt: skip
 
 

@@ -43,12 +43,16 @@ def test_spark_installed_anew_in_the_same_place_has_an_archive_of_its_own(
     assert class_archive._folder(find_java()) != before
 
 
-def test_archives_of_sparks_that_are_gone_are_removed(tmp_path: Path) -> None:
-    for name, spark in (("kept", tmp_path), ("orphan", tmp_path / "removed")):
+def test_archives_of_installations_that_are_gone_are_removed(tmp_path: Path) -> None:
+    places = {
+        "current": (tmp_path, tmp_path), "another Java": (tmp_path, Path("/")), "installed anew": (tmp_path, tmp_path),
+        "Spark is gone": (tmp_path / "removed", tmp_path), "Java is gone": (tmp_path, tmp_path / "removed"),
+    }  # fmt: skip
+    for name, owners in places.items():
         (tmp_path / name).mkdir()
-        (tmp_path / name / class_archive._SPARK).write_text(str(spark))
-    class_archive._remove_orphans(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+        (tmp_path / name / class_archive._OWNERS).write_text("\n".join(map(str, owners)))
+    class_archive._remove_orphans(tmp_path / "current")
+    assert {path.name for path in tmp_path.iterdir()} == {"current", "another Java"}
 
 
 def test_a_rehearsal_that_fails_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
