@@ -104,14 +104,9 @@ object FirstInEventTime {
   /** Called from Python. Columns in: those of TimedEvent, from a stream with a watermark; none of them may be the
     * watermark's own column, or Spark would drop late rows in silence. Columns out: those of TimedVerdict. */
   def apply(events: Dataset[Row], windowUs: Long): Dataset[Row] = {
-    implicit val key: Encoder[Array[Byte]] = Encoders.BINARY
     implicit val event: Encoder[TimedEvent] = Encoders.product[TimedEvent]
     implicit val verdict: Encoder[TimedVerdict] = Encoders.product[TimedVerdict]
-    events
-      .groupBy(events("key"))
-      .as[Array[Byte], TimedEvent]
-      .transformWithState(new FirstInEventTime(windowUs), TimeMode.EventTime(), OutputMode.Append())
-      .toDF()
+    Keyed.process(events, new FirstInEventTime(windowUs), TimeMode.EventTime())
   }
 }
 

@@ -88,6 +88,8 @@ object FirstSeen {
 
   private def goesOn(e: Event, duplicates: Long): Verdict = Verdict(e.topic, e.partition, e.offset, e.payload, duplicates)
 
+  private implicit val verdict: Encoder[Verdict] = Encoders.product[Verdict]
+
   /** The names are kept in checkpoints. */
   private def stateName(source: Int): String = if (source == 0) "seen" else s"seen$source"
 
@@ -95,27 +97,15 @@ object FirstSeen {
     * events are not deduplicated. */
   def apply(events: Dataset[Row], windowsMs: java.util.List[Number]): Dataset[Row] = {
     val windows = windowsMs.asScala.map(_.longValue).toArray
-    implicit val key: Encoder[Array[Byte]] = Encoders.BINARY
     implicit val event: Encoder[Event] = Encoders.product[Event]
-    implicit val verdict: Encoder[Verdict] = Encoders.product[Verdict]
-    events
-      .groupBy(events("key"))
-      .as[Array[Byte], Event]
-      .transformWithState(new FirstSeen(windows), TimeMode.ProcessingTime(), OutputMode.Append())
-      .toDF()
+    Keyed.process(events, new FirstSeen(windows), TimeMode.ProcessingTime())
   }
 
   /** Called from Python, to make the state of a checkpoint: the stream has no rows, but a state that `apply` goes on
     * with. Columns in: those of KnownKey. */
   def putKnown(keys: Dataset[Row], windowsMs: java.util.List[Number]): Dataset[Row] = {
     val windows = windowsMs.asScala.map(_.longValue).toArray
-    implicit val key: Encoder[Array[Byte]] = Encoders.BINARY
     implicit val known: Encoder[KnownKey] = Encoders.product[KnownKey]
-    implicit val verdict: Encoder[Verdict] = Encoders.product[Verdict]
-    keys
-      .groupBy(keys("key"))
-      .as[Array[Byte], KnownKey]
-      .transformWithState(new PutKnownKeys(windows), TimeMode.ProcessingTime(), OutputMode.Append())
-      .toDF()
+    Keyed.process(keys, new PutKnownKeys(windows), TimeMode.ProcessingTime())
   }
 }

@@ -184,17 +184,12 @@ object TemporalJoin {
       everyMatch: Boolean,
       keepUnmatched: Boolean,
       onEventClock: Boolean): Dataset[Row] = {
-    implicit val key: Encoder[Array[Byte]] = Encoders.BINARY
     implicit val side: Encoder[Side] = Encoders.product[Side]
     implicit val joined: Encoder[Joined] = Encoders.product[Joined]
     val matching =
       if (everyMatch) new EveryMatch(leftWindowUs, rightWindowUs) else new LatestMatch(leftWindowUs, rightWindowUs)
     val clock = if (onEventClock) TimeMode.EventTime() else TimeMode.ProcessingTime()
-    records
-      .groupBy(records("key"))
-      .as[Array[Byte], Side]
-      .transformWithState(new TemporalJoin(matching, keepUnmatched, onEventClock), clock, OutputMode.Append())
-      .toDF()
+    Keyed.process(records, new TemporalJoin(matching, keepUnmatched, onEventClock), clock)
   }
 }
 
