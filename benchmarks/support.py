@@ -297,6 +297,13 @@ def running_pipeline(stack: Stack, definition: Path) -> Iterator[subprocess.Pope
         raise SystemExit(f"{definition.stem} failed:\n{log.read_text(encoding='utf-8')[-2000:]}")
 
 
+def require_one_row_each(client: Client, table: str, keys: int) -> None:
+    """Exit unless a table has one row of each of so many keys, and nothing else."""
+    found = client.query(f"SELECT count(), uniqExact(id) FROM {table}").result_rows[0]
+    if found != (keys, keys):
+        raise SystemExit(f"{table}: {keys:,} keys were sent, the table has (rows, keys) {found}")
+
+
 def wait_until(condition: Callable[[], bool], driver: subprocess.Popen[bytes], seconds: float, what: str) -> None:
     """Wait for something that a running pipeline is to do."""
     deadline = time.monotonic() + seconds
