@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,6 +27,9 @@ from glassflow_dagster.streaming.process import (
 )
 from glassflow_dagster.streaming.process import status as stream_status
 from glassflow_dagster.streaming.process import stop as stop_stream
+
+if TYPE_CHECKING:
+    from glassflow_dagster.streaming.driver import Rebuild
 
 # What scripts read from the last line of a run.
 RUN_TOTALS = {"read", "written", "duplicates", "filtered", "dead_letters", "unmatched", "late", "waiting"}
@@ -65,7 +68,6 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
 
     The last line on stdout is a JSON object with the totals of the batches that this run committed.
     """
-    from glassflow_dagster.recovery.rebuild import rebuild_checkpoint  # noqa: PLC0415
     from glassflow_dagster.streaming.driver import RunOptions, run_pipeline  # noqa: PLC0415
 
     options = RunOptions(
@@ -74,7 +76,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
         create_table=create_table,
         timeout_seconds=timeout,
         spark=_settings(conf),
-        rebuild=rebuild_checkpoint if rebuild_state else None,
+        rebuild=_rebuild() if rebuild_state else None,
     )
     config = load_pipeline(file)
     if taking_over:
@@ -143,6 +145,13 @@ def status(pipeline: str | None, state: Path, pipelines: Path, as_json: bool) ->
     for name, entry in found.items():
         for line in _status_lines(name, entry):
             click.echo(line)
+
+
+def _rebuild() -> "Rebuild":
+    """Load what makes a state anew, which hardly any run needs."""
+    from glassflow_dagster.recovery.rebuild import rebuild_checkpoint  # noqa: PLC0415
+
+    return rebuild_checkpoint
 
 
 def _settings(pairs: tuple[str, ...]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.kafka.client import client_settings
 from glassflow_dagster.kafka.consumer import ANSWER_TIMEOUT
 from glassflow_dagster.kafka.errors import TopicMissing
-from glassflow_dagster.kafka.topics import offsets, wait_for_topic
+from glassflow_dagster.kafka.topics import offsets_if_there, wait_for_topic
 
 # Replays are few and their order is kept; only what lies in this partition counts as sent.
 REPLAY_PARTITION = 0
@@ -22,11 +22,7 @@ _LARGEST_RECORD = "max.message.bytes"
 
 def find_replay_topic(config: PipelineConfig) -> bool:
     """Whether the replay topic is there; raises `KafkaUnreachable`."""
-    try:
-        offsets(config.source.connection_params, config.replay_topic)
-    except TopicMissing:
-        return False
-    return True
+    return bool(offsets_if_there(config.source.connection_params, config.replay_topic))
 
 
 def ensure_replay_topic(config: PipelineConfig) -> None:

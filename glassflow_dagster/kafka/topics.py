@@ -75,7 +75,7 @@ def offsets(connection: KafkaConnection, topic: str) -> dict[int, Offsets]:
             }
 
 
-def offsets_or_none(connection: KafkaConnection, topic: str) -> dict[int, Offsets]:
+def offsets_if_there(connection: KafkaConnection, topic: str) -> dict[int, Offsets]:
     """Do as `offsets`; nothing for a topic that is not there."""
     try:
         return offsets(connection, topic)

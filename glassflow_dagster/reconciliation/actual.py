@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from glassflow_dagster.clickhouse.client import connect
 from glassflow_dagster.clickhouse.identifiers import full_name
-from glassflow_dagster.config.model import ClickHouseConnection
+from glassflow_dagster.config.model import ClickHouseConnection, PipelineConfig
 
 ROWS_SCHEMA = "key_hash STRING, row_hash STRING"
 
@@ -44,7 +44,13 @@ class TableReader:
         )
 
 
-def actual_rows(spark: SparkSession, reader: TableReader) -> DataFrame:
-    """Give the table's rows. Columns out: key_hash STRING, row_hash STRING."""
+def actual_rows(spark: SparkSession, config: PipelineConfig, key: str, row: str) -> DataFrame:
+    """Give the rows of a pipeline's table. key, row: the hashes as SQL.
+
+    Columns out: key_hash STRING, row_hash STRING.
+    """
+    database, table = config.sink.full_table
+    slices = spark.sparkContext.defaultParallelism
+    reader = TableReader(config.sink.connection_params, database, table, key, row, slices)
     numbers = spark.range(0, reader.slices, 1, reader.slices)
     return numbers.mapInArrow(reader, ROWS_SCHEMA)

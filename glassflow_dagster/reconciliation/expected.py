@@ -16,13 +16,14 @@ from glassflow_dagster.clickhouse.ledger import BatchHistory, BatchRange
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.durations import milliseconds
 from glassflow_dagster.config.model import DedupConfig, PipelineConfig
+from glassflow_dagster.streaming.counts import RecordAccounts
 from glassflow_dagster.streaming.dead_letters import keep_raw_of_refused
 from glassflow_dagster.streaming.dedup import dedup_key
 from glassflow_dagster.streaming.query import map_records
 from glassflow_dagster.streaming.sides import FIELDS
 from glassflow_dagster.streaming.source import read_ranges
 
-_PLACE = ("topic_rank", "partition", "offset")
+_PLACE = RecordAccounts.place
 _BATCH = "batch_id LONG, batch_ms LONG, topic STRING, partition INT, first LONG, until LONG"
 
 

@@ -22,7 +22,7 @@ from glassflow_dagster.clickhouse.tables import Table, require_table
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.topics import offsets
-from glassflow_dagster.reconciliation.actual import TableReader, actual_rows
+from glassflow_dagster.reconciliation.actual import actual_rows
 from glassflow_dagster.reconciliation.canonical import Comparable, comparable, hashed, joined
 from glassflow_dagster.reconciliation.expected import expected_rows, whole_ranges
 from glassflow_dagster.streaming.failures import explain_failure
@@ -141,15 +141,8 @@ def _after_batch_under_way(client: Client, books: str, config: PipelineConfig) -
 
 def _actual(spark: SparkSession, config: PipelineConfig, compared: Compared) -> DataFrame:
     """Give the table's keys. Columns out: key_hash STRING, rows LONG, values DECIMAL."""
-    reader = TableReader(
-        connection=config.sink.connection_params,
-        database=config.sink.full_table[0],
-        table=config.sink.full_table[1],
-        key=hashed(compared.key)[1],
-        row=hashed(compared.values)[1],
-        slices=spark.sparkContext.defaultParallelism,
-    )
-    return actual_rows(spark, reader).groupBy("key_hash").agg(F.count("*").alias("rows"), _values().alias("values"))
+    rows = actual_rows(spark, config, hashed(compared.key)[1], hashed(compared.values)[1])
+    return rows.groupBy("key_hash").agg(F.count("*").alias("rows"), _values().alias("values"))
 
 
 def _expected(rows: DataFrame, until_batch: int, refused: DataFrame) -> DataFrame:

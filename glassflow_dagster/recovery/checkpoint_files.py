@@ -7,7 +7,7 @@ the pattern: its first version of the state becomes that of the next batch, its 
 import json
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -59,7 +59,7 @@ def as_of_batch(pattern: Path, batches: Sequence[BatchEntry]) -> None:
         shutil.rmtree(pattern / log, ignore_errors=True)
         (pattern / log).mkdir()
     for batch in batches:
-        _write_offsets(pattern, lines, batch.batch_id, batch.batch_time_ms, _ends(batch.ranges))
+        _write_offsets(pattern, lines, batch.batch_id, batch.batch_time_ms, batch.ranges)
         (pattern / "commits" / str(batch.batch_id)).write_bytes(commit)
     initial = pattern / "sources" / "0" / "0"
     initial.parent.mkdir()
@@ -72,17 +72,18 @@ def as_of_batch(pattern: Path, batches: Sequence[BatchEntry]) -> None:
             file.rename(file.with_name(f"{found['dot']}{last.batch_id + 1}.{found['kind']}{found['sums']}"))
 
 
-def begin_batch(pattern: Path, batch_id: int, batch_time_ms: int, ends: Mapping[str, Mapping[int, int]]) -> None:
-    """Fix what a batch reads: up to these offsets of topic and partition, from where the one before it ended."""
+def begin_batch(pattern: Path, ranges: Sequence[BatchRange]) -> None:
+    """Fix what the batch reads that these ranges are of: each from where the batch before it ended."""
+    batch_id, batch_time_ms = ranges[0].batch_id, ranges[0].batch_time_ms
     lines = (pattern / "offsets" / str(batch_id - 1)).read_text(encoding="utf-8").splitlines()
-    _write_offsets(pattern, lines, batch_id, batch_time_ms, ends)
+    _write_offsets(pattern, lines, batch_id, batch_time_ms, ranges)
 
 
 def _write_offsets(
-    pattern: Path, lines: Sequence[str], batch_id: int, batch_time_ms: int, ends: Mapping[str, Mapping[int, int]]
+    pattern: Path, lines: Sequence[str], batch_id: int, batch_time_ms: int, ranges: Sequence[BatchRange]
 ) -> None:
     about = {**json.loads(lines[_ABOUT]), "batchTimestampMs": batch_time_ms}
-    text = "\n".join([lines[0], json.dumps(about), json.dumps(ends)])
+    text = "\n".join([lines[0], json.dumps(about), json.dumps(_ends(ranges))])
     (pattern / "offsets" / str(batch_id)).write_text(text, encoding="utf-8")
 
 

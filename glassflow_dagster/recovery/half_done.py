@@ -12,16 +12,17 @@ from pyspark.sql import functions as F  # noqa: N812
 from glassflow_dagster.clickhouse.ledger import BatchRange, LedgerTotals
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model import DedupConfig, PipelineConfig
-from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.reconciliation.actual import TableReader, actual_rows
+from glassflow_dagster.reconciliation.actual import actual_rows
 from glassflow_dagster.reconciliation.canonical import hashed
 from glassflow_dagster.reconciliation.expected import first_of_windows
 from glassflow_dagster.reconciliation.reconcile import Compared
-from glassflow_dagster.recovery.known_keys import ANEW, Accepted
+from glassflow_dagster.recovery.errors import CannotRebuild
+from glassflow_dagster.recovery.known_keys import Accepted
 from glassflow_dagster.recovery.records import Past, Records
+from glassflow_dagster.streaming.counts import RecordAccounts
 from glassflow_dagster.streaming.source import MAX_BATCH_RECORDS
 
-_PLACE = ("topic_rank", "partition", "offset")
+_PLACE = RecordAccounts.place
 
 
 def following_ranges(past: Past, batch_time_ms: int) -> list[BatchRange]:
@@ -43,25 +44,23 @@ def records_there(
     """Find the records of the ranges whose rows are in the table: topic's rank, partition, offset.
 
     unknown: how many rows no batch has put into the table, as `unknown_rows` counts them.
-    Raises `GlassflowError` when it cannot be told which they are.
+    Raises `CannotRebuild` when it cannot be told which they are.
     """
     if unknown == 0:
         return []
     config = records.config
     dedup = config.dedup_of(config.source)
     if not compared.values or (unknown is None and dedup is None and not accepted.whole):
-        raise GlassflowError(_why_not(records, "rows of it may be there, and their values alone do not tell which"))
+        raise _cannot_tell(config, "rows of it may be there, and their values alone do not tell which")
     coming = records.rows(ranges)
     if dedup is not None:
         coming = _not_known(coming, accepted, dedup, ranges)
     found = _surplus(records, coming, accepted, compared)
     if unknown is not None and len(found) != unknown:
-        raise GlassflowError(
-            _why_not(
-                records,
-                f"the table has {unknown:,} rows that no batch in the ledger has written, and by their values "
-                f"{len(found):,} of them can be that batch's",
-            )
+        raise _cannot_tell(
+            config,
+            f"the table has {unknown:,} rows that no batch in the ledger has written, and by their values "
+            f"{len(found):,} of them can be that batch's",
         )
     return found
 
@@ -83,16 +82,11 @@ def _surplus(records: Records, coming: DataFrame, accepted: Accepted, compared: 
     coming = coming.select(*_PLACE, "row_hash").persist()
     values = coming.select("row_hash").distinct()
     _, digest = hashed(compared.values)
-    config, spark = records.config, records.spark
-    reader = TableReader(
-        connection=config.sink.connection_params,
-        database=config.sink.full_table[0],
-        table=config.sink.full_table[1],
-        key=digest,
-        row=digest,
-        slices=spark.sparkContext.defaultParallelism,
+    there = (
+        actual_rows(records.spark, records.config, digest, digest)
+        .select("row_hash")
+        .join(values, "row_hash", "left_semi")
     )
-    there = actual_rows(spark, reader).select("row_hash").join(values, "row_hash", "left_semi")
     before = accepted.rows.select("row_hash").join(values, "row_hash", "left_semi")
     more = _counted(there, 1).unionAll(_counted(before, -1)).groupBy("row_hash").agg(F.sum("rows").alias("more"))
     nth = F.row_number().over(Window.partitionBy("row_hash").orderBy(*_PLACE))
@@ -105,8 +99,5 @@ def _counted(rows: DataFrame, sign: int) -> DataFrame:
     return rows.groupBy("row_hash").agg((F.count("*") * F.lit(sign)).alias("rows"))
 
 
-def _why_not(records: Records, why: str) -> str:
-    return (
-        f"{records.config.pipeline_id}: the state cannot be made anew: a batch was under way when the checkpoint was "
-        f"lost, and {why}; {ANEW}"
-    )
+def _cannot_tell(config: PipelineConfig, why: str) -> CannotRebuild:
+    return CannotRebuild(config.pipeline_id, f"a batch was under way when the checkpoint was lost, and {why}")

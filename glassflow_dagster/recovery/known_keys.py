@@ -13,15 +13,13 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from glassflow_dagster.clickhouse.ledger import BatchEntry
 from glassflow_dagster.config.durations import milliseconds
-from glassflow_dagster.config.model import DedupConfig, PipelineConfig
-from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.config.model import DedupConfig
 from glassflow_dagster.reconciliation.expected import first_of_windows
+from glassflow_dagster.recovery.errors import CannotRebuild
 from glassflow_dagster.recovery.records import Past, Records
 
 # So many windows are looked at first: whatever came a window or more after the first batch is judged as it was.
 _WINDOWS = 2
-
-ANEW = "empty the table and start with a new state folder, or give the definition a new pipeline_id and table"
 
 
 @dataclass(frozen=True)
@@ -44,14 +42,15 @@ class Accepted:
 def look_back(records: Records, past: Past, now_ms: int, report: Callable[[str], None]) -> Accepted:
     """Deduplicate the last batches once more; without deduplication all that Kafka has of them.
 
-    Raises `GlassflowError` when the records do not make the duplicates that the ledger has counted.
+    Raises `CannotRebuild` when the records do not make the duplicates that the ledger has counted.
     """
     config, readable, last = records.config, past.readable(), past.batches[-1]
     dedup = config.dedup_of(config.source)
     if not readable and (dedup is None or now_ms - last.batch_time_ms >= milliseconds(dedup.time_window)):
         return Accepted(records.rows(()), whole=False)
     if not readable:
-        raise GlassflowError(_impossible(config, f"Kafka has removed records that batch {last.batch_id} has read"))
+        why = f"Kafka has removed records that batch {last.batch_id} has read"
+        raise CannotRebuild(config.pipeline_id, why)
     if dedup is None:
         rows = _rows_of(records, readable, report).persist()
         return Accepted(rows, whole=len(readable) == len(past.batches))
@@ -70,22 +69,20 @@ def _accepted(
             return Accepted(passed, whole=len(batches) == len(past.batches))
         passed.unpersist()
     batch_id, (found, told) = max(differing.items())
-    raise GlassflowError(
-        _impossible(
-            records.config,
-            f"its records make {found:,} duplicates in batch {batch_id}, but the ledger has {told:,}: "
-            + _why_other(past, readable),
-        )
+    raise CannotRebuild(
+        records.config.pipeline_id,
+        f"its records make {found:,} duplicates in batch {batch_id}, but the ledger has {told:,}: "
+        + _why_other(past, readable),
     )
 
 
 def _rows_of(records: Records, batches: Sequence[BatchEntry], report: Callable[[str], None]) -> DataFrame:
     others = [batch.batch_id for batch in batches if batch.definition != records.config.digest]
     if others:
-        raise GlassflowError(
-            f"{records.config.pipeline_id}: the state cannot be made anew: batch {others[-1]} was made by another "
-            "definition, so today's does not tell which keys it knew; take the edit back, make the state anew, then "
-            "edit again"
+        raise CannotRebuild(
+            records.config.pipeline_id,
+            f"batch {others[-1]} was made by another definition, so today's does not tell which keys it knew",
+            "take the edit back, make the state anew, then edit again",
         )
     report(f"reading again what batches {batches[0].batch_id} to {batches[-1].batch_id} have read ...")
     return records.rows(found for batch in batches for found in batch.ranges)
@@ -122,7 +119,3 @@ def _why_other(past: Past, readable: Sequence[BatchEntry]) -> str:
     if len(readable) < len(past.batches):
         return f"Kafka has no records from before batch {readable[0].batch_id}, which decided about later ones"
     return "Kafka's records are other ones than those that were read"
-
-
-def _impossible(config: PipelineConfig, why: str) -> str:
-    return f"{config.pipeline_id}: the state cannot be made anew: {why}; {ANEW}"

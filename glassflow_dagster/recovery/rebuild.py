@@ -7,9 +7,9 @@ table are found, and left as they are.
 
 import shutil
 import time
-import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from clickhouse_connect.driver.client import Client
@@ -25,14 +25,15 @@ from glassflow_dagster.clickhouse.queries import execute
 from glassflow_dagster.clickhouse.tables import Table, require_table
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.kafka.topics import offsets_or_none
+from glassflow_dagster.kafka.topics import offsets_if_there
 from glassflow_dagster.reconciliation.canonical import hashed
 from glassflow_dagster.reconciliation.reconcile import compared_columns
 from glassflow_dagster.recovery.checkpoint_files import as_of_batch, begin_batch, write_state
+from glassflow_dagster.recovery.errors import CannotRebuild
 from glassflow_dagster.recovery.half_done import following_ranges, records_there, unknown_rows
-from glassflow_dagster.recovery.known_keys import ANEW, Accepted, look_back
+from glassflow_dagster.recovery.known_keys import Accepted, look_back
 from glassflow_dagster.recovery.records import Past, Records
-from glassflow_dagster.streaming.checkpoint import Checkpoint, Incarnation, state_shape
+from glassflow_dagster.streaming.checkpoint import Checkpoint
 from glassflow_dagster.streaming.failures import explain_failure
 
 Report = Callable[[str], None]
@@ -71,10 +72,10 @@ def rebuild_checkpoint(
         spark.catalog.clearCache()
     _forget(client, config, incarnation, past.batches[-1].batch_id)
     if there:
-        following = past.batches[-1].batch_id + 1
-        begin_batch(made.folder, following, now_ms, _ends(config, ranges, there))
-        made.keep_rows_there(following, there)
-    made.name(_incarnation(config, table, incarnation, totals.rows_before, spark))
+        begin_batch(made.folder, _up_to(config, ranges, there))
+        made.keep_rows_there(past.batches[-1].batch_id + 1, there)
+    partitions = int(str(spark.conf.get("spark.sql.shuffle.partitions")))
+    made.create(config, f"{table.database}.{table.name}", totals.rows_before, partitions, incarnation)
     # What is there is new: of topics, their names only.
     shutil.rmtree(checkpoint.folder, ignore_errors=True)
     made.folder.rename(checkpoint.folder)
@@ -87,7 +88,7 @@ def rebuild_checkpoint(
 
 
 def require_possible(config: PipelineConfig) -> None:
-    """Raise `GlassflowError` for a pipeline whose state cannot be read from topic and ledger."""
+    """Raise `CannotRebuild` for a pipeline whose state cannot be read from topic and ledger."""
     dedup = config.dedup_of(config.source)
     why = ""
     if config.join:
@@ -95,7 +96,7 @@ def require_possible(config: PipelineConfig) -> None:
     elif dedup is not None and dedup.clock == "event":
         why = "on the event clock it depends on the watermark of each batch, which no book keeps"
     if why:
-        raise GlassflowError(f"{config.pipeline_id}: the state cannot be made anew: {why}; {ANEW}")
+        raise CannotRebuild(config.pipeline_id, why)
 
 
 def _past(client: Client, config: PipelineConfig) -> tuple[Past, str]:
@@ -105,7 +106,7 @@ def _past(client: Client, config: PipelineConfig) -> tuple[Past, str]:
             f"{config.pipeline_id}: has no batch in the ledger, so there is no state to make anew; run it without "
             "--rebuild-state"
         )
-    known = {topic: found for topic in config.topics if (found := offsets_or_none(config.connection, topic))}
+    known = {topic: found for topic in config.topics if (found := offsets_if_there(config.connection, topic))}
     return Past(history.batches, known), history.incarnation
 
 
@@ -117,33 +118,15 @@ def _write(records: Records, past: Past, accepted: Accepted, work: Path, now_ms:
     return Checkpoint(pattern)
 
 
-def _incarnation(config: PipelineConfig, table: Table, name: str, rows_before: int, spark: SparkSession) -> Incarnation:
-    return Incarnation(
-        incarnation=name,
-        tokens=str(uuid.uuid4()),
-        pipeline_id=config.pipeline_id,
-        topics=config.topics,
-        table=f"{table.database}.{table.name}",
-        rows_before=rows_before,
-        created_at=time.time(),
-        shuffle_partitions=int(str(spark.conf.get("spark.sql.shuffle.partitions"))),
-        state=state_shape(config),
-    )
-
-
-def _ends(
+def _up_to(
     config: PipelineConfig, ranges: Iterable[BatchRange], there: Sequence[tuple[int, int, int]]
-) -> dict[str, dict[int, int]]:
-    """Give where a batch must end that has all of these records, and no more than the one that was under way."""
+) -> list[BatchRange]:
+    """Narrow the ranges to what has all of these records, and no more than the batch that was under way."""
     farthest: dict[tuple[str, int], int] = defaultdict(int)
     for rank, partition, offset in there:
         place = config.topics[rank], partition
         farthest[place] = max(farthest[place], offset + 1)
-    ends: dict[str, dict[int, int]] = {}
-    for found in ranges:
-        place = found.topic, found.partition
-        ends.setdefault(found.topic, {})[found.partition] = max(found.first, farthest[place])
-    return ends
+    return [replace(r, until=max(r.first, farthest[r.topic, r.partition])) for r in ranges]
 
 
 def _forget(client: Client, config: PipelineConfig, incarnation: str, last_batch: int) -> None:

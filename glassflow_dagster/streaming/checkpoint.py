@@ -4,8 +4,8 @@
 checkpoint, so tokens carry it.
 `<checkpoint>/glassflow/plans/<batch>.json`: written before a batch's first insert. A replay must cut the same blocks:
 it uses the plan's definition and limits, and stops if the offsets are not the plan's.
-`<checkpoint>/glassflow/there.json`: of a checkpoint that was lost and made anew, the records of its first batch whose
-rows are in the table.
+`<checkpoint>/glassflow/there/<batch>.json`: of a checkpoint that was lost and made anew, the records of its
+first batch whose rows are in the table.
 `<checkpoint>/glassflow/topics.json`: the brokers' own names of the topics, which a topic that is made anew has not.
 
 A line with a checksum ends each of them: a bit that flips in an offset or a limit would lose or double rows without a
@@ -161,12 +161,15 @@ class Checkpoint:
         """
         return self.last_begun is None and self._last("commits") is None
 
-    def create(self, config: PipelineConfig, table: str, rows_before: int, shuffle_partitions: int) -> Incarnation:
-        """Name a new checkpoint."""
-        name = str(uuid.uuid4())
+    def create(
+        self, config: PipelineConfig, table: str, rows_before: int, shuffle_partitions: int,
+        incarnation: str | None = None,
+    ) -> Incarnation:  # fmt: skip
+        """Name a new checkpoint; `incarnation` is the name of a lost one whose place it takes."""
+        tokens = str(uuid.uuid4())
         made = Incarnation(
-            incarnation=name,
-            tokens=name,
+            incarnation=incarnation or tokens,
+            tokens=tokens,
             pipeline_id=config.pipeline_id,
             topics=config.topics,
             table=table,
@@ -175,12 +178,8 @@ class Checkpoint:
             shuffle_partitions=shuffle_partitions,
             state=state_shape(config),
         )
-        self.name(made)
+        _write_json(self._own / "incarnation.json", made.model_dump(mode="json"))
         return made
-
-    def name(self, incarnation: Incarnation) -> None:
-        """Give a checkpoint its name."""
-        _write_json(self._own / "incarnation.json", incarnation.model_dump(mode="json"))
 
     def plan(self, batch_id: int) -> BatchPlan | None:
         """Read the plan of a batch; None when no block of it was ever sent."""
@@ -194,15 +193,12 @@ class Checkpoint:
 
     def keep_rows_there(self, batch_id: int, places: Iterable[tuple[int, int, int]]) -> None:
         """Keep which records (topic's rank, partition, offset) of a batch have rows in the table before it runs."""
-        _write_json(self._own / "there.json", {"batch_id": batch_id, "places": sorted(places)})
+        _write_json(self._there_file(batch_id), sorted(places))
 
     def rows_there(self, batch_id: int) -> frozenset[tuple[int, int, int]]:
         """Read which records of a batch had rows in the table before it ran: those of `keep_rows_there`."""
-        file = self._own / "there.json"
-        if not file.exists():
-            return frozenset()
-        found = _read_json(file)
-        places = found["places"] if found["batch_id"] == batch_id else []
+        file = self._there_file(batch_id)
+        places = _read_json(file) if file.exists() else ()
         return frozenset((rank, partition, offset) for rank, partition, offset in places)
 
     def keep_definition(self, config: PipelineConfig) -> None:
@@ -299,6 +295,9 @@ class Checkpoint:
         return (
             max((int(f.name) for f in folder.iterdir() if f.name.isdigit()), default=None) if folder.is_dir() else None
         )
+
+    def _there_file(self, batch_id: int) -> Path:
+        return self._own / "there" / f"{batch_id}.json"
 
     def _plan_file(self, batch_id: int) -> Path:
         return self._own / "plans" / f"{batch_id}.json"

@@ -12,7 +12,7 @@ from clickhouse_connect.driver.client import Client
 from glassflow_dagster.clickhouse.ddl import LEDGER
 from glassflow_dagster.clickhouse.ledger import last_batch, read_offsets
 from glassflow_dagster.config.model import PipelineConfig
-from glassflow_dagster.kafka.topics import Offsets, offsets_or_none, topic_ids
+from glassflow_dagster.kafka.topics import Offsets, offsets_if_there, topic_ids
 from glassflow_dagster.streaming.checkpoint import RESTORE, Checkpoint, CheckpointError, Incarnation, or_none
 
 _LOST = (
@@ -67,7 +67,7 @@ def require_topics(config: PipelineConfig, checkpoint: Checkpoint) -> None:
                 f"topic {topic} was deleted and made anew since {config.pipeline_id} read it: the offsets of its "
                 f"checkpoint mean other records now; {_LOST}"
             )
-        _require_offsets(topic, partitions, offsets_or_none(config.connection, topic))
+        _require_offsets(topic, partitions, offsets_if_there(config.connection, topic))
     kept = known if following else {}
     if found.keys() - kept.keys():
         checkpoint.keep_topic_ids({**found, **kept})

@@ -32,9 +32,6 @@ from glassflow_dagster.streaming.blocks import BlockLimits, cut
 from glassflow_dagster.streaming.counts import Accounts, Counts
 from glassflow_dagster.streaming.letters import INSERT_STAGE, RAW_SCHEMA, LetterBook, Refused, letters_of_rows
 
-# Where a record is, in a batch's columns.
-_PLACE = ("topic_rank", "partition", "offset")
-
 # Bytes of raw records in one block: a server parses a block in memory, several pipelines' at once.
 MAX_BLOCK_BYTES = 64 * 1024 * 1024
 
@@ -171,7 +168,7 @@ class PartitionWriter:
 
     def _missing(self, batch: pa.RecordBatch, counts: Counts) -> pa.RecordBatch:
         """Count the rows that are in the table already, and pass on the others."""
-        places = zip(*(batch.column(name).to_pylist() for name in _PLACE), strict=True)
+        places = zip(*(batch.column(name).to_pylist() for name in self.accounts.place), strict=True)
         is_there = pa.array((place in self.there for place in places), pa.bool_())
         found = pa.Table.from_batches([batch.filter(is_there)])
         self.accounts.stored(found, counts)

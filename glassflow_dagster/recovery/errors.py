@@ -1,0 +1,12 @@
+"""What keeps a checkpoint from being made anew."""
+
+from glassflow_dagster.errors import GlassflowError
+
+_ANEW = "empty the table and start with a new state folder, or give the definition a new pipeline_id and table"
+
+
+class CannotRebuild(GlassflowError):  # noqa: N818 - reads as the sentence it is
+    """What is left does not tell what the state knew; `remedy` is what a person can do instead."""
+
+    def __init__(self, pipeline_id: str, why: str, remedy: str = _ANEW) -> None:
+        super().__init__(f"{pipeline_id}: the state cannot be made anew: {why}; {remedy}")
