@@ -9,13 +9,14 @@ import hashlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 from glassflow_dagster.local.cache import cache_folder, exclusive, filled
-from glassflow_dagster.local.jars import pyspark_folder
+from glassflow_dagster.local.jars import ensure_jars, pyspark_folder
 from glassflow_dagster.local.java import JavaRuntime, find_java
+from glassflow_dagster.streaming.state.build import state_jar
 
 _ARCHIVE = "driver.jsa"
 # Where the Spark and the Java lie that an archive belongs to, a line each.
@@ -25,16 +26,24 @@ _OWNERS = "owners"
 _SILENT = "-Xlog:cds*=off"
 
 
-def reading_options(java: JavaRuntime) -> str:
-    """Give the options that make this Java start with its archive; none where there is no archive."""
-    archive = _folder(java) / _ARCHIVE
+def driver_jars(report: Callable[[str], None]) -> list[Path]:
+    """Give the jars that a driver needs beside Spark's own, fetched or compiled first where they are not there yet."""
+    return [*ensure_jars("spark", report), state_jar(report)]
+
+
+def reading_options(java: JavaRuntime, jars: Sequence[Path]) -> str:
+    """Give the options that make this Java start with its archive; none where there is no archive.
+
+    jars: those before Spark's own in the class path.
+    """
+    archive = _folder(java, jars) / _ARCHIVE
     return f'"-XX:SharedArchiveFile={archive}" {_SILENT}' if archive.exists() else ""
 
 
 def make_archive(report: Callable[[str], None]) -> None:
     """Make the archive by a rehearsal, where there is none yet."""
     java = find_java()
-    folder = _folder(java)
+    folder = _folder(java, driver_jars(report))
     if (folder / _ARCHIVE).exists():
         return
     with exclusive(folder, lambda: report("another process is rehearsing a driver's start; waiting for it")):
@@ -69,11 +78,17 @@ def _rehearse(archive: Path, report: Callable[[str], None]) -> None:
         report(f"warning: no class archive was made, so drivers start slower: {said[-1]}")
 
 
-def _folder(runtime: JavaRuntime) -> Path:
+def _folder(runtime: JavaRuntime, jars: Sequence[Path]) -> Path:
     java, spark = runtime.executable, pyspark_folder()
     # Java compares the time of each jar, which an installation of the same version in the same place changes.
-    times = [str(file.stat().st_mtime_ns) for file in (java.resolve(), *sorted((spark / "jars").glob("*.jar")))]
-    parts = [version("pyspark"), str(spark), str(java), *times]
+    files = (java.resolve(), *jars, *sorted((spark / "jars").glob("*.jar")))
+    parts = [
+        version("pyspark"),
+        str(spark),
+        str(java),
+        *map(str, jars),
+        *(str(file.stat().st_mtime_ns) for file in files),
+    ]
     digest = hashlib.sha256("\0".join(parts).encode())
     digest.update(Path(__file__).with_name("rehearsal.py").read_bytes())
     return cache_folder() / "classes" / digest.hexdigest()[:16]

@@ -63,6 +63,7 @@ from glassflow_dagster.streaming.session import DRIVER_JAVA_OPTIONS, SPARK_LOG, 
 from glassflow_dagster.streaming.source import Subscription, batch_limits, read_topics
 from glassflow_dagster.streaming.stopping import Stopped, StopRequest, stop_signals
 from glassflow_dagster.streaming.ticks import Ticks
+from glassflow_dagster.streaming.workers import start_workers
 
 T = TypeVar("T")
 
@@ -206,6 +207,7 @@ class _Run:
         self.lock.remember_jvm(int(java(spark).ProcessHandle.current().pid()))
         if "spark.sql.shuffle.partitions" not in settings:
             spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
+        start_workers(spark)
         return spark
 
     def _spark_settings(self) -> dict[str, str]:

@@ -20,7 +20,7 @@ from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.config.types import parse_column_type
 from glassflow_dagster.streaming.counts import COUNTS_SCHEMA, Counts, JoinAccounts, RecordAccounts
 from glassflow_dagster.streaming.query import build_join_query, build_query
-from glassflow_dagster.streaming.session import DRIVER_JAVA_OPTIONS, start_session
+from glassflow_dagster.streaming.session import DRIVER_JAVA_OPTIONS, java, start_session
 from glassflow_dagster.streaming.source import batch_time
 from glassflow_dagster.streaming.ticks import Ticks
 
@@ -40,6 +40,7 @@ def main(java_options: str) -> None:
         settings = {DRIVER_JAVA_OPTIONS: java_options, "spark.sql.shuffle.partitions": "2"}
         spark = start_session("rehearsal", folder, settings, lambda _: None)
         jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001 - pyspark has no public one
+        _load_kafka(spark)
         records = _records(spark, folder / "records")
         _run(build_query(records, _config(joins=False), _table(), _name()), RecordAccounts().place, folder / "single")
         ticks = Ticks(spark, _name())
@@ -49,6 +50,15 @@ def main(java_options: str) -> None:
         # The JVM ends with its standard input, and writes the archive then.
         jvm.stdin.close()
         jvm.wait(_END_SECONDS)
+
+
+def _load_kafka(spark: SparkSession) -> None:
+    """Make Kafka's clients, which takes most of their classes, and ask nothing of them."""
+    clients = java(spark).org.apache.kafka.clients
+    reader = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
+    settings = {"bootstrap.servers": "127.0.0.1:9092", "key.deserializer": reader, "value.deserializer": reader}
+    clients.consumer.KafkaConsumer(settings).close()
+    clients.admin.Admin.create(settings).close()
 
 
 def _records(spark: SparkSession, folder: Path) -> DataFrame:

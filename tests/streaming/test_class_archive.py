@@ -12,9 +12,11 @@ from glassflow_dagster.local.java import find_java
 from glassflow_dagster.streaming import class_archive
 from glassflow_dagster.streaming.session import java
 
+_JARS = class_archive.driver_jars(lambda _: None)
+
 
 def test_a_jvm_starts_with_the_archive_that_setup_made(spark: SparkSession) -> None:
-    assert class_archive.reading_options(find_java()), "there is no archive: make setup"
+    assert class_archive.reading_options(find_java(), _JARS), "there is no archive: make setup"
     jvm = java(spark).ProcessHandle.current().pid()
     assert class_archive._ARCHIVE in Path(f"/proc/{jvm}/maps").read_text()
 
@@ -22,10 +24,10 @@ def test_a_jvm_starts_with_the_archive_that_setup_made(spark: SparkSession) -> N
 def test_an_archive_that_does_not_fit_is_passed_over_in_silence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(class_archive, "_folder", lambda _: tmp_path)
-    assert not class_archive.reading_options(find_java())
+    monkeypatch.setattr(class_archive, "_folder", lambda *_: tmp_path)
+    assert not class_archive.reading_options(find_java(), _JARS)
     (tmp_path / class_archive._ARCHIVE).write_bytes(b"of another Java")
-    command = [str(find_java().executable), *shlex.split(class_archive.reading_options(find_java())), "-version"]
+    command = [str(find_java().executable), *shlex.split(class_archive.reading_options(find_java(), _JARS)), "-version"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "shared" not in done.stdout
@@ -38,9 +40,9 @@ def test_spark_installed_anew_in_the_same_place_has_an_archive_of_its_own(
     jar = tmp_path / "jars" / "spark.jar"
     jar.parent.mkdir()
     jar.touch()
-    before = class_archive._folder(find_java())
+    before = class_archive._folder(find_java(), _JARS)
     os.utime(jar, (1, 1))
-    assert class_archive._folder(find_java()) != before
+    assert class_archive._folder(find_java(), _JARS) != before
 
 
 def test_archives_of_installations_that_are_gone_are_removed(tmp_path: Path) -> None:
@@ -56,9 +58,9 @@ def test_archives_of_installations_that_are_gone_are_removed(tmp_path: Path) -> 
 
 
 def test_a_rehearsal_that_fails_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(class_archive, "_folder", lambda _: tmp_path / "classes")
+    monkeypatch.setattr(class_archive, "_folder", lambda *_: tmp_path / "classes")
     monkeypatch.setattr(class_archive, "_SILENT", "-XX:NoSuchOption")
     said: list[str] = []
     class_archive.make_archive(said.append)
     assert said[-1].startswith("warning: no class archive was made")
-    assert not class_archive.reading_options(find_java())
+    assert not class_archive.reading_options(find_java(), _JARS)
