@@ -33,6 +33,7 @@ from glassflow_dagster.config.parts import (
     empty_means,
 )
 from glassflow_dagster.config.resources import Resources
+from glassflow_dagster.config.spark import SparkSettings
 from glassflow_dagster.config.types import FIELD_KINDS, ColumnType, FieldKind, parse_column_type
 
 # Kafka's metadata as ClickHouse's own Kafka engine names it, and the batch time: name in a mapping -> its kind.
@@ -362,6 +363,11 @@ class PipelineConfig(Part):
     checks: Checks = Checks()
     dead_letters: DeadLetters = DeadLetters()
     resources: Resources | None = None
+    # Left out of dumps and fingerprints where nothing is set.
+    spark: SparkSettings = Field(
+        default={}, exclude_if=lambda settings: not settings,
+        description="settings of Spark, in place of those that the product chooses",
+    )  # fmt: skip
 
     @property
     def inputs(self) -> tuple[Source, ...]:
@@ -432,6 +438,7 @@ class PipelineConfig(Part):
                 "checks": True,
                 "dead_letters": True,
                 "resources": True,
+                "spark": True,
                 "sources": {"__all__": {"connection_params"}},
                 "sink": {"connection_params": True, "create_table": True, "delivery": True},
             },

@@ -42,6 +42,7 @@ from glassflow_dagster.kafka.errors import TopicMissing
 from glassflow_dagster.kafka.replay_topic import REPLAY_PARTITION, ensure_replay_topic, find_replay_topic
 from glassflow_dagster.kafka.starting import NEXT, starting_offsets
 from glassflow_dagster.kafka.topics import commit_offsets, wait_for_brokers, wait_for_topic
+from glassflow_dagster.streaming.backlog import Backlog
 from glassflow_dagster.streaming.batch import BatchWriter, fits
 from glassflow_dagster.streaming.checkpoint import Checkpoint, CheckpointError, Incarnation, state_shape
 from glassflow_dagster.streaming.continuity import require_ledger, require_topics
@@ -220,7 +221,7 @@ class _Run:
             settings["spark.sql.shuffle.partitions"] = str(resources.state_partitions)
         if options:
             settings |= {DRIVER_JAVA_OPTIONS: options, "spark.executor.extraJavaOptions": options}
-        return {**settings, **self.options.spark}
+        return {**settings, **self.config.spark, **self.options.spark}
 
     def _stream(self, spark: SparkSession, table: Table) -> Totals:
         checkpoint = Checkpoint(self.folder / "checkpoint")
@@ -233,9 +234,10 @@ class _Run:
         before = self._ledger_before(checkpoint, incarnation)
         writer = self._writer(self.config, table, checkpoint, incarnation, epoch, before)
         query = self._start_query(spark, self.config, table, writer, until_caught_up=self.options.until_caught_up)
+        backlog = Backlog(spark.sparkContext.defaultParallelism, self.config.sink.max_batch_size)
         self.heart.say(DriverState.RUNNING)
         self.report(f"{self.config.pipeline_id} is running")
-        self._watch(query, writer, before)
+        self._watch(query, writer, before, backlog)
         return totals + writer.totals
 
     def _ledger_before(self, checkpoint: Checkpoint, incarnation: Incarnation) -> Totals:
@@ -371,12 +373,14 @@ class _Run:
         starting[replays] = {REPLAY_PARTITION: NEXT}
         return Subscription(topics, {topic: starting[topic] for topic in topics})
 
-    def _watch(self, query: StreamingQuery, writer: BatchWriter, before: Totals) -> None:
+    def _watch(self, query: StreamingQuery, writer: BatchWriter, before: Totals, backlog: Backlog) -> None:
         """Wait for the end of the query, showing progress and telling Kafka how far it came."""
         reported, report_again = None, 0.0
         self.heart.carry({"incarnation": writer.incarnation.incarnation, **place(writer.checkpoint.last_committed())})
         while not _ended(query):
-            self.heart.carry(progress(query, writer, before))
+            found = progress(query, writer, before)
+            partitions = sum(map(len, found.get("offsets", {}).values()))
+            self.heart.carry({**found, "message": backlog.judge(time.monotonic(), found.get("lag"), partitions)})
             if writer.pace:
                 writer.pace.go_on()
             if self.stop.asked:

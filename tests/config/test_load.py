@@ -193,6 +193,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"sources__0__schema_fields__0__default": "x"}, "transforms[0].config.key: 'id' is optional"),
     ({"resources": {"sources": [{"source_id": "scan"}]}}, "resources.sources[0].source_id: no source is called 'scan'"),
     ({"resources": {"sink": {"replicas": 0}}}, "resources.sink.replicas: "),
+    ({"spark": {"master": "local[4]"}}, "spark: 'master' is no setting of Spark; their names begin with 'spark.'"),
+    ({"spark": {"spark.speculation": True}}, "spark: spark.speculation cannot be set: a task that runs twice at once"),
+    ({"spark": {"spark.executor.cores": [1]}}, "spark: spark.executor.cores: [1] is no value of a setting"),
+    ({"spark": "spark.master"}, "spark: write settings as KEY: VALUE"),
     (
         {"sources__0__connection_params__mechanism": "GSSAPI"},
         "sources[0].connection_params.kerberos_keytab: is needed for mechanism GSSAPI; add it",
@@ -372,3 +376,14 @@ def test_only_what_cuts_blocks_is_in_the_digest(tmp_path: Path) -> None:
     resized = load_pipeline(write(tmp_path, definition(sink__max_batch_size=7)), {})
     assert base.digest == renamed.digest != resized.digest
     assert base.fingerprint != renamed.fingerprint
+
+
+def test_sparks_settings_are_texts_and_change_no_block(tmp_path: Path) -> None:
+    given = {"spark.driver.memory": "2g", "spark.ui.enabled": True, "spark.task.maxFailures": 8}
+    plain = load_pipeline(write(tmp_path, definition()), {})
+    config = load_pipeline(write(tmp_path, definition(spark=given)), {})
+    assert config.spark == {"spark.driver.memory": "2g", "spark.ui.enabled": "true", "spark.task.maxFailures": "8"}
+    assert config.digest == plain.digest
+    # A driver that runs is started anew with them.
+    assert config.fingerprint != plain.fingerprint
+    assert "spark" not in plain.model_dump()
