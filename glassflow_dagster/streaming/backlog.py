@@ -53,7 +53,5 @@ class Backlog:
         if partitions < self.cores:
             found.insert(0, f"the partitions of its topics ({partitions}, where {self.cores} could be read at once)")
         if self.block_rows < _LARGE_BLOCK:
-            found.insert(
-                0, f"sink.max_batch_size ({self.block_rows:,} rows; 10,000 to 50,000 make the most of a block)"
-            )
+            found.insert(0, f"sink.max_batch_size ({self.block_rows:,} rows; good are {_LARGE_BLOCK:,} to 50,000)")
         return ", or ".join(found)

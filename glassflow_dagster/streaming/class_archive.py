@@ -24,6 +24,9 @@ _OWNERS = "owners"
 
 # An archive that does not fit is no news for the user.
 _SILENT = "-Xlog:cds*=off"
+# At the address that it was made for its pages are those of the file, and several drivers have them together. Newer
+# Javas move it to another one, for which they write to nearly all of its 200 MiB.
+_IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 
 
 def driver_jars(report: Callable[[str], None]) -> list[Path]:
@@ -37,7 +40,7 @@ def reading_options(java: JavaRuntime, jars: Sequence[Path]) -> str:
     jars: those before Spark's own in the class path.
     """
     archive = _folder(java, jars) / _ARCHIVE
-    return f'"-XX:SharedArchiveFile={archive}" {_SILENT}' if archive.exists() else ""
+    return f'"-XX:SharedArchiveFile={archive}" {_IN_PLACE} {_SILENT}' if archive.exists() else ""
 
 
 def make_archive(report: Callable[[str], None]) -> None:
