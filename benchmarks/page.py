@@ -126,8 +126,7 @@ def _bar(case: str, figure: Mapping[str, Any], most: float, y: int) -> Iterable[
 
 
 def _plotted(result: Mapping[str, Any]) -> str:
-    first = next(iter(result["cases"].values()))["figures"]
-    return str(next(iter(first)))
+    return str(next(name for case in result["cases"].values() for name in case["figures"]))
 
 
 def _words(name: str) -> str:

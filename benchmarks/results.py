@@ -59,6 +59,16 @@ class Runs:
             self.figures.setdefault(case, {}).setdefault(name, []).append(value)
         say(f"{case}: {', '.join(f'{name} {value:,.6g}' for name, value in found.items())}")
 
+    def attempt(self, case: str, run: Callable[[], Figures]) -> None:
+        """Make one run of a case that may fail: then that is what is said of it, and the others go on."""
+        try:
+            self.measure(case, run)
+        except SystemExit as problem:
+            say(f"{case}: {problem}")
+            self.figures.setdefault(case, {})
+            first, *_ = str(problem).splitlines()
+            self.remark(case, failed="; ".join(filter(None, [self.remarks.get(case, {}).get("failed"), first])))
+
     def compare(self, case: str, changed: str, base: str) -> None:
         """Add a case of ratios: each run of `changed` to that of `base` which it is a pair with."""
         self.figures[case] = {

@@ -129,7 +129,7 @@ def main() -> None:
             for name in list(chosen)[:: 1 if turn % 2 == 0 else -1]:
                 task = new_task(stack, TOPIC, f"{name}_{turn}")
                 run = Run(chosen[name], stack, task, expected)
-                runs.measure(chosen[name].name, run.kill if given.kill else run.measure)
+                runs.attempt(chosen[name].name, run.kill if given.kill else run.measure)
                 run.drop()
     parameters = {"events": given.events, "keys": keys, "duplicates": DUPLICATES, "seed": SEED}
     runs.write(given.results, "peers_killed" if given.kill else "peers", {**parameters, "partitions": PARTITIONS})

@@ -89,6 +89,21 @@ def test_pairs_are_compared_run_by_run() -> None:
     assert runs.figures["ratio"] == {"ratio_of_rows_per_second": [0.9, 0.75]}
 
 
+def test_a_peer_that_fails_is_told_and_takes_no_figures_from_the_others() -> None:
+    def fail() -> dict[str, float]:
+        raise SystemExit("Some has ended by itself; the end of its log:\nmuch")
+
+    runs = Runs()
+    runs.attempt("some", fail)
+    runs.attempt("other", lambda: {"rows_per_second": 3.0})
+    runs.attempt("some", fail)
+    assert runs.figures == {"some": {}, "other": {"rows_per_second": [3.0]}}
+    said = "Some has ended by itself; the end of its log:"
+    assert runs.remarks == {"some": {"failed": f"{said}; {said}"}}
+    drawn = plot(result(some={}, other={"rows_per_second": figure(3)}))
+    assert drawn.count("<rect") == 1
+
+
 def test_a_table_has_a_row_a_figure_and_a_column_a_case() -> None:
     cases = result(
         first={"events_per_second": figure(40_000, 50_000, 45_000), "lost": figure(0)},
