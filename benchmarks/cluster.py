@@ -1,0 +1,85 @@
+"""A Spark standalone cluster on this machine, of workers with one core each, and a command that runs on it.
+
+    python -m benchmarks.cluster WORKERS COMMAND ...
+
+starts a master and the workers, then the command with `--conf spark.master=URL` behind it, and ends with it. All of
+them are below this one process, so that what they take can be measured together.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from benchmarks.support import say
+from glassflow_dagster.local.jars import pyspark_folder
+from glassflow_dagster.local.java import find_java, java_environment
+from glassflow_dagster.local.ports import free_port
+
+HOST = "127.0.0.1"
+# An executor's heap beside the room that Spark leaves for the rest of a worker.
+WORKER_MEMORY = "2g"
+_MASTER, _WORKER = (f"org.apache.spark.deploy.{name}" for name in ("master.Master", "worker.Worker"))
+_START_SECONDS = 60.0
+_END_SECONDS = 30.0
+
+
+@contextmanager
+def running_cluster(workers: int) -> Iterator[str]:
+    """Start a master and so many workers; gives the master's URL."""
+    with tempfile.TemporaryDirectory(prefix="spark-cluster-") as name, ExitStack() as stack:
+        folder, port = Path(name), free_port()
+        url = f"spark://{HOST}:{port}"
+        stack.enter_context(
+            _daemon(folder / "master.log", _MASTER, "--port", str(port), "--webui-port", str(free_port()))
+        )
+        _wait_for(folder / "master.log", "New state: ALIVE")
+        for number in range(workers):
+            log = folder / f"worker{number}.log"
+            place = ("--work-dir", str(folder / f"work{number}"), "--webui-port", str(free_port()))
+            stack.enter_context(_daemon(log, _WORKER, "--cores", "1", "--memory", WORKER_MEMORY, *place, url))
+            _wait_for(log, "Successfully registered with master")
+        yield url
+
+
+@contextmanager
+def _daemon(log: Path, name: str, *arguments: str) -> Iterator[None]:
+    environment = {
+        **os.environ, **java_environment(find_java()), "SPARK_HOME": str(pyspark_folder()), "SPARK_LOCAL_IP": HOST,
+    }  # fmt: skip
+    command = [str(pyspark_folder() / "bin" / "spark-class"), name, "--host", HOST, *arguments]
+    with log.open("w") as output:
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(_END_SECONDS)
+
+
+def _wait_for(log: Path, text: str) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while text not in (said := log.read_text(encoding="utf-8", errors="replace")):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"no {text!r} in {log.name} after {_START_SECONDS:g} s:\n{said[-2000:]}")
+        time.sleep(0.05)
+
+
+def main(workers: int, command: Sequence[str]) -> int:
+    """Run a command on a cluster; gives its exit code. SIGTERM is passed on to it."""
+    with running_cluster(workers) as url:
+        process = subprocess.Popen([*command, "--conf", f"spark.master={url}"])
+        signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+        return process.wait()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:  # noqa: PLR2004 - the two that the usage names
+        say(__doc__ or "")
+        sys.exit(2)
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))

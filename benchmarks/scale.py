@@ -1,0 +1,64 @@
+"""How a deduplicating pipeline scales with cores: Spark within the driver, and on a standalone cluster.
+
+The workers of the cluster are processes on this machine, of one core each. Broker and ClickHouse share the machine, so
+that a second core of Spark's is never a whole one more. `benchmarks.steady` says how it is measured; CPU time and
+memory count the cluster's processes, too, and the start up to the first row counts theirs.
+
+    make bench-scale        or: python -m benchmarks.scale --events 500000 --runs 1
+"""
+
+import sys
+from dataclasses import dataclass
+
+from benchmarks import results
+from benchmarks.peers.task import Task
+from benchmarks.results import Runs
+from benchmarks.steady import Expected, Own, Run, new_task
+from benchmarks.support import DUPLICATES, SEED, Stack, distinct, fill, numbers, running_stack, say
+from glassflow_dagster.demo.produce import PARTITIONS, create_topic
+
+TOPIC = "events"
+
+
+@dataclass(frozen=True)
+class OnCluster(Own):
+    """The same on a standalone cluster of so many workers."""
+
+    workers: int = 1
+
+    def command(self, task: Task, stack: Stack) -> list[str]:
+        """`glassflow-dagster run` below the process that the cluster is below, too."""
+        return [sys.executable, "-m", "benchmarks.cluster", str(self.workers), *super().command(task, stack)]
+
+
+CASES = (
+    Own("within the driver, 1 core", conf=("spark.master=local[1]",)),
+    Own("within the driver, 2 cores", conf=("spark.master=local[2]",)),
+    OnCluster("cluster, 1 worker", workers=1),
+    OnCluster("cluster, 2 workers", workers=2),
+)
+
+
+def main() -> None:
+    """Run the benchmark and write its results."""
+    parser = results.parser("scale")
+    parser.add_argument("--events", type=int, default=2_000_000)
+    given = parser.parse_args()
+    runs, keys = Runs(), distinct(given.events)
+    with running_stack() as stack:
+        create_topic(stack.brokers, TOPIC)
+        say(f"sending {given.events:,} events ...")
+        fill(stack.brokers, TOPIC, numbers(given.events))
+        for turn in range(given.runs):
+            for place, case in list(enumerate(CASES))[:: 1 if turn % 2 == 0 else -1]:
+                run = Run(
+                    case, stack, new_task(stack, TOPIC, f"scale{place}_{turn}"), Expected(given.events, keys, keys)
+                )
+                runs.measure(case.name, run.measure)
+                run.drop()
+    parameters = {"events": given.events, "keys": keys, "duplicates": DUPLICATES, "seed": SEED}
+    runs.write(given.results, "scale", {**parameters, "partitions": PARTITIONS})
+
+
+if __name__ == "__main__":
+    main()
