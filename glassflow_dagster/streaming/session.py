@@ -74,6 +74,8 @@ SETTINGS: dict[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
+    # Hadoop's own starts a process for each file.
+    "spark.hadoop.fs.file.impl": "glassflow.LocalFiles",
     # In processing time Spark always wants another batch (SPARK-50180): an idle query would spin, and one that is to
     # end when all is read would not.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",

@@ -1,0 +1,39 @@
+"""The file system that checkpoints are written by."""
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from glassflow_dagster.streaming.session import java
+
+
+@pytest.fixture
+def files(spark: SparkSession) -> Any:
+    hadoop = java(spark).org.apache.hadoop
+    return hadoop.fs.FileSystem.get(hadoop.fs.Path("file:/").toUri(), spark.sparkContext._jsc.hadoopConfiguration())
+
+
+def _faults_of_children(pid: int) -> int:
+    """Page faults of the processes that a process has started and waited for: more with each of them."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[8])
+
+
+def test_a_file_gets_its_permissions_without_a_process_for_it(spark: SparkSession, files: Any, tmp_path: Path) -> None:
+    jvm, hadoop = java(spark), java(spark).org.apache.hadoop
+    pid = jvm.ProcessHandle.current().pid()
+    before = _faults_of_children(pid)
+    for number in range(5):
+        file = tmp_path / f"file {number}"
+        files.create(hadoop.fs.Path(str(file))).close()
+        files.setPermission(hadoop.fs.Path(str(file)), hadoop.fs.permission.FsPermission("640"))
+        assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert _faults_of_children(pid) == before
+
+
+def test_a_sticky_bit_is_set_all_the_same(spark: SparkSession, files: Any, tmp_path: Path) -> None:
+    fs = java(spark).org.apache.hadoop.fs
+    files.setPermission(fs.Path(str(tmp_path)), fs.permission.FsPermission("1750"))
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o1750
