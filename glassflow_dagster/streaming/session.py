@@ -112,8 +112,8 @@ def start_session(name: str, folder: Path, overrides: Mapping[str, str], report:
     # Found once: to find it, each candidate is asked by starting it.
     runtime = find_java()
     os.environ.update(java_environment(runtime))
-    # glibc gives threads heaps of their own, up to eight a core, and gives little of them back: RocksDB's buffers, which
-    # come and go on many of Spark's threads, would fill them all.
+    # glibc gives threads heaps of their own, up to eight a core, and gives little of them back. RocksDB's buffers come
+    # and go on many of Spark's threads, and would fill them all.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     # Workers run this project's code: they need the interpreter that has it, not the first on the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
