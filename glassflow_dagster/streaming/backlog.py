@@ -25,7 +25,7 @@ class Backlog:
     def judge(self, now: float, waiting: int | None, partitions: int) -> str:
         """Take what waits now, None where it is not known; gives what to tell the user, empty while all is well.
 
-        partitions: of all topics.
+        partitions: of the sources' topics.
         A pipeline cannot keep up when what waits only grows: in the last minute never less waited than at any time of
         the minute five minutes ago, and more.
         """

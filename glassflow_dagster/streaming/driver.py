@@ -379,7 +379,9 @@ class _Run:
         self.heart.carry({"incarnation": writer.incarnation.incarnation, **place(writer.checkpoint.last_committed())})
         while not _ended(query):
             found = progress(query, writer, before)
-            partitions = sum(map(len, found.get("offsets", {}).values()))
+            offsets = found.get("offsets", {})
+            # Not those of the replays' topic, which a user does not choose.
+            partitions = sum(len(offsets.get(source.topic, {})) for source in self.config.inputs)
             self.heart.carry({**found, "message": backlog.judge(time.monotonic(), found.get("lag"), partitions)})
             if writer.pace:
                 writer.pace.go_on()
