@@ -16,6 +16,11 @@ _FIXED = {
 }
 
 
+def spark_text(value: object) -> str:
+    """Write a setting as Spark reads it: true, not True."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def spark_settings(given: Any) -> dict[str, str]:
     """Read settings as texts, however YAML has read them; raises ValueError for those that may not be set."""
     if not isinstance(given, dict):
@@ -28,10 +33,8 @@ def _text(key: Any, value: Any) -> str:
         raise ValueError(f"{key!r} is no setting of Spark; their names begin with 'spark.'")
     if key in _FIXED:
         raise ValueError(f"{key} cannot be set: {_FIXED[key]}; remove it")
-    if isinstance(value, bool):
-        return str(value).lower()
     if isinstance(value, str | int | float):
-        return str(value)
+        return spark_text(value)
     raise ValueError(f"{key}: {value!r} is no value of a setting; write a text, a number, true or false")
 
 

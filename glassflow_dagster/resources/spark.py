@@ -11,12 +11,8 @@ from dagster_pyspark import LazyPySparkResource
 from dagster_spark.utils import flatten_dict
 from pyspark.sql import SparkSession
 
+from glassflow_dagster.config.spark import spark_text
 from glassflow_dagster.streaming.session import start_session
-
-
-def spark_text(value: object) -> str:
-    """Write a setting as Spark reads it: true, not True."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def spark_settings(resource: LazyPySparkResource) -> dict[str, str]:
