@@ -11,12 +11,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from benchmarks.support import say
+from benchmarks.support import say, wait_until
 from glassflow_dagster.local.jars import pyspark_folder
 from glassflow_dagster.local.java import find_java, java_environment
 from glassflow_dagster.local.ports import free_port
@@ -35,20 +34,19 @@ def running_cluster(workers: int) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="spark-cluster-") as name, ExitStack() as stack:
         folder, port = Path(name), free_port()
         url = f"spark://{HOST}:{port}"
-        stack.enter_context(
-            _daemon(folder / "master.log", _MASTER, "--port", str(port), "--webui-port", str(free_port()))
-        )
-        _wait_for(folder / "master.log", "New state: ALIVE")
+        place = ("--port", str(port), "--webui-port", str(free_port()))
+        stack.enter_context(_daemon(folder / "master.log", "New state: ALIVE", _MASTER, *place))
         for number in range(workers):
             log = folder / f"worker{number}.log"
             place = ("--work-dir", str(folder / f"work{number}"), "--webui-port", str(free_port()))
-            stack.enter_context(_daemon(log, _WORKER, "--cores", "1", "--memory", WORKER_MEMORY, *place, url))
-            _wait_for(log, "Successfully registered with master")
+            size = ("--cores", "1", "--memory", WORKER_MEMORY)
+            stack.enter_context(_daemon(log, "Successfully registered with master", _WORKER, *size, *place, url))
         yield url
 
 
 @contextmanager
-def _daemon(log: Path, name: str, *arguments: str) -> Iterator[None]:
+def _daemon(log: Path, ready: str, name: str, *arguments: str) -> Iterator[None]:
+    """Start one of Spark's daemons, and wait until its log says that it is ready."""
     environment = {
         **os.environ, **java_environment(find_java()), "SPARK_HOME": str(pyspark_folder()), "SPARK_LOCAL_IP": HOST,
     }  # fmt: skip
@@ -56,18 +54,11 @@ def _daemon(log: Path, name: str, *arguments: str) -> Iterator[None]:
     with log.open("w") as output:
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
     try:
+        wait_until(lambda: ready in log.read_text(encoding="utf-8"), process, _START_SECONDS, f"{name}: {ready}")
         yield
     finally:
         process.terminate()
         process.wait(_END_SECONDS)
-
-
-def _wait_for(log: Path, text: str) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while text not in (said := log.read_text(encoding="utf-8", errors="replace")):
-        if time.monotonic() > deadline:
-            raise SystemExit(f"no {text!r} in {log.name} after {_START_SECONDS:g} s:\n{said[-2000:]}")
-        time.sleep(0.05)
 
 
 def main(workers: int, command: Sequence[str]) -> int:

@@ -17,11 +17,12 @@ import shlex
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypeVar
 
 from benchmarks.support import say
 
@@ -31,6 +32,7 @@ RUNS = 5
 PACKAGES = ("pyspark", "pyarrow", "clickhouse-connect", "confluent-kafka", "chdb", "dagster")
 
 Figures = Mapping[str, float]
+T = TypeVar("T")
 
 
 def parser(benchmark: str) -> argparse.ArgumentParser:
@@ -41,6 +43,12 @@ def parser(benchmark: str) -> argparse.ArgumentParser:
         "--results", type=Path, default=RESULTS, help="folder to write to; the page is made of the default"
     )
     return made
+
+
+def turns(cases: Sequence[T], runs: int) -> Iterator[tuple[int, T]]:
+    """All cases in each of so many turns, every other time backwards: what slows a machine over time slows all."""
+    for turn in range(runs):
+        yield from ((turn, case) for case in (cases if turn % 2 == 0 else cases[::-1]))
 
 
 @dataclass

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from benchmarks import results
 from benchmarks.peers.task import Task
-from benchmarks.results import Runs
+from benchmarks.results import Runs, turns
 from benchmarks.steady import Expected, Own, Run, new_task
 from benchmarks.support import DUPLICATES, SEED, Stack, distinct, fill, numbers, running_stack, say
 from glassflow_dagster.demo.produce import PARTITIONS, create_topic
@@ -49,13 +49,11 @@ def main() -> None:
         create_topic(stack.brokers, TOPIC)
         say(f"sending {given.events:,} events ...")
         fill(stack.brokers, TOPIC, numbers(given.events))
-        for turn in range(given.runs):
-            for place, case in list(enumerate(CASES))[:: 1 if turn % 2 == 0 else -1]:
-                run = Run(
-                    case, stack, new_task(stack, TOPIC, f"scale{place}_{turn}"), Expected(given.events, keys, keys)
-                )
-                runs.measure(case.name, run.measure)
-                run.drop()
+        for turn, (place, case) in turns(list(enumerate(CASES)), given.runs):
+            task = new_task(stack, TOPIC, f"scale{place}_{turn}")
+            run = Run(case, stack, task, Expected(given.events, keys, keys))
+            runs.measure(case.name, run.measure)
+            run.drop()
     parameters = {"events": given.events, "keys": keys, "duplicates": DUPLICATES, "seed": SEED}
     runs.write(given.results, "scale", {**parameters, "partitions": PARTITIONS})
 

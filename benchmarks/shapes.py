@@ -9,7 +9,7 @@ Seeded events, a tenth of which come a second time, lie in topics when a pipelin
 import hashlib
 
 from benchmarks import results
-from benchmarks.results import Runs
+from benchmarks.results import Runs, turns
 from benchmarks.steady import Expected, Own, Run, new_task
 from benchmarks.support import COLUMNS, DUPLICATES, SEED, Stack, distinct, event, fill, numbers, running_stack, say
 from glassflow_dagster.demo.produce import PARTITIONS, create_topic
@@ -45,10 +45,9 @@ def main() -> None:
             create_topic(stack.brokers, topic)
             say(f"sending {counts[topic]:,} {topic} events ...")
             fill(stack.brokers, topic, numbers(counts[topic]), make)
-        for turn in range(given.runs):
-            for topic, shapes in (("small", SMALL), ("large", LARGE)):
-                for place, shape in list(enumerate(shapes))[:: 1 if turn % 2 == 0 else -1]:
-                    _measure(runs, stack, shape, (topic, f"{topic}{place}_{turn}"), counts[topic])
+        cases = [("small", shape) for shape in SMALL] + [("large", shape) for shape in LARGE]
+        for turn, (place, (topic, shape)) in turns(list(enumerate(cases)), given.runs):
+            _measure(runs, stack, shape, (topic, f"{topic}{place}_{turn}"), counts[topic])
     parameters = {"events": given.events, "large events": counts["large"], "duplicates": DUPLICATES, "seed": SEED}
     runs.write(given.results, "shapes", {**parameters, "partitions": PARTITIONS})
 

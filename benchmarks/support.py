@@ -304,12 +304,12 @@ def require_one_row_each(client: Client, table: str, keys: int) -> None:
         raise SystemExit(f"{table}: {keys:,} keys were sent, the table has (rows, keys) {found}")
 
 
-def wait_until(condition: Callable[[], bool], driver: subprocess.Popen[bytes], seconds: float, what: str) -> None:
-    """Wait for something that a running pipeline is to do."""
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes], seconds: float, what: str) -> None:
+    """Wait for something that a running process is to do."""
     deadline = time.monotonic() + seconds
     while not condition():
-        if driver.poll() is not None:
-            raise SystemExit(f"the pipeline ended before {what}")
+        if process.poll() is not None:
+            raise SystemExit(f"the process ended before {what}")
         if time.monotonic() > deadline:
             raise SystemExit(f"after {seconds:g} s still not {what}")
         time.sleep(0.05)

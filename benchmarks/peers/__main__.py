@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks import results
 from benchmarks.peers.environment import Environment, flink_kafka_jar, python_of
 from benchmarks.peers.task import Task
-from benchmarks.results import Runs
+from benchmarks.results import Runs, turns
 from benchmarks.steady import Expected, Own, Run, new_task
 from benchmarks.support import (
     COLUMNS,
@@ -125,12 +125,11 @@ def main() -> None:
         fill(stack.brokers, TOPIC, numbers(given.events))
         keys = distinct(given.events)
         expected = Expected(given.events, keys, keys)
-        for turn in range(given.runs):
-            for name in list(chosen)[:: 1 if turn % 2 == 0 else -1]:
-                task = new_task(stack, TOPIC, f"{name}_{turn}")
-                run = Run(chosen[name], stack, task, expected)
-                runs.attempt(chosen[name].name, run.kill if given.kill else run.measure)
-                run.drop()
+        for turn, name in turns(list(chosen), given.runs):
+            task = new_task(stack, TOPIC, f"{name}_{turn}")
+            run = Run(chosen[name], stack, task, expected)
+            runs.attempt(chosen[name].name, run.kill if given.kill else run.measure)
+            run.drop()
     parameters = {"events": given.events, "keys": keys, "duplicates": DUPLICATES, "seed": SEED}
     runs.write(given.results, "peers_killed" if given.kill else "peers", {**parameters, "partitions": PARTITIONS})
 

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.page import PAGE, plot, read_results, render, table
 from benchmarks.peers.__main__ import PEERS, Peer, sections
-from benchmarks.results import RESULTS, Runs, percentile, spread
+from benchmarks.results import RESULTS, Runs, percentile, spread, turns
 from benchmarks.steady import Expected, Sample, rates
 from benchmarks.support import Batch, distinct, event, key, numbers, second_half
 
@@ -102,6 +102,10 @@ def test_a_peer_that_fails_is_told_and_takes_no_figures_from_the_others() -> Non
     assert runs.remarks == {"some": {"failed": f"{said}; {said}"}}
     drawn = plot(result(some={}, other={"rows_per_second": figure(3)}))
     assert drawn.count("<rect") == 1
+
+
+def test_every_other_turn_goes_backwards() -> None:
+    assert list(turns(["a", "b"], 3)) == [(0, "a"), (0, "b"), (1, "b"), (1, "a"), (2, "a"), (2, "b")]
 
 
 def test_a_table_has_a_row_a_figure_and_a_column_a_case() -> None:

@@ -104,7 +104,6 @@ class World:
         self.log = self.folder / "driver.log"
         self.driver = self.new_driver()
         self.feed: Feed | None = None
-        self._settled_sums: dict[str, int] | None = None
 
     def new_driver(self, *options: str) -> Driver:
         """Start a driver; the one before it must have ended."""
@@ -152,10 +151,11 @@ class World:
         """Wait until all events are accounted for, and hold everything against the oracle; gives what is wrong."""
         assert self.feed
         self.sent += self.feed.end()
-        self._settled_sums = None
+        # Nothing is sent any more.
+        expected = self.workload.expected(self._topics.read()).sums
         deadline = time.monotonic() + seconds
         wrong = []
-        while not self._is_settled():
+        while not self._is_settled(expected):
             if self.driver.code is not None:
                 if not dies:
                     wrong.append(f"the driver ended: {self.last_words()}")
@@ -170,13 +170,10 @@ class World:
         """Say what is not as the oracle has it."""
         return differences(self.client, self.workload, self.name, self._topics.read())
 
-    def _is_settled(self) -> bool:
+    def _is_settled(self, expected: Mapping[str, int]) -> bool:
         if self.read < self.sent:
             return False
-        if self._settled_sums is None:
-            # Once a repetition: it takes longer than the time between two looks, and nothing is sent any more.
-            self._settled_sums = self.workload.expected(self._topics.read()).sums
-        return "waiting" not in self._settled_sums or self.waiting == self._settled_sums["waiting"]
+        return "waiting" not in expected or self.waiting == expected["waiting"]
 
     def hit(self, rule: Rule) -> int:
         """Let a rule do its work; gives how many requests it has met."""
