@@ -27,6 +27,7 @@ from glassflow_dagster.reconciliation.canonical import Comparable, comparable, h
 from glassflow_dagster.reconciliation.expected import expected_rows, whole_ranges
 from glassflow_dagster.streaming.failures import explain_failure
 from glassflow_dagster.streaming.letters import INSERT_STAGE
+from glassflow_dagster.streaming.session import SHUFFLE_PARTITIONS
 from glassflow_dagster.verification.kafka_side import Spans, measure
 from glassflow_dagster.verification.key_verdict import (
     Found,
@@ -83,7 +84,7 @@ def reconcile_keys(spark: SparkSession, config: PipelineConfig, report: Callable
     if reasons:
         return undecided(reasons)
     own = spark.newSession()
-    own.conf.set("spark.sql.shuffle.partitions", _partitions(spark, totals, table))
+    own.conf.set(SHUFFLE_PARTITIONS, _partitions(spark, totals, table))
     report(f"reading {table.rows:,} rows of {table.database}.{table.name} ...")
     actual = _actual(own, config, compared).persist()
     try:

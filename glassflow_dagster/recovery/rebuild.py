@@ -35,6 +35,7 @@ from glassflow_dagster.recovery.known_keys import Accepted, look_back
 from glassflow_dagster.recovery.records import Past, Records
 from glassflow_dagster.streaming.checkpoint import Checkpoint
 from glassflow_dagster.streaming.failures import explain_failure
+from glassflow_dagster.streaming.session import SHUFFLE_PARTITIONS
 
 Report = Callable[[str], None]
 
@@ -74,7 +75,7 @@ def rebuild_checkpoint(
     if there:
         begin_batch(made.folder, _up_to(config, ranges, there))
         made.keep_rows_there(past.batches[-1].batch_id + 1, there)
-    partitions = int(str(spark.conf.get("spark.sql.shuffle.partitions")))
+    partitions = int(str(spark.conf.get(SHUFFLE_PARTITIONS)))
     made.create(config, f"{table.database}.{table.name}", totals.rows_before, partitions, incarnation)
     # What is there is new: of topics, their names only.
     shutil.rmtree(checkpoint.folder, ignore_errors=True)

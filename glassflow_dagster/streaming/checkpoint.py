@@ -30,7 +30,7 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.streaming.blocks import BlockLimits
 
 # Version of these files; a checkpoint of another one is refused.
-FORMAT = 5
+FORMAT = 6
 
 # Plans kept; a replay goes back one batch, so this is ample.
 PLANS_KEPT = 10
@@ -345,7 +345,10 @@ def _require_format(file: Path) -> None:
     except (ValueError, TypeError, KeyError):
         return  # damaged, which reading it will say
     if found != FORMAT:
-        raise CheckpointError(f"{file}: format {found}, but this version reads {FORMAT}; use the version that wrote it")
+        raise CheckpointError(
+            f"{file}: format {found}, but this version reads {FORMAT}; use the version that wrote it, or let the state "
+            "be made anew (glassflow-dagster run FILE --rebuild-state)"
+        )
 
 
 def _read_json(file: Path) -> Any:

@@ -60,7 +60,14 @@ from glassflow_dagster.streaming.process import give_up
 from glassflow_dagster.streaming.progress import place, progress
 from glassflow_dagster.streaming.pulse import Pulse, pulse
 from glassflow_dagster.streaming.query import build_join_query, build_query
-from glassflow_dagster.streaming.session import DRIVER_JAVA_OPTIONS, SPARK_LOG, SPARK_SCRATCH, java, start_session
+from glassflow_dagster.streaming.session import (
+    DRIVER_JAVA_OPTIONS,
+    SHUFFLE_PARTITIONS,
+    SPARK_LOG,
+    SPARK_SCRATCH,
+    java,
+    start_session,
+)
 from glassflow_dagster.streaming.source import Subscription, batch_limits, read_topics
 from glassflow_dagster.streaming.stopping import Stopped, StopRequest, stop_signals
 from glassflow_dagster.streaming.ticks import Ticks
@@ -206,8 +213,8 @@ class _Run:
             spark = start_session(name, self.folder, settings, self.report)
         signal.signal(signal.SIGINT, handler)
         self.lock.remember_jvm(int(java(spark).ProcessHandle.current().pid()))
-        if "spark.sql.shuffle.partitions" not in settings:
-            spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
+        if SHUFFLE_PARTITIONS not in settings:
+            spark.conf.set(SHUFFLE_PARTITIONS, str(spark.sparkContext.defaultParallelism))
         start_workers(spark)
         return spark
 
@@ -218,7 +225,7 @@ class _Run:
         if resources and resources.cores and resources.cores > (os.cpu_count() or 1):
             settings["spark.master"] = f"local[{resources.cores}]"
         if resources and resources.state_partitions:
-            settings["spark.sql.shuffle.partitions"] = str(resources.state_partitions)
+            settings[SHUFFLE_PARTITIONS] = str(resources.state_partitions)
         if options:
             settings |= {DRIVER_JAVA_OPTIONS: options, "spark.executor.extraJavaOptions": options}
         return {**settings, **self.config.spark, **self.options.spark}
@@ -226,6 +233,8 @@ class _Run:
     def _stream(self, spark: SparkSession, table: Table) -> Totals:
         checkpoint = Checkpoint(self.folder / "checkpoint")
         incarnation = self._incarnation(checkpoint, table, spark)
+        # What the state was made with, whatever cores and settings there are now: the shards of keys go by it.
+        spark.conf.set(SHUFFLE_PARTITIONS, str(incarnation.shuffle_partitions))
         epoch = self._begin_epoch(incarnation)
         # Not before: a driver that is older now may have written until here.
         self._persist(lambda: require_ledger(self.client, self.config, checkpoint, incarnation))
@@ -263,7 +272,7 @@ class _Run:
             found = checkpoint.incarnation()
         if found is None:
             self._refuse_second_checkpoint(table)
-            partitions = int(str(spark.conf.get("spark.sql.shuffle.partitions")))
+            partitions = int(str(spark.conf.get(SHUFFLE_PARTITIONS)))
             return checkpoint.create(self.config, name, table.rows, partitions)
         if found.table != name:
             raise CheckpointError(

@@ -20,7 +20,7 @@ from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.config.types import parse_column_type
 from glassflow_dagster.streaming.counts import COUNTS_SCHEMA, Counts, JoinAccounts, RecordAccounts
 from glassflow_dagster.streaming.query import build_join_query, build_query
-from glassflow_dagster.streaming.session import DRIVER_JAVA_OPTIONS, java, start_session
+from glassflow_dagster.streaming.session import DRIVER_JAVA_OPTIONS, SHUFFLE_PARTITIONS, java, start_session
 from glassflow_dagster.streaming.source import batch_time
 from glassflow_dagster.streaming.ticks import Ticks
 
@@ -37,7 +37,7 @@ def main(java_options: str) -> None:
     """Run both kinds of query on a JVM with these options, and return when it has ended."""
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as name:
         folder = Path(name)
-        settings = {DRIVER_JAVA_OPTIONS: java_options, "spark.sql.shuffle.partitions": "2"}
+        settings = {DRIVER_JAVA_OPTIONS: java_options, SHUFFLE_PARTITIONS: "2"}
         spark = start_session("rehearsal", folder, settings, lambda _: None)
         jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001 - pyspark has no public one
         _load_kafka(spark)

@@ -25,6 +25,9 @@ SPARK_SCRATCH = "tmp"
 
 DRIVER_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
+# Fixed with a checkpoint: as many partitions has its state.
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+
 _BIND_ADDRESS = "spark.driver.bindAddress"
 
 # Rows in an Arrow batch on their way to the Python workers. Blocks are cut anew there; this bounds memory only: with

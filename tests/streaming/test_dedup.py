@@ -1,13 +1,16 @@
 """First seen wins, by (partition, offset) within a batch and by batch time across batches; refused records pass."""
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from glassflow_dagster.config.model import DedupConfig
-from glassflow_dagster.streaming.dedup import drop_duplicates
+from glassflow_dagster.streaming.dedup import drop_duplicates, put_known
 
 SCHEMA = (
     "topic_rank int, partition int, offset bigint, fields struct<k string, n bigint, f double>, row struct<v string>, "
@@ -42,10 +45,29 @@ class Feed:
                 for r in frame.collect()
             )
 
-        events = self._spark.readStream.schema(SCHEMA).parquet(str(self._folder / "in" / "*"))
-        stream = drop_duplicates(events, self._dedup).writeStream.foreachBatch(keep).trigger(availableNow=True)
-        stream.option("checkpointLocation", str(self._folder / "checkpoint")).start().awaitTermination()
+        self._run(drop_duplicates(self._events(), self._dedup).writeStream.foreachBatch(keep))
         return sorted(out, key=str)
+
+    def _events(self) -> DataFrame:
+        return self._spark.readStream.schema(SCHEMA).parquet(str(self._folder / "in" / "*"))
+
+    def _run(self, writer: DataStreamWriter) -> None:
+        at = writer.option("checkpointLocation", str(self._folder / "checkpoint"))
+        at.trigger(availableNow=True).start().awaitTermination()
+
+    def put(self, ends: dict[str, int]) -> None:
+        """Put keys into the state, as known until the given millisecond since 1970."""
+        target = self._folder / "in" / "put.parquet"
+        rows = [(0, 0, 0, (key, until, 0.0), None, 0, None, None, False) for key, until in ends.items()]
+        self._spark.createDataFrame(rows, SCHEMA).coalesce(1).write.parquet(str(target))
+        key = F.call_function("glassflow_key", "fields.k").alias("key")
+        known = put_known(self._events().select(key, F.col("fields.n").alias("until")), self._dedup)
+        self._run(known.writeStream.format("noop"))
+
+    def kept(self, variable: str) -> int:
+        """Count what a variable of the state has, over all shards."""
+        state = self._spark.read.format("statestore").option("path", str(self._folder / "checkpoint"))
+        return state.option("stateVarName", variable).load().count()
 
 
 @pytest.fixture
@@ -112,3 +134,74 @@ def test_the_window_ends_exactly_and_is_not_prolonged_by_duplicates(spark: Spark
     feed = Feed(spark, tmp_path, DedupConfig(key="k", time_window="1ms"))
     for offset in range(3):
         assert feed.batch([event(0, offset, "a", "again")]) == [(0, offset, "again", None, 0)]
+
+
+def test_among_many_keys_of_one_batch_each_has_its_first(feed: Feed) -> None:
+    """Hundreds of keys share a shard."""
+    draw = random.Random(5)
+    keys = [f"k{draw.randrange(1_000)}" for _ in range(4_000)]
+    firsts = {key: place for place, key in reversed([*enumerate(keys)])}
+    shuffled = draw.sample([event(0, place, key, key) for place, key in enumerate(keys)], len(keys))
+    found = {offset: (value, others + 1) for _, offset, value, _, others in feed.batch(shuffled)}
+    assert found == {place: (key, keys.count(key)) for key, place in firsts.items()}
+    again = feed.batch([event(0, 4_000 + place, key, "again") for place, key in enumerate(firsts)])
+    assert {value for _, _, value, _, _ in again} == {None}
+    assert len(again) == len(firsts)
+
+
+def test_what_has_ended_is_forgotten(spark: SparkSession, tmp_path: Path) -> None:
+    feed = Feed(spark, tmp_path, DedupConfig(key="k", time_window="1ms"))
+    feed.batch([event(0, place, f"k{place}", "new") for place in range(500)])
+    assert feed.kept("ends0") == 500
+    # Enough of them for all shards to have one: fifty keys begin anew.
+    found = feed.batch([event(0, 500 + place, f"k{place}", "new") for place in range(450, 950)])
+    assert {(value, others) for _, _, value, _, others in found} == {("new", 0)}
+    assert feed.kept("ends0") == 500
+
+
+def test_a_batch_forgets_about_what_it_brings_and_no_key_that_came_again(spark: SparkSession, tmp_path: Path) -> None:
+    """A shard with hundreds of keys that ended long ago, each at another hour, and batches of one event."""
+    feed = Feed(spark, tmp_path, DedupConfig(key="k", time_window="1h"))
+    keys = of_one_shard(spark, 602)
+    ended, again, other = keys[:600], keys[400], keys[600:]
+    feed.put({key: 3_600_000 * hour for hour, key in enumerate(ended, start=1)})
+    assert (feed.kept("ends0"), feed.kept("packs0")) == (600, 600)
+
+    assert feed.batch([event(0, 0, again, "anew")]) == [(0, 0, "anew", None, 0)]
+    assert feed.kept("ends0") == 600 - (256 + 2)
+    # The pack that the key was in goes now, and the key itself stays.
+    assert feed.batch([event(0, 1, other[0], "new")]) == [(0, 1, "new", None, 0)]
+    assert feed.kept("ends0") == 600 - 2 * (256 + 2) + 1 + 1
+    assert feed.batch([event(0, 2, again, "again"), event(0, 3, other[1], "new")]) == [
+        (0, 2, None, None, 1),
+        (0, 3, "new", None, 0),
+    ]
+    assert (feed.kept("ends0"), feed.kept("packs0")) == (3, 3)
+
+
+def test_keys_are_in_the_shards_that_checkpoints_have_them_in(spark: SparkSession) -> None:
+    keys = spark.range(5).select(F.encode(F.concat(F.lit("\u0001k"), "id"), "utf-8").alias("key"))
+    assert shards(keys, 1) == [15, 0, 11, 5, 9]
+    assert shards(keys, 3) == [70, 11, 18, 28, 37]
+
+
+def test_each_partition_of_the_state_has_as_many_shards(spark: SparkSession) -> None:
+    """Spark's own hash says where a shard goes."""
+    for partitions in (1, 2, 3, 7):
+        keys = spark.range(3_000).select(F.encode(F.concat(F.lit("\u0001"), "id"), "utf-8").alias("key"))
+        found = spark.createDataFrame([(shard,) for shard in set(shards(keys, partitions))], "shard int")
+        placed = found.groupBy(F.pmod(F.hash("shard"), F.lit(partitions))).count().collect()
+        assert [row["count"] for row in placed] == [16] * partitions
+
+
+def of_one_shard(spark: SparkSession, count: int) -> list[str]:
+    """Give keys that lie in one shard of two partitions' 32."""
+    names = [f"k{number}" for number in range(40 * count)]
+    frame = spark.createDataFrame([(name,) for name in names], "k string")
+    found = shards(frame.select(F.call_function("glassflow_key", "k").alias("key")), 2)
+    return [name for name, shard in zip(names, found, strict=True) if shard == found[0]][:count]
+
+
+def shards(keys: DataFrame, partitions: int) -> list[int]:
+    shard = F.call_function("glassflow_shard", "key", F.lit(partitions))
+    return [row["shard"] for row in keys.select(shard.alias("shard")).collect()]

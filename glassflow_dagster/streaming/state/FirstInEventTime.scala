@@ -106,7 +106,7 @@ object FirstInEventTime {
   def apply(events: Dataset[Row], windowUs: Long): Dataset[Row] = {
     implicit val event: Encoder[TimedEvent] = Encoders.product[TimedEvent]
     implicit val verdict: Encoder[TimedVerdict] = Encoders.product[TimedVerdict]
-    Keyed.process(events, new FirstInEventTime(windowUs), TimeMode.EventTime())
+    Keyed.byKey(events, new FirstInEventTime(windowUs), TimeMode.EventTime())
   }
 }
 

@@ -1,7 +1,9 @@
 package glassflow
 
-import java.time.Duration
+import java.util.{Arrays, LinkedHashMap}
 
+import scala.collection.mutable
+import scala.collection.mutable.ArrayBuffer
 import scala.jdk.CollectionConverters._
 
 import org.apache.spark.sql.{Dataset, Encoder, Encoders, Row}
@@ -27,85 +29,114 @@ case class KnownKey(key: Array[Byte], source: Int, until: Long)
   * (topic, partition, offset) is the first. Each source has keys and a window of its own; one without a window has no
   * events here that are not refused.
   *
-  * The state of a key is until when it is known. Spark forgets it then or, of a key that was put there, later. */
-class FirstSeen(windowsMs: Array[Long]) extends StatefulProcessor[Array[Byte], Event, Verdict] {
-  @transient private var seen: Array[ValueState[Long]] = _
+  * A group is a shard of the keys (see Shards): its events of a batch are in memory together, one of each key. */
+class FirstSeen(windowsMs: Array[Long]) extends StatefulProcessor[Int, Event, Verdict] {
+  @transient private var known: Array[KnownKeys] = _
 
-  override def init(outputMode: OutputMode, timeMode: TimeMode): Unit = seen = FirstSeen.states(getHandle, windowsMs)
+  override def init(outputMode: OutputMode, timeMode: TimeMode): Unit = known = FirstSeen.states(getHandle, windowsMs)
 
-  override def handleInputRows(key: Array[Byte], rows: Iterator[Event], timers: TimerValues): Iterator[Verdict] =
-    if (key(0) == KeyBytes.REFUSED) rows.map(FirstSeen.goesOn(_, 0))
+  override def handleInputRows(shard: Int, rows: Iterator[Event], timers: TimerValues): Iterator[Verdict] =
+    if (shard < 0) rows.map(event => FirstSeen.goesOn(event, 0))
     else {
       val now = timers.getCurrentProcessingTimeInMs()
-      val first = new Array[Event](seen.length)
-      val count = new Array[Long](seen.length)
-      while (rows.hasNext) {
-        val next = rows.next()
-        val source = next.source
-        if (first(source) == null || next.precedes(first(source))) first(source) = next
-        count(source) += 1
+      val candidates = Array.fill(known.length)(new LinkedHashMap[BatchKey, Candidate])
+      rows.foreach { event =>
+        val key = new BatchKey(event.key)
+        val found = candidates(event.source).get(key)
+        if (found == null) candidates(event.source).put(key, new Candidate(event)) else found.meet(event)
       }
-      // At once: the state belongs to this key until this method returns.
-      var verdicts = List.empty[Verdict]
-      var source = seen.length - 1
-      while (source >= 0) {
-        if (first(source) != null) verdicts = judge(source, now, first(source), count(source)) :: verdicts
-        source -= 1
-      }
+      // At once: the state belongs to this shard until this method returns.
+      val verdicts = new ArrayBuffer[Verdict](candidates.map(_.size).sum)
+      known.indices.foreach(source => if (known(source) != null) judge(source, now, candidates(source), verdicts))
       verdicts.iterator
     }
 
-  private def judge(source: Int, now: Long, first: Event, count: Long): Verdict =
-    // 0 of a key that has no state.
-    if (seen(source).get() > now) Verdict(first.topic, first.partition, first.offset, null, count)
-    else {
-      seen(source).update(now + windowsMs(source))
-      FirstSeen.goesOn(first, count - 1)
+  private def judge(
+      source: Int, now: Long, candidates: LinkedHashMap[BatchKey, Candidate], verdicts: ArrayBuffer[Verdict]): Unit = {
+    val fresh = new ArrayBuffer[Array[Byte]](candidates.size)
+    candidates.forEach { (key, candidate) =>
+      val first = candidate.first
+      if (known(source).until(key.bytes) > now)
+        verdicts += Verdict(first.topic, first.partition, first.offset, null, candidate.count)
+      else {
+        fresh += key.bytes
+        verdicts += FirstSeen.goesOn(first, candidate.count - 1)
+      }
     }
+    // First, so that what has ended is not looked for among what comes now.
+    known(source).forget(now, atMost = FirstSeen.FORGOTTEN_AT_LEAST + 2L * candidates.size)
+    known(source).add(fresh, now + windowsMs(source))
+  }
+}
+
+/** A key among those of a batch, to find it by. Comparable, as a table of keys that were made to fall together is then
+  * a tree. */
+private final class BatchKey(val bytes: Array[Byte]) extends Comparable[BatchKey] {
+  override val hashCode: Int = Arrays.hashCode(bytes)
+  override def equals(other: Any): Boolean = other match {
+    case key: BatchKey => Arrays.equals(bytes, key.bytes)
+    case _ => false
+  }
+  override def compareTo(other: BatchKey): Int = Arrays.compare(bytes, other.bytes)
+}
+
+/** The first of the events of a key in a batch, as far as they have been looked at, and how many these are. */
+private final class Candidate(var first: Event) {
+  var count = 1L
+
+  def meet(other: Event): Unit = {
+    if (other.precedes(first)) first = other
+    count += 1
+  }
 }
 
 /** Puts keys into the state of `FirstSeen` as if it had seen them. */
-class PutKnownKeys(windowsMs: Array[Long]) extends StatefulProcessor[Array[Byte], KnownKey, Verdict] {
-  @transient private var seen: Array[ValueState[Long]] = _
+class PutKnownKeys(windowsMs: Array[Long]) extends StatefulProcessor[Int, KnownKey, Verdict] {
+  @transient private var known: Array[KnownKeys] = _
 
-  override def init(outputMode: OutputMode, timeMode: TimeMode): Unit = seen = FirstSeen.states(getHandle, windowsMs)
+  override def init(outputMode: OutputMode, timeMode: TimeMode): Unit = known = FirstSeen.states(getHandle, windowsMs)
 
-  override def handleInputRows(key: Array[Byte], rows: Iterator[KnownKey], timers: TimerValues): Iterator[Verdict] = {
-    rows.foreach(known => seen(known.source).update(known.until))
+  override def handleInputRows(shard: Int, rows: Iterator[KnownKey], timers: TimerValues): Iterator[Verdict] = {
+    // Keys of one pack are forgotten together: those that end at about one time, a hundredth of their window.
+    val gathered = mutable.TreeMap.empty[(Int, Long), ArrayBuffer[KnownKey]]
+    rows.foreach { key =>
+      val end = key.until / (1 + windowsMs(key.source) / 100)
+      val together = gathered.getOrElseUpdate((key.source, end), new ArrayBuffer[KnownKey])
+      together += key
+      if (together.size == KnownKeys.MOST_IN_PACK) {
+        known(key.source).addPack(together)
+        together.clear()
+      }
+    }
+    for (((source, _), together) <- gathered if together.nonEmpty) known(source).addPack(together)
     Iterator.empty
   }
 }
 
 object FirstSeen {
-  def states(handle: StatefulProcessorHandle, windowsMs: Array[Long]): Array[ValueState[Long]] =
-    windowsMs.zipWithIndex.map { case (windowMs, source) =>
-      if (windowMs == 0) null
-      else {
-        val lifetime = TTLConfig(Duration.ofMillis(windowMs))
-        handle.getValueState[Long](stateName(source), Encoders.scalaLong, lifetime)
-      }
-    }
+  // Keys that a source and shard forgets in a batch, at least: as many as some batches of few events bring.
+  private val FORGOTTEN_AT_LEAST = 256L
+
+  def states(handle: StatefulProcessorHandle, windowsMs: Array[Long]): Array[KnownKeys] =
+    windowsMs.zipWithIndex.map { case (windowMs, source) => if (windowMs == 0) null else new KnownKeys(handle, source) }
 
   private def goesOn(e: Event, duplicates: Long): Verdict = Verdict(e.topic, e.partition, e.offset, e.payload, duplicates)
 
   private implicit val verdict: Encoder[Verdict] = Encoders.product[Verdict]
 
-  /** The names are kept in checkpoints. */
-  private def stateName(source: Int): String = if (source == 0) "seen" else s"seen$source"
-
   /** Called from Python. Columns in: those of Event; out: those of Verdict. windowsMs: of each source, 0 for one whose
     * events are not deduplicated. */
   def apply(events: Dataset[Row], windowsMs: java.util.List[Number]): Dataset[Row] = {
-    val windows = windowsMs.asScala.map(_.longValue).toArray
     implicit val event: Encoder[Event] = Encoders.product[Event]
-    Keyed.process(events, new FirstSeen(windows), TimeMode.ProcessingTime())
+    Keyed.byShard(events, new FirstSeen(inMs(windowsMs)), TimeMode.ProcessingTime())
   }
 
   /** Called from Python, to make the state of a checkpoint: the stream has no rows, but a state that `apply` goes on
     * with. Columns in: those of KnownKey. */
   def putKnown(keys: Dataset[Row], windowsMs: java.util.List[Number]): Dataset[Row] = {
-    val windows = windowsMs.asScala.map(_.longValue).toArray
     implicit val known: Encoder[KnownKey] = Encoders.product[KnownKey]
-    Keyed.process(keys, new PutKnownKeys(windows), TimeMode.ProcessingTime())
+    Keyed.byShard(keys, new PutKnownKeys(inMs(windowsMs)), TimeMode.ProcessingTime())
   }
+
+  private def inMs(windows: java.util.List[Number]): Array[Long] = windows.asScala.map(_.longValue).toArray
 }

@@ -14,6 +14,7 @@ import org.apache.spark.unsafe.types.UTF8String
   *   glassflow_map(fields STRUCT, spec STRING)       -> STRUCT: see ColumnMapper
   *   glassflow_key(part, ...)                        -> BINARY: see KeyBytes
   *   glassflow_no_key(partition INT)                 -> BINARY: the group of a partition's refused records
+  *   glassflow_shard(key BINARY, partitions INT)     -> INT: see Shards; partitions is a literal
   *   glassflow_pack(row STRUCT)                      -> BINARY: see RowBytes
   *   glassflow_unpack(bytes BINARY, schema STRING)   -> STRUCT, schema in Spark's JSON form
   *   glassflow_batch_time(now TIMESTAMP)             -> TIMESTAMP: see BatchTime
@@ -34,6 +35,9 @@ class Functions extends (SparkSessionExtensions => Unit) {
     register(extensions, "glassflow_key") { case parts if parts.nonEmpty => Key(parts) }
     register(extensions, "glassflow_no_key") { case Seq(partition) =>
       StaticInvoke(classOf[KeyBytes], BinaryType, "ofRefused", Seq(partition), Seq(IntegerType), returnNullable = false)
+    }
+    register(extensions, "glassflow_shard") { case Seq(key, Literal(partitions: Int, IntegerType)) =>
+      Invoke(constant(new Shards(partitions)), "of", IntegerType, Seq(key), Seq(BinaryType), returnNullable = false)
     }
     register(extensions, "glassflow_pack") { case Seq(row) => Pack(row) }
     register(extensions, "glassflow_unpack") { case Seq(bytes, Text(json)) =>

@@ -189,7 +189,7 @@ object TemporalJoin {
     val matching =
       if (everyMatch) new EveryMatch(leftWindowUs, rightWindowUs) else new LatestMatch(leftWindowUs, rightWindowUs)
     val clock = if (onEventClock) TimeMode.EventTime() else TimeMode.ProcessingTime()
-    Keyed.process(records, new TemporalJoin(matching, keepUnmatched, onEventClock), clock)
+    Keyed.byKey(records, new TemporalJoin(matching, keepUnmatched, onEventClock), clock)
   }
 }
 
