@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from glassflow_dagster.clickhouse.ledger import BatchEntry
 from glassflow_dagster.config.durations import milliseconds
-from glassflow_dagster.config.model import DedupConfig
+from glassflow_dagster.config.model import DedupConfig, PipelineConfig
 from glassflow_dagster.reconciliation.expected import first_of_windows
 from glassflow_dagster.recovery.errors import CannotRebuild
 from glassflow_dagster.recovery.records import Past, Records
@@ -40,20 +40,21 @@ class Accepted:
 
 
 def look_back(records: Records, past: Past, now_ms: int, report: Callable[[str], None]) -> Accepted:
-    """Deduplicate the last batches once more; without deduplication all that Kafka has of them.
+    """Deduplicate the last batches once more; without deduplication all that Kafka has and this definition has made.
 
     Raises `CannotRebuild` when the records do not make the duplicates that the ledger has counted.
     """
     config, readable, last = records.config, past.readable(), past.batches[-1]
     dedup = config.dedup_of(config.source)
-    if not readable and (dedup is None or now_ms - last.batch_time_ms >= milliseconds(dedup.time_window)):
+    if dedup is None:
+        made = _made_by(config, readable)
+        rows = (_rows_of(records, made, report) if made else records.rows(())).persist()
+        return Accepted(rows, whole=len(made) == len(past.batches))
+    if not readable and now_ms - last.batch_time_ms >= milliseconds(dedup.time_window):
         return Accepted(records.rows(()), whole=False)
     if not readable:
         why = f"Kafka has removed records that batch {last.batch_id} has read"
         raise CannotRebuild(config.pipeline_id, why)
-    if dedup is None:
-        rows = _rows_of(records, readable, report).persist()
-        return Accepted(rows, whole=len(readable) == len(past.batches))
     return _accepted(records, past, readable, dedup, report)
 
 
@@ -74,6 +75,12 @@ def _accepted(
         f"its records make {found:,} duplicates in batch {batch_id}, but the ledger has {told:,}: "
         + _why_other(past, readable),
     )
+
+
+def _made_by(config: PipelineConfig, batches: Sequence[BatchEntry]) -> Sequence[BatchEntry]:
+    """Give the last batches, back to the last edit of the definition."""
+    others = [place for place, batch in enumerate(batches) if batch.definition != config.digest]
+    return batches[others[-1] + 1 :] if others else batches
 
 
 def _rows_of(records: Records, batches: Sequence[BatchEntry], report: Callable[[str], None]) -> DataFrame:

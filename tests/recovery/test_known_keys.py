@@ -102,3 +102,16 @@ def test_batches_of_another_definition_are_refused(records: Records, config: Pip
     edited = past(config.model_copy(update={"pipeline_id": "other"}))
     with pytest.raises(GlassflowError, match="batch 5 was made by another definition"):
         look_back(records, edited, 45, print)
+
+
+def test_without_deduplication_batches_before_an_edit_are_left_out(
+    spark: SparkSession, config: PipelineConfig
+) -> None:
+    """There are no keys to know; which rows were there before is told as far as the definition does."""
+    stateless = config.model_copy(update={"transforms": ()})
+    records = MadeUp(spark, stateless, None, "i", F.lit(""))  # type: ignore[arg-type] - no table is looked at
+    before, after = past(config), past(stateless)
+    for edit, read in ((0, 6), (4, 2), (6, 0)):
+        batches = [*before.batches[:edit], *after.batches[edit:]]
+        accepted = look_back(records, Past(batches, after.offsets), 45, print)
+        assert (accepted.rows.count(), accepted.whole) == (read, edit == 0)
