@@ -26,7 +26,6 @@ _PAUSE = (20, 60)  # seconds between two faults
 _BLOCK_ROWS = 5_000
 _WARM = 120  # seconds after which the memory should have come to its level
 _MIB = 1024 * 1024
-_SETTLE_SECONDS = 300
 
 
 @dataclass
@@ -117,7 +116,7 @@ def _soak(world: World, kinds: list[Kind], given: argparse.Namespace) -> dict[st
     lasted = time.monotonic() - memory.began
     early, late = (sum(memory.around(second).values()) for second in (_WARM, lasted))
     memory.ended.set()
-    wrong = world.settle(dies=given.deadly, seconds=_SETTLE_SECONDS)
+    wrong = world.settle(dies=given.deadly)
     return {
         "seed": given.seed, "seconds": round(lasted), "events": world.sent, "faults": struck, "wrong": wrong,
         "memory after two minutes, MiB": round(early), "memory at the end, MiB": round(late),

@@ -18,7 +18,8 @@ from tests.faults.records import PARTITIONS, Event, Topics, Workload
 from tests.faults.servers import Servers
 from tests.waiting import wait_until
 
-SETTLE_SECONDS = 150.0
+# A state that is made anew takes two minutes beside much other work.
+SETTLE_SECONDS = 300.0
 # Events that a repetition sends at least, and how fast.
 _LEAST_EVENTS = 1200
 _RATE = 1500  # events a second
