@@ -200,11 +200,11 @@ def _second_driver(world: World, draw: random.Random) -> int:
 def _disk_full(world: World, draw: random.Random) -> int:
     ballast = world.state / "ballast"
     _moment(draw)
-    with ballast.open("wb") as file:
+    # Without a buffer, of which closing the file would write the rest.
+    with ballast.open("wb", buffering=0) as file:
         try:
             while True:
                 file.write(b"0" * 65_536)
-                file.flush()
         except OSError:
             full = True
     time.sleep(draw.uniform(1, 4))
