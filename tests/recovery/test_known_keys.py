@@ -104,9 +104,7 @@ def test_batches_of_another_definition_are_refused(records: Records, config: Pip
         look_back(records, edited, 45, print)
 
 
-def test_without_deduplication_batches_before_an_edit_are_left_out(
-    spark: SparkSession, config: PipelineConfig
-) -> None:
+def test_without_deduplication_batches_before_an_edit_are_left_out(spark: SparkSession, config: PipelineConfig) -> None:
     """There are no keys to know; which rows were there before is told as far as the definition does."""
     stateless = config.model_copy(update={"transforms": ()})
     records = MadeUp(spark, stateless, None, "i", F.lit(""))  # type: ignore[arg-type] - no table is looked at
