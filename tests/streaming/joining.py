@@ -1,5 +1,6 @@
-"""A temporal join in plain Python, to compare the stream with: every left event with every right one, by definition."""
+"""A temporal join in plain Python, to compare the stream with: every left event with every right one of its key."""
 
+from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -40,8 +41,11 @@ class Windows:
 def joined(lefts: Sequence[Happened], rights: Sequence[Happened], windows: Windows, match: str) -> set[Row]:
     """Give the rows of all left events that have a match: (left name, right name)."""
     rows: set[Row] = set()
+    of_key: dict[Hashable, list[Happened]] = defaultdict(list)
+    for right in rights:
+        of_key[right.key].append(right)
     for left in lefts:
-        before, after = windows.before(left, rights), windows.after(left, rights)
+        before, after = windows.before(left, of_key[left.key]), windows.after(left, of_key[left.key])
         if match == "all":
             rows |= {(left.name, right.name) for right in before + after}
         elif before or after:
