@@ -6,6 +6,7 @@ The head of the report names the seed; `GLASSFLOW_FAULT_SEED=n` draws the same a
 import os
 import random
 import shutil
+import signal
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -81,8 +82,13 @@ def test_a_fence_that_is_down_is_seen(servers: Servers, tmp_path: Path) -> None:
         log = tmp_path / "newer.log"
         newer = Driver(world.definition, copy, log, {**QUICK_JAVA, **direct})
         world.until(lambda: "is running" in log.read_text(), "the newer one runs")
-        world.begin(str(SEED))
-        world.settle(dies=True, seconds=30)
+        # Asleep while the older one does two batches, it makes one of them: equal ones would have equal tokens.
+        asleep = newer.all
+        newer.signal(signal.SIGSTOP, asleep)
+        for batch in ("first", "second"):
+            world.begin(f"{SEED} {batch}")
+            world.settle(dies=True, seconds=30)
+        newer.signal(signal.SIGCONT, asleep)
         assert older.code is None
         world.until(lambda: "so far read" in log.read_text(), "the newer one has written, too")
         assert any(text.startswith("row") for text in world.differences())
