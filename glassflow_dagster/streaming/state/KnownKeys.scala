@@ -46,21 +46,25 @@ class KnownKeys(handle: StatefulProcessorHandle, source: Int) {
   /** Forget what has ended by now: about so many keys, or all when there are fewer. What ended and is still there does
     * no harm, and a batch after a long pause has no more to do than others. */
   def forget(now: Long, atMost: Long): Unit = {
-    var waiting = waitingPacks
-    var count = 0L
-    while (waiting.first < waiting.next && waiting.due <= now && count < atMost) {
-      count += forgetPack(waiting.first, now)
-      val first = waiting.first + 1
-      waiting = waiting.copy(first = first, due = if (first < waiting.next) packs.getValue(first).until else 0)
-      queue.update(waiting)
+    val waiting = waitingPacks
+    if (waiting.first < waiting.next && waiting.due <= now) {
+      var first = waiting.first
+      var pack = packs.getValue(first)
+      var count = 0L
+      while (pack != null && pack.until <= now && count < atMost) {
+        count += forgetKeys(unpacked(pack.keys), now)
+        packs.removeKey(first)
+        first += 1
+        // Null behind the last one.
+        pack = packs.getValue(first)
+      }
+      queue.update(Queue(first, waiting.next, due = if (pack == null) 0 else pack.until))
     }
   }
 
-  private def forgetPack(number: Long, now: Long): Int = {
-    val keys = unpacked(packs.getValue(number).keys)
+  private def forgetKeys(keys: Array[Array[Byte]], now: Long): Int = {
     // One that has come again since has another end, and is in another pack.
     keys.foreach(key => if (ends.getValue(key) <= now) ends.removeKey(key))
-    packs.removeKey(number)
     keys.length
   }
 
