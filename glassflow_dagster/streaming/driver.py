@@ -146,8 +146,20 @@ class _Run:
         except BaseException:
             spark.stop()
             raise
-        spark.stop()
-        return totals
+        else:
+            spark.stop()
+            return totals
+        finally:
+            self._end_jvm()
+
+    def _end_jvm(self) -> None:
+        """End Spark's JVM, which has stopped, and remove its working files.
+
+        Left to itself it may never end: on its way out it waits for RocksDB's threads, and one of them that has
+        something to log just then waits for it. It would keep its memory, and this process's output open.
+        """
+        self.lock.end_started()
+        shutil.rmtree(self.folder / SPARK_SCRATCH, ignore_errors=True)
 
     def _say(self, text: str) -> None:
         self.heart.say(DriverState.STARTING, text)

@@ -12,7 +12,7 @@ import signal
 import socket
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -111,6 +111,10 @@ class PipelineLock:
             if before is not None:
                 os.environ[MARK] = before
 
+    def end_started(self) -> None:
+        """Kill what was started as this driver's, and return when all of it is dead."""
+        _end(lambda: started_with(MARK, self._mark))
+
     def remember_jvm(self, pid: int) -> None:
         """Note the JVM of this driver, for the driver that comes after a crash."""
         self._write(self._holder(mark=self._mark, jvm=pid, jvm_started=start_of(pid)))
@@ -137,16 +141,19 @@ def end_remains(folder: Path) -> None:
 
     To be called when that driver itself is dead. Raises `GlassflowError` when something does not die.
     """
-    holder = _holder(folder)
-    if holder is None:
-        return
+    if holder := _holder(folder):
+        _end(holder.remains)
+
+
+def _end(find: Callable[[], dict[int, str]]) -> None:
+    """Kill what is found, until nothing is."""
     deadline = time.monotonic() + _DEATH_SECONDS
     # Again and again: what lives may start others until it is dead itself.
-    while remains := holder.remains():
+    while remains := find():
         if time.monotonic() > deadline:
             raise GlassflowError(
-                f"pid {min(remains)}, of the driver before, does not die even by SIGKILL; it belongs to another user, "
-                "or waits for a disk or another device, look there"
+                f"pid {min(remains)}, which a driver has started, does not die even by SIGKILL; it belongs to another "
+                "user, or waits for a disk or another device, look there"
             )
         for pid in remains:
             with suppress(ProcessLookupError, PermissionError):

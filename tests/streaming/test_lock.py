@@ -17,6 +17,7 @@ from glassflow_dagster.local.process import start_of
 from glassflow_dagster.streaming import lock
 from glassflow_dagster.streaming.heartbeat import STALE_AFTER, DriverState, Heartbeat, write_heartbeat
 from glassflow_dagster.streaming.lock import MARK, AlreadyRunning, Holder, PipelineLock
+from tests.waiting import DEADLINE
 
 # A driver that holds the lock, with a worker that, like Spark's, is in a group of its own. The worker takes no hangup:
 # Linux sends one to a group whose members are stopped when their parent dies, and wakes them.
@@ -116,6 +117,22 @@ def test_what_a_driver_starts_beside_its_session_is_not_its_own(
         assert MARK not in os.environ
 
 
+def test_a_driver_that_ends_well_leaves_nothing_behind_that_does_not_end_by_itself(tmp_path: Path) -> None:
+    """As a JVM whose state stores are at work while it ends: it waits for them, and they for it."""
+    stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pause()"
+    with PipelineLock(tmp_path) as lock:
+        with lock.marking():
+            process = subprocess.Popen([sys.executable, "-c", stubborn])
+        other = subprocess.Popen(["sleep", "600"])
+        try:
+            lock.end_started()
+            assert process.wait(DEADLINE) == -signal.SIGKILL
+            assert other.poll() is None
+        finally:
+            other.kill()
+            other.wait()
+
+
 def test_a_jvm_that_outlives_its_driver_is_ended(tmp_path: Path, sleeper: "subprocess.Popen[bytes]") -> None:
     (tmp_path / "lock").write_text(left_behind(sleeper.pid, start_of(sleeper.pid)).model_dump_json())
     with PipelineLock(tmp_path):
@@ -139,7 +156,7 @@ def test_what_does_not_die_is_said(
     started = start_of(sleeper.pid)
     content = left_behind(sleeper.pid, started).model_dump_json()
     (tmp_path / "lock").write_text(content)
-    with pytest.raises(GlassflowError, match=rf"pid {sleeper.pid}, of the driver before, does not die"):
+    with pytest.raises(GlassflowError, match=rf"pid {sleeper.pid}, which a driver has started, does not die"):
         PipelineLock(tmp_path).__enter__()
     monkeypatch.undo()
     assert (tmp_path / "lock").read_text() == content
