@@ -3,7 +3,8 @@
 On one host a lock keeps drivers apart. It does not see a copy of the state folder, nor always a folder that two hosts
 share. So every start of a driver is a row in ClickHouse, and every insert asks first whether a newer one has come; an
 answer counts for a moment. A driver that begins waits for that moment, so what is older has begun its last insert by
-then, unless it slept between question and insert. One that slept anywhere else asks again when it wakes.
+then, unless it slept between question and insert; only the first of a checkpoint has nobody to wait for. One that slept
+anywhere else asks again when it wakes.
 This module runs inside Spark's Python workers: it imports neither pyspark nor pandas.
 """
 
@@ -83,12 +84,7 @@ def begin_epoch(client: Client, database: str, pipeline_id: str, incarnation: st
 
     `folder`: the driver's state, for the one that is superseded to name. Raises what `fetch` and `execute` raise.
     """
-    last = fetch(
-        client,
-        f"SELECT max(epoch) FROM {full_name(database, EPOCHS)} "  # noqa: S608 - quoted
-        "WHERE pipeline_id = {pipeline:String} AND incarnation = {incarnation:UUID}",
-        {"pipeline": pipeline_id, "incarnation": incarnation},
-    )[0][0]
+    last, _ = _found(client, database, pipeline_id, incarnation)
     epoch = Epoch(database, pipeline_id, incarnation, last + 1, str(uuid.uuid4()))
     # Whoever asks again because the answer was lost takes one more.
     execute(
@@ -105,5 +101,18 @@ def begin_epoch(client: Client, database: str, pipeline_id: str, incarnation: st
             "folder": folder,
         },
     )
-    time.sleep(ANSWER_COUNTS)
+    # Where nobody was before: of two that begin at once, each sees the other's row now unless its own was the first.
+    if last or _found(client, database, pipeline_id, incarnation)[1] > 1:
+        time.sleep(ANSWER_COUNTS)
     return epoch
+
+
+def _found(client: Client, database: str, pipeline_id: str, incarnation: str) -> tuple[int, int]:
+    """Give the greatest epoch of a checkpoint, 0 when there is none, and how many there are."""
+    last, count = fetch(
+        client,
+        f"SELECT max(epoch), count() FROM {full_name(database, EPOCHS)} "  # noqa: S608 - quoted
+        "WHERE pipeline_id = {pipeline:String} AND incarnation = {incarnation:UUID}",
+        {"pipeline": pipeline_id, "incarnation": incarnation},
+    )[0]
+    return last, count

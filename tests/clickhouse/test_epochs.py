@@ -122,6 +122,23 @@ def test_a_driver_that_begins_waits_until_what_older_ones_know_is_void(
     slept: list[float] = []
     monkeypatch.setattr(epochs.time, "sleep", slept.append)
     checkpoint.begin()
+    assert slept == []  # nobody else knows anything
+    checkpoint.begin()
+    assert slept == [epochs.ANSWER_COUNTS]
+
+
+def test_of_two_that_begin_at_once_the_later_one_waits(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have looked before either has its row; the other one's comes first, and it may be writing already."""
+    slept: list[float] = []
+    monkeypatch.setattr(epochs.time, "sleep", slept.append)
+
+    def after_the_other(*insert: object) -> None:
+        monkeypatch.setattr(epochs, "execute", execute)
+        checkpoint.begin()
+        execute(*insert)
+
+    monkeypatch.setattr(epochs, "execute", after_the_other)
+    checkpoint.begin()
     assert slept == [epochs.ANSWER_COUNTS]
 
 
