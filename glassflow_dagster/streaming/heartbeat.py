@@ -7,11 +7,15 @@ driver. Layout of a pipeline's folder: `<state>/<pipeline_id>/{heartbeat.json, d
 import time
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from glassflow_dagster.clickhouse.ledger import Outcomes
 from glassflow_dagster.local.process import start_of
+
+if TYPE_CHECKING:
+    # Whoever reads a heartbeat answers at once: no library of ClickHouse's or Arrow's is loaded for it.
+    from glassflow_dagster.clickhouse.ledger import Outcomes
 
 # A driver writes every second; one that missed this many is hung or dead. A long garbage collection stays below it.
 STALE_AFTER = 30.0  # seconds
@@ -47,7 +51,7 @@ class Totals(BaseModel):
     joined: int = 0
 
     @classmethod
-    def of(cls, outcomes: Outcomes) -> "Totals":
+    def of(cls, outcomes: "Outcomes") -> "Totals":
         """Take them from the ledger's."""
         return cls(**{name: getattr(outcomes, name) for name in cls.model_fields})
 
