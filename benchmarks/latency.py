@@ -4,7 +4,10 @@ A process of its own sends events of 190 bytes, evenly, a tenth of them with a k
 the time of the call that hands it to Kafka's client. Beside it the table's count is asked for every 20 ms, and when
 it has changed, how many rows there are of each 5 ms of sending: those that have come since the last look were seen at
 the moment of the answer. A latency so counts too much, by the time since the last look and 5 ms, never too little.
-The first seconds at each rate are left out. At the end every new key must have its one row.
+The first seconds at each rate are left out, and a minute at the first one, in which Java warms up: what there is for
+each batch, and not for each record, it compiles late. At the end every new key must have its one row.
+
+Each run is a driver of its own. A large state is filled once, and grows a little from run to run.
 
     make bench-latency        or: python -m benchmarks.latency --rates 200 2000 --seconds 20 --runs 1
 """
@@ -26,6 +29,7 @@ from benchmarks.support import (
     SEED,
     Sender,
     Stack,
+    can_stay,
     cpu_seconds,
     dedup_definition,
     event,
@@ -49,6 +53,7 @@ TICK_SECONDS = 0.002
 # What Kafka's client may wait for company: its own default.
 LINGER_MS = 5
 WARM_SECONDS = 10.0
+FIRST_WARM_SECONDS = 60.0
 MICROSECONDS = 1_000_000
 START_SECONDS = 180.0
 LAST_ROW_SECONDS = 120.0
@@ -65,12 +70,23 @@ def main() -> None:
     given = parser.parse_args()
     runs = Runs()
     sink = {"max_batch_size": given.max_batch_size, "max_delay_time": given.max_delay_time}
+    planned = plan(given.rates, given.seconds)
+    events = sum(rate * seconds for rate, seconds in planned)
     with running_stack() as stack:
+        bench = None
         for number in range(given.runs):
-            bench = Bench(stack, f"latency{number}", given.keys, sink)
-            bench.run(runs, given.rates, given.seconds)
+            if bench is None or not can_stay(given.keys, events):
+                bench = Bench(stack, f"latency{number}", given.keys, sink)
+                bench.fill()
+            bench.run(runs, planned, given.seconds)
     parameters = {"keys": given.keys, "seconds": given.seconds, **sink, "duplicates": DUPLICATES, "seed": SEED}
     runs.write(given.results, f"latency_{given.keys}", parameters)
+
+
+def plan(rates: list[int], seconds: float) -> list[tuple[int, float]]:
+    """Give the rates, and for how many seconds each is sent: with those that are left out."""
+    warm = [FIRST_WARM_SECONDS, *[WARM_SECONDS] * (len(rates) - 1)]
+    return [(rate, left_out + seconds) for rate, left_out in zip(rates, warm, strict=True)]
 
 
 class Bench:
@@ -83,25 +99,30 @@ class Bench:
         definition = dedup_definition(pipeline, pipeline, **sink, create_table={"order_by": "sent_at"})
         self._definition = write_definition(stack.folder, definition)
 
-    def run(self, runs: Runs, rates: list[int], seconds: float) -> None:
-        """Fill the state, then measure each rate."""
+    def fill(self) -> None:
+        """Give the state its keys."""
         create_topic(self._stack.brokers, self._pipeline)
         say(f"{self._pipeline}: filling the state with {self._next:,} keys ...")
         fill(self._stack.brokers, self._pipeline, range(self._next))
         run_to_the_end(self._stack, self._definition)
+
+    def run(self, runs: Runs, planned: list[tuple[int, float]], seconds: float) -> None:
+        """Measure each rate in turn on a new driver: the last `seconds` of each."""
         with running_pipeline(self._stack, self._definition) as driver:
             self._wait_for_the_first(driver)
-            for rate in rates:
-                runs.measure(f"{rate:,} events/s", lambda rate=rate: self._measure(driver, rate, seconds))
+            for rate, sent in planned:
+                counted = f"{rate:,} events/s"
+                runs.measure(counted, lambda rate=rate, sent=sent: self._measure(driver, rate, sent, seconds))
 
     def _wait_for_the_first(self, driver: subprocess.Popen[bytes]) -> None:
         fill(self._stack.brokers, self._pipeline, [self._next])
         self._next += 1
         wait_until(lambda: self._count() == self._next, driver, START_SECONDS, "the first row came")
 
-    def _measure(self, driver: subprocess.Popen[bytes], rate: int, seconds: float) -> Figures:
+    def _measure(self, driver: subprocess.Popen[bytes], rate: int, sending_for: float, seconds: float) -> Figures:
+        """Send for so long, and look at the last `seconds` of it."""
         here, there = multiprocessing.Pipe(duplex=False)
-        sending = (there, (self._stack.brokers, self._pipeline), self._next, rate, WARM_SECONDS + seconds)
+        sending = (there, (self._stack.brokers, self._pipeline), self._next, rate, sending_for)
         began, used = time.time_ns(), cpu_seconds(driver.pid)
         sender = multiprocessing.get_context("spawn").Process(target=send_evenly, args=sending)
         sender.start()
@@ -122,7 +143,8 @@ class Bench:
         require_one_row_each(self._client, self._pipeline, self._next)
         used = (cpu_seconds(driver.pid) - used) / ((time.time_ns() - began) / 1e9)
         return {
-            **watch.figures(began // 1000 + int(WARM_SECONDS * MICROSECONDS)),
+            **watch.figures(began // 1000 + int((sending_for - seconds) * MICROSECONDS)),
+            "keys": self._next,
             "events_per_second_sent": reached,
             "driver_cpu_cores": used,
         }

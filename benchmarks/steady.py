@@ -140,6 +140,18 @@ class Run:
             **self._compare(),
         }
 
+    def start(self) -> Figures:
+        """Let it run until its first row can be seen, and give what that took."""
+        self._consumer.prepare(self._task, self._stack)
+        with self._log.open("w") as log:
+            process = self._start(log)
+            try:
+                first = self._wait_for_rows(process, 1) - self._began
+                used = self._sample(process).cpu["consumer"]
+            finally:
+                end(process)
+        return {"seconds_to_first_row": first, "cpu_seconds_to_first_row": used}
+
     def kill(self) -> Figures:
         """Kill it half way, start it again, and give what its table lacks or has too much."""
         self._consumer.prepare(self._task, self._stack)

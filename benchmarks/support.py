@@ -32,6 +32,9 @@ _FLUSH_SECONDS = 60.0
 _NEW_YEAR = 1_767_225_600_000_000
 _SAMPLE_SECONDS = 1.0
 
+# A run that makes a state so much larger, as a share of it, is no run with so many keys: the next one fills another.
+_MOST_GROWTH = 0.05
+
 # The events of `events`, as ClickHouse and as a definition's `schema_fields` have them.
 COLUMNS = {
     "id": ("string", "String"),
@@ -103,6 +106,11 @@ def _leave(_number: int, _frame: object) -> None:
 def key(number: int) -> str:
     """The id of the event with this number: 32 digits that nothing can compress, as a UUID's."""
     return hashlib.blake2b(number.to_bytes(8), digest_size=16).hexdigest()
+
+
+def can_stay(keys: int, events: float) -> bool:
+    """Whether a state of so many keys is still about as large when a run has sent so many events."""
+    return events * (1 - DUPLICATES) <= _MOST_GROWTH * keys
 
 
 def event(number: int, sent_at: int = _NEW_YEAR, **more: str) -> bytes:

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import latency, state_size
 from benchmarks.page import PAGE, plot, read_results, render, table
 from benchmarks.peers.__main__ import PEERS, Peer, sections
 from benchmarks.results import RESULTS, Runs, percentile, spread, turns
 from benchmarks.steady import Expected, Sample, rates
-from benchmarks.support import Batch, distinct, event, key, numbers, second_half
+from benchmarks.support import Batch, can_stay, distinct, event, key, numbers, second_half
 
 
 def figure(*runs: float) -> dict[str, object]:
@@ -102,6 +103,19 @@ def test_a_peer_that_fails_is_told_and_takes_no_figures_from_the_others() -> Non
     assert runs.remarks == {"some": {"failed": f"{said}; {said}"}}
     drawn = plot(result(some={}, other={"rows_per_second": figure(3)}))
     assert drawn.count("<rect") == 1
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        state_size.BATCH * state_size.BATCHES,
+        sum(rate * seconds for rate, seconds in latency.plan(list(latency.RATES), 30.0)),
+    ],
+)
+def test_only_the_largest_state_is_filled_once_for_all_runs(events: float) -> None:
+    smaller, largest = state_size.KEYS[-2:]
+    assert can_stay(largest, events)
+    assert not can_stay(smaller, events)
 
 
 def test_every_other_turn_goes_backwards() -> None:

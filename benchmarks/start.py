@@ -1,0 +1,41 @@
+"""How long a pipeline takes from `glassflow-dagster run` to its first row in ClickHouse, and how much CPU time.
+
+The topic holds a handful of events, or a backlog, of which the first batch takes as much as any: its first block is
+there only when all of it was read. The class archive that `make setup` makes is there, as it is for a user.
+
+    make bench-start        or: python -m benchmarks.start --events 500000 --runs 1
+"""
+
+from benchmarks import results
+from benchmarks.results import Runs, turns
+from benchmarks.steady import Expected, Own, Run, new_task
+from benchmarks.support import DUPLICATES, SEED, distinct, fill, numbers, running_stack, say
+from glassflow_dagster.demo.produce import PARTITIONS, create_topic
+
+FEW = 10
+
+
+def main() -> None:
+    """Run the benchmark and write its results."""
+    parser = results.parser("start")
+    parser.add_argument("--events", type=int, default=1_000_000, help="in the backlog")
+    given = parser.parse_args()
+    runs = Runs()
+    topics = {"few": FEW, "backlog": given.events}
+    with running_stack() as stack:
+        for topic, events in topics.items():
+            create_topic(stack.brokers, topic)
+            say(f"sending {events:,} events ...")
+            fill(stack.brokers, topic, numbers(events))
+        for turn, (topic, events) in turns(list(topics.items()), given.runs):
+            keys = distinct(events)
+            task = new_task(stack, topic, f"{topic}_{turn}")
+            run = Run(Own("glassflow-dagster"), stack, task, Expected(events, keys, keys))
+            runs.measure(f"{events:,} events wait", run.start)
+            run.drop()
+    parameters = {"duplicates": DUPLICATES, "seed": SEED, "partitions": PARTITIONS}
+    runs.write(given.results, "start", parameters)
+
+
+if __name__ == "__main__":
+    main()
