@@ -1,6 +1,7 @@
 """First seen wins, by (partition, offset) within a batch and by batch time across batches; refused records pass."""
 
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from glassflow_dagster.config.model import DedupConfig
 from glassflow_dagster.streaming.dedup import drop_duplicates, put_known
+from glassflow_dagster.streaming.session import java
 
 SCHEMA = (
     "topic_rank int, partition int, offset bigint, fields struct<k string, n bigint, f double>, row struct<v string>, "
@@ -48,8 +50,24 @@ class Feed:
         self._run(drop_duplicates(self._events(), self._dedup).writeStream.foreachBatch(keep))
         return sorted(out, key=str)
 
+    def one_run(self, batches: list[list[str]]) -> list[int]:
+        """Feed batches of keys through one run of the query; gives how many events of each pass."""
+        for keys in batches:
+            rows = [(0, 0, place, (key, 0, 0.0), ("",), 1, None, None, False) for place, key in enumerate(keys)]
+            target = self._folder / "in" / f"{self._count}.parquet"
+            self._spark.createDataFrame(rows, SCHEMA).coalesce(1).write.parquet(str(target))
+            self._count += 1
+        passed = []
+
+        def keep(frame: DataFrame, _batch_id: int) -> None:
+            passed.append(frame.where("row IS NOT NULL").count())
+
+        self._run(drop_duplicates(self._events(), self._dedup).writeStream.foreachBatch(keep))
+        return passed
+
     def _events(self) -> DataFrame:
-        return self._spark.readStream.schema(SCHEMA).parquet(str(self._folder / "in" / "*"))
+        one_a_batch = self._spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+        return one_a_batch.parquet(str(self._folder / "in" / "*"))
 
     def _run(self, writer: DataStreamWriter) -> None:
         at = writer.option("checkpointLocation", str(self._folder / "checkpoint"))
@@ -177,6 +195,38 @@ def test_a_batch_forgets_about_what_it_brings_and_no_key_that_came_again(spark: 
         (0, 3, "new", None, 0),
     ]
     assert (feed.kept("ends0"), feed.kept("packs0")) == (3, 3)
+
+
+def test_batches_of_one_run_know_all_keys_of_those_before(feed: Feed, spark: SparkSession) -> None:
+    """A driver remembers which keys may be known, and makes that anew when it is full: at 4,096 keys of a shard."""
+    keys = of_one_shard(spark, 7_000)
+    batches = [keys[:2_000], keys[1_000:4_000], keys[3_900:4_050], keys[3_000:7_000], keys]
+    assert feed.one_run(batches) == [2_000, 2_000, 50, 2_950, 0]
+    # Another run has nothing but the state.
+    assert feed.one_run([keys[::2], ["other", *keys[::7]]]) == [0, 1]
+
+
+def test_a_shard_of_many_small_batches_knows_its_keys(feed: Feed, spark: SparkSession) -> None:
+    """With more than 1,024 packs a driver asks the state for each key."""
+    keys = of_one_shard(spark, 1_102)
+    now = int(time.time() * 1000)
+    feed.put({key: now + 3_600_000 * hour for hour, key in enumerate(keys[:1_100], start=1)})
+    assert feed.one_run([keys[:1_101], keys]) == [1, 1]
+
+
+def test_kept_filters_are_good_for_the_next_batch_of_their_run_alone(spark: SparkSession) -> None:
+    """Between two batches of a partition's another process may have had one."""
+    jvm = java(spark)
+    door, run, other = jvm.glassflow.KeyFilters, jvm.java.util.UUID.randomUUID(), jvm.java.util.UUID.randomUUID()
+    partition = 10_000  # that no test's query has
+    kept = door.take(partition, run, 4, 1)
+    for asked, is_kept in [((run, 5), True), ((run, 6), False), ((run, 4), False), ((other, 5), False)]:
+        door.keep(partition, 4, kept)
+        assert door.take(partition, *asked, 1).equals(kept) == is_kept
+    # A second attempt of the same task does not share what the first one has taken.
+    door.keep(partition, 4, kept)
+    assert door.take(partition, run, 5, 1).equals(kept)
+    assert not door.take(partition, run, 5, 1).equals(kept)
 
 
 def test_keys_are_in_the_shards_that_checkpoints_have_them_in(spark: SparkSession) -> None:

@@ -32,8 +32,12 @@ case class KnownKey(key: Array[Byte], source: Int, until: Long)
   * A group is a shard of the keys (see Shards): its events of a batch are in memory together, one of each key. */
 class FirstSeen(windowsMs: Array[Long]) extends StatefulProcessor[Int, Event, Verdict] {
   @transient private var known: Array[KnownKeys] = _
+  @transient private var filters: KeyFilters = _
 
-  override def init(outputMode: OutputMode, timeMode: TimeMode): Unit = known = FirstSeen.states(getHandle, windowsMs)
+  override def init(outputMode: OutputMode, timeMode: TimeMode): Unit = {
+    known = FirstSeen.states(getHandle, windowsMs)
+    filters = KeyFilters.ofTask(getHandle, known.length)
+  }
 
   override def handleInputRows(shard: Int, rows: Iterator[Event], timers: TimerValues): Iterator[Verdict] =
     if (shard < 0) rows.map(event => FirstSeen.goesOn(event, 0))
@@ -47,19 +51,26 @@ class FirstSeen(windowsMs: Array[Long]) extends StatefulProcessor[Int, Event, Ve
       }
       // At once: the state belongs to this shard until this method returns.
       val verdicts = new ArrayBuffer[Verdict](candidates.map(_.size).sum)
-      known.indices.foreach(source => if (known(source) != null) judge(source, now, candidates(source), verdicts))
+      known.indices.foreach(source => if (known(source) != null) judge(source, shard, now, candidates(source), verdicts))
       verdicts.iterator
     }
 
   private def judge(
-      source: Int, now: Long, candidates: LinkedHashMap[BatchKey, Candidate], verdicts: ArrayBuffer[Verdict]): Unit = {
+      source: Int,
+      shard: Int,
+      now: Long,
+      candidates: LinkedHashMap[BatchKey, Candidate],
+      verdicts: ArrayBuffer[Verdict]): Unit = {
+    val filter = filters.of(source, shard)
+    filter.makeRoom(candidates.size, known(source))
     val fresh = new ArrayBuffer[Array[Byte]](candidates.size)
     candidates.forEach { (key, candidate) =>
       val first = candidate.first
-      if (known(source).until(key.bytes) > now)
+      if (filter.mayKnow(key.bytes) && known(source).until(key.bytes) > now)
         verdicts += Verdict(first.topic, first.partition, first.offset, null, candidate.count)
       else {
         fresh += key.bytes
+        filter.add(key.bytes)
         verdicts += FirstSeen.goesOn(first, candidate.count - 1)
       }
     }

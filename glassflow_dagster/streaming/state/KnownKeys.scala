@@ -62,6 +62,18 @@ class KnownKeys(handle: StatefulProcessorHandle, source: Int) {
     }
   }
 
+  /** How many packs there are. */
+  def packCount: Long = {
+    val waiting = waitingPacks
+    waiting.next - waiting.first
+  }
+
+  /** The keys of all packs: all that are known, and some that are not any more. */
+  def allKeys: Iterator[Array[Byte]] = {
+    val waiting = waitingPacks
+    (waiting.first until waiting.next).iterator.flatMap(number => unpacked(packs.getValue(number).keys))
+  }
+
   private def forgetKeys(keys: Array[Array[Byte]], now: Long): Int = {
     // One that has come again since has another end, and is in another pack.
     keys.foreach(key => if (ends.getValue(key) <= now) ends.removeKey(key))

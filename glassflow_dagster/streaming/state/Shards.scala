@@ -27,6 +27,6 @@ class Shards(partitions: Int) extends Serializable {
 object Shards {
   // With few, the events that a shard has in a batch take much memory at once; with many, batches of some hundred events
   // have little more than one a shard.
-  private val PER_PARTITION = 16
+  val PER_PARTITION = 16
   private val SEED = 42
 }
