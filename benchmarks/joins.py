@@ -2,11 +2,11 @@
 
 Two topics of seeded events of some 190 bytes, a tenth of them twice; both sides are deduplicated; inner, latest
 match, processing clock, windows of an hour. First the right side alone fills the state, one event for each of so many
-keys; then left and right events come in equal numbers. Measured are rows a second over the second half of that, and
-the median time of batches of 2,000 records with a small and with the full state, from Spark's batch time to the
-ledger's row.
+keys; then left and right events come in equal numbers. Measured are input events a second over the second half of
+that, and the median time of batches of 2,000 records with a small and with the full state, from Spark's batch time to
+the ledger's row.
 
-With `--skew` it compares keys that come equally often with one key that has that share of all events: rows a second,
+With `--skew` it compares keys that come equally often with one key that has that share of all events: events a second,
 time of a batch, memory of the driver. Then, of one key, 1,000, 10,000 and 100,000 left events wait, and small batches
 bring ten more each: their time, how large the checkpoint is after them, and how long the batch takes that brings the
 right event for which all of them wait.
@@ -106,7 +106,7 @@ class Bench:
         totals, memory = self._run(name)
         done = self._ledger(name)[before:]
         return {
-            "rows_per_second_second_half": second_half(done),
+            "events_per_second_second_half": second_half(done),
             "milliseconds_a_batch": statistics.median(batch.milliseconds for batch in done),
             "driver_memory_mib": memory["driver"],
             "rows_written": totals["written"],

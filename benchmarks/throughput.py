@@ -88,7 +88,7 @@ def _measure(stack: Stack, sent: int, dagster: int) -> Figures:
     client.command("DROP DATABASE analytics")
     shutil.rmtree(stack.state)
     return {
-        "rows_per_second_second_half": rate,
+        "events_per_second_second_half": rate,
         "bare_consumer_rows_per_second": bare,
         "ratio_to_bare_consumer": rate / bare,
         **{f"peak_memory_mib_{name}": size for name, size in memory.items()},
