@@ -6,16 +6,16 @@ with what was sent: `lost` keys have no row, `doubled` rows are too many. A cons
 started again is only compared.
 """
 
-import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from statistics import linear_regression
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 from benchmarks.peers.task import BLOCK_ROWS, BLOCK_SECONDS, Task
 from benchmarks.results import Figures
@@ -120,9 +120,7 @@ class Run:
 
     def measure(self) -> Figures:
         """Let it run, and give its figures."""
-        self._consumer.prepare(self._task, self._stack)
-        with self._log.open("w") as log:
-            process = self._start(log)
+        with self._running() as process:
             memory = Memory({"consumer": process.pid})
             memory.start()
             try:
@@ -132,7 +130,6 @@ class Run:
                     self._settle(process)
             finally:
                 peak = memory.stop()
-                end(process)
         return {
             **rates(samples, self._expected),
             "peak_memory_mib": peak["consumer"],
@@ -140,30 +137,33 @@ class Run:
             **self._compare(),
         }
 
+    def grow(self, parts: Sequence[range]) -> Sequence[Figures]:
+        """Let it run, and give its figures between so many rows and so many, for each of the parts.
+
+        Raises SystemExit when a row is lost or doubled.
+        """
+        with self._running() as process:
+            self._wait_for_rows(process, 1)
+            samples = self._samples(process)
+        if any(found := self._compare().values()):
+            raise SystemExit(f"{self._consumer.name} has doubled and lost: {', '.join(map(str, found))}")
+        events_a_row = self._expected.events / self._expected.rows
+        return [slopes([sample for sample in samples if sample.rows in part], events_a_row) for part in parts]
+
     def start(self) -> Figures:
         """Let it run until its first row can be seen, and give what that took."""
-        self._consumer.prepare(self._task, self._stack)
-        with self._log.open("w") as log:
-            process = self._start(log)
-            try:
-                first = self._wait_for_rows(process, 1) - self._began
-                used = self._sample(process).cpu["consumer"]
-            finally:
-                end(process)
+        with self._running() as process:
+            first = self._wait_for_rows(process, 1) - self._began
+            used = self._sample(process).cpu["consumer"]
         return {"seconds_to_first_row": first, "cpu_seconds_to_first_row": used}
 
     def kill(self) -> Figures:
         """Kill it half way, start it again, and give what its table lacks or has too much."""
-        self._consumer.prepare(self._task, self._stack)
-        with self._log.open("w") as log:
-            process = self._start(log)
-            try:
-                self._wait_for_rows(process, KILLED_AT * self._expected.rows)
-                kill(process)
-                process = self._start(log)
-                self._settle(process)
-            finally:
-                end(process)
+        with self._running() as process:
+            self._wait_for_rows(process, KILLED_AT * self._expected.rows)
+            kill(process)
+        with self._started() as process:
+            self._settle(process)
         return self._compare()
 
     def drop(self) -> None:
@@ -172,15 +172,30 @@ class Run:
         for folder in (self._task.state, self._stack.state):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _start(self, log: IO[str]) -> subprocess.Popen[bytes]:
-        self._task.state.mkdir(exist_ok=True)
-        self._began = time.monotonic()
-        return subprocess.Popen(
-            self._consumer.command(self._task, self._stack),
-            env=self._consumer.variables(self._task, self._stack),
-            stdout=log,
-            stderr=log,
-        )
+    @contextmanager
+    def _running(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Prepare what it needs and start it; it ends with the block."""
+        self._consumer.prepare(self._task, self._stack)
+        self._task.state.mkdir()
+        with self._started() as process:
+            yield process
+
+    @contextmanager
+    def _started(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Start it; it ends with the block, unless it has ended by then."""
+        with self._log.open("a") as log:
+            self._began = time.monotonic()
+            process = subprocess.Popen(
+                self._consumer.command(self._task, self._stack),
+                env=self._consumer.variables(self._task, self._stack),
+                stdout=log,
+                stderr=log,
+            )
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    end(process)
 
     def _wait_for_rows(self, process: subprocess.Popen[bytes], rows: float) -> float:
         """Wait until so many rows can be seen; gives that moment."""
@@ -246,11 +261,16 @@ def rates(samples: Sequence[Sample], expected: Expected) -> Figures:
     many or too few. The first fifth of the rows and the last sample, of a block that was not full, are left out.
     """
     steady = [sample for sample in samples if WARM * expected.rows <= sample.rows < expected.rows]
-    if len(steady) < FEWEST_SAMPLES:
-        raise SystemExit(f"only {len(steady)} samples in steady state; send more events")
-    times = [sample.at for sample in steady]
-    events = linear_regression(times, [sample.rows for sample in steady]).slope * expected.events / expected.rows
-    cpu = {name: linear_regression(times, [sample.cpu[name] for sample in steady]).slope for name in steady[0].cpu}
+    return slopes(steady, expected.events / expected.rows)
+
+
+def slopes(samples: Sequence[Sample], events_a_row: float) -> Figures:
+    """Rate and CPU time over these samples. events_a_row: events read for each row that comes."""
+    if len(samples) < FEWEST_SAMPLES:
+        raise SystemExit(f"only {len(samples)} samples in steady state; send more events")
+    times = [sample.at for sample in samples]
+    events = linear_regression(times, [sample.rows for sample in samples]).slope * events_a_row
+    cpu = {name: linear_regression(times, [sample.cpu[name] for sample in samples]).slope for name in samples[0].cpu}
     return {
         "events_per_second": events,
         "events_per_cpu_second": events / cpu["consumer"],
@@ -282,7 +302,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
+    with suppress(ProcessLookupError):
         os.kill(pid, number)
 
 

@@ -1,0 +1,57 @@
+"""Whether a pipeline stays fast while its state grows: the rate beside few keys and beside ten million.
+
+One topic has events enough for all of these keys, a tenth of them twice, and a pipeline reads it from an empty table
+to its last row. Rate and CPU time are slopes as in `benchmarks.steady`, here between one number of keys in the state
+and another, of one and the same process. A repeated event is drawn from all before it, so it becomes a look at a state
+that is mostly on disk.
+
+    make bench-growth        or: python -m benchmarks.growth --keys 3000000 --runs 1
+"""
+
+from benchmarks import results
+from benchmarks.results import Runs
+from benchmarks.steady import Expected, Own, Run, new_task
+from benchmarks.support import DUPLICATES, SEED, distinct, fill, numbers, running_stack, say
+from glassflow_dagster.demo.produce import PARTITIONS, create_topic
+
+TOPIC = "events"
+KEYS = 10_000_000
+# Java has warmed up by then, and two million more are some ten batches.
+FEW = 500_000
+SPAN = 2_000_000
+
+
+def main() -> None:
+    """Run the benchmark and write its results."""
+    parser = results.parser("growth")
+    parser.add_argument("--keys", type=int, default=KEYS, help="in the state when the last part begins")
+    given = parser.parse_args()
+    runs = Runs()
+    parts = [range(begin, begin + SPAN) for begin in (FEW, given.keys)]
+    # A little more: the last samples are of a batch that is not full.
+    events = int((given.keys + 1.1 * SPAN) / (1 - DUPLICATES))
+    keys = distinct(events)
+    with running_stack() as stack:
+        create_topic(stack.brokers, TOPIC)
+        say(f"sending {events:,} events ...")
+        fill(stack.brokers, TOPIC, numbers(events))
+        for turn in range(given.runs):
+            run = Run(
+                Own("glassflow-dagster"), stack, new_task(stack, TOPIC, f"growth_{turn}"), Expected(events, keys, keys)
+            )
+            figures = run.grow(parts)
+            for part, found in zip(parts, figures, strict=True):
+                runs.measure(_name(part), lambda found=found: found)
+            run.drop()
+    runs.compare("many to few", *(_name(part) for part in reversed(parts)))
+    runs.write(
+        given.results, "growth", {"events": events, "duplicates": DUPLICATES, "seed": SEED, "partitions": PARTITIONS}
+    )
+
+
+def _name(keys: range) -> str:
+    return f"{keys.start / 1e6:g} to {keys.stop / 1e6:g} million keys"
+
+
+if __name__ == "__main__":
+    main()
