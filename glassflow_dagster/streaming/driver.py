@@ -65,8 +65,10 @@ from glassflow_dagster.streaming.session import (
     SHUFFLE_PARTITIONS,
     SPARK_LOG,
     SPARK_SCRATCH,
+    WRITE_BUFFER,
     java,
     start_session,
+    write_buffer_megabytes,
 )
 from glassflow_dagster.streaming.source import Subscription, batch_limits, read_topics
 from glassflow_dagster.streaming.stopping import Stopped, StopRequest, stop_signals
@@ -245,8 +247,7 @@ class _Run:
     def _stream(self, spark: SparkSession, table: Table) -> Totals:
         checkpoint = Checkpoint(self.folder / "checkpoint")
         incarnation = self._incarnation(checkpoint, table, spark)
-        # What the state was made with, whatever cores and settings there are now: the shards of keys go by it.
-        spark.conf.set(SHUFFLE_PARTITIONS, str(incarnation.shuffle_partitions))
+        self._fit_state(spark, incarnation.shuffle_partitions)
         epoch = self._begin_epoch(incarnation)
         # Not before: a driver that is older now may have written until here.
         self._persist(lambda: require_ledger(self.client, self.config, checkpoint, incarnation))
@@ -260,6 +261,13 @@ class _Run:
         self.report(f"{self.config.pipeline_id} is running")
         self._watch(query, writer, before, backlog)
         return totals + writer.totals
+
+    def _fit_state(self, spark: SparkSession, partitions: int) -> None:
+        """Set what goes by the partitions that the state was made with, whatever cores and settings there are now."""
+        # The shards of keys go by it, too.
+        spark.conf.set(SHUFFLE_PARTITIONS, str(partitions))
+        if WRITE_BUFFER not in self._spark_settings():
+            spark.conf.set(WRITE_BUFFER, str(write_buffer_megabytes(partitions)))
 
     def _ledger_before(self, checkpoint: Checkpoint, incarnation: Incarnation) -> Totals:
         """What the ledger says of all batches before those that this query will commit."""

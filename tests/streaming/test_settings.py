@@ -3,8 +3,12 @@
 from pathlib import Path
 from typing import Any, cast
 
+from pyspark.sql import SparkSession
+
 from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.streaming.driver import RunOptions, _Run
+from glassflow_dagster.streaming.session import SHUFFLE_PARTITIONS, WRITE_BUFFER
 from tests.config.test_load import definition, write
 
 
@@ -15,11 +19,30 @@ def test_the_command_line_goes_before_the_definition_and_that_before_its_resourc
     }
     config = load_pipeline(write(tmp_path, definition(**asked)), {})
     options = RunOptions(tmp_path, spark={"spark.driver.memory": "4g"})
-    nothing = cast("Any", None)
-    run = _Run(config, options, tmp_path, nothing, nothing, nothing, nothing)
-    assert run._spark_settings() == {
+    assert driver(config, options)._spark_settings() == {
         "spark.master": "local[64]",
         "spark.sql.shuffle.partitions": "3",
         "spark.driver.memory": "4g",
         "spark.ui.enabled": "true",
     }
+
+
+def test_the_stores_of_a_state_share_what_they_have_in_memory_unless_they_are_told(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    config = load_pipeline(write(tmp_path, definition()), {})
+    session = spark.newSession()
+    for partitions, megabytes in [(1, "128"), (2, "64"), (4, "32"), (64, "16")]:
+        driver(config, RunOptions(tmp_path))._fit_state(session, partitions)
+        assert session.conf.get(SHUFFLE_PARTITIONS) == str(partitions)
+        assert session.conf.get(WRITE_BUFFER) == megabytes
+
+    session.conf.set(WRITE_BUFFER, "7")
+    driver(config, RunOptions(tmp_path, spark={WRITE_BUFFER: "7"}))._fit_state(session, 2)
+    assert session.conf.get(WRITE_BUFFER) == "7"
+
+
+def driver(config: PipelineConfig, options: RunOptions) -> _Run:
+    """A driver that has not begun."""
+    nothing = cast("Any", None)
+    return _Run(config, options, options.state, nothing, nothing, nothing, nothing)
