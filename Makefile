@@ -9,7 +9,8 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 setup: $(READY)
 
 # uv reads the same lock as pip, and installs in parallel. The editable install needs no build environment of its own.
-$(READY): pyproject.toml requirements.lock
+# What the jar and the archive of classes are made of is here, too: without an archive of its own a driver starts 4 s later.
+$(READY): pyproject.toml requirements.lock $(wildcard glassflow_dagster/streaming/state/*.scala) glassflow_dagster/streaming/rehearsal.py
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.9,<1"
