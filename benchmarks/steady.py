@@ -266,8 +266,9 @@ def rates(samples: Sequence[Sample], expected: Expected) -> Figures:
 
 def slopes(samples: Sequence[Sample], events_a_row: float) -> Figures:
     """Rate and CPU time over these samples. events_a_row: events read for each row that comes."""
-    if len(samples) < FEWEST_SAMPLES:
-        raise SystemExit(f"only {len(samples)} samples in steady state; send more events")
+    # Of one batch, all of them may see the same rows.
+    if len(samples) < FEWEST_SAMPLES or samples[0].rows == samples[-1].rows:
+        raise SystemExit(f"only {len(samples)} samples in steady state, or no new row in them; send more events")
     times = [sample.at for sample in samples]
     events = linear_regression(times, [sample.rows for sample in samples]).slope * events_a_row
     cpu = {name: linear_regression(times, [sample.cpu[name] for sample in samples]).slope for name in samples[0].cpu}

@@ -82,6 +82,19 @@ def test_too_few_samples_are_no_rate() -> None:
         rates([Sample(0, 0, {}), Sample(0.5, 10, {})], Expected(10, 10, 10))
 
 
+def test_samples_without_a_new_row_are_no_rate() -> None:
+    samples = [Sample(at, 6, {"consumer": at}) for at in range(9)]
+    with pytest.raises(SystemExit, match="send more events"):
+        rates(samples, Expected(10, 10, 10))
+
+
+def test_parts_of_one_run_are_cases_and_have_one_load() -> None:
+    runs = Runs()
+    runs.measure_parts(["few", "many"], lambda: [{"rate": 2.0}, {"rate": 1.0}])
+    assert runs.figures == {"few": {"rate": [2.0]}, "many": {"rate": [1.0]}}
+    assert len(runs.load) == 1
+
+
 def test_pairs_are_compared_run_by_run() -> None:
     runs = Runs()
     for case, rate in (("base", 100.0), ("changed", 90.0), ("changed", 60.0), ("base", 80.0)):
