@@ -11,8 +11,8 @@ that is mostly on disk.
 from benchmarks import results
 from benchmarks.results import Runs
 from benchmarks.steady import Expected, Own, Run, new_task
-from benchmarks.support import DUPLICATES, SEED, distinct, fill, numbers, running_stack, say
-from glassflow_dagster.demo.produce import PARTITIONS, create_topic
+from benchmarks.support import DUPLICATES, SEED, distinct, fill_topic, running_stack
+from glassflow_dagster.demo.produce import PARTITIONS
 
 TOPIC = "events"
 KEYS = 10_000_000
@@ -32,16 +32,12 @@ def main() -> None:
     events = int((given.keys + 1.1 * SPAN) / (1 - DUPLICATES))
     keys = distinct(events)
     with running_stack() as stack:
-        create_topic(stack.brokers, TOPIC)
-        say(f"sending {events:,} events ...")
-        fill(stack.brokers, TOPIC, numbers(events))
+        fill_topic(stack, TOPIC, events)
         for turn in range(given.runs):
             run = Run(
                 Own("glassflow-dagster"), stack, new_task(stack, TOPIC, f"growth_{turn}"), Expected(events, keys, keys)
             )
-            figures = run.grow(parts)
-            for part, found in zip(parts, figures, strict=True):
-                runs.measure(_name(part), lambda found=found: found)
+            runs.measure_parts([_name(part) for part in parts], lambda run=run: run.grow(parts))
             run.drop()
     runs.compare("many to few", *(_name(part) for part in reversed(parts)))
     runs.write(

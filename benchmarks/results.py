@@ -61,11 +61,15 @@ class Runs:
 
     def measure(self, case: str, run: Callable[[], Figures]) -> None:
         """Make one run of a case, and keep its figures and the machine's load before it."""
+        self.measure_parts([case], lambda: [run()])
+
+    def measure_parts(self, cases: Sequence[str], run: Callable[[], Sequence[Figures]]) -> None:
+        """Make one run that gives the figures of several cases."""
         self.load.append(round(os.getloadavg()[0], 1))
-        found = run()
-        for name, value in found.items():
-            self.figures.setdefault(case, {}).setdefault(name, []).append(value)
-        say(f"{case}: {', '.join(f'{name} {value:,.6g}' for name, value in found.items())}")
+        for case, found in zip(cases, run(), strict=True):
+            for name, value in found.items():
+                self.figures.setdefault(case, {}).setdefault(name, []).append(value)
+            say(f"{case}: {', '.join(f'{name} {value:,.6g}' for name, value in found.items())}")
 
     def attempt(self, case: str, run: Callable[[], Figures]) -> None:
         """Make one run of a case that may fail: then that is what is said of it, and the others go on."""

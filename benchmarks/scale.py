@@ -14,8 +14,8 @@ from benchmarks import results
 from benchmarks.peers.task import Task
 from benchmarks.results import Runs, turns
 from benchmarks.steady import Expected, Own, Run, new_task
-from benchmarks.support import DUPLICATES, SEED, Stack, distinct, fill, numbers, running_stack, say
-from glassflow_dagster.demo.produce import PARTITIONS, create_topic
+from benchmarks.support import DUPLICATES, SEED, Stack, distinct, fill_topic, running_stack
+from glassflow_dagster.demo.produce import PARTITIONS
 
 TOPIC = "events"
 
@@ -46,9 +46,7 @@ def main() -> None:
     given = parser.parse_args()
     runs, keys = Runs(), distinct(given.events)
     with running_stack() as stack:
-        create_topic(stack.brokers, TOPIC)
-        say(f"sending {given.events:,} events ...")
-        fill(stack.brokers, TOPIC, numbers(given.events))
+        fill_topic(stack, TOPIC, given.events)
         for turn, (place, case) in turns(list(enumerate(CASES)), given.runs):
             task = new_task(stack, TOPIC, f"scale{place}_{turn}")
             run = Run(case, stack, task, Expected(given.events, keys, keys))

@@ -11,8 +11,8 @@ import hashlib
 from benchmarks import results
 from benchmarks.results import Runs, turns
 from benchmarks.steady import Expected, Own, Run, new_task
-from benchmarks.support import COLUMNS, DUPLICATES, SEED, Stack, distinct, event, fill, numbers, running_stack, say
-from glassflow_dagster.demo.produce import PARTITIONS, create_topic
+from benchmarks.support import COLUMNS, DUPLICATES, SEED, Stack, distinct, event, fill_topic, running_stack
+from glassflow_dagster.demo.produce import PARTITIONS
 
 # With the fields of a small event it makes 1,500 bytes.
 TEXT_BYTES = 1298
@@ -42,9 +42,7 @@ def main() -> None:
     counts = {"small": given.events, "large": given.events // LARGE_SHARE}
     with running_stack() as stack:
         for topic, make in (("small", event), ("large", large_event)):
-            create_topic(stack.brokers, topic)
-            say(f"sending {counts[topic]:,} {topic} events ...")
-            fill(stack.brokers, topic, numbers(counts[topic]), make)
+            fill_topic(stack, topic, counts[topic], make)
         cases = [("small", shape) for shape in SMALL] + [("large", shape) for shape in LARGE]
         for turn, (place, (topic, shape)) in turns(list(enumerate(cases)), given.runs):
             _measure(runs, stack, shape, (topic, f"{topic}{place}_{turn}"), counts[topic])

@@ -9,8 +9,8 @@ there only when all of it was read. The class archive that `make setup` makes is
 from benchmarks import results
 from benchmarks.results import Runs, turns
 from benchmarks.steady import Expected, Own, Run, new_task
-from benchmarks.support import DUPLICATES, SEED, distinct, fill, numbers, running_stack, say
-from glassflow_dagster.demo.produce import PARTITIONS, create_topic
+from benchmarks.support import DUPLICATES, SEED, distinct, fill_topic, running_stack
+from glassflow_dagster.demo.produce import PARTITIONS
 
 FEW = 10
 
@@ -24,9 +24,7 @@ def main() -> None:
     topics = {"few": FEW, "backlog": given.events}
     with running_stack() as stack:
         for topic, events in topics.items():
-            create_topic(stack.brokers, topic)
-            say(f"sending {events:,} events ...")
-            fill(stack.brokers, topic, numbers(events))
+            fill_topic(stack, topic, events)
         for turn, (topic, events) in turns(list(topics.items()), given.runs):
             keys = distinct(events)
             task = new_task(stack, topic, f"{topic}_{turn}")

@@ -21,6 +21,7 @@ import yaml
 from clickhouse_connect.driver.client import Client
 from confluent_kafka import Producer
 
+from glassflow_dagster.demo.produce import create_topic
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.local.stack import down, up
 
@@ -189,6 +190,13 @@ def fill(brokers: str, topic: str, chosen: Iterable[int], make: Callable[[int], 
         count += 1
     sender.finish()
     return count
+
+
+def fill_topic(stack: Stack, topic: str, count: int, make: Callable[[int], bytes] = event) -> None:
+    """Create a topic that holds so many of the events of `numbers`, as `make` makes them."""
+    create_topic(stack.brokers, topic)
+    say(f"{topic}: sending {count:,} events ...")
+    fill(stack.brokers, topic, numbers(count), make)
 
 
 def dedup_definition(

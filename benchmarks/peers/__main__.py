@@ -28,12 +28,10 @@ from benchmarks.support import (
     SEED,
     Stack,
     distinct,
-    fill,
-    numbers,
+    fill_topic,
     running_stack,
-    say,
 )
-from glassflow_dagster.demo.produce import PARTITIONS, create_topic
+from glassflow_dagster.demo.produce import PARTITIONS
 from glassflow_dagster.local.java import find_java, java_environment
 
 TOPIC = "events"
@@ -120,9 +118,7 @@ def main() -> None:
         # Makes the environments, which must not count as a peer's start.
         runs.remark(consumer.name, **(consumer.remarks if isinstance(consumer, Peer) else OWN_REMARKS))
     with running_stack() as stack:
-        create_topic(stack.brokers, TOPIC)
-        say(f"sending {given.events:,} events ...")
-        fill(stack.brokers, TOPIC, numbers(given.events))
+        fill_topic(stack, TOPIC, given.events)
         keys = distinct(given.events)
         expected = Expected(given.events, keys, keys)
         for turn, name in turns(list(chosen), given.runs):

@@ -29,10 +29,7 @@ class Feed:
         (folder / "in").mkdir()
 
     def batch(self, records: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
-        target = self._folder / "in" / f"{self._count}.parquet"
-        whole = [(*((0, *record, None) if len(record) == 6 else record), False)[:9] for record in records]
-        self._spark.createDataFrame(whole, SCHEMA).coalesce(1).write.parquet(str(target))
-        self._count += 1
+        self._write([(*((0, *record, None) if len(record) == 6 else record), False)[:9] for record in records])
         out: list[tuple[object, ...]] = []
 
         def keep(frame: DataFrame, _batch_id: int) -> None:
@@ -53,10 +50,7 @@ class Feed:
     def one_run(self, batches: list[list[str]]) -> list[int]:
         """Feed batches of keys through one run of the query; gives how many events of each pass."""
         for keys in batches:
-            rows = [(0, 0, place, (key, 0, 0.0), ("",), 1, None, None, False) for place, key in enumerate(keys)]
-            target = self._folder / "in" / f"{self._count}.parquet"
-            self._spark.createDataFrame(rows, SCHEMA).coalesce(1).write.parquet(str(target))
-            self._count += 1
+            self._write([(0, 0, n, (key, 0, 0.0), ("",), 1, None, None, False) for n, key in enumerate(keys)])
         passed = []
 
         def keep(frame: DataFrame, _batch_id: int) -> None:
@@ -64,6 +58,12 @@ class Feed:
 
         self._run(drop_duplicates(self._events(), self._dedup).writeStream.foreachBatch(keep))
         return passed
+
+    def _write(self, rows: list[tuple[object, ...]]) -> None:
+        """Add a file, of which a run makes one batch."""
+        target = self._folder / "in" / f"{self._count}.parquet"
+        self._spark.createDataFrame(rows, SCHEMA).coalesce(1).write.parquet(str(target))
+        self._count += 1
 
     def _events(self) -> DataFrame:
         one_a_batch = self._spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
@@ -75,9 +75,7 @@ class Feed:
 
     def put(self, ends: dict[str, int]) -> None:
         """Put keys into the state, as known until the given millisecond since 1970."""
-        target = self._folder / "in" / "put.parquet"
-        rows = [(0, 0, 0, (key, until, 0.0), None, 0, None, None, False) for key, until in ends.items()]
-        self._spark.createDataFrame(rows, SCHEMA).coalesce(1).write.parquet(str(target))
+        self._write([(0, 0, 0, (key, until, 0.0), None, 0, None, None, False) for key, until in ends.items()])
         key = F.call_function("glassflow_key", "fields.k").alias("key")
         known = put_known(self._events().select(key, F.col("fields.n").alias("until")), self._dedup)
         self._run(known.writeStream.format("noop"))
