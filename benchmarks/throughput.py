@@ -9,6 +9,7 @@ topic, so that figures of different machines can be set in relation.
 """
 
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ from clickhouse_connect.driver.client import Client
 
 from benchmarks import results
 from benchmarks.results import Figures, Runs
+from benchmarks.steady import end
 from benchmarks.support import SEED, Stack, batches, run_to_the_end, running_stack, say, second_half
 from glassflow_dagster.demo.events import FLIGHTS_TOPIC, flight_event_count, flight_events
 from glassflow_dagster.demo.produce import count_events, create_topic, send
@@ -42,7 +44,7 @@ def main() -> None:
     runs = Runs()
     with running_stack() as stack:
         sent = send_flights(stack, given.years)
-        with _dagster(stack) as dagster:
+        with running_dagster(stack) as dagster:
             for _ in range(given.runs):
                 runs.measure("flights", lambda: _measure(stack, sent, dagster))
     runs.write(given.results, "throughput", {"years": given.years, "events": sent, "seed": SEED})
@@ -97,8 +99,10 @@ def _measure(stack: Stack, sent: int, dagster: int) -> Figures:
 
 
 @contextmanager
-def _dagster(stack: Stack) -> Iterator[int]:
+def running_dagster(stack: Stack) -> Iterator[int]:
     """Run `dagster dev` beside the block; gives its process."""
+    # It ends at SIGTERM as it does at SIGINT, which a shell lets its commands in the background, and all below, ignore.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     port = free_port()
     environment = {
         **stack.environment,
@@ -112,8 +116,7 @@ def _dagster(stack: Stack) -> Iterator[int]:
         _await_dagster(port)
         yield process.pid
     finally:
-        process.terminate()
-        process.wait()
+        end(process)
 
 
 def _await_dagster(port: int) -> None:

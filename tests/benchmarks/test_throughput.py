@@ -1,0 +1,31 @@
+"""What the benchmark of throughput runs beside the pipeline."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.servers
+def test_dagster_ends_when_asked_also_below_a_shells_command_in_the_background(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from benchmarks.support import Stack; "
+        "from benchmarks.throughput import running_dagster\n"
+        "with running_dagster(Stack(Path(sys.argv[1]), '127.0.0.1:1', 1, 0, 0)): print('is up')"
+    )
+    # Such a command ignores SIGINT, and those that it starts inherit that.
+    kept = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path)],
+            env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        signal.signal(signal.SIGINT, kept)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "is up\n", "")
