@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
-from py4j.protocol import Py4JError
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -35,6 +35,7 @@ from glassflow_dagster.clickhouse.target import prepare_target
 from glassflow_dagster.clickhouse.token_window import writes_partitions
 from glassflow_dagster.config.load import load_pipeline, warnings
 from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.spark import spark_settings
 from glassflow_dagster.config.types import parse_column_type
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka import kerberos
@@ -136,26 +137,34 @@ class _Run:
             self.stop.be_patient()
         except Stopped:
             return Totals()
-        spark = self._start_spark()
+        try:
+            return self._run_on(self._start_spark(), table)
+        finally:
+            self._end_jvm()
+
+    def _run_on(self, spark: SparkSession, table: Table) -> Totals:
+        """Stream until the end, whatever it is, and stop the session."""
         try:
             totals = self._stream(spark, table)
+        except (PySparkException, Py4JJavaError) as error:
+            failure = explain_failure(error)
+            spark.stop()
+            raise GlassflowError(failure) from error
         except (Py4JError, ConnectionError) as error:
             # Nothing more can be asked of a JVM that is gone, not even to stop.
             raise GlassflowError(
-                f"Spark's JVM ended ({type(error).__name__}): out of memory, or killed; {self.folder / SPARK_LOG} may "
-                "say more; start the pipeline again, the batch will be replayed"
+                f"Spark's JVM ended ({type(error).__name__}): killed, or out of memory, where a larger "
+                f"spark.driver.memory helps; {self.folder / SPARK_LOG} may say more; start the pipeline again, the "
+                "batch will be replayed"
             ) from error
         except BaseException:
             spark.stop()
             raise
-        else:
-            spark.stop()
-            return totals
-        finally:
-            self._end_jvm()
+        spark.stop()
+        return totals
 
     def _end_jvm(self) -> None:
-        """End Spark's JVM, which has stopped, and remove its working files.
+        """End Spark's JVM, which has stopped or never came up, and remove its working files.
 
         Left to itself it may never end: on its way out it waits for RocksDB's threads, and one of them that has
         something to log just then waits for it. It would keep its memory, and this process's output open.
@@ -168,6 +177,7 @@ class _Run:
         self.report(text)
 
     def _prepare(self) -> Table:
+        _require_settings(self.options.spark)
         checkpoint = Checkpoint(self.folder / "checkpoint")
         if self.options.rebuild:
             self._set_aside(checkpoint)
@@ -489,6 +499,13 @@ def _with_types(table: Table, types: Mapping[str, str]) -> Table:
     """Give the table as it was when its mapped columns had these types."""
     before = {name: replace(table.columns[name], type=parse_column_type(text)) for name, text in types.items()}
     return replace(table, columns={**table.columns, **before})
+
+
+def _require_settings(given: Mapping[str, str]) -> None:
+    try:
+        spark_settings(given)
+    except ValueError as problem:
+        raise GlassflowError(f"--conf, or spark_config of Dagster's resource: {problem}") from None
 
 
 def _make_folder(folder: Path) -> Path:

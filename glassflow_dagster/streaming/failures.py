@@ -2,10 +2,19 @@
 
 import re
 
+from py4j.protocol import Py4JJavaError
+
 from glassflow_dagster.streaming.checkpoint import RESTORE
 
 # The last line of a Python traceback that carries one of this project's own errors.
 _OWN_ERROR = re.compile(r"glassflow_dagster\.[\w.]+: (?P<text>[^\n]+)")
+# How Java and Python write what was raised, and Java what was behind it.
+_RAISED = re.compile(r"^(?:: )?(?P<text>[\w.$]*(?:Error|Exception): [^\n]+)", re.MULTILINE)
+_CAUSED_BY = re.compile(r"^Caused by: (?P<text>[^\n]+)", re.MULTILINE)
+# Behind it comes the query's plan, pages of it.
+_PLAN = "=== Streaming Query ==="
+_TRACEBACK = "Traceback (most recent call last):"
+
 _KNOWN = (
     (
         re.compile(r"(data may have been lost|OffsetOutOfRange|KAFKA_DATA_LOSS|failOnDataLoss)", re.IGNORECASE),
@@ -48,17 +57,38 @@ _KNOWN = (
         re.compile(r"(No space left on device|Disk quota exceeded)"),
         "the disk is full; make room for the state folder, then start the pipeline again",
     ),
+    (
+        re.compile(r"OutOfMemoryError[^\n]*"),
+        (
+            "Spark's JVM has too little memory; give it more (spark.driver.memory, which is 1g unless it is set), then "
+            "start the pipeline again, which goes on where it stopped"
+        ),
+    ),
+    (re.compile(r"JAVA_GATEWAY_EXITED"), "Java ended before Spark was there; what it said is above"),
+    (re.compile(r"stopped SparkContext"), "Spark ended while it started, as it does where its cluster does not answer"),
 )
 
 
 def explain_failure(error: BaseException, rest: str = "; spark.log beside the checkpoint has the rest") -> str:
-    """Find what went wrong in an exception of Spark's; falls back to its first line, and says where the rest is."""
+    """Find what went wrong in an exception of Spark's; falls back to what was raised first, and says where the rest is.
+
+    To be asked while the JVM lives, which has the texts.
+    """
     text = str(error)
     if own := _OWN_ERROR.search(text):
         return own["text"].strip()
     for pattern, remedy in _KNOWN:
         if found := pattern.search(text):
             return f"{remedy} ({found[0]})"
+    return f"{_reason(error, text.partition(_PLAN)[0])}{rest}"
+
+
+def _reason(error: BaseException, text: str) -> str:
+    if causes := _CAUSED_BY.findall(text):
+        return str(causes[-1]).strip()
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = lines[0] if lines else "no reason given"
-    return f"{type(error).__name__}: {first}{rest}"
+    # What Python raised, or Java below it, comes last; before it is the way there.
+    if (isinstance(error, Py4JJavaError) or first.endswith(_TRACEBACK)) and (raised := _RAISED.findall(text)):
+        return str(raised[-1]).strip()
+    return f"{type(error).__name__}: {first}"

@@ -11,10 +11,15 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local.java import find_java, java_environment
 from glassflow_dagster.streaming.class_archive import driver_jars, reading_options
+from glassflow_dagster.streaming.failures import explain_failure
+from glassflow_dagster.streaming.quiet import be_quiet_about_lost_jvm
 from glassflow_dagster.streaming.workers import DAEMON_MODULE
 
 # Spark's own log, in the pipeline's folder.
@@ -112,7 +117,11 @@ SETTINGS: dict[str, str] = {
 
 
 def start_session(name: str, folder: Path, overrides: Mapping[str, str], report: Callable[[str], None]) -> SparkSession:
-    """Start the one session of this process, local on all cores unless `overrides` say otherwise."""
+    """Start the one session of this process, local on all cores unless `overrides` say otherwise.
+
+    Raises `GlassflowError` when Spark does not start with them.
+    """
+    be_quiet_about_lost_jvm()
     # Spark wants it as soon as its JVM is there: a second, which passes while the JVM starts.
     Thread(target=import_module, args=("pandas",), daemon=True).start()
     # Found once: to find it, each candidate is asked by starting it.
@@ -142,7 +151,14 @@ def start_session(name: str, folder: Path, overrides: Mapping[str, str], report:
     options = f"{logging} {overrides.get(DRIVER_JAVA_OPTIONS, '')}".strip()
     for key, value in {**own, **overrides, DRIVER_JAVA_OPTIONS: options}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+        # Its own settings Spark reads when the first of them is asked for.
+        session.conf.get(SHUFFLE_PARTITIONS)
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        given = f"; correct what was set: {', '.join(sorted(overrides))}" if overrides else ""
+        raise GlassflowError(f"Spark did not start: {explain_failure(error, rest='')}{given}") from error
+    return session
 
 
 def write_buffer_megabytes(partitions: int) -> int:

@@ -8,8 +8,9 @@ import subprocess
 import sys
 
 from glassflow_dagster.local.ports import free_port
+from glassflow_dagster.streaming.heartbeat import pipeline_folder
 from tests.e2e.support import Pipeline, begin_large_batch, kill, require_batch_under_way, rows, start, state, stop
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE, wait_until
 
 
 def test_a_topic_that_does_not_exist_yet_is_waited_for_and_few_events_do_not_wait_for_more(pipeline: Pipeline) -> None:
@@ -71,6 +72,25 @@ def test_ctrl_c_finishes_the_batch_and_exits_with_the_totals(pipeline: Pipeline)
         out, err = driver.communicate(timeout=60)
     assert driver.returncode == 0, err
     assert json.loads(out.splitlines()[-1])["written"] == 1
+
+
+def test_a_driver_whose_jvm_is_killed_says_so_in_a_line_and_goes_on_when_started_again(pipeline: Pipeline) -> None:
+    pipeline.write().create_topic()
+    pipeline.send([{"id": "a", "n": 1}])
+    command = [sys.executable, "-m", "glassflow_dagster", "run", str(pipeline.file), "--state", str(pipeline.state)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
+        wait_until(
+            lambda: pipeline.query("EXISTS {db}.events") == [(1,)] and rows(pipeline) == 1, "the row has arrived"
+        )
+        lock = json.loads((pipeline_folder(pipeline.state, pipeline.name) / "lock").read_text())
+        os.kill(lock["jvm"], signal.SIGKILL)
+        _, err = driver.communicate(timeout=DEADLINE)
+    assert driver.returncode == 1
+    assert "error: Spark's JVM ended" in err.splitlines()[-1]
+    assert "Traceback" not in err
+    pipeline.send([{"id": "a", "n": 1}, {"id": "b", "n": 2}])
+    pipeline.catch_up()
+    assert pipeline.query("SELECT id, n FROM {db}.events ORDER BY id") == [("a", 1), ("b", 2)]
 
 
 def test_ctrl_c_ends_a_wait_for_a_server_at_once(pipeline: Pipeline) -> None:

@@ -1,10 +1,14 @@
 """Every wrong thing that a newcomer does in the first hour has a one-line answer and exit code 1."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from glassflow_dagster.local.ports import free_port
+from glassflow_dagster.local.process import started_with
+from glassflow_dagster.streaming.heartbeat import pipeline_folder
+from glassflow_dagster.streaming.lock import MARK
 from tests.e2e.support import Finished, Pipeline, cli
 
 
@@ -92,6 +96,26 @@ def test_state_folder_with_a_comma(pipeline: Pipeline) -> None:
     done = cli("run", str(pipeline.file), "--until-caught-up", "--state", str(state))
     refused(done, str(state), "has a comma in its path", "--state")
     assert not state.exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "texts"),
+    [
+        ("spark.driver.memory=nonsense", ("Spark did not start", "spark.driver.memory")),
+        ("spark.driver.memory=100m", ("Insufficient driver memory", "spark.driver.memory")),
+        ("spark.master=local[abc]", ("Could not parse Master URL: 'local[abc]'", "spark.master")),
+        ("spark.sql.shuffle.partitions=many", ("spark.sql.shuffle.partitions", "many")),
+        ("spark.sql.streaming.stateStore.rocksdb.writeBufferSizeMB=much", ("writebuffersizemb", "must be a long")),
+        ("spark.sql.adaptive.enabled=true", ("--conf", "spark.sql.adaptive.enabled cannot be set", "block")),
+        ("adaptive=true", ("--conf", "'adaptive' is no setting of Spark")),
+    ],
+)
+def test_a_setting_that_spark_does_not_take(pipeline: Pipeline, setting: str, texts: tuple[str, ...]) -> None:
+    pipeline.write().create_topic()
+    pipeline.send([{"id": "a", "n": 1}])
+    refused(pipeline.run("--until-caught-up", "--conf", setting), *texts)
+    lock = json.loads((pipeline_folder(pipeline.state, pipeline.name) / "lock").read_text())
+    assert started_with(MARK, lock["mark"]) == {}
 
 
 def test_port_in_use(pipeline: Pipeline, tmp_path: Path) -> None:

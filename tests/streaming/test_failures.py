@@ -12,6 +12,17 @@ glassflow_dagster.clickhouse.errors.InsertRefused: a.t takes no rows: table is r
 """
 
 
+WITHIN_THE_BATCH = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "batch.py", line 130, in _write
+    partitions = ordered.mapInArrow(writer, COUNTS_SCHEMA).collect()
+py4j.protocol.Py4JJavaError: An error occurred while calling o607.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 2.0 failed
+	at org.apache.spark.scheduler.DAGScheduler.abortStage
+"""
+ITS_CAUSE = "Caused by: java.lang.IllegalArgumentException: Invalid value for 'x', must be a long\n\tat Long.parse\n"
+ITS_PLAN = "=== Streaming Query ===\nCaused by: nothing of the kind\n"
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -31,6 +42,18 @@ glassflow_dagster.clickhouse.errors.InsertRefused: a.t takes no rows: table is r
         (
             "\n\nSomething new.\nMore of it",
             "RuntimeError: Something new.; spark.log beside the checkpoint has the rest",
+        ),
+        (
+            WITHIN_THE_BATCH + ITS_CAUSE + ITS_PLAN,
+            "java.lang.IllegalArgumentException: Invalid value for 'x', must be a long; spark.log",
+        ),
+        (
+            WITHIN_THE_BATCH + ITS_PLAN,
+            "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 2.0 failed; spark.log",
+        ),
+        (
+            WITHIN_THE_BATCH + "Caused by: java.lang.OutOfMemoryError: Java heap space",
+            "Spark's JVM has too little memory",
         ),
         ("", "RuntimeError: no reason given"),
     ],
