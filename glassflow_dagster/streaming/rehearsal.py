@@ -4,6 +4,7 @@ It exists for what the JVM loads and compiles on the way; `class_archive` keeps 
 """
 
 import json
+import subprocess
 import sys
 import tempfile
 import uuid
@@ -47,9 +48,21 @@ def main(java_options: str) -> None:
         joined = build_join_query(records, ticks.read(), _config(joins=True), _table(), _name())
         _run(joined, JoinAccounts().place, folder / "joined")
         spark.stop()
-        # The JVM ends with its standard input, and writes the archive then.
-        jvm.stdin.close()
-        jvm.wait(_END_SECONDS)
+        end_jvm(jvm, _END_SECONDS)
+
+
+def end_jvm(jvm: "subprocess.Popen[bytes]", seconds: float) -> None:
+    """Let a JVM end by itself, which it does with its standard input; kill it when that takes too long.
+
+    It writes the archive first. What comes behind that may never end: RocksDB's threads are waited for.
+    """
+    assert jvm.stdin  # noqa: S101 - pyspark gives it one, to end it by
+    jvm.stdin.close()
+    try:
+        jvm.wait(seconds)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        jvm.wait()
 
 
 def _load_kafka(spark: SparkSession) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import signal
 import subprocess
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.local.java import find_java
-from glassflow_dagster.streaming import class_archive
+from glassflow_dagster.streaming import class_archive, rehearsal
 from glassflow_dagster.streaming.session import java
+from tests.waiting import DEADLINE
 
 _JARS = class_archive.driver_jars(lambda _: None)
 
@@ -64,3 +66,12 @@ def test_a_rehearsal_that_fails_is_a_warning(tmp_path: Path, monkeypatch: pytest
     class_archive.make_archive(said.append)
     assert said[-1].startswith("warning: no class archive was made")
     assert not class_archive.reading_options(find_java(), _JARS)
+
+
+def test_a_rehearsal_goes_on_without_a_jvm_that_does_not_end() -> None:
+    with subprocess.Popen(["sleep", "600"], stdin=subprocess.PIPE) as jvm:
+        rehearsal.end_jvm(jvm, 0.1)
+        assert jvm.returncode == -signal.SIGKILL
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as jvm:
+        rehearsal.end_jvm(jvm, DEADLINE)
+        assert jvm.returncode == 0
