@@ -138,25 +138,26 @@ class _Run:
         except Stopped:
             return Totals()
         try:
-            return self._run_on(self._start_spark(), table)
-        finally:
-            self._end_jvm()
-
-    def _run_on(self, spark: SparkSession, table: Table) -> Totals:
-        """Stream until the end, whatever it is, and stop the session."""
-        try:
-            totals = self._stream(spark, table)
+            return self._run_on_spark(table)
         except (PySparkException, Py4JJavaError) as error:
-            failure = explain_failure(error)
-            spark.stop()
-            raise GlassflowError(failure) from error
+            raise GlassflowError(explain_failure(error)) from error
         except (Py4JError, ConnectionError) as error:
-            # Nothing more can be asked of a JVM that is gone, not even to stop.
             raise GlassflowError(
                 f"Spark's JVM ended ({type(error).__name__}): killed, or out of memory, where a larger "
                 f"spark.driver.memory helps; {self.folder / SPARK_LOG} may say more; start the pipeline again, the "
                 "batch will be replayed"
             ) from error
+        finally:
+            self._end_jvm()
+
+    def _run_on_spark(self, table: Table) -> Totals:
+        """Start a session, stream until the end, whatever it is, and stop the session."""
+        spark = self._start_spark()
+        try:
+            totals = self._stream(spark, table)
+        except (Py4JError, ConnectionError):
+            # Nothing more can be asked of a JVM that is gone, not even to stop.
+            raise
         except BaseException:
             spark.stop()
             raise
