@@ -111,7 +111,7 @@ def _kind(value: Any) -> FieldKind:
 def _run(
     checked: Checked, fields: tuple[SchemaField, ...], record: bytes, output_type: str, *, as_filter: bool
 ) -> "Outcome":
-    from glassflow_dagster.streaming.session import start_session  # noqa: PLC0415
+    from glassflow_dagster.streaming.session import start_session, stop_session  # noqa: PLC0415
     from glassflow_dagster.streaming.trial import try_filter, try_transform  # noqa: PLC0415
 
     report("starting Spark ...")
@@ -122,7 +122,7 @@ def _run(
                 return try_filter(spark, checked, fields, record)
             return try_transform(spark, checked, output_type, fields, record)
         finally:
-            spark.stop()
+            stop_session(spark)
 
 
 def _json(outcome: "Outcome") -> str:

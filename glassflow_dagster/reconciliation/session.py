@@ -7,7 +7,7 @@ from pathlib import Path
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.kafka import kerberos
 from glassflow_dagster.reconciliation.reconcile import reconcile_keys
-from glassflow_dagster.streaming.session import DRIVER_JAVA_OPTIONS, start_session
+from glassflow_dagster.streaming.session import DRIVER_JAVA_OPTIONS, start_session, stop_session
 from glassflow_dagster.verification.key_verdict import KeysReport
 
 
@@ -21,4 +21,4 @@ def reconcile_in_own_session(config: PipelineConfig, report: Callable[[str], Non
         try:
             return reconcile_keys(spark, config, report)
         finally:
-            spark.stop()
+            stop_session(spark)

@@ -69,6 +69,7 @@ from glassflow_dagster.streaming.session import (
     WRITE_BUFFER,
     java,
     start_session,
+    stop_session,
     write_buffer_megabytes,
 )
 from glassflow_dagster.streaming.source import Subscription, batch_limits, read_topics
@@ -139,8 +140,6 @@ class _Run:
             return Totals()
         try:
             return self._run_on_spark(table)
-        except (PySparkException, Py4JJavaError) as error:
-            raise GlassflowError(explain_failure(error)) from error
         except (Py4JError, ConnectionError) as error:
             raise GlassflowError(
                 f"Spark's JVM ended ({type(error).__name__}): killed, or out of memory, where a larger "
@@ -154,15 +153,11 @@ class _Run:
         """Start a session, stream until the end, whatever it is, and stop the session."""
         spark = self._start_spark()
         try:
-            totals = self._stream(spark, table)
-        except (Py4JError, ConnectionError):
-            # Nothing more can be asked of a JVM that is gone, not even to stop.
-            raise
-        except BaseException:
-            spark.stop()
-            raise
-        spark.stop()
-        return totals
+            return self._stream(spark, table)
+        except (PySparkException, Py4JJavaError) as error:
+            raise GlassflowError(explain_failure(error)) from error
+        finally:
+            stop_session(spark)
 
     def _end_jvm(self) -> None:
         """End Spark's JVM, which has stopped or never came up, and remove its working files.
@@ -386,10 +381,7 @@ class _Run:
         stream = stream.option("checkpointLocation", str(writer.checkpoint.folder)).outputMode("append")
         if until_caught_up:
             stream = stream.trigger(availableNow=True)
-        try:
-            return stream.start()
-        except Exception as error:
-            raise GlassflowError(explain_failure(error)) from error
+        return stream.start()
 
     def _events(self, records: DataFrame, config: PipelineConfig, table: Table, writer: BatchWriter) -> DataFrame:
         if config.join is None:

@@ -1,21 +1,31 @@
 """What a failed query says to a person: one line, and what to do."""
 
 import re
+from collections.abc import Iterable
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 
 from glassflow_dagster.streaming.checkpoint import RESTORE
 
 # The last line of a Python traceback that carries one of this project's own errors.
 _OWN_ERROR = re.compile(r"glassflow_dagster\.[\w.]+: (?P<text>[^\n]+)")
-# How Java and Python write what was raised, and Java what was behind it.
+# How Java and Python write what was raised, and Java what was behind it; one without a message says nothing.
 _RAISED = re.compile(r"^(?:: )?(?P<text>[\w.$]*(?:Error|Exception): [^\n]+)", re.MULTILINE)
-_CAUSED_BY = re.compile(r"^Caused by: (?P<text>[^\n]+)", re.MULTILINE)
+_CAUSED_BY = re.compile(r"^Caused by: (?P<text>[\w.$]+: [^\n]+)", re.MULTILINE)
 # Behind it comes the query's plan, pages of it.
 _PLAN = "=== Streaming Query ==="
 _TRACEBACK = "Traceback (most recent call last):"
 
+_NO_MEMORY = (
+    re.compile(r"OutOfMemoryError: (Java heap space|GC overhead limit exceeded)"),
+    (
+        "Spark's JVM has too little memory; give it more (spark.driver.memory, which is 1g unless it is set, or the "
+        "workers of a cluster spark.executor.memory), then start again"
+    ),
+)
+# Before those that want of memory may look like.
 _KNOWN = (
+    _NO_MEMORY,
     (
         re.compile(r"(data may have been lost|OffsetOutOfRange|KAFKA_DATA_LOSS|failOnDataLoss)", re.IGNORECASE),
         (
@@ -58,13 +68,19 @@ _KNOWN = (
         "the disk is full; make room for the state folder, then start the pipeline again",
     ),
     (
-        re.compile(r"OutOfMemoryError[^\n]*"),
+        re.compile(r"Python worker exited unexpectedly"),
         (
-            "Spark's JVM has too little memory; give it more (spark.driver.memory, which is 1g unless it is set), then "
-            "start the pipeline again, which goes on where it stopped"
+            "a Python worker of Spark's ended: killed, or out of memory; start the pipeline again, which goes on where "
+            "it stopped"
         ),
     ),
-    (re.compile(r"JAVA_GATEWAY_EXITED"), "Java ended before Spark was there; what it said is above"),
+)
+_AT_START = (
+    _NO_MEMORY,
+    (
+        re.compile(r"JAVA_GATEWAY_EXITED"),
+        "Java ended before Spark was there; why, it said on stderr, which of a driver in the background is driver.log",
+    ),
     (re.compile(r"stopped SparkContext"), "Spark ended while it started, as it does where its cluster does not answer"),
 )
 
@@ -74,18 +90,37 @@ def explain_failure(error: BaseException, rest: str = "; spark.log beside the ch
 
     To be asked while the JVM lives, which has the texts.
     """
-    text = str(error)
+    text = _text(error)
     if own := _OWN_ERROR.search(text):
         return own["text"].strip()
-    for pattern, remedy in _KNOWN:
+    return _known(_KNOWN, text) or f"{_reason(error, text.partition(_PLAN)[0])}{rest}"
+
+
+def explain_start(error: BaseException) -> str:
+    """Find why a session of Spark's did not start."""
+    text = _text(error)
+    return _known(_AT_START, text) or _reason(error, text)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except (Py4JError, ConnectionError):
+        # Of what Java raised only Java has the text.
+        return "Spark's JVM ended before it said why"
+
+
+def _known(patterns: Iterable[tuple[re.Pattern[str], str]], text: str) -> str | None:
+    for pattern, remedy in patterns:
         if found := pattern.search(text):
             return f"{remedy} ({found[0]})"
-    return f"{_reason(error, text.partition(_PLAN)[0])}{rest}"
+    return None
 
 
 def _reason(error: BaseException, text: str) -> str:
-    if causes := _CAUSED_BY.findall(text):
-        return str(causes[-1]).strip()
+    causes = [cause.strip() for cause in _CAUSED_BY.findall(text) if not cause.endswith(_TRACEBACK)]
+    if causes:
+        return str(causes[-1])
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = lines[0] if lines else "no reason given"
     # What Python raised, or Java below it, comes last; before it is the way there.

@@ -5,20 +5,22 @@ Every setting here has its reason; what is left out is Spark's default.
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local.java import find_java, java_environment
 from glassflow_dagster.streaming.class_archive import driver_jars, reading_options
-from glassflow_dagster.streaming.failures import explain_failure
+from glassflow_dagster.streaming.failures import explain_start
 from glassflow_dagster.streaming.quiet import be_quiet_about_lost_jvm
 from glassflow_dagster.streaming.workers import DAEMON_MODULE
 
@@ -155,10 +157,22 @@ def start_session(name: str, folder: Path, overrides: Mapping[str, str], report:
         session = builder.getOrCreate()
         # Its own settings Spark reads when the first of them is asked for.
         session.conf.get(SHUFFLE_PARTITIONS)
-    except (PySparkException, Py4JError, ConnectionError) as error:
-        given = f"; correct what was set: {', '.join(sorted(overrides))}" if overrides else ""
-        raise GlassflowError(f"Spark did not start: {explain_failure(error, rest='')}{given}") from error
+    except (PySparkException, Py4JJavaError) as error:
+        given = f" (it was given {', '.join(sorted(overrides))})" if overrides else ""
+        raise GlassflowError(f"Spark did not start{given}: {explain_start(error)}") from error
+    except (Py4JError, ConnectionError) as error:
+        raise GlassflowError(
+            f"Spark's JVM ended while it started ({type(error).__name__}): killed, or out of memory; start again"
+        ) from error
     return session
+
+
+def stop_session(spark: SparkSession) -> None:
+    """Stop a session; one whose JVM is gone has stopped."""
+    with warnings.catch_warnings(), suppress(Py4JError, ConnectionError):
+        # It would say so, naming a line of pyspark's.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        spark.stop()
 
 
 def write_buffer_megabytes(partitions: int) -> int:

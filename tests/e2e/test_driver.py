@@ -79,12 +79,15 @@ def test_a_driver_whose_jvm_is_killed_says_so_in_a_line_and_goes_on_when_started
     pipeline.send([{"id": "a", "n": 1}])
     command = [sys.executable, "-m", "glassflow_dagster", "run", str(pipeline.file), "--state", str(pipeline.state)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
-        wait_until(
-            lambda: pipeline.query("EXISTS {db}.events") == [(1,)] and rows(pipeline) == 1, "the row has arrived"
-        )
-        lock = json.loads((pipeline_folder(pipeline.state, pipeline.name) / "lock").read_text())
-        os.kill(lock["jvm"], signal.SIGKILL)
-        _, err = driver.communicate(timeout=DEADLINE)
+        try:
+            wait_until(
+                lambda: pipeline.query("EXISTS {db}.events") == [(1,)] and rows(pipeline) == 1, "the row has arrived"
+            )
+            lock = json.loads((pipeline_folder(pipeline.state, pipeline.name) / "lock").read_text())
+            os.kill(lock["jvm"], signal.SIGKILL)
+            _, err = driver.communicate(timeout=DEADLINE)
+        finally:
+            driver.kill()
     assert driver.returncode == 1
     assert "error: Spark's JVM ended" in err.splitlines()[-1]
     assert "Traceback" not in err

@@ -1,4 +1,4 @@
-"""A failed query says one line: our own error, a known cause with its remedy, or Spark's first line."""
+"""A failed query says one line: our own error, a known cause with its remedy, or what was raised."""
 
 import pytest
 
@@ -54,6 +54,14 @@ ITS_PLAN = "=== Streaming Query ===\nCaused by: nothing of the kind\n"
         (
             WITHIN_THE_BATCH + "Caused by: java.lang.OutOfMemoryError: Java heap space",
             "Spark's JVM has too little memory",
+        ),
+        (
+            WITHIN_THE_BATCH + ITS_CAUSE + "Caused by: java.io.EOFException\n\tat Input.read\n",
+            "java.lang.IllegalArgumentException: Invalid value for 'x', must be a long; spark.log",
+        ),
+        (
+            WITHIN_THE_BATCH.replace("Job aborted", "Python worker exited unexpectedly (crashed)"),
+            "a Python worker of Spark's ended: killed, or out of memory",
         ),
         ("", "RuntimeError: no reason given"),
     ],
