@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.streaming.driver import RunOptions, run_pipeline
 from glassflow_dagster.streaming.heartbeat import pipeline_folder, read_heartbeat
+from glassflow_dagster.streaming.lock import Holder
 from tests.waiting import DEADLINE, wait_until
 
 SMALL_BLOCK = 50  # rows; a batch of thousands takes long enough to be interrupted
@@ -172,6 +173,15 @@ def start(pipeline: Pipeline) -> None:
 
 def rows(pipeline: Pipeline) -> int:
     return int(pipeline.query("SELECT count() FROM {db}.events")[0][0])
+
+
+def wait_for_first_row(pipeline: Pipeline) -> None:
+    wait_until(lambda: pipeline.query("EXISTS {db}.events") == [(1,)] and rows(pipeline) == 1, "the row has arrived")
+
+
+def holder(pipeline: Pipeline) -> Holder:
+    """Who has the pipeline's lock, or had it last."""
+    return Holder.model_validate_json((pipeline_folder(pipeline.state, pipeline.name) / "lock").read_text())
 
 
 def begin_large_batch(pipeline: Pipeline, events: int) -> None:

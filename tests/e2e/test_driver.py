@@ -8,8 +8,18 @@ import subprocess
 import sys
 
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.streaming.heartbeat import pipeline_folder
-from tests.e2e.support import Pipeline, begin_large_batch, kill, require_batch_under_way, rows, start, state, stop
+from tests.e2e.support import (
+    Pipeline,
+    begin_large_batch,
+    holder,
+    kill,
+    require_batch_under_way,
+    rows,
+    start,
+    state,
+    stop,
+    wait_for_first_row,
+)
 from tests.waiting import DEADLINE, wait_until
 
 
@@ -65,9 +75,7 @@ def test_ctrl_c_finishes_the_batch_and_exits_with_the_totals(pipeline: Pipeline)
     pipeline.send([{"id": "a", "n": 1}, {"id": "a", "n": 1}])
     command = [sys.executable, "-m", "glassflow_dagster", "run", str(pipeline.file), "--state", str(pipeline.state)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
-        wait_until(
-            lambda: pipeline.query("EXISTS {db}.events") == [(1,)] and rows(pipeline) == 1, "the row has arrived"
-        )
+        wait_for_first_row(pipeline)
         driver.send_signal(signal.SIGINT)
         out, err = driver.communicate(timeout=60)
     assert driver.returncode == 0, err
@@ -80,11 +88,10 @@ def test_a_driver_whose_jvm_is_killed_says_so_in_a_line_and_goes_on_when_started
     command = [sys.executable, "-m", "glassflow_dagster", "run", str(pipeline.file), "--state", str(pipeline.state)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
         try:
-            wait_until(
-                lambda: pipeline.query("EXISTS {db}.events") == [(1,)] and rows(pipeline) == 1, "the row has arrived"
-            )
-            lock = json.loads((pipeline_folder(pipeline.state, pipeline.name) / "lock").read_text())
-            os.kill(lock["jvm"], signal.SIGKILL)
+            wait_for_first_row(pipeline)
+            jvm = holder(pipeline).jvm
+            assert jvm is not None
+            os.kill(jvm, signal.SIGKILL)
             _, err = driver.communicate(timeout=DEADLINE)
         finally:
             driver.kill()

@@ -12,9 +12,8 @@ from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.local.process import start_of
 from glassflow_dagster.streaming.checkpoint import Checkpoint
 from glassflow_dagster.streaming.heartbeat import STALE_AFTER, pipeline_folder, read_heartbeat, write_heartbeat
-from glassflow_dagster.streaming.lock import Holder
 from glassflow_dagster.streaming.process import take_over
-from tests.e2e.support import Pipeline, begin_large_batch, require_batch_under_way, status
+from tests.e2e.support import Pipeline, begin_large_batch, holder, require_batch_under_way, status
 from tests.faults.http_proxy import Exchange, HttpProxy
 from tests.waiting import DEADLINE, wait_until
 
@@ -27,7 +26,7 @@ def freeze(pipeline: Pipeline) -> dict[int, str]:
     folder = pipeline_folder(pipeline.state, pipeline.name)
     beat = read_heartbeat(folder)
     assert beat is not None
-    found = {beat.pid: beat.process_started, **Holder.model_validate_json((folder / "lock").read_text()).processes()}
+    found = {beat.pid: beat.process_started, **holder(pipeline).processes()}
     assert len(found) > 2, "a driver, a JVM and a worker at least"
     for pid in found:
         os.kill(pid, signal.SIGSTOP)

@@ -1,15 +1,11 @@
 """Every wrong thing that a newcomer does in the first hour has a one-line answer and exit code 1."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.local.process import started_with
-from glassflow_dagster.streaming.heartbeat import pipeline_folder
-from glassflow_dagster.streaming.lock import MARK
-from tests.e2e.support import Finished, Pipeline, cli
+from tests.e2e.support import Finished, Pipeline, cli, holder
 
 
 def refused(done: Finished, *texts: str) -> None:
@@ -114,8 +110,9 @@ def test_a_setting_that_spark_does_not_take(pipeline: Pipeline, setting: str, te
     pipeline.write().create_topic()
     pipeline.send([{"id": "a", "n": 1}])
     refused(pipeline.run("--until-caught-up", "--conf", setting), *texts)
-    lock = json.loads((pipeline_folder(pipeline.state, pipeline.name) / "lock").read_text())
-    assert started_with(MARK, lock["mark"]) == {}
+    last = holder(pipeline)
+    assert last.mark
+    assert last.processes() == {}
 
 
 def test_port_in_use(pipeline: Pipeline, tmp_path: Path) -> None:
