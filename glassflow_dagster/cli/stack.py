@@ -18,12 +18,15 @@ def stack() -> None:
 @data_option
 @click.option("--kafka-port", type=click.IntRange(1, 65535), default=9092, show_default=True)
 @click.option("--clickhouse-port", type=click.IntRange(1, 65535), default=8123, show_default=True)
+@click.option(
+    "--native-port", type=click.IntRange(1, 65535), help="ClickHouse's native protocol, for clickhouse-client; off."
+)
 @readable
-def stack_up(data: Path, kafka_port: int, clickhouse_port: int) -> None:
+def stack_up(data: Path, kafka_port: int, clickhouse_port: int, native_port: int | None) -> None:
     """Start both servers in the background; returns when both answer."""
     from glassflow_dagster.local.stack import up  # noqa: PLC0415
 
-    for line in _stack_lines(up(data, kafka_port, clickhouse_port, report)):
+    for line in _stack_lines(up(data, kafka_port, clickhouse_port, report, native_port)):
         click.echo(line)
 
 
@@ -51,8 +54,11 @@ def stack_status(data: Path) -> None:
 
 
 def _stack_lines(found: Any) -> list[str]:
-    return [
-        f"{server.name:<11} {f'running at {server.address} (pid {server.pid})' if server.running else 'not running'}; "
-        f"data: {server.data}; log: {server.log}"
-        for server in (found.kafka, found.clickhouse)
-    ]
+    return [f"{server.name:<11} {_state(server)}; data: {server.data}; log: {server.log}" for server in found.servers]
+
+
+def _state(server: Any) -> str:
+    if not server.running:
+        return "not running"
+    native = f", native protocol at {server.native_address}" if server.native_address else ""
+    return f"running at {server.address}{native} (pid {server.pid})"

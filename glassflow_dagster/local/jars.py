@@ -1,7 +1,7 @@
 """The jars that are in no wheel: Spark's Kafka connector and the Kafka broker.
 
-They are fetched once, by the Ivy that lies inside pyspark (spark-submit's own `spark.jars.packages` cannot be
-given the version override that ivy.xml needs), and kept in the cache under the digest of ivy.xml.
+They are fetched once, by the Ivy that lies inside pyspark (spark-submit's own `spark.jars.packages` would ask the
+registry at every start), and kept in the cache under the digest of ivy.xml.
 """
 
 import hashlib

@@ -18,11 +18,15 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Background:
-    """A process that was started here. `started` is its start as the system tells it, `port` where it listens."""
+    """A process that was started here. `started` is its start as the system tells it, `port` where it listens.
+
+    native_port: where it speaks a second protocol, None where it does not.
+    """
 
     pid: int
     started: str
     port: int
+    native_port: int | None = None
 
     def alive(self) -> bool:
         """Whether this very process still runs."""

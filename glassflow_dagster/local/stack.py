@@ -15,7 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -37,7 +37,10 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ServerStatus:
-    """One server: `pid`, `port` and `address` (host:port) are None while it is not running."""
+    """One server: `pid`, `port` and `address` (host:port) are None while it is not running.
+
+    native_address: where ClickHouse speaks its native protocol, None where it does not, and for Kafka.
+    """
 
     name: str
     running: bool
@@ -46,6 +49,7 @@ class ServerStatus:
     address: str | None
     log: Path
     data: Path
+    native_address: str | None = None
 
 
 @dataclass(frozen=True)
@@ -56,9 +60,14 @@ class StackStatus:
     clickhouse: ServerStatus
 
     @property
+    def servers(self) -> tuple[ServerStatus, ServerStatus]:
+        """Both of them."""
+        return self.kafka, self.clickhouse
+
+    @property
     def running(self) -> bool:
         """Whether both run."""
-        return self.kafka.running and self.clickhouse.running
+        return all(server.running for server in self.servers)
 
 
 @dataclass(frozen=True)
@@ -96,11 +105,16 @@ class _Server:
             address=f"127.0.0.1:{process.port}" if process else None,
             log=self.log,
             data=self.data,
+            native_address=f"127.0.0.1:{process.native_port}" if process and process.native_port else None,
         )
 
 
-def up(data: Path, kafka_port: int, clickhouse_port: int, report: Report) -> StackStatus:
+def up(
+    data: Path, kafka_port: int, clickhouse_port: int, report: Report, native_port: int | None = None
+) -> StackStatus:
     """Start what is not running yet and return when both answer.
+
+    native_port: where ClickHouse speaks its native protocol, too, if it is started here; None for nowhere.
 
     Raises GlassflowError when a port is taken or differs from that of a running server, when the folder cannot be
     written, or when a server does not come up; what this call has started is ended again then.
@@ -116,12 +130,16 @@ def up(data: Path, kafka_port: int, clickhouse_port: int, report: Report) -> Sta
             require_free(kafka_port, kafka.name, kafka.option)
         if not running[clickhouse]:
             require_free(clickhouse_port, clickhouse.name, clickhouse.option)
+            if native_port:
+                require_free(native_port, f"{clickhouse.name}'s native protocol", "--native-port")
+        else:
+            _require_native_port(clickhouse, running[clickhouse], native_port)
         started: list[tuple[_Server, Background]] = []
         try:
             if not running[kafka]:
                 started.append((kafka, _start_kafka(kafka, kafka_port, report)))
             if not running[clickhouse]:
-                started.append((clickhouse, _start_clickhouse(clickhouse, clickhouse_port, report)))
+                started.append((clickhouse, _start_clickhouse(clickhouse, clickhouse_port, native_port, report)))
             # Also those that ran before: an `up` that was killed may have left them on their way.
             _wait(kafka, lambda: broker_answers(kafka_port, kafka.data))
             _wait(clickhouse, lambda: _clickhouse_answers(clickhouse_port))
@@ -187,23 +205,34 @@ def _running_on(server: _Server, port: int) -> Background | None:
     return process
 
 
+def _require_native_port(server: _Server, running: Background | None, port: int | None) -> None:
+    if running and port and running.native_port != port:
+        raise GlassflowError(
+            f"{server.name} of {server.folder} already runs without port {port} for its native protocol; stop it first: "
+            f"glassflow-dagster stack down --data {server.folder}"
+        )
+
+
 def _start_kafka(server: _Server, port: int, report: Report) -> Background:
     broker = prepare_broker(server.data, port, report)
     report(f"starting Kafka at 127.0.0.1:{port}")
     return _started(server, broker.command, port, broker.variables)
 
 
-def _start_clickhouse(server: _Server, port: int, report: Report) -> Background:
-    if find_spec("chdb") is None or find_spec("uvicorn") is None:
+def _start_clickhouse(server: _Server, port: int, native_port: int | None, report: Report) -> Background:
+    if find_spec("chdb") is None:
         raise GlassflowError("the embedded ClickHouse is not installed; run: pip install 'glassflow-dagster[embedded]'")
     report(f"starting ClickHouse at 127.0.0.1:{port}")
     module = "glassflow_dagster.local.clickhouse_server"
     command = [sys.executable, "-m", module, "--data", str(server.data), "--port", str(port)]
-    return _started(server, command, port, {})
+    command += ["--native-port", str(native_port)] if native_port else []
+    return _started(server, command, port, {}, native_port)
 
 
-def _started(server: _Server, command: Sequence[str], port: int, variables: Mapping[str, str]) -> Background:
-    process = start(command, port, server.log, variables)
+def _started(
+    server: _Server, command: Sequence[str], port: int, variables: Mapping[str, str], native_port: int | None = None
+) -> Background:
+    process = replace(start(command, port, server.log, variables), native_port=native_port)
     try:
         record(process, server.record)
     except BaseException:

@@ -26,10 +26,11 @@ def without_java(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Server:
-    """A ClickHouse front in a process of its own."""
+    """An embedded ClickHouse in a process of its own."""
 
     data: Path
     port: int
+    native_port: int | None = None
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -39,6 +40,7 @@ class Server:
     def start(self) -> None:
         module = "glassflow_dagster.local.clickhouse_server"
         command = [sys.executable, "-m", module, "--data", str(self.data), "--port", str(self.port)]
+        command += ["--native-port", str(self.native_port)] if self.native_port else []
         self.process = subprocess.Popen(command)
         wait_until(self._answers, "the server answers")
 
