@@ -208,8 +208,8 @@ def _running_on(server: _Server, port: int) -> Background | None:
 def _require_native_port(server: _Server, running: Background | None, port: int | None) -> None:
     if running and port and running.native_port != port:
         raise GlassflowError(
-            f"{server.name} of {server.folder} already runs without port {port} for its native protocol; stop it first: "
-            f"glassflow-dagster stack down --data {server.folder}"
+            f"{server.name} of {server.folder} already runs, without port {port} for its native protocol; stop it "
+            f"first: glassflow-dagster stack down --data {server.folder}"
         )
 
 
