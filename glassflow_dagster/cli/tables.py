@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from glassflow_dagster.cli.options import readable, report
+from glassflow_dagster.cli.options import readable, report, state_option
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.errors import GlassflowError
 
 if TYPE_CHECKING:
     from glassflow_dagster.clickhouse.differences import Difference
@@ -21,20 +22,26 @@ if TYPE_CHECKING:
 @click.option("--create", is_flag=True, help="Create the table, and its database, when it is missing.")
 @click.option("--diff", is_flag=True, help="Print how definition and table differ.")
 @click.option("--alter", is_flag=True, help="With --diff: add the missing columns first, printing each statement.")
+@click.option("--release", is_flag=True, help="Put back the window of insert tokens that the pipeline switched on.")
+@state_option
 @readable
-def table(file: Path, show: bool, create: bool, diff: bool, alter: bool) -> None:
-    """Print, create or compare a pipeline's target table.
+def table(  # noqa: PLR0913, PLR0917 - the options of the command
+    file: Path, show: bool, create: bool, diff: bool, alter: bool, release: bool, state: Path
+) -> None:
+    """Print, create, compare or release a pipeline's target table.
 
     A difference is a line, as those of validate: `file: field.path: what is different; what to do`. One that does not
     stop the pipeline is a note. Exit code 1: the pipeline would not start with this table.
     """
-    if [show, create, diff].count(True) != 1 or (alter and not diff):
-        raise click.UsageError("give one of --print, --create, --diff and --diff --alter")
+    if [show, create, diff, release].count(True) != 1 or (alter and not diff):
+        raise click.UsageError("give one of --print, --create, --diff, --diff --alter and --release")
     config = load_pipeline(file)
     if show:
         _print(file, config)
     elif create:
         _create(file, config)
+    elif release:
+        _release(config, state)
     else:
         _compare(file, config, alter=alter)
 
@@ -78,6 +85,26 @@ def _compare(file: Path, config: PipelineConfig, *, alter: bool) -> None:
         _tell(file, config, add_missing_columns(client, config, found, lambda done: click.echo(f"{done};")))
     else:
         _tell(file, config, differences(config, found))
+
+
+def _release(config: PipelineConfig, state: Path) -> None:
+    """Put the windows back, unless the pipeline needs them: while it runs, and for a batch that it has to repeat."""
+    from glassflow_dagster.clickhouse.client import connect  # noqa: PLC0415
+    from glassflow_dagster.clickhouse.window_changes import release_windows  # noqa: PLC0415
+    from glassflow_dagster.streaming.checkpoint import Checkpoint  # noqa: PLC0415
+    from glassflow_dagster.streaming.heartbeat import pipeline_folder  # noqa: PLC0415
+    from glassflow_dagster.streaming.process import UP, status  # noqa: PLC0415
+
+    name = config.pipeline_id
+    if status(state, name).state in UP:
+        raise GlassflowError(f"{name} runs, and rests on it; stop it first: glassflow-dagster stop {name}")
+    open_batch = Checkpoint(pipeline_folder(state, name) / "checkpoint").pending_plan()
+    if open_batch:
+        raise GlassflowError(
+            f"{name}: batch {open_batch.batch_id} is not done, and its repetition rests on it; let it be finished "
+            f"first: glassflow-dagster run FILE --until-caught-up --state {state}"
+        )
+    release_windows(connect(config.sink.connection_params), config, click.echo)
 
 
 def _tell(file: Path, config: PipelineConfig, found: "Iterable[Difference]") -> None:

@@ -1,31 +1,33 @@
 """A block that the server refuses for some of its rows: the good ones go in exactly once, the others are named.
 
-A refused block is halved until the rows at fault stand alone. Each part is a request with a token of its own: the
-block's, and from which row to which. Whether a part is sent or taken apart must not change when the batch is
-repeated, or a part would follow its own halves into the table: the server may refuse other rows by then. So a refusal
-is written down (`glassflow_splits`) before the first half goes out, and how far a block is settled now and then; a
-repeated batch reads that first. What was refused without a note went nowhere, and may be tried again.
+A refused block is sent by partition, and what is refused of it halved until the rows at fault stand alone. Each half is
+a request with a token of its own: the block's, and from which row to which. Whether a part is sent or taken apart must
+not change when the batch is repeated, or a part would follow its own halves into the table: the server may refuse other
+rows by then. So a refusal is written down (`glassflow_splits`) before the first half goes out, and how far a block is
+settled now and then; a repeated batch reads that first. What was refused without a note went nowhere, and may be tried
+again.
 
 One thing no note can tell: whether a block that is refused now was taken by the batch's first run, before somebody
 gave the table a new constraint. Then it stops, and says how to go on.
 This module runs inside Spark's Python workers: it imports neither pyspark nor pandas.
 """
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import accumulate, count
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
+from clickhouse_connect.driver.exceptions import ClickHouseError
 
+from glassflow_dagster.clickhouse.already_written import partitions_of
 from glassflow_dagster.clickhouse.ddl import SPLITS
-from glassflow_dagster.clickhouse.epochs import Epoch
-from glassflow_dagster.clickhouse.errors import InsertRefused, RowsRefused
+from glassflow_dagster.clickhouse.errors import Answer, InsertRefused, RowsRefused, TooManyPartitions, classify
 from glassflow_dagster.clickhouse.identifiers import full_name
-from glassflow_dagster.clickhouse.inserts import insert_block
-from glassflow_dagster.clickhouse.queries import fetch, persist
+from glassflow_dagster.clickhouse.inserts import Inserter
+from glassflow_dagster.clickhouse.queries import failure, fetch, persist
 from glassflow_dagster.clickhouse.token_window import TOKENS_KEPT, keep_more_tokens
 from glassflow_dagster.config.model import Delivery
 
@@ -77,60 +79,108 @@ class BlockWriter:
     """Writes a batch's blocks into one table.
 
     `definition` is the table's columns and constraints when the batch was begun. `splits` has what earlier runs of the
-    batch wrote down, by block; None when this is its first run. `epoch` as in `insert_block`. With `delivery`
-    at_least_once the table's window is left as it is: it may have none.
+    batch wrote down, by block; None when this is its first run. With `delivery` at_least_once the table's window is
+    left as it is: it may have none.
     """
 
-    client: Client
+    inserter: Inserter
     database: str
     table: str
     batch: BatchName
     definition: str
     splits: Mapping[str, Split] | None
-    retry_seconds: float
-    report: Callable[[str], None]
-    epoch: Epoch
     delivery: Delivery = "exactly_once"
     _taken: Iterator[int] = field(default_factory=lambda: count(1))
 
     def insert(self, block: pa.Table, token: str) -> tuple[RefusedRow, ...]:
         """Insert a block under its token; gives the rows that the server refuses, all others are in the table once.
 
-        Raises what `insert_block` raises, but for `RowsRefused`.
+        Raises what `Inserter.insert` raises, but for `RowsRefused` and `TooManyPartitions`.
         """
+        whole = _Part(0, block.num_rows, token)
         split = (self.splits or {}).get(token, Split())
-        refused, settled, parts = list(split.refused), split.until, 0
-        whole = (0, block.num_rows)
-        waiting = [whole]
+        if (0, block.num_rows) not in split.divided:
+            reason = self._send(block, whole)
+            if reason is None:
+                return ()
+            if block.num_rows == 1:
+                self._note_settled(token, 1, [RefusedRow(0, reason)])
+                return (RefusedRow(0, reason),)
+            self._note_divided(token, whole)
+        order, groups = self._by_partition(block, token)
+        refused = self._insert_parts(block.take(order), token, groups, split)
+        return tuple(sorted(RefusedRow(order[row], reason) for row, reason in refused))
+
+    def _by_partition(self, block: pa.Table, token: str) -> tuple[list[int], list["_Part"]]:
+        """Give the order of rows in which those of a partition stand together, and the parts to begin with.
+
+        A refused block of several partitions may be in the table with some of them: the server writes one after the
+        other. So each is sent for itself, under the block's own token, which the server keeps by partition. Where there
+        is one partition only, the block went in as a whole or not at all, and its halves are sent.
+        """
+        groups: dict[str | None, list[int]] = defaultdict(list)
+        for row, partition in enumerate(self._partitions(block)):
+            groups[partition].append(row)
+        if len(groups) == 1:
+            return list(range(block.num_rows)), list(_halves(_Part(0, block.num_rows, token), token))
+        # A row without a partition is refused before anything is written, with whatever is sent beside it.
+        alone = groups.pop(None, [])
+        found = [groups[partition] for partition in sorted(groups, key=str)] + [[row] for row in alone]
+        order = [row for rows in found for row in rows]
+        ends = accumulate(len(rows) for rows in found)
+        return order, [_Part(end - len(rows), end, token) for rows, end in zip(found, ends, strict=True)]
+
+    def _partitions(self, block: pa.Table) -> list[str | None]:
+        """Give each row's partition; None for a row for which the partition key throws."""
+        client, layout = self.inserter.client, self.inserter.layout(self.database, self.table)
+
+        def ask() -> list[str | None] | None:
+            try:
+                return [*partitions_of(client, layout, block)]
+            except (ClickHouseError, OSError) as error:
+                if classify(error) in {Answer.ROW, Answer.UNKNOWN}:
+                    return None
+                raise failure(client, error) from error
+
+        found = self._persist(ask)
+        if found is not None:
+            return found
+        if block.num_rows == 1:
+            return [None]
+        middle = block.num_rows // 2
+        return [*self._partitions(block.slice(0, middle)), *self._partitions(block.slice(middle))]
+
+    def _insert_parts(self, block: pa.Table, token: str, parts: Sequence["_Part"], split: "Split") -> list[RefusedRow]:
+        """Send parts, and halves of those that are refused, in their order; gives the rows that are refused alone."""
+        refused, settled, sent = list(split.refused), split.until, 0
+        waiting = list(reversed(parts))
         while waiting:
-            part = first, until = waiting.pop()
-            if until <= settled:
+            part = waiting.pop()
+            if part.until <= settled:
                 continue
-            if part not in split.divided:
-                reason = self._send(block, token, part)
+            if (part.first, part.until) not in split.divided:
+                reason = self._send(block, part)
                 if reason is None:
-                    if part != whole:
-                        self._take_part()
-                    parts += 1
-                    if parts % PARTS_PER_NOTE == 0:
-                        self._note_settled(token, until, refused)
+                    self._take_part()
+                    sent += 1
+                    if sent % PARTS_PER_NOTE == 0:
+                        self._note_settled(token, part.until, refused)
                     continue
-                if until - first == 1:
-                    refused.append(RefusedRow(first, reason))
+                if part.until - part.first == 1:
+                    refused.append(RefusedRow(part.first, reason))
                     continue
                 self._note_divided(token, part)
-            waiting.extend(reversed(list(_divide(*part))))
+            waiting.extend(reversed(list(_halves(part, token))))
         if refused and settled < block.num_rows:
             self._note_settled(token, block.num_rows, refused)
-        return tuple(refused)
+        return refused
 
-    def _send(self, block: pa.Table, token: str, part: tuple[int, int]) -> str | None:
+    def _send(self, block: pa.Table, part: "_Part") -> str | None:
         """Send a part; gives the reason why it was refused, None when it is in the table."""
-        first, until = part
-        whole = until - first == block.num_rows
-        rows, name = (block, token) if whole else (block.slice(first, until - first), f"{token}/{first}-{until}")
         try:
-            self._insert(self.database, self.table, rows, name)
+            self._insert(self.database, self.table, block.slice(part.first, part.until - part.first), part.token)
+        except TooManyPartitions as error:
+            return str(error)
         except RowsRefused as error:
             if self.splits is not None or not error.certain:
                 self._require_unchanged(error)
@@ -139,11 +189,12 @@ class BlockWriter:
 
     def _take_part(self) -> None:
         if self.delivery == "exactly_once" and next(self._taken) == PARTS_BESIDE_BLOCKS:
-            self._persist(lambda: keep_more_tokens(self.client, self.database, self.table, TOKENS_KEPT_FOR_PARTS))
+            client = self.inserter.client
+            self._persist(lambda: keep_more_tokens(client, self.database, self.table, TOKENS_KEPT_FOR_PARTS))
 
     def _require_unchanged(self, error: RowsRefused) -> None:
         """A table that is as it was would have refused the part at any time before; of another one nobody knows."""
-        now = self._persist(lambda: read_definition(self.client, self.database, self.table))
+        now = self._persist(lambda: read_definition(self.inserter.client, self.database, self.table))
         if now != self.definition:
             raise InsertRefused(
                 f"{error}; its columns or constraints were changed while batch {self.batch.batch_id} was under way, so "
@@ -151,9 +202,8 @@ class BlockWriter:
                 "after that batch"
             ) from error
 
-    def _note_divided(self, token: str, part: tuple[int, int]) -> None:
-        first, until = part
-        self._note(token, f"divided/{first}-{until}", first, until, [], settled=False)
+    def _note_divided(self, token: str, part: "_Part") -> None:
+        self._note(token, f"divided/{part.first}-{part.until}", part.first, part.until, [], settled=False)
 
     def _note_settled(self, token: str, until: int, refused: list[RefusedRow]) -> None:
         self._note(token, f"settled/{until}", 0, until, refused, settled=True)
@@ -174,11 +224,10 @@ class BlockWriter:
         self._insert(self.batch.books, SPLITS, row, f"{token}/{name}")
 
     def _persist(self, ask: Callable[[], T]) -> T:
-        return persist(ask, self.retry_seconds, self.report)
+        return persist(ask, self.inserter.retry_seconds, self.inserter.report)
 
     def _insert(self, database: str, table: str, block: pa.Table, token: str) -> None:
-        deadline = time.monotonic() + self.retry_seconds
-        insert_block(self.client, database, table, block, token, deadline, self.report, self.epoch)
+        self.inserter.insert(database, table, block, token)
 
 
 @dataclass(frozen=True)
@@ -188,24 +237,29 @@ class WholeBlockWriter:
     A block is never taken apart there: a shard that has its piece would take it again as a part, under another token.
     """
 
-    client: Client
+    inserter: Inserter
     database: str
     table: str
-    retry_seconds: float
-    report: Callable[[str], None]
-    epoch: Epoch
 
     def insert(self, block: pa.Table, token: str) -> tuple[RefusedRow, ...]:
-        """Insert a block under its token; raises what `insert_block` raises, and `InsertRefused` for refused rows."""
-        deadline = time.monotonic() + self.retry_seconds
+        """Insert a block under its token; raises as `Inserter.insert`, and `InsertRefused` for refused rows."""
         try:
-            insert_block(self.client, self.database, self.table, block, token, deadline, self.report, self.epoch)
+            self.inserter.insert(self.database, self.table, block, token)
         except RowsRefused as error:
             raise InsertRefused(
                 f"{error}; a block for a Distributed table is not taken apart, since other shards may have their part "
                 "of it; change the constraint or column that refuses them on every shard and start the pipeline again"
             ) from error
         return ()
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Rows of a block, and the token they are sent under."""
+
+    first: int
+    until: int
+    token: str
 
 
 def read_definition(client: Client, database: str, table: str) -> str:
@@ -242,10 +296,10 @@ def read_splits(client: Client, batch: BatchName) -> dict[str, Split]:
     return splits
 
 
-def _divide(first: int, until: int) -> Iterator[tuple[int, int]]:
-    """Cut a part in two, or a small one into its rows."""
-    if until - first <= ROWS_SENT_SINGLY:
-        yield from ((row, row + 1) for row in range(first, until))
-    else:
-        middle = (first + until) // 2
-        yield from ((first, middle), (middle, until))
+def _halves(part: _Part, token: str) -> Iterator[_Part]:
+    """Cut a part in two, or a small one into its rows; token: the block's."""
+    first, until = part.first, part.until
+    ends = range(first + 1, until + 1) if until - first <= ROWS_SENT_SINGLY else ((first + until) // 2, until)
+    for end in ends:
+        yield _Part(first, end, f"{token}/{first}-{end}")
+        first = end

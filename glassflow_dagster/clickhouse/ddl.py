@@ -22,6 +22,7 @@ SPLITS = "glassflow_splits"
 REPLAYS = "glassflow_replays"
 PURGES = "glassflow_purges"
 EPOCHS = "glassflow_epochs"
+WINDOWS = "glassflow_windows"
 
 # The last second that a DateTime holds, for what is kept for ever.
 NEVER = 2**32 - 1  # seconds since 1970
@@ -129,6 +130,15 @@ EPOCH_COLUMNS = {
     "folder": "String",
 }
 
+# Tables whose window of insert tokens a pipeline has switched on, or rests on: what their own settings said before.
+WINDOW_COLUMNS = {
+    "pipeline_id": "String",
+    "database": "String",
+    "table": "String",
+    "before": "Map(String, String)",
+    "released": "Bool",
+}
+
 # What rows have in columns that came later than they did. Before there were replays, a record's place was its origin.
 _DEFAULTS = {
     "origin_topic": "topic",
@@ -156,6 +166,7 @@ BOOKS = (
     Book(REPLAYS, REPLAY_COLUMNS, "(pipeline_id, incarnation, topic, partition, offset)", "expires_at"),
     Book(PURGES, PURGE_COLUMNS, "(pipeline_id, incarnation, topic, partition, offset)", "expires_at"),
     Book(EPOCHS, EPOCH_COLUMNS, "(pipeline_id, incarnation, epoch)"),
+    Book(WINDOWS, WINDOW_COLUMNS, "(pipeline_id, database, table)"),
 )
 
 # The definition has asked for such a column by name.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse.errors import TableProblem
-from glassflow_dagster.clickhouse.identifiers import full_name, quote_name, quote_text
+from glassflow_dagster.clickhouse.identifiers import full_name, names_in, quote_name, quote_text
 from glassflow_dagster.clickhouse.queries import fetch
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.clickhouse.token_window import (
@@ -22,16 +22,11 @@ from glassflow_dagster.clickhouse.token_window import (
     is_replicated,
     own_setting,
     window_settings,
-    written_tables,
 )
+from glassflow_dagster.clickhouse.views import find_written_tables
+from glassflow_dagster.config.sql import changing_function
 
-# Functions that give the same row another value in a repetition, or on another server.
-_CHANGING = re.compile(
-    r"(?i)\b(rand\w*|generate\w+|now\w*|today|yesterday|current_?(?:timestamp|date)|hostName|fqdn|serverUUID|queryID|"
-    r"uptime|blockNumber|rowNumber\w+|runningDifference\w*|dict\w+|joinGet\w*)\s*\("
-)
 _SIGN = re.compile(r"'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`|.", re.DOTALL)
-_NAME = re.compile(r"`((?:[^`\\]|\\.)+)`|'(?:[^'\\]|\\.)*'|\b([A-Za-z_]\w*)\b(?!\s*\()")
 
 _OTHERWISE = "or name the shards' own table, or say sink.delivery: at_least_once"
 
@@ -54,6 +49,7 @@ class LocalTable:
     engine: str
     engine_full: str
     views: int
+    partition_key: str = ""
 
 
 def parse_distributed(engine_full: str) -> Distributed:
@@ -66,7 +62,7 @@ def parse_distributed(engine_full: str) -> Distributed:
 def local_tables_query(distributed: Distributed) -> str:
     """Ask every server of the cluster for the table that a Distributed table stands for."""
     return (
-        "SELECT hostName(), engine, engine_full, length(dependencies_table) "  # noqa: S608 - quoted
+        "SELECT hostName(), engine, engine_full, length(dependencies_table), partition_key "  # noqa: S608 - quoted
         f"FROM clusterAllReplicas({quote_text(distributed.cluster)}, system.tables) "
         f"WHERE database = {quote_text(distributed.database)} AND name = {quote_text(distributed.table)} "
         "SETTINGS skip_unavailable_shards = 0"
@@ -92,7 +88,8 @@ def require_repeatable(client: Client, table: Table, filled: set[str]) -> None:
     local = [LocalTable(*row) for row in fetch(client, local_tables_query(distributed))]
     problems = [*_sharding_problems(distributed, table, filled, len(replicas))]
     problems += _local_problems(distributed, local, sum(replicas))
-    if len(list(written_tables(client, table.database, table.name))) > 1:
+    problems += _partition_problems(distributed, local, table, filled)
+    if find_written_tables(client, table.database, table.name).views:
         problems.append(f"has materialized views of its own; attach them to the shards' tables, {_OTHERWISE}")
     if problems:
         raise TableProblem("\n".join(f"sink.table: {table.database}.{table.name} {problem}" for problem in problems))
@@ -101,13 +98,12 @@ def require_repeatable(client: Client, table: Table, filled: set[str]) -> None:
 def _sharding_problems(distributed: Distributed, table: Table, filled: set[str], shards: int) -> Iterator[str]:
     if shards <= 1:
         return
-    changing = _CHANGING.search(distributed.sharding_key)
-    if changing:
+    if changing_function(distributed.sharding_key):
         yield (
             f"has the sharding key {distributed.sharding_key}, which gives a row another shard when it is repeated; "
             f"use one of columns alone, such as cityHash64({quote_name(min(filled))}), {_OTHERWISE}"
         )
-    names = {quoted or plain for quoted, plain in _NAME.findall(distributed.sharding_key)}
+    names = names_in(distributed.sharding_key)
     for column in sorted(names & table.columns.keys() - filled):
         yield (
             f"has the sharding key {distributed.sharding_key}, but the pipeline does not fill column {column!r}, "
@@ -132,6 +128,20 @@ def _local_problems(distributed: Distributed, local: list[LocalTable], servers: 
             yield (
                 f"stands for {name}, which has materialized views on {found.host}, whose targets cannot be looked at "
                 "from here; name the shards' own table, or say sink.delivery: at_least_once"
+            )
+
+
+def _partition_problems(
+    distributed: Distributed, local: list[LocalTable], table: Table, filled: set[str]
+) -> Iterator[str]:
+    """Say which local table may put a repeated row into another partition, where its tokens do not count."""
+    for found in local:
+        unfilled = sorted(names_in(found.partition_key) & table.columns.keys() - filled)
+        if unfilled or changing_function(found.partition_key):
+            yield (
+                f"stands for {distributed.database}.{distributed.table}, which is partitioned by {found.partition_key} "
+                f"on {found.host}, and a repeated row may fall into another partition; partition by columns that the "
+                f"pipeline fills, {_OTHERWISE}"
             )
 
 

@@ -1,8 +1,9 @@
 """What an error of ClickHouse means for an insert, and how to say it in one line.
 
-Three answers. RETRY: whether the rows are there is not certain, and the same request will make it so. ROW: a value is
-at fault, so part of the block may still go in. TABLE: no block of this pipeline will go in until someone acts.
-The lists were measured on ClickHouse 26.9; a code on none of them is taken for ambiguous.
+RETRY: whether the rows are there is not certain, and the same request will make it so. ROW: a value is at fault, so
+part of the block may still go in. PARTITIONS: the block has rows of too many partitions, and went nowhere. TABLE: no
+block of this pipeline will go in until someone acts. UNKNOWN: a code on none of the lists, which were measured on
+ClickHouse 26.9; the server may pass it, or a row is at fault.
 """
 
 import re
@@ -18,7 +19,9 @@ class Answer(Enum):
 
     RETRY = auto()
     ROW = auto()
+    PARTITIONS = auto()
     TABLE = auto()
+    UNKNOWN = auto()
 
 
 class UnclearAnswer(OperationalError):  # noqa: N818 - named for what is the case
@@ -41,6 +44,10 @@ class InsertRefused(GlassflowError):  # noqa: N818 - named for what is the case
     """The table takes no rows of this pipeline until someone acts; nothing is lost, the batch will be replayed."""
 
 
+class TooManyPartitions(InsertRefused):
+    """A block has rows of more partitions than the server takes in one request; it went nowhere."""
+
+
 class RowsRefused(GlassflowError):  # noqa: N818 - named for what is the case
     """Values in the block are at fault; halves of it tell which rows.
 
@@ -58,7 +65,7 @@ class TableProblem(GlassflowError):  # noqa: N818 - named for what is the case
     """The target is missing or does not fit the definition; one line per problem."""
 
 
-# Parsing, conversion and constraints: what a value can be guilty of.
+# Parsing, conversion, constraints, and expressions of the table that throw: what a value can be guilty of.
 _ROW_CODES = frozenset({
     6,  # CANNOT_PARSE_TEXT
     26,  # CANNOT_PARSE_QUOTED_STRING
@@ -70,8 +77,11 @@ _ROW_CODES = frozenset({
     72,  # CANNOT_PARSE_NUMBER
     117,  # INCORRECT_DATA
     131,  # TOO_LARGE_STRING_SIZE
+    135,  # ZERO_ARRAY_OR_TUPLE_INDEX
+    153,  # ILLEGAL_DIVISION
     349,  # CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN
     376,  # CANNOT_PARSE_UUID
+    395,  # FUNCTION_THROW_IF_VALUE_IS_NON_ZERO
     407,  # DECIMAL_OVERFLOW
     467,  # CANNOT_PARSE_BOOL
     469,  # VIOLATED_CONSTRAINT
@@ -85,7 +95,6 @@ _TABLE_CODES = frozenset({
     10,  # NOT_FOUND_COLUMN_IN_BLOCK
     16,  # NO_SUCH_COLUMN_IN_TABLE
     20,  # NUMBER_OF_COLUMNS_DOESNT_MATCH
-    36,  # BAD_ARGUMENTS
     43,  # ILLEGAL_TYPE_OF_ARGUMENT
     44,  # ILLEGAL_COLUMN
     46,  # UNKNOWN_FUNCTION
@@ -166,15 +175,15 @@ def error_code(error: BaseException) -> int | None:
 
 
 def classify(error: BaseException) -> Answer:
-    """Tell what an insert's error calls for; what is unknown is ambiguous."""
-    if isinstance(error, UnclearAnswer):
-        return Answer.RETRY
+    """Tell what an insert's error calls for."""
     code, text = error_code(error), str(error)
-    if code in _ROW_CODES:
-        return Answer.TABLE if _FROM_A_VIEW in text else Answer.ROW
-    if code in _TABLE_CODES or (code == _TOO_MANY_PARTS and _TOO_MANY_PARTITIONS in text):
+    if isinstance(error, UnclearAnswer) or is_passing(error):
+        return Answer.RETRY
+    if code == _TOO_MANY_PARTS:
+        return Answer.PARTITIONS if _TOO_MANY_PARTITIONS in text else Answer.RETRY
+    if code in _TABLE_CODES or _FROM_A_VIEW in text:
         return Answer.TABLE
-    return Answer.RETRY
+    return Answer.ROW if code in _ROW_CODES else Answer.UNKNOWN
 
 
 def is_passing(error: BaseException) -> bool:

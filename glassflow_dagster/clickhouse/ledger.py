@@ -4,9 +4,7 @@ A row is written before the batch commits, under a token of its own, so a replay
 back is summed by the server.
 """
 
-import logging
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
@@ -15,10 +13,9 @@ import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse.ddl import BOOKS, DEAD_LETTERS, LEDGER, NEVER, PURGES
-from glassflow_dagster.clickhouse.epochs import Epoch
 from glassflow_dagster.clickhouse.errors import TableProblem
 from glassflow_dagster.clickhouse.identifiers import full_name
-from glassflow_dagster.clickhouse.inserts import insert_block
+from glassflow_dagster.clickhouse.inserts import Inserter
 from glassflow_dagster.clickhouse.queries import fetch
 
 
@@ -114,11 +111,6 @@ class LedgerTotals:
     dead_letters_expired: int = 0
 
 
-# The patience of a driver with its servers, unless it is told another.
-RETRY_SECONDS = 300.0
-
-_logger = logging.getLogger(__name__)
-
 # Seconds; no count takes so long that a letter expires while it is looked for.
 _EXPIRES_SOON = 300
 
@@ -156,17 +148,9 @@ _SCHEMA = pa.schema([
 ])  # fmt: skip
 
 
-def insert_ledger_row(  # noqa: PLR0913, PLR0917 - the parts of one request
-    client: Client,
-    database: str,
-    row: LedgerRow,
-    token: str,
-    retry_seconds: float = RETRY_SECONDS,
-    report: Callable[[str], None] = _logger.warning,
-    epoch: Epoch | None = None,
-) -> None:
-    """Write a batch's row under its token; raises what `insert_block` raises."""
-    insert_block(client, database, LEDGER, _block(row), token, time.monotonic() + retry_seconds, report, epoch)
+def insert_ledger_row(inserter: Inserter, database: str, row: LedgerRow, token: str) -> None:
+    """Write a batch's row under its token; raises what `Inserter.insert` raises."""
+    inserter.insert(database, LEDGER, _block(row), token)
 
 
 def read_totals(client: Client, database: str, pipeline_id: str) -> LedgerTotals:

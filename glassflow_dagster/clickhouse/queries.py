@@ -28,12 +28,17 @@ _FIRST_PAUSE = 0.1  # seconds; a reset connection is usually there again at once
 _LONGEST_PAUSE = 10.0  # seconds; a server that merges or restarts needs some, and must not be hammered
 
 
-def fetch(client: Client, query: str, parameters: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
-    """Ask a question and give its rows; raises what `failure` makes of an error."""
+def asked(client: Client, ask: Callable[[], T]) -> T:
+    """Put a question to the client; raises what `failure` makes of an error."""
     try:
-        return [tuple(row) for row in client.query(query, parameters=parameters).result_rows]
+        return ask()
     except (ClickHouseError, OSError) as error:
         raise failure(client, error) from error
+
+
+def fetch(client: Client, query: str, parameters: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
+    """Ask a question and give its rows; raises what `failure` makes of an error."""
+    return asked(client, lambda: [tuple(row) for row in client.query(query, parameters=parameters).result_rows])
 
 
 def execute(client: Client, statement: str, parameters: dict[str, Any] | None = None) -> None:

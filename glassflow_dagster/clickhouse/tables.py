@@ -10,6 +10,7 @@ from clickhouse_connect.driver.client import Client
 from glassflow_dagster.clickhouse.errors import TableProblem
 from glassflow_dagster.clickhouse.identifiers import full_name
 from glassflow_dagster.clickhouse.queries import fetch
+from glassflow_dagster.config.model import Mapping, PipelineConfig
 from glassflow_dagster.config.types import ColumnType, parse_column_type
 
 # Engines beside MergeTree that hold the rows that were written to them themselves, every one.
@@ -26,7 +27,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table as the server describes it; `rows` comes from its metadata, or is counted where it has none."""
+    """A table as the server describes it; `rows` comes from its metadata, or is counted where it has none.
+
+    clock_columns: those that no field fills and that the pipeline fills with the batch's time in place of the server's.
+    """
 
     database: str
     name: str
@@ -37,6 +41,7 @@ class Table:
     ttl: bool
     sorting_key: str = ""
     partition_key: str = ""
+    clock_columns: tuple[str, ...] = ()
 
     @property
     def is_plain(self) -> bool:
@@ -101,6 +106,15 @@ def require_table(client: Client, database: str, name: str) -> Table:
 def count_rows(client: Client, database: str, name: str) -> int:
     """Count a table's rows; MergeTree answers from its metadata."""
     return int(fetch(client, f"SELECT count() FROM {full_name(database, name)}")[0][0])  # noqa: S608 - quoted
+
+
+def filled_columns(config: PipelineConfig, table: Table) -> tuple[Mapping, ...]:
+    """Give what fills the table's columns: the definition's mapping, and the batch's time."""
+    clocks = (
+        Mapping(name="_batch_time", column_name=name, column_type=str(table.columns[name].type))
+        for name in table.clock_columns
+    )
+    return (*config.sink.mapping, *clocks)
 
 
 def _column_type(text: str) -> ColumnType:

@@ -1,7 +1,8 @@
-"""The target table, made ready for a pipeline: created, given missing columns, or refused with what differs."""
+"""The target table, made ready for a pipeline: created, given missing columns, or refused with what is in the way."""
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from clickhouse_connect.driver.client import Client
 
@@ -9,9 +10,11 @@ from glassflow_dagster.clickhouse import ddl
 from glassflow_dagster.clickhouse.differences import Difference, differences
 from glassflow_dagster.clickhouse.distributed import require_repeatable
 from glassflow_dagster.clickhouse.errors import TableProblem
+from glassflow_dagster.clickhouse.partition_keys import PartitionKeys
 from glassflow_dagster.clickhouse.queries import execute
 from glassflow_dagster.clickhouse.tables import Table, find_table
-from glassflow_dagster.clickhouse.token_window import ensure_tokens_kept, forgetful_tables
+from glassflow_dagster.clickhouse.views import find_written_tables
+from glassflow_dagster.clickhouse.window_changes import switch_on_windows
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.config.types import incomplete_reason
 
@@ -20,14 +23,11 @@ _logger = logging.getLogger(__name__)
 _AT_LEAST_ONCE = "a batch that is repeated after a failure may double rows, as sink.delivery: at_least_once allows"
 
 
-def prepare_target(
-    client: Client, config: PipelineConfig, *, create: bool, warn: Callable[[str], None] = _logger.warning
-) -> Table:
-    """Make sure that the target is there, takes the mapping's rows and remembers insert tokens.
+def prepare_target(client: Client, config: PipelineConfig, *, create: bool) -> Table:
+    """Make sure that the target is there and takes the mapping's rows.
 
     It is created when it is missing and `create` or `sink.create_table` says so. Raises `TableProblem` with one line
-    for every difference that stops the pipeline, each with its remedy. With `delivery: at_least_once` a table that
-    does not remember tokens is taken as it is, and `warn` is told why its rows may be doubled.
+    for every difference that stops the pipeline, each with its remedy.
     """
     database, name = config.sink.full_table
     table = find_table(client, database, name)
@@ -41,14 +41,39 @@ def prepare_target(
     stopping = [str(difference) for difference in differences(config, table) if difference.stops]
     if stopping:
         raise TableProblem("\n".join(stopping))
-    if config.sink.delivery == "at_least_once":
-        for reason in forgetful_tables(client, database, name):
-            warn(f"{_AT_LEAST_ONCE} ({reason})")
-    elif table.engine == "Distributed":
-        require_repeatable(client, table, {mapping.column_name for mapping in config.sink.mapping})
-    else:
-        ensure_tokens_kept(client, database, name)
     return table
+
+
+def secure_target(
+    client: Client, config: PipelineConfig, table: Table, warn: Callable[[str], None] = _logger.warning
+) -> Table:
+    """See that a batch that is repeated doubles nothing, in the target and behind its views; the books must exist.
+
+    Gives the table with its `clock_columns`. Raises `TableProblem` with a line for each reason why it would. With
+    `delivery: at_least_once` the reasons are told to `warn` instead, and so is what cannot be seen.
+    """
+    filled = {mapping.column_name for mapping in config.sink.mapping}
+    exactly_once = config.sink.delivery == "exactly_once"
+    if table.engine == "Distributed" and exactly_once:
+        require_repeatable(client, table, filled)
+        return table
+    written = find_written_tables(client, table.database, table.name)
+    for database, view in written.hidden:
+        warn(
+            f"view {database}.{view} reads {'.'.join(written.target)} or a table behind it, and this user cannot see "
+            "it: whether a repeated batch doubles rows behind it is not known; grant SHOW TABLES on it and on its "
+            "target"
+        )
+    keys = PartitionKeys(client, written, filled)
+    faults = [str(fault) for fault in keys.faults()]
+    if exactly_once and faults:
+        raise TableProblem("\n".join(f"sink.table: {fault}" for fault in faults))
+    problems = [*faults, *switch_on_windows(client, config, written, warn)]
+    if exactly_once and problems:
+        raise TableProblem("\n".join(f"sink.table: {problem}" for problem in problems))
+    for problem in problems:
+        warn(f"{_AT_LEAST_ONCE} ({problem})")
+    return replace(table, clock_columns=tuple(sorted(keys.clocks)))
 
 
 def create_target(client: Client, config: PipelineConfig) -> Table:

@@ -1,12 +1,10 @@
-"""Whether a table remembers insert tokens, and the tables that its materialized views write to as well.
+"""Whether a table remembers insert tokens.
 
 Without a window ClickHouse ignores tokens in silence: a replayed batch would double its rows, and a view's target
-without one doubles its aggregates. So the window is switched on, or the pipeline does not start, unless its definition
-takes doubled rows into the bargain (`delivery: at_least_once`).
+without one doubles its aggregates.
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from clickhouse_connect.driver.client import Client
@@ -14,6 +12,7 @@ from clickhouse_connect.driver.client import Client
 from glassflow_dagster.clickhouse.errors import AccessDenied, TableProblem
 from glassflow_dagster.clickhouse.identifiers import full_name
 from glassflow_dagster.clickhouse.queries import execute, fetch
+from glassflow_dagster.clickhouse.views import find_written_tables
 
 # Blocks a table remembers. A replay goes back one batch, whose blocks stay below half of this, so one other pipeline's
 # batch of the same size fits beside it; a block's entry costs the server some 100 bytes.
@@ -24,12 +23,6 @@ PARTITIONS_PER_BLOCK = 100
 
 # Replicated tables forget by age too: an outage of a weekend and more must not turn a replay into doubled rows.
 TOKENS_KEPT_SECONDS = 7 * 24 * 3600
-
-_NAME = r"(?:`((?:[^`\\]|\\.)+)`|([A-Za-z_0-9]+))"
-# The view's own name may hold anything, within quotes.
-_VIEW = r"(?:`(?:[^`\\]|\\.)+`|[A-Za-z_0-9]+)"
-_VIEW_BEGINS = re.compile(rf"^CREATE MATERIALIZED VIEW {_VIEW}\.{_VIEW}")
-_VIEW_TARGET = re.compile(rf".*? TO {_NAME}\.{_NAME}", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -81,36 +74,18 @@ def keep_more_tokens(client: Client, database: str, table: str, blocks: int) -> 
 
     Raises `AccessDenied` with the statement to run where the user may not alter the table.
     """
-    for place in written_tables(client, database, table):
+    for place in find_written_tables(client, database, table).places:
         window = read_window(client, *place)
         if window.blocks < blocks:
             execute(client, remember_tokens(*place, window.engine, blocks))
 
 
 def ensure_tokens_kept(client: Client, database: str, table: str) -> None:
-    """Switch the window on where it is off or too small, here and behind the table's views.
+    """Switch a table's window on where it is off or too small.
 
     Raises `TableProblem` for an engine that knows no tokens, and `AccessDenied` with the statement to run where the
     user may not alter the table.
     """
-    for place in written_tables(client, database, table):
-        _switch_on(client, *place)
-
-
-def forgetful_tables(client: Client, database: str, table: str) -> list[str]:
-    """Switch the window on where that can be done; gives for each other table why a repeated batch doubles its rows."""
-    reasons = []
-    for place in written_tables(client, database, table):
-        try:
-            _switch_on(client, *place)
-        except WithoutTokens as problem:
-            reasons.append(problem.reason)
-        except (TableProblem, AccessDenied) as problem:
-            reasons.append(str(problem))
-    return reasons
-
-
-def _switch_on(client: Client, database: str, table: str) -> None:
     window = read_window(client, database, table)
     if window.suffices:
         return
@@ -131,7 +106,7 @@ def writes_partitions(client: Client, database: str, table: str) -> bool:
         "SELECT partition_key != '' OR engine = 'Distributed' FROM system.tables "
         "WHERE database = {database:String} AND name = {name:String}"
     )
-    places = written_tables(client, database, table)
+    places = find_written_tables(client, database, table).places
     return any(key for place in places for (key,) in fetch(client, query, {"database": place[0], "name": place[1]}))
 
 
@@ -143,7 +118,10 @@ def read_window(client: Client, database: str, table: str) -> TokenWindow:
         {"database": database, "name": table},
     )
     if not found:
-        raise TableProblem(f"{database}.{table} does not exist, but a materialized view writes to it; create it")
+        raise TableProblem(
+            f"{database}.{table} does not exist, or is not to be seen, but a materialized view writes to it; create "
+            "it, or grant SHOW TABLES on it"
+        )
     engine, engine_full = found[0]
     if not engine.endswith("MergeTree"):
         raise WithoutTokens(database, table, engine)
@@ -175,49 +153,6 @@ def is_view(engine: str) -> bool:
     return engine.endswith("View")
 
 
-def view_target(create_query: str, uuid: str, database: str, view: str, siblings: set[str]) -> tuple[str, str]:
-    """Find where a materialized view writes: the table after TO, or its hidden inner table."""
-    match = _VIEW_TARGET.match(_VIEW_BEGINS.sub("", create_query).partition(" AS SELECT ")[0])
-    if match:
-        names = [
-            re.sub(r"\\(.)", r"\1", quoted) if quoted else plain
-            for quoted, plain in (match.group(1, 2), match.group(3, 4))
-        ]
-        return names[0], names[1]
-    inner = f".inner_id.{uuid}"
-    return database, inner if inner in siblings else f".inner.{view}"
-
-
-def written_tables(client: Client, database: str, table: str) -> Iterator[tuple[str, str]]:
-    """Yield the table, and every table that views of it (and views of those) write to."""
-    waiting, seen = [(database, table)], set()
-    while waiting:
-        place = waiting.pop(0)
-        if place in seen:
-            continue
-        seen.add(place)
-        yield place
-        waiting.extend(_view_targets(client, *place))
-
-
-def _view_targets(client: Client, database: str, table: str) -> Iterator[tuple[str, str]]:
-    views = fetch(
-        client,
-        "SELECT v.database, v.name, v.create_table_query, toString(v.uuid) FROM system.tables AS v "
-        "WHERE v.engine = 'MaterializedView' AND (v.database, v.name) IN ("
-        "SELECT d, n FROM system.tables ARRAY JOIN dependencies_database AS d, dependencies_table AS n "
-        "WHERE database = {database:String} AND name = {name:String})",
-        {"database": database, "name": table},
-    )
-    for view_database, view, create_query, uuid in views:
-        siblings = fetch(
-            client,
-            "SELECT name FROM system.tables WHERE database = {database:String} AND startsWith(name, '.inner')",
-            {"database": view_database},
-        )
-        yield view_target(create_query, uuid, view_database, view, {name for (name,) in siblings})
-
-
 def own_setting(engine_full: str, name: str) -> int | None:
     """Read a setting from a table's own description; None where that leaves it to the server."""
     match = re.search(rf"\b{name} = '?(\d+)", engine_full)
@@ -225,13 +160,13 @@ def own_setting(engine_full: str, name: str) -> int | None:
 
 
 def _setting(client: Client, engine_full: str, defaults: str, name: str) -> int:
-    """Read a table's setting: its own, or the server's default for such tables."""
+    """Read a table's setting: its own, or the server's default for such tables; 0 where the user may not see that."""
     own = own_setting(engine_full, name)
     if own is not None:
         return own
-    found = fetch(
-        client,
-        f"SELECT toUInt64(value) FROM system.{defaults} WHERE name = {{name:String}}",  # noqa: S608 - our own names
-        {"name": name},
-    )
-    return int(found[0][0])
+    query = f"SELECT toUInt64(value) FROM system.{defaults} WHERE name = {{name:String}}"  # noqa: S608 - our own names
+    try:
+        return int(fetch(client, query, {"name": name})[0][0])
+    except AccessDenied:
+        # Then the table gets one of its own.
+        return 0

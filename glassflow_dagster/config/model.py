@@ -48,6 +48,8 @@ METADATA_FIELDS: dict[str, FieldKind] = {
 
 # What a repeated batch may do to the table: nothing, or double rows.
 Delivery = Literal["exactly_once", "at_least_once"]
+# Whether the pipeline may switch on a table's memory of insert tokens: always, or never.
+DeduplicationWindow = Literal["set", "require"]
 
 MAX_DEDUP_WINDOW = timedelta(days=7)
 # Spark tells a batch's time in milliseconds: a shorter window would be none.
@@ -302,6 +304,11 @@ class Sink(Part):
         description="at_least_once: write to a table that cannot recognise a repeated insert, too; a batch that is "
         "repeated after a failure may double rows there",
     )
+    deduplication_window: DeduplicationWindow | None = Field(
+        default=None,
+        description="a table's memory of insert tokens, where it is off: set switches it on, require refuses to start; "
+        "left out: it is switched on unless others are known to write to the table",
+    )
     create_table: CreateTable | None = None
 
     @property
@@ -440,7 +447,12 @@ class PipelineConfig(Part):
                 "resources": True,
                 "spark": True,
                 "sources": {"__all__": {"connection_params"}},
-                "sink": {"connection_params": True, "create_table": True, "delivery": True},
+                "sink": {
+                    "connection_params": True,
+                    "create_table": True,
+                    "delivery": True,
+                    "deduplication_window": True,
+                },
             },
         )
         return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()

@@ -22,6 +22,7 @@ from glassflow_dagster.config.model import (
     SchemaField,
 )
 from glassflow_dagster.config.problems import Problem, suggestion
+from glassflow_dagster.config.sql import changing_function
 from glassflow_dagster.config.stages import Stages, TransformStage, plan_stages
 from glassflow_dagster.config.types import INTEGER_LIMITS, declared_as, kinds_taken, takes
 
@@ -36,6 +37,7 @@ def problems(config: PipelineConfig) -> Iterator[Problem]:
     yield from stages.problems
     yield from _mapping_problems(config, stages)
     yield from _delivery_problems(config)
+    yield from _partition_problems(config)
     yield from _connection_problems(config)
     yield from _resource_problems(config)
     if config.checks.max_unmatched is not None and config.join is None:
@@ -169,6 +171,24 @@ def _delivery_problems(config: PipelineConfig) -> Iterator[Problem]:
             f"{how.engine} does not recognise a repeated insert; use an engine of the MergeTree family, or say "
             "sink.delivery: at_least_once, by which a repeated batch may double rows",
         )
+
+
+def _partition_problems(config: PipelineConfig) -> Iterator[Problem]:
+    """Insert tokens count by partition: a repeated block must fall into the one that it fell into before."""
+    how = config.sink.create_table
+    if how is None or not how.partition_by or config.sink.delivery == "at_least_once":
+        return
+    at = "sink.create_table.partition_by"
+    if function := changing_function(how.partition_by):
+        yield Problem(at, f"calls {function}, which gives a repeated row another partition; partition by fields")
+    for column in how.columns:
+        named = re.search(rf"(?<!\w){re.escape(column.name)}(?!\w)", how.partition_by)
+        if named and (function := changing_function(column.default or "")):
+            yield Problem(
+                at,
+                f"rests on column {column.name!r}, which the server fills by {function}, so that a repeated row gets "
+                "another partition; take the column out of columns and map _batch_time to it",
+            )
 
 
 def _unmapped(name: str, config: PipelineConfig, stages: Stages) -> str:

@@ -16,9 +16,9 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from glassflow_dagster.clickhouse.ddl import NEVER, REPLAYS
-from glassflow_dagster.clickhouse.inserts import insert_block
-from glassflow_dagster.clickhouse.ledger import RETRY_SECONDS
-from glassflow_dagster.clickhouse.queries import fetch
+from glassflow_dagster.clickhouse.inserts import Inserter
+from glassflow_dagster.clickhouse.queries import asked, fetch
+from glassflow_dagster.clickhouse.server_run import read_server_run
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.dead_letters.letters import Letter, LetterBox
 from glassflow_dagster.errors import GlassflowError
@@ -37,6 +37,8 @@ BYTES_AT_ONCE = 16 * 1024 * 1024
 
 # Seconds; a letter is never there without its mark, or it would be sent again.
 _OUTLIVES = 24 * 3600
+# Seconds; how long a mark is tried, as a driver does with its inserts.
+_RETRY_SECONDS = 300.0
 # Seconds; the brokers end a transaction by themselves after a minute.
 _TRANSACTION_SECONDS = 30.0
 # How the brokers say that a newer producer of the same name is there.
@@ -111,14 +113,16 @@ def replay(config: PipelineConfig, condition: str, report: Report) -> Replayed:
     box.ask(query, condition, incarnation=incarnation)
     ensure_replay_topic(config)
     sender = _Sender(config)
-    _mark(box, config, _unmarked(box, config))
+    begun = asked(box.client, lambda: read_server_run(box.client))
+    marks = Inserter(box.client, _RETRY_SECONDS, lambda _: None, begun=begun)
+    _mark(marks, box, config, _unmarked(box, config))
     earlier, already, too_often, of_pairs = box.ask(query, condition, incarnation=incarnation)[0]
     waiting = (
         f"({condition}\n) AND NOT replayed AND attempt < {attempts} AND incarnation = '{incarnation}' AND NOT {pairs}"
     )
     sent = 0
     for letters in _groups(box.read(waiting)):
-        _mark(box, config, sender.send(letters))
+        _mark(marks, box, config, sender.send(letters))
         sent += len(letters)
         report(f"sent {sent:,} dead letters to {config.replay_topic}")
     return Replayed(sent, already, too_often, earlier, of_pairs)
@@ -138,7 +142,7 @@ def _unmarked(box: LetterBox, config: PipelineConfig) -> list[_Sent]:
     return [_Sent(replay, offset, NEVER) for replay, offset in found if replay is not None]
 
 
-def _mark(box: LetterBox, config: PipelineConfig, sent: list[_Sent]) -> None:
+def _mark(marks: Inserter, box: LetterBox, config: PipelineConfig, sent: list[_Sent]) -> None:
     """Write down what was sent; a mark that is there twice means the same."""
     for first in range(0, len(sent), LETTERS_AT_ONCE):
         part = sent[first : first + LETTERS_AT_ONCE]
@@ -153,8 +157,7 @@ def _mark(box: LetterBox, config: PipelineConfig, sent: list[_Sent]) -> None:
             "expires_at": pa.array([entry.expires_at for entry in part], pa.uint32()),
         })  # fmt: skip
         token = f"{config.replay_topic}/{part[0].replay.incarnation}/{part[0].replay_offset}-{part[-1].replay_offset}"
-        deadline = time.monotonic() + RETRY_SECONDS
-        insert_block(box.client, box.database, REPLAYS, block, token, deadline, lambda _: None)
+        marks.insert(box.database, REPLAYS, block, token)
 
 
 def _groups(letters: Iterable[Letter]) -> Iterator[list[Letter]]:

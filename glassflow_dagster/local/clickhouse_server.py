@@ -2,7 +2,8 @@
 
 The wheel holds clickhouse-local, whose statement SYSTEM START LISTEN opens the server's own HTTP and native interfaces.
 Run as a process of its own (`python -m glassflow_dagster.local.clickhouse_server --data DIR --port N`) because the
-engine allows one process per data folder. SIGTERM ends it; a killed one loses nothing that it has confirmed.
+engine allows one process per data folder. SIGTERM ends it; a killed one loses nothing that it has confirmed. Everybody
+is its user `default`, without a password, unless DIR/users.xml, in ClickHouse's own form, says who may do what.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+import uuid
 from importlib.metadata import distribution
 from pathlib import Path
 from types import ModuleType
@@ -28,9 +30,11 @@ _CONFIG = """\
 <clickhouse>
   <logger><console>true</console></logger>
   <log-level>error</log-level>
+  <display_name>glassflow-dagster {run}</display_name>
   <listen_host>127.0.0.1</listen_host>
   <http_port>{http_port}</http_port>
   {native_port}
+  {users}
   <background_schedule_pool_size>16</background_schedule_pool_size>
   <background_pool_size>4</background_pool_size>
   <background_fetches_pool_size>4</background_fetches_pool_size>
@@ -72,10 +76,15 @@ def main() -> None:
 def _serve(data: Path, port: int, native_port: int | None) -> None:
     """Run the engine until its last statement is killed; it says on stderr why it cannot."""
     native = f"<tcp_port>{native_port}</tcp_port>" if native_port else ""
+    users = data / "users.xml"
+    named = f"<users_config>{users}</users_config>" if users.exists() else ""
     # clickhouse-local reads the config.xml of its working folder: one of its own, as another server may have the data.
     folder = data / "config" / str(port)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.xml").write_text(_CONFIG.format(http_port=port, native_port=native), encoding="utf-8")
+    # The engine has nothing else that differs from one start to the next.
+    run = uuid.uuid4()
+    config = _CONFIG.format(http_port=port, native_port=native, users=named, run=run)
+    (folder / "config.xml").write_text(config, encoding="utf-8")
     os.chdir(folder)
     listen = "SYSTEM START LISTEN HTTP;" + (" SYSTEM START LISTEN TCP;" if native_port else "")
     _engine().query(f"{listen} {_LAST}", "TabSeparated", path=str(data / "engine"))

@@ -11,15 +11,16 @@ import threading
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 
-from clickhouse_connect.driver.client import Client
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from glassflow_dagster.clickhouse.bisect import read_definition
 from glassflow_dagster.clickhouse.ddl import NEVER
 from glassflow_dagster.clickhouse.epochs import Epoch
+from glassflow_dagster.clickhouse.inserts import Inserter
 from glassflow_dagster.clickhouse.ledger import LedgerRow, Outcomes, insert_ledger_row
 from glassflow_dagster.clickhouse.queries import persist
 from glassflow_dagster.clickhouse.tables import Table
+from glassflow_dagster.clickhouse.target_watch import TargetWatch
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.streaming.checkpoint import BatchPlan, Checkpoint, CheckpointError, Incarnation
 from glassflow_dagster.streaming.counts import COUNTS_SCHEMA, Counts, JoinAccounts, RecordAccounts, total
@@ -46,7 +47,7 @@ class BatchWriter:
     table: Table
     checkpoint: Checkpoint
     incarnation: Incarnation
-    client: Client
+    target: TargetWatch
     retry_seconds: float
     epoch: Epoch
     pace: Pace | None = None
@@ -65,7 +66,7 @@ class BatchWriter:
                 raise StopBetweenBatches
             plan, repeated = self._plan(batch_id)
             counts = self._write(batch, plan, repeated=repeated)
-            self._account(plan, counts)
+            self._account(plan, counts, repeated=repeated)
             self.last = plan
             if self.pace:
                 self.pace.after_batch(counts)
@@ -77,17 +78,20 @@ class BatchWriter:
         repeated = plan is not None
         if plan is None:
             batch_time_ms = self.checkpoint.batch_time_ms(batch_id)
+            target = persist(self.target.look, self.retry_seconds, _logger.warning)
             plan = BatchPlan(
                 batch_id=batch_id,
                 batch_time_ms=batch_time_ms,
                 offsets=offsets,
                 definition=self.config.digest,
                 types=mapped_types(self.config, self.table),
-                table=self._read_definition(),
+                table=target.definition,
                 dead_letters_expire_at=expiry(self.config.dead_letters.retention, batch_time_ms),
                 rows=self.config.sink.max_batch_size,
                 bytes=MAX_BLOCK_BYTES,
                 leads=self.pace.leads if self.pace else None,
+                server=target.run,
+                written=target.written,
             )
             self.checkpoint.record(plan)
         elif plan.offsets != offsets or not fits(plan, self.config, self.table):
@@ -96,12 +100,6 @@ class BatchWriter:
                 "restore the checkpoint and the definition that belong together"
             )
         return plan, repeated
-
-    def _read_definition(self) -> str:
-        def ask() -> str:
-            return read_definition(self.client, *self.config.sink.full_table)
-
-        return persist(ask, self.retry_seconds, _logger.warning)
 
     def _write(self, batch: DataFrame, plan: BatchPlan, *, repeated: bool) -> Counts:
         database, table = self.config.sink.full_table
@@ -118,6 +116,7 @@ class BatchWriter:
             limits=plan.limits,
             retry_seconds=self.retry_seconds,
             definition=plan.table,
+            begun=plan.server,
             repeated=repeated,
             epoch=self.epoch,
             engine=self.table.engine,
@@ -127,7 +126,8 @@ class BatchWriter:
         # A fixed order, so that blocks do not depend on the order in which a shuffle fetched its rows. Offsets first:
         # Spark compares eight bytes of the first column before it takes two rows apart, and offsets mostly differ.
         ordered = batch.sortWithinPartitions("offset", *(name for name in accounts.place if name != "offset"))
-        partitions = ordered.mapInArrow(writer, COUNTS_SCHEMA).collect()
+        attempted = ordered.withColumn("stage_attempt", F.call_function("glassflow_stage_attempt"))
+        partitions = attempted.mapInArrow(writer, COUNTS_SCHEMA).collect()
         return total(Counts(**row.asDict()) for row in partitions)
 
     def _letters(self, plan: BatchPlan) -> LetterBook:
@@ -141,7 +141,7 @@ class BatchWriter:
             expires_at=plan.dead_letters_expire_at,
         )
 
-    def _account(self, plan: BatchPlan, counts: Counts) -> None:
+    def _account(self, plan: BatchPlan, counts: Counts, *, repeated: bool) -> None:
         outcomes = Outcomes(**{f.name: getattr(counts, f.name) for f in fields(Outcomes)})
         outcomes.waiting += self.totals.waiting
         row = LedgerRow(
@@ -159,7 +159,10 @@ class BatchWriter:
         )
         token = f"{self.config.pipeline_id}/{self.incarnation.tokens}/{plan.batch_id}/ledger"
         database = self.config.sink.connection_params.database
-        insert_ledger_row(self.client, database, row, token, self.retry_seconds, epoch=self.epoch)
+        inserter = Inserter(
+            self.target.client, self.retry_seconds, _logger.warning, self.epoch, plan.server, repeated=repeated
+        )
+        insert_ledger_row(inserter, database, row, token)
         self.totals += Totals.of(outcomes)
 
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from glassflow_dagster.clickhouse.server_run import ServerRun
 from glassflow_dagster.config.join import JoinConfig
 from glassflow_dagster.config.model import METADATA_FIELDS, DedupConfig, PipelineConfig, Source
 from glassflow_dagster.errors import GlassflowError
@@ -88,6 +89,9 @@ class BatchPlan(BaseModel):
     dead_letters_expire_at: int
     # How far the sources of a join had come in event time before the batch, microseconds since 1970.
     leads: tuple[int, int] | None = None
+    # The run of the server that the batch began with, and the tables that its inserts reached then (database.table).
+    server: ServerRun | None = None
+    written: tuple[str, ...] | None = None
 
     @property
     def limits(self) -> BlockLimits:

@@ -11,9 +11,11 @@ from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse.ddl import LEDGER
 from glassflow_dagster.clickhouse.ledger import last_batch, read_offsets
+from glassflow_dagster.clickhouse.token_window import read_window
+from glassflow_dagster.clickhouse.views import find_written_tables
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.kafka.topics import Offsets, offsets_if_there, topic_ids
-from glassflow_dagster.streaming.checkpoint import RESTORE, Checkpoint, CheckpointError, Incarnation, or_none
+from glassflow_dagster.streaming.checkpoint import RESTORE, BatchPlan, Checkpoint, CheckpointError, Incarnation, or_none
 
 _LOST = (
     "to go on without them, empty the table and start with a new state folder, or give the definition a new "
@@ -51,6 +53,25 @@ def require_ledger(client: Client, config: PipelineConfig, checkpoint: Checkpoin
             raise CheckpointError(
                 f"{checkpoint.folder}: batch {batch_id} read other records than {books} has for it: another copy of "
                 f"this checkpoint went on. Name the state folder that went on (--state DIR), or {RESTORE}"
+            )
+
+
+def require_known_tables(client: Client, config: PipelineConfig, plan: BatchPlan | None) -> None:
+    """Raise `CheckpointError` where a view has come since an open batch was begun, and its table would get rows twice.
+
+    plan: of the batch that was begun and not closed. All of its inserts are sent again, also those that the view has
+    passed on; only a table that remembered them then, by a window that it was made with, drops them.
+    """
+    if plan is None or plan.written is None or config.sink.delivery == "at_least_once":
+        return
+    for view in find_written_tables(client, *config.sink.full_table).views:
+        target = ".".join(view.target)
+        if target not in plan.written and not read_window(client, *view.target).suffices:
+            raise CheckpointError(
+                f"view {view.name} was made while batch {plan.batch_id} was under way, and {target}, which it writes "
+                "to, does not remember what it got of that batch, which would come twice. Drop the view, start the "
+                "pipeline, and make the view again after that batch (with an empty table, where the view is to have "
+                "all rows)"
             )
 
 

@@ -31,7 +31,8 @@ from glassflow_dagster.clickhouse.epochs import Epoch, Superseded, begin_epoch
 from glassflow_dagster.clickhouse.ledger import read_outcomes, read_totals
 from glassflow_dagster.clickhouse.queries import persist
 from glassflow_dagster.clickhouse.tables import Table
-from glassflow_dagster.clickhouse.target import prepare_target
+from glassflow_dagster.clickhouse.target import prepare_target, secure_target
+from glassflow_dagster.clickhouse.target_watch import TargetWatch
 from glassflow_dagster.clickhouse.token_window import writes_partitions
 from glassflow_dagster.config.load import load_pipeline, warnings
 from glassflow_dagster.config.model import PipelineConfig
@@ -46,7 +47,7 @@ from glassflow_dagster.kafka.topics import commit_offsets, wait_for_brokers, wai
 from glassflow_dagster.streaming.backlog import Backlog
 from glassflow_dagster.streaming.batch import BatchWriter, fits
 from glassflow_dagster.streaming.checkpoint import Checkpoint, CheckpointError, Incarnation, state_shape
-from glassflow_dagster.streaming.continuity import require_ledger, require_topics
+from glassflow_dagster.streaming.continuity import require_known_tables, require_ledger, require_topics
 from glassflow_dagster.streaming.counts import NO_LEAD
 from glassflow_dagster.streaming.failures import explain_failure
 from glassflow_dagster.streaming.heartbeat import (
@@ -183,10 +184,10 @@ class _Run:
             self._warn(warning)
         connection = self.config.sink.connection_params
         self.client = wait_for_clickhouse(connection, self.options.timeout_seconds, self._say)
-        table = self._persist(
-            lambda: prepare_target(self.client, self.config, create=self.options.create_table, warn=self._warn)
-        )
+        table = self._persist(lambda: prepare_target(self.client, self.config, create=self.options.create_table))
         self._persist(lambda: ensure_bookkeeping(self.client, connection.database))
+        self._persist(lambda: require_known_tables(self.client, self.config, checkpoint.pending_plan()))
+        table = self._persist(lambda: secure_target(self.client, self.config, table, self._warn))
         wait_for_brokers(self.config.connection, self.options.timeout_seconds, self._say)
         # A query that is to end cannot wait for ever; one that is to stay can wait for its topic.
         patience = self.options.timeout_seconds if self.options.until_caught_up else None
@@ -365,14 +366,15 @@ class _Run:
         before: Totals,
     ) -> BatchWriter:
         seconds = self.options.timeout_seconds
-        writer = BatchWriter(config, table, checkpoint, incarnation, self.client, seconds, epoch)
+        target = TargetWatch(self.client, config, table, self._warn)
+        writer = BatchWriter(config, table, checkpoint, incarnation, target, seconds, epoch)
         writer.totals = Totals(waiting=before.waiting)
         return writer
 
     def _start_query(
         self, spark: SparkSession, config: PipelineConfig, table: Table, writer: BatchWriter, *, until_caught_up: bool
     ) -> StreamingQuery:
-        partitioned = self._persist(lambda: writes_partitions(writer.client, table.database, table.name))
+        partitioned = self._persist(lambda: writes_partitions(self.client, table.database, table.name))
         limits = batch_limits(config, partitioned=partitioned)
         subscription = self._subscription(writer.checkpoint)
         records = read_topics(spark, config.source, subscription, limits, until_caught_up=until_caught_up)
@@ -476,7 +478,7 @@ def _raise_failure(query: StreamingQuery, writer: BatchWriter) -> None:
         if Superseded.__name__ in str(error):
             # Raised in a worker, it is a text by now; asked again, it is itself. Without an answer the text has to do.
             with suppress(ClickHouseError, OSError):
-                writer.epoch.require_newest(writer.client)
+                writer.epoch.require_newest(writer.target.client)
         raise GlassflowError(explain_failure(error)) from error
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 
-from glassflow_dagster.clickhouse.tables import Table
+from glassflow_dagster.clickhouse.tables import Table, filled_columns
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.config.stages import FilterStage, TransformStage, plan_stages
 from glassflow_dagster.config.types import ColumnType
@@ -52,7 +52,7 @@ def map_records(records: DataFrame, config: PipelineConfig, table: Table, incarn
     marked = mark_replays(decoded, config.replay_topic, incarnation)
     steps = plan_stages(config).steps
     made, names = _apply(marked, steps, field_names(config.fields_of(config.source)))
-    return map_columns(made, config.sink.mapping, names, _types(table))
+    return map_columns(made, filled_columns(config, table), names, _types(table))
 
 
 def build_join_query(
@@ -81,7 +81,7 @@ def build_join_query(
 
     rows, joined_names = unpack_fields(as_events(joined), join, names)
     made, made_names = _apply(rows, stages.steps, joined_names)
-    mapped = map_columns(made, config.sink.mapping, made_names, _types(table))
+    mapped = map_columns(made, filled_columns(config, table), made_names, _types(table))
     return letters_of_joined(mapped, joined_names).select(*_JOINED)
 
 

@@ -8,10 +8,8 @@ way into their own table.
 """
 
 import json
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,8 +20,9 @@ from glassflow_dagster.clickhouse.bisect import BatchName, BlockWriter, RefusedR
 from glassflow_dagster.clickhouse.client import wait_for_clickhouse
 from glassflow_dagster.clickhouse.ddl import DEAD_LETTERS
 from glassflow_dagster.clickhouse.epochs import Epoch
-from glassflow_dagster.clickhouse.inserts import insert_block
+from glassflow_dagster.clickhouse.inserts import Inserter
 from glassflow_dagster.clickhouse.queries import persist
+from glassflow_dagster.clickhouse.server_run import ServerRun
 from glassflow_dagster.config.model import ClickHouseConnection, Delivery, Source
 from glassflow_dagster.config.types import ColumnType
 from glassflow_dagster.kafka.records import Place, fetch_records
@@ -40,15 +39,17 @@ MAX_BLOCK_BYTES = 64 * 1024 * 1024
 class PartitionWriter:
     """Writes one partition of a batch; called by Spark in a Python worker on the executor.
 
-    `definition` is the target's columns and constraints when the batch was begun, `engine` what it is; `repeated` says
-    that the batch, or some of it, may have been written before; `epoch` is the driver's. `topics` are in the order of
-    their ranks. `accounts` say how records are told apart and counted. `there` are the places (topic_rank, partition,
-    offset) of records whose rows a run has left in the table that could not close the batch and lost its checkpoint.
+    `definition` is the target's columns and constraints when the batch was begun, `engine` what it is, `begun` the run
+    of the server then; `repeated` says that the batch, or some of it, may have been written before; `epoch` is the
+    driver's. `topics` are in the order of their ranks. `accounts` say how records are told apart and counted. `there`
+    are the places (topic_rank, partition, offset) of records whose rows a run has left in the table that could not
+    close the batch and lost its checkpoint.
 
     Columns in, in the order of the accounts' place: topic_rank, partition, offset, row STRUCT (what goes into the
     table), size, refused STRUCT (what goes to the dead letters; without a topic where the record has to be read once
     more), dropped ('filtered' or 'late': what goes nowhere), and those that the accounts take. At most one of row,
-    refused and dropped is set; none of them for a record that only counts.
+    refused and dropped is set; none of them for a record that only counts. stage_attempt INT: how often Spark has begun
+    the stage before.
     Columns out: those of `Counts`, one row.
     """
 
@@ -63,6 +64,7 @@ class PartitionWriter:
     limits: BlockLimits
     retry_seconds: float
     definition: str = field(repr=False)
+    begun: ServerRun | None
     repeated: bool
     epoch: Epoch
     engine: str = "MergeTree"
@@ -72,52 +74,47 @@ class PartitionWriter:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all blocks of the partition, then report what they held."""
         counts = Counts()
+        writers: _Writers | None = None
         for block in cut(self._stored(batches, counts), self.limits):
+            writers = writers or self._open(repeated=self.repeated or _is_retried(block))
             # A row is in one block of its batch only, so no two blocks begin with the same one.
             first = "/".join(str(block.column(name)[0]) for name in self.accounts.place)
-            self._write(block, f"{self.letters.token}/{first}", counts)
+            self._write(writers, block, f"{self.letters.token}/{first}", counts)
         yield counts.to_batch()
 
-    def _write(self, block: pa.Table, token: str, counts: Counts) -> None:
+    def _write(self, writers: "_Writers", block: pa.Table, token: str, counts: Counts) -> None:
         rows = block.filter(pc.is_valid(block.column("row")))
         refused = block.filter(pc.is_valid(block.column("refused")))
         if rows.num_rows:
-            by_server = self._blocks.insert(self._columns(rows), token)
+            by_server = writers.rows.insert(self._columns(rows), token)
             counts.blocks += 1
             counts.written += rows.num_rows - len(by_server)
             counts.bytes += pc.sum(rows.column("size")).as_py()
             if by_server:
                 wrong = rows.take([found.row for found in by_server])
                 counts.bytes -= pc.sum(wrong.column("size")).as_py()
-                self._insert_letters(self._refused_by_server(wrong, by_server), f"{token}/dead-letters/{INSERT_STAGE}")
+                raw = self._refused_by_server(wrong, by_server)
+                self._insert_letters(writers, raw, f"{token}/dead-letters/{INSERT_STAGE}")
                 self.accounts.refused(wrong, counts)
         if refused.num_rows:
-            self._insert_letters(self._refused_before(refused), f"{token}/dead-letters")
+            self._insert_letters(writers, self._refused_before(refused), f"{token}/dead-letters")
             self.accounts.refused(refused, counts)
         self.accounts.stored(block, counts)
 
-    @cached_property
-    def _client(self) -> Client:
-        return _client(self.connection, self.retry_seconds)
-
-    @cached_property
-    def _blocks(self) -> BlockWriter | WholeBlockWriter:
+    def _open(self, *, repeated: bool) -> "_Writers":
+        """Open what the partition is written with; repeated: an earlier attempt may have written some of it."""
+        client = _client(self.connection, self.retry_seconds)
+        inserter = Inserter(client, self.retry_seconds, print, self.epoch, self.begun, repeated=repeated)
         if self.engine == "Distributed" and self.delivery == "exactly_once":
-            return WholeBlockWriter(self._client, self.database, self.table, self.retry_seconds, print, self.epoch)
+            return _Writers(inserter, WholeBlockWriter(inserter, self.database, self.table))
         letters = self.letters
         batch = BatchName(self.connection.database, letters.pipeline_id, letters.incarnation, letters.batch_id)
-        splits = None
-        if self.repeated or _is_task_repeated():
-            splits = persist(lambda: read_splits(self._client, batch), self.retry_seconds, print)
-        return BlockWriter(
-            self._client, self.database, self.table, batch, self.definition, splits, self.retry_seconds, print,
-            self.epoch, self.delivery,
-        )  # fmt: skip
+        splits = persist(lambda: read_splits(client, batch), self.retry_seconds, print) if repeated else None
+        writer = BlockWriter(inserter, self.database, self.table, batch, self.definition, splits, self.delivery)
+        return _Writers(inserter, writer)
 
-    def _insert_letters(self, raw: pa.Table, token: str) -> None:
-        deadline = time.monotonic() + self.retry_seconds
-        database, letters = self.connection.database, self.letters.letters(raw)
-        insert_block(self._client, database, DEAD_LETTERS, letters, token, deadline, print, self.epoch)
+    def _insert_letters(self, writers: "_Writers", raw: pa.Table, token: str) -> None:
+        writers.inserter.insert(self.connection.database, DEAD_LETTERS, self.letters.letters(raw), token)
 
     def _columns(self, rows: pa.Table) -> pa.Table:
         flat = _struct_columns(rows, "row")
@@ -177,10 +174,18 @@ class PartitionWriter:
         return batch.filter(pc.invert(is_there))
 
 
-def _is_task_repeated() -> bool:
-    """Whether Spark runs this task anew within its batch; no Spark, as in a test, repeats nothing."""
+@dataclass(frozen=True)
+class _Writers:
+    """What a partition's rows and its dead letters are written with."""
+
+    inserter: Inserter
+    rows: BlockWriter | WholeBlockWriter
+
+
+def _is_retried(block: pa.Table) -> bool:
+    """Whether Spark runs this task, or its stage, anew within the batch; no Spark, as in a test, repeats nothing."""
     context = TaskContext.get()
-    return context is not None and context.attemptNumber() > 0
+    return context is not None and (context.attemptNumber() > 0 or block.column("stage_attempt")[0].as_py() > 0)
 
 
 def _struct_columns(table: pa.Table, name: str) -> dict[str, pa.ChunkedArray]:

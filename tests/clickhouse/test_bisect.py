@@ -1,20 +1,22 @@
 """Blocks with rows that the server refuses; on the real engine, with deaths at every request in between."""
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 from clickhouse_connect.driver.client import Client
+from clickhouse_connect.driver.exceptions import DatabaseError
 
 from glassflow_dagster.clickhouse import bisect, inserts
 from glassflow_dagster.clickhouse.bisect import BatchName, BlockWriter, RefusedRow, Split, read_definition, read_splits
 from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
 from glassflow_dagster.clickhouse.epochs import begin_epoch
 from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable, InsertRefused
-from glassflow_dagster.clickhouse.inserts import insert_block
+from glassflow_dagster.clickhouse.inserts import Inserter
 from glassflow_dagster.clickhouse.queries import execute, fetch
+from glassflow_dagster.clickhouse.server_run import read_server_run
 from glassflow_dagster.clickhouse.token_window import read_window
 from glassflow_dagster.config.model import ClickHouseConnection
 
@@ -28,11 +30,26 @@ class DiedError(Exception):
     """Stands for a process that is gone between two requests."""
 
 
+@dataclass
+class Dying(Inserter):
+    """An inserter that dies after so many requests; None: not at all."""
+
+    limit: int | None = None
+    sent: int = 0
+
+    def insert(self, database: str, table: str, block: pa.Table, token: str) -> None:
+        if self.limit is not None and self.sent >= self.limit:
+            raise DiedError
+        self.sent += 1
+        super().insert(database, table, block, token)
+
+
 class Target:
     """A table with a constraint, and a batch that may be written several times."""
 
     def __init__(self, client: Client, database: str) -> None:
         self.client, self.database = client, database
+        self.dies_after: int | None = None
         ensure_bookkeeping(client, database)
         execute(
             client,
@@ -59,9 +76,12 @@ class Target:
         return [ids[row] for row, _ in refused]
 
     def writer(self, splits: dict[str, Split] | None) -> BlockWriter:
-        return BlockWriter(
-            self.client, self.database, "t", self.batch, self.planned, splits, 10, print, self.epoch
-        )  # fmt: skip
+        begun, repeated = read_server_run(self.client), splits is not None
+        inserter = Dying(self.client, 10, print, self.epoch, begun, repeated=repeated, limit=self.dies_after)
+        return BlockWriter(inserter, self.database, "t", self.batch, self.planned, splits)
+
+    def splits(self) -> dict[str, Split]:
+        return read_splits(self.client, self.batch)
 
     def alter(self, change: str) -> None:
         execute(self.client, f"ALTER TABLE {self.database}.t {change}")
@@ -73,25 +93,6 @@ class Target:
 @pytest.fixture
 def target(client: Client, connection: ClickHouseConnection) -> Target:
     return Target(client, connection.database)
-
-
-@pytest.fixture
-def die_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
-    """Let the writer die after so many requests; None: not at all."""
-
-    def set_limit(limit: int | None) -> None:
-        sent = 0
-
-        def insert(client: Client, *request: object) -> None:
-            nonlocal sent
-            if limit is not None and sent >= limit:
-                raise DiedError
-            sent += 1
-            insert_block(client, *request)  # type: ignore[arg-type]
-
-        monkeypatch.setattr(bisect, "insert_block", insert)
-
-    return set_limit
 
 
 def block(size: int, *wrong: int) -> tuple[list[int], list[int]]:
@@ -120,7 +121,7 @@ def test_a_block_without_fault_is_one_request_and_no_note(target: Target) -> Non
 
 
 def test_a_death_after_any_request_neither_loses_nor_doubles_a_row(
-    target: Target, die_after: Callable[[int | None], None], monkeypatch: pytest.MonkeyPatch
+    target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bisect, "PARTS_PER_NOTE", 2)
     monkeypatch.setattr(bisect, "ROWS_SENT_SINGLY", 2)
@@ -129,11 +130,11 @@ def test_a_death_after_any_request_neither_loses_nor_doubles_a_row(
     while True:
         target.begin()
         execute(target.client, f"TRUNCATE TABLE {target.database}.t")
-        die_after(deaths)
+        target.dies_after = deaths
         try:
             target.write(ids)
         except DiedError:
-            die_after(None)
+            target.dies_after = None
         else:
             break
         assert (target.write(ids), target.rows()) == ([1003, 1010, 1011], good), f"died after {deaths} requests"
@@ -142,7 +143,7 @@ def test_a_death_after_any_request_neither_loses_nor_doubles_a_row(
 
 
 def test_a_constraint_that_is_dropped_in_between_doubles_no_row(
-    target: Target, die_after: Callable[[int | None], None], monkeypatch: pytest.MonkeyPatch
+    target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was refused and not yet settled goes in then; what is settled as refused stays a dead letter."""
     monkeypatch.setattr(bisect, "PARTS_PER_NOTE", 2)
@@ -152,10 +153,10 @@ def test_a_constraint_that_is_dropped_in_between_doubles_no_row(
     for deaths in range(0, 24, 2):
         target.begin()
         execute(target.client, f"TRUNCATE TABLE {target.database}.t")
-        die_after(deaths)
+        target.dies_after = deaths
         with pytest.raises(DiedError):
             target.write(ids)
-        die_after(None)
+        target.dies_after = None
         target.alter(DROP)
         refused = target.write(ids)
         assert sorted(target.rows() + refused) == sorted(ids), f"died after {deaths} requests"
@@ -254,11 +255,82 @@ def test_a_refusal_after_an_answer_that_was_lost_proves_nothing(
     assert len(target.rows()) == 10
 
 
+# Where a row may throw when the server has rows of other partitions in place already, or before it has any.
+THROWING = {
+    "sorting key": ("id UInt64, p UInt64", "PARTITION BY p ORDER BY intDiv(7000, id - 1000)"),
+    "skip index": ("id UInt64, p UInt64, INDEX i intDiv(7000, id - 1000) TYPE minmax", "PARTITION BY p ORDER BY id"),
+    "projection": (
+        "id UInt64, p UInt64, PROJECTION x (SELECT intDiv(7000, id - 1000) AS d, count() GROUP BY d)",
+        "PARTITION BY p ORDER BY id",
+    ),
+    "materialized": (
+        "id UInt64, p UInt64, m UInt64 MATERIALIZED intDiv(7000, id - 1000)",
+        "PARTITION BY p ORDER BY id",
+    ),
+    "partition key": ("id UInt64, p UInt64", "PARTITION BY (p, intDiv(7000, id - 1000) % 2) ORDER BY id"),
+    "throwIf": ("id UInt64, p UInt64, m UInt8 MATERIALIZED throwIf(id = 1000)", "PARTITION BY p ORDER BY id"),
+    "array": ("id UInt64, p UInt64, m UInt8 MATERIALIZED [1][toUInt8(id != 1000)]", "PARTITION BY p ORDER BY id"),
+    "unknown code": (
+        "id UInt64, p UInt64, m DateTime MATERIALIZED parseDateTime(if(id = 1000, 'x', '2024'), '%Y')",
+        "PARTITION BY p ORDER BY id",
+    ),
+    "bad argument": (
+        "id UInt64, p UInt64, m String MATERIALIZED substring(repeat('x', 9), 1, toInt64(id) - 1001)",
+        "PARTITION BY p ORDER BY p",
+    ),
+}
+
+
+@pytest.mark.parametrize("where", [where for where in THROWING if where not in {"array", "bad argument"}])
+def test_a_row_that_throws_is_named_and_the_others_are_there_once(target: Target, where: str) -> None:
+    columns, layout = THROWING[where]
+    execute(target.client, f"DROP TABLE {target.database}.t")
+    execute(
+        target.client,
+        f"CREATE TABLE {target.database}.t ({columns}) ENGINE = MergeTree {layout} "
+        "SETTINGS non_replicated_deduplication_window = 10000",
+    )
+    target.begin()
+    ids = [row if row not in {11, 26, 27} else 1000 for row in range(2, 50)]
+    rows = pa.table({"id": pa.array(ids, pa.uint64()), "p": pa.array([row % 4 for row in range(48)], pa.uint64())})
+    good = sorted(number for number in ids if number != 1000)
+    for splits in (None, target.splits(), target.splits()):
+        refused = target.writer(splits).insert(rows, BLOCK)
+        assert ([row for row, _ in refused], target.rows()) == ([9, 24, 25], good)
+
+
+def test_a_block_of_many_partitions_goes_in_by_partition(target: Target) -> None:
+    """Also where the user's own settings would take it whole: a batch's tokens are reckoned by the limit."""
+    execute(target.client, f"DROP TABLE {target.database}.t")
+    execute(
+        target.client,
+        f"CREATE TABLE {target.database}.t (id UInt64) ENGINE = MergeTree PARTITION BY id % 150 ORDER BY id "
+        "SETTINGS non_replicated_deduplication_window = 10000",
+    )
+    target.begin()
+    target.client.set_client_setting("max_partitions_per_insert_block", 0)
+    ids = list(range(600))
+    assert (target.write(ids), target.rows()) == ([], ids)
+    assert read_splits(target.client, target.batch).keys() == {f"{target.batch.incarnation}/{BLOCK}"}
+    assert (target.write(ids), target.rows()) == ([], ids)
+
+
+def test_an_error_that_a_block_without_rows_has_too_is_the_tables(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise DatabaseError("Code: 123456. DB::Exception: no", code=123456)
+
+    monkeypatch.setattr(inserts, "_send", refuse)
+    with pytest.raises(InsertRefused, match=r"t takes no rows: no \(code 123456\)"):
+        target.write([1, 2])
+
+
 def test_an_outage_in_the_middle_is_told_apart_from_a_refusal(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     def insert(*_: object) -> None:
         raise ClickHouseUnreachable("gone")
 
-    monkeypatch.setattr(bisect, "insert_block", insert)
+    monkeypatch.setattr(Dying, "insert", insert)
     with pytest.raises(ClickHouseUnreachable):
         target.write([1])
 

@@ -6,6 +6,7 @@ import pytest
 
 from glassflow_dagster.clickhouse import ddl, token_window
 from glassflow_dagster.clickhouse.identifiers import full_name, quote_name, quote_text
+from glassflow_dagster.clickhouse.views import view_target
 from glassflow_dagster.config.model import PipelineConfig
 from tests.clickhouse.definitions import sms_status
 
@@ -114,15 +115,15 @@ def test_the_books_have_a_token_window_too() -> None:
 
 def test_a_views_target_is_found_by_name() -> None:
     query = "CREATE MATERIALIZED VIEW a.`w 2` TO other.`my \\`t` (`x` Int32) AS SELECT x FROM a.t"
-    assert token_window.view_target(query, "u", "a", "w 2", set()) == ("other", "my `t")
+    assert view_target(query, "u", "a", "w 2", set()) == ("other", "my `t")
     query = "CREATE MATERIALIZED VIEW a.`w TO x.y \\` AS SELECT ` TO b.t (`x` Int32) AS SELECT x FROM a.t"
-    assert token_window.view_target(query, "u", "a", "w TO x.y ` AS SELECT ", set()) == ("b", "t")
+    assert view_target(query, "u", "a", "w TO x.y ` AS SELECT ", set()) == ("b", "t")
 
 
 @pytest.mark.parametrize(("siblings", "inner"), [({".inner_id.u"}, ".inner_id.u"), ({".inner.v"}, ".inner.v")])
 def test_a_view_without_a_target_writes_to_its_hidden_table(siblings: set[str], inner: str) -> None:
     query = "CREATE MATERIALIZED VIEW a.v (`x` Int32) ENGINE = MergeTree ORDER BY x AS SELECT x FROM a.t"
-    assert token_window.view_target(query, "u", "a", "v", siblings) == ("a", inner)
+    assert view_target(query, "u", "a", "v", siblings) == ("a", inner)
 
 
 @pytest.mark.parametrize(

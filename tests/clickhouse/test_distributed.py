@@ -10,7 +10,6 @@ import pytest
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import DatabaseError
 
-from glassflow_dagster.clickhouse import bisect
 from glassflow_dagster.clickhouse.bisect import WholeBlockWriter
 from glassflow_dagster.clickhouse.distributed import (
     Distributed,
@@ -19,8 +18,7 @@ from glassflow_dagster.clickhouse.distributed import (
     remember_tokens_everywhere,
     require_repeatable,
 )
-from glassflow_dagster.clickhouse.epochs import Epoch
-from glassflow_dagster.clickhouse.errors import InsertRefused, TableProblem
+from glassflow_dagster.clickhouse.errors import InsertRefused, RowsRefused, TableProblem
 from glassflow_dagster.clickhouse.inserts import insert_settings
 from glassflow_dagster.clickhouse.tables import Column, Table
 from glassflow_dagster.config.types import ColumnType
@@ -37,10 +35,9 @@ class Cluster:
     """Answers as a server of the cluster does. A fake, since the real thing cannot run here."""
 
     shards: list[int] = field(default_factory=lambda: [1, 1])
-    local: list[tuple[str, str, str, int]] = field(
+    local: list[tuple[Any, ...]] = field(
         default_factory=lambda: [("h1", "MergeTree", PLAIN, 0), ("h2", "MergeTree", PLAIN, 0)]
     )
-    views: list[Any] = field(default_factory=list)
     uri: str = "http://h1:8123"
 
     def query(self, query: str, parameters: dict[str, Any] | None = None) -> Any:
@@ -52,8 +49,8 @@ class Cluster:
             return list(enumerate(self.shards, 1))
         if "clusterAllReplicas" in query:
             return list(self.local)
-        assert "MaterializedView" in query
-        return self.views if parameters["name"] == "d" else []
+        assert "MaterializedView" in query or "dependencies_table" in query
+        return []
 
 
 def target(key: str) -> Table:
@@ -82,7 +79,7 @@ def test_a_description_is_read(text: str, found: Distributed) -> None:
 def test_statements_name_the_cluster_and_the_shards_own_table() -> None:
     distributed = Distributed("my 'c", "db", "lo`cal", "")
     assert local_tables_query(distributed) == (
-        "SELECT hostName(), engine, engine_full, length(dependencies_table) "
+        "SELECT hostName(), engine, engine_full, length(dependencies_table), partition_key "
         "FROM clusterAllReplicas('my \\'c', system.tables) WHERE database = 'db' AND name = 'lo`cal' "
         "SETTINGS skip_unavailable_shards = 0"
     )
@@ -110,6 +107,14 @@ def test_a_sharding_key_of_a_column_with_a_default_is_refused() -> None:
     assert "does not fill column 'seen'" in next(problems(Cluster(), "cityHash64(seen)"))
 
 
+@pytest.mark.parametrize("key", ["toYYYYMM(seen)", "toDate(now())"])
+def test_every_shards_table_must_be_partitioned_by_what_the_pipeline_fills(key: str) -> None:
+    cluster = Cluster(local=[("h1", "MergeTree", PLAIN, 0, "toYYYYMM(id)"), ("h2", "MergeTree", PLAIN, 0, key)])
+    found = list(problems(cluster))
+    assert len(found) == 1
+    assert f"partitioned by {key} on h2, and a repeated row may fall into another partition" in found[0]
+
+
 def test_every_shards_table_must_remember_tokens_and_have_no_views() -> None:
     short = REPLICATED.replace("604800", "3600")
     local = [
@@ -134,11 +139,14 @@ def test_an_insert_waits_for_the_shards(client: Client) -> None:
     assert settings["insert_distributed_one_random_shard"] == 0
 
 
-def test_a_block_is_not_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> None:
-        raise bisect.RowsRefused("db.d", "a constraint", certain=True) from DatabaseError("code 469")
+class Refusing:
+    """An inserter whose server refuses a row."""
 
-    monkeypatch.setattr(bisect, "insert_block", refuse)
-    writer = WholeBlockWriter(None, "db", "d", 1.0, print, Epoch("db", "p", "i", 1, ""))  # type: ignore[arg-type]
+    def insert(self, *_: Any) -> None:
+        raise RowsRefused("db.d", "a constraint", certain=True) from DatabaseError("code 469")
+
+
+def test_a_block_is_not_taken_apart() -> None:
+    writer = WholeBlockWriter(Refusing(), "db", "d")  # type: ignore[arg-type]
     with pytest.raises(InsertRefused, match=r"db.d refuses values: a constraint; a block .* is not taken apart"):
         writer.insert(pa.table({"id": [1]}), "token")

@@ -1,6 +1,5 @@
 """Of several drivers of one checkpoint only the newest writes; on the real engine."""
 
-import time
 from uuid import uuid4
 
 import pyarrow as pa
@@ -11,7 +10,7 @@ from glassflow_dagster.clickhouse import epochs
 from glassflow_dagster.clickhouse.ddl import EPOCHS, ensure_bookkeeping
 from glassflow_dagster.clickhouse.epochs import Epoch, Superseded, begin_epoch
 from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable
-from glassflow_dagster.clickhouse.inserts import insert_block
+from glassflow_dagster.clickhouse.inserts import Inserter
 from glassflow_dagster.clickhouse.queries import execute
 from glassflow_dagster.clickhouse.tables import count_rows
 from glassflow_dagster.config.model import ClickHouseConnection
@@ -31,8 +30,7 @@ class Checkpoint:
         return begin_epoch(self.client, self.database, "p", self.incarnation, folder)
 
     def insert(self, epoch: Epoch | None) -> None:
-        deadline = time.monotonic() + 10
-        insert_block(self.client, self.database, "t", pa.table({"id": [1]}), str(uuid4()), deadline, print, epoch)
+        Inserter(self.client, 10, print, epoch).insert(self.database, "t", pa.table({"id": [1]}), str(uuid4()))
 
     @property
     def rows(self) -> int:
@@ -169,9 +167,7 @@ def test_a_server_that_does_not_tell_is_asked_until_the_deadline(
 
     monkeypatch.setattr(checkpoint.client, "query", reset)
     with pytest.raises(ClickHouseUnreachable, match="connection was reset"):
-        insert_block(
-            checkpoint.client, checkpoint.database, "t", pa.table({"id": [1]}), "a", time.monotonic() + 0.5, print, mine
-        )
+        Inserter(checkpoint.client, 0.5, print, mine).insert(checkpoint.database, "t", pa.table({"id": [1]}), "a")
     monkeypatch.undo()
     assert len(tried) > 1
     assert checkpoint.rows == 0

@@ -15,7 +15,7 @@ def test_passing_troubles_are_retried(code: int) -> None:
     assert classify(refusal(code)) is Answer.RETRY
 
 
-@pytest.mark.parametrize("code", [6, 26, 27, 38, 41, 117, 131, 349, 469])
+@pytest.mark.parametrize("code", [6, 26, 27, 38, 41, 117, 131, 135, 153, 349, 395, 469])
 def test_values_at_fault_are_the_rows_affair(code: int) -> None:
     assert classify(refusal(code)) is Answer.ROW
 
@@ -30,13 +30,24 @@ def test_a_view_that_refuses_a_value_stops_the_table_because_the_target_has_the_
     assert classify(refusal(38, text)) is Answer.TABLE
 
 
-def test_too_many_partitions_in_one_block_stay_too_many() -> None:
-    assert classify(refusal(252, "Too many partitions for single INSERT block (more than 100)")) is Answer.TABLE
+@pytest.mark.parametrize(("code", "answer"), [(123_456, Answer.TABLE), (241, Answer.RETRY)])
+def test_any_error_of_a_view_that_does_not_pass_stops_the_table(code: int, answer: Answer) -> None:
+    assert classify(refusal(code, "DB::Exception: no: while pushing to view a.v")) is answer
 
 
-@pytest.mark.parametrize("error", [refusal(123_456), refusal(None), OperationalError("reset"), TimeoutError()])
-def test_what_is_unknown_is_ambiguous(error: Exception) -> None:
+def test_too_many_partitions_in_one_block_are_no_matter_of_waiting() -> None:
+    text = "Too many partitions for single INSERT block (more than 100)"
+    assert classify(refusal(252, text)) is Answer.PARTITIONS
+
+
+@pytest.mark.parametrize("error", [refusal(None), OperationalError("reset"), TimeoutError()])
+def test_what_has_no_code_is_ambiguous(error: Exception) -> None:
     assert classify(error) is Answer.RETRY
+
+
+@pytest.mark.parametrize("code", [36, 123_456])
+def test_a_code_that_is_on_no_list_is_unknown(code: int) -> None:
+    assert classify(refusal(code)) is Answer.UNKNOWN
 
 
 def test_a_code_is_found_in_the_text_when_the_header_is_lost() -> None:

@@ -1,7 +1,6 @@
 """Blocks and tokens; on the real engine."""
 
 import socket
-import time
 from collections.abc import Iterator
 from uuid import uuid4
 
@@ -12,9 +11,10 @@ from clickhouse_connect.driver.client import Client
 from glassflow_dagster.clickhouse import client as clickhouse_client
 from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
 from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable, InsertRefused, RowsRefused, TableProblem
-from glassflow_dagster.clickhouse.inserts import insert_block
+from glassflow_dagster.clickhouse.inserts import Inserter
 from glassflow_dagster.clickhouse.ledger import LedgerRow, Outcomes, insert_ledger_row, read_totals
 from glassflow_dagster.clickhouse.queries import execute, fetch, persist
+from glassflow_dagster.clickhouse.server_run import read_server_run
 from glassflow_dagster.clickhouse.tables import count_rows
 from glassflow_dagster.config.model import ClickHouseConnection
 from glassflow_dagster.local.ports import free_port
@@ -37,7 +37,7 @@ def block(*ids: int, text: str | None = "x") -> pa.Table:
 
 
 def insert(client: Client, database: str, table: str, content: pa.Table, token: str) -> None:
-    insert_block(client, database, table, content, token, time.monotonic() + 10, print)
+    Inserter(client, 10, print, begun=read_server_run(client)).insert(database, table, content, token)
 
 
 pytestmark = pytest.mark.servers
@@ -137,7 +137,7 @@ def test_a_server_that_is_gone_is_tried_until_the_deadline(
     monkeypatch.setattr(client._backend, "_base_url", f"http://127.0.0.1:{port}/")
     said: list[str] = []
     with pytest.raises(ClickHouseUnreachable, match="did not confirm a block"):
-        insert_block(client, "d", "t", block(1), "a", time.monotonic() + 0.5, said.append)
+        Inserter(client, 0.5, said.append).insert("d", "t", block(1), "a")
     assert said
     assert all("Connection refused" in text for text in said)
 
@@ -173,8 +173,8 @@ def test_the_ledger_sums_up_batches_and_ranges(client: Client, connection: Click
         values = {**vars(row), "batch_id": batch, "batch_time_ms": row.batch_time_ms + batch}
         values["offsets"] = {"topic": {0: (first, until)}}
         for _ in range(2):  # a replay
-            insert_ledger_row(client, connection.database, LedgerRow(**values), f"token {batch}")
-    insert_ledger_row(client, connection.database, ledger_row("other", 0, 0, 1), "other")
+            insert_ledger_row(Inserter(client, 10, print), connection.database, LedgerRow(**values), f"token {batch}")
+    insert_ledger_row(Inserter(client, 10, print), connection.database, ledger_row("other", 0, 0, 1), "other")
     totals = read_totals(client, connection.database, "mine")
     assert (totals.batches, totals.rows_before) == (3, 7)
     assert (totals.outcomes.read, totals.outcomes.written, totals.outcomes.dead_letters) == (30, 24, 3)

@@ -1,19 +1,31 @@
 """The target against the definition; on the real engine."""
 
+from collections.abc import Callable
+
 import pytest
 from clickhouse_connect.driver.client import Client
 
+from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
 from glassflow_dagster.clickhouse.differences import differences
 from glassflow_dagster.clickhouse.errors import TableProblem
 from glassflow_dagster.clickhouse.queries import execute
-from glassflow_dagster.clickhouse.tables import find_table
-from glassflow_dagster.clickhouse.target import add_missing_columns, prepare_target
+from glassflow_dagster.clickhouse.tables import Table, find_table
+from glassflow_dagster.clickhouse.target import add_missing_columns, prepare_target, secure_target
 from glassflow_dagster.clickhouse.token_window import TOKENS_KEPT, read_window
 from glassflow_dagster.config.model import ClickHouseConnection, Mapping, PipelineConfig
 from glassflow_dagster.config.types import parse_column_type
 from tests.clickhouse.definitions import sms_status
 
 MAPPED = "sms_id String, status Nullable(String), updated_at DateTime('UTC'), recipient LowCardinality(String)"
+
+
+def prepared(
+    client: Client, config: PipelineConfig, *, create: bool = False, warn: Callable[[str], None] = print
+) -> Table:
+    """Prepare and secure a target as a driver does."""
+    table = prepare_target(client, config, create=create)
+    ensure_bookkeeping(client, config.sink.connection_params.database)
+    return secure_target(client, config, table, warn)
 
 
 @pytest.fixture
@@ -93,7 +105,7 @@ def test_an_existing_tables_window_is_switched_on_and_behind_its_views_as_well(
         f"CREATE MATERIALIZED VIEW {database}.w ENGINE = MergeTree ORDER BY sms_id AS SELECT * FROM {database}.totals",
     )
     assert read_window(client, database, name).blocks == 0
-    prepare_target(client, config, create=False)
+    prepared(client, config)
     inner = client.query(f"SELECT name FROM system.tables WHERE database = '{database}' AND name LIKE '.inner%'")
     for table in (name, "totals", inner.result_rows[0][0]):
         assert read_window(client, database, table).blocks == TOKENS_KEPT
@@ -193,7 +205,7 @@ def test_a_table_that_knows_no_tokens_is_taken_with_a_warning_where_rows_may_be_
     config = sms_status(connection_params=connection, delivery="at_least_once", create_table={"engine": engine})
     name = f"{connection.database}.{config.sink.table}"
     said: list[str] = []
-    table = prepare_target(client, config, create=False, warn=said.append)
+    table = prepared(client, config, warn=said.append)
     assert table.engine == engine
     reason = f"{name} is a {engine} table, which does not recognise a repeated insert"
     allowed = "a batch that is repeated after a failure may double rows, as sink.delivery: at_least_once allows"
@@ -212,10 +224,11 @@ def test_where_rows_may_be_doubled_a_window_is_switched_on_all_the_same_and_view
     execute(client, f"CREATE TABLE {database}.copy (sms_id String) ENGINE = Log")
     execute(client, f"CREATE MATERIALIZED VIEW {database}.v TO {database}.copy AS SELECT sms_id FROM {database}.{name}")
     said: list[str] = []
-    prepare_target(client, config, create=False, warn=said.append)
+    prepared(client, config, warn=said.append)
     assert read_window(client, database, name).blocks == TOKENS_KEPT
-    assert len(said) == 1
-    assert f"{database}.copy is a Log table" in said[0]
+    assert len(said) == 2
+    assert f"{database}.{name} remembers its last 10,000 inserts from now on" in said[0]
+    assert f"{database}.copy is a Log table" in said[1]
 
 
 @pytest.mark.servers

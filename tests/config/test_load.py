@@ -232,6 +232,20 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         "sink.create_table.engine: Log does not recognise a repeated insert; use an engine of the MergeTree family, or",
     ),
     ({"sink__delivery": "twice"}, "sink.delivery: "),
+    ({"sink__deduplication_window": "never"}, "sink.deduplication_window: "),
+    (
+        {"sink__create_table": {"partition_by": "toDate(now())"}},
+        "sink.create_table.partition_by: calls now(), which gives a repeated row another partition",
+    ),
+    (
+        {
+            "sink__create_table": {
+                "partition_by": "toYYYYMM(seen)",
+                "columns": [{"name": "seen", "type": "DateTime", "default": "now()"}],
+            }
+        },
+        "sink.create_table.partition_by: rests on column 'seen', which the server fills by now(), so that a",
+    ),
     ({"sink__table": "${TABLE}"}, "sink.table: variable TABLE is not set; set it, or write ${TABLE:-default}"),
 ]
 
@@ -256,6 +270,8 @@ def test_delivery_at_least_once_takes_any_engine_and_changes_no_row_or_block(tmp
     table = {"engine": "Log"}
     twice = load_pipeline(write(tmp_path, definition(sink__delivery="at_least_once", sink__create_table=table)), {})
     assert exact.sink.delivery == "exactly_once"
+    window = load_pipeline(write(tmp_path, definition(sink__deduplication_window="require")), {})
+    assert window.digest == exact.digest
     # So a batch that was begun before the edit can be finished after it; the driver is started anew, though.
     assert twice.digest == exact.digest
     assert twice.fingerprint != exact.fingerprint

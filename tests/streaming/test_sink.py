@@ -5,9 +5,10 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from glassflow_dagster.clickhouse import bisect, client
+from glassflow_dagster.clickhouse import client
 from glassflow_dagster.clickhouse.epochs import Epoch
 from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable
+from glassflow_dagster.clickhouse.inserts import Inserter
 from glassflow_dagster.config.model import ClickHouseConnection, Source
 from glassflow_dagster.config.types import ColumnType
 from glassflow_dagster.streaming import sink
@@ -29,11 +30,11 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     """The blocks that the sink hands over, by their tokens: what the column `n` holds."""
     blocks: Sent = {}
 
-    def keep(_client: object, _database: str, _table: str, block: pa.Table, token: str, *_: object) -> None:
+    def keep(_: Inserter, _database: str, _table: str, block: pa.Table, token: str) -> None:
         assert token not in blocks
         blocks[token] = block.column("n").to_pylist()
 
-    monkeypatch.setattr(bisect, "insert_block", keep)
+    monkeypatch.setattr(Inserter, "insert", keep)
     monkeypatch.setattr(sink, "_client", lambda *_: None)
     return blocks
 
@@ -42,7 +43,7 @@ def writer(rows: int) -> PartitionWriter:
     return PartitionWriter(
         accounts=RecordAccounts(), connection=CONNECTION, database="d", table="t", types={"n": ColumnType("UInt8")},
         source=SOURCE, topics=("t",), letters=LetterBook("p", "i", "i", 7, 0, "replay", 0),
-        limits=BlockLimits(rows, 1000), retry_seconds=0, definition="", repeated=False,
+        limits=BlockLimits(rows, 1000), retry_seconds=0, definition="", begun=None, repeated=False,
         epoch=Epoch("d", "p", "i", 1, ""),
     )  # fmt: skip
 

@@ -1,6 +1,5 @@
 """Batches of a checkpoint without Spark: blocks and the ledger's rows, as the stream would have written them."""
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import uuid4
@@ -9,7 +8,7 @@ import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse.ddl import NEVER
-from glassflow_dagster.clickhouse.inserts import insert_block
+from glassflow_dagster.clickhouse.inserts import Inserter
 from glassflow_dagster.clickhouse.ledger import LedgerRow, Outcomes, insert_ledger_row
 from glassflow_dagster.config.model import PipelineConfig
 
@@ -31,8 +30,7 @@ class Batches:
 
     def insert(self, database: str, table: str, block: pa.Table) -> None:
         """Write a block of the batch that is under way, its only one in that table."""
-        deadline = time.monotonic() + _INSERT_SECONDS
-        insert_block(self.client, database, table, block, self._token, deadline, print)
+        self._inserter.insert(database, table, block, self._token)
 
     def close_batch(
         self,
@@ -55,8 +53,12 @@ class Batches:
             bytes=1,
             dead_letters_expire_at=dead_letters_expire_at,
         )
-        insert_ledger_row(self.client, self.database, row, f"{self._token}/ledger")
+        insert_ledger_row(self._inserter, self.database, row, f"{self._token}/ledger")
         self.batches += 1
+
+    @property
+    def _inserter(self) -> Inserter:
+        return Inserter(self.client, _INSERT_SECONDS, print)
 
     @property
     def _token(self) -> str:

@@ -18,6 +18,7 @@ import org.apache.spark.unsafe.types.UTF8String
   *   glassflow_pack(row STRUCT)                      -> BINARY: see RowBytes
   *   glassflow_unpack(bytes BINARY, schema STRING)   -> STRUCT, schema in Spark's JSON form
   *   glassflow_batch_time(now TIMESTAMP)             -> TIMESTAMP: see BatchTime
+  *   glassflow_stage_attempt()                       -> INT: how often Spark has begun the task's stage before
   *   glassflow_upper(text), glassflow_lower(text), glassflow_trim(text), glassflow_split(text, separator),
   *   glassflow_integer(text), glassflow_round(DOUBLE), glassflow_float_text(DOUBLE), glassflow_to_int(DOUBLE):
   *                                                      see Scalars; NULL where an argument is
@@ -54,6 +55,7 @@ class Functions extends (SparkSessionExtensions => Unit) {
     scalar(extensions, "glassflow_float_text", StringType, "floatText", DoubleType)
     scalar(extensions, "glassflow_to_int", LongType, "toInt", DoubleType)
     register(extensions, "glassflow_batch_time") { case Seq(now) => BatchTime(now) }
+    register(extensions, "glassflow_stage_attempt") { case Seq() => StageAttempt() }
   }
 
   private def scalar(
@@ -106,6 +108,19 @@ object Functions {
     }
     override def children: Seq[Expression] = parts
     override protected def withNewChildrenInternal(newChildren: IndexedSeq[Expression]): Key = copy(parts = newChildren)
+  }
+
+  /** See glassflow.StageAttempt. */
+  case class StageAttempt() extends LeafExpression {
+    override def dataType: DataType = IntegerType
+    override def nullable: Boolean = false
+    override def foldable: Boolean = false
+    override lazy val deterministic: Boolean = false
+    override def eval(row: InternalRow): Any = glassflow.StageAttempt.ofTask()
+    override protected def doGenCode(context: CodegenContext, code: ExprCode): ExprCode = {
+      val found = JavaCode.expression("glassflow.StageAttempt.ofTask()", IntegerType)
+      code.copy(code = EmptyBlock, isNull = FalseLiteral, value = found)
+    }
   }
 
   /** The time of a micro-batch, which Spark has put in place of current_timestamp(), handed to the Java code of the

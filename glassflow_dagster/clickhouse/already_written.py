@@ -1,0 +1,190 @@
+"""Which rows of a block are in a table already, told by their values.
+
+Asked where tokens cannot be believed: behind a restart of the server. A block's rows of one partition are one part, and
+so are in the table all or not at all. They are looked for by a hash of the columns that the block fills; a column with
+the record's place in Kafka or with the batch time makes rows of different records differ. Of a partition whose rows all
+equal rows that were written before, it cannot be told whether they came twice: they count as written.
+This module runs inside Spark's Python workers: it imports neither pyspark nor pandas.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from clickhouse_connect.driver.client import Client
+from clickhouse_connect.driver.external import ExternalData
+
+from glassflow_dagster.clickhouse.arrow_stream import to_ipc_stream
+from glassflow_dagster.clickhouse.identifiers import full_name, names_in, quote_name, quote_text
+
+# Engines whose merges change what a row says, so that a row that is in the table may not be found there.
+_CHANGES_ROWS = re.compile(r"(Summing|Aggregating|Collapsing|VersionedCollapsing|Graphite|Coalescing)MergeTree$")
+# Types whose values may be kept in several ways.
+_LOOSE = re.compile(r"\b(JSON|Dynamic|Variant)\b")
+# Engines whose tokens are in Keeper, where token and part come together.
+_REPLICATED = ("Replicated", "Shared")
+
+_BLOCK = "glassflow_block"
+_ROW = "glassflow_row"
+
+_SETTINGS = {
+    # A NULL in the key is found, too.
+    "transform_null_in": 1,
+    # The block's columns have the table's types, whatever these are.
+    "allow_suspicious_low_cardinality_types": 1,
+    "input_format_null_as_default": 0,
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its type, and the expression that fills it where an insert does not."""
+
+    type: str
+    default_kind: str
+    default: str
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What decides into which parts a table puts a block: engine, keys, and the columns they are made of."""
+
+    database: str
+    table: str
+    engine: str
+    has_ttl: bool
+    has_views: bool
+    partition_key: str
+    sorting_key: str
+    columns: Mapping[str, Column]
+
+    @property
+    def forgets_with_its_server(self) -> bool:
+        """Whether its tokens and its parts may disagree behind a restart of the server."""
+        return self.engine.endswith("MergeTree") and not self.engine.startswith(_REPLICATED)
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether every row that was written is there as it was."""
+        return self.engine == "MergeTree" and not self.has_ttl
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether merges make rows of others, so that none can be looked for."""
+        return _CHANGES_ROWS.search(self.engine) is not None
+
+
+def read_layout(client: Client, database: str, table: str) -> Layout:
+    """Read a table's layout; errors of the client are its own. A table that is missing has an engine of no name."""
+    where = {"database": database, "name": table}
+    found = client.query(
+        "SELECT engine, position(engine_full, ' TTL ') > 0, notEmpty(dependencies_table), partition_key, sorting_key "
+        "FROM system.tables WHERE database = {database:String} AND name = {name:String}",
+        parameters=where,
+    ).result_rows
+    columns = client.query(
+        "SELECT name, type, default_kind, default_expression FROM system.columns "
+        "WHERE database = {database:String} AND table = {name:String}",
+        parameters=where,
+    ).result_rows
+    engine, has_ttl, has_views, partition_key, sorting_key = found[0] if found else ("", 0, 0, "", "")
+    described = {name: Column(*description) for name, *description in columns}
+    return Layout(database, table, engine, bool(has_ttl), bool(has_views), partition_key, sorting_key, described)
+
+
+def missing_rows(client: Client, layout: Layout, block: pa.Table) -> list[int]:
+    """Give the numbers of the block's rows that are not in the table: all of a partition's, or none of them."""
+    found = _ask(client, _found(layout, block), layout, block)
+    by_partition: dict[str, list[tuple[int, bytes, int]]] = defaultdict(list)
+    for row, partition, digest, count in found:
+        by_partition[str(partition)].append((row, digest, count))
+    missing = [row for rows in by_partition.values() if not _is_written(rows, layout) for row, _, _ in rows]
+    return sorted(missing)
+
+
+def partitions_of(client: Client, layout: Layout, block: pa.Table) -> list[str]:
+    """Give the partition that each of the block's rows belongs to, as a text; '' for all where the table has none.
+
+    Errors of the client are its own: a partition key may throw for a row.
+    """
+    if not layout.partition_key:
+        return [""] * block.num_rows
+    query = f"WITH {_block(layout, block)} SELECT {_partition(layout)} FROM filled ORDER BY {_ROW}"  # noqa: S608
+    return [str(partition) for (partition,) in _ask(client, query, layout, block)]
+
+
+def _is_written(rows: Sequence[tuple[int, bytes, int]], layout: Layout) -> bool:
+    """Whether a partition's rows are there; rows: (number, digest, how many rows of the table have it)."""
+    wanted = Counter(digest for _, digest, _ in rows)
+    there = {digest: count for _, digest, count in rows}
+    found = sum(there[digest] >= count for digest, count in wanted.items())
+    # Merges and a TTL take single rows of a part away; what is left of it tells that it was there.
+    return found == len(wanted) if layout.keeps_rows else found > 0
+
+
+def _found(layout: Layout, block: pa.Table) -> str:
+    table = full_name(layout.database, layout.table)
+    digest = _digest(layout, block)
+    key = layout.sorting_key
+    narrowed = f"({key}) IN (SELECT {key} FROM filled) AND " if _narrows(layout) else ""  # noqa: S608 - as below
+    return (
+        f"WITH {_block(layout, block)}, "  # noqa: S608 - quoted names, and keys as the server writes them
+        f"wanted AS (SELECT {_ROW}, {_partition(layout)} AS part, {digest} AS digest FROM filled), "
+        f"there AS (SELECT {digest} AS digest, count() AS rows FROM {table} "
+        f"WHERE {narrowed}{digest} IN (SELECT digest FROM wanted) GROUP BY digest) "
+        f"SELECT {_ROW}, part, wanted.digest, there.rows FROM wanted LEFT JOIN there ON wanted.digest = there.digest"
+    )
+
+
+def _block(layout: Layout, block: pa.Table) -> str:
+    """Name the block with the columns that the server fills, as far as the keys rest on them."""
+    computed = [f"{expression} AS {quote_name(name)}" for name, expression in _computed(layout, block.column_names)]
+    return f"filled AS (SELECT {', '.join(['*', *computed])} FROM {_BLOCK})"  # noqa: S608 - as above
+
+
+def _computed(layout: Layout, filled: Sequence[str]) -> Iterator[tuple[str, str]]:
+    waiting, seen = [layout.partition_key, layout.sorting_key], set(filled)
+    while waiting:
+        for name in sorted(names_in(waiting.pop()) & layout.columns.keys() - seen):
+            seen.add(name)
+            column = layout.columns[name]
+            kind = quote_text(column.type)
+            default = column.default or f"defaultValueOfTypeName({kind})"
+            waiting.append(default)
+            yield name, f"CAST({default}, {kind})"
+
+
+def _partition(layout: Layout) -> str:
+    return f"toString(tuple({layout.partition_key}))" if layout.partition_key else "''"
+
+
+def _digest(layout: Layout, block: pa.Table) -> str:
+    columns = [_value(name, layout.columns[name].type) for name in block.column_names]
+    return f"sipHash128(formatRow('RowBinary', {', '.join(columns)}))"
+
+
+def _value(name: str, kind: str) -> str:
+    # The bytes of one JSON are others in a table than before: its paths come in another order.
+    return f"toString({quote_name(name)})" if _LOOSE.search(kind) else quote_name(name)
+
+
+def _narrows(layout: Layout) -> bool:
+    """Whether the sorting key finds rows: nothing equals NaN."""
+    kinds = [layout.columns[name].type for name in names_in(layout.sorting_key) & layout.columns.keys()]
+    return bool(layout.sorting_key) and not any("Float" in kind for kind in kinds)
+
+
+def _ask(client: Client, query: str, layout: Layout, block: pa.Table) -> Sequence[Sequence[Any]]:
+    numbered = block.append_column(_ROW, pa.array(range(block.num_rows), pa.uint32()))
+    types = {name: layout.columns[name].type for name in block.column_names} | {_ROW: "UInt32"}
+    data = ExternalData(
+        file_name=f"{_BLOCK}.arrow",
+        data=to_ipc_stream(numbered),
+        fmt="ArrowStream",
+        structure=", ".join(f"{quote_name(name)} {kind}" for name, kind in types.items()),
+    )
+    rows: Sequence[Sequence[Any]] = client.query(query, settings=_SETTINGS, external_data=data).result_rows
+    return rows

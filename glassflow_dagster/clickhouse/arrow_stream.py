@@ -1,0 +1,16 @@
+"""A block as the bytes of an Arrow stream, one record batch: ClickHouse makes one block of it."""
+
+import pyarrow as pa
+
+
+def to_ipc_stream(block: pa.Table) -> bytes:
+    """Write a table as an Arrow stream of a single record batch; dictionaries would be cut apart, so none go out."""
+    whole = block.combine_chunks()
+    batches = whole.to_batches(max_chunksize=max(whole.num_rows, 1)) or [pa.RecordBatch.from_pylist([], whole.schema)]
+    if len(batches) != 1:
+        raise ValueError(f"a block must be one record batch, not {len(batches)}: a column is larger than Arrow's 2 GiB")
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, whole.schema) as writer:
+        writer.write_batch(batches[0])
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
