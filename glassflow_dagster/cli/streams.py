@@ -52,6 +52,11 @@ take_over_option = click.option(
     is_flag=True,
     help="Make a checkpoint that is lost or damaged anew from the ledger, the topic and the table, and go on.",
 )
+@click.option(
+    "--start-over",
+    is_flag=True,
+    help="Read the topics from their beginning with a new checkpoint; the table, and those behind its views, empty.",
+)
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be given several times.")
 @readable
 def run(  # noqa: PLR0913, PLR0917 - one parameter an option
@@ -62,6 +67,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
     timeout: float,
     taking_over: bool,
     rebuild_state: bool,
+    start_over: bool,
     conf: tuple[str, ...],
 ) -> None:
     """Run a pipeline in the foreground; Ctrl-C finishes the batch.
@@ -70,6 +76,8 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
     """
     from glassflow_dagster.streaming.driver import RunOptions, run_pipeline  # noqa: PLC0415
 
+    if rebuild_state and start_over:
+        raise click.UsageError("give one of --rebuild-state, which goes on, and --start-over, which begins anew")
     options = RunOptions(
         state=state,
         until_caught_up=until_caught_up,
@@ -77,6 +85,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
         timeout_seconds=timeout,
         spark=_settings(conf),
         rebuild=_rebuild() if rebuild_state else None,
+        start_over=start_over,
     )
     config = load_pipeline(file)
     if taking_over:

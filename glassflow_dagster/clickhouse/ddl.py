@@ -128,6 +128,7 @@ EPOCH_COLUMNS = {
     "driver": "UUID",
     "host": "String",
     "folder": "String",
+    "rows": "UInt64",
 }
 
 # Tables whose window of insert tokens a pipeline has switched on, or rests on: what their own settings said before.

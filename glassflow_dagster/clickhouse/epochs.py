@@ -1,10 +1,10 @@
-"""Which driver of a checkpoint is the newest: an older one, on whatever host, writes nothing any more.
+"""Which driver of a pipeline is the newest: an older one, on whatever host, writes nothing any more.
 
 On one host a lock keeps drivers apart. It does not see a copy of the state folder, nor always a folder that two hosts
-share. So every start of a driver is a row in ClickHouse, and every insert asks first whether a newer one has come; an
-answer counts for a moment. A driver that begins waits for that moment, so what is older has begun its last insert by
-then, unless it slept between question and insert; only the first of a checkpoint has nobody to wait for. One that slept
-anywhere else asks again when it wakes.
+share, nor another folder where the pipeline begins anew. So every start of a driver is a row in ClickHouse, and every
+insert asks first whether a newer one has come; an answer counts for a moment. A driver that begins waits for that
+moment, so what is older has begun its last insert by then, unless it slept between question and insert; only the first
+of a pipeline has nobody to wait for. One that slept anywhere else asks again when it wakes.
 This module runs inside Spark's Python workers: it imports neither pyspark nor pandas.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.clickhouse.ddl import EPOCHS
+from glassflow_dagster.clickhouse.ddl import EPOCHS, LEDGER
 from glassflow_dagster.clickhouse.identifiers import full_name
 from glassflow_dagster.clickhouse.queries import execute, fetch
 from glassflow_dagster.errors import GlassflowError
@@ -33,12 +33,12 @@ _asked: dict[str, float] = {}
 
 
 class Superseded(GlassflowError):  # noqa: N818 - named for what is the case
-    """A newer driver has begun to run this checkpoint; this one must not write, and is not to be brought back."""
+    """A newer driver has begun to run this pipeline; this one must not write, and is not to be brought back."""
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """A driver's turn at a checkpoint: `number` is one more than that of the driver before.
+    """A driver's turn at a pipeline: `number` is one more than that of the driver before.
 
     Of two that took the same number at the same time the one with the greater `driver` (a uuid) is the newer.
     """
@@ -60,38 +60,73 @@ class Epoch:
         """Raise `Superseded` when another driver has a newer one; errors of the client are its own."""
         found = client.query(
             f"SELECT epoch, toString(driver), host, folder, toString(inserted_at) "  # noqa: S608 - quoted
-            f"FROM {full_name(self.database, EPOCHS)} "
-            "WHERE pipeline_id = {pipeline:String} AND incarnation = {incarnation:UUID} "
+            f"FROM {full_name(self.database, EPOCHS)} WHERE pipeline_id = {{pipeline:String}} "
             "ORDER BY epoch DESC, toString(driver) DESC LIMIT 1",
-            parameters={"pipeline": self.pipeline_id, "incarnation": self.incarnation},
+            parameters={"pipeline": self.pipeline_id},
         ).result_rows
         if not found:
             raise Superseded(
                 f"{self.pipeline_id}: {self.database}.{EPOCHS} has lost this driver's row, so whether another one runs "
-                "the checkpoint is not known; see that nothing else does, then start the pipeline again"
+                "the pipeline is not known; see that nothing else does, then start it again"
             )
         number, driver, host, folder, since = found[0]
         if (number, driver) != (self.number, self.driver):
             raise Superseded(
-                f"{self.pipeline_id}: another driver runs this checkpoint since {since} UTC, on host {host} with its "
+                f"{self.pipeline_id}: another driver runs this pipeline since {since} UTC, on host {host} with its "
                 f"state in {folder}; this one has stopped and written nothing since. Let one of them run, and remove "
                 "the other state folder, which is a copy, or is shared by hosts"
             )
 
 
-def begin_epoch(client: Client, database: str, pipeline_id: str, incarnation: str, folder: str) -> Epoch:
-    """Take the next turn at a checkpoint; when this returns, no driver before begins another insert.
+@dataclass(frozen=True)
+class Start:
+    """A driver's start: where its state is, when it began (UTC), and how many rows the target had then.
 
-    `folder`: the driver's state, for the one that is superseded to name. Raises what `fetch` and `execute` raise.
+    closed: whether the ledger has a batch of its checkpoint.
     """
-    last, _ = _found(client, database, pipeline_id, incarnation)
+
+    host: str
+    folder: str
+    since: str
+    rows: int
+    closed: bool
+
+
+def rival_starts(client: Client, epoch: Epoch) -> list[Start]:
+    """Give the starts of the pipeline's other checkpoints that this one has not taken note of, the first one first.
+
+    All that came after this checkpoint's own first one, and of those before it the ones without a batch in the ledger:
+    what the others had written was known when this checkpoint was made.
+    """
+    epochs, ledger = full_name(epoch.database, EPOCHS), full_name(epoch.database, LEDGER)
+    mine = "pipeline_id = {pipeline:String} AND incarnation = {incarnation:UUID}"
+    found = fetch(
+        client,
+        f"SELECT host, folder, toString(inserted_at), rows, incarnation IN (SELECT incarnation FROM {ledger} "  # noqa: S608
+        f"WHERE pipeline_id = {{pipeline:String}}) AS closed FROM {epochs} WHERE pipeline_id = {{pipeline:String}} "
+        f"AND incarnation != {{incarnation:UUID}} AND (NOT closed OR epoch >= (SELECT min(epoch) FROM {epochs} WHERE "
+        f"{mine})) ORDER BY epoch, toString(driver)",
+        {"pipeline": epoch.pipeline_id, "incarnation": epoch.incarnation},
+    )
+    return [Start(host, folder, since, rows, bool(closed)) for host, folder, since, rows, closed in found]
+
+
+def begin_epoch(  # noqa: PLR0913, PLR0917 - the columns of a row
+    client: Client, database: str, pipeline_id: str, incarnation: str, folder: str, rows: int
+) -> Epoch:
+    """Take the next turn at a pipeline; when this returns, no driver before begins another insert.
+
+    folder: the driver's state, for the one that is superseded to name. rows: of the target, now. Raises what `fetch`
+    and `execute` raise.
+    """
+    last, _ = _found(client, database, pipeline_id)
     epoch = Epoch(database, pipeline_id, incarnation, last + 1, str(uuid.uuid4()))
     # Whoever asks again because the answer was lost takes one more.
     execute(
         client,
-        f"INSERT INTO {full_name(database, EPOCHS)} (pipeline_id, incarnation, epoch, driver, host, folder) "
+        f"INSERT INTO {full_name(database, EPOCHS)} (pipeline_id, incarnation, epoch, driver, host, folder, rows) "
         "SETTINGS async_insert = 0 SELECT {pipeline:String}, {incarnation:UUID}, {epoch:UInt64}, {driver:UUID}, "
-        "{host:String}, {folder:String}",
+        "{host:String}, {folder:String}, {rows:UInt64}",
         {
             "pipeline": pipeline_id,
             "incarnation": incarnation,
@@ -99,20 +134,21 @@ def begin_epoch(client: Client, database: str, pipeline_id: str, incarnation: st
             "driver": epoch.driver,
             "host": socket.gethostname(),
             "folder": folder,
+            "rows": rows,
         },
     )
     # Where nobody was before: of two that begin at once, each sees the other's row now unless its own was the first.
-    if last or _found(client, database, pipeline_id, incarnation)[1] > 1:
+    if last or _found(client, database, pipeline_id)[1] > 1:
         time.sleep(ANSWER_COUNTS)
     return epoch
 
 
-def _found(client: Client, database: str, pipeline_id: str, incarnation: str) -> tuple[int, int]:
-    """Give the greatest epoch of a checkpoint, 0 when there is none, and how many there are."""
+def _found(client: Client, database: str, pipeline_id: str) -> tuple[int, int]:
+    """Give the greatest epoch of a pipeline, 0 when there is none, and how many there are."""
     last, count = fetch(
         client,
         f"SELECT max(epoch), count() FROM {full_name(database, EPOCHS)} "  # noqa: S608 - quoted
-        "WHERE pipeline_id = {pipeline:String} AND incarnation = {incarnation:UUID}",
-        {"pipeline": pipeline_id, "incarnation": incarnation},
+        "WHERE pipeline_id = {pipeline:String}",
+        {"pipeline": pipeline_id},
     )[0]
     return last, count

@@ -51,7 +51,7 @@ def rebuild_checkpoint(
     client = connect(config.sink.connection_params)
     past, incarnation = _past(client, config)
     database = config.sink.connection_params.database
-    begin_epoch(client, database, config.pipeline_id, incarnation, str(checkpoint.folder.parent))
+    begin_epoch(client, database, config.pipeline_id, incarnation, str(checkpoint.folder.parent), table.rows)
     table = require_table(client, table.database, table.name)
     now_ms = max(int(time.time() * 1000), past.batches[-1].batch_time_ms + 1)
     compared = compared_columns(config, table)

@@ -39,7 +39,7 @@ PLANS_KEPT = 10
 # What is left to do about a damaged checkpoint.
 RESTORE = (
     "restore the checkpoint and the table from copies of one moment, or remove the state folder, and let it be made "
-    "anew (glassflow-dagster run FILE --rebuild-state) or empty the table to read the topic anew"
+    "anew (glassflow-dagster run FILE --rebuild-state) or empty the table to read the topic anew (--start-over)"
 )
 
 # Where Spark keeps the schema of a state, as it stands in its metadata; below the checkpoint it is always the same.

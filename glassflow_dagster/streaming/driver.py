@@ -28,9 +28,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from glassflow_dagster.clickhouse.client import wait_for_clickhouse
 from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
 from glassflow_dagster.clickhouse.epochs import Epoch, Superseded, begin_epoch
-from glassflow_dagster.clickhouse.ledger import read_outcomes, read_totals
+from glassflow_dagster.clickhouse.ledger import read_outcomes
 from glassflow_dagster.clickhouse.queries import persist
-from glassflow_dagster.clickhouse.tables import Table
+from glassflow_dagster.clickhouse.tables import Table, count_rows
 from glassflow_dagster.clickhouse.target import prepare_target, secure_target
 from glassflow_dagster.clickhouse.target_watch import TargetWatch
 from glassflow_dagster.clickhouse.token_window import writes_partitions
@@ -50,6 +50,7 @@ from glassflow_dagster.streaming.checkpoint import Checkpoint, CheckpointError, 
 from glassflow_dagster.streaming.continuity import require_known_tables, require_ledger, require_topics
 from glassflow_dagster.streaming.counts import NO_LEAD
 from glassflow_dagster.streaming.failures import explain_failure
+from glassflow_dagster.streaming.first_start import require_alone, require_empty, require_nothing_written
 from glassflow_dagster.streaming.heartbeat import (
     DriverState,
     Totals,
@@ -95,7 +96,11 @@ Rebuild = Callable[[SparkSession, PipelineConfig, Table, Checkpoint, Report], No
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a pipeline is run. rebuild: what to do when its checkpoint is lost or damaged, where something is to be."""
+    """How a pipeline is run.
+
+    rebuild: what to do when its checkpoint is lost or damaged, where something is to be. start_over: whether the topics
+    are read from their beginning again, into tables that are empty.
+    """
 
     state: Path
     until_caught_up: bool = False
@@ -103,6 +108,7 @@ class RunOptions:
     timeout_seconds: float = 300.0
     spark: Mapping[str, str] = field(default_factory=dict)
     rebuild: Rebuild | None = None
+    start_over: bool = False
 
 
 def run_pipeline(config: PipelineConfig, options: RunOptions, report: Report) -> Totals:
@@ -177,6 +183,8 @@ class _Run:
         _require_settings(self.options.spark)
         checkpoint = Checkpoint(self.folder / "checkpoint")
         if self.options.rebuild:
+            self._set_damaged_aside(checkpoint)
+        if self.options.start_over:
             self._set_aside(checkpoint)
         checkpoint.inspect()
         checkpoint.follow_move()
@@ -187,6 +195,8 @@ class _Run:
         table = self._persist(lambda: prepare_target(self.client, self.config, create=self.options.create_table))
         self._persist(lambda: ensure_bookkeeping(self.client, connection.database))
         self._persist(lambda: require_known_tables(self.client, self.config, checkpoint.pending_plan()))
+        if self.options.start_over:
+            self._persist(lambda: require_empty(self.client, table))
         table = self._persist(lambda: secure_target(self.client, self.config, table, self._warn))
         wait_for_brokers(self.config.connection, self.options.timeout_seconds, self._say)
         # A query that is to end cannot wait for ever; one that is to stay can wait for its topic.
@@ -200,17 +210,22 @@ class _Run:
         require_topics(self.config, checkpoint)
         return table
 
-    def _set_aside(self, checkpoint: Checkpoint) -> None:
+    def _set_damaged_aside(self, checkpoint: Checkpoint) -> None:
         """Move a damaged checkpoint out of the way; a whole one stays, and is used."""
         try:
             checkpoint.inspect()
         except CheckpointError as problem:
-            aside = self.folder / time.strftime("checkpoint.damaged-%Y%m%d-%H%M%S")
-            checkpoint.folder.rename(aside)
-            self._warn(f"{problem}. It is in {aside} now; remove that when the pipeline runs again")
+            self._warn(str(problem))
+            self._set_aside(checkpoint)
             return
         if not checkpoint.is_new:
             self.report("the checkpoint is whole, so nothing is made anew")
+
+    def _set_aside(self, checkpoint: Checkpoint) -> None:
+        if checkpoint.folder.exists():
+            aside = self.folder / time.strftime("checkpoint.aside-%Y%m%d-%H%M%S")
+            checkpoint.folder.rename(aside)
+            self._warn(f"the checkpoint is in {aside} now; remove that when the pipeline runs again")
 
     def _warn(self, text: str) -> None:
         self.report(f"warning: {text}")
@@ -256,6 +271,8 @@ class _Run:
         incarnation = self._incarnation(checkpoint, table, spark)
         self._fit_state(spark, incarnation.shuffle_partitions)
         epoch = self._begin_epoch(incarnation)
+        if checkpoint.is_new and not self.options.start_over:
+            self._persist(lambda: require_alone(self.client, self.config, table, epoch))
         # Not before: a driver that is older now may have written until here.
         self._persist(lambda: require_ledger(self.client, self.config, checkpoint, incarnation))
         totals = self._finish_pending(spark, table, checkpoint, incarnation, epoch)
@@ -283,7 +300,8 @@ class _Run:
 
     def _begin_epoch(self, incarnation: Incarnation) -> Epoch:
         named = self._named(incarnation)
-        return self._persist(lambda: begin_epoch(self.client, *named, str(self.folder)))
+        rows = self._persist(lambda: count_rows(self.client, *self.config.sink.full_table))
+        return self._persist(lambda: begin_epoch(self.client, *named, str(self.folder), rows))
 
     def _named(self, incarnation: Incarnation) -> tuple[str, str, str]:
         """Database, pipeline id and incarnation: what the ledger and the epochs know a checkpoint by."""
@@ -298,7 +316,8 @@ class _Run:
             require_topics(self.config, checkpoint)
             found = checkpoint.incarnation()
         if found is None:
-            self._refuse_second_checkpoint(table)
+            if not self.options.start_over:
+                self._persist(lambda: require_nothing_written(self.client, self.config, table))
             partitions = int(str(spark.conf.get(SHUFFLE_PARTITIONS)))
             return checkpoint.create(self.config, name, table.rows, partitions)
         if found.table != name:
@@ -318,18 +337,6 @@ class _Run:
                 f"{state_shape(self.config)}; take the edit back, or give the definition a new pipeline_id and table"
             )
         return found
-
-    def _refuse_second_checkpoint(self, table: Table) -> None:
-        """Refuse to read the topic from its beginning into a table that has its rows: it would double them."""
-        database = self.config.sink.connection_params.database
-        ledger = self._persist(lambda: read_totals(self.client, database, self.config.pipeline_id))
-        if ledger.batches and table.rows:
-            raise CheckpointError(
-                f"{self.folder}: has no checkpoint, but {self.config.pipeline_id} has written to "
-                f"{table.database}.{table.name} before; name the state folder it ran with (--state DIR), let it be "
-                "made anew from the ledger, the topic and the table (glassflow-dagster run FILE --rebuild-state), or "
-                f"empty the table to start anew: TRUNCATE TABLE {table.database}.{table.name}"
-            )
 
     def _finish_pending(
         self, spark: SparkSession, table: Table, checkpoint: Checkpoint, incarnation: Incarnation, epoch: Epoch

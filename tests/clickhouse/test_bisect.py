@@ -62,7 +62,7 @@ class Target:
         """Begin a new batch: it plans with the table as it is."""
         self.batch = BatchName(self.database, "pipeline", str(uuid4()), 0)
         self.planned = read_definition(self.client, self.database, "t")
-        self.epoch = begin_epoch(self.client, self.database, self.batch.pipeline_id, self.batch.incarnation, "")
+        self.epoch = begin_epoch(self.client, self.database, self.batch.pipeline_id, self.batch.incarnation, "", 0)
         self.tried = False
 
     def write(self, ids: list[int]) -> list[int]:

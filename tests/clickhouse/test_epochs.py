@@ -7,8 +7,8 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse import epochs
-from glassflow_dagster.clickhouse.ddl import EPOCHS, ensure_bookkeeping
-from glassflow_dagster.clickhouse.epochs import Epoch, Superseded, begin_epoch
+from glassflow_dagster.clickhouse.ddl import EPOCHS, LEDGER, ensure_bookkeeping
+from glassflow_dagster.clickhouse.epochs import Epoch, Superseded, begin_epoch, rival_starts
 from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable
 from glassflow_dagster.clickhouse.inserts import Inserter
 from glassflow_dagster.clickhouse.queries import execute
@@ -26,8 +26,8 @@ class Checkpoint:
         ensure_bookkeeping(client, database)
         execute(client, f"CREATE TABLE {database}.t (id UInt64) ENGINE = MergeTree ORDER BY id")
 
-    def begin(self, folder: str = "/state/p") -> Epoch:
-        return begin_epoch(self.client, self.database, "p", self.incarnation, folder)
+    def begin(self, folder: str = "/state/p", incarnation: str | None = None) -> Epoch:
+        return begin_epoch(self.client, self.database, "p", incarnation or self.incarnation, folder, self.rows)
 
     def insert(self, epoch: Epoch | None) -> None:
         Inserter(self.client, 10, print, epoch).insert(self.database, "t", pa.table({"id": [1]}), str(uuid4()))
@@ -60,19 +60,39 @@ def test_an_older_driver_writes_nothing_and_is_told_who_took_over(checkpoint: Ch
     checkpoint.insert(older)
     newer = checkpoint.begin("/other/p")
     checkpoint.insert(newer)
-    with pytest.raises(Superseded, match=r"p: another driver runs this checkpoint since .* in /other/p; .*remove"):
+    with pytest.raises(Superseded, match=r"p: another driver runs this pipeline since .* in /other/p; .*remove"):
         checkpoint.insert(older)
     checkpoint.insert(newer)
     checkpoint.insert(None)  # what is no driver's
     assert checkpoint.rows == 4
 
 
-def test_another_checkpoint_of_the_pipeline_is_another_matter(checkpoint: Checkpoint) -> None:
+def test_another_pipeline_is_another_matter_and_another_checkpoint_is_not(checkpoint: Checkpoint) -> None:
     mine = checkpoint.begin()
-    begin_epoch(checkpoint.client, checkpoint.database, "p", str(uuid4()), "")
-    begin_epoch(checkpoint.client, checkpoint.database, "q", checkpoint.incarnation, "")
+    begin_epoch(checkpoint.client, checkpoint.database, "q", checkpoint.incarnation, "", 0)
     checkpoint.insert(mine)
+    checkpoint.begin("/elsewhere", str(uuid4()))
+    with pytest.raises(Superseded, match="in /elsewhere"):
+        checkpoint.insert(mine)
     assert checkpoint.rows == 1
+
+
+def test_a_first_start_knows_of_those_before_it_and_what_the_table_held_then(checkpoint: Checkpoint) -> None:
+    def rivals(of: Epoch) -> list[tuple[str, int, bool]]:
+        return [(start.folder, start.rows, start.closed) for start in rival_starts(checkpoint.client, of)]
+
+    first = checkpoint.begin("/first")
+    checkpoint.insert(first)
+    assert rivals(first) == []
+    second = checkpoint.begin("/second", str(uuid4()))
+    assert rivals(second) == [("/first", 0, False)]
+    execute(
+        checkpoint.client,
+        f"INSERT INTO {checkpoint.database}.{LEDGER} (pipeline_id, incarnation) VALUES ('p', '{first.incarnation}')",
+    )
+    # What the first one had closed was known when the second one was made; to the first one the second is news.
+    assert rivals(second) == []
+    assert rivals(checkpoint.begin("/first")) == [("/second", 1, False)]
 
 
 def test_of_two_that_begin_at_the_same_moment_one_writes(checkpoint: Checkpoint) -> None:
