@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 
 from glassflow_dagster.config.model import KafkaConnection
 from glassflow_dagster.kafka.client import client_settings
@@ -107,6 +107,39 @@ def topic_ids(connection: KafkaConnection, topics: Iterable[str]) -> dict[str, s
         if any(words):
             found[name] = ":".join(str(word) for word in words)
     return found
+
+
+class Cleanup(NamedTuple):
+    """Topics that are compacted, and those of which this user may not see whether they are."""
+
+    compacted: frozenset[str]
+    unknown: frozenset[str]
+
+
+def cleanup_of(connection: KafkaConnection, topics: Iterable[str]) -> Cleanup:
+    """Ask whether compaction removes records from topics; one that does not exist is not compacted.
+
+    Raises `KafkaUnreachable`.
+    """
+    compacted, unknown = set(), set()
+    # Kept in a variable until all answers are there: it takes them along when it goes.
+    admin = AdminClient(client_settings(connection))
+    resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics]
+    for resource, asked in admin.describe_configs(resources, request_timeout=ANSWER_TIMEOUT).items():
+        try:
+            policy = asked.result(ANSWER_TIMEOUT)["cleanup.policy"].value
+        except KafkaException as error:
+            if error.args[0].code() in {*_NOT_TO_BE_SEEN, KafkaError.CLUSTER_AUTHORIZATION_FAILED}:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    unknown.add(resource.name)
+                continue
+            brokers = ", ".join(connection.brokers)
+            raise KafkaUnreachable(
+                f"Kafka at {brokers} cannot tell about topic {resource.name!r}: {error.args[0].str()}; try again"
+            ) from error
+        if "compact" in policy:
+            compacted.add(resource.name)
+    return Cleanup(frozenset(compacted), frozenset(unknown))
 
 
 def commit_offsets(connection: KafkaConnection, group: str, topic: str, committed: dict[int, int]) -> None:

@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
 from glassflow_dagster.clickhouse.ddl import NEVER
@@ -23,6 +23,7 @@ from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.clickhouse.target_watch import TargetWatch
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.streaming.checkpoint import BatchPlan, Checkpoint, CheckpointError, Incarnation
+from glassflow_dagster.streaming.compaction import count_records, require_same_records
 from glassflow_dagster.streaming.counts import COUNTS_SCHEMA, Counts, JoinAccounts, RecordAccounts, total
 from glassflow_dagster.streaming.heartbeat import Totals
 from glassflow_dagster.streaming.join_clock import Pace
@@ -40,7 +41,7 @@ class StopBetweenBatches(Exception):  # noqa: N818 - no error: the way to end a 
 class BatchWriter:
     """Writes the batches of one query. `lock` is held while a batch runs.
 
-    pace: of a query that joins, None for others.
+    pace: of a query that joins, None for others. compacted: the topics that are.
     """
 
     config: PipelineConfig
@@ -51,6 +52,7 @@ class BatchWriter:
     retry_seconds: float
     epoch: Epoch
     pace: Pace | None = None
+    compacted: frozenset[str] = frozenset()
     lock: threading.Lock = field(default_factory=threading.Lock)
     stopping: threading.Event = field(default_factory=threading.Event)
     only_batch: int | None = None
@@ -64,14 +66,14 @@ class BatchWriter:
             if self.stopping.is_set() or self.only_batch not in (None, batch_id):
                 self.ended_between_batches = True
                 raise StopBetweenBatches
-            plan, repeated = self._plan(batch_id)
+            plan, repeated = self._plan(batch.sparkSession, batch_id)
             counts = self._write(batch, plan, repeated=repeated)
             self._account(plan, counts, repeated=repeated)
             self.last = plan
             if self.pace:
                 self.pace.after_batch(counts)
 
-    def _plan(self, batch_id: int) -> tuple[BatchPlan, bool]:
+    def _plan(self, spark: SparkSession, batch_id: int) -> tuple[BatchPlan, bool]:
         """Give the batch's plan, and whether an earlier run made it: then some of the batch may be written."""
         offsets = self.checkpoint.offset_ranges(batch_id)
         plan = self.checkpoint.plan(batch_id)
@@ -91,6 +93,7 @@ class BatchWriter:
                 bytes=MAX_BLOCK_BYTES,
                 leads=self.pace.leads if self.pace else None,
                 server=target.run,
+                records=count_records(spark, self.config, offsets, self.compacted),
                 written=target.written,
             )
             self.checkpoint.record(plan)
@@ -99,6 +102,8 @@ class BatchWriter:
                 f"{self.checkpoint.folder}: batch {batch_id} was begun with other offsets or another definition; "
                 "restore the checkpoint and the definition that belong together"
             )
+        else:
+            require_same_records(plan, count_records(spark, self.config, offsets, self.compacted))
         return plan, repeated
 
     def _write(self, batch: DataFrame, plan: BatchPlan, *, repeated: bool) -> Counts:

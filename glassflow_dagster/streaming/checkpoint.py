@@ -91,6 +91,8 @@ class BatchPlan(BaseModel):
     leads: tuple[int, int] | None = None
     # The run of the server that the batch began with, and the tables that its inserts reached then (database.table).
     server: ServerRun | None = None
+    # Of compacted topics: the records that there were, topic -> partition -> count.
+    records: dict[str, dict[int, int]] | None = None
     written: tuple[str, ...] | None = None
 
     @property

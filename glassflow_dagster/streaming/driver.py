@@ -43,7 +43,7 @@ from glassflow_dagster.kafka import kerberos
 from glassflow_dagster.kafka.errors import TopicMissing
 from glassflow_dagster.kafka.replay_topic import REPLAY_PARTITION, ensure_replay_topic, find_replay_topic
 from glassflow_dagster.kafka.starting import NEXT, starting_offsets
-from glassflow_dagster.kafka.topics import commit_offsets, wait_for_brokers, wait_for_topic
+from glassflow_dagster.kafka.topics import cleanup_of, commit_offsets, wait_for_brokers, wait_for_topic
 from glassflow_dagster.streaming.backlog import Backlog
 from glassflow_dagster.streaming.batch import BatchWriter, fits
 from glassflow_dagster.streaming.checkpoint import Checkpoint, CheckpointError, Incarnation, state_shape
@@ -138,6 +138,7 @@ class _Run:
     report: Report
     # Open once the server answers; its pool of connections replaces those that an outage has cut.
     client: Client = field(init=False)
+    compacted: frozenset[str] = frozenset()
 
     def run(self) -> Totals:
         try:
@@ -208,7 +209,17 @@ class _Run:
         except TopicMissing as problem:
             self._warn(f"dead letters cannot be sent again: {problem}")
         require_topics(self.config, checkpoint)
+        self._look_at_cleanup()
         return table
+
+    def _look_at_cleanup(self) -> None:
+        found = cleanup_of(self.config.connection, [source.topic for source in self.config.inputs])
+        self.compacted = found.compacted
+        for topic in sorted(found.unknown):
+            self._warn(
+                f"whether topic {topic} is compacted cannot be seen; if it is, a batch that is repeated after a crash "
+                "may double rows; grant DESCRIBE_CONFIGS on it"
+            )
 
     def _set_damaged_aside(self, checkpoint: Checkpoint) -> None:
         """Move a damaged checkpoint out of the way; a whole one stays, and is used."""
@@ -376,6 +387,7 @@ class _Run:
         target = TargetWatch(self.client, config, table, self._warn)
         writer = BatchWriter(config, table, checkpoint, incarnation, target, seconds, epoch)
         writer.totals = Totals(waiting=before.waiting)
+        writer.compacted = self.compacted
         return writer
 
     def _start_query(

@@ -12,7 +12,7 @@ from enum import StrEnum
 from glassflow_dagster.clickhouse.ledger import LedgerTotals, ReadRange
 from glassflow_dagster.config.model import PipelineConfig, Source
 from glassflow_dagster.kafka.records import count_records
-from glassflow_dagster.kafka.topics import Offsets, offsets
+from glassflow_dagster.kafka.topics import Offsets, cleanup_of, offsets
 
 # About a minute of reading at 100,000 records a second.
 MAX_COUNTED = 5_000_000
@@ -25,6 +25,7 @@ class Proof(StrEnum):
     COUNTED = "counted one by one"
     PARTLY = "partly removed by retention"
     BOUND = "at most as many as offsets"
+    COMPACTED = "partly removed by compaction"
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Spans:
 class KafkaCount:
     """The records in Kafka of all that was read; `records` is exact for `OFFSETS` and `COUNTED` only.
 
-    For `PARTLY` it counts what is left, for `BOUND` it is an upper bound.
+    For `PARTLY` it counts what is left, for `BOUND` and `COMPACTED` it is an upper bound.
     """
 
     records: int
@@ -74,6 +75,8 @@ def count_kafka(config: PipelineConfig, totals: LedgerTotals, report: Callable[[
         spans = replace(spans, total=spans.total - replayed + counted)
         if not spans.expired and not spans.unknown and spans.total == read:
             return KafkaCount(spans.total, Proof.OFFSETS, spans)
+    if cleanup_of(connection, known).compacted:
+        return KafkaCount(spans.total, Proof.COMPACTED, spans)
     if spans.total - spans.expired > MAX_COUNTED:
         return KafkaCount(spans.total, Proof.BOUND, spans)
     records = sum(_count_range(source, found, known[found.topic], report) for found in totals.ranges)

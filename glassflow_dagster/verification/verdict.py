@@ -140,7 +140,7 @@ def _kafka_problems(facts: Facts) -> Iterator[str]:
             f"Kafka still holds {number(kafka.records, 'record')} and removed at most {spans.expired:,}, "
             f"but {read:,} were read."
         )
-    if kafka.proof is Proof.BOUND and read > kafka.records:
+    if kafka.proof in (Proof.BOUND, Proof.COMPACTED) and read > kafka.records:
         yield f"{number(read, 'record')} were read, more than the {kafka.records:,} offsets they came from."
 
 
@@ -231,6 +231,8 @@ def _why_not_exact(facts: Facts) -> list[str]:
         reasons.append("retention removed a part of what was read, so the ledger stands for it")
     if facts.kafka.proof is Proof.BOUND:
         reasons.append("the topic is too large to be counted one by one, so the ledger stands for it")
+    if facts.kafka.proof is Proof.COMPACTED:
+        reasons.append("compaction removes records of the topic that were read, so the ledger stands for them")
     return reasons
 
 

@@ -173,6 +173,13 @@ def test_after_retention_the_ledger_stands_for_what_is_gone() -> None:
     assert not verdict(kafka=KafkaCount(59, Proof.PARTLY, spans)).passed
 
 
+def test_of_a_compacted_topic_the_ledger_stands_for_what_is_gone() -> None:
+    found = verdict(kafka=KafkaCount(130, Proof.COMPACTED, replace(NO_LOSS, total=130)))
+    assert (found.passed, found.exact) == (True, False)
+    assert "compaction removes records of the topic that were read" in found.description
+    assert not verdict(kafka=KafkaCount(99, Proof.COMPACTED, replace(NO_LOSS, total=99))).passed
+
+
 def test_more_records_than_offsets_were_never_there() -> None:
     assert not verdict(kafka=KafkaCount(99, Proof.BOUND, NO_LOSS)).passed
     assert verdict(kafka=KafkaCount(120, Proof.BOUND, NO_LOSS)).passed
