@@ -29,7 +29,7 @@ from glassflow_dagster.streaming.process import status as stream_status
 from glassflow_dagster.streaming.process import stop as stop_stream
 
 if TYPE_CHECKING:
-    from glassflow_dagster.streaming.driver import Rebuild
+    from glassflow_dagster.streaming.driver import AcceptLoss, Rebuild
 
 # What scripts read from the last line of a run.
 RUN_TOTALS = {"read", "written", "duplicates", "filtered", "dead_letters", "unmatched", "late", "waiting"}
@@ -53,6 +53,11 @@ take_over_option = click.option(
     help="Make a checkpoint that is lost or damaged anew from the ledger, the topic and the table, and go on.",
 )
 @click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Go on without records, or a checkpoint, that are lost for good; what is skipped is written down.",
+)
+@click.option(
     "--start-over",
     is_flag=True,
     help="Read the topics from their beginning with a new checkpoint; the table, and those behind its views, empty.",
@@ -67,6 +72,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
     timeout: float,
     taking_over: bool,
     rebuild_state: bool,
+    accept_loss: bool,
     start_over: bool,
     conf: tuple[str, ...],
 ) -> None:
@@ -76,8 +82,10 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
     """
     from glassflow_dagster.streaming.driver import RunOptions, run_pipeline  # noqa: PLC0415
 
-    if rebuild_state and start_over:
-        raise click.UsageError("give one of --rebuild-state, which goes on, and --start-over, which begins anew")
+    if [rebuild_state, accept_loss, start_over].count(True) > 1:
+        raise click.UsageError(
+            "give one of --rebuild-state, --accept-loss, which go on, and --start-over, which does not"
+        )
     options = RunOptions(
         state=state,
         until_caught_up=until_caught_up,
@@ -85,6 +93,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
         timeout_seconds=timeout,
         spark=_settings(conf),
         rebuild=_rebuild() if rebuild_state else None,
+        accept=_acceptance() if accept_loss else None,
         start_over=start_over,
     )
     config = load_pipeline(file)
@@ -161,6 +170,12 @@ def _rebuild() -> "Rebuild":
     from glassflow_dagster.recovery.rebuild import rebuild_checkpoint  # noqa: PLC0415
 
     return rebuild_checkpoint
+
+
+def _acceptance() -> "AcceptLoss":
+    from glassflow_dagster.recovery.acceptance import accept_loss  # noqa: PLC0415
+
+    return accept_loss
 
 
 def _settings(pairs: tuple[str, ...]) -> dict[str, str]:

@@ -105,6 +105,22 @@ def missing_rows(client: Client, layout: Layout, block: pa.Table) -> list[int]:
     return sorted(missing)
 
 
+def written_rows(client: Client, layout: Layout, block: pa.Table) -> list[int]:
+    """Give the numbers of rows whose values are in the table, of equal ones as many as are there.
+
+    Nothing for an engine whose merges change rows. Errors of the client are its own.
+    """
+    if layout.changes_rows:
+        return []
+    left: dict[bytes, int] = {}
+    written = []
+    for row, _, digest, count in _ask(client, _found(layout, block), layout, block):
+        if left.setdefault(digest, count):
+            left[digest] -= 1
+            written.append(row)
+    return sorted(written)
+
+
 def partitions_of(client: Client, layout: Layout, block: pa.Table) -> list[str]:
     """Give the partition that each of the block's rows belongs to, as a text; '' for all where the table has none.
 

@@ -23,6 +23,7 @@ REPLAYS = "glassflow_replays"
 PURGES = "glassflow_purges"
 EPOCHS = "glassflow_epochs"
 WINDOWS = "glassflow_windows"
+LOSSES = "glassflow_losses"
 
 # The last second that a DateTime holds, for what is kept for ever.
 NEVER = 2**32 - 1  # seconds since 1970
@@ -140,6 +141,19 @@ WINDOW_COLUMNS = {
     "released": "Bool",
 }
 
+# What `run --accept-loss` skipped before a batch: [from, until) of a partition, or a state, and what waited in it.
+LOSS_COLUMNS = {
+    "pipeline_id": "String",
+    "incarnation": "UUID",
+    "batch_id": "UInt64",
+    "reason": "LowCardinality(String)",
+    "topic": "LowCardinality(String)",
+    "partition": "UInt32",
+    "from": "UInt64",
+    "until": "UInt64",
+    "waiting": "UInt64",
+}
+
 # What rows have in columns that came later than they did. Before there were replays, a record's place was its origin.
 _DEFAULTS = {
     "origin_topic": "topic",
@@ -168,6 +182,7 @@ BOOKS = (
     Book(PURGES, PURGE_COLUMNS, "(pipeline_id, incarnation, topic, partition, offset)", "expires_at"),
     Book(EPOCHS, EPOCH_COLUMNS, "(pipeline_id, incarnation, epoch)"),
     Book(WINDOWS, WINDOW_COLUMNS, "(pipeline_id, database, table)"),
+    Book(LOSSES, LOSS_COLUMNS, "(pipeline_id, incarnation, batch_id)"),
 )
 
 # The definition has asked for such a column by name.

@@ -4,6 +4,7 @@ A row is written before the batch commits, under a token of its own, so a replay
 back is summed by the server.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
@@ -12,10 +13,11 @@ from typing import Any
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.clickhouse.ddl import BOOKS, DEAD_LETTERS, LEDGER, NEVER, PURGES
+from glassflow_dagster.clickhouse.ddl import BOOKS, DEAD_LETTERS, LEDGER, LOSSES, NEVER, PURGES
 from glassflow_dagster.clickhouse.errors import TableProblem
 from glassflow_dagster.clickhouse.identifiers import full_name
 from glassflow_dagster.clickhouse.inserts import Inserter
+from glassflow_dagster.clickhouse.losses import Loss, LossReason, read_losses
 from glassflow_dagster.clickhouse.queries import fetch
 
 
@@ -71,7 +73,8 @@ class LedgerRow:
 class ReadRange:
     """What an incarnation of a checkpoint read of one partition, over all its batches.
 
-    `covered` is the sum of the batches' spans: less than `until - first` means a gap, more means an overlap.
+    `covered` is the sum of the batches' spans: less than `until - first` means a gap, more means an overlap. gone: it
+    was read of a topic that is another one now. skipped: offsets that somebody has let go (`run --accept-loss`).
     """
 
     incarnation: str
@@ -80,6 +83,8 @@ class ReadRange:
     first: int
     until: int
     covered: int
+    gone: bool = False
+    skipped: int = 0
 
     @property
     def span(self) -> int:
@@ -88,8 +93,8 @@ class ReadRange:
 
     @property
     def gap(self) -> int:
-        """Offsets that no batch covers; negative where batches overlap."""
-        return self.span - self.covered
+        """Offsets that no batch covers and nobody let go; negative where batches overlap."""
+        return self.span - self.covered - self.skipped
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,7 @@ class LedgerTotals:
     ranges: tuple[ReadRange, ...]
     dead_letters_purged: int = 0
     dead_letters_expired: int = 0
+    losses: tuple[Loss, ...] = ()
 
 
 # Seconds; no count takes so long that a letter expires while it is looked for.
@@ -171,13 +177,15 @@ def read_totals(client: Client, database: str, pipeline_id: str) -> LedgerTotals
     )[0]
     batches, first, last, rows_before, *counted = row
     until_last = {"pipeline": pipeline_id, "incarnation": incarnation, "last": last}
+    losses = read_losses(client, database, pipeline_id, incarnation)
     return LedgerTotals(
         batches=batches,
         first_batch_time=_time(first) if batches else None,
         last_batch_time=_time(last) if batches else None,
         rows_before=rows_before,
         outcomes=Outcomes(**dict(zip(_OUTCOMES, counted, strict=True))),
-        ranges=_ranges(client, ledger, until_last),
+        ranges=_ranges(client, database, until_last, losses),
+        losses=losses,
         **_dead_letters(client, database, until_last),
     )
 
@@ -323,14 +331,33 @@ def _block(row: LedgerRow) -> pa.Table:
     return pa.Table.from_pylist([values], schema=_SCHEMA)
 
 
-def _ranges(client: Client, ledger: str, until_last: dict[str, Any]) -> tuple[ReadRange, ...]:
+def _ranges(client: Client, database: str, until_last: dict[str, Any], losses: Sequence[Loss]) -> tuple[ReadRange, ...]:
+    book = full_name(database, LOSSES)
+    other_topic = (
+        f"SELECT topic, partition, max(batch_id) AS since FROM {book} "  # noqa: S608 - quoted
+        "WHERE pipeline_id = {pipeline:String} AND incarnation = {incarnation:UUID} AND reason = 'topic' GROUP BY 1, 2"
+    )
+    read = (
+        "SELECT toString(incarnation) AS checkpoint, batch_id, o.1 AS topic, o.2 AS partition, o.3 AS first, "  # noqa: S608
+        f"o.4 AS until FROM {full_name(database, LEDGER)} ARRAY JOIN offsets AS o WHERE {_UNTIL_LAST}"
+    )
     found = fetch(
         client,
-        "SELECT toString(incarnation), o.1, o.2, min(o.3), max(o.4), sum(o.4 - o.3) "  # noqa: S608 - quoted
-        f"FROM {ledger} ARRAY JOIN offsets AS o WHERE {_UNTIL_LAST} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3",
+        "SELECT r.checkpoint, r.topic, r.partition, min(r.first), max(r.until), sum(r.until - r.first), "  # noqa: S608
+        f"r.batch_id < c.since AS gone FROM ({read}) AS r LEFT JOIN ({other_topic}) AS c "
+        "ON r.topic = c.topic AND r.partition = c.partition GROUP BY ALL ORDER BY ALL",
         until_last,
     )
-    return tuple(ReadRange(*row) for row in found)
+    skipped: Counter[tuple[str, int]] = Counter()
+    for loss in losses:
+        if loss.reason is LossReason.RETENTION:
+            skipped[loss.topic, loss.partition] += loss.until - loss.first
+    return tuple(
+        ReadRange(
+            incarnation, topic, partition, first, until, covered, bool(gone), 0 if gone else skipped[topic, partition]
+        )
+        for incarnation, topic, partition, first, until, covered, gone in found
+    )
 
 
 def _dead_letters(client: Client, database: str, until_last: dict[str, Any]) -> dict[str, int]:

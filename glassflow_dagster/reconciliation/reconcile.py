@@ -81,6 +81,8 @@ def reconcile_keys(spark: SparkSession, config: PipelineConfig, report: Callable
         return undecided(["no batch has been written yet"])
     compared = compared_columns(config, table)
     reasons = list(why_undecided(config, begun, _spans(config, totals), compared.key_names))
+    if totals.losses:
+        reasons.append("records, or a state, were let go by run --accept-loss (glassflow_losses)")
     if reasons:
         return undecided(reasons)
     own = spark.newSession()

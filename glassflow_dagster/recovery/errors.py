@@ -2,7 +2,10 @@
 
 from glassflow_dagster.errors import GlassflowError
 
-_ANEW = "empty the table and start with a new state folder, or give the definition a new pipeline_id and table"
+_ANEW = (
+    "go on without the state (run FILE --accept-loss), or empty the table and read the topics anew (run FILE "
+    "--start-over)"
+)
 
 
 class CannotRebuild(GlassflowError):  # noqa: N818 - reads as the sentence it is

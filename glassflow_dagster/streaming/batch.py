@@ -127,6 +127,7 @@ class BatchWriter:
             engine=self.table.engine,
             delivery=self.config.sink.delivery,
             there=self.checkpoint.rows_there(plan.batch_id),
+            look=self._may_be_written(plan),
         )
         # A fixed order, so that blocks do not depend on the order in which a shuffle fetched its rows. Offsets first:
         # Spark compares eight bytes of the first column before it takes two rows apart, and offsets mostly differ.
@@ -135,12 +136,21 @@ class BatchWriter:
         partitions = attempted.mapInArrow(writer, COUNTS_SCHEMA).collect()
         return total(Counts(**row.asDict()) for row in partitions)
 
+    def _may_be_written(self, plan: BatchPlan) -> bool:
+        """Whether a batch of an earlier checkpoint may have written rows of this one, under other tokens."""
+        looked = self.incarnation.look_until
+        return any(
+            first < looked.get(topic, {}).get(partition, 0)
+            for topic, partitions in plan.offsets.items()
+            for partition, (first, _) in partitions.items()
+        )
+
     def _letters(self, plan: BatchPlan) -> LetterBook:
         return LetterBook(
             pipeline_id=self.config.pipeline_id,
             incarnation=self.incarnation.incarnation,
             tokens=self.incarnation.tokens,
-            batch_id=plan.batch_id,
+            batch_id=self.incarnation.batches_before + plan.batch_id,
             batch_time_ms=plan.batch_time_ms,
             replay_topic=self.config.replay_topic,
             expires_at=plan.dead_letters_expire_at,
@@ -152,7 +162,7 @@ class BatchWriter:
         row = LedgerRow(
             pipeline_id=self.config.pipeline_id,
             incarnation=self.incarnation.incarnation,
-            batch_id=plan.batch_id,
+            batch_id=self.incarnation.batches_before + plan.batch_id,
             batch_time_ms=plan.batch_time_ms,
             definition=plan.definition,
             offsets=plan.offsets,

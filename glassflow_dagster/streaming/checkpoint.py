@@ -15,6 +15,7 @@ word. Spark's own files have theirs beside them (`.<name>.crc`).
 import json
 import os
 import re
+import shutil
 import time
 import uuid
 import zlib
@@ -39,8 +40,12 @@ PLANS_KEPT = 10
 # What is left to do about a damaged checkpoint.
 RESTORE = (
     "restore the checkpoint and the table from copies of one moment, or remove the state folder, and let it be made "
-    "anew (glassflow-dagster run FILE --rebuild-state) or empty the table to read the topic anew (--start-over)"
+    "anew (glassflow-dagster run FILE --rebuild-state), or go on without it (--accept-loss), or empty the table to "
+    "read the topic anew (--start-over)"
 )
+
+# In a line of the offset log: its version, what Spark says of the batch, then one line a source, the topics first.
+_SOURCE_LINE = 2
 
 # Where Spark keeps the schema of a state, as it stands in its metadata; below the checkpoint it is always the same.
 _SCHEMA_PATH = re.compile(r'"file:[^"]*(/state/\d+/_stateSchema/[^"]*)"')
@@ -56,7 +61,9 @@ class Incarnation(BaseModel):
     """A checkpoint's name, and what was so when it was made.
 
     `tokens` tells its insert tokens from those of others: the name, or another one after the checkpoint was lost and
-    made anew, when a batch of the same number may have other blocks.
+    made anew, when a batch of the same number may have other blocks. The last four are of a checkpoint that went on
+    without what is lost: how many batches the ledger has from before it, the first batch since, the offsets below which
+    rows may be in the table already, and where a new one begins.
     """
 
     format: int = FORMAT
@@ -70,6 +77,10 @@ class Incarnation(BaseModel):
     # Fixed with the state: Spark cannot change it later.
     shuffle_partitions: int
     state: str
+    batches_before: int = 0
+    first_batch: int = 0
+    look_until: dict[str, dict[int, int]] = {}
+    starting: dict[str, dict[int, int]] = {}
 
 
 class BatchPlan(BaseModel):
@@ -187,6 +198,29 @@ class Checkpoint:
         _write_json(self._own / "incarnation.json", made.model_dump(mode="json"))
         return made
 
+    def rename(self, incarnation: Incarnation) -> None:
+        """Give the checkpoint another name, or its name another content."""
+        _write_json(self._own / "incarnation.json", incarnation.model_dump(mode="json"))
+
+    def forget_batch(self, batch_id: int) -> None:
+        """Remove what is written down of a batch that was begun and not closed."""
+        for file in (self.folder / "offsets" / str(batch_id), self.folder / "offsets" / f".{batch_id}.crc"):
+            file.unlink(missing_ok=True)
+        self._plan_file(batch_id).unlink(missing_ok=True)
+        if batch_id == 0:
+            # Spark wants no state before its first batch.
+            shutil.rmtree(self.folder / "state", ignore_errors=True)
+
+    def move_to(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
+        """Let the next batch begin at these offsets; a partition without one begins at its first record."""
+        last = self.next_batch - 1
+        file = self._initial if last < 0 else self.folder / "offsets" / str(last)
+        lines = _read_spark_file(file)
+        place = -1 if last < 0 else _SOURCE_LINE
+        line = lines[place]
+        lines[place] = line[: line.index("{")] + json.dumps({t: dict(found) for t, found in offsets.items()})
+        _replace_spark_file(file, "\n".join(lines).encode())
+
     def plan(self, batch_id: int) -> BatchPlan | None:
         """Read the plan of a batch; None when no block of it was ever sent."""
         file = self._plan_file(batch_id)
@@ -232,7 +266,7 @@ class Checkpoint:
         following = self.next_batch
         if following == 0:
             return self._initial_offsets()
-        return _source_offsets(self._offset_lines(following - 1)[2])
+        return _source_offsets(self._offset_lines(following - 1)[_SOURCE_LINE])
 
     def pending_plan(self) -> BatchPlan | None:
         """Find the batch that was begun and not committed: its blocks may be in ClickHouse, some or all."""
@@ -266,8 +300,8 @@ class Checkpoint:
 
     def offset_ranges(self, batch_id: int) -> OffsetRanges:
         """Give what a batch reads: topic -> partition -> (from, until)."""
-        start = _source_offsets(self._offset_lines(batch_id - 1)[2]) if batch_id else self._initial_offsets()
-        end = _source_offsets(self._offset_lines(batch_id)[2])
+        start = _source_offsets(self._offset_lines(batch_id - 1)[_SOURCE_LINE]) if batch_id else self._initial_offsets()
+        end = _source_offsets(self._offset_lines(batch_id)[_SOURCE_LINE])
         # A partition that was added since begins at its first record.
         return {
             topic: {p: (start.get(topic, {}).get(p, 0), until) for p, until in partitions.items()}
@@ -353,7 +387,7 @@ def _require_format(file: Path) -> None:
     if found != FORMAT:
         raise CheckpointError(
             f"{file}: format {found}, but this version reads {FORMAT}; use the version that wrote it, or let the state "
-            "be made anew (glassflow-dagster run FILE --rebuild-state)"
+            "be made anew (glassflow-dagster run FILE --rebuild-state; where that is not possible, --accept-loss)"
         )
 
 

@@ -18,8 +18,8 @@ from glassflow_dagster.kafka.topics import Offsets, offsets_if_there, topic_ids
 from glassflow_dagster.streaming.checkpoint import RESTORE, BatchPlan, Checkpoint, CheckpointError, Incarnation, or_none
 
 _LOST = (
-    "to go on without them, empty the table and start with a new state folder, or give the definition a new "
-    "pipeline_id and table"
+    "to go on without them, run it with --accept-loss, which writes down what is skipped; or empty the table and run "
+    "it with --start-over"
 )
 
 
@@ -32,7 +32,9 @@ def require_ledger(client: Client, config: PipelineConfig, checkpoint: Checkpoin
     database = config.sink.connection_params.database
     books, begun = f"{database}.{LEDGER}", checkpoint.last_begun
     newest = last_batch(client, database, config.pipeline_id, incarnation.incarnation)
-    if newest is not None and (begun is None or newest > begun):
+    # Those before are of a checkpoint whose place this one took.
+    newest = -1 if newest is None else newest - incarnation.batches_before
+    if newest >= 0 and (begun is None or newest > begun):
         raise CheckpointError(
             f"{checkpoint.folder}: ends with batch {or_none(begun)}, but {books} has batch {newest} "
             "of it: this is an older copy, or another copy of it went on, and it would read again what is in the "
@@ -41,7 +43,9 @@ def require_ledger(client: Client, config: PipelineConfig, checkpoint: Checkpoin
     if begun is None:
         return
     closed = checkpoint.next_batch - 1
-    told = read_offsets(client, database, config.pipeline_id, incarnation.incarnation, max(closed, 0))
+    first = incarnation.batches_before + max(closed, 0)
+    found = read_offsets(client, database, config.pipeline_id, incarnation.incarnation, first)
+    told = {batch_id - incarnation.batches_before: read for batch_id, read in found.items()}
     if closed >= 0 and closed not in told:
         raise CheckpointError(
             f"{checkpoint.folder}: batch {closed} is done, but {books} has not got it: the database was emptied, or "
@@ -49,7 +53,7 @@ def require_ledger(client: Client, config: PipelineConfig, checkpoint: Checkpoin
             f"{RESTORE}"
         )
     for batch_id, read in told.items():
-        if read != checkpoint.offset_ranges(batch_id):
+        if batch_id >= incarnation.first_batch and read != checkpoint.offset_ranges(batch_id):
             raise CheckpointError(
                 f"{checkpoint.folder}: batch {batch_id} read other records than {books} has for it: another copy of "
                 f"this checkpoint went on. Name the state folder that went on (--state DIR), or {RESTORE}"

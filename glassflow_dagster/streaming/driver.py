@@ -92,14 +92,17 @@ _COMMIT_SECONDS = 30.0
 
 # Makes a checkpoint for a pipeline that has lost its own, of which there is nothing at the time.
 Rebuild = Callable[[SparkSession, PipelineConfig, Table, Checkpoint, Report], None]
+# Lets a checkpoint go on without what is lost.
+AcceptLoss = Callable[[Client, PipelineConfig, Table, Checkpoint, Report], None]
 
 
 @dataclass(frozen=True)
 class RunOptions:
     """How a pipeline is run.
 
-    rebuild: what to do when its checkpoint is lost or damaged, where something is to be. start_over: whether the topics
-    are read from their beginning again, into tables that are empty.
+    rebuild: what to do when its checkpoint is lost or damaged, where something is to be. accept: what to do about
+    records or a checkpoint that are lost for good, where the pipeline is to go on without them. start_over: whether the
+    topics are read from their beginning again, into tables that are empty.
     """
 
     state: Path
@@ -108,6 +111,7 @@ class RunOptions:
     timeout_seconds: float = 300.0
     spark: Mapping[str, str] = field(default_factory=dict)
     rebuild: Rebuild | None = None
+    accept: AcceptLoss | None = None
     start_over: bool = False
 
 
@@ -187,15 +191,18 @@ class _Run:
             self._set_damaged_aside(checkpoint)
         if self.options.start_over:
             self._set_aside(checkpoint)
-        checkpoint.inspect()
-        checkpoint.follow_move()
+        if not self.options.accept:
+            # Before anything is asked of the servers.
+            checkpoint.inspect()
+            checkpoint.follow_move()
         for warning in warnings(self.config):
             self._warn(warning)
         connection = self.config.sink.connection_params
         self.client = wait_for_clickhouse(connection, self.options.timeout_seconds, self._say)
         table = self._persist(lambda: prepare_target(self.client, self.config, create=self.options.create_table))
         self._persist(lambda: ensure_bookkeeping(self.client, connection.database))
-        self._persist(lambda: require_known_tables(self.client, self.config, checkpoint.pending_plan()))
+        if not self.options.accept:
+            self._persist(lambda: require_known_tables(self.client, self.config, checkpoint.pending_plan()))
         if self.options.start_over:
             self._persist(lambda: require_empty(self.client, table))
         table = self._persist(lambda: secure_target(self.client, self.config, table, self._warn))
@@ -208,6 +215,8 @@ class _Run:
             ensure_replay_topic(self.config)
         except TopicMissing as problem:
             self._warn(f"dead letters cannot be sent again: {problem}")
+        if self.options.accept:
+            self.options.accept(self.client, self.config, table, checkpoint, self.report)
         require_topics(self.config, checkpoint)
         self._look_at_cleanup()
         return table
@@ -307,7 +316,10 @@ class _Run:
     def _ledger_before(self, checkpoint: Checkpoint, incarnation: Incarnation) -> Totals:
         """What the ledger says of all batches before those that this query will commit."""
         named = self._named(incarnation)
-        return Totals.of(self._persist(lambda: read_outcomes(self.client, *named, checkpoint.next_batch)))
+        number = incarnation.batches_before + checkpoint.next_batch
+        before = Totals.of(self._persist(lambda: read_outcomes(self.client, *named, number)))
+        # A state that was begun anew behind batches of another one has nobody waiting.
+        return before if checkpoint.next_batch else before.model_copy(update={"waiting": 0})
 
     def _begin_epoch(self, incarnation: Incarnation) -> Epoch:
         named = self._named(incarnation)
@@ -347,6 +359,9 @@ class _Run:
                 f"{checkpoint.folder}: was built for {found.state}, but the definition says "
                 f"{state_shape(self.config)}; take the edit back, or give the definition a new pipeline_id and table"
             )
+        if not found.shuffle_partitions:
+            found = found.model_copy(update={"shuffle_partitions": int(str(spark.conf.get(SHUFFLE_PARTITIONS)))})
+            checkpoint.rename(found)
         return found
 
     def _finish_pending(
@@ -395,7 +410,7 @@ class _Run:
     ) -> StreamingQuery:
         partitioned = self._persist(lambda: writes_partitions(self.client, table.database, table.name))
         limits = batch_limits(config, partitioned=partitioned)
-        subscription = self._subscription(writer.checkpoint)
+        subscription = self._subscription(writer.checkpoint, writer.incarnation)
         records = read_topics(spark, config.source, subscription, limits, until_caught_up=until_caught_up)
         events = self._events(records, config, table, writer)
         stream = events.writeStream.foreachBatch(writer).queryName(config.pipeline_id)
@@ -414,11 +429,13 @@ class _Run:
         writer.pace = Pace(config.join, ticks, writer.totals.waiting, leads)
         return build_join_query(records, ticks.read(), config, table, writer.incarnation.incarnation)
 
-    def _subscription(self, checkpoint: Checkpoint) -> Subscription:
+    def _subscription(self, checkpoint: Checkpoint, incarnation: Incarnation) -> Subscription:
         *sources, replays = self.config.topics
         topics = self.config.topics if find_replay_topic(self.config) else tuple(sources)
         if not checkpoint.is_new:
             return Subscription(topics, {})
+        if incarnation.starting:
+            return Subscription(topics, {topic: incarnation.starting[topic] for topic in topics})
         starting = {
             source.topic: starting_offsets(self.config, index) for index, source in enumerate(self.config.inputs)
         }

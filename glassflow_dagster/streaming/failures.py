@@ -30,7 +30,7 @@ _KNOWN = (
         re.compile(r"(data may have been lost|OffsetOutOfRange|KAFKA_DATA_LOSS|failOnDataLoss)", re.IGNORECASE),
         (
             "Kafka no longer has offsets that were not read yet, or the topic was made anew: records are lost. Look at "
-            "the topic's retention; to go on without them, start with a new state folder and an empty table"
+            "the topic's retention; to go on without them, run the pipeline with --accept-loss"
         ),
     ),
     (

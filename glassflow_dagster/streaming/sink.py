@@ -16,12 +16,13 @@ import pyarrow.compute as pc
 from clickhouse_connect.driver.client import Client
 from pyspark import TaskContext
 
+from glassflow_dagster.clickhouse.already_written import written_rows
 from glassflow_dagster.clickhouse.bisect import BatchName, BlockWriter, RefusedRow, WholeBlockWriter, read_splits
 from glassflow_dagster.clickhouse.client import wait_for_clickhouse
 from glassflow_dagster.clickhouse.ddl import DEAD_LETTERS
 from glassflow_dagster.clickhouse.epochs import Epoch
 from glassflow_dagster.clickhouse.inserts import Inserter
-from glassflow_dagster.clickhouse.queries import persist
+from glassflow_dagster.clickhouse.queries import asked, persist
 from glassflow_dagster.clickhouse.server_run import ServerRun
 from glassflow_dagster.config.model import ClickHouseConnection, Delivery, Source
 from glassflow_dagster.config.types import ColumnType
@@ -43,7 +44,7 @@ class PartitionWriter:
     of the server then; `repeated` says that the batch, or some of it, may have been written before; `epoch` is the
     driver's. `topics` are in the order of their ranks. `accounts` say how records are told apart and counted. `there`
     are the places (topic_rank, partition, offset) of records whose rows a run has left in the table that could not
-    close the batch and lost its checkpoint.
+    close the batch and lost its checkpoint; with `look` such rows are told by their values.
 
     Columns in, in the order of the accounts' place: topic_rank, partition, offset, row STRUCT (what goes into the
     table), size, refused STRUCT (what goes to the dead letters; without a topic where the record has to be read once
@@ -69,6 +70,7 @@ class PartitionWriter:
     epoch: Epoch
     engine: str = "MergeTree"
     delivery: Delivery = "exactly_once"
+    look: bool = False
     there: frozenset[tuple[int, int, int]] = frozenset()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -85,6 +87,8 @@ class PartitionWriter:
     def _write(self, writers: "_Writers", block: pa.Table, token: str, counts: Counts) -> None:
         rows = block.filter(pc.is_valid(block.column("row")))
         refused = block.filter(pc.is_valid(block.column("refused")))
+        if rows.num_rows and self.look:
+            rows = self._without_written(writers, rows, counts)
         if rows.num_rows:
             by_server = writers.rows.insert(self._columns(rows), token)
             counts.blocks += 1
@@ -100,6 +104,20 @@ class PartitionWriter:
             self._insert_letters(writers, self._refused_before(refused), f"{token}/dead-letters")
             self.accounts.refused(refused, counts)
         self.accounts.stored(block, counts)
+
+    def _without_written(self, writers: "_Writers", rows: pa.Table, counts: Counts) -> pa.Table:
+        """Count the rows whose values are in the table already, and give the others."""
+        client, inserter = writers.inserter.client, writers.inserter
+        block = self._columns(rows)
+
+        def ask() -> list[int]:
+            return asked(client, lambda: written_rows(client, inserter.layout(self.database, self.table), block))
+
+        written = set(persist(ask, self.retry_seconds, print))
+        is_written = pa.array([row in written for row in range(rows.num_rows)], pa.bool_())
+        counts.written += len(written)
+        counts.bytes += pc.sum(rows.filter(is_written).column("size")).as_py() or 0
+        return rows.filter(pc.invert(is_written))
 
     def _open(self, *, repeated: bool) -> "_Writers":
         """Open what the partition is written with; repeated: an earlier attempt may have written some of it."""

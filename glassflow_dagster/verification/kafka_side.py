@@ -79,7 +79,7 @@ def count_kafka(config: PipelineConfig, totals: LedgerTotals, report: Callable[[
         return KafkaCount(spans.total, Proof.COMPACTED, spans)
     if spans.total - spans.expired > MAX_COUNTED:
         return KafkaCount(spans.total, Proof.BOUND, spans)
-    records = sum(_count_range(source, found, known[found.topic], report) for found in totals.ranges)
+    records = sum(_count_range(source, found, known[found.topic], report) for found in totals.ranges if not found.gone)
     return KafkaCount(records, Proof.PARTLY if spans.expired else Proof.COUNTED, spans)
 
 
@@ -87,9 +87,14 @@ def measure(ranges: Iterable[ReadRange], known: Mapping[str, Mapping[int, Offset
     """Hold what was read against the brokers' offsets; a partition that they lack is unknown as a whole."""
     total = expired = unknown = uncovered = repeated = 0
     for read in ranges:
+        if read.gone:
+            # Of a topic that is another one now, and of which nothing can be counted any more.
+            total += read.covered
+            expired += read.covered
+            continue
         there = known.get(read.topic, {}).get(read.partition, Offsets(0, 0))
-        total += read.span
-        expired += max(0, min(there.low, read.until) - read.first)
+        total += read.span - read.skipped
+        expired += max(0, min(there.low, read.until) - read.first - read.skipped)
         unknown += max(0, read.until - max(there.high, read.first))
         uncovered += max(0, read.gap)
         repeated += max(0, -read.gap)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from glassflow_dagster.clickhouse.ledger import LedgerTotals, Outcomes
+from glassflow_dagster.clickhouse.losses import LossReason
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model import Delivery
 from glassflow_dagster.verification.kafka_side import KafkaCount, Proof
@@ -70,7 +71,17 @@ class Facts:
     @property
     def may_hold_more(self) -> bool:
         """Whether rows may lawfully be there that the ledger does not know: others', or those of repeated batches."""
-        return self.other_writers or self.delivery == "at_least_once"
+        return self.other_writers or self.delivery == "at_least_once" or self.lost_of_open_batch
+
+    @property
+    def lost_of_open_batch(self) -> bool:
+        """Whether records are lost that a batch had read, and may have written, before it was read anew."""
+        return any(loss.reason is LossReason.COMPACTION for loss in self.totals.losses)
+
+    @property
+    def lost_waiting(self) -> int:
+        """Left events of a join that were given up while they waited."""
+        return sum(loss.waiting for loss in self.totals.losses)
 
     @property
     def left_out(self) -> int:
@@ -150,7 +161,7 @@ def _ledger_problems(facts: Facts) -> Iterator[str]:
         went_on = f"{facts.went_on:,} {'came to the join' if facts.joins else 'written'}"
         yield (f"The ledger does not add up: {outcomes.read:,} read, but {went_on} and {facts.left_out:,} left out.")
     if facts.joins:
-        yield from _join_problems(outcomes)
+        yield from _join_problems(outcomes, facts.lost_waiting)
     totals = facts.totals
     if totals.dead_letters_stored + totals.dead_letters_purged + totals.dead_letters_expired != outcomes.dead_letters:
         gone = [
@@ -164,8 +175,8 @@ def _ledger_problems(facts: Facts) -> Iterator[str]:
         )
 
 
-def _join_problems(o: Outcomes) -> Iterator[str]:
-    decided = o.accepted + o.matched + o.unmatched + o.waiting
+def _join_problems(o: Outcomes, lost: int) -> Iterator[str]:
+    decided = o.accepted + o.matched + o.unmatched + o.waiting + lost
     if o.taken != decided:
         yield (
             f"The ledger does not add up: {o.taken:,} came to the join, but {o.accepted:,} right events, {o.matched:,} "
@@ -227,6 +238,8 @@ def _why_not_exact(facts: Facts) -> list[str]:
         reasons.append("a batch that was repeated may have doubled rows (sink.delivery: at_least_once)")
     if facts.other_writers:
         reasons.append("others write to the table too (checks.other_writers)")
+    if facts.lost_of_open_batch:
+        reasons.append("records of a batch under way were lost, of which some may be rows (glassflow_losses)")
     if facts.kafka.proof is Proof.PARTLY:
         reasons.append("retention removed a part of what was read, so the ledger stands for it")
     if facts.kafka.proof is Proof.BOUND:
@@ -298,6 +311,8 @@ def _figures(facts: Facts) -> Figures:
         "difference": facts.rows - facts.expected,
         "batches": facts.totals.batches,
         "expired_offsets": spans.expired,
+        "skipped_offsets": sum(found.skipped for found in facts.totals.ranges),
+        "accepted_losses": len(facts.totals.losses),
     }
     if facts.joins:
         figures |= {name: getattr(outcomes, name) for name in _JOIN_FIGURES}

@@ -80,8 +80,8 @@ def test_a_damaged_state_is_set_aside_and_what_kafka_has_lost_is_refused(pipelin
         done.result(30)
     with pytest.raises(GlassflowError, match=r"makes? 0 duplicates in batch 1, but the ledger has 20: Kafka has no"):
         rebuild(pipeline)
-    assert [found.name.partition("-")[0] for found in folder(pipeline).glob("checkpoint.damaged*")] == [
-        "checkpoint.damaged"
+    assert [found.name.partition("-")[0] for found in folder(pipeline).glob("checkpoint.aside*")] == [
+        "checkpoint.aside"
     ]
     assert pipeline.query("SELECT count() FROM {db}.events") == [(BATCH + 100,)]
 

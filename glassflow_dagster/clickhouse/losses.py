@@ -1,0 +1,88 @@
+"""What a pipeline went on without, because somebody said so: `run --accept-loss`.
+
+A row for each partition of which something was skipped, and one for a state that was given up. The ledger goes on
+behind them, so that everything else can still be compared.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from clickhouse_connect.driver.client import Client
+
+from glassflow_dagster.clickhouse.ddl import LOSSES
+from glassflow_dagster.clickhouse.identifiers import full_name
+from glassflow_dagster.clickhouse.queries import execute, fetch
+
+
+class LossReason(StrEnum):
+    """Why something was lost."""
+
+    RETENTION = "retention"  # the records are gone from the topic
+    COMPACTION = "compaction"  # some of the records of an open batch are
+    TOPIC = "topic"  # the topic, or a partition of it, is another one now, or gone
+    STATE = "state"  # the checkpoint: what waited in a join, and which keys were known
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What was skipped behind the ledger's batches before `batch_id`.
+
+    [first, until): offsets of the partition that no batch has; the same number twice where it is not known how many.
+    waiting: left events of a join that were given up with the state.
+    """
+
+    batch_id: int
+    reason: LossReason
+    topic: str = ""
+    partition: int = 0
+    first: int = 0
+    until: int = 0
+    waiting: int = 0
+
+    def __str__(self) -> str:
+        """Write it for people."""
+        if self.reason is LossReason.STATE:
+            waiting = f", and {self.waiting:,} left events that waited for their match" if self.waiting else ""
+            return f"the state is given up: which keys came within the window{waiting}"
+        where = f"{self.topic}, partition {self.partition}"
+        if self.reason is LossReason.TOPIC:
+            return f"{where}: is another one than the one that was read up to offset {self.first}, or ends before it"
+        if self.reason is LossReason.COMPACTION:
+            return f"{where}: offsets {self.first} to {self.until - 1}, of which compaction has removed records"
+        return f"{where}: offsets {self.first} to {self.until - 1}, which are gone"
+
+
+def note_losses(client: Client, database: str, pipeline_id: str, incarnation: str, losses: Sequence[Loss]) -> None:
+    """Write losses down; raises what `execute` raises."""
+    for loss in losses:
+        execute(
+            client,
+            f"INSERT INTO {full_name(database, LOSSES)} (pipeline_id, incarnation, batch_id, reason, topic, partition, "
+            "`from`, until, waiting) SETTINGS async_insert = 0 SELECT {pipeline:String}, {incarnation:UUID}, "
+            "{batch:UInt64}, {reason:String}, {topic:String}, {partition:UInt32}, {first:UInt64}, {until:UInt64}, "
+            "{waiting:UInt64}",
+            {
+                "pipeline": pipeline_id,
+                "incarnation": incarnation,
+                "batch": loss.batch_id,
+                "reason": loss.reason.value,
+                "topic": loss.topic,
+                "partition": loss.partition,
+                "first": loss.first,
+                "until": loss.until,
+                "waiting": loss.waiting,
+            },
+        )
+
+
+def read_losses(client: Client, database: str, pipeline_id: str, incarnation: str) -> tuple[Loss, ...]:
+    """Read the losses of a checkpoint in their order, each once, also where the command was repeated."""
+    rows = fetch(
+        client,
+        "SELECT DISTINCT batch_id, toString(reason), toString(topic), partition, `from`, until, waiting "  # noqa: S608
+        f"FROM {full_name(database, LOSSES)} "
+        "WHERE pipeline_id = {pipeline:String} AND incarnation = {incarnation:UUID} ORDER BY ALL",
+        {"pipeline": pipeline_id, "incarnation": incarnation},
+    )
+    return tuple(Loss(batch, LossReason(reason), *rest) for batch, reason, *rest in rows)

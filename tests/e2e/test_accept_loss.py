@@ -1,0 +1,178 @@
+"""What is lost for good stops a pipeline, until somebody says that it is to go on: then it is written down."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.recovery.acceptance import accept_loss
+from glassflow_dagster.recovery.rebuild import rebuild_checkpoint
+from glassflow_dagster.streaming.batch import BatchWriter
+from glassflow_dagster.verification.verify import VerifyReport, verify_pipeline
+from tests.e2e.joins import LEFT, RIGHT, JoinPipeline
+from tests.e2e.support import Pipeline
+from tests.waiting import wait_until
+
+
+def events(*numbers: int) -> Iterable[dict[str, Any]]:
+    return [{"id": f"k{number}", "n": number} for number in numbers]
+
+
+def verify(pipeline: Pipeline) -> VerifyReport:
+    found = verify_pipeline(load_pipeline(pipeline.file), print)
+    assert found.passed, "\n".join(found.lines())
+    return found
+
+
+def losses(pipeline: Pipeline) -> list[tuple[Any, ...]]:
+    return pipeline.query(
+        "SELECT batch_id, toString(reason), partition, `from`, until, waiting FROM {db}.glassflow_losses ORDER BY ALL"
+    )
+
+
+def keys(pipeline: Pipeline) -> list[str]:
+    return [key for (key,) in pipeline.query("SELECT id FROM {db}.events ORDER BY length(id), id")]
+
+
+def remove_records(pipeline: Pipeline, before: int) -> None:
+    admin = AdminClient({"bootstrap.servers": pipeline.brokers})
+    for done in admin.delete_records([TopicPartition(pipeline.name, 0, before)]).values():
+        done.result(30)
+
+
+@pytest.fixture
+def dies_behind_its_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """Let each batch end before the ledger's row, with all of its blocks in the table."""
+
+    def die(*_: object, **__: object) -> None:
+        raise GlassflowError("died")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchWriter, "_account", die)
+        yield patch
+
+
+def test_records_that_retention_took_are_skipped_and_the_rest_is_exact(pipeline: Pipeline) -> None:
+    pipeline.write().create_topic(1)
+    pipeline.send(events(0, 1, 2), lambda _: 0)
+    pipeline.catch_up()
+    pipeline.send(events(3, 4, 5, 1, 6), lambda _: 0)
+    remove_records(pipeline, 5)
+    with pytest.raises(GlassflowError, match=r"offsets 3 to 4 were not read and are gone.*--accept-loss"):
+        pipeline.catch_up()
+
+    totals = pipeline.catch_up(accept=accept_loss)
+    # The state knows what it knew: k1 came before.
+    assert (totals["read"], totals["written"], totals["duplicates"]) == (3, 2, 1)
+    assert keys(pipeline) == ["k0", "k1", "k2", "k5", "k6"]
+    assert losses(pipeline) == [(1, "retention", 0, 3, 5, 0)]
+    figures = verify(pipeline).counts.figures
+    assert (figures["skipped_offsets"], figures["expired_offsets"], figures["difference"]) == (2, 3, 0)
+
+    # From here on it is a pipeline like any other; where nothing is lost, nothing is accepted.
+    pipeline.send(events(6, 7), lambda _: 0)
+    assert pipeline.catch_up(accept=accept_loss)["written"] == 1
+    assert len(losses(pipeline)) == 1
+    verify(pipeline)
+
+
+def test_a_topic_that_was_made_anew_is_read_from_its_beginning(pipeline: Pipeline) -> None:
+    pipeline.write().create_topic(1)
+    pipeline.send(events(0, 1, 2), lambda _: 0)
+    pipeline.catch_up()
+    admin = AdminClient({"bootstrap.servers": pipeline.brokers})
+    admin.delete_topics([pipeline.name])[pipeline.name].result(30)
+    wait_until(lambda: pipeline.name not in admin.list_topics(timeout=10).topics, "the topic is gone")
+    pipeline.create_topic(1)
+    pipeline.send(events(1, 3), lambda _: 0)
+    with pytest.raises(GlassflowError, match=r"was deleted and made anew.*--accept-loss"):
+        pipeline.catch_up()
+
+    totals = pipeline.catch_up(accept=accept_loss)
+    assert (totals["read"], totals["written"], totals["duplicates"]) == (2, 1, 1)
+    assert keys(pipeline) == ["k0", "k1", "k2", "k3"]
+    assert losses(pipeline) == [(1, "topic", 0, 3, 3, 0)]
+    assert "retention removed a part of what was read" in verify(pipeline).counts.description
+
+
+def compact(pipeline: Pipeline, left: int) -> None:
+    """Let the broker compact partition 0 until so many of its records are left."""
+    producer = Producer({"bootstrap.servers": pipeline.brokers})
+    consumer = Consumer({"bootstrap.servers": pipeline.brokers, "group.id": "compact", "enable.partition.eof": True})
+
+    def is_compacted() -> bool:
+        # Another segment begins with another record, and what is in the one before can be compacted.
+        producer.produce(pipeline.name, b"no event", key=b"last", partition=0)
+        producer.flush(10)
+        consumer.assign([TopicPartition(pipeline.name, 0, 0)])
+        found = 0
+        while (message := consumer.poll(10)) is not None and message.error() is None:
+            found += message.key() != b"last"
+        return found == left
+
+    wait_until(is_compacted, f"{left} records are left", 60)
+    consumer.close()
+
+
+def test_a_batch_whose_records_were_compacted_away_is_not_repeated_unasked(
+    pipeline: Pipeline, dies_behind_its_blocks: pytest.MonkeyPatch
+) -> None:
+    pipeline.sink = {"max_batch_size": 3}
+    pipeline.write()
+    admin = AdminClient({"bootstrap.servers": pipeline.brokers})
+    settings = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.001"}
+    admin.create_topics([NewTopic(pipeline.name, 1, 1, config=settings)])[pipeline.name].result(30)
+    producer = Producer({"bootstrap.servers": pipeline.brokers})
+    for number in range(8):
+        # The even ones have a Kafka key that comes again.
+        key = b"again" if number % 2 == 0 else str(number).encode()
+        producer.produce(pipeline.name, b'{"id": "k%d", "n": %d}' % (number, number), key=key, partition=0)
+    assert producer.flush(30) == 0
+    with pytest.raises(GlassflowError, match="died"):
+        pipeline.catch_up()
+    written = keys(pipeline)
+    assert "k0" in written
+    dies_behind_its_blocks.undo()
+    compact(pipeline, 5)
+
+    with pytest.raises(
+        GlassflowError, match=r"had \d records when it was begun and has \d now: the topic is compacted"
+    ):
+        pipeline.catch_up()
+    assert keys(pipeline) == written
+
+    pipeline.catch_up(accept=accept_loss)
+    assert keys(pipeline) == [f"k{number}" for number in range(8)]
+    ((_, reason, *_),) = losses(pipeline)
+    assert reason == "compaction"
+    found = verify(pipeline)
+    assert not found.counts.exact
+    assert "records of a batch under way were lost" in found.counts.description
+
+
+def test_a_state_that_cannot_be_made_anew_is_given_up_and_what_waited_in_it_is_told(pipeline: Pipeline) -> None:
+    joins = JoinPipeline(
+        pipeline.folder, pipeline.brokers, pipeline.clickhouse_port, left_window=3600, right_window=3600
+    )
+    joins.write().create_topic()
+    draw = joins.seeded(1, 40, 5)
+    joins.send_sides(draw)
+    first = joins.catch_up()
+    assert first["waiting"] > 0
+    damaged = joins.state / joins.name / "checkpoint" / "glassflow" / "incarnation.json"
+    damaged.write_bytes(damaged.read_bytes()[:10])
+    with pytest.raises(GlassflowError, match="what waits in a join depends on"):
+        joins.catch_up(rebuild=rebuild_checkpoint)
+    damaged.parent.parent.mkdir(parents=True, exist_ok=True)
+
+    joins.send_sides([(LEFT, draw[0][1]), (RIGHT, draw[1][1])])
+    totals = joins.catch_up(accept=accept_loss)
+    assert totals["read"] == 2
+    ((_, reason, *_, waiting),) = [row for row in losses(joins) if row[1] == "state"]
+    assert (reason, waiting) == ("state", first["waiting"])
+    counts = verify_pipeline(load_pipeline(joins.file), print).counts
+    assert counts.passed, counts.description
