@@ -80,7 +80,7 @@ class BlockWriter:
 
     `definition` is the table's columns and constraints when the batch was begun. `splits` has what earlier runs of the
     batch wrote down, by block; None when this is its first run. With `delivery` at_least_once the table's window is
-    left as it is: it may have none.
+    left as it is: it may have none. `cluster` is where tables are altered.
     """
 
     inserter: Inserter
@@ -90,6 +90,7 @@ class BlockWriter:
     definition: str
     splits: Mapping[str, Split] | None
     delivery: Delivery = "exactly_once"
+    cluster: str | None = None
     _taken: Iterator[int] = field(default_factory=lambda: count(1))
 
     def insert(self, block: pa.Table, token: str) -> tuple[RefusedRow, ...]:
@@ -190,7 +191,8 @@ class BlockWriter:
     def _take_part(self) -> None:
         if self.delivery == "exactly_once" and next(self._taken) == PARTS_BESIDE_BLOCKS:
             client = self.inserter.client
-            self._persist(lambda: keep_more_tokens(client, self.database, self.table, TOKENS_KEPT_FOR_PARTS))
+            place = (self.database, self.table)
+            self._persist(lambda: keep_more_tokens(client, *place, TOKENS_KEPT_FOR_PARTS, self.cluster))
 
     def _require_unchanged(self, error: RowsRefused) -> None:
         """A table that is as it was would have refused the part at any time before; of another one nobody knows."""

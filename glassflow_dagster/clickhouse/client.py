@@ -29,6 +29,9 @@ CONNECT_TIMEOUT = 10  # seconds; a server that is up accepts at once, a dead add
 ANSWER_TIMEOUT = 120  # seconds
 RETRY_INTERVAL = 1.0  # seconds between attempts to reach a server that is starting
 
+# A replica that lacks what a quorum has confirmed says so instead of giving an older answer. Other tables do not care.
+_SEE_WHAT_IS_CONFIRMED = "select_sequential_consistency"
+
 # Both log every failed attempt, and raise it as well; the raised error is the one that is shown.
 for _chatty in ("clickhouse_connect", "urllib3.connectionpool"):
     logging.getLogger(_chatty).setLevel(logging.ERROR)
@@ -59,6 +62,9 @@ def connect(connection: ClickHouseConnection) -> Client:
         )
     except (ClickHouseError, OSError) as error:
         raise _connection_error(connection, error) from error
+    setting = client.server_settings.get(_SEE_WHAT_IS_CONFIRMED)
+    if setting is not None and not setting.readonly:
+        client.set_client_setting(_SEE_WHAT_IS_CONFIRMED, 1)
     return client
 
 

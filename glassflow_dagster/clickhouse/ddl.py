@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.clickhouse.identifiers import full_name, quote_name
+from glassflow_dagster.clickhouse.errors import TableProblem
+from glassflow_dagster.clickhouse.identifiers import full_name, on_cluster, quote_name
 from glassflow_dagster.clickhouse.queries import execute, fetch
-from glassflow_dagster.clickhouse.token_window import ensure_tokens_kept, window_settings
+from glassflow_dagster.clickhouse.token_window import ensure_tokens_kept, is_replicated, window_settings
 from glassflow_dagster.config.model import CreateTable, PipelineConfig
 from glassflow_dagster.config.stages import nullable_names
 from glassflow_dagster.config.types import ColumnType, parse_column_type
@@ -24,6 +25,13 @@ PURGES = "glassflow_purges"
 EPOCHS = "glassflow_epochs"
 WINDOWS = "glassflow_windows"
 LOSSES = "glassflow_losses"
+
+# Those that decide what a driver does next: what one replica has confirmed, each must know when it is asked.
+DECIDING_BOOKS = frozenset({LEDGER, SPLITS, EPOCHS, WINDOWS, LOSSES})
+
+# How rows get into these. Without replicas the quorum means nothing; with them `connect` reads accordingly.
+WRITE_EVERYWHERE = {"async_insert": 0, "insert_quorum": "auto", "insert_quorum_parallel": 0}
+WRITE_EVERYWHERE_SQL = ", ".join(f"{name} = {value!r}" for name, value in WRITE_EVERYWHERE.items())
 
 # The last second that a DateTime holds, for what is kept for ever.
 NEVER = 2**32 - 1  # seconds since 1970
@@ -195,9 +203,9 @@ _SORTS = re.compile(r"\s*\w*MergeTree\b")
 _INSERTED_AT = "`inserted_at` DateTime64(3, 'UTC') DEFAULT now64(3)"
 
 
-def create_database(database: str) -> str:
+def create_database(database: str, cluster: str | None = None) -> str:
     """Make a database unless it is there."""
-    return f"CREATE DATABASE IF NOT EXISTS {quote_name(database)}"
+    return f"CREATE DATABASE IF NOT EXISTS {quote_name(database)}{on_cluster(cluster)}"
 
 
 @dataclass(frozen=True)
@@ -266,8 +274,9 @@ def create_target(config: PipelineConfig) -> str:
         *([window_settings(how.engine)] if sorts else []),
         *([_RARE_TYPES] if any(column.is_rare for column in columns) else []),
     ]
+    name = f"{full_name(*config.sink.full_table)}{on_cluster(config.sink.cluster)}"
     parts = [
-        f"CREATE TABLE IF NOT EXISTS {full_name(*config.sink.full_table)}\n(\n{lines}\n)",
+        f"CREATE TABLE IF NOT EXISTS {name}\n(\n{lines}\n)",
         f"ENGINE = {how.engine}",
         f"PARTITION BY {how.partition_by}" if how.partition_by else "",
         f"ORDER BY {how.order_by}" if sorts or "order_by" in how.model_fields_set else "",
@@ -283,42 +292,53 @@ def add_column(database: str, table: str, column: NewColumn) -> str:
     return f"{statement} SETTINGS {_RARE_TYPES}" if column.is_rare else statement
 
 
-def ensure_database(client: Client, database: str) -> None:
+def ensure_database(client: Client, database: str, cluster: str | None = None) -> None:
     """Make a database where it is missing."""
     # Asked first, here and below: CREATE ... IF NOT EXISTS needs the right to create even where the thing exists.
     found = fetch(client, "SELECT 1 FROM system.databases WHERE name = {name:String}", {"name": database})
     if not found:
-        execute(client, create_database(database))
+        execute(client, create_database(database, cluster))
 
 
-def ensure_bookkeeping(client: Client, database: str) -> None:
+def ensure_bookkeeping(client: Client, database: str, engine: str = "MergeTree", cluster: str | None = None) -> None:
     """Make the books that are missing, and what is missing in them, and see that they remember tokens.
 
-    Raises `AccessDenied` with the statement to run where the user may not do it.
+    engine: of the books that are made. Raises `TableProblem` where a book is not replicated, but the engine is, and
+    `AccessDenied` with the statement to run where the user may not do it.
     """
-    ensure_database(client, database)
+    ensure_database(client, database, cluster)
     names = {"name": database}
     tables = dict(fetch(client, "SELECT name, engine_full FROM system.tables WHERE database = {name:String}", names))
     columns = set(fetch(client, "SELECT table, name FROM system.columns WHERE database = {name:String}", names))
     for book in BOOKS:
         if book.name not in tables:
-            execute(client, create_book(database, book))
+            execute(client, create_book(database, book, engine, cluster))
         else:
+            if is_replicated(engine) and not is_replicated(tables[book.name]):
+                raise TableProblem(_not_replicated(full_name(database, book.name), engine))
             missing = [name for name in book.columns if (book.name, name) not in columns]
             if missing:
                 execute(client, add_columns(database, book, missing))
             if book.ttl and " TTL " not in tables[book.name]:
                 execute(client, add_ttl(database, book))
-        ensure_tokens_kept(client, database, book.name)
+        ensure_tokens_kept(client, database, book.name, cluster)
 
 
-def create_book(database: str, book: Book) -> str:
+def _not_replicated(book: str, engine: str) -> str:
+    return (
+        f"{book} is not replicated, but the definition says sink.bookkeeping_engine: {engine}; stop the pipelines of "
+        f"this database and convert it (DETACH TABLE {book}; ATTACH TABLE {book} AS REPLICATED; SYSTEM RESTORE REPLICA "
+        f"{book}), or remove the setting"
+    )
+
+
+def create_book(database: str, book: Book, engine: str = "MergeTree", cluster: str | None = None) -> str:
     """Make a book."""
     definitions = ", ".join(_column(name, kind) for name, kind in book.columns.items())
     ttl = f"TTL {book.ttl} " if book.ttl else ""
     return (
-        f"CREATE TABLE IF NOT EXISTS {full_name(database, book.name)} ({definitions}, {_INSERTED_AT}) "
-        f"ENGINE = MergeTree ORDER BY {book.order_by} {ttl}SETTINGS {window_settings('MergeTree')}"
+        f"CREATE TABLE IF NOT EXISTS {full_name(database, book.name)}{on_cluster(cluster)} ({definitions}, "
+        f"{_INSERTED_AT}) ENGINE = {engine} ORDER BY {book.order_by} {ttl}SETTINGS {window_settings(engine)}"
     )
 
 

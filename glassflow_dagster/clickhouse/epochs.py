@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.clickhouse.ddl import EPOCHS, LEDGER
+from glassflow_dagster.clickhouse.ddl import EPOCHS, LEDGER, WRITE_EVERYWHERE_SQL
 from glassflow_dagster.clickhouse.identifiers import full_name
 from glassflow_dagster.clickhouse.queries import execute, fetch
+from glassflow_dagster.clickhouse.server_run import require_one_server
 from glassflow_dagster.errors import GlassflowError
 
 # How long an answer counts, in seconds. A question takes 6 to 9 ms of CPU, client and embedded server together, as much
@@ -57,20 +58,25 @@ class Epoch:
             _asked[self.driver] = now
 
     def require_newest(self, client: Client) -> None:
-        """Raise `Superseded` when another driver has a newer one; errors of the client are its own."""
+        """Raise `Superseded` when another driver has a newer one; errors of the client are its own.
+
+        Raises `ClickHouseRefused` where another server answers, which has books of its own.
+        """
         found = client.query(
             f"SELECT epoch, toString(driver), host, folder, toString(inserted_at) "  # noqa: S608 - quoted
             f"FROM {full_name(self.database, EPOCHS)} WHERE pipeline_id = {{pipeline:String}} "
             "ORDER BY epoch DESC, toString(driver) DESC LIMIT 1",
             parameters={"pipeline": self.pipeline_id},
         ).result_rows
-        if not found:
+        newest = (found[0][0], found[0][1]) if found else (0, "")
+        if newest < (self.number, self.driver):
+            require_one_server(client, f"{self.database}.{EPOCHS}")
             raise Superseded(
                 f"{self.pipeline_id}: {self.database}.{EPOCHS} has lost this driver's row, so whether another one runs "
                 "the pipeline is not known; see that nothing else does, then start it again"
             )
-        number, driver, host, folder, since = found[0]
-        if (number, driver) != (self.number, self.driver):
+        if newest > (self.number, self.driver):
+            _, _, host, folder, since = found[0]
             raise Superseded(
                 f"{self.pipeline_id}: another driver runs this pipeline since {since} UTC, on host {host} with its "
                 f"state in {folder}; this one has stopped and written nothing since. Let one of them run, and remove "
@@ -125,7 +131,8 @@ def begin_epoch(  # noqa: PLR0913, PLR0917 - the columns of a row
     execute(
         client,
         f"INSERT INTO {full_name(database, EPOCHS)} (pipeline_id, incarnation, epoch, driver, host, folder, rows) "
-        "SETTINGS async_insert = 0 SELECT {pipeline:String}, {incarnation:UUID}, {epoch:UInt64}, {driver:UUID}, "
+        f"SETTINGS {WRITE_EVERYWHERE_SQL} "
+        "SELECT {pipeline:String}, {incarnation:UUID}, {epoch:UInt64}, {driver:UUID}, "
         "{host:String}, {folder:String}, {rows:UInt64}",
         {
             "pipeline": pipeline_id,

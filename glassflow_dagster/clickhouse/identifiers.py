@@ -28,3 +28,8 @@ def full_name(database: str, table: str) -> str:
 def names_in(expression: str) -> set[str]:
     """Give the names of columns in an expression, and whatever else in it looks like one."""
     return {re.sub(r"\\(.)", r"\1", quoted) if quoted else plain for quoted, plain in _NAME.findall(expression)} - {""}
+
+
+def on_cluster(cluster: str | None) -> str:
+    """Write the clause that runs a statement on each server of a cluster; nothing for none."""
+    return f" ON CLUSTER {quote_name(cluster)}" if cluster else ""

@@ -24,6 +24,7 @@ from clickhouse_connect.driver.summary import QuerySummary
 
 from glassflow_dagster.clickhouse.already_written import Layout, missing_rows, read_layout
 from glassflow_dagster.clickhouse.arrow_stream import to_ipc_stream
+from glassflow_dagster.clickhouse.ddl import DECIDING_BOOKS, WRITE_EVERYWHERE
 from glassflow_dagster.clickhouse.epochs import Epoch
 from glassflow_dagster.clickhouse.errors import (
     Answer,
@@ -39,7 +40,7 @@ from glassflow_dagster.clickhouse.errors import (
 )
 from glassflow_dagster.clickhouse.identifiers import full_name, quote_name
 from glassflow_dagster.clickhouse.queries import pauses
-from glassflow_dagster.clickhouse.server_run import ServerRun, read_server_run, require_one_server
+from glassflow_dagster.clickhouse.server_run import ServerRun, read_server_run, require_same_server
 from glassflow_dagster.clickhouse.token_window import PARTITIONS_PER_BLOCK
 
 # No block may be cut at a size: ClickHouse's own limit, where the block is smaller.
@@ -228,6 +229,8 @@ class _Delivery:
         """
         body = to_ipc_stream(block)
         settings = insert_settings(self._client, token, block.num_rows)
+        if self._table in DECIDING_BOOKS:
+            settings |= WRITE_EVERYWHERE
         unknown: Counter[int | None] = Counter()
         for pause in pauses():
             try:
@@ -253,7 +256,7 @@ class _Delivery:
             return
         now = read_server_run(self._client)
         if run is not None:
-            require_one_server(self._client, run, now, self._name)
+            require_same_server(self._client, run, now, self._name)
             if now.is_same(run):
                 return
         if not self._layout.changes_rows:

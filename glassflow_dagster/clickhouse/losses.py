@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.clickhouse.ddl import LOSSES
+from glassflow_dagster.clickhouse.ddl import LOSSES, WRITE_EVERYWHERE_SQL
 from glassflow_dagster.clickhouse.identifiers import full_name
 from glassflow_dagster.clickhouse.queries import execute, fetch
 
@@ -59,7 +59,8 @@ def note_losses(client: Client, database: str, pipeline_id: str, incarnation: st
         execute(
             client,
             f"INSERT INTO {full_name(database, LOSSES)} (pipeline_id, incarnation, batch_id, reason, topic, partition, "
-            "`from`, until, waiting) SETTINGS async_insert = 0 SELECT {pipeline:String}, {incarnation:UUID}, "
+            f"`from`, until, waiting) SETTINGS {WRITE_EVERYWHERE_SQL} "
+            "SELECT {pipeline:String}, {incarnation:UUID}, "
             "{batch:UInt64}, {reason:String}, {topic:String}, {partition:UInt32}, {first:UInt64}, {until:UInt64}, "
             "{waiting:UInt64}",
             {

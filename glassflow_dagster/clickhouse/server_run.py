@@ -6,6 +6,8 @@ notes which run of the server it began with, and an insert whose outcome is open
 This module runs inside Spark's Python workers: it imports neither pyspark nor pandas.
 """
 
+from datetime import UTC, datetime
+
 from clickhouse_connect.driver.client import Client
 from pydantic import BaseModel
 
@@ -14,6 +16,11 @@ from glassflow_dagster.clickhouse.errors import ClickHouseRefused
 # Two readings of one start differ by a second, as uptime() counts whole ones, and by how a clock is kept right
 # meanwhile.
 _SAME_START_MS = 2_000  # milliseconds
+
+# So many connections are opened to find out whether they lead to several servers; a load balancer that chooses between
+# two at random hides it once in 32 times.
+_CONNECTIONS = 6
+_ONE_CONNECTION = {"Connection": "close"}
 
 # What tells runs apart, as columns of a query that every user may ask. Every start draws the UUIDs of the system tables
 # anew (attach() in ClickHouse's src/Storages/System/attachSystemTablesImpl.h), where the user may see them; the
@@ -51,11 +58,40 @@ def read_server_run(client: Client) -> ServerRun:
     return ServerRun.of(*client.query(f"SELECT {RUN_COLUMNS}").result_rows[0])
 
 
-def require_one_server(client: Client, before: ServerRun, now: ServerRun, what: str) -> None:
+def require_same_server(client: Client, before: ServerRun, now: ServerRun, what: str) -> None:
     """Raise `ClickHouseRefused` where two servers answer at one address, of which each has `what` for itself."""
     if now.server != before.server:
-        raise ClickHouseRefused(
-            f"ClickHouse at {client.uri} is two servers ({before.server} and {now.server}), but {what} is not "
-            "replicated: each server has its own. Name one server in sink.connection_params.host, or use a replicated "
-            "engine"
-        )
+        raise ClickHouseRefused(_two_servers(client, before, now, what))
+
+
+def require_one_server(client: Client, what: str) -> None:
+    """Ask on connections of their own, and raise `ClickHouseRefused` where several servers answer.
+
+    Each of them has `what` for itself. A load balancer that leads every connection to the same server is not found
+    out. Errors of the client are its own.
+    """
+    seen: list[ServerRun] = []
+    for _ in range(_CONNECTIONS):
+        run = ServerRun.of(*client.query(f"SELECT {RUN_COLUMNS}", transport_settings=_ONE_CONNECTION).result_rows[0])
+        if seen and _is_another(run, seen):
+            raise ClickHouseRefused(_two_servers(client, seen[-1], run, what))
+        seen.append(run)
+
+
+def _is_another(run: ServerRun, seen: list[ServerRun]) -> bool:
+    """Tell another server from one that was started anew: that one does not come back as it was."""
+    if run.is_same(seen[-1]):
+        return False
+    return run.server != seen[-1].server or any(run.is_same(earlier) for earlier in seen[:-1])
+
+
+def _two_servers(client: Client, one: ServerRun, other: ServerRun, what: str) -> str:
+    return (
+        f"ClickHouse at {client.uri} is several servers ({one.server}, started at {_time(one)}, and {other.server}, "
+        f"started at {_time(other)}), but {what} is not replicated: each server has its own. Name one server in "
+        "sink.connection_params.host, or use replicated engines (sink.bookkeeping_engine for the project's own tables)"
+    )
+
+
+def _time(run: ServerRun) -> str:
+    return f"{datetime.fromtimestamp(run.started_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,8 +1,9 @@
 """The target table, made ready for a pipeline: created, given missing columns, or refused with what is in the way."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 from clickhouse_connect.driver.client import Client
 
@@ -11,9 +12,11 @@ from glassflow_dagster.clickhouse.differences import Difference, differences
 from glassflow_dagster.clickhouse.distributed import require_repeatable
 from glassflow_dagster.clickhouse.errors import TableProblem
 from glassflow_dagster.clickhouse.partition_keys import PartitionKeys
-from glassflow_dagster.clickhouse.queries import execute
+from glassflow_dagster.clickhouse.queries import asked, execute, fetch
+from glassflow_dagster.clickhouse.server_run import require_one_server
 from glassflow_dagster.clickhouse.tables import Table, find_table
-from glassflow_dagster.clickhouse.views import find_written_tables
+from glassflow_dagster.clickhouse.token_window import is_replicated
+from glassflow_dagster.clickhouse.views import Place, find_written_tables
 from glassflow_dagster.clickhouse.window_changes import switch_on_windows
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.config.types import incomplete_reason
@@ -54,10 +57,13 @@ def secure_target(
     """
     filled = {mapping.column_name for mapping in config.sink.mapping}
     exactly_once = config.sink.delivery == "exactly_once"
+    books = (config.sink.connection_params.database, ddl.LEDGER)
     if table.engine == "Distributed" and exactly_once:
         require_repeatable(client, table, filled)
+        _require_one_server(client, [books])
         return table
     written = find_written_tables(client, table.database, table.name)
+    _require_one_server(client, [*written.places, books])
     for database, view in written.hidden:
         warn(
             f"view {database}.{view} reads {'.'.join(written.target)} or a table behind it, and this user cannot see "
@@ -76,6 +82,16 @@ def secure_target(
     return replace(table, clock_columns=tuple(sorted(keys.clocks)))
 
 
+def _require_one_server(client: Client, places: Iterable[Place]) -> None:
+    """Raise `ClickHouseRefused` where the address leads to several servers, and one of the tables is not replicated."""
+    for database, name in places:
+        query = "SELECT engine FROM system.tables WHERE database = {database:String} AND name = {name:String}"
+        found = fetch(client, query, {"database": database, "name": name})
+        if found and not is_replicated(found[0][0]):
+            asked(client, partial(require_one_server, client, f"{database}.{name}"))
+            return
+
+
 def create_target(client: Client, config: PipelineConfig) -> Table:
     """Make the target and its database where they are missing; gives the table as the server has it.
 
@@ -90,7 +106,7 @@ def create_target(client: Client, config: PipelineConfig) -> Table:
     ]
     if incomplete:
         raise TableProblem("\n".join(incomplete))
-    ddl.ensure_database(client, database)
+    ddl.ensure_database(client, database, config.sink.cluster)
     execute(client, ddl.create_target(config))
     table = find_table(client, database, name)
     if table is None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse.errors import AccessDenied, TableProblem
-from glassflow_dagster.clickhouse.identifiers import full_name
+from glassflow_dagster.clickhouse.identifiers import full_name, on_cluster
 from glassflow_dagster.clickhouse.queries import execute, fetch
 from glassflow_dagster.clickhouse.views import find_written_tables
 
@@ -64,12 +64,18 @@ def window_settings(engine: str, blocks: int = TOKENS_KEPT) -> str:
     return f"non_replicated_deduplication_window = {blocks}"
 
 
-def remember_tokens(database: str, table: str, engine: str, blocks: int = TOKENS_KEPT) -> str:
-    """Make an existing table remember insert tokens; it does not cover blocks inserted before."""
-    return f"ALTER TABLE {full_name(database, table)} MODIFY SETTING {window_settings(engine, blocks)}"
+def remember_tokens(
+    database: str, table: str, engine: str, blocks: int = TOKENS_KEPT, cluster: str | None = None
+) -> str:
+    """Make an existing table remember insert tokens; it does not cover blocks inserted before.
+
+    A replica has its settings for itself, unlike its columns.
+    """
+    name = f"{full_name(database, table)}{on_cluster(cluster)}"
+    return f"ALTER TABLE {name} MODIFY SETTING {window_settings(engine, blocks)}"
 
 
-def keep_more_tokens(client: Client, database: str, table: str, blocks: int) -> None:
+def keep_more_tokens(client: Client, database: str, table: str, blocks: int, cluster: str | None = None) -> None:
     """Let a table, and those behind its views, remember so many blocks; those they remember now are kept.
 
     Raises `AccessDenied` with the statement to run where the user may not alter the table.
@@ -77,10 +83,10 @@ def keep_more_tokens(client: Client, database: str, table: str, blocks: int) -> 
     for place in find_written_tables(client, database, table).places:
         window = read_window(client, *place)
         if window.blocks < blocks:
-            execute(client, remember_tokens(*place, window.engine, blocks))
+            execute(client, remember_tokens(*place, window.engine, blocks, cluster))
 
 
-def ensure_tokens_kept(client: Client, database: str, table: str) -> None:
+def ensure_tokens_kept(client: Client, database: str, table: str, cluster: str | None = None) -> None:
     """Switch a table's window on where it is off or too small.
 
     Raises `TableProblem` for an engine that knows no tokens, and `AccessDenied` with the statement to run where the
@@ -89,7 +95,7 @@ def ensure_tokens_kept(client: Client, database: str, table: str) -> None:
     window = read_window(client, database, table)
     if window.suffices:
         return
-    statement = remember_tokens(database, table, window.engine)
+    statement = remember_tokens(database, table, window.engine, cluster=cluster)
     execute(client, statement)
     if not read_window(client, database, table).suffices:
         raise TableProblem(

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.clickhouse.ddl import WINDOWS
+from glassflow_dagster.clickhouse.ddl import WINDOWS, WRITE_EVERYWHERE_SQL
 from glassflow_dagster.clickhouse.errors import TableProblem
-from glassflow_dagster.clickhouse.identifiers import full_name, quote_text
+from glassflow_dagster.clickhouse.identifiers import full_name, on_cluster, quote_text
 from glassflow_dagster.clickhouse.queries import execute, fetch
 from glassflow_dagster.clickhouse.token_window import (
     TOKENS_KEPT,
@@ -59,7 +59,7 @@ def switch_on_windows(
             continue
         reason = _why_not(client, config, written, place)
         if reason:
-            statement = remember_tokens(*place, window.engine)
+            statement = remember_tokens(*place, window.engine, cluster=config.sink.cluster)
             problems.append(
                 f"{'.'.join(place)} does not remember insert tokens, so a repeated batch would double rows, and "
                 f"{reason}: with it on, ClickHouse drops any insert whose block equals one of the last ones, whoever "
@@ -68,7 +68,7 @@ def switch_on_windows(
             )
             continue
         _note(client, config, place, _settings_of(client, place), released=False)
-        ensure_tokens_kept(client, *place)
+        ensure_tokens_kept(client, *place, config.sink.cluster)
         warn(
             f"{'.'.join(place)} remembers its last {TOKENS_KEPT:,} inserts from now on: ClickHouse drops one whose "
             "block equals one of them, whoever sends it; other writers should say insert_deduplicate = 0. "
@@ -90,7 +90,7 @@ def release_windows(client: Client, config: PipelineConfig, report: Callable[[st
         others = _resting_on(client, config, place) - {config.pipeline_id}
         if others:
             report(f"{'.'.join(place)}: stays as it is, {', '.join(sorted(others))} rests on it")
-        elif statement := _put_back(client, change):
+        elif statement := _put_back(client, change, config.sink.cluster):
             execute(client, statement)
             report(f"{statement};")
         _note(client, config, place, change.before, released=True)
@@ -148,7 +148,7 @@ def _note(client: Client, config: PipelineConfig, place: Place, before: Mapping[
     pairs = ", ".join(quote_text(text) for pair in before.items() for text in pair)
     execute(
         client,
-        f"INSERT INTO {_book(config)} (pipeline_id, database, table, before, released) SETTINGS async_insert = 0 "
+        f"INSERT INTO {_book(config)} (pipeline_id, database, table, before, released) SETTINGS {WRITE_EVERYWHERE_SQL} "
         f"SELECT {{pipeline:String}}, {{database:String}}, {{name:String}}, "
         f"{f'map({pairs})' if pairs else 'CAST(map(), {})'.format(quote_text('Map(String, String)'))}, {int(released)}",
         {"pipeline": config.pipeline_id, "database": place[0], "name": place[1]},
@@ -161,13 +161,14 @@ def _settings_of(client: Client, place: Place) -> dict[str, str]:
     return dict(_SETTING.findall(found[0][0]))
 
 
-def _put_back(client: Client, change: WindowChange) -> str:
+def _put_back(client: Client, change: WindowChange, cluster: str | None) -> str:
     """Write the statement that puts a window back; nothing where that is done."""
     now = _settings_of(client, (change.database, change.table))
+    name = f"{full_name(change.database, change.table)}{on_cluster(cluster)}"
     if change.before:
-        settings = ", ".join(f"{name} = {value}" for name, value in change.before.items())
-        return f"ALTER TABLE {full_name(change.database, change.table)} MODIFY SETTING {settings}"
-    return f"ALTER TABLE {full_name(change.database, change.table)} RESET SETTING {', '.join(now)}" if now else ""
+        settings = ", ".join(f"{setting} = {value}" for setting, value in change.before.items())
+        return f"ALTER TABLE {name} MODIFY SETTING {settings}"
+    return f"ALTER TABLE {name} RESET SETTING {', '.join(now)}" if now else ""
 
 
 def _book(config: PipelineConfig) -> str:

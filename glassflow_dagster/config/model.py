@@ -50,6 +50,8 @@ METADATA_FIELDS: dict[str, FieldKind] = {
 Delivery = Literal["exactly_once", "at_least_once"]
 # Whether the pipeline may switch on a table's memory of insert tokens: always, or never.
 DeduplicationWindow = Literal["set", "require"]
+# A book is read as it was written: no engine that replaces, sums or collapses rows.
+BookEngine = Annotated[str, Field(pattern=r"^(Replicated|Shared)?MergeTree(\([^;]*\))?$")]
 
 MAX_DEDUP_WINDOW = timedelta(days=7)
 # Spark tells a batch's time in milliseconds: a shorter window would be none.
@@ -310,6 +312,14 @@ class Sink(Part):
         "left out: it is switched on unless others are known to write to the table",
     )
     create_table: CreateTable | None = None
+    bookkeeping_engine: BookEngine = Field(
+        default="MergeTree",
+        description="engine of the project's own tables (glassflow_*) where they are made; a Replicated one where the "
+        "connection leads to several servers",
+    )
+    cluster: Text | None = Field(
+        default=None, description="makes and alters tables ON CLUSTER this; needed where a database is not Replicated"
+    )
 
     @property
     def full_table(self) -> tuple[str, str]:
@@ -452,6 +462,8 @@ class PipelineConfig(Part):
                     "create_table": True,
                     "delivery": True,
                     "deduplication_window": True,
+                    "bookkeeping_engine": True,
+                    "cluster": True,
                 },
             },
         )

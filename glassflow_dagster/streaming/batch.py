@@ -124,6 +124,7 @@ class BatchWriter:
             begun=plan.server,
             repeated=repeated,
             epoch=self.epoch,
+            cluster=self.config.sink.cluster,
             engine=self.table.engine,
             delivery=self.config.sink.delivery,
             there=self.checkpoint.rows_there(plan.batch_id),

@@ -200,7 +200,8 @@ class _Run:
         connection = self.config.sink.connection_params
         self.client = wait_for_clickhouse(connection, self.options.timeout_seconds, self._say)
         table = self._persist(lambda: prepare_target(self.client, self.config, create=self.options.create_table))
-        self._persist(lambda: ensure_bookkeeping(self.client, connection.database))
+        books = (connection.database, self.config.sink.bookkeeping_engine, self.config.sink.cluster)
+        self._persist(lambda: ensure_bookkeeping(self.client, *books))
         if not self.options.accept:
             self._persist(lambda: require_known_tables(self.client, self.config, checkpoint.pending_plan()))
         if self.options.start_over:

@@ -40,18 +40,16 @@ MAX_BLOCK_BYTES = 64 * 1024 * 1024
 class PartitionWriter:
     """Writes one partition of a batch; called by Spark in a Python worker on the executor.
 
-    `definition` is the target's columns and constraints when the batch was begun, `engine` what it is, `begun` the run
-    of the server then; `repeated` says that the batch, or some of it, may have been written before; `epoch` is the
-    driver's. `topics` are in the order of their ranks. `accounts` say how records are told apart and counted. `there`
-    are the places (topic_rank, partition, offset) of records whose rows a run has left in the table that could not
-    close the batch and lost its checkpoint; with `look` such rows are told by their values.
-
-    Columns in, in the order of the accounts' place: topic_rank, partition, offset, row STRUCT (what goes into the
-    table), size, refused STRUCT (what goes to the dead letters; without a topic where the record has to be read once
-    more), dropped ('filtered' or 'late': what goes nowhere), and those that the accounts take. At most one of row,
-    refused and dropped is set; none of them for a record that only counts. stage_attempt INT: how often Spark has begun
-    the stage before.
-    Columns out: those of `Counts`, one row.
+    `definition` is the target's columns and constraints when the batch was begun, `engine` what it is, `begun` the
+    run of the server then; `cluster` is where tables are altered; `repeated` says that the batch, or some of it,
+    may have been written before; `epoch` is the driver's. `topics` are in the order of their ranks. `accounts` say
+    how records are told apart and counted. `there` are the places (topic_rank, partition, offset) of records whose
+    rows a run has left in the table that could not close the batch and lost its checkpoint; with `look` such rows
+    are told by their values. Columns in, in the order of the accounts' place: topic_rank, partition, offset, row
+    STRUCT (what goes into the table), size, refused STRUCT (what goes to the dead letters; without a topic where
+    the record has to be read once more), dropped ('filtered' or 'late': what goes nowhere), and those that the
+    accounts take. At most one of row, refused and dropped is set; none of them for a record that only counts.
+    stage_attempt INT: how often Spark has begun the stage before. Columns out: those of `Counts`, one row.
     """
 
     accounts: Accounts
@@ -70,6 +68,7 @@ class PartitionWriter:
     epoch: Epoch
     engine: str = "MergeTree"
     delivery: Delivery = "exactly_once"
+    cluster: str | None = None
     look: bool = False
     there: frozenset[tuple[int, int, int]] = frozenset()
 
@@ -128,7 +127,8 @@ class PartitionWriter:
         letters = self.letters
         batch = BatchName(self.connection.database, letters.pipeline_id, letters.incarnation, letters.batch_id)
         splits = persist(lambda: read_splits(client, batch), self.retry_seconds, print) if repeated else None
-        writer = BlockWriter(inserter, self.database, self.table, batch, self.definition, splits, self.delivery)
+        how = (self.delivery, self.cluster)
+        writer = BlockWriter(inserter, self.database, self.table, batch, self.definition, splits, *how)
         return _Writers(inserter, writer)
 
     def _insert_letters(self, writers: "_Writers", raw: pa.Table, token: str) -> None:

@@ -141,3 +141,17 @@ def test_a_replicated_window_of_an_hour_does_not_suffice() -> None:
 
 def test_a_table_without_an_order_is_made_without_one() -> None:
     assert ddl.create_target(pipeline(engine="Log")).endswith("\n)\nENGINE = Log")
+
+
+def test_the_projects_own_tables_and_the_target_are_made_and_altered_on_every_replica() -> None:
+    how = sms_status(create_table={"engine": "ReplicatedMergeTree"}, cluster="prod")
+    assert ddl.create_target(how).startswith(
+        "CREATE TABLE IF NOT EXISTS `analytics`.`sms_statuses_latest` ON CLUSTER `prod`\n("
+    )
+    assert ddl.create_database("d", "prod") == "CREATE DATABASE IF NOT EXISTS `d` ON CLUSTER `prod`"
+    book = ddl.create_book("d", ddl.BOOKS[0], "ReplicatedMergeTree", "prod")
+    assert book.startswith(f"CREATE TABLE IF NOT EXISTS `d`.`{ddl.BOOKS[0].name}` ON CLUSTER `prod` (")
+    assert " ENGINE = ReplicatedMergeTree ORDER BY " in book
+    assert "SETTINGS replicated_deduplication_window = " in book
+    alter = token_window.remember_tokens("d", "t", "ReplicatedMergeTree", cluster="prod")
+    assert alter.startswith("ALTER TABLE `d`.`t` ON CLUSTER `prod` MODIFY SETTING replicated_deduplication_window = ")

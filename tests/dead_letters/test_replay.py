@@ -98,13 +98,13 @@ def test_a_replay_that_dies_anywhere_is_completed_and_nothing_is_sent_twice(
         deaths += 1
         raise KilledError
 
-    def die_unless_empty(box: Any, config: Any, sent: list[Any]) -> None:
+    def die_unless_empty(marks: Any, box: Any, config: Any, sent: list[Any]) -> None:
         if sent:
             die()
-        mark(box, config, sent)
+        mark(marks, box, config, sent)
 
-    def die_behind(box: Any, config: Any, sent: list[Any]) -> None:
-        mark(box, config, sent)
+    def die_behind(marks: Any, box: Any, config: Any, sent: list[Any]) -> None:
+        mark(marks, box, config, sent)
         if sent:
             die()
 

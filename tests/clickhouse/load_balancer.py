@@ -1,0 +1,39 @@
+"""A load balancer: one address, of which every connection leads to the next of several servers."""
+
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import cycle
+
+from glassflow_dagster.local.ports import free_port
+
+
+@contextmanager
+def balance(upstreams: Sequence[int]) -> Iterator[int]:
+    """Give the port that leads to those ports in turns."""
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        threading.Thread(target=_accept, args=(listener, upstreams), daemon=True).start()
+        yield port
+        listener.shutdown(socket.SHUT_RDWR)  # closing alone leaves the thread in its accept()
+
+
+def _accept(listener: socket.socket, upstreams: Sequence[int]) -> None:
+    for upstream in cycle(upstreams):
+        try:
+            client, _ = listener.accept()
+        except OSError:
+            return
+        server = socket.create_connection(("127.0.0.1", upstream))
+        for source, target in ((client, server), (server, client)):
+            threading.Thread(target=_copy, args=(source, target), daemon=True).start()
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    try:
+        while data := source.recv(65_536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        target.close()

@@ -1,0 +1,96 @@
+"""An address that leads to several servers: what one of them has alone is refused, not taken for lost."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pytest
+from clickhouse_connect.driver.client import Client
+
+from glassflow_dagster.clickhouse.client import connect
+from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
+from glassflow_dagster.clickhouse.epochs import Epoch, Superseded, begin_epoch
+from glassflow_dagster.clickhouse.errors import ClickHouseRefused, TableProblem
+from glassflow_dagster.clickhouse.server_run import require_one_server
+from glassflow_dagster.clickhouse.target import create_target, secure_target
+from glassflow_dagster.config.model import ClickHouseConnection
+from glassflow_dagster.local.ports import free_port
+from tests.clickhouse.definitions import sms_status
+from tests.clickhouse.load_balancer import balance
+from tests.local.conftest import Server
+
+pytestmark = pytest.mark.servers
+
+DATABASE = "analytics"
+
+
+@dataclass
+class Pair:
+    """Two servers with the project's tables each, and the port that leads to both in turns."""
+
+    one: ClickHouseConnection
+    other: ClickHouseConnection
+    both: ClickHouseConnection
+
+
+def _connection(port: int) -> ClickHouseConnection:
+    return ClickHouseConnection(host="127.0.0.1", port=9000, http_port=port, database=DATABASE, username="default")
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    with ExitStack() as stack:
+        ports = []
+        for name in ("one", "other"):
+            server = Server(tmp_path_factory.mktemp(name), free_port())
+            stack.callback(server.end)
+            server.start()
+            with connect(_connection(server.port).model_copy(update={"database": "default"})) as client:
+                create_target(client, sms_status())
+                ensure_bookkeeping(client, DATABASE)
+            ports.append(server.port)
+        both = stack.enter_context(balance(ports))
+        yield Pair(*(_connection(port) for port in (*ports, both)))
+
+
+@pytest.fixture
+def both(pair: Pair) -> Iterator[Client]:
+    with connect(pair.both) as client:
+        yield client
+
+
+def test_a_start_refuses_an_address_of_servers_that_have_their_tables_for_themselves(pair: Pair, both: Client) -> None:
+    config = sms_status(connection_params=pair.both)
+    table = create_target(both, config)
+    with pytest.raises(ClickHouseRefused, match=r"is several servers .*but analytics\.sms_statuses_latest is not repl"):
+        secure_target(both, config, table)
+
+
+def test_a_single_server_is_taken_for_one(pair: Pair) -> None:
+    with connect(pair.one) as client:
+        require_one_server(client, "analytics.t")
+
+
+def test_a_row_that_the_other_server_does_not_have_is_not_another_driver(pair: Pair, both: Client) -> None:
+    with connect(pair.one) as client:
+        epoch = begin_epoch(client, DATABASE, "p", str(uuid4()), "/state/p", 0)
+        epoch.require_newest(client)
+    with connect(pair.other) as client, pytest.raises(Superseded, match="has lost this driver's row"):
+        epoch.require_newest(client)
+    with pytest.raises(ClickHouseRefused, match=r"sink\.connection_params\.host, or use replicated engines"):
+        _ask_twice(both, epoch)
+
+
+def _ask_twice(client: Client, epoch: Epoch) -> None:
+    for _ in range(2):
+        client.close_connections()  # each answer on a connection of its own, as after an idle minute
+        epoch.require_newest(client)
+
+
+def test_books_that_are_not_replicated_are_not_taken_for_replicated_ones(pair: Pair) -> None:
+    with (
+        connect(pair.one) as client,
+        pytest.raises(TableProblem, match=r"is not replicated, but .*bookkeeping_engine: ReplicatedMergeTree.*ATTACH"),
+    ):
+        ensure_bookkeeping(client, DATABASE, "ReplicatedMergeTree")
