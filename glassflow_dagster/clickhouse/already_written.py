@@ -121,17 +121,6 @@ def written_rows(client: Client, layout: Layout, block: pa.Table) -> list[int]:
     return sorted(written)
 
 
-def partitions_of(client: Client, layout: Layout, block: pa.Table) -> list[str]:
-    """Give the partition that each of the block's rows belongs to, as a text; '' for all where the table has none.
-
-    Errors of the client are its own: a partition key may throw for a row.
-    """
-    if not layout.partition_key:
-        return [""] * block.num_rows
-    query = f"WITH {_block(layout, block)} SELECT {_partition(layout)} FROM filled ORDER BY {_ROW}"  # noqa: S608
-    return [str(partition) for (partition,) in _ask(client, query, layout, block)]
-
-
 def _is_written(rows: Sequence[tuple[int, bytes, int]], layout: Layout) -> bool:
     """Whether a partition's rows are there; rows: (number, digest, how many rows of the table have it)."""
     wanted = Counter(digest for _, digest, _ in rows)

@@ -1,7 +1,8 @@
 """A block that the server refuses for some of its rows: the good ones go in exactly once, the others are named.
 
-A refused block is sent by partition, and what is refused of it halved until the rows at fault stand alone. Each half is
-a request with a token of its own: the block's, and from which row to which. Whether a part is sent or taken apart must
+A block is refused as a whole: the server puts none of it in place before all of it is made (`inserts.py` pins that). So
+it is halved until the rows at fault stand alone. Each half is a request with a token of its own: the block's, and from
+which row to which. Whether a part is sent or taken apart must
 not change when the batch is repeated, or a part would follow its own halves into the table: the server may refuse other
 rows by then. So a refusal is written down (`glassflow_splits`) before the first half goes out, and how far a block is
 settled now and then; a repeated batch reads that first. What was refused without a note went nowhere, and may be tried
@@ -12,22 +13,19 @@ gave the table a new constraint. Then it stops, and says how to go on.
 This module runs inside Spark's Python workers: it imports neither pyspark nor pandas.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate, count
+from itertools import count
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
-from clickhouse_connect.driver.exceptions import ClickHouseError
 
-from glassflow_dagster.clickhouse.already_written import partitions_of
 from glassflow_dagster.clickhouse.ddl import SPLITS
-from glassflow_dagster.clickhouse.errors import Answer, InsertRefused, RowsRefused, TooManyPartitions, classify
+from glassflow_dagster.clickhouse.errors import InsertRefused, RowsRefused, TooManyPartitions
 from glassflow_dagster.clickhouse.identifiers import full_name
 from glassflow_dagster.clickhouse.inserts import Inserter
-from glassflow_dagster.clickhouse.queries import failure, fetch, persist
+from glassflow_dagster.clickhouse.queries import fetch, persist
 from glassflow_dagster.clickhouse.token_window import TOKENS_KEPT, keep_more_tokens
 from glassflow_dagster.config.model import Delivery
 
@@ -98,63 +96,14 @@ class BlockWriter:
 
         Raises what `Inserter.insert` raises, but for `RowsRefused` and `TooManyPartitions`.
         """
-        whole = _Part(0, block.num_rows, token)
         split = (self.splits or {}).get(token, Split())
-        if (0, block.num_rows) not in split.divided:
-            reason = self._send(block, whole)
-            if reason is None:
-                return ()
-            if block.num_rows == 1:
-                self._note_settled(token, 1, [RefusedRow(0, reason)])
-                return (RefusedRow(0, reason),)
-            self._note_divided(token, whole)
-        order, groups = self._by_partition(block, token)
-        refused = self._insert_parts(block.take(order), token, groups, split)
-        return tuple(sorted(RefusedRow(order[row], reason) for row, reason in refused))
+        return tuple(self._insert_parts(block, token, split))
 
-    def _by_partition(self, block: pa.Table, token: str) -> tuple[list[int], list["_Part"]]:
-        """Give the order of rows in which those of a partition stand together, and the parts to begin with.
-
-        A refused block of several partitions may be in the table with some of them: the server writes one after the
-        other. So each is sent for itself, under the block's own token, which the server keeps by partition. Where there
-        is one partition only, the block went in as a whole or not at all, and its halves are sent.
-        """
-        groups: dict[str | None, list[int]] = defaultdict(list)
-        for row, partition in enumerate(self._partitions(block)):
-            groups[partition].append(row)
-        if len(groups) == 1:
-            return list(range(block.num_rows)), list(_halves(_Part(0, block.num_rows, token), token))
-        # A row without a partition is refused before anything is written, with whatever is sent beside it.
-        alone = groups.pop(None, [])
-        found = [groups[partition] for partition in sorted(groups, key=str)] + [[row] for row in alone]
-        order = [row for rows in found for row in rows]
-        ends = accumulate(len(rows) for rows in found)
-        return order, [_Part(end - len(rows), end, token) for rows, end in zip(found, ends, strict=True)]
-
-    def _partitions(self, block: pa.Table) -> list[str | None]:
-        """Give each row's partition; None for a row for which the partition key throws."""
-        client, layout = self.inserter.client, self.inserter.layout(self.database, self.table)
-
-        def ask() -> list[str | None] | None:
-            try:
-                return [*partitions_of(client, layout, block)]
-            except (ClickHouseError, OSError) as error:
-                if classify(error) in {Answer.ROW, Answer.UNKNOWN}:
-                    return None
-                raise failure(client, error) from error
-
-        found = self._persist(ask)
-        if found is not None:
-            return found
-        if block.num_rows == 1:
-            return [None]
-        middle = block.num_rows // 2
-        return [*self._partitions(block.slice(0, middle)), *self._partitions(block.slice(middle))]
-
-    def _insert_parts(self, block: pa.Table, token: str, parts: Sequence["_Part"], split: "Split") -> list[RefusedRow]:
-        """Send parts, and halves of those that are refused, in their order; gives the rows that are refused alone."""
+    def _insert_parts(self, block: pa.Table, token: str, split: "Split") -> list[RefusedRow]:
+        """Send a block, and halves of what is refused, in their order; gives the rows that are refused alone."""
         refused, settled, sent = list(split.refused), split.until, 0
-        waiting = list(reversed(parts))
+        whole = _Part(0, block.num_rows, token)
+        waiting = [whole]
         while waiting:
             part = waiting.pop()
             if part.until <= settled:
@@ -162,7 +111,8 @@ class BlockWriter:
             if (part.first, part.until) not in split.divided:
                 reason = self._send(block, part)
                 if reason is None:
-                    self._take_part()
+                    if part != whole:
+                        self._take_part()
                     sent += 1
                     if sent % PARTS_PER_NOTE == 0:
                         self._note_settled(token, part.until, refused)

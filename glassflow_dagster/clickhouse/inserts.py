@@ -60,6 +60,10 @@ _PINNED: dict[str, Any] = {
     "min_insert_block_size_bytes": 0,
     # The tokens that a batch makes are reckoned by it.
     "max_partitions_per_insert_block": PARTITIONS_PER_BLOCK,
+    # All parts of a block are written before the first is put in place: with 0, the default, each partition is put in
+    # place before the next is written, and one that throws leaves those before it, in the table and behind its views
+    # (MergeTreeSink::consume() in ClickHouse's src/Storages/MergeTree/MergeTreeSink.cpp).
+    "max_insert_delayed_streams_for_parallel_write": 1_000_000,
     # A NULL for a column that takes none is an error and never a silent default.
     "input_format_null_as_default": 0,
 }

@@ -27,6 +27,9 @@ from glassflow_dagster.config.model import PipelineConfig
 
 _SETTING = re.compile(r"\b((?:non_)?replicated_deduplication_window(?:_seconds)?) = '?(\d+)")
 
+# By what another writer's inserts are left alone; where servers have the newer setting, the older one says nothing.
+_OPT_OUT = "deduplicate_insert = 'disable', on servers without that setting insert_deduplicate = 0"
+
 
 @dataclass(frozen=True)
 class WindowChange:
@@ -63,7 +66,7 @@ def switch_on_windows(
             problems.append(
                 f"{'.'.join(place)} does not remember insert tokens, so a repeated batch would double rows, and "
                 f"{reason}: with it on, ClickHouse drops any insert whose block equals one of the last ones, whoever "
-                f"sends it. Where none of theirs can (or they say insert_deduplicate = 0), run {statement}, or say "
+                f"sends it. Where none of theirs can (or they say {_OPT_OUT}), run {statement}, or say "
                 "sink.deduplication_window: set"
             )
             continue
@@ -71,7 +74,7 @@ def switch_on_windows(
         ensure_tokens_kept(client, *place, config.sink.cluster)
         warn(
             f"{'.'.join(place)} remembers its last {TOKENS_KEPT:,} inserts from now on: ClickHouse drops one whose "
-            "block equals one of them, whoever sends it; other writers should say insert_deduplicate = 0. "
+            f"block equals one of them, whoever sends it; other writers should say {_OPT_OUT}. "
             "glassflow-dagster table FILE --release puts it back"
         )
     return problems

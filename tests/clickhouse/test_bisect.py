@@ -299,7 +299,31 @@ def test_a_row_that_throws_is_named_and_the_others_are_there_once(target: Target
         assert ([row for row, _ in refused], target.rows()) == ([9, 24, 25], good)
 
 
-def test_a_block_of_many_partitions_goes_in_by_partition(target: Target) -> None:
+def test_what_is_refused_of_partitions_reaches_the_tables_behind_views_once(target: Target) -> None:
+    """Nothing of a block that is refused is anywhere; and no part of it is taken for another one there."""
+    for name in ("seen_view", "seen", "t"):
+        execute(target.client, f"DROP TABLE IF EXISTS {target.database}.{name}")
+    window = "SETTINGS non_replicated_deduplication_window = 10000"
+    columns, layout = THROWING["sorting key"]
+    made = f"CREATE TABLE {target.database}"
+    query = f"SELECT id FROM {target.database}.t"
+    execute(target.client, f"{made}.t ({columns}) ENGINE = MergeTree {layout} {window}")
+    execute(target.client, f"{made}.seen (id UInt64) ENGINE = MergeTree ORDER BY id PARTITION BY id % 3 {window}")
+    execute(
+        target.client,
+        f"CREATE MATERIALIZED VIEW {target.database}.seen_view TO {target.database}.seen AS {query}",
+    )
+    target.begin()
+    ids = [row if row not in {11, 26, 27} else 1000 for row in range(2, 50)]
+    rows = pa.table({"id": pa.array(ids, pa.uint64()), "p": pa.array([row % 4 for row in range(48)], pa.uint64())})
+    good = sorted(number for number in ids if number != 1000)
+    for splits in (None, target.splits(), target.splits()):
+        assert [row for row, _ in target.writer(splits).insert(rows, BLOCK)] == [9, 24, 25]
+        seen = target.client.query(f"SELECT id FROM {target.database}.seen ORDER BY id").result_rows
+        assert (target.rows(), [id_ for (id_,) in seen]) == (good, good)
+
+
+def test_a_block_of_many_partitions_goes_in_by_parts(target: Target) -> None:
     """Also where the user's own settings would take it whole: a batch's tokens are reckoned by the limit."""
     execute(target.client, f"DROP TABLE {target.database}.t")
     execute(
