@@ -11,7 +11,7 @@ from clickhouse_connect.driver.client import Client
 from glassflow_dagster.clickhouse import client as clickhouse_client
 from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
 from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable, InsertRefused, RowsRefused, TableProblem
-from glassflow_dagster.clickhouse.inserts import Inserter
+from glassflow_dagster.clickhouse.inserts import Inserter, insert_settings
 from glassflow_dagster.clickhouse.ledger import LedgerRow, Outcomes, insert_ledger_row, read_totals
 from glassflow_dagster.clickhouse.queries import execute, fetch, persist
 from glassflow_dagster.clickhouse.server_run import read_server_run
@@ -103,6 +103,49 @@ def test_a_question_is_asked_until_the_server_answers(connection: ClickHouseConn
     with pytest.raises(ClickHouseUnreachable, match="gave no answer"):
         persist(lambda: fetch(through, "SELECT 1"), 0.2, print)
     proxy.accept()
+
+
+def test_what_an_insert_rests_on_is_said_with_every_insert(client: Client) -> None:
+    """Each of these, at another value, loses or doubles rows: a user's or a profile's own must not reach an insert."""
+    said = insert_settings(client, "name", 7)
+    assert said.pop("query_id").startswith("glassflow/name/")
+    assert said == {
+        "insert_deduplication_token": "name",
+        "wait_end_of_query": 1,
+        "async_insert": 0,
+        "wait_for_async_insert": 1,
+        "insert_deduplicate": 1,
+        "deduplicate_insert": "enable",
+        "deduplicate_blocks_in_dependent_materialized_views": 1,
+        "materialized_views_ignore_errors": 0,
+        "min_insert_block_size_rows": 0,
+        "min_insert_block_size_bytes": 0,
+        "max_insert_block_size": 1_048_449,
+        "max_insert_block_size_bytes": 0,
+        "use_strict_insert_block_limits": 0,
+        "max_partitions_per_insert_block": 100,
+        "throw_on_max_partitions_per_insert_block": 1,
+        "max_insert_delayed_streams_for_parallel_write": 1_000_000,
+        "input_format_null_as_default": 0,
+        "insert_distributed_sync": 1,
+        "distributed_foreground_insert": 1,
+        "insert_distributed_one_random_shard": 0,
+        "insert_shard_id": 0,
+    }
+
+
+def test_a_profile_that_says_otherwise_neither_gathers_nor_doubles_nor_cuts(
+    client: Client, connection: ClickHouseConnection, table: str
+) -> None:
+    others = {"async_insert": 1, "insert_deduplicate": 0, "max_insert_block_size": 1, "min_insert_block_size_rows": 1}
+    if "deduplicate_insert" in client.server_settings:
+        others["deduplicate_insert"] = "disable"
+    for name, value in others.items():
+        client.set_client_setting(name, value)
+    for _ in range(2):
+        insert(client, connection.database, table, block(1, 2, 3), "one")
+    found = client.query(f"SELECT count(), uniqExact(_part) FROM {connection.database}.{table}").result_rows
+    assert found == [(3, 1)]
 
 
 def test_an_empty_block_is_no_request(client: Client, connection: ClickHouseConnection) -> None:

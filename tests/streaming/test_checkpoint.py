@@ -1,6 +1,7 @@
 """What is kept beside Spark's files, and what is read of them."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,27 @@ def test_a_batch_without_commit_is_pending_only_when_it_has_a_plan(tmp_path: Pat
     assert checkpoint.pending_plan() == plan(1)
     (tmp_path / "commits/1").write_text("v1\n{}")
     assert checkpoint.pending_plan() is None
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Power that fails leaves the plan whole or not at all: its bytes first, then its name, then the folder's entry."""
+    done: list[tuple[str, str]] = []
+    sync, rename = os.fsync, Path.replace
+
+    def note_sync(file: int) -> None:
+        done.append(("sync", Path(f"/proc/self/fd/{file}").readlink().name))
+        sync(file)
+
+    def note_rename(self: Path, target: Path) -> Path:
+        done.append(("rename", target.name))
+        return rename(self, target)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(Path, "replace", note_rename)
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.record(plan(0))
+    (file,) = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert done == [("sync", file.with_suffix(".new").name), ("rename", file.name), ("sync", file.parent.name)]
 
 
 def test_old_plans_are_forgotten(tmp_path: Path) -> None:

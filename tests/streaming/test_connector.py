@@ -5,6 +5,7 @@ measured: a delay is either endless, or only waited for.
 """
 
 import json
+import re
 import time
 import uuid
 from collections.abc import Callable
@@ -13,20 +14,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.model import Source
 from glassflow_dagster.streaming.session import java
-from glassflow_dagster.streaming.source import BatchLimits, Subscription, read_topics
+from glassflow_dagster.streaming.source import BatchLimits, Subscription, read_ranges, read_topics
 from tests.conftest import Stack
 
 CONFIG = load_pipeline(Path("pipelines/sms_status.yaml"), {})
 DEADLINE = 60.0  # seconds
 DAY = 86_400_000  # milliseconds
 FIRST = 1_700_000_000_000  # milliseconds since 1970
+FAILURES = (PySparkException, Py4JJavaError)
+# How Spark says that records are gone, when it plans a batch or when it reads one.
+_LOST = re.compile(r"DATA_LOSS|data may have been lost|OffsetOutOfRange|out of range", re.IGNORECASE)
 
 
 class Topic:
@@ -45,6 +52,18 @@ class Topic:
             headers: list[tuple[str, str | bytes | None]] = [("h", b"1"), ("h", None)]
             producer.produce(self.name, value.encode(), b"k", partition=partition, timestamp=timestamp, headers=headers)
         assert producer.flush(30) == 0
+
+    def lose(self, until: int) -> None:
+        """Let the first partition begin at an offset, as retention does."""
+        admin = AdminClient(self._settings)
+        place = TopicPartition(self.name, 0, until)
+        admin.delete_records([place])[place].result(30)
+
+    def source(self) -> Source:
+        connection = {**CONFIG.connection.model_dump(), "brokers": [self._settings["bootstrap.servers"]]}
+        return Source.model_validate(
+            {**CONFIG.source.model_dump(), "topic": self.name, "connection_params": connection}
+        )
 
     def read(self, spark: SparkSession, **options: str) -> DataFrame:
         return spark.read.format("kafka").options(**self.options, **options).load()
@@ -184,3 +203,21 @@ def test_batches_differ_in_their_time_but_not_in_their_code(
     times, counts = zip(*seen, strict=True)
     assert len(set(times)) == 3
     assert len(set(counts)) == 1
+
+
+def test_records_that_the_topic_has_lost_stop_the_read(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
+    """Neither a stream nor a bounded read goes on behind them in silence."""
+    topic.send(["a", "b", "c"])
+    source = topic.source()
+    limits = BatchLimits(start_records=1, start_after_ms=0, max_records=10)
+    records = read_topics(spark, source, Subscription((topic.name,), {}), limits, until_caught_up=True)
+    stream = Batches(records, tmp_path / "checkpoint")
+    stream.run_through()
+    topic.send(["d", "e"])
+    topic.lose(4)
+    with pytest.raises(FAILURES, match=_LOST):
+        stream.run_through()
+    assert stream.seen == [["a", "b", "c"]]
+    ranges = {topic.name: {0: (3, 5)}}
+    with pytest.raises(FAILURES, match=_LOST):
+        read_ranges(spark, source, [topic.name], ranges).collect()

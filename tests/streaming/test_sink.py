@@ -1,6 +1,11 @@
 """What the sink calls its blocks, and what it makes of a partition's records."""
 
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -9,12 +14,23 @@ from glassflow_dagster.clickhouse import client
 from glassflow_dagster.clickhouse.epochs import Epoch
 from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable
 from glassflow_dagster.clickhouse.inserts import Inserter
+from glassflow_dagster.clickhouse.tables import Table
+from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model import ClickHouseConnection, Source
 from glassflow_dagster.config.types import ColumnType
+from glassflow_dagster.streaming import batch as module
 from glassflow_dagster.streaming import sink
+from glassflow_dagster.streaming.batch import BatchWriter
 from glassflow_dagster.streaming.blocks import BlockLimits
+from glassflow_dagster.streaming.checkpoint import (
+    BatchPlan,
+    Checkpoint,
+    CheckpointError,
+    Incarnation,
+    OffsetRanges,
+)
 from glassflow_dagster.streaming.counts import Counts, RecordAccounts
-from glassflow_dagster.streaming.letters import LetterBook
+from glassflow_dagster.streaming.letters import RAW_SCHEMA, LetterBook
 from glassflow_dagster.streaming.sink import PartitionWriter
 
 CONNECTION = ClickHouseConnection(host="127.0.0.1", port=9000, database="d", username="u")
@@ -22,6 +38,7 @@ SOURCE = Source(
     type="kafka", source_id="s", topic="t", connection_params={"brokers": ["127.0.0.1:1"]},
     schema_fields=[{"name": "n", "type": "int"}],
 )  # fmt: skip
+EPOCH = Epoch("d", "p", "i", 1, "")
 Sent = dict[str, list[int]]
 
 
@@ -44,7 +61,7 @@ def writer(rows: int) -> PartitionWriter:
         accounts=RecordAccounts(), connection=CONNECTION, database="d", table="t", types={"n": ColumnType("UInt8")},
         source=SOURCE, topics=("t",), letters=LetterBook("p", "i", "i", 7, 0, "replay", 0),
         limits=BlockLimits(rows, 1000), retry_seconds=0, definition="", begun=None, repeated=False,
-        epoch=Epoch("d", "p", "i", 1, ""),
+        epoch=EPOCH,
     )  # fmt: skip
 
 
@@ -114,3 +131,63 @@ def test_a_new_worker_waits_for_a_server_that_restarts(monkeypatch: pytest.Monke
     monkeypatch.setattr(client, "RETRY_INTERVAL", 0.0)
     monkeypatch.setattr(sink, "_clients", {})
     assert sink._client(CONNECTION, 60.0) is opened
+
+
+def batch_writer(folder: Path) -> BatchWriter:
+    config = load_pipeline(Path("pipelines/sms_status.yaml"), {})
+    incarnation = Incarnation(
+        incarnation=str(uuid4()), tokens="i", pipeline_id="p", topics=("t",), table="d.t", rows_before=0, created_at=0,
+        shuffle_partitions=1, state="",
+    )  # fmt: skip
+    watch: Any = SimpleNamespace(client=None)
+    table = Table("d", "t", "MergeTree", "", {}, 0, ttl=False)
+    return BatchWriter(config, table, Checkpoint(folder), incarnation, watch, 0, EPOCH)
+
+
+def batch_plan(offsets: OffsetRanges) -> BatchPlan:
+    return BatchPlan(
+        batch_id=0, batch_time_ms=1, offsets=offsets, definition="d", types={}, table="", dead_letters_expire_at=0,
+        rows=1, bytes=1,
+    )  # fmt: skip
+
+
+def test_a_batch_that_spark_would_read_at_other_offsets_than_it_was_begun_with_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever else fits: its blocks would hold other rows under the same tokens."""
+    monkeypatch.setattr(module, "fits", lambda *_: True)
+    batches, spark = batch_writer(tmp_path), cast("Any", None)
+    batches.checkpoint.record(batch_plan({"t": {0: (0, 2)}}))
+    (tmp_path / "sources/0").mkdir(parents=True)
+    (tmp_path / "sources/0/0").write_text('v1\n{"t":{"0":0}}')
+    (tmp_path / "offsets").mkdir()
+    for until, fits in ((2, True), (3, False)):
+        (tmp_path / "offsets/0").write_text(f'v1\n{{"batchTimestampMs": 1}}\n{{"t": {{"0": {until}}}}}')
+        with nullcontext() if fits else pytest.raises(CheckpointError, match="was begun with other offsets"):
+            batches._plan(spark, 0)
+
+
+def test_every_insert_of_a_batch_asks_for_a_newer_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Rows, dead letters and the ledger's row alike."""
+    asked: dict[str, Epoch | None] = {}
+    monkeypatch.setattr(sink, "_client", lambda *_: None)
+    monkeypatch.setattr(
+        Inserter, "insert", lambda self, _database, table, _block, _token: asked.update({table: self.epoch})
+    )
+    raw = pa.struct([f for f in RAW_SCHEMA if f.name not in {"partition", "offset", "passed_dedup"}])
+    letter = {"topic": "t", "value": b"x", "stage": "decode", "reason": "no JSON"}
+    batch = records(0, range(2))
+    refused = pa.array([None, letter], raw)
+    rows = pa.array([{"n": 1}, None], batch.schema.field("row").type)
+    list(writer(10)([batch.set_column(3, "row", rows).set_column(5, "refused", refused)]))
+    plan = batch_plan({"t": {0: (0, 2)}})
+    batch_writer(tmp_path)._account(plan, Counts(), repeated=False)
+    assert asked == {"t": EPOCH, "glassflow_dead_letters": EPOCH, "glassflow_ledger": EPOCH}
+
+
+@pytest.mark.parametrize(("task", "stage", "again"), [(0, 0, False), (1, 0, True), (0, 1, True)])
+def test_a_task_whose_stage_spark_begins_anew_repeats_though_it_is_on_its_first_attempt(
+    task: int, stage: int, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink.TaskContext, "get", lambda: SimpleNamespace(attemptNumber=lambda: task))
+    assert sink._is_retried(pa.table({"stage_attempt": pa.array([stage], pa.int32())})) is again
