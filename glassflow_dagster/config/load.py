@@ -28,7 +28,7 @@ from glassflow_dagster.config.problems import Problem, suggestion
 from glassflow_dagster.config.rules import problems
 from glassflow_dagster.config.stages import plan_stages
 from glassflow_dagster.config.variables import References, holds_variable
-from glassflow_dagster.config.yaml_text import write_yaml
+from glassflow_dagster.config.yaml_text import AliasError, read_yaml, write_yaml
 from glassflow_dagster.errors import GlassflowError
 
 # What connection_params and schema_registry may hold that nobody else should read.
@@ -273,6 +273,8 @@ def _read(file: Path) -> dict[str, Any]:
         raise DefinitionError(file, [Problem("", f"cannot be read ({error}); make it a readable UTF-8 file")]) from None
     try:
         raw = _parsed(text)
+    except AliasError as error:
+        raise DefinitionError(file, [Problem("", str(error))]) from None
     except (yaml.YAMLError, ValueError) as error:
         # ValueError: what looks like a date or number and is none, such as 2024-99-99.
         raise DefinitionError(file, [Problem("", f"is neither YAML nor JSON: {_unreadable(error)}")]) from None
@@ -296,7 +298,7 @@ def _parsed(text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError:
-        return yaml.safe_load(text)
+        return read_yaml(text)
 
 
 def _expand(value: Any, references: References, path: str, unset: list[Problem]) -> Any:
