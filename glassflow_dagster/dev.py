@@ -12,6 +12,7 @@ from pathlib import Path
 
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local.stack import down, up
+from glassflow_dagster.orchestration.values import SHOW_VALUES
 from glassflow_dagster.streaming.process import state_folder, status, stop
 
 _DATA = Path(".glassflow")
@@ -40,6 +41,7 @@ def main() -> int:
             "GLASSFLOW_CLICKHOUSE_URL": f"http://127.0.0.1:{_CLICKHOUSE_PORT}",
             "DAGSTER_HOME": str(home),
             "DAGSTER_DISABLE_TELEMETRY": "1",
+            SHOW_VALUES: "true",
             **os.environ,
         }
         dagster = subprocess.Popen(

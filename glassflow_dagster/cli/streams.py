@@ -15,7 +15,13 @@ from glassflow_dagster.cli.options import (
     state_option,
     timeout_option,
 )
-from glassflow_dagster.config.load import definition_files, find_definition, load_pipeline, pipeline_id
+from glassflow_dagster.config.load import (
+    definition_files,
+    find_definition,
+    load_pipeline,
+    pipeline_id,
+    report_rewriting,
+)
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.streaming.process import (
     LAUNCH_TIMEOUT,
@@ -97,6 +103,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
         start_over=start_over,
     )
     config = load_pipeline(file)
+    report_rewriting(file, report)
     if taking_over:
         take_over(state, config.pipeline_id, report)
     totals = run_pipeline(config, options, report)
@@ -119,6 +126,7 @@ def start(  # noqa: PLR0913, PLR0917 - one parameter an option
 ) -> None:
     """Start a pipeline in the background, or find it running."""
     file, config = find_definition(pipeline, pipelines)
+    report_rewriting(file, report)
     deployment = Deployment(file, config, state, create_table=create_table, timeout=timeout)
     if taking_over:
         take_over(state, config.pipeline_id, report)

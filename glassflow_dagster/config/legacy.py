@@ -1,13 +1,16 @@
 """GlassFlow's older formats, v1 and v2, rewritten as v3.
 
-A definition is taken for an older one by its content: `version: v1` or `v2`, or no version and `source` where v3 has
-`sources`. v1 and v2 are read as one format, because files in use mix their shapes: flat and nested connections,
-`id_field` and `key`, `table_mapping`, `schema.fields` and `mapping`.
+A definition is taken for an older one by its content: `version: v1` or `v2` (`2.0.0` is v2), or no version and `source`
+where v3 has `sources`. v1 and v2 are read as one format, because files in use mix their shapes: flat and nested
+connections, `id_field` and `key`, `table_mapping`, `schema.fields` and `mapping`.
 
 The texts are rewritten before any `${VAR}` is filled in, so a reference stays one, and loading an older file is the
 same as loading what `convert` prints. Three meanings change with the format and are rewritten with it:
 a filter drops what matches, v3's keeps it; passwords of ClickHouse are in base64, v3's are plain; and a join names its
 output by columns. A password with a `${VAR}` in it is taken as it is: the variable holds the plain password.
+
+GlassFlow's API of their time ignored keys that it did not know, and files in use hold such keys. They are left out here
+too, each with a warning; in v3 an unknown key is a mistake.
 
 The rewritten parts carry the paths they came from (`_At`), so that whatever is found wrong with them afterwards is
 told at the place in the file that the author knows. Fields that only expressions name are declared as `any`.
@@ -30,7 +33,7 @@ from glassflow_dagster.config.variables import VARIABLE, holds_variable
 from glassflow_dagster.expressions.language.check import undeclared_names
 from glassflow_dagster.expressions.language.errors import ExpressionError
 
-OLDER_VERSIONS = ("v1", "v2")
+OLDER_VERSIONS = ("v1", "v2", "2.0.0")
 
 _Object = dict[str, Any]
 _ABSENT = object()
@@ -204,14 +207,20 @@ class _At:
 class Rewritten:
     """An older definition as v3.
 
-    `definition` is the v3 object, `problems` what could not be rewritten, `warnings` what is right and may be meant
-    otherwise, `origins` the path that each v3 path had.
+    `definition` is the v3 object, `problems` what could not be rewritten, `undeclared` fields that only expressions
+    name, `ignored` the keys that were left out since nobody knows them, `origins` the path that each v3 path had.
     """
 
     definition: _Object
     problems: tuple[Problem, ...] = ()
-    warnings: tuple[str, ...] = ()
+    undeclared: tuple[Problem, ...] = ()
     origins: dict[str, str] = field(default_factory=dict)
+    ignored: tuple[Problem, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is right and may be meant otherwise; the same key of several sources is one key of an older file."""
+        return tuple(dict.fromkeys(f"{noted.path}: {noted.text}" for noted in (*self.ignored, *self.undeclared)))
 
     def origin(self, problem: Problem) -> Problem:
         """Move a problem of the v3 definition to where its cause stands in the older file."""
@@ -253,7 +262,7 @@ def rewrite(raw: _Object) -> Rewritten:
     _check_references(raw, topics, found)
     origins: dict[str, str] = {}
     definition = _resolved(draft, "", origins)
-    return Rewritten(definition, tuple(found), _warnings(raw, topics), origins)
+    return Rewritten(definition, tuple(found), tuple(_reads_undeclared(raw, topics)), origins)
 
 
 def _part(owner: _Object, key: str) -> _Object:
@@ -391,16 +400,14 @@ def _evaluated_on(raw: _Object, part: _Object) -> Any:
     return part.get("source_id") or (_topic_id(_topics(raw)[0]) if _topics(raw) else _ABSENT)
 
 
-def _warnings(raw: _Object, topics: list[tuple[str, _Object]]) -> tuple[str, ...]:
+def _reads_undeclared(raw: _Object, topics: list[tuple[str, _Object]]) -> Iterator[Problem]:
     """Say which fields are read without a declaration: it may be a slip of the pen."""
-    said = []
     for at, topic in topics:
         names = [str(entry.get("name")) for _, entry in _declared(raw, at, topic)]
         for name, place in _undeclared(raw, at, topic).items():
             close = get_close_matches(name, names, n=1)
             remedy = f"did you mean {close[0]!r}?" if close else "declare it with its type"
-            said.append(f"{place}: {name!r} is not declared, so it may be any value, or missing (nil); {remedy}")
-    return tuple(said)
+            yield Problem(place, f"{name!r} is not declared, so it may be any value, or missing (nil); {remedy}")
 
 
 def _owner(entry: _Object, topics: list[_Object]) -> Any:

@@ -13,7 +13,7 @@ import copy
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,14 @@ from glassflow_dagster.config.problems import Problem, suggestion
 from glassflow_dagster.config.rules import problems
 from glassflow_dagster.config.stages import plan_stages
 from glassflow_dagster.config.variables import References, holds_variable
-from glassflow_dagster.config.yaml_text import write_yaml
+from glassflow_dagster.config.yaml_text import AliasError, read_yaml, write_yaml
 from glassflow_dagster.errors import GlassflowError
 
 # What connection_params and schema_registry may hold that nobody else should read.
 SECRETS = ("password", "client_key", "kerberos_keytab", "api_secret")
 # A sign is quoted by the YAML reader to be shown; anything longer may be what somebody wrote as a value.
 _LONG_QUOTE = re.compile(r"'[^']{5,}'")
+_IGNORED = "unknown key, which is ignored; remove it or check its spelling"
 DEFINITION_SUFFIXES = (".yaml", ".yml", ".json")
 # Where a location names which of several models was tried: transforms, index, type.
 _TYPE_PLACE = 2
@@ -66,7 +67,7 @@ def load_pipeline(file: Path, environment: Mapping[str, str] = os.environ) -> Pi
     unset: list[Problem] = []
     expanded = _expand(rewritten.definition, References(environment, file.parent), "", unset)
     if unset:
-        raise DefinitionError(file, [*rewritten.problems, *_at_origin(rewritten, unset)])
+        raise DefinitionError(file, _everything(rewritten, _at_origin(rewritten, unset)))
     config = _judged(file, rewritten, expanded)
     return _with_connections(config, environment)
 
@@ -96,7 +97,7 @@ def convert_definition(file: Path, environment: Mapping[str, str] = os.environ) 
     expanded = _expand(rewritten.definition, References(environment, file.parent), "", unset)
     if unset:
         if rewritten.problems:
-            raise DefinitionError(file, list(rewritten.problems))
+            raise DefinitionError(file, _everything(rewritten, []))
         return Conversion(rewritten.definition, noted)
     _judged(file, rewritten, expanded)
     return Conversion(rewritten.definition, noted)
@@ -106,17 +107,28 @@ def _as_v3(file: Path) -> Rewritten:
     raw = _read(file)
     if not is_older(raw):
         return Rewritten(raw)
+    unknown = []
     try:
         check_shape(raw)
     except ValidationError as error:
         causes = _causes(error)
-        found = [_problem(e) for e in causes]
         if any(e["type"] != "extra_forbidden" for e in causes):
-            raise DefinitionError(file, found) from None
-        # Without the unknown keys it can be judged further.
-        rewritten = rewrite(_without(raw, [e["loc"] for e in causes]))
-        return replace(rewritten, problems=(*found, *rewritten.problems))
-    return rewrite(raw)
+            raise DefinitionError(file, [_problem(e) for e in causes]) from None
+        unknown = [e["loc"] for e in causes]
+    rewritten = rewrite(_without(raw, unknown))
+    return _ignoring_rest(replace(rewritten, ignored=tuple(Problem(_path(place), _IGNORED) for place in unknown)))
+
+
+def _ignoring_rest(rewritten: Rewritten) -> Rewritten:
+    """Leave out the unknown keys of those parts of an older file that v3 has as they were."""
+    try:
+        PipelineConfig.model_validate(rewritten.definition)
+    except ValidationError as error:
+        unknown = [e["loc"] for e in error.errors() if e["type"] == "extra_forbidden"]
+        found = _at_origin(rewritten, [Problem(_path(place), _IGNORED) for place in unknown])
+        rest = _without(rewritten.definition, [_keys(place) for place in unknown])
+        return replace(rewritten, definition=rest, ignored=(*rewritten.ignored, *found))
+    return rewritten
 
 
 def _judged(file: Path, rewritten: Rewritten, expanded: dict[str, Any]) -> PipelineConfig:
@@ -129,12 +141,16 @@ def _judged(file: Path, rewritten: Rewritten, expanded: dict[str, Any]) -> Pipel
         causes = _causes(error)
         found = [*(_problem(e) for e in causes), *_beside(expanded, causes)]
     told = {problem.path for problem in rewritten.problems}
-    moved = _at_origin(rewritten, found)
-    # One older key may have become several of v3's, each with the same mistake.
-    everything = list(dict.fromkeys([*rewritten.problems, *(p for p in moved if p.path not in told)]))
-    if config is None or everything:
-        raise DefinitionError(file, everything)
+    further = [p for p in _at_origin(rewritten, found) if p.path not in told]
+    if config is None or rewritten.problems or further:
+        raise DefinitionError(file, _everything(rewritten, further))
     return config
+
+
+def _everything(rewritten: Rewritten, further: list[Problem]) -> list[Problem]:
+    """Give all that is to be told of a definition that is refused: an ignored key may be what is missing elsewhere."""
+    # One older key may have become several of v3's, each with the same mistake.
+    return list(dict.fromkeys([*rewritten.ignored, *rewritten.problems, *further]))
 
 
 def _beside(definition: dict[str, Any], causes: list[Any]) -> list[Problem]:
@@ -201,6 +217,12 @@ def rewriting_warnings(file: Path) -> tuple[str, ...]:
     return _as_v3(file).warnings
 
 
+def report_rewriting(file: Path, report: Callable[[str], None]) -> None:
+    """Say the same where a pipeline is started, a line each; raises `DefinitionError`."""
+    for warning in rewriting_warnings(file):
+        report(f"{file}: warning: {warning}")
+
+
 def definition_files(folder: Path) -> list[Path]:
     """List the definitions of a folder, by name; hidden files are those of editors."""
     if not folder.is_dir():
@@ -251,6 +273,8 @@ def _read(file: Path) -> dict[str, Any]:
         raise DefinitionError(file, [Problem("", f"cannot be read ({error}); make it a readable UTF-8 file")]) from None
     try:
         raw = _parsed(text)
+    except AliasError as error:
+        raise DefinitionError(file, [Problem("", str(error))]) from None
     except (yaml.YAMLError, ValueError) as error:
         # ValueError: what looks like a date or number and is none, such as 2024-99-99.
         raise DefinitionError(file, [Problem("", f"is neither YAML nor JSON: {_unreadable(error)}")]) from None
@@ -274,7 +298,7 @@ def _parsed(text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError:
-        return yaml.safe_load(text)
+        return read_yaml(text)
 
 
 def _expand(value: Any, references: References, path: str, unset: list[Problem]) -> Any:

@@ -346,6 +346,11 @@ class Checks(Part):
         description="left events of a join that may stay without a match in a day: a number, or a share of those that "
         "were decided, such as '5%'; left out: any number",
     )
+    show_values: bool | None = Field(
+        default=None,
+        description="true: Dagster's checks show keys and the beginnings of dead letters, and Dagster keeps them past "
+        "any retention; left out: only with the embedded stack of `make dev`",
+    )
 
 
 class DeadLetters(Part):

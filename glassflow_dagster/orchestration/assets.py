@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import dagster as dg
 
+from glassflow_dagster.config.load import rewriting_warnings
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG
@@ -39,6 +40,7 @@ DATA_VERSION_TAG = "dagster/data_version"
 
 def build_assets(definition: Path, pipeline: PipelineConfig, names: Names) -> dg.AssetsDefinition:
     """Build the pipeline's assets. The run needs the resources `stream_runner`, `kafka` and `clickhouse`."""
+    noted = rewriting_warnings(definition)
 
     @dg.multi_asset(
         name=f"{names.pipeline}__stream",
@@ -55,6 +57,8 @@ def build_assets(definition: Path, pipeline: PipelineConfig, names: Names) -> dg
         kafka: KafkaResource,
         clickhouse: ClickHouseResource,
     ) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
+        for warning in noted:
+            context.log.warning("%s: %s", definition, warning)
         try:
             if AUTOMATED_TAG in context.run.tags:
                 tended = tend(definition, pipeline, stream_runner, context.log.info)

@@ -15,6 +15,7 @@ from glassflow_dagster.dead_letters.letters import Letter
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.metadata import observed_stream
 from glassflow_dagster.orchestration.naming import Names
+from glassflow_dagster.orchestration.values import shown_figures, shows_values
 from glassflow_dagster.resources.stream_runner import StreamRunner
 from glassflow_dagster.streaming.process import StreamState, StreamStatus
 from glassflow_dagster.verification.counts import compare_counts
@@ -121,7 +122,7 @@ def _counts_agree(pipeline: PipelineConfig, report: Callable[[str], None]) -> _F
 def _no_residual_duplicates(pipeline: PipelineConfig, report: Callable[[str], None]) -> _Finding:
     found = find_residual_duplicates(pipeline, report)
     severity = dg.AssetCheckSeverity.WARN if found.severity == "warn" else dg.AssetCheckSeverity.ERROR
-    return _Finding(found.passed, found.description, dict(found.figures), severity)
+    return _Finding(found.passed, found.description, shown_figures(pipeline, found.figures), severity)
 
 
 def _dead_letters(pipeline: PipelineConfig) -> _Finding:
@@ -130,7 +131,8 @@ def _dead_letters(pipeline: PipelineConfig) -> _Finding:
     figures: dict[str, Any] = dict(found.figures)
     if found.causes:
         figures["reasons"] = dg.MetadataValue.table([dg.TableRecord(cause._asdict()) for cause in found.causes])
-        figures["last"] = dg.MetadataValue.table([dg.TableRecord(_letter(letter)) for letter in found.last])
+        shown = _letter_with_values if shows_values(pipeline) else _letter
+        figures["last"] = dg.MetadataValue.table([dg.TableRecord(shown(letter)) for letter in found.last])
     return _Finding(found.passed, found.description, figures, dg.AssetCheckSeverity.WARN)
 
 
@@ -141,15 +143,18 @@ def _unmatched_share(pipeline: PipelineConfig) -> _Finding:
 
 
 def _letter(letter: Letter) -> dict[str, str | int]:
-    value = letter.value or b""
     return {
         "record": f"{letter.topic}/{letter.partition}/{letter.offset}",
         "batch_time": datetime.fromtimestamp(letter.batch_time_ms / 1000, UTC).isoformat(timespec="seconds"),
         "stage": letter.stage,
         "attempt": letter.attempt,
-        "reason": letter.reason,
-        "value": value[:_VALUE_SHOWN].decode(errors="backslashreplace"),
     }
+
+
+def _letter_with_values(letter: Letter) -> dict[str, str | int]:
+    """Add the reason, which quotes what is wrong with a value, and the beginning of the record."""
+    value = (letter.value or b"")[:_VALUE_SHOWN].decode(errors="backslashreplace")
+    return {**_letter(letter), "reason": letter.reason, "value": value}
 
 
 def _stream_is_live(status: StreamStatus) -> _Finding:

@@ -6,6 +6,7 @@ from dagster_pyspark import LazyPySparkResource
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.naming import Names
+from glassflow_dagster.orchestration.values import shown_figures
 
 
 def build_reconciliation(pipeline: PipelineConfig, names: Names) -> dg.JobDefinition:
@@ -24,10 +25,11 @@ def build_reconciliation(pipeline: PipelineConfig, names: Names) -> dg.JobDefini
             found = reconcile_keys(pyspark.spark_session, pipeline, context.log.info)
         except GlassflowError as error:
             raise dg.Failure(str(error), allow_retries=False) from error
+        figures = shown_figures(pipeline, found.figures)
         if not found.passed:
-            raise dg.Failure(found.description, metadata=dict(found.figures), allow_retries=False)
+            raise dg.Failure(found.description, metadata=figures, allow_retries=False)
         context.log.info(found.description)
-        context.add_output_metadata({"description": found.description, **found.figures})
+        context.add_output_metadata({"description": found.description, **figures})
 
     @dg.job(name=f"{names.pipeline}__verify_exact", description="Compares every key in Kafka with the table's.")
     def verify_exact() -> None:

@@ -34,7 +34,7 @@ from glassflow_dagster.clickhouse.tables import Table, count_rows
 from glassflow_dagster.clickhouse.target import prepare_target, secure_target
 from glassflow_dagster.clickhouse.target_watch import TargetWatch
 from glassflow_dagster.clickhouse.token_window import writes_partitions
-from glassflow_dagster.config.load import load_pipeline, warnings
+from glassflow_dagster.config.load import load_pipeline, report_rewriting, warnings
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.config.spark import spark_settings
 from glassflow_dagster.config.types import parse_column_type
@@ -572,6 +572,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     try:
         config = load_pipeline(given.definition)
+        report_rewriting(given.definition, report)
         options = RunOptions(
             state=given.state,
             create_table=given.create_table,

@@ -16,8 +16,13 @@ from glassflow_dagster.verification.limits import limit
 LAST_SHOWN = 10
 REASONS_SHOWN = 20
 
-# Reasons differ in the values they name: quoted ones behind a colon, and numbers. What is left is told apart.
-_PATTERN = r"replaceRegexpAll(replaceRegexpAll(reason, '(: )''[^'']*''', '\\1''...'''), '\\b[0-9]+\\b', 'N')"
+# Reasons differ in the values they name: quoted ones, behind a colon where the reason is our own and not the server's,
+# and numbers. What is left is told apart. A value may hold quotes, so all between the first and the last one goes.
+_PATTERN = r"""replaceRegexpAll(
+    if(stage = 'insert',
+       replaceRegexpOne(reason, '(?s)''.*''', '''...'''),
+       replaceRegexpOne(reason, '(?s)^((?:[^:]|:[^ ])*: [^'']*)''.*''', '\\1''...''')),
+    '\\b[0-9]+\\b', 'N')"""
 
 
 class Cause(NamedTuple):

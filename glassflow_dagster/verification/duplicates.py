@@ -227,7 +227,7 @@ def _within_window(client: Client, search: Search, dedup: DedupConfig, window: t
         passed=False,
         severity="warn" if may_keep else "error",
         description=f"{name} has {extra:,} duplicate row{'s' if extra > 1 else ''} within {format_duration(window)} of "
-        f"another of the same key, for instance {examples}.{hidden}",
+        f"another of the same key.{hidden}",
         figures=figures,
     )
 

@@ -28,7 +28,7 @@ class KeysReport:
 
 @dataclass(frozen=True)
 class Found:
-    """How many rows of a kind there are, of how many keys, and some of these keys."""
+    """How many rows of a kind there are, of how many keys, and some of these keys, which no sentence names."""
 
     rows: int = 0
     keys: int = 0
@@ -36,8 +36,7 @@ class Found:
 
     def __str__(self) -> str:
         """Write it as a part of a sentence."""
-        which = f", for instance {'; '.join(self.examples)}" if self.examples else ""
-        return f"{number(self.rows, 'row')} of {number(self.keys, 'key')}{which}"
+        return f"{number(self.rows, 'row')} of {number(self.keys, 'key')}"
 
 
 @dataclass(frozen=True)

@@ -246,6 +246,7 @@ def mapping(*names: str) -> list[dict[str, str]]:
 def test_formats_are_told_apart_by_content() -> None:
     assert [is_older(d) for d in (ARTICLE, V1, V2, JOIN)] == [True] * 4
     assert is_older({"version": "v1"})
+    assert is_older({"version": "2.0.0"})
     assert is_older({"version": "", "source": {}})
     assert not is_older({"version": "v3", "source": {}})
     assert not is_older({"sources": []})
@@ -533,10 +534,47 @@ def test_resources_move_to_the_sources_they_were_for() -> None:
     }
 
 
+IGNORED: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
+    (V1, {"sink__flush": "1s", "labels": {"a": 1}}, ["labels", "sink.flush"]),
+    (V1, {"source__connection_params__sasl_tls_enable": True}, ["source.connection_params.sasl_tls_enable"]),
+    (V2, {"version": "2.0.0", "schema__fields__0__pk": True}, ["schema.fields[0].pk"]),
+    (JOIN, {"join__sources__0__join_key_type": "string", "join__sources__1__join_key_type": "string",
+            "source__connection_params__sasl_tls_enable": True},
+     ["join.sources[0].join_key_type", "join.sources[1].join_key_type",
+      "source.connection_params.sasl_tls_enable"]),
+    (JOIN_BY_NAMES, {"join__fields__0__kind": "string"}, ["join.fields[0].kind"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("base", "added", "places"), IGNORED, ids=[places[-1] for _, _, places in IGNORED])
+def test_an_unknown_key_is_ignored_as_it_was_and_told_once(
+    base: dict[str, Any], added: dict[str, Any], places: list[str], tmp_path: Path
+) -> None:
+    plain, file = write(tmp_path, base, "plain.json"), write(tmp_path, changed(base, **added))
+    said = [f"{place}: unknown key, which is ignored; remove it or check its spelling" for place in places]
+
+    assert load_pipeline(file, {}) == load_pipeline(plain, {})
+    assert convert_definition(file, {}).yaml == convert_definition(plain, {}).yaml
+    assert sorted(rewriting_warnings(file)) == sorted(said)
+    done = CliRunner().invoke(main, ["validate", str(file)])
+    assert done.exit_code == 0
+    assert [line for line in done.stderr.splitlines() if "unknown key" in line] == [
+        f"{file}: warning: {text}" for text in rewriting_warnings(file)
+    ]
+
+
+def test_an_unknown_key_is_told_where_a_pipeline_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLASSFLOW_CLICKHOUSE_URL", "http://default:@127.0.0.1:1")
+    file = write(tmp_path, changed(V1, sink__flush="1s"))
+    done = CliRunner().invoke(main, ["run", str(file), "--state", str(tmp_path / "state"), "--timeout", "0.1"])
+    assert done.exit_code == 1
+    assert done.stderr.count(f"{file}: warning: sink.flush: unknown key, which is ignored") == 1
+
+
 MISTAKES: list[tuple[dict[str, Any], str]] = [
-    (changed(V1, sink__tabel="x"), "sink.tabel: unknown key; remove it or check its spelling"),
-    (changed(V1, source__topics__0__schema__feilds=[]), "source.topics[0].schema.feilds: unknown key"),
-    (changed(V1, source__connection_params__borkers=[]), "source.connection_params.borkers: unknown key"),
+    (changed(V1, sink__table=None, sink__tabel="x"), "sink.tabel: unknown key, which is ignored; remove it or check"),
+    (changed(V1, sink__table=None, source__connection_params__borkers=[]),
+     "source.connection_params.borkers: unknown key, which is ignored"),
     (changed(V1, source__topics=None), "source.topics: is missing; add it"),
     (changed(V1, source__topics=[]), "source.topics: "),
     (changed(V1, sink="clickhouse"), "sink: must be an object with keys; correct it"),

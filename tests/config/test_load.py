@@ -308,6 +308,37 @@ def test_a_file_that_is_no_definition_is_named(tmp_path: Path, text: str, line: 
         load_pipeline(write(tmp_path, text), {})
 
 
+def nested(levels: int, line: str) -> str:
+    """Lines of which each repeats the one before ten times by aliases."""
+    repeated = [f"l{n}: &l{n} {line.format(', '.join([f'*l{n - 1}'] * 10))}" for n in range(1, levels)]
+    return "\n".join(["l0: &l0 {a: 0}", *repeated])
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (nested(30, "[{}]"), r"line 6, column \d+: with this alias, aliases repeat more than 200,000 characters"),
+        (
+            nested(30, "{{<<: [{}]}}"),
+            r"line 6, column \d+: with this alias, aliases repeat more than 200,000 characters",
+        ),
+        (f"a: &a {'x' * 1000}\nb: [{'*a, ' * 1000}]", r"line 2, column \d+: with this alias"),
+        ("a: &a\n  b: [1, *a]", "line 2, column 10: this alias stands for what it is a part of; write out"),
+    ],
+    ids=["lists", "merges", "texts", "itself"],
+)
+def test_aliases_that_stand_for_too_much_are_refused_at_their_place(tmp_path: Path, text: str, line: str) -> None:
+    with pytest.raises(DefinitionError, match=line):
+        load_pipeline(write(tmp_path, text), {})
+
+
+def test_anchors_and_aliases_may_share_what_is_the_same(tmp_path: Path) -> None:
+    text = yaml.safe_dump(definition()).replace("name: Parcel scans", "name: &name Parcel scans")
+    config = load_pipeline(write(tmp_path, f"{text}metadata: {{<<: {{tags: [*name]}}}}"), {})
+    assert config.metadata
+    assert config.metadata.tags == (config.name,)
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DefinitionError, match="no such file"):
         load_pipeline(tmp_path / "none.yaml", {})

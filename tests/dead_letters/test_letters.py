@@ -171,18 +171,20 @@ def test_the_check_counts_what_waits_and_says_why(refused: Refused) -> None:
     refused.batch(b"a", b"b", b"c")
     refused.batch(b"d", stage="mapping", reason="column 'n' (Int8): 300 is out of range -128..127")
     refused.batch(b"e", stage="mapping", reason="column 'n' (Int8): 4000 is out of range -128..127")
-    refused.batch(b"f", stage="mapping", reason="column 't' (DateTime): 'yester day' is no time")
+    refused.batch(b"f", stage="mapping", reason="column 't' (DateTime): 'yester'day' is no time")
+    refused.batch(b"g", stage="insert", reason="Cannot parse string 'secret' as Int8: expected 'x'")
     found = examine_dead_letters(refused.config)
     assert not found.passed
-    assert found.figures == {"waiting": 6, "stored": 7, "read": 6, "allowed": 0}
+    assert found.figures == {"waiting": 7, "stored": 8, "read": 7, "allowed": 0}
     assert [tuple(cause) for cause in found.causes] == [
         ("decode", "invalid JSON: byte N", 3),
         ("mapping", "column 'n' (Int8): N is out of range -N..N", 2),
+        ("insert", "Cannot parse string '...'", 1),
         ("mapping", "column 't' (DateTime): '...' is no time", 1),
     ]
-    assert [letter.value for letter in found.last] == [b"f", b"e", b"d", b"c", b"b", b"a"]
-    assert "6 dead letters wait, of 6 records read; checks.max_dead_letters allows 0" in found.description
-    for allowed in (6, "100%"):
+    assert [letter.value for letter in found.last] == [b"g", b"f", b"e", b"d", b"c", b"b", b"a"]
+    assert "7 dead letters wait, of 7 records read; checks.max_dead_letters allows 0" in found.description
+    for allowed in (7, "100%"):
         config = refused.config.model_copy(update={"checks": Checks(max_dead_letters=allowed)})
         assert examine_dead_letters(config).passed
     replay(refused.config, "1", print)

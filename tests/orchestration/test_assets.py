@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+import yaml
 from dagster_pyspark import LazyPySparkResource
 
 from glassflow_dagster.config.load import load_pipeline
@@ -20,6 +21,7 @@ from glassflow_dagster.streaming import process
 from glassflow_dagster.streaming.process import Deployment, StreamState
 from tests.waiting import wait_until
 
+DEFINITIONS = Path(__file__).parents[1] / "definitions"
 ID = "sms_status"
 AUTOMATED = {AUTOMATED_TAG: "health_check"}
 
@@ -74,6 +76,17 @@ def test_materializing_launches_the_stream_and_again_checks_its_health(deploymen
     assert first["pid"] == second["pid"]
     assert first["state"] == "RUNNING"
     assert Path(first["spark_log"]).read_text()
+
+
+def test_what_an_older_definition_has_for_nothing_is_in_the_log_of_the_run_once(deployment: Deployment) -> None:
+    raw = yaml.safe_load((DEFINITIONS / "v2" / "elevators.json").read_text())
+    deployment.definition.write_text(yaml.safe_dump({**raw, "owner": "ops"}))
+    with dg.DagsterInstance.ephemeral() as instance:
+        # The folder's definition has another name; the driver is not what this is about.
+        result = run(deployment, "STOP", instance=instance)
+        logged = [entry.user_message for entry in instance.all_logs(result.run_id)]
+    said = f"{deployment.definition}: owner: unknown key, which is ignored; remove it or check its spelling"
+    assert logged.count(said) == 1
 
 
 def test_a_launch_waits_for_the_first_batch_and_has_its_figures(

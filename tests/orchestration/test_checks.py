@@ -15,6 +15,7 @@ from glassflow_dagster.resources.stream_runner import LocalStreamRunner
 from glassflow_dagster.streaming import process
 from glassflow_dagster.streaming.process import Deployment
 from glassflow_dagster.verification.dead_letters import Cause, DeadLettersReport
+from glassflow_dagster.verification.duplicates import DuplicatesReport
 from glassflow_dagster.verification.unmatched import judge_unmatched
 
 ERROR, WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
@@ -74,7 +75,7 @@ def test_dead_letters_are_a_warning_with_reasons_and_the_last_ones(
     definition: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     letter = Letter(
-        "i", 1, 1_700_000_000_000, "t", 2, 3, 0, None, b"\xff", (), "decode", "why", 0, "t", 2, 3,
+        "i", 1, 1_700_000_000_000, "t", 2, 3, 0, None, b"\xff", (), "decode", "'why'", 0, "t", 2, 3,
         passed_dedup=False, expires_at=0, replayed=False,
     )  # fmt: skip
     found = DeadLettersReport(
@@ -85,6 +86,7 @@ def test_dead_letters_are_a_warning_with_reasons_and_the_last_ones(
         last=(letter,),
     )
     monkeypatch.setattr(checks, "examine_dead_letters", lambda _: found)
+    monkeypatch.delenv("GLASSFLOW_SHOW_VALUES", raising=False)
     result = evaluate(definition, state)["dead_letters"]
     assert (result.passed, result.severity, result.description) == (False, WARN, "1 dead letter waits.")
     assert result.metadata["waiting"].value == 1
@@ -92,7 +94,30 @@ def test_dead_letters_are_a_warning_with_reasons_and_the_last_ones(
         {"stage": "decode", "reason": "why", "letters": 1}
     ]
     (last,) = (record.data for record in result.metadata["last"].records)
-    assert (last["record"], last["value"], last["reason"]) == ("t/2/3", "\\xff", "why")
+    assert set(last) == {"record", "batch_time", "stage", "attempt"}
+    # Both, the machine's word and the definition's, which goes before it.
+    monkeypatch.setenv("GLASSFLOW_SHOW_VALUES", "true")
+    (last,) = (record.data for record in evaluate(definition, state)["dead_letters"].metadata["last"].records)
+    assert (last["record"], last["value"], last["reason"]) == ("t/2/3", "\\xff", "'why'")
+    definition.write_text(definition.read_text() + "checks: {show_values: false}\n")
+    (last,) = (record.data for record in evaluate(definition, state)["dead_letters"].metadata["last"].records)
+    assert "value" not in last
+
+
+def test_keys_of_duplicates_are_shown_only_where_values_may_be(
+    definition: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = DuplicatesReport(
+        passed=False,
+        severity="error",
+        description="t has 1 duplicate row.",
+        figures={"duplicate_rows": 1, "examples": "('k')"},
+    )
+    monkeypatch.setattr(checks, "find_residual_duplicates", lambda *_: found)
+    monkeypatch.delenv("GLASSFLOW_SHOW_VALUES", raising=False)
+    assert set(evaluate(definition, state)["no_residual_duplicates"].metadata) == {"duplicate_rows"}
+    definition.write_text(definition.read_text() + "checks: {show_values: true}\n")
+    assert evaluate(definition, state)["no_residual_duplicates"].metadata["examples"].value == "('k')"
 
 
 def test_unmatched_events_beyond_what_is_allowed_are_a_warning(
