@@ -12,7 +12,11 @@ class KafkaRefused(GlassflowError):  # noqa: N818 - named for what is the case
 
 
 class TopicMissing(GlassflowError):  # noqa: N818 - named for what is the case
-    """The brokers know no such topic, or do not show it to this user."""
+    """The brokers know no such topic; waiting helps where it is about to be created."""
+
+
+class TopicForbidden(GlassflowError):  # noqa: N818 - named for what is the case
+    """The brokers do not let this user see or read a topic, which no waiting mends."""
 
 
 class RecordMissing(GlassflowError):  # noqa: N818 - named for what is the case

@@ -8,7 +8,7 @@ from confluent_kafka.cimpl import NewTopic
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.kafka.client import client_settings
 from glassflow_dagster.kafka.consumer import ANSWER_TIMEOUT
-from glassflow_dagster.kafka.errors import TopicMissing
+from glassflow_dagster.kafka.errors import TopicForbidden, TopicMissing
 from glassflow_dagster.kafka.topics import offsets_if_there, wait_for_topic
 
 # Replays are few and their order is kept; only what lies in this partition counts as sent.
@@ -21,12 +21,15 @@ _LARGEST_RECORD = "max.message.bytes"
 
 
 def find_replay_topic(config: PipelineConfig) -> bool:
-    """Whether the replay topic is there; raises `KafkaUnreachable`."""
-    return bool(offsets_if_there(config.source.connection_params, config.replay_topic))
+    """Whether the replay topic is there and may be seen; raises `KafkaUnreachable`."""
+    try:
+        return bool(offsets_if_there(config.source.connection_params, config.replay_topic))
+    except TopicForbidden:
+        return False
 
 
 def ensure_replay_topic(config: PipelineConfig) -> None:
-    """Make the replay topic unless it is there; raises `TopicMissing` with what to do where it cannot be made."""
+    """Make the replay topic unless it is there; raises `TopicMissing` or `TopicForbidden` with what to do."""
     if find_replay_topic(config):
         return
     connection, topic = config.source.connection_params, config.replay_topic

@@ -5,7 +5,7 @@ without a word: a topic that was made anew has other records under the same offs
 the ledger reads again what is in the table.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from clickhouse_connect.driver.client import Client
 
@@ -14,13 +14,17 @@ from glassflow_dagster.clickhouse.ledger import last_batch, read_offsets
 from glassflow_dagster.clickhouse.token_window import read_window
 from glassflow_dagster.clickhouse.views import find_written_tables
 from glassflow_dagster.config.model import PipelineConfig
-from glassflow_dagster.kafka.topics import Offsets, offsets_if_there, topic_ids
+from glassflow_dagster.kafka.errors import TopicMissing
+from glassflow_dagster.kafka.topics import Offsets, offsets_if_there, require_readable, topic_ids, wait_for_topic
 from glassflow_dagster.streaming.checkpoint import RESTORE, BatchPlan, Checkpoint, CheckpointError, Incarnation, or_none
 
 _LOST = (
     "to go on without them, run it with --accept-loss, which writes down what is skipped; or empty the table and run "
     "it with --start-over"
 )
+
+# Brokers that have just come up may not know their topics yet: for so long a topic that was there is asked for again.
+_SETTLING = 5.0  # seconds
 
 
 def require_ledger(client: Client, config: PipelineConfig, checkpoint: Checkpoint, incarnation: Incarnation) -> None:
@@ -77,6 +81,58 @@ def require_known_tables(client: Client, config: PipelineConfig, plan: BatchPlan
                 "pipeline, and make the view again after that batch (with an empty table, where the view is to have "
                 "all rows)"
             )
+
+
+def wait_for_topics(
+    config: PipelineConfig,
+    checkpoint: Checkpoint,
+    patience: float | None,
+    say: Callable[[str], None],
+    say_waiting: Callable[[str], None],
+) -> None:
+    """Return once the sources' topics are there and may be read.
+
+    patience: how many seconds to wait for a topic that was never there, None for ever. say, say_waiting: what to tell
+    while one that was there is asked for again, or one that never was is waited for. Raises `CheckpointError` for a
+    topic that was deleted, `TopicForbidden` for one that this user may not read, and `TopicMissing`.
+    """
+    ids, following = _known_topics(checkpoint)
+    for source in config.inputs:
+        topic = source.topic
+        was_there = topic in ids or topic in following
+        try:
+            if was_there:
+                wait_for_topic(source.connection_params, topic, _SETTLING, say)
+            else:
+                wait_for_topic(source.connection_params, topic, patience, say_waiting)
+        except TopicMissing as problem:
+            if not was_there:
+                raise
+            raise _deleted(config, topic, following.get(topic)) from problem
+    require_readable(config.connection, [source.topic for source in config.inputs])
+
+
+def _known_topics(checkpoint: Checkpoint) -> tuple[dict[str, str], dict[str, dict[int, int]]]:
+    try:
+        return checkpoint.topic_ids(), checkpoint.next_offsets()
+    except CheckpointError:
+        # It cannot be used, so nobody goes on from it: a start that gets here gives it up (--accept-loss).
+        return {}, {}
+
+
+def _deleted(config: PipelineConfig, topic: str, following: Mapping[int, int] | None) -> CheckpointError:
+    """Say that a topic is gone. following: what would be read next of it, None where nothing was read."""
+    gone = f"topic {topic} does not exist on {', '.join(config.connection.brokers)} any more: it was deleted since "
+    if not following:
+        return CheckpointError(
+            f"{gone}{config.pipeline_id} first found it, before anything of it was read; create it again, or correct "
+            "sources[].topic, then start the pipeline again"
+        )
+    offsets = ", ".join(f"partition {partition}: {offset}" for partition, offset in sorted(following.items()))
+    return CheckpointError(
+        f"{gone}{config.pipeline_id} read it (next offsets: {offsets}). What was not read is lost, and a topic that is "
+        f"created again has other records under these offsets: create it; then, {_LOST}"
+    )
 
 
 def require_topics(config: PipelineConfig, checkpoint: Checkpoint) -> None:

@@ -40,14 +40,14 @@ from glassflow_dagster.config.spark import spark_settings
 from glassflow_dagster.config.types import parse_column_type
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka import kerberos
-from glassflow_dagster.kafka.errors import TopicMissing
+from glassflow_dagster.kafka.errors import TopicForbidden, TopicMissing
 from glassflow_dagster.kafka.replay_topic import REPLAY_PARTITION, ensure_replay_topic, find_replay_topic
 from glassflow_dagster.kafka.starting import NEXT, starting_offsets
-from glassflow_dagster.kafka.topics import cleanup_of, commit_offsets, wait_for_brokers, wait_for_topic
+from glassflow_dagster.kafka.topics import cleanup_of, commit_offsets, wait_for_brokers
 from glassflow_dagster.streaming.backlog import Backlog
 from glassflow_dagster.streaming.batch import BatchWriter, fits
 from glassflow_dagster.streaming.checkpoint import Checkpoint, CheckpointError, Incarnation, state_shape
-from glassflow_dagster.streaming.continuity import require_known_tables, require_ledger, require_topics
+from glassflow_dagster.streaming.continuity import require_known_tables, require_ledger, require_topics, wait_for_topics
 from glassflow_dagster.streaming.counts import NO_LEAD
 from glassflow_dagster.streaming.failures import explain_failure
 from glassflow_dagster.streaming.first_start import require_alone, require_empty, require_nothing_written
@@ -210,11 +210,10 @@ class _Run:
         wait_for_brokers(self.config.connection, self.options.timeout_seconds, self._say)
         # A query that is to end cannot wait for ever; one that is to stay can wait for its topic.
         patience = self.options.timeout_seconds if self.options.until_caught_up else None
-        for source in self.config.inputs:
-            wait_for_topic(source.connection_params, source.topic, patience, self._say_waiting)
+        wait_for_topics(self.config, checkpoint, patience, self._say, self._say_waiting)
         try:
             ensure_replay_topic(self.config)
-        except TopicMissing as problem:
+        except (TopicMissing, TopicForbidden) as problem:
             self._warn(f"dead letters cannot be sent again: {problem}")
         if self.options.accept:
             self.options.accept(self.client, self.config, table, checkpoint, self.report)

@@ -38,6 +38,14 @@ _KNOWN = (
         "the topic, or a partition of it, is gone; bring it back, then start the pipeline again",
     ),
     (
+        re.compile(r"(?:Topic|Group)AuthorizationException: [^\n]+"),
+        (
+            "Kafka's brokers do not let the user read the topic, or not any more; grant READ and DESCRIBE on it, "
+            "and READ on consumer groups that begin with spark-kafka-source, then start the pipeline again, which goes "
+            "on where it stopped"
+        ),
+    ),
+    (
         re.compile(r"(SaslAuthenticationException|UnsupportedSaslMechanismException)"),
         (
             "Kafka's brokers refuse the user; correct connection_params.username, password and mechanism, then start "

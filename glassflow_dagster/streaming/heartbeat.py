@@ -25,7 +25,7 @@ class DriverState(StrEnum):
     """Where a driver is in its life."""
 
     STARTING = "STARTING"  # Spark is coming up, servers are being reached
-    WAITING = "WAITING"  # the topic does not exist yet
+    WAITING = "WAITING"  # the topic does not exist, and never did
     RUNNING = "RUNNING"
     STOPPED = "STOPPED"  # because someone asked, or all was read
     FAILED = "FAILED"

@@ -7,10 +7,13 @@ import signal
 import subprocess
 import sys
 
+from confluent_kafka.admin import AdminClient
+
 from glassflow_dagster.local.ports import free_port
 from tests.e2e.support import (
     Pipeline,
     begin_large_batch,
+    cli,
     holder,
     kill,
     require_batch_under_way,
@@ -42,6 +45,28 @@ def test_a_topic_that_does_not_exist_yet_is_waited_for_and_few_events_do_not_wai
     finally:
         stop(pipeline)
     assert state(pipeline) == "STOPPED"
+
+
+def test_a_topic_that_is_deleted_ends_its_pipeline_for_good(pipeline: Pipeline) -> None:
+    """Waiting is for a topic that never was: of one that was read, what was not read is lost."""
+    pipeline.write().create_topic()
+    pipeline.send([{"id": "a", "n": 1}])
+    start(pipeline)
+    try:
+        wait_until(lambda: rows(pipeline) == 1, "the row has arrived")
+        admin = AdminClient({"bootstrap.servers": pipeline.brokers})
+        admin.delete_topics([pipeline.name])[pipeline.name].result(30)
+        wait_until(lambda: state(pipeline) == "FAILED", "the running driver has ended")
+    finally:
+        stop(pipeline)
+    again = cli("start", str(pipeline.file), "--state", str(pipeline.state))
+    assert again.code == 1
+    assert f"topic {pipeline.name} does not exist on {pipeline.brokers} any more: it was deleted since" in again.err
+    assert "next offsets: partition 0: 1, partition 1: 0" in again.err
+    assert "--accept-loss" in again.err
+    assert state(pipeline) == "FAILED"
+    log = (pipeline.state / pipeline.name / "driver.log").read_text()
+    assert log.count("waiting: topic") == 1
 
 
 def test_a_driver_killed_in_the_middle_of_its_batches_loses_and_doubles_nothing(pipeline: Pipeline) -> None:

@@ -10,19 +10,36 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import KafkaError, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.model import KafkaConnection
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.client import client_settings, spark_options
-from glassflow_dagster.kafka.errors import KafkaRefused
+from glassflow_dagster.kafka.errors import KafkaRefused, TopicForbidden
 from glassflow_dagster.kafka.refusals import find_refusal
-from glassflow_dagster.kafka.topics import Offsets, offsets, wait_for_brokers
+from glassflow_dagster.kafka.topics import (
+    Offsets,
+    offsets,
+    offsets_if_there,
+    require_readable,
+    wait_for_brokers,
+    wait_for_topic,
+)
 from glassflow_dagster.streaming.failures import explain_failure
 from tests.security.certificates import Authority
-from tests.security.conftest import PASSWORD, SecureBroker
+from tests.security.conftest import PASSWORD, USER, SecureBroker
+from tests.waiting import wait_until
 
 Connect = Callable[[SecureBroker], KafkaConnection]
 
@@ -128,13 +145,59 @@ def test_a_stream_that_is_refused_says_so(  # noqa: PLR0913, PLR0917 - a case, a
     connect: Connect, said: str, secure_broker: SecureBroker, topic: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     """A password that is changed while a stream runs is first seen by Spark."""
-    options = {**spark_options(connect(secure_broker)), "subscribe": topic, "fetchOffset.numRetries": "1"}
+    found = end_of_stream(connect(secure_broker), topic, spark, tmp_path)
+    assert found.startswith("Kafka's brokers")
+    assert said in found
+
+
+def end_of_stream(connection: KafkaConnection, topic: str, spark: SparkSession, checkpoint: Path) -> str:
+    """Read a topic by Spark, and give why that failed."""
+    options = {**spark_options(connection), "subscribe": topic, "fetchOffset.numRetries": "1"}
+    options["startingOffsets"] = "earliest"
     stream = spark.readStream.format("kafka").options(**options).load().writeStream.format("noop")
-    query = stream.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    query = stream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     with pytest.raises(StreamingQueryException) as raised:
         query.awaitTermination(60)
-    assert explain_failure(raised.value).startswith("Kafka's brokers")
-    assert said in explain_failure(raised.value)
+    return explain_failure(raised.value)
+
+
+def grant_only(broker: SecureBroker, topic: str, user: str, operation: AclOperation) -> None:
+    """Let a user, and nobody else, do this with a topic, and nothing else; returns when the broker goes by it."""
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    pattern = ResourceType.TOPIC, topic, ResourcePatternType.LITERAL
+    any_of_it = AclBindingFilter(*pattern, None, None, AclOperation.ANY, AclPermissionType.ANY)
+    admin.delete_acls([any_of_it])[any_of_it].result(30)
+    granted = AclBinding(*pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+    admin.create_acls([granted])[granted].result(30)
+    wait_until(lambda: admin.describe_acls(any_of_it).result(30) == [granted], "the broker knows the rights")
+
+
+def test_a_right_that_is_missing_or_revoked_is_not_waited_for(
+    secure_broker: SecureBroker, topic: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    connection = secure_broker.over_sasl("SCRAM-SHA-512")
+    require_readable(connection, [topic])
+    producer = Producer({"bootstrap.servers": secure_broker.address})
+    producer.produce(topic, b"sent")
+    assert producer.flush(30) == 0
+
+    grant_only(secure_broker, topic, USER, AclOperation.DESCRIBE)
+    assert wait_for_topic(connection, topic, 30, print)
+    with pytest.raises(TopicForbidden, match=rf"{topic}' on localhost:\d+: user 'etl' may not read it; grant READ on"):
+        require_readable(connection, [topic])
+    said = end_of_stream(connection, topic, spark, tmp_path)
+    assert "do not let the user read the topic, or not any more; grant READ and DESCRIBE on it" in said
+
+    grant_only(secure_broker, topic, "someone-else", AclOperation.READ)
+    waited: list[str] = []
+    with pytest.raises(TopicForbidden, match=r"user 'etl' may not see it; grant DESCRIBE and READ on the topic"):
+        wait_for_topic(connection, topic, None, waited.append)
+    assert waited == []
+    # Nothing is lost by it, so it must not look like a topic that is gone.
+    with pytest.raises(TopicForbidden):
+        offsets_if_there(connection, topic)
+    with pytest.raises(TopicForbidden):
+        require_readable(connection, [topic])
 
 
 @pytest.mark.parametrize(
