@@ -1,6 +1,9 @@
 """The file system that checkpoints are written by."""
 
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -37,3 +40,36 @@ def test_a_sticky_bit_is_set_all_the_same(spark: SparkSession, files: Any, tmp_p
     fs = java(spark).org.apache.hadoop.fs
     files.setPermission(fs.Path(str(tmp_path)), fs.permission.FsPermission("1750"))
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o1750
+
+
+def test_what_spark_writes_is_on_the_disk_before_it_has_its_name(
+    spark: SparkSession, files: Any, tmp_path: Path
+) -> None:
+    """The bytes of a file and of the sums beside it, and the entries of the folders that they are in."""
+    hadoop = java(spark).org.apache.hadoop
+    folder, temporary, name = (hadoop.fs.Path(str(tmp_path / part)) for part in ("new", "new/.7.tmp", "new/7"))
+    with _recorded_syncs(spark, tmp_path / "events.jfr") as synced:
+        files.mkdirs(folder)
+        out = files.create(temporary)
+        out.write(b"v1")
+        out.close()
+        files.rename(temporary, name)
+    places = [str(Path(place).relative_to(tmp_path)) for place in synced if place.startswith(str(tmp_path))]
+    assert [place for place, _ in groupby(places)] == [".", "new/..7.tmp.crc", "new/.7.tmp", "new"]
+
+
+@contextmanager
+def _recorded_syncs(spark: SparkSession, file: Path) -> Iterator[list[str]]:
+    """Give, when it has ended, the paths that the JVM has put on the disk meanwhile, in their order."""
+    jdk, synced = java(spark).jdk.jfr, list[str]()
+    recording = jdk.Recording()
+    recording.enable("jdk.FileForce").withoutThreshold()
+    recording.start()
+    try:
+        yield synced
+    finally:
+        recording.stop()
+        recording.dump(java(spark).java.io.File(str(file)).toPath())
+        recording.close()
+    events = jdk.consumer.RecordingFile.readAllEvents(java(spark).java.io.File(str(file)).toPath())
+    synced += [event.getString("path") for event in sorted(events, key=lambda event: event.getStartTime().toString())]
