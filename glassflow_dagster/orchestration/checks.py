@@ -39,7 +39,7 @@ _DESCRIPTIONS = {
         "in ClickHouse. Both servers are asked."
     ),
     NO_RESIDUAL_DUPLICATES: "No key has two rows that arrived within one deduplication window.",
-    STREAM_IS_LIVE: "The stream's driver runs and says so.",
+    STREAM_IS_LIVE: "The stream's driver runs, and closes batches while records wait.",
     DEAD_LETTERS: "No more dead letters wait than checks.max_dead_letters allows: sent again, or purged, they do not.",
     UNMATCHED_SHARE: (
         "Of the left events that were decided within the last day, no more had no match than checks.max_unmatched "

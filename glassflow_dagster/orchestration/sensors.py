@@ -21,7 +21,7 @@ from glassflow_dagster.orchestration.metadata import (
 )
 from glassflow_dagster.orchestration.naming import Names
 from glassflow_dagster.resources.stream_runner import StreamRunner
-from glassflow_dagster.streaming.process import UP, StreamState, StreamStatus
+from glassflow_dagster.streaming.process import UP, StreamStatus
 
 OBSERVER_INTERVAL = 30  # seconds
 # A stream that dies again at once is not mended by more of the same; from then on the scheduled health check tries.
@@ -29,9 +29,10 @@ MAX_RESTARTS = 3
 
 
 class Seen(BaseModel):
-    """The sensor's memory: what it recorded last, and how often it asked for a restart since the stream last ran."""
+    """The sensor's memory: what it recorded last, the stream's last batch, and the restarts asked for since that."""
 
     mark: str = ""
+    batch: str = ""
     restarts: int = 0
 
 
@@ -40,7 +41,7 @@ def build_observer(pipeline: PipelineConfig, names: Names) -> dg.SensorDefinitio
 
     @dg.sensor(
         name=f"{names.pipeline}__observer",
-        description="Records the stream's live figures; asks for a restart when it failed or fell silent.",
+        description="Records the stream's live figures; asks for a restart when it failed, stalled or fell silent.",
         # Without it a RunRequest fails, and only in the moment it is needed.
         target=dg.AssetSelection.assets(*names.assets),
         minimum_interval_seconds=OBSERVER_INTERVAL,
@@ -64,17 +65,18 @@ def look(status: StreamStatus, pipeline: PipelineConfig, names: Names, seen: See
     """Decide what to record and whether to ask for a restart."""
     if not status.wanted and status.state not in UP:
         return dg.SkipReason(f"{status.state.value}: {status.message}; it is not meant to run, materialize to start it")
-    mark = _mark(status)
-    restarts = 0 if status.state is StreamState.RUNNING else seen.restarts
+    mark, batch = _mark(status), _batch(status) or seen.batch
+    # Only a batch shows that a restart has mended something: a stream may be seen running before each of its deaths.
+    restarts = seen.restarts if batch == seen.batch else 0
     requests: list[dg.RunRequest] = []
     # One request for one death: the launch takes longer than the interval, and health checks follow anyway.
     if status.state not in UP and mark != seen.mark and restarts < MAX_RESTARTS:
         restarts += 1
-        requests = [_restart(status, names, mark)]
+        requests = [_restart(status, names, f"{mark}:{restarts}")]
     return dg.SensorResult(
         run_requests=requests,
         asset_events=[] if mark == seen.mark else list(_observations(status, pipeline, names)),
-        cursor=Seen(mark=mark, restarts=restarts).model_dump_json(),
+        cursor=Seen(mark=mark, batch=batch, restarts=restarts).model_dump_json(),
     )
 
 
@@ -84,9 +86,15 @@ def _mark(status: StreamStatus) -> str:
     return f"{heartbeat.pid}:{status.state.value}:{heartbeat.batch_id}" if heartbeat else status.state.value
 
 
-def _restart(status: StreamStatus, names: Names, mark: str) -> dg.RunRequest:
+def _batch(status: StreamStatus) -> str:
+    """Name the last batch that was closed; empty where the driver does not tell."""
+    heartbeat = status.heartbeat
+    return "" if heartbeat is None or heartbeat.batch_id is None else f"{heartbeat.incarnation}:{heartbeat.batch_id}"
+
+
+def _restart(status: StreamStatus, names: Names, death: str) -> dg.RunRequest:
     return dg.RunRequest(
-        run_key=f"{status.pipeline_id}:{mark}",
+        run_key=f"{status.pipeline_id}:{death}",
         asset_selection=names.assets,
         tags={AUTOMATED_TAG: "restart", "glassflow/reason": status.state.value},
     )

@@ -268,6 +268,12 @@ class Checkpoint:
             return self._initial_offsets()
         return _source_offsets(self._offset_lines(following - 1)[_SOURCE_LINE])
 
+    def reached_offsets(self) -> dict[str, dict[int, int]]:
+        """Do as `next_offsets`; of a new checkpoint, where its first batch begins, nothing until Spark has noted it."""
+        if self.is_new:
+            return self._initial_offsets() if self._initial.exists() else {}
+        return self.next_offsets()
+
     def pending_plan(self) -> BatchPlan | None:
         """Find the batch that was begun and not committed: its blocks may be in ClickHouse, some or all."""
         last = self.last_begun

@@ -61,6 +61,7 @@ from glassflow_dagster.streaming.join_clock import Pace
 from glassflow_dagster.streaming.lock import PipelineLock
 from glassflow_dagster.streaming.process import give_up
 from glassflow_dagster.streaming.progress import place, progress
+from glassflow_dagster.streaming.progress_watch import ProgressWatch
 from glassflow_dagster.streaming.pulse import Pulse, pulse
 from glassflow_dagster.streaming.query import build_join_query, build_query
 from glassflow_dagster.streaming.session import (
@@ -303,7 +304,12 @@ class _Run:
         backlog = Backlog(spark.sparkContext.defaultParallelism, self.config.sink.max_batch_size)
         self.heart.say(DriverState.RUNNING)
         self.report(f"{self.config.pipeline_id} is running")
-        self._watch(query, writer, before, backlog)
+        jvm = int(java(spark).ProcessHandle.current().pid())
+        with (
+            ProgressWatch(self.config, writer, jvm, self.options.timeout_seconds, self.report) as watch,
+            self.heart.watching(lambda: watch.stalled),
+        ):
+            self._watch(query, writer, before, backlog, watch)
         return totals + writer.totals
 
     def _fit_state(self, spark: SparkSession, partitions: int) -> None:
@@ -443,12 +449,19 @@ class _Run:
         starting[replays] = {REPLAY_PARTITION: NEXT}
         return Subscription(topics, {topic: starting[topic] for topic in topics})
 
-    def _watch(self, query: StreamingQuery, writer: BatchWriter, before: Totals, backlog: Backlog) -> None:
+    def _watch(
+        self, query: StreamingQuery, writer: BatchWriter, before: Totals, backlog: Backlog, watch: ProgressWatch
+    ) -> None:
         """Wait for the end of the query, showing progress and telling Kafka how far it came."""
         reported, report_again = None, 0.0
         self.heart.carry({"incarnation": writer.incarnation.incarnation, **place(writer.checkpoint.last_committed())})
-        while not _ended(query):
-            found = progress(query, writer, before)
+        while True:
+            with watch.asking():
+                if _ended(query):
+                    break
+                found = progress(query, writer, before)
+                if last := query.lastProgress:
+                    watch.took(last.batchId, last.batchDuration / 1000)
             offsets = found.get("offsets", {})
             # Not those of the replays' topic, which a user does not choose.
             partitions = sum(len(offsets.get(source.topic, {})) for source in self.config.inputs)

@@ -27,6 +27,7 @@ class DriverState(StrEnum):
     STARTING = "STARTING"  # Spark is coming up, servers are being reached
     WAITING = "WAITING"  # the topic does not exist, and never did
     RUNNING = "RUNNING"
+    STALLED = "STALLED"  # runs, but records wait and no batch is closed
     STOPPED = "STOPPED"  # because someone asked, or all was read
     FAILED = "FAILED"
 

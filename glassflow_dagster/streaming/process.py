@@ -55,6 +55,7 @@ class StreamState(StrEnum):
     RUNNING = "RUNNING"
     STARTING = "STARTING"
     WAITING = "WAITING"  # for its topic to be created
+    STALLED = "STALLED"  # it talks, but records wait and no batch is closed
     STALE = "STALE"  # the process lives but has stopped talking
     FAILED = "FAILED"  # it said so, or died without a word
     STOPPED = "STOPPED"  # in good order, or never started
@@ -62,6 +63,8 @@ class StreamState(StrEnum):
 
 # The states of a driver that does its work, or is about to.
 UP = frozenset({StreamState.RUNNING, StreamState.STARTING, StreamState.WAITING})
+# Those of a driver that lives, and that nobody need ask to finish its batch.
+_STUCK = frozenset({StreamState.STALLED, StreamState.STALE})
 
 
 class Action(StrEnum):
@@ -209,14 +212,16 @@ def restart(deployment: Deployment, report: Callable[[str], None] = lambda _: No
 def take_over(state: Path, pipeline_id: str, report: Callable[[str], None] = lambda _: None) -> None:
     """End the driver that runs a pipeline here, if there is one, so that another may go on from its checkpoint.
 
-    One that gives signs of life finishes its batch; one that does not, as when it was stopped (SIGSTOP), is killed at
-    once with all that it started. Whether somebody wants the stream to run is left as it is.
+    One that makes progress finishes its batch; one that does not, or gives no signs of life, as when it or its JVM was
+    stopped (SIGSTOP), is killed at once with all that it started. Whether somebody wants the stream to run is left as
+    it is.
     """
     current = status(state, pipeline_id)
     if current.heartbeat is None or not is_alive(current.heartbeat):
         return
-    report(f"{pipeline_id}: ending the driver that runs it (pid {current.heartbeat.pid})")
-    _halt(current, 0.0 if current.state is StreamState.STALE else STOP_TIMEOUT)
+    why = "" if current.state in UP else f", which is {current.state.value}: {current.message}"
+    report(f"{pipeline_id}: ending the driver that runs it (pid {current.heartbeat.pid}){why}")
+    _halt(current, 0.0 if current.state in _STUCK else STOP_TIMEOUT)
 
 
 def ensure_running(
@@ -224,8 +229,8 @@ def ensure_running(
 ) -> tuple[StreamStatus, Action]:
     """Leave a good driver alone, and see to it that there is one; says what that took.
 
-    A driver of another fingerprint (the definition was edited) is replaced on the same checkpoint, a dead, failed or
-    silent one likewise. Raises `LaunchFailed`.
+    A driver of another fingerprint (the definition was edited) is replaced on the same checkpoint, a dead, failed,
+    stalled or silent one likewise. Raises `LaunchFailed`.
     """
     current = status(deployment.state, deployment.config.pipeline_id)
     action = _needed(current, deployment.config)

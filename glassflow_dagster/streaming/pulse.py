@@ -6,7 +6,7 @@ A slow batch must not look like a dead driver, and a dead driver must not look a
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,7 @@ class Pulse:
             fingerprint=config.fingerprint,
         )
         self._lock = threading.Lock()
+        self._stalled: Callable[[], str] = str
         self._thread = threading.Thread(target=self._loop, name="heartbeat", daemon=True)
 
     def start(self) -> None:
@@ -66,6 +67,15 @@ class Pulse:
         """Let every beat from now on carry these fields of the heartbeat."""
         with self._lock:
             self._beat = self._beat.model_copy(update=progress)
+
+    @contextmanager
+    def watching(self, stalled: Callable[[], str]) -> Iterator[None]:
+        """Let the beats within the block say `STALLED` while there is a reason for it, instead of `RUNNING`."""
+        self._stalled = stalled
+        try:
+            yield
+        finally:
+            self._stalled = str
 
     def end(self, state: DriverState, message: str) -> None:
         """Write the last beat."""
@@ -86,4 +96,8 @@ class Pulse:
     def _write(self, update: dict[str, Any]) -> None:
         with self._lock:
             self._beat = self._beat.model_copy(update={"updated_at": time.time(), **update})
-            write_heartbeat(self._folder, self._beat)
+            reason = self._stalled() if self._beat.state is DriverState.RUNNING else ""
+            beat = self._beat
+            if reason:
+                beat = beat.model_copy(update={"state": DriverState.STALLED, "message": reason})
+            write_heartbeat(self._folder, beat)

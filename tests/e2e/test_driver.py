@@ -7,9 +7,12 @@ import signal
 import subprocess
 import sys
 
+import pytest
 from confluent_kafka.admin import AdminClient
 
+from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.local.ports import free_port
+from glassflow_dagster.streaming import process
 from tests.e2e.support import (
     Pipeline,
     begin_large_batch,
@@ -20,6 +23,7 @@ from tests.e2e.support import (
     rows,
     start,
     state,
+    status,
     stop,
     wait_for_first_row,
 )
@@ -126,6 +130,40 @@ def test_a_driver_whose_jvm_is_killed_says_so_in_a_line_and_goes_on_when_started
     pipeline.send([{"id": "a", "n": 1}, {"id": "b", "n": 2}])
     pipeline.catch_up()
     assert pipeline.query("SELECT id, n FROM {db}.events ORDER BY id") == [("a", 1), ("b", 2)]
+
+
+def test_a_driver_whose_jvm_is_stopped_is_stalled_until_that_goes_on_or_it_is_restarted(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impatient = (
+        "import sys; from glassflow_dagster.streaming import driver, progress_watch; "
+        "progress_watch.JVM_SILENCE = 5.0; sys.exit(driver.main())"
+    )
+    monkeypatch.setattr(process, "DRIVER", (sys.executable, "-c", impatient))
+    pipeline.write().create_topic()
+    pipeline.send([{"id": "k0", "n": 0}])
+    deployment = process.Deployment(pipeline.file, load_pipeline(pipeline.file), pipeline.state)
+    process.launch(deployment)
+    try:
+        wait_until(lambda: rows(pipeline) == 1, "the first row has arrived")
+        jvm = holder(pipeline).jvm
+        assert jvm
+        os.kill(jvm, signal.SIGSTOP)
+        pipeline.send({"id": f"k{index}", "n": index} for index in range(1, 51))
+        wait_until(lambda: state(pipeline) == "STALLED", "the silence is noticed")
+        assert f"Spark's JVM (pid {jvm}) has not answered for" in status(pipeline)["message"]
+        os.kill(jvm, signal.SIGCONT)
+        wait_until(lambda: rows(pipeline) == 51 and state(pipeline) == "RUNNING", "it goes on")
+
+        os.kill(jvm, signal.SIGSTOP)
+        pipeline.send({"id": f"k{index}", "n": index} for index in range(51, 101))
+        wait_until(lambda: state(pipeline) == "STALLED", "the silence is noticed again")
+        found, action = process.ensure_running(deployment)
+        assert (found.state, action) == (process.StreamState.RUNNING, process.Action.RESTARTED)
+        wait_until(lambda: rows(pipeline) == 101, "all is read")
+    finally:
+        stop(pipeline)
+    assert pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(101, 101)]
 
 
 def test_ctrl_c_ends_a_wait_for_a_server_at_once(pipeline: Pipeline) -> None:

@@ -1,7 +1,7 @@
 """A driver without Spark: it keeps the real one's contract (arguments, heartbeat, SIGTERM) and does no work.
 
 What it does wrong is named by FAKE_DRIVER: fails, dies, starts (for ever), late (starts for a while), waits (for its
-topic), warms (up for a while), deaf (to SIGTERM), silent, new (has no batch to tell of).
+topic), warms (up for a while), stalls (after a while), deaf (to SIGTERM), silent, new (has no batch to tell of).
 """
 
 import argparse
@@ -47,13 +47,15 @@ def main() -> int:
         state = DriverState.STOPPED if stopping else STATES.get(BEHAVIOUR, DriverState.RUNNING)
         if BEHAVIOUR == "late" and beat < LATE_BEATS:
             state = DriverState.STARTING
+        if BEHAVIOUR == "stalls" and beat >= LATE_BEATS and not stopping:
+            state = DriverState.STALLED
         heartbeat = Heartbeat(
             pipeline_id=config.pipeline_id,
             state=state,
             pid=os.getpid(),
             process_started=start_of(os.getpid()) or "",
             updated_at=time.time() - (3600 if BEHAVIOUR == "silent" else 0),
-            message="ClickHouse at 127.0.0.1:1 cannot be reached; start it" if BEHAVIOUR in STATES else "",
+            message="ClickHouse at 127.0.0.1:1 cannot be reached; start it" if BEHAVIOUR in {*STATES, "stalls"} else "",
             fingerprint=config.fingerprint,
             batch_id=None if BEHAVIOUR == "warms" and beat < LATE_BEATS else 3,
             offsets={} if BEHAVIOUR == "new" else {source.topic: {0: 40, 1: 60} for source in config.inputs},

@@ -17,6 +17,7 @@ from glassflow_dagster.streaming.process import Deployment
 from glassflow_dagster.verification.dead_letters import Cause, DeadLettersReport
 from glassflow_dagster.verification.duplicates import DuplicatesReport
 from glassflow_dagster.verification.unmatched import judge_unmatched
+from tests.waiting import wait_until
 
 ERROR, WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
 
@@ -49,8 +50,8 @@ def test_a_running_stream_is_live(definition: Path, deployment: Deployment) -> N
     assert result.metadata["batch_id"].value == 3
 
 
-@pytest.mark.parametrize(("behaviour", "state_name"), [("fails", "FAILED"), ("silent", "STALE")])
-def test_a_stream_that_failed_or_fell_silent_is_an_error(
+@pytest.mark.parametrize(("behaviour", "state_name"), [("fails", "FAILED"), ("silent", "STALE"), ("stalls", "STALLED")])
+def test_a_stream_that_failed_stalled_or_fell_silent_is_an_error(
     definition: Path, deployment: Deployment, monkeypatch: pytest.MonkeyPatch, behaviour: str, state_name: str
 ) -> None:
     monkeypatch.setenv("FAKE_DRIVER", behaviour)
@@ -58,6 +59,8 @@ def test_a_stream_that_failed_or_fell_silent_is_an_error(
         process.launch(deployment)
     except process.LaunchFailed:
         assert behaviour == "fails"
+    pipeline_id = deployment.config.pipeline_id
+    wait_until(lambda: process.status(deployment.state, pipeline_id).state.value == state_name, "it is seen")
     result = evaluate(definition, deployment.state)["stream_is_live"]
     assert (result.passed, result.severity) == (False, ERROR)
     assert str(result.description).startswith(f"{state_name}: ")

@@ -143,6 +143,19 @@ def test_a_silent_driver_is_stale_and_restarted(deployment: Deployment, monkeypa
     assert (status.state, action) == (StreamState.RUNNING, Action.RESTARTED)
 
 
+def test_a_stalled_driver_is_no_live_one_and_is_killed_and_restarted(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_DRIVER", "stalls")
+    process.launch(deployment)
+    wait_until(lambda: process.status(deployment.state, ID).state is StreamState.STALLED, "the driver stalls")
+    monkeypatch.delenv("FAKE_DRIVER")
+    said: list[str] = []
+    status, action = process.ensure_running(deployment, said.append)
+    assert (status.state, action) == (StreamState.RUNNING, Action.RESTARTED)
+    assert any("which is STALLED: ClickHouse at 127.0.0.1:1" in line for line in said)
+
+
 def test_a_driver_that_someone_else_is_starting_is_waited_for(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,7 +207,8 @@ def test_a_driver_that_was_stopped_is_killed_by_a_take_over_at_once(deployment: 
     write_heartbeat(running.folder, silent)
     said: list[str] = []
     process.take_over(deployment.state, ID, said.append)
-    assert said == [f"{ID}: ending the driver that runs it (pid {silent.pid})"]
+    assert len(said) == 1
+    assert said[0].startswith(f"{ID}: ending the driver that runs it (pid {silent.pid}), which is STALE: no sign of")
     assert not is_alive(silent)
     assert process.status(deployment.state, ID).wanted
     process.take_over(deployment.state, ID, said.append)

@@ -90,7 +90,7 @@ def test_nothing_new_is_not_recorded_again() -> None:
     assert later.asset_events
 
 
-@pytest.mark.parametrize("state", [StreamState.FAILED, StreamState.STALE, StreamState.STOPPED])
+@pytest.mark.parametrize("state", [StreamState.FAILED, StreamState.STALLED, StreamState.STALE, StreamState.STOPPED])
 def test_a_wanted_stream_that_does_not_run_is_brought_back_once_for_each_death(state: StreamState) -> None:
     found = result(look(status(state), CONFIG, NAMES, Seen()))
     [request] = found.run_requests or []
@@ -112,15 +112,34 @@ def test_a_stream_that_never_ran_is_left_alone() -> None:
     assert isinstance(look(never, CONFIG, NAMES, Seen()), dg.SkipReason)
 
 
-def test_a_stream_that_keeps_dying_is_left_to_the_health_check_until_it_has_run_again() -> None:
-    seen, requests = Seen(), 0
-    for pid in range(MAX_RESTARTS + 3):
-        found = result(look(status(StreamState.FAILED, pid=pid), CONFIG, NAMES, seen))
-        requests += len(found.run_requests or [])
-        seen = recall(found.cursor)
-    assert requests == MAX_RESTARTS
-    seen = recall(result(look(status(StreamState.RUNNING), CONFIG, NAMES, seen)).cursor)
-    assert result(look(status(StreamState.FAILED, pid=99), CONFIG, NAMES, seen)).run_requests
+def requests_for(seen: Seen, *looks: StreamStatus) -> tuple[int, Seen]:
+    """Look at one status after another; gives how many restarts were asked for, and the memory."""
+    asked = 0
+    for found in looks:
+        answer = result(look(found, CONFIG, NAMES, seen))
+        asked += len(answer.run_requests or [])
+        seen = recall(answer.cursor)
+    return asked, seen
+
+
+def test_a_stream_that_keeps_dying_is_left_to_the_health_check_until_it_has_closed_a_batch() -> None:
+    # Seen running before each death, it has done nothing all the same.
+    lives = [status(state, pid=pid) for pid in range(10) for state in (StreamState.RUNNING, StreamState.FAILED)]
+    asked, seen = requests_for(Seen(), *lives)
+    assert asked == MAX_RESTARTS
+    asked, seen = requests_for(seen, status(StreamState.FAILED, pid=98, batch=2), status(StreamState.RUNNING, batch=2))
+    assert asked == 1
+    # Never seen running, it may have closed batches between two looks.
+    asked, _ = requests_for(seen, *(status(StreamState.FAILED, pid=pid, batch=pid) for pid in range(3, 13)))
+    assert asked == 10
+
+
+def test_a_driver_that_has_not_told_its_batch_yet_has_closed_none() -> None:
+    beat = status(StreamState.STARTING).heartbeat
+    assert beat
+    starting = replace(status(StreamState.STARTING), heartbeat=beat.model_copy(update={"batch_id": None}))
+    lives = [found for pid in range(10) for found in (starting, status(StreamState.FAILED, pid=pid))]
+    assert requests_for(Seen(), *lives)[0] == MAX_RESTARTS
 
 
 def test_a_memory_of_another_version_is_forgotten() -> None:
