@@ -5,12 +5,13 @@ import itertools
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from tests.faults.kinds import KINDS, Kind
 from tests.faults.repetition import WORKLOADS, Outcome, run_pass
-from tests.faults.results import RESULTS, Results
+from tests.faults.results import RESULTS, Results, code_version
 from tests.faults.servers import Servers
 
 WANTED = 20
@@ -20,7 +21,7 @@ _PASS = 10
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--kind", action="append", help="only these kinds; all without")
-    parser.add_argument("--workload", choices=[*WORKLOADS], action="append", help="only this one; both without")
+    parser.add_argument("--workload", choices=[*WORKLOADS], action="append", help="only these; all without")
     parser.add_argument("--seed", type=int, help="run this one repetition, and record nothing")
     parser.add_argument("--repetitions", type=int, default=WANTED, help="how many each kind is to have")
     parser.add_argument("--pass", type=int, default=_PASS, dest="size", help="how many one pipeline goes through")
@@ -44,7 +45,7 @@ def _once(servers: Servers, folder: Path, kinds: Sequence[Kind], workloads: Sequ
     wrong = 0
     for kind in kinds:
         for workload in workloads:
-            if _applies(kind, workload):
+            if workload in kind.workloads:
                 wrong += sum(map(_say, run_pass(servers, folder, workload, [(kind, seed)])))
     return int(wrong > 0)
 
@@ -53,36 +54,33 @@ def _fill(
     servers: Servers, folder: Path, kinds: Sequence[Kind], workloads: Sequence[str], given: argparse.Namespace
 ) -> int:
     """Run what is missing, a seed of all kinds after the other, so that an early end leaves all kinds with some."""
-    results, wrong = Results.read(RESULTS), 0
+    results, version, wrong = Results.read(RESULTS), code_version(), 0
     end = time.monotonic() + 60 * given.minutes
-    for repetitions, workload in _passes(results, kinds, workloads, given):
+    missing_of = partial(results.missing, version=version, wanted=given.repetitions)
+    for repetitions, workload in _passes(missing_of, kinds, workloads, given.size):
         if time.monotonic() > end:
             break
         for outcome in run_pass(servers, folder, workload, repetitions):
             wrong += _say(outcome)
-            results.add(outcome)
+            results.add(outcome, version)
             results.write()
     return int(wrong > 0)
 
 
 def _passes(
-    results: Results, kinds: Sequence[Kind], workloads: Sequence[str], given: argparse.Namespace
+    missing_of: Callable[[str, str], list[int]], kinds: Sequence[Kind], workloads: Sequence[str], size: int
 ) -> Iterator[tuple[list[tuple[Kind, int]], str]]:
-    for workload, small in itertools.product(workloads, (False, True)):
+    for workload, apart in itertools.product(workloads, sorted({kind.apart for kind in kinds})):
         missing = [
             (seed, kind)
             for kind in kinds
-            if _applies(kind, workload) and kind.small_disk == small
-            for seed in results.missing(kind.name, workload, given.repetitions)
+            if workload in kind.workloads and kind.apart == apart
+            for seed in missing_of(kind.name, workload)
         ]
         # Sorted by the seed alone: the join's clock must not go back within a pipeline.
         repetitions = [(kind, seed) for seed, kind in sorted(missing, key=lambda task: task[0])]
-        for begin in range(0, len(repetitions), given.size):
-            yield repetitions[begin : begin + given.size], workload
-
-
-def _applies(kind: Kind, workload: str) -> bool:
-    return kind.for_joins if workload == "join" else not kind.only_joins
+        for begin in range(0, len(repetitions), size):
+            yield repetitions[begin : begin + size], workload
 
 
 def _say(outcome: Outcome) -> bool:

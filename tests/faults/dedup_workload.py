@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from clickhouse_connect.driver.client import Client
+
 from tests.faults.records import Event, Expected, Record
 
 _LARGEST_INT32 = 2**31 - 1
@@ -21,6 +23,9 @@ class DedupWorkload:
     """Events of about 190 bytes: a fifth are duplicates, some are refused by each stage in turn."""
 
     columns = ("id", "n", "text")
+    own_rows = "events"  # where they are, as a query's FROM has it
+    prefix = ""  # of every key
+    refused_numbers: Sequence[int] = (-1,)  # values of n that the table refuses, and the oracle by their sign
 
     def __init__(self, name: str, block_rows: int = SMALL_BLOCK) -> None:
         self.name, self._block_rows = name, block_rows
@@ -52,16 +57,24 @@ class DedupWorkload:
         draw = random.Random(seed)
         refused = {draw.randrange(100, 900) for _ in range(2)}
         for index in itertools.count():
-            key = f"{number}-{index}"
+            key = f"{self.prefix}{number}-{index}"
             chance = draw.random()
             if index and chance < 0.2:
-                key = f"{number}-{draw.randrange(index)}"
+                key = f"{self.prefix}{number}-{draw.randrange(index)}"
             elif number and chance < 0.22:
-                key = f"{number - 1}-{draw.randrange(1000)}"  # of the repetition before
+                key = f"{self.prefix}{number - 1}-{draw.randrange(1000)}"  # of the repetition before
             yield self._event(key, index, draw.random(), server_refuses=index in refused)
 
     def last_events(self, number: int) -> Sequence[Event]:
         return [Event(self.topics()[0], "last", json.dumps({"id": f"last {number}", "n": 1, "text": ""}).encode())]
+
+    def beside(self, client: Client, number: int) -> None:
+        """Nobody else is there."""
+
+    def differences(self, client: Client) -> list[str]:
+        """What the rows themselves do not tell: nothing."""
+        del client
+        return []
 
     def expected(self, records: Sequence[Record]) -> Expected:
         found = Expected(Counter(), {}, {})
@@ -82,7 +95,7 @@ class DedupWorkload:
     def _event(self, key: str, number: int, chance: float, *, server_refuses: bool) -> Event:
         event: dict[str, Any] = {"id": key, "n": number, "text": _TEXT}
         if server_refuses:
-            event["n"] = -1
+            event["n"] = self.refused_numbers[number % len(self.refused_numbers)]
         elif chance < 0.01:
             return Event(self.topics()[0], key, b"{not json")
         elif chance < 0.02:
@@ -117,7 +130,7 @@ def _judge(value: bytes, seen: set[str]) -> tuple[str, str]:
     """Say what becomes of an event, and for a dead letter at which stage."""
     try:
         event = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return "dead_letters", "decode"
     if "id" not in event:
         return "dead_letters", "decode"

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from clickhouse_connect.driver.client import Client
+
 from tests.faults.dedup_workload import SMALL_BLOCK, sink, table
 from tests.faults.records import Event, Expected, Record
 from tests.streaming.joining import Happened, Windows, decide
@@ -28,6 +30,7 @@ class JoinWorkload:
     """Left events with the latest right event of their key; left ones without are kept."""
 
     columns = ("left_id", "at", "right_id")
+    own_rows = "events"
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -88,6 +91,14 @@ class JoinWorkload:
         """Events whose clocks are wrong by decades, in both directions."""
         future = [self._make(1, f"{number}-future-{i}", f"{number} 0", _FAR_FUTURE + i) for i in range(10)]
         return [*future, *(self._make(i % 2, f"{number}-old-{i}", f"{number} 0", _OLD) for i in range(10))]
+
+    def beside(self, client: Client, number: int) -> None:
+        """Nobody else is there."""
+
+    def differences(self, client: Client) -> list[str]:
+        """What the rows themselves do not tell: nothing."""
+        del client
+        return []
 
     def expected(self, records: Sequence[Record]) -> Expected:
         found = Expected(Counter(), {}, {})

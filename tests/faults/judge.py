@@ -22,11 +22,12 @@ def differences(client: Client, workload: Workload, database: str, records: Sequ
         *_sums(ledger, expected),
         *_chain(ledger, records),
         *_batches(ledger, expected),
+        *workload.differences(client),
     ]
 
 
 def _rows(client: Client, workload: Workload, database: str, expected: Expected) -> list[str]:
-    query = f"SELECT {', '.join(workload.columns)} FROM {database}.events"
+    query = f"SELECT {', '.join(workload.columns)} FROM {database}.{workload.own_rows}"
     return _compare("row", Counter(tuple(row) for row in client.query(query).result_rows), expected.rows)
 
 

@@ -6,10 +6,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tests.faults import surroundings
 from tests.faults.http_proxy import Answer, Exchange, Rule, exception, failure, late_exception, slowly, swallow
 from tests.faults.join_workload import JoinWorkload
 from tests.faults.servers import Servers
 from tests.faults.world import NotHit, World
+
+DEDUPLICATION, TABLE, JOIN = "deduplication", "table", "join"
+_ALL = frozenset({DEDUPLICATION, TABLE, JOIN})
+_NO_JOIN = _ALL - {JOIN}
+SMALL_DISK = "a small disk"
 
 # Gives how many times the fault has struck.
 Inject = Callable[[World, random.Random], int]
@@ -23,15 +29,17 @@ _TIMES = 3
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of fault. `dies`: the driver may end by it, and is started again."""
+    """A kind of fault, and the workloads that meet it.
+
+    `dies`: the driver may end by it, and is started again. `apart`: a reason why it does not go together with others.
+    """
 
     name: str
     does: str
     inject: Inject
     dies: bool = False
-    for_joins: bool = False
-    only_joins: bool = False
-    small_disk: bool = False
+    workloads: frozenset[str] = frozenset({DEDUPLICATION})
+    apart: str = ""
 
 
 def _on_insert(act: Callable[[Exchange, random.Random], None]) -> Inject:
@@ -236,7 +244,7 @@ def _jvm(world: World) -> list[int]:
 
 
 KINDS = (
-    Kind("no fault", "nothing: what the other kinds are held against", lambda *_: 1, for_joins=True),
+    Kind("no fault", "nothing: what the other kinds are held against", lambda *_: 1, workloads=_ALL),
     Kind(
         "ClickHouse refuses", "its port is closed and all connections are reset",
         _for_a_moment(
@@ -247,14 +255,14 @@ KINDS = (
     Kind("answer cut", "an insert is applied, its answer cut somewhere", _on_insert(_cut_answer)),
     Kind(
         "answer swallowed", "an insert is applied, its connection reset",
-        _on_insert(lambda exchange, _: swallow(exchange)), for_joins=True,
+        _on_insert(lambda exchange, _: swallow(exchange)), workloads=_ALL,
     ),
     Kind("answer delayed", "an insert is applied, its answer held back up to 3 s", _on_insert(_delay)),
     Kind("status 500", "an insert is answered by 500 without a code, applied or not", _answer(lambda: failure(500))),
     Kind("status 503", "an insert is answered by 503 without a code, applied or not", _answer(lambda: failure(503))),
     Kind(
         "late exception", "an insert is answered by 200 with an exception in its body, applied or not",
-        _answer(lambda: late_exception(241, "memory limit exceeded")), for_joins=True,
+        _answer(lambda: late_exception(241, "memory limit exceeded")), workloads=_ALL,
     ),
     Kind(
         "code 252", "an insert is answered by TOO_MANY_PARTS, applied or not",
@@ -274,7 +282,7 @@ KINDS = (
     ),
     Kind(
         "ClickHouse killed", "kill -9 of the server in an insert, started again on its data",
-        _clickhouse_killed, for_joins=True,
+        _clickhouse_killed, workloads=_ALL,
     ),
     Kind(
         "ClickHouse paused", "SIGSTOP of the server, up to 2 s",
@@ -284,7 +292,7 @@ KINDS = (
         "Kafka refuses", "its port is closed and all connections are reset",
         _for_a_moment(lambda servers: servers.kafka_proxy.refuse(), lambda servers: servers.kafka_proxy.accept()),
     ),
-    Kind("Kafka cut", "all connections are reset after a number of bytes", _kafka_cut, for_joins=True),
+    Kind("Kafka cut", "all connections are reset after a number of bytes", _kafka_cut, workloads=_ALL),
     Kind(
         "Kafka held", "nothing passes for up to 2 s, with connections open",
         _for_a_moment(lambda servers: servers.kafka_proxy.hold(), lambda servers: servers.kafka_proxy.let_go()),
@@ -308,12 +316,12 @@ KINDS = (
     ),
     Kind(
         "all killed", "kill -9 of all its processes at one moment",
-        _at_a_moment(lambda world: world.driver.all), dies=True, for_joins=True,
+        _at_a_moment(lambda world: world.driver.all), dies=True, workloads=_ALL,
     ),
     Kind("killed before an insert", "kill -9 of all when a block is sent", _kill_at(ROWS, applied=False), dies=True),
     Kind(
         "killed behind an insert", "kill -9 of all when a block is in and nobody knows",
-        _kill_at(ROWS, applied=True), dies=True, for_joins=True,
+        _kill_at(ROWS, applied=True), dies=True, workloads=_ALL,
     ),
     Kind(
         "killed in dead letters", "kill -9 of all when dead letters are in",
@@ -325,17 +333,46 @@ KINDS = (
     ),
     Kind(
         "killed behind the ledger", "kill -9 of all when its row is in",
-        _kill_at(LEDGER, applied=True), dies=True, for_joins=True,
+        _kill_at(LEDGER, applied=True), dies=True, workloads=_ALL,
     ),
     Kind(
         "state lost", "kill -9 of all at an insert, and the state is removed; `run --rebuild-state`",
-        _state_lost, dies=True,
+        _state_lost, dies=True, workloads=_NO_JOIN,
     ),
-    Kind("killed twice", "kill -9 in a block, and again in the repeated batch", _kill_twice, dies=True),
+    Kind(
+        "killed twice", "kill -9 in a block, and again in the repeated batch",
+        _kill_twice, dies=True, workloads=_NO_JOIN,
+    ),
     Kind("lost, then killed", "an answer is swallowed, and all killed in the retry", _lost_then_killed, dies=True),
-    Kind("driver paused", "SIGSTOP of all its processes, up to 2 s", _driver_paused, for_joins=True),
+    Kind("driver paused", "SIGSTOP of all its processes, up to 2 s", _driver_paused, workloads=_ALL),
     Kind("driver stopped", "Ctrl-C at any moment, and a new start", _driver_stopped),
     Kind("second driver", "another driver is started on the same state: refused", _second_driver),
-    Kind("disk full", "the state's disk is full, then is not", _disk_full, dies=True, small_disk=True),
-    Kind("wrong clocks", "events of 1970 and of 2099 in between", _strange_clocks, for_joins=True, only_joins=True),
+    Kind("disk full", "the state's disk is full, then is not", _disk_full, dies=True, apart=SMALL_DISK),
+    Kind(
+        "part lost", "kill -9 of the server between an insert's token and its part, started again on its data",
+        surroundings.part_lost,
+    ),
+    Kind(
+        "view appears", "a materialized view is made, then kill -9 of all behind an insert",
+        surroundings.view_appears, dies=True, workloads=_NO_JOIN,
+    ),
+    Kind(
+        "long outage", "ClickHouse's port is closed for longer than the driver waits",
+        surroundings.long_outage, dies=True, workloads=_NO_JOIN,
+    ),
+    Kind(
+        "JVM hangs", "SIGSTOP of the driver's JVM alone, until `status` says STALLED; kill -9 and a new start",
+        surroundings.jvm_hangs, dies=True,
+    ),
+    Kind("JVM paused", "SIGSTOP of the driver's JVM alone, up to 4 s", surroundings.jvm_paused),
+    Kind(
+        "partitions grow", "the topic gets one more partition, with events", surroundings.partitions_grow,
+        workloads=_NO_JOIN,
+    ),
+    Kind(
+        "retention", "kill -9 of all, and the topic loses what was read", surroundings.retention,
+        dies=True, apart="a state that was lost cannot be made anew", workloads=_NO_JOIN,
+    ),
+    Kind("large records", "records of 5 MB among the others", surroundings.large_records),
+    Kind("wrong clocks", "events of 1970 and of 2099 in between", _strange_clocks, workloads=frozenset({JOIN})),
 )  # fmt: skip

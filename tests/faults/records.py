@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from clickhouse_connect.driver.client import Client
 from confluent_kafka import Consumer, TopicPartition
 
 # A place in Kafka: topic, partition, offset.
@@ -13,15 +14,16 @@ PARTITIONS = 2
 
 
 class Event(NamedTuple):
-    """What is to be sent; `key` chooses the partition."""
+    """What is to be sent; `key` chooses the partition, unless one of those that came later is named."""
 
     topic: str
     key: str
     value: bytes
+    later: int | None = None
 
     @property
     def partition(self) -> int:
-        return sum(self.key.encode()) % PARTITIONS
+        return sum(self.key.encode()) % PARTITIONS if self.later is None else self.later
 
 
 class Record(NamedTuple):
@@ -54,6 +56,7 @@ class Workload(Protocol):
     """A pipeline, its events, and what must become of them."""
 
     columns: Sequence[str]
+    own_rows: str
 
     def topics(self) -> Sequence[str]:
         """The topics it reads."""
@@ -70,8 +73,14 @@ class Workload(Protocol):
     def last_events(self, number: int) -> Sequence[Event]:
         """What has to come behind a repetition's events, so that all of them are decided."""
 
+    def beside(self, client: Client, number: int) -> None:
+        """What others do to the table while a repetition's events come."""
+
     def expected(self, records: Sequence[Record]) -> Expected:
         """What the topics' contents make, by definition."""
+
+    def differences(self, client: Client) -> list[str]:
+        """What else is not as it must be: rows of others, tables behind views."""
 
 
 def offset_ranges(offsets: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, range]]:
@@ -86,21 +95,26 @@ class Topics:
         self._consumer = Consumer({
             "bootstrap.servers": brokers, "group.id": "harness", "enable.auto.commit": False, "log_level": 0,
         })  # fmt: skip
-        self._next = {(topic, partition): 0 for topic in topics for partition in range(PARTITIONS)}
+        self._topics = topics
+        self._next: Counter[tuple[str, int]] = Counter()
         self._records: list[Record] = []
 
     def read(self) -> list[Record]:
-        for (topic, partition), first in self._next.items():
-            place = TopicPartition(topic, partition, first)
-            end = self._consumer.get_watermark_offsets(place, timeout=30)[1]
-            self._consumer.assign([place])
-            while self._next[topic, partition] < end:
-                message = self._consumer.poll(30)
-                assert message is not None, f"{topic}/{partition} ends before {end}"
-                assert not message.error(), message.error()
-                self._records.append(Record(topic, partition, message.offset(), message.value()))
-                self._next[topic, partition] = message.offset() + 1
+        for topic in self._topics:
+            for partition in self._consumer.list_topics(topic, timeout=30).topics[topic].partitions:
+                self._read_on(topic, partition)
         return self._records
+
+    def _read_on(self, topic: str, partition: int) -> None:
+        place = TopicPartition(topic, partition, self._next[topic, partition])
+        end = self._consumer.get_watermark_offsets(place, timeout=30)[1]
+        self._consumer.assign([place])
+        while self._next[topic, partition] < end:
+            message = self._consumer.poll(30)
+            assert message is not None, f"{topic}/{partition} ends before {end}"
+            assert not message.error(), message.error()
+            self._records.append(Record(topic, partition, message.offset(), message.value()))
+            self._next[topic, partition] = message.offset() + 1
 
     def close(self) -> None:
         self._consumer.close()

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from tests.faults.dedup_workload import DedupWorkload
 from tests.faults.join_workload import JoinWorkload
-from tests.faults.kinds import Kind
+from tests.faults.kinds import DEDUPLICATION, JOIN, SMALL_DISK, TABLE, Kind
 from tests.faults.records import Workload
 from tests.faults.servers import Servers
+from tests.faults.table_workload import TableWorkload
 from tests.faults.world import SETTLE_SECONDS, NotHit, World
 
-WORKLOADS: dict[str, type[Workload]] = {"deduplication": DedupWorkload, "join": JoinWorkload}
+WORKLOADS: dict[str, type[Workload]] = {DEDUPLICATION: DedupWorkload, TABLE: TableWorkload, JOIN: JoinWorkload}
 # Room for the state of one pass and little more.
 _SMALL_DISK = "192m"
 _TRIES = 3
@@ -36,9 +37,9 @@ def run_pass(
 ) -> Iterator[Outcome]:
     """Run repetitions one after the other on one pipeline, and stop at the first that goes wrong.
 
-    Kinds that want a small disk do not go together with others.
+    Kinds that keep apart from others, for whatever reason, do not go together with them.
     """
-    with _state(folder, small=repetitions[0][0].small_disk) as state:
+    with _state(folder, small=repetitions[0][0].apart == SMALL_DISK) as state:
         world = World(servers, folder, WORKLOADS[workload], state)
         try:
             try:

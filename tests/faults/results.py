@@ -1,15 +1,21 @@
 """What the repetitions came to: kept in results.json, told in docs/faults.md."""
 
 import json
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.faults.kinds import KINDS, Kind
-from tests.faults.repetition import Outcome
+from tests.faults.repetition import WORKLOADS, Outcome
 
 RESULTS = Path(__file__).parent / "results.json"
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
+
+_PACKAGE = "glassflow_dagster"
+_DIGITS = 10  # of a version's name
+# Seeds that were exact, and what was wrong with others.
+Record = dict[str, list[Any]]
 
 _HEAD = """\
 # Faults
@@ -24,43 +30,90 @@ What must hold is the same for every kind: no key lost, none doubled, of several
 each dead letter with its stage and its raw value, a ledger whose batches follow each other without a gap, cover every
 record, and count what became of the very records of each batch.
 
-| fault | what happens | deduplication | join |
-|---|---|---|---|
+The workload `table` has a partitioned table with a default, an index, a TTL and a constraint, a view with sums behind
+it, keys of more than 24 bytes, and another writer, whose rows and sums are counted, too.
+
+A figure is how many repetitions were exact; behind it stands the code that they ran with, as
+`git rev-parse --short=10 HEAD:glassflow_dagster` names it. Where that names another one in your checkout, the code has
+changed since, and what was found is of the code before.
+
+| fault | what happens | {columns} |
+|---|---|{line}
 """
 
 
 @dataclass
 class Results:
-    """Seeds that were run, by workload and kind: True for an exact repetition."""
+    """What repetitions came to, by workload, kind and version of the code.
 
-    seeds: dict[str, dict[str, dict[str, bool]]]
+    A wrong one stays when its rerun is exact.
+    """
+
+    found: dict[str, dict[str, dict[str, Record]]]
 
     @classmethod
     def read(cls, file: Path) -> "Results":
         return cls(json.loads(file.read_text()) if file.exists() else {})
 
-    def missing(self, kind: str, workload: str, wanted: int) -> list[int]:
-        """The seeds that were not run, or went wrong."""
-        exact = self.seeds.get(workload, {}).get(kind, {})
-        return [seed for seed in range(wanted) if not exact.get(str(seed))]
+    def missing(self, kind: str, workload: str, version: str, wanted: int) -> list[int]:
+        """The seeds that were not exact with this version of the code."""
+        exact = self._record(workload, kind, version)["exact"]
+        return [seed for seed in range(wanted) if seed not in exact]
 
-    def add(self, outcome: Outcome) -> None:
-        self.seeds.setdefault(outcome.workload, {}).setdefault(outcome.kind, {})[str(outcome.seed)] = not outcome.wrong
+    def add(self, outcome: Outcome, version: str) -> None:
+        record = self._record(outcome.workload, outcome.kind, version)
+        if outcome.wrong:
+            record["wrong"].append({"seed": outcome.seed, "what": list(outcome.wrong)})
+        elif outcome.seed not in record["exact"]:
+            record["exact"] = sorted([*record["exact"], outcome.seed])
 
     def write(self) -> None:
-        RESULTS.write_text(json.dumps(self.seeds, indent=1, sort_keys=True) + "\n")
+        RESULTS.write_text(json.dumps(self.found, indent=1, sort_keys=True) + "\n")
         PAGE.write_text(self.page())
 
     def page(self) -> str:
-        return _HEAD.format(wanted=20) + "".join(map(self._line, KINDS))
+        head = _HEAD.format(wanted=20, columns=" | ".join(WORKLOADS), line="---|" * len(WORKLOADS))
+        return head + "".join(map(self._line, KINDS)) + self._wrong()
+
+    def _record(self, workload: str, kind: str, version: str) -> Record:
+        kinds = self.found.setdefault(workload, {})
+        return kinds.setdefault(kind, {}).setdefault(version, {"exact": [], "wrong": []})
 
     def _line(self, kind: Kind) -> str:
-        deduplication, join = (self._count(workload, kind.name) for workload in ("deduplication", "join"))
-        return f"| {kind.name} | {kind.does} | {deduplication} | {join} |\n"
+        cells = [
+            ", ".join(
+                f"{_count(record)} ({version})"
+                for version, record in self.found.get(workload, {}).get(kind.name, {}).items()
+                if record["exact"] or record["wrong"]
+            )
+            for workload in WORKLOADS
+        ]
+        return f"| {kind.name} | {kind.does} | {' | '.join(cells)} |\n"
 
-    def _count(self, workload: str, kind: str) -> str:
-        found: dict[str, Any] = self.seeds.get(workload, {}).get(kind, {})
-        if not found:
-            return ""
-        exact = sum(found.values())
-        return f"{exact}" if exact == len(found) else f"{exact} of {len(found)}"
+    def _wrong(self) -> str:
+        lines = [
+            f"- {kind}, {workload}, seed {each['seed']}, code {version}: {'; '.join(each['what'])}\n"
+            for workload, kinds in self.found.items()
+            for kind, versions in kinds.items()
+            for version, record in versions.items()
+            for each in record["wrong"]
+        ]
+        return f"\n## Repetitions that went wrong\n\n{''.join(lines) or 'None.'}"
+
+
+def _count(record: Record) -> str:
+    exact, wrong = len(record["exact"]), {each["seed"] for each in record["wrong"]} - {*record["exact"]}
+    return f"{exact} of {exact + len(wrong)}" if wrong else f"{exact}"
+
+
+def code_version() -> str:
+    """Give the name of the code that runs: of the tree of its package in git, and whether it was changed since.
+
+    A commit of tests or documents does not make it another one.
+    """
+    tree = _git("rev-parse", f"HEAD:{_PACKAGE}").strip()[:_DIGITS]
+    return f"{tree}, changed" if _git("status", "--porcelain", "--", _PACKAGE) else tree
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=RESULTS.parent, check=True, capture_output=True, text=True).stdout

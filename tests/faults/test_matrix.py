@@ -19,7 +19,7 @@ from tests.conftest import FAULT_SEED
 from tests.faults.dedup_workload import DedupWorkload
 from tests.faults.driver import Driver
 from tests.faults.http_proxy import Answer, Exchange, Rule
-from tests.faults.kinds import KINDS, LEDGER, ROWS, Kind
+from tests.faults.kinds import DEDUPLICATION, KINDS, LEDGER, ROWS, TABLE, Kind
 from tests.faults.repetition import repeat, run_pass
 from tests.faults.servers import Servers
 from tests.faults.world import QUICK_JAVA, World
@@ -36,12 +36,17 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     found.close()
 
 
-def test_a_draw_of_faults_changes_no_row(servers: Servers, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("workload", "lasting", "deadly"), [(DEDUPLICATION, 3, 1), (TABLE, 1, 1)])
+def test_a_draw_of_faults_changes_no_row(
+    workload: str, lasting: int, deadly: int, servers: Servers, tmp_path: Path
+) -> None:
     draw = random.Random(SEED)
-    usual = [kind for kind in KINDS if not (kind.only_joins or kind.small_disk)]
-    lasting, deadly = ([kind for kind in usual if kind.dies == dies] for dies in (False, True))
-    drawn = [*draw.sample(lasting, 3), *draw.sample(deadly, 1)]
-    outcomes = list(run_pass(servers, tmp_path, "deduplication", [(kind, SEED) for kind in drawn]))
+    usual = [kind for kind in KINDS if workload in kind.workloads and not kind.apart]
+    of_both = ([kind for kind in usual if kind.dies == dies] for dies in (False, True))
+    drawn = [
+        kind for kinds, count in zip(of_both, (lasting, deadly), strict=True) for kind in draw.sample(kinds, count)
+    ]
+    outcomes = list(run_pass(servers, tmp_path, workload, [(kind, SEED) for kind in drawn]))
     assert [(o.kind, o.wrong) for o in outcomes] == [(kind.name, ()) for kind in drawn]
 
 

@@ -1,11 +1,15 @@
 """One pipeline with its topics, its table and its driver, as a repetition of a fault finds them."""
 
+import json
 import shutil
+import subprocess
+import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import yaml
 from confluent_kafka import Producer
@@ -30,6 +34,10 @@ _FAULT_SECONDS = 90.0
 QUICK_JAVA: Mapping[str, str] = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
 
 
+# As large as a broker takes records by default in other places, for the fault that sends such.
+_TOPIC = {"max.message.bytes": str(12 * 1024 * 1024)}
+
+
 class NotHit(Exception):  # noqa: N818 - not an error of the pipeline
     """The fault found nothing to act on: the repetition says nothing."""
 
@@ -41,7 +49,7 @@ class Feed:
         self._workload, self._seed, self._number, self._rate = workload, seed, number, rate
         self._producer = Producer({
             "bootstrap.servers": brokers, "linger.ms": 5, "enable.idempotence": True, "message.timeout.ms": 120_000,
-            "queue.buffering.max.messages": 1_000_000,
+            "queue.buffering.max.messages": 1_000_000, "message.max.bytes": 12 * 1024 * 1024,
             "log_level": 0,
         })  # fmt: skip
         self._ended = threading.Event()
@@ -95,13 +103,14 @@ class World:
         self.client = servers.client()
         for statement in self.workload.tables():
             self.client.command(statement)
-        admin = AdminClient({"bootstrap.servers": servers.kafka})
-        topics = [NewTopic(topic, PARTITIONS, 1) for topic in self.workload.topics()]
-        for made in admin.create_topics(topics).values():
+        self.admin = AdminClient({"bootstrap.servers": servers.kafka})
+        topics = [NewTopic(topic, PARTITIONS, 1, config=_TOPIC) for topic in self.workload.topics()]
+        for made in self.admin.create_topics(topics).values():
             made.result(30)
         self._topics = Topics(servers.kafka, self.workload.topics())
         self.sent = 0
         self.repetitions = 0
+        self._afterwards: list[Callable[[], list[str]]] = []
         self.log = self.folder / "driver.log"
         self.driver = self.new_driver()
         self.feed: Feed | None = None
@@ -115,6 +124,13 @@ class World:
         self.driver.wait()
         self.driver = self.new_driver(*options)
 
+    def status(self) -> dict[str, Any]:
+        """Give what `status` says of the pipeline."""
+        command = [sys.executable, "-m", "glassflow_dagster", "status", self.name, "--pipelines", str(self.folder)]
+        command += ["--state", str(self.state), "--json"]
+        said = subprocess.run(command, check=False, capture_output=True, text=True).stdout
+        return cast("dict[str, Any]", json.loads(said))
+
     def lose_state(self) -> None:
         """Remove all that a dying driver has kept."""
         self.driver.wait()
@@ -122,16 +138,25 @@ class World:
 
     def warm_up(self) -> None:
         """Return when the driver has taken its first events."""
+        self.send(self.workload.last_events(-1))
+        self.until(lambda: self.read == self.sent, "the driver begins")
+
+    def send(self, events: Sequence[Event]) -> None:
+        """Send some events beside those of the seed."""
         producer = Producer({"bootstrap.servers": self.servers.kafka})
-        for event in self.workload.last_events(-1):
+        for event in events:
             producer.produce(event.topic, event.value, partition=event.partition)
             self.sent += 1
         assert producer.flush(30) == 0
-        self.until(lambda: self.read == self.sent, "the driver begins")
+
+    def keep_records(self) -> None:
+        """Read what is in the topics, before it is lost there."""
+        self._topics.read()
 
     def begin(self, seed: str, rate: int = _RATE) -> None:
         """Let the events of a seed come."""
         self.feed = Feed(self.servers.kafka, self.workload, seed, self.repetitions, rate)
+        self.workload.beside(self.client, self.repetitions)
         self.repetitions += 1
 
     @property
@@ -165,7 +190,20 @@ class World:
                 wrong.append(f"the ledger has {self.read} of {self.sent} records: {self.last_words()}")
                 break
             time.sleep(0.1)
-        return wrong + self.differences()
+        wrong += self.differences()
+        for see in self._afterwards:
+            wrong += see()
+        self._afterwards.clear()
+        return wrong
+
+    def see_afterwards(self, see: Callable[[], list[str]]) -> None:
+        """Let a fault say what else must hold when all events are accounted for, and clear up behind itself."""
+        self._afterwards.append(see)
+
+    @property
+    def batches(self) -> int:
+        """Rows that the ledger has."""
+        return int(self.client.query(f"SELECT count() FROM {self.name}.glassflow_ledger").result_rows[0][0])
 
     def differences(self) -> list[str]:
         """Say what is not as the oracle has it."""
