@@ -27,8 +27,8 @@ from glassflow_dagster.orchestration.pipelines import build_folder_definitions
 from glassflow_dagster.resources.stream_runner import LocalStreamRunner
 from glassflow_dagster.streaming.heartbeat import read_heartbeat
 from glassflow_dagster.streaming.process import stop
-from tests.conftest import Stack
 from tests.e2e.support import Pipeline
+from tests.local.conftest import Server
 from tests.processes import descendants
 from tests.security.certificates import Authority, Certificate
 from tests.security.conftest import PASSWORD, USER, SecureBroker
@@ -36,6 +36,13 @@ from tests.security.sockets import elsewhere, listening
 from tests.security.terminator import tls_before
 from tests.waiting import wait_until
 
+CLICKHOUSE_PASSWORD = "ClickHouse-s3cret"
+# The tests ask as `default`, who needs no password; the pipeline is a user who does.
+CLICKHOUSE_USERS = f"""<clickhouse><profiles><default/></profiles><quotas><default/></quotas><users>
+<default><password/><networks><ip>127.0.0.1</ip></networks><profile>default</profile><quota>default</quota></default>
+<{USER}><password>{CLICKHOUSE_PASSWORD}</password><networks><ip>127.0.0.1</ip></networks>
+<profile>default</profile><quota>default</quota></{USER}>
+</users></clickhouse>"""
 # In a registry's format: a byte 0, and the id of a schema.
 FRAME = b"\0\0\0\0\1"
 
@@ -90,15 +97,29 @@ class Secured:
 
 
 @pytest.fixture
+def clickhouse(tmp_path: Path) -> Iterator[Server]:
+    """A server that asks the pipeline's user for a password."""
+    (tmp_path / "users.xml").write_text(CLICKHOUSE_USERS)
+    server = Server(tmp_path, free_port())
+    server.start()
+    yield server
+    server.end()
+
+
+@pytest.fixture
 def secured(
-    stack: Stack, secure_broker: SecureBroker, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    clickhouse: Server,
+    secure_broker: SecureBroker,
+    authority: Authority,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Secured]:
-    pipeline = Pipeline(tmp_path, secure_broker.address, stack.clickhouse_port)
+    pipeline = Pipeline(tmp_path, secure_broker.address, clickhouse.port)
     pipeline.write().create_topic(1)
     monkeypatch.setenv("GLASSFLOW_STATE", str(pipeline.state))
     monkeypatch.setenv("GLASSFLOW_PIPELINES", str(pipeline.file.parent))
-    with tls_before(stack.clickhouse_port, authority, tmp_path, ask_client=True) as https:
-        kafka, clickhouse, marks = _connections(secure_broker, https, authority.sign("etl"), tmp_path, monkeypatch)
+    with tls_before(clickhouse.port, authority, tmp_path, ask_client=True) as https:
+        kafka, sink, marks = _connections(secure_broker, https, authority.sign("etl"), tmp_path, monkeypatch)
         definition = yaml.safe_load(pipeline.file.read_text())
         definition["sources"][0]["connection_params"] = kafka
         definition["sources"][0]["schema_registry"] = {
@@ -107,7 +128,7 @@ def secured(
         definition["sources"][0]["schema_fields"] = [
             {**field, "required": True} for field in definition["sources"][0]["schema_fields"]
         ]
-        definition["sink"]["connection_params"] |= clickhouse
+        definition["sink"]["connection_params"] |= sink
         pipeline.file.write_text(yaml.safe_dump(definition))
         marks["sources[0].schema_registry.api_secret"] = "Registry-s3cret"
         monkeypatch.setenv("REGISTRY_SECRET", "Registry-s3cret")
@@ -131,17 +152,18 @@ def _connections(
         "username": USER, "root_ca": broker.authority.certificate, "client_cert": broker.client.certificate,
         **{name: f"${{file:../secrets/{name}}}" for name in given},
     }  # fmt: skip
-    monkeypatch.setenv("CLICKHOUSE_SECRET", "ClickHouse-s3cret")
+    monkeypatch.setenv("CLICKHOUSE_SECRET", CLICKHOUSE_PASSWORD)
     monkeypatch.setenv("CLICKHOUSE_KEY", client.key)
     clickhouse = {
-        "host": "localhost", "port": https, "http_port": https, "secure": True, "password": "${CLICKHOUSE_SECRET}",
+        "host": "localhost", "port": https, "http_port": https, "secure": True,
+        "username": USER, "password": "${CLICKHOUSE_SECRET}",
         "root_ca": broker.authority.certificate, "client_cert": client.certificate, "client_key": "${CLICKHOUSE_KEY}",
     }  # fmt: skip
     marks = {
         "sources[0].connection_params.password": "Kafka-s3cret",
         "sources[0].connection_params.client_key": broker.client.key.splitlines()[1],
         "sources[0].connection_params.kerberos_keytab": given["kerberos_keytab"],
-        "sink.connection_params.password": "ClickHouse-s3cret",
+        "sink.connection_params.password": CLICKHOUSE_PASSWORD,
         "sink.connection_params.client_key": client.key.splitlines()[1],
     }
     return kafka, clickhouse, marks
