@@ -68,6 +68,11 @@ take_over_option = click.option(
     is_flag=True,
     help="Read the topics from their beginning with a new checkpoint; the table, and those behind its views, empty.",
 )
+@click.option(
+    "--accept-clock",
+    is_flag=True,
+    help="Believe this machine's clock, though it does not fit the times of earlier batches.",
+)
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be given several times.")
 @readable
 def run(  # noqa: PLR0913, PLR0917 - one parameter an option
@@ -80,6 +85,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
     rebuild_state: bool,
     accept_loss: bool,
     start_over: bool,
+    accept_clock: bool,
     conf: tuple[str, ...],
 ) -> None:
     """Run a pipeline in the foreground; Ctrl-C finishes the batch.
@@ -101,6 +107,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
         rebuild=_rebuild() if rebuild_state else None,
         accept=_acceptance() if accept_loss else None,
         start_over=start_over,
+        accept_clock=accept_clock,
     )
     config = load_pipeline(file)
     report_rewriting(file, report)

@@ -19,15 +19,13 @@ from glassflow_dagster.clickhouse.ddl import EPOCHS, LEDGER, WRITE_EVERYWHERE_SQ
 from glassflow_dagster.clickhouse.identifiers import full_name
 from glassflow_dagster.clickhouse.queries import execute, fetch
 from glassflow_dagster.clickhouse.server_run import require_one_server
+from glassflow_dagster.clocks import steady_seconds
 from glassflow_dagster.errors import GlassflowError
 
 # How long an answer counts, in seconds. A question takes 6 to 9 ms of CPU, client and embedded server together, as much
 # as the insert of 1,000 rows; asked twice a second it is 2 % of a core for each task that writes. A driver that begins
 # waits no longer than a person notices.
 ANSWER_COUNTS = 0.5
-
-# The clock that also goes on while the machine sleeps, where there is one.
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 # When each driver whose workers this process is was last found to be the newest.
 _asked: dict[str, float] = {}
@@ -52,7 +50,7 @@ class Epoch:
 
     def confirm(self, client: Client) -> None:
         """Do as `require_newest`, unless the last answer still counts."""
-        now = time.clock_gettime(_CLOCK)
+        now = steady_seconds()
         if now - _asked.get(self.driver, float("-inf")) >= ANSWER_COUNTS:
             self.require_newest(client)
             _asked[self.driver] = now

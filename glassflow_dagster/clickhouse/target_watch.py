@@ -4,6 +4,7 @@ One question a batch: the target's definition, which tables depend on those that
 of the server answers. What depends on them is looked at closely only where it has changed.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -24,12 +25,21 @@ class TargetState:
     """The target as a batch finds it.
 
     definition: its columns and constraints as the server writes them. written: the tables that an insert reaches, as
-    `database.table`.
+    `database.table`. lead_ms: how far the server's clock is ahead of this machine's, in milliseconds.
     """
 
     definition: str
     written: tuple[str, ...]
     run: ServerRun
+    lead_ms: int
+
+
+@dataclass(frozen=True)
+class _Answer:
+    definition: str
+    dependents: dict[Place, frozenset[Place]]
+    run: ServerRun
+    lead_ms: int
 
 
 @dataclass
@@ -47,9 +57,9 @@ class TargetWatch:
         """Give the target as it is; raises `TableProblem` where a repeated batch may double rows behind a new view."""
         if self._written is None:
             self._written = find_written_tables(self.client, self.table.database, self.table.name)
-            _, self._dependents, _ = self._ask(self._written)
-        definition, dependents, run = self._ask(self._written)
-        if dependents != self._dependents:
+            self._dependents = self._ask(self._written).dependents
+        found = self._ask(self._written)
+        if found.dependents != self._dependents:
             secured = secure_target(self.client, self.config, self.table, self.warn)
             if secured.clock_columns != self.table.clock_columns:
                 raise TableProblem(
@@ -58,25 +68,28 @@ class TargetWatch:
                     "start the pipeline again, which fills it with the batch's time then"
                 )
             self._written = find_written_tables(self.client, self.table.database, self.table.name)
-            definition, self._dependents, run = self._ask(self._written)
-        return TargetState(definition, tuple(".".join(place) for place in self._written.places), run)
+            found = self._ask(self._written)
+            self._dependents = found.dependents
+        places = tuple(".".join(place) for place in self._written.places)
+        return TargetState(found.definition, places, found.run, found.lead_ms)
 
-    def _ask(self, written: WrittenTables) -> tuple[str, dict[Place, frozenset[Place]], ServerRun]:
+    def _ask(self, written: WrittenTables) -> _Answer:
         places = ", ".join(f"({quote_text(database)}, {quote_text(name)})" for database, name in written.places)
         found = fetch(
             self.client,
             "SELECT database, name, create_table_query, engine_full, dependencies_database, dependencies_table, "  # noqa: S608
-            f"{RUN_COLUMNS} FROM system.tables WHERE (database, name) IN ({places})",
+            f"{RUN_COLUMNS}, toUnixTimestamp64Milli(now64(3)) FROM system.tables WHERE (database, name) IN ({places})",
         )
-        definition, dependents = "", {}
+        own_ms = round(time.time() * 1000)
+        definition, dependents, lead_ms = "", {}, 0
         run = ServerRun(server="", process="", started_ms=0)
-        for database, name, query, engine, databases, names, *described in found:
+        for database, name, query, engine, databases, names, *described, now_ms in found:
             if (database, name) == written.target:
                 definition = str(query).partition(f" ENGINE = {engine}")[0]
             dependents[database, name] = frozenset(zip(databases, names, strict=True))
-            run = ServerRun.of(*described)
+            run, lead_ms = ServerRun.of(*described), now_ms - own_ms
         if written.target not in dependents:
             raise TableProblem(
                 f"{'.'.join(written.target)} is gone; make it again, or correct sink.table, and start again"
             )
-        return definition, dependents, run
+        return _Answer(definition, dependents, run, lead_ms)

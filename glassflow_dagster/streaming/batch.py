@@ -22,6 +22,7 @@ from glassflow_dagster.clickhouse.queries import persist
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.clickhouse.target_watch import TargetWatch
 from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.streaming.batch_clock import BatchClock, Reading
 from glassflow_dagster.streaming.checkpoint import BatchPlan, Checkpoint, CheckpointError, Incarnation
 from glassflow_dagster.streaming.compaction import count_records, require_same_records
 from glassflow_dagster.streaming.counts import COUNTS_SCHEMA, Counts, JoinAccounts, RecordAccounts, total
@@ -41,7 +42,7 @@ class StopBetweenBatches(Exception):  # noqa: N818 - no error: the way to end a 
 class BatchWriter:
     """Writes the batches of one query. `lock` is held while a batch runs.
 
-    pace: of a query that joins, None for others. compacted: the topics that are.
+    pace: of a query that joins, None for others; clock: of one with windows. compacted: the topics that are.
     """
 
     config: PipelineConfig
@@ -52,6 +53,7 @@ class BatchWriter:
     retry_seconds: float
     epoch: Epoch
     pace: Pace | None = None
+    clock: BatchClock | None = None
     compacted: frozenset[str] = frozenset()
     lock: threading.Lock = field(default_factory=threading.Lock)
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -76,11 +78,14 @@ class BatchWriter:
     def _plan(self, spark: SparkSession, batch_id: int) -> tuple[BatchPlan, bool]:
         """Give the batch's plan, and whether an earlier run made it: then some of the batch may be written."""
         offsets = self.checkpoint.offset_ranges(batch_id)
+        reading = Reading.now()
         plan = self.checkpoint.plan(batch_id)
         repeated = plan is not None
         if plan is None:
             batch_time_ms = self.checkpoint.batch_time_ms(batch_id)
             target = persist(self.target.look, self.retry_seconds, _logger.warning)
+            if self.clock:
+                self.clock.require_plausible(batch_time_ms, reading, target.lead_ms)
             plan = BatchPlan(
                 batch_id=batch_id,
                 batch_time_ms=batch_time_ms,
@@ -95,6 +100,7 @@ class BatchWriter:
                 server=target.run,
                 records=count_records(spark, self.config, offsets, self.compacted),
                 written=target.written,
+                server_lead_ms=target.lead_ms,
             )
             self.checkpoint.record(plan)
         elif plan.offsets != offsets or not fits(plan, self.config, self.table):
@@ -104,6 +110,8 @@ class BatchWriter:
             )
         else:
             require_same_records(plan, count_records(spark, self.config, offsets, self.compacted))
+        if self.clock:
+            self.clock.follow(plan, reading)
         return plan, repeated
 
     def _write(self, batch: DataFrame, plan: BatchPlan, *, repeated: bool) -> Counts:

@@ -105,6 +105,8 @@ class BatchPlan(BaseModel):
     # Of compacted topics: the records that there were, topic -> partition -> count.
     records: dict[str, dict[int, int]] | None = None
     written: tuple[str, ...] | None = None
+    # How far ClickHouse's clock was ahead of the driver's, milliseconds.
+    server_lead_ms: int | None = None
 
     @property
     def limits(self) -> BlockLimits:
@@ -280,6 +282,15 @@ class Checkpoint:
         if last is None or last == self._last("commits"):
             return None
         return self.plan(last)
+
+    def forget_unplanned(self) -> None:
+        """Remove what Spark noted of a batch that was begun and has no plan: nothing of it was read or written.
+
+        The next batch then has what the topics hold by then, and a time of its own.
+        """
+        last = self.last_begun
+        if last is not None and last != self._last("commits") and self.plan(last) is None:
+            self.forget_batch(last)
 
     def last_committed(self) -> BatchPlan | None:
         """Give the plan of the last committed batch; None before the first."""

@@ -46,6 +46,7 @@ from glassflow_dagster.kafka.starting import NEXT, starting_offsets
 from glassflow_dagster.kafka.topics import cleanup_of, commit_offsets, wait_for_brokers
 from glassflow_dagster.streaming.backlog import Backlog
 from glassflow_dagster.streaming.batch import BatchWriter, fits
+from glassflow_dagster.streaming.batch_clock import BatchClock, tolerance_of
 from glassflow_dagster.streaming.checkpoint import Checkpoint, CheckpointError, Incarnation, state_shape
 from glassflow_dagster.streaming.continuity import require_known_tables, require_ledger, require_topics, wait_for_topics
 from glassflow_dagster.streaming.counts import NO_LEAD
@@ -103,7 +104,8 @@ class RunOptions:
 
     rebuild: what to do when its checkpoint is lost or damaged, where something is to be. accept: what to do about
     records or a checkpoint that are lost for good, where the pipeline is to go on without them. start_over: whether the
-    topics are read from their beginning again, into tables that are empty.
+    topics are read from their beginning again, into tables that are empty. accept_clock: whether the machine's clock is
+    believed whatever earlier batches say.
     """
 
     state: Path
@@ -114,6 +116,7 @@ class RunOptions:
     rebuild: Rebuild | None = None
     accept: AcceptLoss | None = None
     start_over: bool = False
+    accept_clock: bool = False
 
 
 def run_pipeline(config: PipelineConfig, options: RunOptions, report: Report) -> Totals:
@@ -296,6 +299,7 @@ class _Run:
             self._persist(lambda: require_alone(self.client, self.config, table, epoch))
         # Not before: a driver that is older now may have written until here.
         self._persist(lambda: require_ledger(self.client, self.config, checkpoint, incarnation))
+        checkpoint.forget_unplanned()
         totals = self._finish_pending(spark, table, checkpoint, incarnation, epoch)
         checkpoint.keep_definition(self.config)
         before = self._ledger_before(checkpoint, incarnation)
@@ -409,6 +413,10 @@ class _Run:
         writer = BatchWriter(config, table, checkpoint, incarnation, target, seconds, epoch)
         writer.totals = Totals(waiting=before.waiting)
         writer.compacted = self.compacted
+        tolerance = tolerance_of(config)
+        if tolerance is not None:
+            last = checkpoint.last_committed()
+            writer.clock = BatchClock(tolerance, last, self.options.accept_clock, self.report)
         return writer
 
     def _start_query(
