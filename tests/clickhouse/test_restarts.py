@@ -27,6 +27,12 @@ from tests.local.conftest import Server
 
 pytestmark = pytest.mark.servers
 
+# One user sees everything, the other what a pipeline needs and not what runs at the server.
+USERS = """<clickhouse><profiles><default/></profiles><quotas><default/></quotas><users>
+<default><password/><networks><ip>127.0.0.1</ip></networks><profile>default</profile><quota>default</quota></default>
+<writer><password/><networks><ip>127.0.0.1</ip></networks><profile>default</profile><quota>default</quota>
+<grants><query>GRANT SELECT, INSERT ON d.*</query></grants></writer>
+</users></clickhouse>"""
 WINDOW = "SETTINGS non_replicated_deduplication_window = 1000"
 _numbers = count()
 
@@ -35,6 +41,7 @@ class Mortal:
     """A server that dies in an insert, and what is then on its disk; clients reach it through a proxy."""
 
     def __init__(self, folder: Path) -> None:
+        (folder / "users.xml").write_text(USERS)
         self.server = Server(folder, free_port())
         self.server.start()
         self.proxy = HttpProxy(free_port(), self.server.port)
@@ -45,9 +52,9 @@ class Mortal:
         self.direct.command("CREATE DATABASE d")
 
     @staticmethod
-    def _connect(port: int) -> Client:
+    def _connect(port: int, username: str = "default") -> Client:
         return connect(
-            ClickHouseConnection(host="127.0.0.1", port=9000, http_port=port, database="d", username="default")
+            ClickHouseConnection(host="127.0.0.1", port=9000, http_port=port, database="d", username=username)
         )
 
     def table(self, columns: str, engine: str) -> str:
@@ -59,6 +66,11 @@ class Mortal:
         """Give the inserter of a batch that begins now, or of the repetition of one that began with another run."""
         begun = before or read_server_run(self.direct)
         return Inserter(self.client, 60, self.said.append, begun=begun, repeated=before is not None)
+
+    def inserter_of_writer(self) -> Inserter:
+        """Do as `inserter`, for the user who does not see what runs at the server."""
+        client = self._connect(self.proxy.port, "writer")
+        return Inserter(client, 60, self.said.append, begun=read_server_run(client))
 
     def rows(self, table: str, what: str = "*") -> list[tuple[object, ...]]:
         found = self.direct.query(f"SELECT {what} FROM d.{table} ORDER BY ALL").result_rows
@@ -132,6 +144,15 @@ def block(*ids: int, partition: int = 0) -> pa.Table:
 
 
 PLAIN = ("id Int64, p Int64", "MergeTree PARTITION BY p ORDER BY id")
+
+
+def test_a_user_who_may_not_see_what_runs_is_told_so_and_gets_the_rows(mortal: Mortal) -> None:
+    table = mortal.table(*PLAIN)
+    inserter = mortal.inserter_of_writer()
+    mortal.dies_in_an_insert(mortal.without_part(table))
+    inserter.insert("d", table, block(1, 2, 3), "a")
+    assert mortal.rows(table, "id") == [(1,), (2,), (3,)]
+    assert any("grant SELECT ON system.processes to the pipeline's user" in text for text in mortal.said)
 
 
 def test_rows_that_were_lost_behind_their_token_are_sent_again(mortal: Mortal) -> None:
