@@ -4,12 +4,12 @@ import itertools
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
-from tests.faults.records import Event, Expected, Record
+from tests.faults.records import Event, Expected, Place, Record
 
 _LARGEST_INT32 = 2**31 - 1
 _TEXT = "x" * 120  # bytes; with the rest an event of about 190
@@ -25,6 +25,7 @@ class DedupWorkload:
     columns = ("id", "n", "text")
     own_rows = "events"  # where they are, as a query's FROM has it
     prefix = ""  # of every key
+    window_seconds = 604_800
     refused_numbers: Sequence[int] = (-1,)  # values of n that the table refuses, and the oracle by their sign
 
     def __init__(self, name: str, block_rows: int = SMALL_BLOCK) -> None:
@@ -34,6 +35,7 @@ class DedupWorkload:
         return [f"{self.name}-events"]
 
     def definition(self, brokers: str, clickhouse_port: int) -> dict[str, Any]:
+        dedup = {"key": "id", "time_window": f"{self.window_seconds}s"}
         return {
             "version": "v3", "pipeline_id": self.name,
             "sources": [{
@@ -45,7 +47,7 @@ class DedupWorkload:
             }],
             "transforms": [
                 {"type": "filter", "source_id": "events", "config": {"expression": "skip != true"}},
-                {"type": "dedup", "source_id": "events", "config": {"key": "id", "time_window": "7d"}},
+                {"type": "dedup", "source_id": "events", "config": dedup},
             ],
             "sink": sink(self.name, clickhouse_port, self._block_rows, _COLUMNS),
         }  # fmt: skip
@@ -76,12 +78,15 @@ class DedupWorkload:
         del client
         return []
 
-    def expected(self, records: Sequence[Record]) -> Expected:
+    def expected(self, records: Sequence[Record], times: Mapping[Place, int]) -> Expected:
         found = Expected(Counter(), {}, {})
-        seen: set[str] = set()
+        known_until: dict[str, int] = {}
+        time_ms = 0
         # A key is always in one partition, so that which of its events is the first does not hang on the batches.
         for record in sorted(records):
-            fate, detail = _judge(record.value, seen)
+            # A record that no batch accounts for is judged as if it were of the batch before.
+            time_ms = times.get(record.place, time_ms)
+            fate, detail = self._judge(record.value, time_ms, known_until)
             found.fates[record.place] = fate
             if fate == "dead_letters":
                 found.letters[record.place] = detail
@@ -91,6 +96,23 @@ class DedupWorkload:
         counts = Counter(found.fates.values())
         found.sums = {"read": len(records), **{fate: counts[fate] for fate in _FATES}}
         return found
+
+    def _judge(self, value: bytes, time_ms: int, known_until: dict[str, int]) -> tuple[str, str]:
+        """Say what becomes of an event of a batch of that time, and for a dead letter at which stage."""
+        try:
+            event = json.loads(value)
+        except (ValueError, RecursionError):
+            return "dead_letters", "decode"
+        if "id" not in event:
+            return "dead_letters", "decode"
+        if event.get("skip"):
+            return "filtered", ""
+        if event["n"] > _LARGEST_INT32:
+            return "dead_letters", "mapping"
+        if time_ms < known_until.get(event["id"], 0):
+            return "duplicates", ""
+        known_until[event["id"]] = time_ms + self.window_seconds * 1000
+        return ("dead_letters", "insert") if event["n"] < 0 else ("written", "")
 
     def _event(self, key: str, number: int, chance: float, *, server_refuses: bool) -> Event:
         event: dict[str, Any] = {"id": key, "n": number, "text": _TEXT}
@@ -124,21 +146,3 @@ def table(name: str, columns: str, order_by: str) -> Sequence[str]:
     """Statements that make the table a pipeline writes to, with room for tokens."""
     engine = f"MergeTree ORDER BY {order_by} SETTINGS non_replicated_deduplication_window = 10000"
     return [f"CREATE DATABASE {name}", f"CREATE TABLE {name}.events ({columns}) ENGINE = {engine}"]
-
-
-def _judge(value: bytes, seen: set[str]) -> tuple[str, str]:
-    """Say what becomes of an event, and for a dead letter at which stage."""
-    try:
-        event = json.loads(value)
-    except (ValueError, RecursionError):
-        return "dead_letters", "decode"
-    if "id" not in event:
-        return "dead_letters", "decode"
-    if event.get("skip"):
-        return "filtered", ""
-    if event["n"] > _LARGEST_INT32:
-        return "dead_letters", "mapping"
-    if event["id"] in seen:
-        return "duplicates", ""
-    seen.add(event["id"])
-    return ("dead_letters", "insert") if event["n"] < 0 else ("written", "")

@@ -6,7 +6,7 @@ from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
-from tests.faults.records import Expected, Place, Record, Workload, offset_ranges
+from tests.faults.records import Expected, Place, Record, Workload, batch_times, offset_ranges
 
 _FATES = ("written", "duplicates", "filtered", "dead_letters")
 _SHOWN = 3
@@ -14,8 +14,8 @@ _SHOWN = 3
 
 def differences(client: Client, workload: Workload, database: str, records: Sequence[Record]) -> list[str]:
     """Say what is not as it must be; nothing where all is right."""
-    expected = workload.expected(records)
     ledger = _ledger(client, database)
+    expected = workload.expected(records, batch_times(ledger))
     return [
         *_rows(client, workload, database, expected),
         *_letters(client, database, expected, records),

@@ -76,8 +76,11 @@ class Workload(Protocol):
     def beside(self, client: Client, number: int) -> None:
         """What others do to the table while a repetition's events come."""
 
-    def expected(self, records: Sequence[Record]) -> Expected:
-        """What the topics' contents make, by definition."""
+    def expected(self, records: Sequence[Record], times: Mapping[Place, int]) -> Expected:
+        """What the topics' contents make, by definition.
+
+        times: of the batches that read them, milliseconds since 1970, as far as the ledger has them.
+        """
 
     def differences(self, client: Client) -> list[str]:
         """What else is not as it must be: rows of others, tables behind views."""
@@ -86,6 +89,16 @@ class Workload(Protocol):
 def offset_ranges(offsets: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, range]]:
     """Read the offsets of a ledger's row: topic, partition, and the offsets that the batch read there."""
     return [(each["topic"], each["partition"], range(each["from"], each["until"])) for each in offsets]
+
+
+def batch_times(ledger: Sequence[Mapping[str, Any]]) -> dict[Place, int]:
+    """Say of each record in which moment's batch it was, milliseconds since 1970."""
+    return {
+        (topic, partition, offset): round(row["batch_time"].timestamp() * 1000)
+        for row in ledger
+        for topic, partition, offsets in offset_ranges(row["offsets"])
+        for offset in offsets
+    }
 
 
 class Topics:

@@ -31,7 +31,8 @@ each dead letter with its stage and its raw value, a ledger whose batches follow
 record, and count what became of the very records of each batch.
 
 The workload `table` has a partitioned table with a default, an index, a TTL and a constraint, a view with sums behind
-it, keys of more than 24 bytes, and another writer, whose rows and sums are counted, too.
+it, keys of more than 24 bytes, a window that ends while a repetition runs, and another writer, whose rows and sums are
+counted, too.
 
 A figure is how many repetitions were exact; behind it stands the code that they ran with, as
 `git rev-parse --short=10 HEAD:glassflow_dagster` names it. Where that names another one in your checkout, the code has

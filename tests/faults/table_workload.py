@@ -20,6 +20,7 @@ class TableWorkload(DedupWorkload):
     """
 
     own_rows = "events WHERE NOT startsWith(id, 'other')"
+    window_seconds = 3  # so that windows end while a repetition runs
     prefix = "customer-00000000-0000-0000-0000-"  # longer than what the state keeps of a key as it is
     refused_numbers = (-1, -7)
 

@@ -178,7 +178,7 @@ class World:
         assert self.feed
         self.sent += self.feed.end()
         # Nothing is sent any more.
-        expected = self.workload.expected(self._topics.read()).sums
+        expected = self.workload.expected(self._topics.read(), {}).sums
         deadline = time.monotonic() + seconds
         wrong = []
         while not self._is_settled(expected):
