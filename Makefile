@@ -67,7 +67,7 @@ format: setup
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-BENCHMARKS := start shapes scale throughput peers peers-killed latency latency-long state-size growth joins joins-skewed expressions guarantee
+BENCHMARKS := start shapes scale throughput peers peers-killed latency latency-long state-size growth joins joins-skewed expressions guarantee verification
 
 # Two at once would measure each other.
 .NOTPARALLEL:

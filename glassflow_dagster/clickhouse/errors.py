@@ -61,6 +61,10 @@ class RowsRefused(GlassflowError):  # noqa: N818 - named for what is the case
         super().__init__(f"{table} refuses values: {reason}")
 
 
+class LimitReached(GlassflowError):  # noqa: N818 - named for what is the case
+    """A limit on memory, time or rows ended a query: there is no answer, and nothing is known to be wrong."""
+
+
 class TableProblem(GlassflowError):  # noqa: N818 - named for what is the case
     """The target is missing or does not fit the definition; one line per problem."""
 
@@ -146,6 +150,19 @@ _PASSING_CODES = frozenset({
     425,  # SYSTEM_ERROR
     999,  # KEEPER_EXCEPTION
     1000,  # POCO_EXCEPTION
+})  # fmt: skip
+
+# What ends a query that asks too much, by a limit of its own, of the user's profile or of the server.
+LIMIT_CODES = frozenset({
+    158,  # TOO_MANY_ROWS
+    159,  # TIMEOUT_EXCEEDED
+    160,  # TOO_SLOW
+    191,  # SET_SIZE_LIMIT_EXCEEDED
+    201,  # QUOTA_EXCEEDED
+    241,  # MEMORY_LIMIT_EXCEEDED
+    243,  # NOT_ENOUGH_SPACE: for what a query puts on the disk when memory is short
+    307,  # TOO_MANY_BYTES
+    396,  # TOO_MANY_ROWS_OR_BYTES
 })  # fmt: skip
 
 _ACCESS_CODES = frozenset({192, 193, 194, 516})

@@ -6,7 +6,7 @@ back is summed by the server.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -117,10 +117,26 @@ class LedgerTotals:
     losses: tuple[Loss, ...] = ()
 
 
+@dataclass(frozen=True)
+class LedgerSums:
+    """What all batches of one checkpoint became, up to `last_batch`, which is -1 when it has none.
+
+    Times are in milliseconds since 1970.
+    """
+
+    incarnation: str
+    batches: int = 0
+    last_batch: int = -1
+    first_time_ms: int = 0
+    last_time_ms: int = 0
+    rows_before: int = 0
+    outcomes: Outcomes = field(default_factory=Outcomes)
+
+
 # Seconds; no count takes so long that a letter expires while it is looked for.
 _EXPIRES_SOON = 300
 
-_OUTCOMES = tuple(field.name for field in fields(Outcomes))
+_OUTCOMES = tuple(found.name for found in fields(Outcomes))
 # Waiting is a level and not a flow: the last batch's word counts.
 _SUMS = ", ".join("argMax(waiting, batch_id)" if name == "waiting" else f"sum({name})" for name in _OUTCOMES)
 
@@ -165,25 +181,55 @@ def read_totals(client: Client, database: str, pipeline_id: str) -> LedgerTotals
     All figures are those of the same batches, also while new ones are written. Raises `TableProblem` when the books do
     not exist.
     """
+    return complete(client, database, pipeline_id, read_sums(client, database, pipeline_id))
+
+
+def read_sums(client: Client, database: str, pipeline_id: str) -> LedgerSums:
+    """Sum what all batches of a pipeline's newest checkpoint became.
+
+    Raises `TableProblem` when the books do not exist.
+    """
     require_books(client, database)
-    ledger = full_name(database, LEDGER)
-    incarnation = _newest_incarnation(client, ledger, pipeline_id)
+    newest = _newest_incarnation(client, full_name(database, LEDGER), pipeline_id)
+    return add_later(client, database, pipeline_id, LedgerSums(newest))
+
+
+def add_later(client: Client, database: str, pipeline_id: str, sums: LedgerSums) -> LedgerSums:
+    """Add the batches of the same checkpoint that came since; only these are read, by the ledger's primary key."""
     row = fetch(
         client,
-        "SELECT count(), toUnixTimestamp64Milli(min(batch_time)), "  # noqa: S608 - quoted
+        "SELECT count(), max(batch_id), toUnixTimestamp64Milli(min(batch_time)), "  # noqa: S608 - quoted
         f"toUnixTimestamp64Milli(max(batch_time)), argMin(rows_before, batch_time), {_SUMS} "
-        f"FROM {ledger} WHERE pipeline_id = {{pipeline:String}} AND incarnation = {{incarnation:UUID}}",
-        {"pipeline": pipeline_id, "incarnation": incarnation},
+        f"FROM {full_name(database, LEDGER)} WHERE pipeline_id = {{pipeline:String}} "
+        "AND incarnation = {incarnation:UUID} AND batch_id >= {first:UInt64}",
+        {"pipeline": pipeline_id, "incarnation": sums.incarnation, "first": sums.last_batch + 1},
     )[0]
-    batches, first, last, rows_before, *counted = row
-    until_last = {"pipeline": pipeline_id, "incarnation": incarnation, "last": last}
-    losses = read_losses(client, database, pipeline_id, incarnation)
-    return LedgerTotals(
+    batches, last_batch, first, last, rows_before, *counted = row
+    if not batches:
+        return sums
+    later = LedgerSums(
+        incarnation=sums.incarnation,
         batches=batches,
-        first_batch_time=_time(first) if batches else None,
-        last_batch_time=_time(last) if batches else None,
+        last_batch=last_batch,
+        first_time_ms=first,
+        last_time_ms=last,
         rows_before=rows_before,
         outcomes=Outcomes(**dict(zip(_OUTCOMES, counted, strict=True))),
+    )
+    return _added(sums, later) if sums.batches else later
+
+
+def complete(client: Client, database: str, pipeline_id: str, sums: LedgerSums) -> LedgerTotals:
+    """Add to a checkpoint's sums what its batches read of each partition, its dead letters and its losses."""
+    incarnation = sums.incarnation
+    until_last = {"pipeline": pipeline_id, "incarnation": incarnation, "last": sums.last_time_ms}
+    losses = read_losses(client, database, pipeline_id, incarnation)
+    return LedgerTotals(
+        batches=sums.batches,
+        first_batch_time=_time(sums.first_time_ms) if sums.batches else None,
+        last_batch_time=_time(sums.last_time_ms) if sums.batches else None,
+        rows_before=sums.rows_before,
+        outcomes=sums.outcomes,
         ranges=_ranges(client, database, until_last, losses),
         losses=losses,
         **_dead_letters(client, database, until_last),
@@ -203,13 +249,15 @@ def read_outcomes(client: Client, database: str, pipeline_id: str, incarnation: 
 
 def last_batch(client: Client, database: str, pipeline_id: str, incarnation: str) -> int | None:
     """Give the newest batch that the ledger has of an incarnation; the books must exist."""
-    row = fetch(
+    # In the order of the primary key, so that the end of it is read and not all of it.
+    found = fetch(
         client,
-        f"SELECT count(), max(batch_id) FROM {full_name(database, LEDGER)} "  # noqa: S608 - quoted
-        "WHERE pipeline_id = {pipeline:String} AND incarnation = {incarnation:UUID}",
+        f"SELECT batch_id FROM {full_name(database, LEDGER)} "  # noqa: S608 - quoted
+        "WHERE pipeline_id = {pipeline:String} AND incarnation = {incarnation:UUID} "
+        "ORDER BY pipeline_id DESC, incarnation DESC, batch_id DESC LIMIT 1",
         {"pipeline": pipeline_id, "incarnation": incarnation},
-    )[0]
-    return int(row[1]) if row[0] else None
+    )
+    return int(found[0][0]) if found else None
 
 
 def read_offsets(
@@ -310,6 +358,18 @@ def _newest_incarnation(client: Client, ledger: str, pipeline_id: str) -> str:
     """Name a pipeline's newest checkpoint; zeroes when it has no batch yet."""
     newest = f"SELECT toString(argMax(incarnation, batch_time)) FROM {ledger} WHERE pipeline_id = {{pipeline:String}}"  # noqa: S608 - quoted
     return str(fetch(client, newest, {"pipeline": pipeline_id})[0][0])
+
+
+def _added(sums: LedgerSums, later: LedgerSums) -> LedgerSums:
+    """Add sums of later batches; waiting is a level and not a flow: the later word counts."""
+    counted = {name: getattr(sums.outcomes, name) + getattr(later.outcomes, name) for name in _OUTCOMES}
+    return replace(
+        later,
+        batches=sums.batches + later.batches,
+        first_time_ms=sums.first_time_ms,
+        rows_before=sums.rows_before,
+        outcomes=Outcomes(**counted | {"waiting": later.outcomes.waiting}),
+    )
 
 
 def _entry(

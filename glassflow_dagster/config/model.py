@@ -351,6 +351,15 @@ class Checks(Part):
         description="true: Dagster's checks show keys and the beginnings of dead letters, and Dagster keeps them past "
         "any retention; left out: only with the embedded stack of `make dev`",
     )
+    # Less would not do for a few rows of the books.
+    max_memory_mib: Annotated[int, Field(ge=64)] = Field(
+        default=2048,
+        description="MiB of ClickHouse's memory that one query of a check or of `verify` may take; where a table is "
+        "too large for it, duplicates are looked for in a share of the keys, and the report says so",
+    )
+    max_query_time: PositiveDuration = Field(
+        default=timedelta(minutes=5), description="how long one query of a check or of `verify` may take"
+    )
 
 
 class DeadLetters(Part):

@@ -10,6 +10,7 @@ from typing import Any
 
 import dagster as dg
 
+from glassflow_dagster.clickhouse.errors import LimitReached
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.dead_letters.letters import Letter
 from glassflow_dagster.errors import GlassflowError
@@ -23,6 +24,7 @@ from glassflow_dagster.verification.dead_letters import examine_dead_letters
 from glassflow_dagster.verification.duplicates import find_residual_duplicates
 from glassflow_dagster.verification.keys import deduplicated_sources
 from glassflow_dagster.verification.unmatched import examine_unmatched
+from glassflow_dagster.verification.verify import not_checked
 
 COUNTS_AGREE = "counts_agree"
 NO_RESIDUAL_DUPLICATES = "no_residual_duplicates"
@@ -107,9 +109,15 @@ def build_checks(pipeline: PipelineConfig, names: Names) -> dg.AssetChecksDefini
 
 
 def _answer(question: Callable[[], _Finding]) -> _Finding:
-    """A question that cannot be answered is a failed check with the reason."""
+    """A question that cannot be answered is a failed check with the reason.
+
+    Where a limit has ended it, a warning: the question was too large, and nothing is known to be wrong.
+    """
     try:
         return question()
+    except LimitReached as limit:
+        why = not_checked(limit)
+        return _Finding(passed=False, description=why, figures={"problem": why}, severity=dg.AssetCheckSeverity.WARN)
     except GlassflowError as error:
         return _Finding(passed=False, description=str(error), figures={"problem": str(error)})
 

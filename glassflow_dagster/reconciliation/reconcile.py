@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from glassflow_dagster.clickhouse.client import connect
 from glassflow_dagster.clickhouse.ddl import DEAD_LETTERS, PURGES
 from glassflow_dagster.clickhouse.identifiers import full_name, quote_text
-from glassflow_dagster.clickhouse.ledger import BatchHistory, LedgerTotals, read_history, read_totals
+from glassflow_dagster.clickhouse.ledger import BatchHistory, LedgerTotals, last_batch, read_history, read_totals
 from glassflow_dagster.clickhouse.queries import fetch
 from glassflow_dagster.clickhouse.tables import Table, require_table
 from glassflow_dagster.config.model import PipelineConfig
@@ -134,12 +134,12 @@ def _partitions(spark: SparkSession, totals: LedgerTotals, table: Table) -> int:
 
 def _after_batch_under_way(client: Client, books: str, config: PipelineConfig) -> BatchHistory:
     """Give the books once a batch that was under way is in them, whose rows may have been seen in the table."""
-
-    def look() -> BatchHistory:
-        return read_history(client, books, config.pipeline_id)
-
-    last = look().last_batch
-    return settle(look, lambda found: found.last_batch != last)
+    begun = read_history(client, books, config.pipeline_id)
+    settle(
+        lambda: last_batch(client, books, config.pipeline_id, begun.incarnation),
+        lambda found: found != begun.last_batch,
+    )
+    return read_history(client, books, config.pipeline_id)
 
 
 def _actual(spark: SparkSession, config: PipelineConfig, compared: Compared) -> DataFrame:

@@ -9,37 +9,37 @@ from datetime import timedelta
 
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.clickhouse.client import connect
 from glassflow_dagster.clickhouse.ddl import LEDGER
+from glassflow_dagster.clickhouse.errors import LimitReached
 from glassflow_dagster.clickhouse.identifiers import full_name
-from glassflow_dagster.clickhouse.ledger import LedgerTotals, read_totals
+from glassflow_dagster.clickhouse.ledger import LedgerSums, LedgerTotals, add_later, complete, read_sums
+from glassflow_dagster.clickhouse.losses import read_losses
 from glassflow_dagster.clickhouse.queries import fetch
 from glassflow_dagster.clickhouse.tables import Table, count_rows, require_table
 from glassflow_dagster.config.durations import milliseconds
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.model import Checks, PipelineConfig
+from glassflow_dagster.verification.budget import connect_within_limits, limits_told, most_rows
 from glassflow_dagster.verification.kafka_side import count_kafka
-from glassflow_dagster.verification.keys import MAX_DISTINCT_ROWS, key_columns, key_expression
+from glassflow_dagster.verification.keys import count_keys, key_columns, key_expression
 from glassflow_dagster.verification.settle import settle
 from glassflow_dagster.verification.verdict import CountsReport, Distinct, Facts, judge, rows_fit
 
 
 def compare_counts(config: PipelineConfig, report: Callable[[str], None]) -> CountsReport:
-    """Count in Kafka and in ClickHouse and compare; raises `GlassflowError` when one of them cannot be asked."""
-    client = connect(config.sink.connection_params)
-    name, books = config.sink.full_table, config.sink.connection_params.database
-    table = require_table(client, *name)
+    """Count in Kafka and in ClickHouse and compare.
 
-    def look() -> tuple[LedgerTotals, int]:
-        # The ledger first: a batch under way then makes the table too full, never too empty.
-        return read_totals(client, books, config.pipeline_id), count_rows(client, *name)
+    Raises `LimitReached` when a limit ends a query, and another `GlassflowError` when a server cannot be asked.
+    """
+    with limits_told(config.checks):
+        return _compare(config, report)
 
-    def fits(found: tuple[LedgerTotals, int]) -> bool:
-        totals, rows = found
-        expected = totals.rows_before + totals.outcomes.written
-        may_hold_more = config.checks.other_writers or config.sink.delivery == "at_least_once" or bool(totals.losses)
-        return rows_fit(table, rows, expected, may_hold_more=may_hold_more)
 
-    totals, rows = settle(look, fits)
+def _compare(config: PipelineConfig, report: Callable[[str], None]) -> CountsReport:
+    client = connect_within_limits(config)
+    books = config.sink.connection_params.database
+    table = require_table(client, *config.sink.full_table)
+    sums, rows = _sums_and_rows(client, config, table)
+    totals = complete(client, books, config.pipeline_id, sums)
     if not totals.batches:
         return CountsReport(
             passed=True, exact=False, description="No batch has been written yet; there is nothing to compare."
@@ -60,19 +60,56 @@ def compare_counts(config: PipelineConfig, report: Callable[[str], None]) -> Cou
             totals=totals,
             joins=config.join is not None,
             kafka=count_kafka(config, totals, report),
-            distinct=_count_distinct(client, table, columns, rows) if dedup else Distinct(),
+            distinct=_count_distinct(client, table, columns, config.checks, rows) if dedup else Distinct(),
             recent_written=_recent_written(client, books, config.pipeline_id, totals, window),
         )
     )
 
 
-def _count_distinct(client: Client, table: Table, columns: tuple[str, ...] | None, rows: int) -> Distinct:
+def _sums_and_rows(client: Client, config: PipelineConfig, table: Table) -> tuple[LedgerSums, int]:
+    """Give the ledger's sums and the table's rows, as soon as they fit, or as they are when they will not.
+
+    The whole ledger is summed once; further looks add the batches that have come since.
+    """
+    books, name = config.sink.connection_params.database, config.sink.full_table
+    sums = read_sums(client, books, config.pipeline_id)
+    may_hold_more = (
+        config.checks.other_writers
+        or config.sink.delivery == "at_least_once"
+        or bool(read_losses(client, books, config.pipeline_id, sums.incarnation))
+    )
+
+    def look() -> tuple[LedgerSums, int]:
+        nonlocal sums
+        # The ledger first: a batch under way then makes the table too full, never too empty.
+        more = add_later(client, books, config.pipeline_id, sums)
+        # Before the first batch nobody knows which checkpoint it will be of.
+        sums = more if more.batches else read_sums(client, books, config.pipeline_id)
+        return sums, count_rows(client, *name)
+
+    def fits(found: tuple[LedgerSums, int]) -> bool:
+        expected = found[0].rows_before + found[0].outcomes.written
+        return rows_fit(table, found[1], expected, may_hold_more=may_hold_more)
+
+    found = settle(look, fits)
+    if not fits(found):
+        # What is not right is said of the whole ledger, and of the checkpoint that is the newest by now.
+        return read_sums(client, books, config.pipeline_id), count_rows(client, *name)
+    return found
+
+
+def _count_distinct(
+    client: Client, table: Table, columns: tuple[str, ...] | None, checks: Checks, rows: int
+) -> Distinct:
     if columns is None:
         return Distinct(reason="a key field has no column that keeps its values apart; map it to one, such as String")
-    if rows > MAX_DISTINCT_ROWS:
-        return Distinct(reason=f"the table has more than {MAX_DISTINCT_ROWS:,} rows")
-    query = f"SELECT uniqExact({key_expression(columns)}), count() FROM {full_name(table.database, table.name)}"  # noqa: S608
-    keys, seen = fetch(client, query)[0]
+    if rows > most_rows(checks):
+        return Distinct(reason=f"checks.max_memory_mib is enough for {most_rows(checks):,} rows")
+    try:
+        with limits_told(checks):
+            keys, seen = count_keys(client, full_name(table.database, table.name), key_expression(columns))
+    except LimitReached as limit:
+        return Distinct(reason=str(limit))
     return Distinct(keys=keys, rows=seen)
 
 

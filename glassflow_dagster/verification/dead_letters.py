@@ -7,9 +7,10 @@ somebody mends what is wrong and sends it again.
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from glassflow_dagster.clickhouse.ledger import read_totals
+from glassflow_dagster.clickhouse.ledger import read_sums
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.dead_letters.letters import Letter, LetterBox
+from glassflow_dagster.verification.budget import limits_told, set_limits
 from glassflow_dagster.verification.limits import limit
 
 # Waiting letters that a report shows one by one, and the most frequent reasons.
@@ -45,9 +46,18 @@ class DeadLettersReport:
 
 
 def examine_dead_letters(config: PipelineConfig) -> DeadLettersReport:
-    """Count a pipeline's dead letters; raises `GlassflowError` when they cannot be asked for."""
+    """Count a pipeline's dead letters.
+
+    Raises `LimitReached` when a limit ends a query, and another `GlassflowError` when they cannot be asked for.
+    """
     box = LetterBox.open(config)
-    read = read_totals(box.client, box.database, box.pipeline_id).outcomes.read
+    set_limits(box.client, config.checks)
+    with limits_told(config.checks):
+        return _examine(config, box)
+
+
+def _examine(config: PipelineConfig, box: LetterBox) -> DeadLettersReport:
+    read = read_sums(box.client, box.database, box.pipeline_id).outcomes.read
     waiting = f"NOT replayed AND incarnation = '{box.newest_incarnation()}'"
     found = box.ask(
         f"SELECT stage, {_PATTERN} AS pattern, count() FROM ({box.chosen(waiting)}) "  # noqa: S608 - quoted

@@ -7,6 +7,7 @@ column tells, only whole-table figures can be given, as a warning. Raw rows coun
 hide a doubled row some day, but every query without FINAL sees it until then.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -14,17 +15,24 @@ from typing import Literal
 
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.clickhouse.client import connect
 from glassflow_dagster.clickhouse.ddl import LEDGER
 from glassflow_dagster.clickhouse.identifiers import full_name, quote_text
 from glassflow_dagster.clickhouse.ledger import require_books
 from glassflow_dagster.clickhouse.queries import fetch
 from glassflow_dagster.clickhouse.tables import Table, require_table
 from glassflow_dagster.config.durations import format_duration, milliseconds
-from glassflow_dagster.config.model import DedupConfig, PipelineConfig
+from glassflow_dagster.config.model import Checks, DedupConfig, PipelineConfig
 from glassflow_dagster.verification.arrival import RowTime, arrival_column
+from glassflow_dagster.verification.budget import (
+    ALL_KEYS,
+    Share,
+    choose_share,
+    connect_within_limits,
+    limits_told,
+    most_rows,
+)
 from glassflow_dagster.verification.event_time import event_time_column
-from glassflow_dagster.verification.keys import MAX_DISTINCT_ROWS, deduplicated_sources, key_columns, key_expression
+from glassflow_dagster.verification.keys import count_keys, deduplicated_sources, key_columns, key_expression
 
 Figures = dict[str, int | float | str]
 
@@ -44,17 +52,42 @@ _UNTOLD = (
 
 @dataclass(frozen=True)
 class DuplicatesReport:
-    """What was found; `severity` is `warn` where the figures cannot tell duplicates from lawful repetitions."""
+    """What was found; `severity` is `warn` where the figures cannot tell duplicates from lawful repetitions.
+
+    limit_reached: nothing was compared, because a limit ended a query; then it has not passed either.
+    """
 
     passed: bool
     severity: Literal["error", "warn"]
     description: str
     figures: Figures = field(default_factory=dict)
+    limit_reached: bool = False
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Which rows are looked at: those of the last `seconds` (None: of any time) whose key is in a share of the keys."""
+
+    seconds: int | None = None
+    share: Share = ALL_KEYS
+
+    def __str__(self) -> str:
+        """Write a sentence for the report, with a space before it; nothing where all rows are looked at."""
+        parts = [f"the rows of the last {format_duration(timedelta(seconds=self.seconds))}"] if self.seconds else []
+        if self.share.parts > 1:
+            parts.append(
+                f"{self.share} of the keys (chosen by hash, other ones each time; a larger checks.max_memory_mib has "
+                "more of them looked at)"
+            )
+        return f" Only looked at: {', and of these '.join(parts)}." if parts else ""
+
+
+WHOLE_TABLE = Scope()
 
 
 @dataclass(frozen=True)
 class Search:
-    """Where and how duplicates are looked for; `since` is a condition on the rows, or `1`.
+    """Where and how duplicates are looked for.
 
     waits: whether a row may come later than its time, when the batch that was to write it came late: an unmatched
     event of a join that waited while the pipeline stood still.
@@ -62,19 +95,33 @@ class Search:
 
     table: Table
     key: str
-    since: str
     window_ms: int
     time: RowTime
     ledger: str
     pipeline_id: str
     waits: bool = False
+    scope: Scope = WHOLE_TABLE
+
+    @property
+    def condition(self) -> str:
+        """The condition on the rows that are looked at."""
+        since = "1" if self.scope.seconds is None else self.time.since(self.scope.seconds)
+        return f"{since} AND {self.scope.share.condition(self.key)}"
 
 
 def find_residual_duplicates(config: PipelineConfig, report: Callable[[str], None]) -> DuplicatesReport:
-    """Look for keys with rows of one window; raises `GlassflowError` when ClickHouse or the table is not there."""
-    client = connect(config.sink.connection_params)
-    name = config.sink.full_table
-    table = require_table(client, *name)
+    """Look for keys with rows of one window.
+
+    Raises `LimitReached` when a limit ends a query, and another `GlassflowError` when ClickHouse or the table is not
+    there.
+    """
+    with limits_told(config.checks):
+        return _find(config, report)
+
+
+def _find(config: PipelineConfig, report: Callable[[str], None]) -> DuplicatesReport:
+    client = connect_within_limits(config)
+    table = require_table(client, *config.sink.full_table)
     if not deduplicated_sources(config):
         return DuplicatesReport(passed=True, severity="warn", description=_lawful(config))
     columns = key_columns(config, table)
@@ -90,25 +137,25 @@ def find_residual_duplicates(config: PipelineConfig, report: Callable[[str], Non
     assert dedup  # noqa: S101 - the first of deduplicated_sources has it
     on_event_clock = dedup.clock == "event"
     if window is None:
-        return _whole_table(client, table, key, _UNTOLD)
+        return _whole_table(client, table, key, config.checks, _UNTOLD)
     time = event_time_column(config, dedup, table) if on_event_clock else arrival_column(config, table)
     if time is None:
-        return _no_event_time(dedup) if on_event_clock else _whole_table(client, table, key, _NO_TIME)
-    since = _since(time, window) if table.rows > MAX_DISTINCT_ROWS else "1"
-    if since != "1":
-        report(f"{'.'.join(name)} is large; looking at the rows of the last {format_duration(RECENT)} or two windows")
+        return _no_event_time(dedup) if on_event_clock else _whole_table(client, table, key, config.checks, _NO_TIME)
+    scope = _choose_scope(client, table, time, window, config.checks)
+    if str(scope):
+        report(f"{table.database}.{table.name} is large.{scope}")
     books = config.sink.connection_params.database
     require_books(client, books)
     search = Search(
         table=table,
         key=key,
-        since=since,
         # Within the clock's resolution, rows may be nearer to each other than they came.
         window_ms=max(1, milliseconds(window) - time.resolution_ms),
         time=time,
         ledger=full_name(books, LEDGER),
         pipeline_id=config.pipeline_id,
         waits=config.join is not None and config.join.keeps_unmatched,
+        scope=scope,
     )
     found = _within_window(client, search, dedup, window)
     if found.passed or config.sink.delivery == "exactly_once":
@@ -148,10 +195,10 @@ def duplicates_query(search: Search, *, final: bool) -> str:
     """
     source = full_name(search.table.database, search.table.name) + (" FINAL" if final else "")
     hashed = f"sipHash64({search.key})"
-    repeated = f"SELECT {hashed} FROM {source} WHERE {search.since} GROUP BY 1 HAVING count() > 1"  # noqa: S608 - quoted
+    repeated = f"SELECT {hashed} FROM {source} WHERE {search.condition} GROUP BY 1 HAVING count() > 1"  # noqa: S608 - quoted
     rows = (
         f"SELECT {search.key} AS key, {search.time.milliseconds} AS came FROM {source} "  # noqa: S608 - quoted
-        f"WHERE {search.since} AND {hashed} IN ({repeated})"
+        f"WHERE {search.condition} AND {hashed} IN ({repeated})"
     )
     near = f"(times[i + 1].1 - times[i].3 < {search.window_ms}) AND (times[i + 1].2 - times[i].2 < {search.window_ms})"
     by_key = (
@@ -173,6 +220,9 @@ def _with_batch_time(search: Search, rows: str) -> str:
         "SELECT 1 AS one, toUnixTimestamp64Milli(inserted_at) AS done, toUnixTimestamp64Milli(batch_time) AS begun "  # noqa: S608
         f"FROM {search.ledger} WHERE pipeline_id = {quote_text(search.pipeline_id)}"
     )
+    if search.scope.seconds is not None:
+        # A batch's row of the ledger comes after its rows: one from before the rows that are looked at has none there.
+        batches += f" AND inserted_at >= now() - {search.scope.seconds}"
     # A row that no batch follows, or that came before the next batch began, was inserted by someone else: its own
     # time counts.
     return (
@@ -199,9 +249,9 @@ def _with_due_time(search: Search, rows: str) -> str:
 
 def _within_window(client: Client, search: Search, dedup: DedupConfig, window: timedelta) -> DuplicatesReport:
     name = f"{search.table.database}.{search.table.name}"
-    source = full_name(search.table.database, search.table.name)
-    rows, keys = fetch(client, f"SELECT count(), uniqExact({search.key}) FROM {source} WHERE {search.since}")[0]  # noqa: S608
-    extra, affected, examples = fetch(client, duplicates_query(search, final=False))[0]
+    rows, keys = count_keys(client, full_name(search.table.database, search.table.name), search.key, search.condition)
+    # Where no key is there twice, no time needs to be looked at.
+    extra, affected, examples = fetch(client, duplicates_query(search, final=False))[0] if rows > keys else (0, 0, "")
     figures: Figures = {
         "rows": rows,
         "unique_keys": keys,
@@ -209,13 +259,13 @@ def _within_window(client: Client, search: Search, dedup: DedupConfig, window: t
         "duplicate_keys": affected,
         "window_seconds": window.total_seconds(),
         "event_time_column" if dedup.clock == "event" else "arrival_column": search.time.column,
-        "rows_checked": "all" if search.since == "1" else search.since,
+        **_figures(search.scope, search.time),
     }
     if search.table.merges_rows:
-        figures["duplicate_rows_final"] = fetch(client, duplicates_query(search, final=True))[0][0]
+        figures["duplicate_rows_final"] = fetch(client, duplicates_query(search, final=True))[0][0] if extra else 0
     if not extra:
         text = f"{rows:,} rows, {keys:,} keys in {name}; no key has two rows within {format_duration(window)}."
-        return DuplicatesReport(passed=True, severity="error", description=text, figures=figures)
+        return DuplicatesReport(passed=True, severity="error", description=text + str(search.scope), figures=figures)
     figures["examples"] = examples
     hidden = ""
     if search.table.merges_rows:
@@ -227,21 +277,20 @@ def _within_window(client: Client, search: Search, dedup: DedupConfig, window: t
         passed=False,
         severity="warn" if may_keep else "error",
         description=f"{name} has {extra:,} duplicate row{'s' if extra > 1 else ''} within {format_duration(window)} of "
-        f"another of the same key.{hidden}",
+        f"another of the same key.{hidden}{search.scope}",
         figures=figures,
     )
 
 
-def _whole_table(client: Client, table: Table, key: str, why: str) -> DuplicatesReport:
+def _whole_table(client: Client, table: Table, key: str, checks: Checks, why: str) -> DuplicatesReport:
     """Where rows cannot be told by time, more rows than keys may be lawful repetitions after the window."""
     name = f"{table.database}.{table.name}"
-    if table.rows > MAX_DISTINCT_ROWS:
-        text = f"Cannot be checked: {name} has {table.rows:,} rows. {why}"
-        return DuplicatesReport(passed=False, severity="warn", description=text, figures={"rows": table.rows})
-    query = f"SELECT count(), uniqExact({key}) FROM {full_name(table.database, table.name)}"  # noqa: S608 - quoted
-    rows, keys = fetch(client, query)[0]
-    text = f"{rows:,} rows, {keys:,} keys in {name}. {why}"
-    figures: Figures = {"rows": rows, "unique_keys": keys, "rows_beyond_keys": rows - keys}
+    scope = Scope(share=choose_share(table.rows, checks))
+    rows, keys = count_keys(client, full_name(table.database, table.name), key, scope.share.condition(key))
+    text = f"{rows:,} rows, {keys:,} keys in {name}. {why}{scope}"
+    figures: Figures = {
+        "rows": rows, "unique_keys": keys, "rows_beyond_keys": rows - keys, "keys_checked": str(scope.share),
+    }  # fmt: skip
     return DuplicatesReport(passed=rows == keys, severity="warn", description=text, figures=figures)
 
 
@@ -254,5 +303,18 @@ def _no_event_time(dedup: DedupConfig) -> DuplicatesReport:
     )
 
 
-def _since(time: RowTime, window: timedelta) -> str:
-    return time.since(round(max(RECENT, 2 * window).total_seconds()))
+def _choose_scope(client: Client, table: Table, time: RowTime, window: timedelta, checks: Checks) -> Scope:
+    """Choose all rows where the limit on memory allows, else the latest, and of these a share where they are many."""
+    if table.rows <= most_rows(checks):
+        return WHOLE_TABLE
+    seconds = math.ceil(max(RECENT, 2 * window).total_seconds())
+    source = full_name(table.database, table.name)
+    rows = fetch(client, f"SELECT count() FROM {source} WHERE {time.since(seconds)}")[0][0]  # noqa: S608 - quoted
+    return Scope(seconds, choose_share(rows, checks))
+
+
+def _figures(scope: Scope, time: RowTime) -> Figures:
+    return {
+        "rows_checked": "all" if scope.seconds is None else time.since(scope.seconds),
+        "keys_checked": str(scope.share),
+    }

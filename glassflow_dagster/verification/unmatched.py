@@ -7,12 +7,12 @@ the right topic falls silent, and hardly come back once that is mended. A day ha
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from glassflow_dagster.clickhouse.client import connect
 from glassflow_dagster.clickhouse.ddl import LEDGER
 from glassflow_dagster.clickhouse.identifiers import full_name
 from glassflow_dagster.clickhouse.ledger import require_books
 from glassflow_dagster.clickhouse.queries import fetch
 from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.verification.budget import connect_within_limits, limits_told
 from glassflow_dagster.verification.limits import limit
 
 RECENT = timedelta(days=1)
@@ -28,11 +28,19 @@ class UnmatchedReport:
 
 
 def examine_unmatched(config: PipelineConfig) -> UnmatchedReport:
-    """Count a join's left events by the ledger; raises `GlassflowError` when it cannot be asked."""
-    connection = config.sink.connection_params
-    client = connect(connection)
-    require_books(client, connection.database)
-    ledger = full_name(connection.database, LEDGER)
+    """Count a join's left events by the ledger.
+
+    Raises `LimitReached` when a limit ends a query, and another `GlassflowError` when it cannot be asked.
+    """
+    with limits_told(config.checks):
+        return _examine(config)
+
+
+def _examine(config: PipelineConfig) -> UnmatchedReport:
+    database = config.sink.connection_params.database
+    client = connect_within_limits(config)
+    require_books(client, database)
+    ledger = full_name(database, LEDGER)
     recent = f"batch_time >= now() - {round(RECENT.total_seconds())}"
     matched, unmatched, waiting = fetch(
         client,

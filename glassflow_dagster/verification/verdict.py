@@ -25,12 +25,16 @@ _JOIN_FIGURES = (
 
 @dataclass(frozen=True)
 class CountsReport:
-    """What the counts say; `exact` when the number of rows had to agree to the row."""
+    """What the counts say; `exact` when the number of rows had to agree to the row.
+
+    limit_reached: nothing was compared, because a limit ended a query; then it has not passed either.
+    """
 
     passed: bool
     exact: bool
     description: str
     figures: Figures = field(default_factory=dict)
+    limit_reached: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,8 @@ def judge(facts: Facts) -> CountsReport:
     description = " ".join(problems) or agreement
     if reasons:
         description += f" Not exact: {'; '.join(reasons)}."
+    if facts.distinct.keys is None and facts.distinct.reason:
+        description += f" Keys not counted: {facts.distinct.reason}."
     return CountsReport(not problems, not reasons, description, _figures(facts))
 
 

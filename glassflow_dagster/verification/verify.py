@@ -2,14 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from glassflow_dagster.clickhouse.errors import LimitReached
 from glassflow_dagster.config.model import PipelineConfig
 from glassflow_dagster.verification.counts import compare_counts
 from glassflow_dagster.verification.duplicates import DuplicatesReport, find_residual_duplicates
 from glassflow_dagster.verification.key_verdict import KeysReport
 from glassflow_dagster.verification.unmatched import UnmatchedReport, examine_unmatched
 from glassflow_dagster.verification.verdict import CountsReport
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -29,10 +32,12 @@ class VerifyReport:
     def passed(self) -> bool:
         """Whether nothing is missing or doubled; a warning is no proof of either.
 
-        Who asks for the comparison of keys wants a proof: without one, it has not passed.
+        What a limit has ended says nothing, and has not passed. Who asks for the comparison of keys wants a proof:
+        without one, it has not passed.
         """
         doubled = not self.duplicates.passed and self.duplicates.severity == "error"
-        return self.counts.passed and not doubled and (self.keys is None or self.keys.passed)
+        passed = self.counts.passed and not doubled and not self.duplicates.limit_reached
+        return passed and (self.keys is None or self.keys.passed)
 
     def as_dict(self) -> dict[str, Any]:
         """Give everything as plain values, ready for JSON."""
@@ -46,7 +51,7 @@ class VerifyReport:
         """Write the report for people: a verdict and a sentence for each, and the figures below."""
         lines = []
         parts: list[tuple[str, CountsReport | DuplicatesReport | UnmatchedReport | KeysReport, str]] = [
-            ("counts_agree", self.counts, "ok" if self.counts.passed else "FAILED"),
+            ("counts_agree", self.counts, _mark_of_counts(self.counts)),
             ("no_residual_duplicates", self.duplicates, _mark(self.duplicates)),
         ]
         if self.unmatched:
@@ -63,15 +68,46 @@ def verify_pipeline(config: PipelineConfig, report: Callable[[str], None]) -> Ve
     """Check a pipeline's table; raises `GlassflowError` when Kafka, ClickHouse or the table is not there."""
     return VerifyReport(
         pipeline_id=config.pipeline_id,
-        counts=compare_counts(config, report),
-        duplicates=find_residual_duplicates(config, report),
-        unmatched=examine_unmatched(config) if config.join else None,
+        counts=_within_limits(lambda: compare_counts(config, report), _unknown_counts),
+        duplicates=_within_limits(lambda: find_residual_duplicates(config, report), _unknown_duplicates),
+        unmatched=_within_limits(lambda: examine_unmatched(config), _unknown_unmatched) if config.join else None,
     )
 
 
+def _within_limits(ask: Callable[[], T], unknown: Callable[[str], T]) -> T:
+    """Ask, or give the report that says which limit has ended it."""
+    try:
+        return ask()
+    except LimitReached as limit:
+        return unknown(not_checked(limit))
+
+
+def not_checked(limit: LimitReached) -> str:
+    """Say that a limit has ended a check."""
+    return f"Not checked: {limit}."
+
+
+def _unknown_counts(why: str) -> CountsReport:
+    return CountsReport(passed=False, exact=False, description=why, limit_reached=True)
+
+
+def _unknown_duplicates(why: str) -> DuplicatesReport:
+    return DuplicatesReport(passed=False, severity="warn", description=why, limit_reached=True)
+
+
+def _unknown_unmatched(why: str) -> UnmatchedReport:
+    return UnmatchedReport(passed=False, description=why)
+
+
+def _mark_of_counts(found: CountsReport) -> str:
+    if found.limit_reached:
+        return "UNKNOWN"
+    return "ok" if found.passed else "FAILED"
+
+
 def _mark(found: DuplicatesReport) -> str:
-    if found.passed:
-        return "ok"
+    if found.passed or found.limit_reached:
+        return "ok" if found.passed else "UNKNOWN"
     return "WARNING" if found.severity == "warn" else "FAILED"
 
 

@@ -6,6 +6,7 @@ import dagster as dg
 import pytest
 from dagster_pyspark import LazyPySparkResource
 
+from glassflow_dagster.clickhouse.errors import LimitReached
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.dead_letters.letters import Letter
 from glassflow_dagster.orchestration import checks
@@ -133,6 +134,20 @@ def test_unmatched_events_beyond_what_is_allowed_are_a_warning(
     result = evaluate(join_definition, state)["unmatched_share"]
     assert (result.passed, result.severity) == (False, WARN)
     assert (result.metadata["unmatched"].value, result.metadata["unmatched_percent"].value) == (10, 10.0)
+
+
+def test_a_check_that_a_limit_has_ended_warns_that_nothing_was_checked(
+    definition: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(*_: object) -> DuplicatesReport:
+        raise LimitReached("ClickHouse ended a query at a limit; raise it")
+
+    for name in ("compare_counts", "find_residual_duplicates", "examine_dead_letters"):
+        monkeypatch.setattr(checks, name, ended)
+    results = evaluate(definition, state)
+    for name in ("counts_agree", "no_residual_duplicates", "dead_letters"):
+        assert (results[name].passed, results[name].severity) == (False, WARN)
+        assert results[name].description == "Not checked: ClickHouse ended a query at a limit; raise it."
 
 
 def test_the_checks_of_a_join_say_what_they_are_about(join_definition: Path) -> None:

@@ -124,7 +124,6 @@ def test_the_batch_time_itself_needs_no_ledger() -> None:
     search = Search(
         table=described(id="String"),
         key="tuple(`id`)",
-        since="1",
         window_ms=round(timedelta(minutes=5) / timedelta(milliseconds=1)),
         time=RowTime("came", is_clock=True, resolution_ms=0),
         ledger="`d`.`glassflow_ledger`",

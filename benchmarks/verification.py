@@ -1,0 +1,185 @@
+"""What the checks on a large table and a long ledger take of ClickHouse, beside what they took before.
+
+A table has rows of the last day, each with a key of its own of 32 digits. Duplicates are looked for as they were until
+2026-11-23, by `uniqExact` and by a pass over all keys, and as `no_residual_duplicates` does it now: by a share of the
+keys that follows from `checks.max_memory_mib`. A ledger has many batches of 12 partitions. One look at it while
+`counts_agree` waits for a batch is the whole of it, as it was, and what has come since the last look, as it is. Memory
+is the most that one query took, by the server's own account.
+
+    make bench-verification      or: python -m benchmarks.verification --rows 1000000 --batches 10000 --runs 1
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+from clickhouse_connect.driver.client import Client
+from clickhouse_connect.driver.httpclient import HttpClient
+
+from benchmarks import results
+from benchmarks.results import Figures, Runs
+from benchmarks.support import Stack, running_stack, say
+from glassflow_dagster.clickhouse.client import connect
+from glassflow_dagster.clickhouse.ddl import LEDGER, ensure_bookkeeping
+from glassflow_dagster.clickhouse.identifiers import full_name
+from glassflow_dagster.clickhouse.ledger import add_later, read_sums, read_totals
+from glassflow_dagster.clickhouse.queries import execute, fetch
+from glassflow_dagster.clickhouse.tables import count_rows, require_table
+from glassflow_dagster.clickhouse.target import prepare_target
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.verification.arrival import time_column
+from glassflow_dagster.verification.duplicates import Scope, Search, duplicates_query, find_residual_duplicates
+
+ROWS = 100_000_000
+BATCHES = 1_000_000
+PARTITIONS = 12
+_DAY = 86_400  # seconds
+# Rows come within the last day, so that all of them are looked at, until the benchmark is done.
+_SPREAD = 20 * 3600  # seconds
+_WINDOW_MS = 600_000
+
+_DEFINITION = """
+version: v3
+pipeline_id: verification
+sources:
+  - type: kafka
+    source_id: events
+    connection_params: {brokers: ["127.0.0.1:1"]}
+    topic: verification
+    schema_fields: [{name: id, type: string}]
+transforms:
+  - {type: dedup, source_id: events, config: {key: id, time_window: 10m}}
+sink:
+  type: clickhouse
+  connection_params: {host: 127.0.0.1, port: 1, database: verification, username: default}
+  table: events
+  mapping:
+    - {name: id, column_name: id, column_type: String}
+    - {name: _batch_time, column_name: came, column_type: DateTime64(3)}
+  create_table: {order_by: came}
+"""
+
+WHOLE, SHARE = "duplicates: every key, as it was", "duplicates: a share, as it is"
+ALL_BATCHES, LATER_BATCHES = "one look: all batches, as it was", "one look: later batches, as it is"
+
+
+def main() -> None:
+    """Run the benchmark and write its results."""
+    parser = results.parser("verification")
+    parser.add_argument("--rows", type=int, default=ROWS, help="rows of the table")
+    parser.add_argument("--batches", type=int, default=BATCHES, help="batches in the ledger")
+    given = parser.parse_args()
+    runs = Runs()
+    with running_stack() as stack:
+        bench = Bench(stack, given.rows, given.batches)
+        for _ in range(given.runs):
+            runs.measure(WHOLE, lambda: measured(bench.look_for_every_key))
+            runs.measure(SHARE, lambda: measured(bench.look_for_duplicates))
+            runs.measure(ALL_BATCHES, lambda: measured(bench.sum_all))
+            runs.measure(LATER_BATCHES, lambda: measured(bench.sum_later))
+    runs.compare("duplicates: as it is to as it was", SHARE, WHOLE)
+    runs.compare("one look: as it is to as it was", LATER_BATCHES, ALL_BATCHES)
+    runs.write(given.results, "verification", {"rows": given.rows, "batches": given.batches, "partitions": PARTITIONS})
+
+
+class Bench:
+    """A pipeline that never ran, with its table and ledger filled by the server."""
+
+    def __init__(self, stack: Stack, rows: int, batches: int) -> None:
+        self._config = self._load(stack)
+        self._client = connect(self._config.sink.connection_params)
+        self._database = self._config.sink.connection_params.database
+        prepare_target(self._client, self._config, create=True)
+        ensure_bookkeeping(self._client, self._database)
+        say(f"filling a table with {rows:,} rows and a ledger with {batches:,} batches ...")
+        fill_table(self._client, full_name(*self._config.sink.full_table), rows)
+        fill_ledger(self._client, full_name(self._database, LEDGER), self._config.pipeline_id, batches)
+        self._sums = read_sums(self._client, self._database, self._config.pipeline_id)
+
+    def look_for_every_key(self) -> None:
+        """Ask what `no_residual_duplicates` asked: all rows of the last day at once, within no limit."""
+        table = require_table(self._client, *self._config.sink.full_table)
+        search = Search(
+            table=table,
+            key="tuple(`id`)",
+            window_ms=_WINDOW_MS,
+            time=time_column(table, "came", is_clock=True),
+            ledger=full_name(self._database, LEDGER),
+            pipeline_id=self._config.pipeline_id,
+            scope=Scope(_DAY),
+        )
+        source = full_name(*self._config.sink.full_table)
+        query = f"SELECT count(), uniqExact({search.key}) FROM {source} WHERE {search.condition}"
+        fetch(self._client, query)
+        fetch(self._client, duplicates_query(search, final=False))
+
+    def look_for_duplicates(self) -> None:
+        """Run the check."""
+        found = find_residual_duplicates(self._config, lambda _: None)
+        if not found.passed:
+            raise SystemExit(found.description)
+        say(found.description)
+
+    def sum_all(self) -> None:
+        """Look at ledger and table as `counts_agree` did, five times a second."""
+        read_totals(self._client, self._database, self._config.pipeline_id)
+        count_rows(self._client, *self._config.sink.full_table)
+
+    def sum_later(self) -> None:
+        """Look at ledger and table as `counts_agree` does."""
+        add_later(self._client, self._database, self._config.pipeline_id, self._sums)
+        count_rows(self._client, *self._config.sink.full_table)
+
+    @staticmethod
+    def _load(stack: Stack) -> PipelineConfig:
+        file = stack.folder / "verification.yaml"
+        file.write_text(_DEFINITION, encoding="utf-8")
+        return load_pipeline(file, stack.environment)
+
+
+def fill_table(client: Client, table: str, rows: int) -> None:
+    """Write rows, spread over the last hours."""
+    begun = round((time.time() - _SPREAD) * 1000)
+    execute(
+        client,
+        f"INSERT INTO {table} (id, came) SELECT lower(hex(sipHash128(number))), "
+        f"fromUnixTimestamp64Milli({begun} + intDiv(number * {_SPREAD * 1000}, {rows})) FROM numbers({rows})",
+    )
+
+
+def fill_ledger(client: Client, ledger: str, pipeline_id: str, batches: int) -> None:
+    """Write rows of one checkpoint, a second from batch to batch, each with 100 records of every partition."""
+    offsets = (
+        "arrayMap(p -> CAST(('verification', p, number * 100, (number + 1) * 100), "
+        f"'Tuple(topic String, partition UInt32, `from` UInt64, until UInt64)'), range({PARTITIONS}))"
+    )
+    execute(
+        client,
+        f"INSERT INTO {ledger} (pipeline_id, incarnation, batch_id, batch_time, offsets, read, written) "
+        "SELECT {pipeline:String}, toUUID('11111111-1111-1111-1111-111111111111'), number, "
+        f"now64(3) - toIntervalSecond({batches} - number), {offsets}, {PARTITIONS * 100}, {PARTITIONS * 100} "
+        f"FROM numbers({batches})",
+        {"pipeline": pipeline_id},
+    )
+
+
+def measured(work: Callable[[], None]) -> Figures:
+    """Give what work takes: its seconds, and MiB of the query that took most memory."""
+    peaks = [0]
+    query = HttpClient.query
+
+    def noting(self: HttpClient, *given: Any, **named: Any) -> Any:
+        result = query(self, *given, **named)
+        peaks.append(int(result.summary.get("memory_usage", 0)))
+        return result
+
+    begun = time.perf_counter()
+    with patch.object(HttpClient, "query", noting):
+        work()
+    return {"seconds": time.perf_counter() - begun, "memory_mib": max(peaks) / 2**20}
+
+
+if __name__ == "__main__":
+    main()
