@@ -22,6 +22,7 @@ from glassflow_dagster.clickhouse.queries import persist
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.clickhouse.target_watch import TargetWatch
 from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.streaming.batch_bound import BatchBound
 from glassflow_dagster.streaming.batch_clock import BatchClock, Reading
 from glassflow_dagster.streaming.checkpoint import BatchPlan, Checkpoint, CheckpointError, Incarnation
 from glassflow_dagster.streaming.compaction import count_records, require_same_records
@@ -42,7 +43,8 @@ class StopBetweenBatches(Exception):  # noqa: N818 - no error: the way to end a 
 class BatchWriter:
     """Writes the batches of one query. `lock` is held while a batch runs.
 
-    pace: of a query that joins, None for others; clock: of one with windows. compacted: the topics that are.
+    pace: of a query that joins, None for others; clock: of one with windows. bound: what its source may take.
+    compacted: the topics that are.
     """
 
     config: PipelineConfig
@@ -54,6 +56,7 @@ class BatchWriter:
     epoch: Epoch
     pace: Pace | None = None
     clock: BatchClock | None = None
+    bound: BatchBound | None = None
     compacted: frozenset[str] = frozenset()
     lock: threading.Lock = field(default_factory=threading.Lock)
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -71,6 +74,8 @@ class BatchWriter:
             plan, repeated = self._plan(batch.sparkSession, batch_id)
             counts = self._write(batch, plan, repeated=repeated)
             self._account(plan, counts, repeated=repeated)
+            if self.bound:
+                self.bound.saw(counts.sized, counts.sized_bytes)
             self.last = plan
             if self.pace:
                 self.pace.after_batch(counts)

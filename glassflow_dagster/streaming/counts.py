@@ -24,6 +24,9 @@ class Counts(Outcomes):
 
     blocks: int = 0
     bytes: int = 0
+    # Records whose size is known here, and the bytes of their values.
+    sized: int = 0
+    sized_bytes: int = 0
     left_lead: int = NO_LEAD
     right_lead: int = NO_LEAD
 

@@ -13,6 +13,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -46,8 +47,9 @@ from glassflow_dagster.kafka.starting import NEXT, starting_offsets
 from glassflow_dagster.kafka.topics import cleanup_of, commit_offsets, wait_for_brokers
 from glassflow_dagster.streaming.backlog import Backlog
 from glassflow_dagster.streaming.batch import BatchWriter, fits
+from glassflow_dagster.streaming.batch_bound import BatchBound, sample_sizes
 from glassflow_dagster.streaming.batch_clock import BatchClock, tolerance_of
-from glassflow_dagster.streaming.checkpoint import Checkpoint, CheckpointError, Incarnation, state_shape
+from glassflow_dagster.streaming.checkpoint import BatchPlan, Checkpoint, CheckpointError, Incarnation, state_shape
 from glassflow_dagster.streaming.continuity import require_known_tables, require_ledger, require_topics, wait_for_topics
 from glassflow_dagster.streaming.counts import NO_LEAD
 from glassflow_dagster.streaming.failures import explain_failure
@@ -147,6 +149,8 @@ class _Run:
     # Open once the server answers; its pool of connections replaces those that an outage has cut.
     client: Client = field(init=False)
     compacted: frozenset[str] = frozenset()
+    # The mean size of records, as far as it was looked at.
+    record_bytes: int = 0
 
     def run(self) -> Totals:
         try:
@@ -167,8 +171,11 @@ class _Run:
 
     def _run_on_spark(self, table: Table) -> Totals:
         """Start a session, stream until the end, whatever it is, and stop the session."""
-        spark = self._start_spark()
+        with ThreadPoolExecutor(1) as beside:
+            sizes = beside.submit(self._sample_sizes)
+            spark = self._start_spark()
         try:
+            self._bound_batches(spark, *sizes.result())
             return self._stream(spark, table)
         except (PySparkException, Py4JJavaError) as error:
             raise GlassflowError(explain_failure(error)) from error
@@ -289,6 +296,24 @@ class _Run:
         if options:
             settings |= {DRIVER_JAVA_OPTIONS: options, "spark.executor.extraJavaOptions": options}
         return {**settings, **self.config.spark, **self.options.spark}
+
+    def _sample_sizes(self) -> tuple[int, int]:
+        """Look at some of the records that come next; gives how many, and their bytes, both 0 where it cannot be done.
+
+        Whatever is wrong, the query finds out, and says so.
+        """
+        with suppress(GlassflowError, OSError):
+            last = Checkpoint(self.folder / "checkpoint").last_committed()
+            if last is None:
+                starts = {s.topic: starting_offsets(self.config, index) for index, s in enumerate(self.config.inputs)}
+            else:
+                starts = {s.topic: _untils(last, s.topic) for s in self.config.inputs}
+            return sample_sizes(self.config.source, starts)
+        return 0, 0
+
+    def _bound_batches(self, spark: SparkSession, records: int, size: int) -> None:
+        self.record_bytes = size // max(1, records)
+        BatchBound(spark, self.config.pipeline_id).saw(records, size)
 
     def _stream(self, spark: SparkSession, table: Table) -> Totals:
         checkpoint = Checkpoint(self.folder / "checkpoint")
@@ -423,9 +448,11 @@ class _Run:
         self, spark: SparkSession, config: PipelineConfig, table: Table, writer: BatchWriter, *, until_caught_up: bool
     ) -> StreamingQuery:
         partitioned = self._persist(lambda: writes_partitions(self.client, table.database, table.name))
-        limits = batch_limits(config, partitioned=partitioned)
+        limits = batch_limits(config, self.record_bytes, partitioned=partitioned)
         subscription = self._subscription(writer.checkpoint, writer.incarnation)
-        records = read_topics(spark, config.source, subscription, limits, until_caught_up=until_caught_up)
+        writer.bound = BatchBound(spark, config.pipeline_id)
+        query = writer.bound.query
+        records = read_topics(spark, config.source, subscription, limits, query, until_caught_up=until_caught_up)
         events = self._events(records, config, table, writer)
         stream = events.writeStream.foreachBatch(writer).queryName(config.pipeline_id)
         stream = stream.option("checkpointLocation", str(writer.checkpoint.folder)).outputMode("append")
@@ -519,6 +546,11 @@ class _Run:
             except GlassflowError as error:
                 # For lag tools only: the checkpoint is what counts, so the pipeline goes on.
                 self._warn(str(error))
+
+
+def _untils(plan: BatchPlan, topic: str) -> dict[int, int]:
+    """Give where a batch ended in each partition of a topic."""
+    return {partition: until for partition, (_, until) in plan.offsets.get(topic, {}).items()}
 
 
 def _ended(query: StreamingQuery) -> bool:

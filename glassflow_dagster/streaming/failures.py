@@ -17,7 +17,13 @@ _PLAN = "=== Streaming Query ==="
 _TRACEBACK = "Traceback (most recent call last):"
 
 _NO_MEMORY = (
-    re.compile(r"OutOfMemoryError: (Java heap space|GC overhead limit exceeded)"),
+    re.compile(
+        r"OutOfMemoryError: (Java heap space|GC overhead limit exceeded)"
+        # Beside the heap Java has as much again, for what goes to Python.
+        r"|OutOfDirectMemoryError|OutOfMemoryException: Failure allocating buffer|Cannot reserve \d+ bytes of direct"
+        # What a query says that was under way when Spark ended itself over one of these.
+        r'|SparkContext\.dagScheduler\(\)" is null'
+    ),
     (
         "Spark's JVM has too little memory; give it more (spark.driver.memory, which is 1g unless it is set, or the "
         "workers of a cluster spark.executor.memory), then start again"

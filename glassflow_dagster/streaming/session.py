@@ -38,11 +38,11 @@ WRITE_BUFFER = "spark.sql.streaming.stateStore.rocksdb.writeBufferSizeMB"
 
 _BIND_ADDRESS = "spark.driver.bindAddress"
 
-# Rows in an Arrow batch on their way to the Python workers. Blocks are cut anew there; this bounds memory only: with
-# the largest records that Kafka takes unless it is told otherwise (1 MiB), a batch has 1 GiB.
+# Rows in an Arrow batch on their way to the Python workers. Blocks are cut anew there; this bounds memory only, as do
+# the bytes at which state/ArrowBatches.scala ends a batch.
 ARROW_ROWS = 1_000
-# Spark's own bound, in bytes, has it measure all columns behind every row, which was half of all its work. This turns
-# it off.
+# Spark's own bound in bytes has it measure all columns behind every row, which was half of all its work. This turns it
+# off.
 _NO_BOUND = 2**31 - 1
 
 # Java's thorough compiler takes a method on after so many calls and rounds of loops (`java -XX:+PrintFlagsFinal`). In a

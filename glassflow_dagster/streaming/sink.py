@@ -178,6 +178,9 @@ class PartitionWriter:
         """Pass on the records that become a row or a dead letter, and count the others, which belong to no block."""
         for batch in batches:
             self.accounts.unwritten(batch, counts)
+            sizes = batch.column("size")
+            counts.sized += pc.sum(pc.greater(sizes, 0)).as_py() or 0
+            counts.sized_bytes += pc.sum(sizes).as_py() or 0
             stored = batch.filter(pc.or_(pc.is_valid(batch.column("row")), pc.is_valid(batch.column("refused"))))
             yield self._missing(stored, counts) if self.there else stored
 

@@ -12,9 +12,14 @@ from glassflow_dagster.config.durations import milliseconds
 from glassflow_dagster.config.model import PipelineConfig, Source
 from glassflow_dagster.kafka.client import spark_options
 
-# Records in one micro-batch at most: a batch then stays within the driver's 1 GiB heap at 400 bytes a record (its
-# rows are packed, sorted and handed to Python), and a replay after a crash repeats seconds of work, not minutes.
+# Records in one micro-batch at most: a replay after a crash then repeats seconds of work, not minutes. Of large records
+# a batch takes fewer (batch_bound.py).
 MAX_BATCH_RECORDS = 200_000
+
+# Records that Kafka's client hands over at once, unless it is told otherwise, and how large they may be together: it
+# takes them out of their compressed batches for it, and each partition's reader holds those that it has not passed on.
+_POLLED_RECORDS = 500
+_POLLED_BYTES = 16 * 1024 * 1024
 
 # How long a broker holds a request for records that are not there yet. Spark's consumer asks for the next records
 # before it is told to, and then for the partition's offsets on the same connection, where the answer waits for the
@@ -28,12 +33,13 @@ class BatchLimits:
     """When a micro-batch starts and how much it takes.
 
     A batch starts when `start_records` wait or `start_after_ms` have passed since the last one, and takes
-    `max_records` at most.
+    `max_records` at most. Kafka's client gives `polled_records` of them at once.
     """
 
     start_records: int
     start_after_ms: int
     max_records: int
+    polled_records: int = _POLLED_RECORDS
 
 
 @dataclass(frozen=True)
@@ -49,11 +55,12 @@ class Subscription:
     starting: Mapping[str, Mapping[int, int]]
 
 
-def batch_limits(config: PipelineConfig, *, partitioned: bool) -> BatchLimits:
+def batch_limits(config: PipelineConfig, record_bytes: int = 0, *, partitioned: bool) -> BatchLimits:
     """Derive the limits from `max_batch_size` and `max_delay_time`.
 
     The blocks of one batch stay below half the number of tokens that the table remembers, so that a replay of the
     batch finds all of them. A partitioned table counts a block once for each partition that it touches.
+    record_bytes: the mean size of the records to come, 0 where it is not known.
     """
     blocks = TOKENS_KEPT // 2 // (PARTITIONS_PER_BLOCK if partitioned else 1)
     most = min(MAX_BATCH_RECORDS, blocks * config.sink.max_batch_size)
@@ -61,13 +68,20 @@ def batch_limits(config: PipelineConfig, *, partitioned: bool) -> BatchLimits:
         start_records=min(config.sink.max_batch_size, most),
         start_after_ms=milliseconds(config.sink.max_delay_time),
         max_records=most,
+        polled_records=max(1, min(_POLLED_RECORDS, _POLLED_BYTES // max(1, record_bytes))),
     )
 
 
-def read_topics(
-    spark: SparkSession, source: Source, subscription: Subscription, limits: BatchLimits, *, until_caught_up: bool
+def read_topics(  # noqa: PLR0913 - what a stream is made of
+    spark: SparkSession,
+    source: Source,
+    subscription: Subscription,
+    limits: BatchLimits,
+    query: str,
+    *,
+    until_caught_up: bool,
 ) -> DataFrame:
-    """Read topics as one stream.
+    """Read topics as one stream. A micro-batch takes as many records as the `BatchBound` of the query's name allows.
 
     Columns out: topic STRING, topic_rank INT (its place in the subscription), partition INT, offset LONG,
     timestamp TIMESTAMP, key BINARY, value BINARY, headers ARRAY<STRUCT<key STRING, value BINARY>>, batch_time TIMESTAMP
@@ -77,18 +91,20 @@ def read_topics(
         **spark_options(source.connection_params),
         "kafka.isolation.level": source.isolation,
         "kafka.fetch.max.wait.ms": str(FETCH_WAIT_MS),
+        "kafka.max.poll.records": str(limits.polled_records),
         "subscribe": ",".join(subscription.topics),
         "startingOffsets": json.dumps(subscription.starting) if subscription.starting else "earliest",
         "includeHeaders": "true",
         # Offsets that the broker no longer has are records lost: stop and say so.
         "failOnDataLoss": "true",
         "maxOffsetsPerTrigger": str(limits.max_records),
+        "glassflow.bound": query,
     }
     if not until_caught_up:
         # A query that ends when all is read must not wait for company.
         options["minOffsetsPerTrigger"] = str(limits.start_records)
         options["maxTriggerDelay"] = f"{limits.start_after_ms}ms"
-    records = spark.readStream.format("kafka").options(**options).load()
+    records = spark.readStream.format("glassflow.BoundedKafka").options(**options).load()
     return records.select(*_columns(subscription.topics), batch_time().alias("batch_time"))
 
 

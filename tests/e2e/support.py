@@ -24,7 +24,7 @@ from glassflow_dagster.streaming.lock import Holder
 from tests.waiting import DEADLINE, wait_until
 
 SMALL_BLOCK = 50  # rows; a batch of thousands takes long enough to be interrupted
-LARGEST_MESSAGE = 8 * 1024 * 1024  # bytes
+LARGEST_MESSAGE = 12 * 1024 * 1024  # bytes
 
 
 @dataclass
@@ -110,10 +110,16 @@ class Pipeline:
         admin = AdminClient({"bootstrap.servers": self.brokers})
         admin.create_partitions([NewPartitions(self.name, partitions)])[self.name].result(30)
 
-    def send(self, events: Iterable[Any], partition: Callable[[int], int] = lambda index: index % 2) -> int:
+    def send(
+        self,
+        events: Iterable[Any],
+        partition: Callable[[int], int] = lambda index: index % 2,
+        compression: str = "none",
+    ) -> int:
         """Send events (objects as JSON, bytes as they are), each to the partition that its place gives."""
         producer = Producer({
             "bootstrap.servers": self.brokers, "message.max.bytes": LARGEST_MESSAGE,
+            "compression.type": compression,
             "queue.buffering.max.messages": 1_000_000, "linger.ms": 20, "enable.idempotence": True,
         })  # fmt: skip
         count = 0

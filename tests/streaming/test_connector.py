@@ -189,7 +189,7 @@ def test_batches_differ_in_their_time_but_not_in_their_code(
         }
     )
     limits = BatchLimits(start_records=1, start_after_ms=0, max_records=1)
-    records = read_topics(spark, source, Subscription((topic.name,), {}), limits, until_caught_up=True)
+    records = read_topics(spark, source, Subscription((topic.name,), {}), limits, topic.name, until_caught_up=True)
     compiled = java(spark).org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
     seen: list[tuple[datetime, int]] = []
 
@@ -210,7 +210,7 @@ def test_records_that_the_topic_has_lost_stop_the_read(spark: SparkSession, topi
     topic.send(["a", "b", "c"])
     source = topic.source()
     limits = BatchLimits(start_records=1, start_after_ms=0, max_records=10)
-    records = read_topics(spark, source, Subscription((topic.name,), {}), limits, until_caught_up=True)
+    records = read_topics(spark, source, Subscription((topic.name,), {}), limits, topic.name, until_caught_up=True)
     stream = Batches(records, tmp_path / "checkpoint")
     stream.run_through()
     topic.send(["d", "e"])

@@ -56,6 +56,14 @@ ITS_PLAN = "=== Streaming Query ===\nCaused by: nothing of the kind\n"
             "Spark's JVM has too little memory",
         ),
         (
+            WITHIN_THE_BATCH + "Caused by: io.netty.util.internal.OutOfDirectMemoryError: failed to allocate 5 byte(s)",
+            "Spark's JVM has too little memory",
+        ),
+        (
+            'Cannot invoke "x.cleanupQueryJobs(long)" because "org.apache.spark.SparkContext.dagScheduler()" is null',
+            "Spark's JVM has too little memory",
+        ),
+        (
             WITHIN_THE_BATCH + ITS_CAUSE + "Caused by: java.io.EOFException\n\tat Input.read\n",
             "java.lang.IllegalArgumentException: Invalid value for 'x', must be a long; spark.log",
         ),

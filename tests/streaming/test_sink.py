@@ -96,7 +96,7 @@ def test_a_block_has_the_name_of_its_first_record_whichever_task_writes_it(sent:
 
 def test_every_record_is_counted_from_the_blocks(sent: Sent) -> None:
     counts = counted(list(writer(2)([records(0, range(3))])))
-    assert counts == Counts(read=9, written=3, duplicates=6, dead_letters=0, blocks=2, bytes=3)
+    assert counts == Counts(read=9, written=3, duplicates=6, dead_letters=0, blocks=2, bytes=3, sized=3, sized_bytes=3)
     assert list(sent.values()) == [[0, 1], [2]]
 
 
@@ -108,14 +108,14 @@ def test_what_is_not_stored_is_counted_and_belongs_to_no_block(sent: Sent) -> No
     batch = batch.set_column(6, "dropped", pa.array(dropped, pa.string()))
     batch = batch.set_column(7, "duplicates", pa.array([0] * 6, pa.int64()))
     counts = counted(list(writer(2)([batch.slice(0, 2), batch.slice(2)])))
-    assert counts == Counts(read=6, written=3, filtered=2, late=1, blocks=2, bytes=3)
+    assert counts == Counts(read=6, written=3, filtered=2, late=1, blocks=2, bytes=3, sized=6, sized_bytes=6)
     assert sent == {"p/i/7/0/0/0": [0, 3], "p/i/7/0/0/5": [5]}
 
 
 def test_rows_that_are_in_the_table_are_counted_and_not_sent(sent: Sent) -> None:
     found = replace(writer(2), there=frozenset({(0, 0, 0), (0, 0, 2), (0, 1, 1), (1, 0, 1)}))
     counts = counted(list(found([records(0, range(4))])))
-    assert counts == Counts(read=12, written=4, duplicates=8, blocks=1, bytes=4)
+    assert counts == Counts(read=12, written=4, duplicates=8, blocks=1, bytes=4, sized=4, sized_bytes=4)
     assert sent == {"p/i/7/0/0/1": [1, 3]}
 
 

@@ -25,3 +25,8 @@ CONFIG = load_pipeline(Path("pipelines/sms_status.yaml"), {})
 def test_limits(rows: int, partitioned: bool, limits: BatchLimits) -> None:
     sink = CONFIG.sink.model_copy(update={"max_batch_size": rows})
     assert batch_limits(CONFIG.model_copy(update={"sink": sink}), partitioned=partitioned) == limits
+
+
+@pytest.mark.parametrize(("record_bytes", "polled"), [(0, 500), (190, 500), (900_000, 18), (100_000_000, 1)])
+def test_of_large_records_fewer_are_polled_at_once(record_bytes: int, polled: int) -> None:
+    assert batch_limits(CONFIG, record_bytes, partitioned=False).polled_records == polled

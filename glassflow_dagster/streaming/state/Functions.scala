@@ -5,10 +5,12 @@ import org.apache.spark.sql.catalyst.{FunctionIdentifier, InternalRow}
 import org.apache.spark.sql.catalyst.expressions._
 import org.apache.spark.sql.catalyst.expressions.codegen.{CodegenContext, EmptyBlock, ExprCode, FalseLiteral, JavaCode}
 import org.apache.spark.sql.catalyst.expressions.objects.{Invoke, StaticInvoke}
+import org.apache.spark.sql.execution.python.SizedMapInArrowStrategy
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 
-/** The project's own SQL functions, for every session with spark.sql.extensions=glassflow.Functions.
+/** What every session with spark.sql.extensions=glassflow.Functions has: Arrow batches that are bounded by their bytes
+  * (SizedMapInArrowStrategy), and the project's own SQL functions:
   *
   *   glassflow_decode(value BINARY, spec STRING)     -> STRUCT: see StrictJson
   *   glassflow_map(fields STRUCT, spec STRING)       -> STRUCT: see ColumnMapper
@@ -56,6 +58,7 @@ class Functions extends (SparkSessionExtensions => Unit) {
     scalar(extensions, "glassflow_to_int", LongType, "toInt", DoubleType)
     register(extensions, "glassflow_batch_time") { case Seq(now) => BatchTime(now) }
     register(extensions, "glassflow_stage_attempt") { case Seq() => StageAttempt() }
+    extensions.injectPlannerStrategy(_ => SizedMapInArrowStrategy)
   }
 
   private def scalar(

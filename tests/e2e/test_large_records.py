@@ -1,0 +1,100 @@
+"""Records that are large, alone or together: bytes bound what a driver holds of them, not only their number."""
+
+import json
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.streaming import batch_bound
+from glassflow_dagster.streaming.batch import BatchWriter
+from glassflow_dagster.streaming.batch_bound import BATCH_BYTES
+from tests.e2e.support import Pipeline
+
+_LARGE = 900_000  # bytes; below what brokers take unless they are told otherwise
+_LARGEST = 10_000_000
+# What librdkafka's queue takes at once is a gigabyte.
+_SENT_AT_ONCE = 100
+
+# As many as no Arrow batch of a thousand rows has room for in the default gigabyte.
+_MANY = 1300
+
+# A text that no compression makes small.
+_TEXT = "".join(random.Random(5).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=_LARGEST))
+
+
+def _events(numbers: range, size: int, text: str = _TEXT) -> Iterator[bytes]:
+    for number in numbers:
+        start = json.dumps({"id": f"k{number}", "n": number, "text": ""})[:-2]
+        yield f'{start}{text[: size - len(start) - 2]}"}}'.encode()
+
+
+def _with_text(pipeline: Pipeline) -> Pipeline:
+    pipeline.fields = [*pipeline.fields, {"name": "text", "type": "string"}]
+    pipeline.columns = {**pipeline.columns, "text": "String"}
+    return pipeline
+
+
+def _send(pipeline: Pipeline, events: int, size: int) -> None:
+    for first in range(0, events, _SENT_AT_ONCE):
+        pipeline.send(_events(range(first, min(events, first + _SENT_AT_ONCE)), size))
+
+
+def _run(pipeline: Pipeline) -> None:
+    """Run as a user does: a driver of its own, with the default heap."""
+    done = pipeline.run("--until-caught-up", "--create-table")
+    assert done.code == 0, done.err
+
+
+def _require_rows(pipeline: Pipeline, events: int, size: int) -> None:
+    found = pipeline.query("SELECT count(), uniqExact(id), sum(n), min(length(text)) FROM {db}.events")
+    rows, ids, numbers, shortest = found[0]
+    assert (rows, ids, numbers) == (events, events, sum(range(events)))
+    assert shortest > size - 100
+
+
+def test_a_batch_that_is_open_and_too_large_is_finished_by_the_default_heap(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise GlassflowError("the driver died behind the plan")
+
+    _with_text(pipeline).write().create_topic()
+    _send(pipeline, _MANY, _LARGE)
+    with monkeypatch.context() as patch:
+        # As versions did that bounded a batch by its records alone.
+        patch.setattr(batch_bound, "BATCH_BYTES", 2**40)
+        patch.setattr(BatchWriter, "_write", fail)
+        with pytest.raises(GlassflowError, match="the driver died"):
+            pipeline.catch_up(create_table=True)
+
+    _run(pipeline)
+
+    _require_rows(pipeline, _MANY, _LARGE)
+    assert pipeline.query("SELECT batch_id, read, written FROM {db}.glassflow_ledger") == [(0, _MANY, _MANY)]
+
+
+def test_a_backlog_of_large_records_is_read_in_batches_of_bounded_bytes(pipeline: Pipeline) -> None:
+    events = 2 * BATCH_BYTES // _LARGE
+    _with_text(pipeline).write(dedup=False).create_topic()
+    # Compressed, all of them are less than what Kafka's client fetches at once.
+    pipeline.send(_events(range(events), _LARGE, "a" * _LARGE), compression="gzip")
+
+    _run(pipeline)
+
+    _require_rows(pipeline, events, _LARGE)
+    assert pipeline.query(f"SELECT max(bytes) <= {BATCH_BYTES} FROM {{db}}.glassflow_ledger") == [(1,)]
+
+
+def test_records_of_ten_megabytes_become_rows_and_dead_letters(pipeline: Pipeline) -> None:
+    _with_text(pipeline).write().create_topic()
+    _send(pipeline, 40, _LARGEST)
+    broken = _TEXT.encode()
+    pipeline.send([broken] * 4)
+
+    _run(pipeline)
+
+    _require_rows(pipeline, 40, _LARGEST)
+    letters = pipeline.query("SELECT count(), min(length(value)), max(length(value)) FROM {db}.glassflow_dead_letters")
+    assert letters == [(4, _LARGEST, _LARGEST)]
