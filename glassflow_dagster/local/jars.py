@@ -1,4 +1,4 @@
-"""The jars that are in no wheel: Spark's Kafka connector and the Kafka broker.
+"""The jars that are in no wheel: Spark's Kafka connector, RE2/J and the Kafka broker.
 
 They are fetched once, by the Ivy that lies inside pyspark (spark-submit's own `spark.jars.packages` would ask the
 registry at every start), and kept in the cache under the digest of ivy.xml.

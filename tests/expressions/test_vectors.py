@@ -404,6 +404,15 @@ TRANSFORMS += [(expression, _LINE, value) for expression, value in _WEB_LOG]
 
 # Expression, record, and words of the error that make it a dead letter.
 ERRORS: list[tuple[str, dict[str, Any], str]] = [
+    # Without bounds these take days.
+    ("float(name) > 1.0", {"name": "1" * 1_000_000 + "x"}, "this is no number"),
+    ("int(name) > 1", {"name": "1" * 1_000_000 + "x"}, "this is no 64-bit integer"),
+    ("len(uniq(tags)) > 1", {"tags": list(range(100_000))}, "this list has more than 1,000 elements"),
+    (
+        "len(parseQuery(name)) > 1",
+        {"name": "&".join(f"p{n}=1" for n in range(100_000))},
+        "this query has more than 1,000 parameters",
+    ),
     ("age > 18", {}, "age > 18: age is nil"),
     ("age > 18 and is_active", {}, "age > 18: age is nil"),
     ("is_active or age > 18", {"is_active": False}, "age > 18: age is nil"),

@@ -374,5 +374,9 @@ KINDS = (
         dies=True, apart="a state that was lost cannot be made anew", workloads=_NO_JOIN,
     ),
     Kind("large records", "records of 5 MB among the others", surroundings.large_records),
+    Kind(
+        "hostile records", "100,000 brackets, numbers of a million digits: dead letters", surroundings.hostile_records,
+        workloads=_NO_JOIN,
+    ),
     Kind("wrong clocks", "events of 1970 and of 2099 in between", _strange_clocks, workloads=frozenset({JOIN})),
 )  # fmt: skip

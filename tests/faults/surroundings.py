@@ -21,6 +21,7 @@ _ROWS = frozenset({"events"})
 _SKIPPED = 20  # inserts that pass before a fault strikes, at most
 _WINDOW = "SETTINGS non_replicated_deduplication_window = 10000"
 _LARGE = 5_000_000  # bytes of a record's text
+_DEEP, _DIGITS = 100_000, 1_000_000  # brackets inside each other; of a number
 _SHORT_TIMEOUT = 3  # seconds that a server may be out of reach, where that is to be over soon
 _FAULT_SECONDS = 90.0
 
@@ -168,6 +169,19 @@ def large_records(world: World, draw: random.Random) -> int:
         event = {"id": f"large {number}-{index}", "n": index, "text": chr(97 + index) * _LARGE}
         world.feed.add(Event(topic, f"large {number}", json.dumps(event).encode()))
     return 4
+
+
+def hostile_records(world: World, draw: random.Random) -> int:
+    """Send records that are made to end a driver or to hold a batch up; the last one is a row."""
+    assert world.feed
+    topic, number = world.workload.topics()[0], world.repetitions
+    digits = b"1" * _DIGITS
+    harmful = (b"[" * _DEEP + b"]" * _DEEP, b'{"a":' * _DEEP + b"1" + b"}" * _DEEP, digits, b'"' + digits + b'"')
+    for index, more in enumerate(harmful):
+        time.sleep(draw.uniform(0, 0.5))
+        event = json.dumps({"id": f"hostile {number}-{index}", "n": index, "text": ""}).encode()
+        world.feed.add(Event(topic, f"hostile {number}", event[:-1] + b', "more": ' + more + b"}"))
+    return len(harmful)
 
 
 def jvm_hangs(world: World, draw: random.Random) -> int:

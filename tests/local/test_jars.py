@@ -9,7 +9,7 @@ import pytest
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local.jars import ensure_jars
 
-CONNECTOR = ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0")
+JARS = [("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"), ("com.google.re2j", "re2j", "1.8")]
 
 SETTINGS = """\
 <ivysettings>
@@ -41,7 +41,12 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def _publish(root: Path, organisation: str, name: str, version: str) -> None:
+def _publish(root: Path) -> None:
+    for organisation, name, version in JARS:
+        _publish_jar(root, organisation, name, version)
+
+
+def _publish_jar(root: Path, organisation: str, name: str, version: str) -> None:
     folder = root.joinpath(*organisation.split("."), name, version)
     folder.mkdir(parents=True)
     (folder / f"{name}-{version}.pom").write_text(
@@ -69,19 +74,19 @@ def test_jars_in_the_cache_are_not_fetched_again(configuration: str) -> None:
 
 
 def test_fetched_jars_are_reported_and_kept(cache: Path, repository: Path) -> None:
-    _publish(repository, *CONNECTOR)
+    _publish(repository)
     reports: list[str] = []
     jars = ensure_jars("spark", reports.append)
-    assert [jar.name for jar in jars] == ["spark-sql-kafka-0-10_2.13-4.2.0.jar"]
+    assert [jar.name for jar in jars] == ["re2j-1.8.jar", "spark-sql-kafka-0-10_2.13-4.2.0.jar"]
     assert jars[0].is_relative_to(cache)
-    assert "1 of 1 jars" in reports
-    (repository / "org").rename(repository / "gone")
+    assert "2 of 2 jars" in reports
+    repository.rename(repository.with_name("gone"))
     assert ensure_jars("spark", reports.append) == jars
 
 
 @pytest.mark.usefixtures("cache")
 def test_a_lost_jar_is_fetched_again(repository: Path) -> None:
-    _publish(repository, *CONNECTOR)
+    _publish(repository)
     jars = ensure_jars("spark", lambda _: None)
     jars[0].unlink()
     assert ensure_jars("spark", lambda _: None) == jars
@@ -90,7 +95,7 @@ def test_a_lost_jar_is_fetched_again(repository: Path) -> None:
 
 @pytest.mark.usefixtures("cache")
 def test_two_at_once_fetch_once(repository: Path) -> None:
-    _publish(repository, *CONNECTOR)
+    _publish(repository)
     reports: list[str] = []
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: ensure_jars("spark", reports.append), range(2))

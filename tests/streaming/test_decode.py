@@ -44,6 +44,8 @@ ACCEPTED: list[tuple[bytes, dict[str, object]]] = [
     (b'{"id":"x","n":1,"a":{"b":"nested"},"a.b":"literal"}', {"a.b": "literal"}),
     (b'{"id":"x","n":1,"list":[1, {"q":2.50}]}', {"list": '[1, {"q":2.50}]'}),
     ('{"id":"x","n":1,"m":{"k":"ü"}}'.encode(), {"m": '{"k":"ü"}', "m.k": "ü"}),
+    (b'{"id":"x","n":1,"list":' + b"[" * 999 + b"]" * 999 + b"}", {"list": "[" * 999 + "]" * 999}),
+    (b'{"id":"x","n":1,"f":0.' + b"5" * 998 + b"}", {"f": 5 / 9}),
 ]
 
 
@@ -86,7 +88,12 @@ REFUSED: list[tuple[bytes | None, str]] = [
     (b'{"id":"x","n":1,"id":"y"}', "field 'id': is given twice"),
     (b'{"id":"\\ud800","n":1}', "field 'id': holds half a surrogate pair"),
     (b"[" * 2000, "not a JSON object but array"),
-    (b'{"id":' + b"[" * 2000, "invalid JSON: Document nesting depth"),
+    (b'{"id":' + b"[" * 2000, "invalid JSON: arrays and objects more than 1000 deep"),
+    (b'{"id":"x","n":1,"more":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "invalid JSON: arrays and objects more than"),
+    (b'{"id":"x","n":1,"more":' + b'{"a":' * 100_000, "invalid JSON: arrays and objects more than 1000 deep"),
+    (b'{"id":"x","n":' + b"1" * 1_000_000 + b"}", "invalid JSON: a number of more than 1000 digits"),
+    (b'{"id":"x","n":1,"more":1e' + b"9" * 1_000_000 + b"}", "invalid JSON: a number of more than 1000 digits"),
+    (b'{"id":"x","n":1,"' + b"k" * 1_000_000 + b'":1}', "invalid JSON: a name of more than 50000 bytes"),
 ]
 
 

@@ -24,7 +24,7 @@ from glassflow_dagster.expressions.columns.functions import (
 from glassflow_dagster.expressions.columns.lists import Asked, ask, part_of_list, part_of_text
 from glassflow_dagster.expressions.columns.steps import Steps
 from glassflow_dagster.expressions.language.check import INTEGERS, NUMBERS, Checked, list_kind, source
-from glassflow_dagster.expressions.language.patterns import java_pattern
+from glassflow_dagster.expressions.language.patterns import engine_pattern
 from glassflow_dagster.expressions.language.signatures import ELEMENTS, LISTS, PREDICATES, Kind, Parameter
 from glassflow_dagster.expressions.language.syntax import (
     Binary,
@@ -327,7 +327,8 @@ class _Compiler:
         left = self._scalar(node, node.left, "string")
         if node.operator == "matches":
             assert isinstance(node.right, Literal)  # noqa: S101 - the checker saw to it
-            return _Part(left.value.rlike(java_pattern(str(node.right.value))), left.error, nullable=False)
+            pattern = F.lit(engine_pattern(str(node.right.value)))
+            return _Part(F.call_function("glassflow_matches", left.value, pattern), left.error, nullable=False)
         right = self._scalar(node, node.right, "string")
         test = {"contains": F.contains, "startsWith": F.startswith, "endsWith": F.endswith}[node.operator]
         return _Part(test(left.value, right.value), _first(left.error, right.error), nullable=False)

@@ -41,7 +41,8 @@ class Answer:
 
 Builder = Callable[[Sequence[Operand]], Answer]
 
-_FLOAT = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\z"
+# What is read of a text is not given back: without the second + Java tries a million digits in 10^12 ways.
+_FLOAT = r"^[+-]?(\d++(\.\d*+)?|\.\d++)([eE][+-]?\d++)?\z"
 _ISO_8601 = r"^\d{4}-\d{2}-\d{2}( \d{2}:\d{2}:\d{2}\.\d{6}|T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2}))\z"
 _DATE = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})?)?\z"
 # The seconds of the years 1 to 9999, which is what both Go's layouts and Spark's timestamps write.
@@ -50,6 +51,9 @@ _SECONDS = (-62_135_596_800, 253_402_300_799)
 _WHOLE = 2**53
 # The longest text that repeat makes; expr's own limit.
 _LONGEST = 1_000_000
+# How many elements are compared each with each, by uniq and parseQuery: about a second's work. A record of 1 MB can
+# hold 300,000, which would take days.
+_COMPARED = 1_000
 # How deep flatten looks.
 _DEEPEST_LIST = 3
 
@@ -372,7 +376,9 @@ def _uniq(operands: Sequence[Operand]) -> Answer:
         known = F.exists(found, lambda other: _alike(one, variants.without_null(other)))
         return F.when(known, found).otherwise(F.array_append(found, element))
 
-    return Answer(F.aggregate(listed.value, F.array().cast("array<variant>"), add))
+    many = F.size(listed.value) > _COMPARED
+    value = F.aggregate(F.when(~many, listed.value), F.array().cast("array<variant>"), add)
+    return Answer(value, F.when(many, F.lit(f"this list has more than {_COMPARED:,} elements")))
 
 
 def _alike(left: Column, right: Column) -> Column:
@@ -495,7 +501,9 @@ def _query_pairs(query: Column) -> Column:
 
 def _parse_query(operands: Sequence[Operand]) -> Answer:
     """Give an object of texts; a name that is repeated has the list of its values."""
-    pairs = _query_pairs(operands[0].value)
+    query = operands[0].value
+    many = F.size(F.split(query, "&")) > _COMPARED
+    pairs = _query_pairs(F.when(~many, query))
     names = F.array_distinct(F.transform(pairs, lambda pair: pair["name"]))
 
     def entry(name: Column) -> Column:
@@ -508,7 +516,8 @@ def _parse_query(operands: Sequence[Operand]) -> Answer:
         )
 
     text = F.concat(F.lit("{"), F.array_join(F.transform(names, entry), ","), F.lit("}"))
-    return Answer(F.try_parse_json(F.coalesce(text, F.lit("{}"))))
+    problem = F.when(many, F.lit(f"this query has more than {_COMPARED:,} parameters"))
+    return Answer(F.try_parse_json(F.coalesce(text, F.lit("{}"))), problem)
 
 
 def _unlisted(json_list: Column) -> Column:

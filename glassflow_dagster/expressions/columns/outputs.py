@@ -25,7 +25,8 @@ FIELD_TYPES: dict[OutputKind, str] = {
 }
 # What is a field as its JSON text only.
 _INSIDE: frozenset[Kind] = frozenset({"array", "map", *LISTS})
-_INTEGER_TEXT = r"^[+-]?\d+\z"
+# As many digits as a JSON number may have (state/StrictJson.scala): reading them takes time by their number's square.
+_INTEGER_TEXT = r"^[+-]?\d{1,1000}\z"
 
 
 def as_output(compiled: Compiled, output_type: str) -> Compiled:

@@ -14,7 +14,7 @@ from typing import Any
 from glassflow_dagster.expressions.language.durations import microseconds
 from glassflow_dagster.expressions.language.errors import ExpressionError
 from glassflow_dagster.expressions.language.parse import parse
-from glassflow_dagster.expressions.language.patterns import java_pattern
+from glassflow_dagster.expressions.language.patterns import engine_pattern
 from glassflow_dagster.expressions.language.signatures import (
     ELEMENTS,
     FILTER_FUNCTIONS,
@@ -574,9 +574,9 @@ class _Checker:
         if not isinstance(node, Literal) or not isinstance(node.value, str):
             raise self._error(node, "the pattern of `matches` must be a literal text")
         try:
-            java_pattern(node.value)
+            engine_pattern(node.value)
         except ValueError as error:
-            raise self._error(node, f"not a pattern that is supported: {error}") from None
+            raise self._error(node, f"not a regular expression that Go takes: {error}") from None
 
     def _begins_with_field(self, path: str) -> bool:
         return any(name in self._fields for name in _beginnings(path)[:-1])

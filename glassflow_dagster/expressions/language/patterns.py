@@ -1,48 +1,53 @@
-"""Regular expressions: from Go's dialect, which GlassFlow's `matches` has, to Java's, which Spark runs.
+r"""Patterns of `matches`: Go's regular expressions, checked here without a JVM, run by RE2/J (state/GoPattern.scala).
 
-Only what both read alike goes through, written so that Java reads it as Go does. A pattern that Java refused would
-stop the query at its first batch, so the parts are listed that are known, not those that are not.
+Google's RE2 reads what Go reads, but for what this module corrects; tests/expressions/patterns.json, written by Go,
+holds both engines to it. Go 1.25's longer names of Unicode categories, such as \p{Letter}, are unknown to them.
 """
 
 import re
-import warnings
 
-_CLASS = r"\\[dDwWsStnrf] | \\x[0-9a-fA-F]{2} | \\[^A-Za-z0-9]"
+import re2
+
+# Go's own bound on how deep groups nest.
+_DEEPEST_GROUP = 1000
+# For what a pattern becomes, in bytes. RE2's own 8 MiB are too few for patterns that Go takes, such as \pL{1000}.
+_MEMORY = 1 << 28
+
+# A pattern cut into what has a meaning together; only for patterns that RE2 takes.
 _PART = re.compile(
-    rf"""
-      (?P<group>\(\?P<[A-Za-z][A-Za-z0-9]*>) | \(\?[ims]*: | \(\?[ims]+\) | \((?!\?)
-    | \[\^?(?: {_CLASS} | [^\[\]\\&] | &(?!&) )+\]
-    | {_CLASS} | \\[bBA]
-    | \{{\d{{1,3}}(?:,\d{{0,3}})?\}}
-    | (?P<end>\$)
-    | [^\\\[({{]
+    r"""
+      (?P<quoted>\\Q.*?(?:\\E|\Z))
+    | (?P<byte>\\C)
+    | \\[pPx]\{[^}]*\} | \\.
+    | \[\^?\]?(?:\[:\^?\w+:\] | \\. | [^\]\\])*\]
+    | \{\d+(?:,\d*)?\}
+    | (?P<brace>\{)
+    | (?P<opening>\((?P<name>\?P?<[^>]+>)?)
+    | (?P<closing>\))
+    | .
     """,
     re.VERBOSE | re.DOTALL,
 )
-_MULTILINE = re.compile(r"\(\?[is]*m")
 
 
-def java_pattern(pattern: str) -> str:
-    """Write a pattern for Java; raises ValueError, saying what is not supported and where in the pattern."""
-    parts, position = [], 0
-    end = "$" if _MULTILINE.search(pattern) else r"\z"
-    while position < len(pattern):
-        match = _PART.match(pattern, position)
-        if match is None:
-            raise ValueError(f"{pattern[position : position + 10]!r} at position {position} is not supported")
-        parts.append(end if match["end"] else match[0].replace("(?P<", "(?<") if match["group"] else match[0])
-        position = match.end()
-    _check_structure(pattern)
-    # With d a line ends with \n alone, as in Go; Java knows four more ends.
-    return "(?d)" + "".join(parts)
-
-
-def _check_structure(pattern: str) -> None:
-    """Have Python find open groups and repeats of nothing; in these parts it agrees with Java."""
+def engine_pattern(pattern: str) -> str:
+    """Return a pattern as RE2/J runs it; raises ValueError, with the reason, for one that Go does not take."""
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _MEMORY
     try:
-        with warnings.catch_warnings():
-            # Sets within sets, which Java gives a meaning of its own.
-            warnings.simplefilter("error", FutureWarning)
-            re.compile(pattern)
-    except (re.error, FutureWarning) as error:
-        raise ValueError(str(error)) from None
+        # A half of a surrogate pair is a UnicodeEncodeError, which is a ValueError with its reason.
+        re2.compile(pattern, options)
+    except re2.error as error:
+        raise ValueError(error.args[0].decode()) from None
+    parts, depth = [], 0
+    for part in _PART.finditer(pattern):
+        if part["byte"]:
+            # Half a character: only RE2 itself has it.
+            raise ValueError(r"invalid escape sequence: \C")
+        depth += bool(part["opening"]) - bool(part["closing"])
+        if depth >= _DEEPEST_GROUP:
+            raise ValueError(f"more than {_DEEPEST_GROUP - 1} groups inside each other")
+        # RE2/J refuses a name that stands twice, and reads a brace that begins no repeat count as if it did in `{+`.
+        parts.append(r"\{" if part["brace"] else "(" if part["name"] else part[0])
+    return "".join(parts)

@@ -20,6 +20,7 @@ import org.apache.spark.unsafe.types.UTF8String
   *   glassflow_pack(row STRUCT)                      -> BINARY: see RowBytes
   *   glassflow_unpack(bytes BINARY, schema STRING)   -> STRUCT, schema in Spark's JSON form
   *   glassflow_batch_time(now TIMESTAMP)             -> TIMESTAMP: see BatchTime
+  *   glassflow_matches(text, pattern STRING)         -> BOOLEAN: see GoPattern; NULL where the text is
   *   glassflow_stage_attempt()                       -> INT: how often Spark has begun the task's stage before
   *   glassflow_upper(text), glassflow_lower(text), glassflow_trim(text), glassflow_split(text, separator),
   *   glassflow_integer(text), glassflow_round(DOUBLE), glassflow_float_text(DOUBLE), glassflow_to_int(DOUBLE):
@@ -56,6 +57,9 @@ class Functions extends (SparkSessionExtensions => Unit) {
     scalar(extensions, "glassflow_round", DoubleType, "round", DoubleType)
     scalar(extensions, "glassflow_float_text", StringType, "floatText", DoubleType)
     scalar(extensions, "glassflow_to_int", LongType, "toInt", DoubleType)
+    register(extensions, "glassflow_matches") { case Seq(text, Text(pattern)) =>
+      Invoke(constant(new GoPattern(pattern)), "isIn", BooleanType, Seq(text), Seq(StringType), returnNullable = false)
+    }
     register(extensions, "glassflow_batch_time") { case Seq(now) => BatchTime(now) }
     register(extensions, "glassflow_stage_attempt") { case Seq() => StageAttempt() }
     extensions.injectPlannerStrategy(_ => SizedMapInArrowStrategy)

@@ -2,7 +2,7 @@ package glassflow
 
 import java.nio.charset.StandardCharsets.UTF_8
 
-import com.fasterxml.jackson.core.{JsonFactory, JsonFactoryBuilder, JsonParser, JsonToken}
+import com.fasterxml.jackson.core.{JsonFactory, JsonFactoryBuilder, JsonParser, JsonToken, StreamReadConstraints}
 import com.fasterxml.jackson.core.exc.StreamConstraintsException
 import com.fasterxml.jackson.core.io.JsonStringEncoder
 import com.fasterxml.jackson.databind.ObjectMapper
@@ -55,7 +55,7 @@ class StrictJson(spec: String) extends Serializable {
       readObject(parser, value, root, values, found, problems)
       if (parser.nextToken() != null) return utf8("invalid JSON: something follows the object")
     } catch {
-      case e: StreamConstraintsException => return utf8(s"invalid JSON: ${e.getOriginalMessage}")
+      case e: StreamConstraintsException => return utf8(beyondBounds(e))
       case e: com.fasterxml.jackson.core.JsonProcessingException =>
         return utf8(s"invalid JSON: ${e.getOriginalMessage.takeWhile(_ != '\n')}, at byte ${e.getLocation.getByteOffset}")
       case e: java.io.IOException => return utf8(s"invalid JSON: ${e.getMessage}")
@@ -242,9 +242,34 @@ object StrictJson {
   private val NESTED: Byte = 2
   private val NULL: Byte = 4
 
+  // Bounds of a record's JSON, which keep its time in proportion to its length and its depth within a thread's stack:
+  // whatever reads nested values here calls itself. A catch of StackOverflowError would not do: the depth that a stack
+  // holds depends on what Java has compiled by then, so that a repeated batch could decide otherwise.
+  private val DEEPEST = 1000
+  // Java reads digits in a time that grows by their number's square. The largest float has 309 before its point.
+  private val NUMBER_CHARACTERS = 1000
+  private val NAME_CHARACTERS = 50000
+  // More than any broker takes unless it is told to.
+  private val TEXT_CHARACTERS = 100 * 1000 * 1000
+
+  private def beyondBounds(error: StreamConstraintsException): String = {
+    val reason = error.getOriginalMessage
+    val found = BOUNDS.collectFirst { case (beginning, told) if reason.startsWith(beginning) => told }
+    s"invalid JSON: ${found.getOrElse(reason)}"
+  }
+
+  private val BOUNDS = Seq(
+    "Document nesting depth" -> s"arrays and objects more than $DEEPEST deep",
+    "Number value length" -> s"a number of more than $NUMBER_CHARACTERS digits",
+    "Name length" -> s"a name of more than $NAME_CHARACTERS bytes",
+    "String value length" -> s"a text of more than $TEXT_CHARACTERS characters")
+
   /** For all JSON of records. Names come from producers: they are not kept for ever, and many that share a hash cost
     * time, not the query. */
   val FACTORY: JsonFactory = new JsonFactoryBuilder()
+    .streamReadConstraints(
+      StreamReadConstraints.builder().maxNestingDepth(DEEPEST).maxNumberLength(NUMBER_CHARACTERS)
+        .maxNameLength(NAME_CHARACTERS).maxStringLength(TEXT_CHARACTERS).build())
     .disable(JsonFactory.Feature.INTERN_FIELD_NAMES)
     .disable(JsonFactory.Feature.FAIL_ON_SYMBOL_HASH_OVERFLOW)
     .build()
