@@ -6,7 +6,7 @@ State: in memory; the input is persisted to the file system and read again after
 without a licence key (persisting operators' state alone asks for one); kept for ever.
 Package: pathway
 Tuned: minibatches of a second at most, a thread a partition, a backlog limit as its documentation advises for a topic
-read from the beginning. Its own ClickHouse sink speaks the native protocol, which the embedded ClickHouse does not
+read from the beginning. Its own ClickHouse sink speaks the native protocol, which the stack of the benchmarks does not
 have, so rows go the way of its Python observers.
 """
 
