@@ -26,11 +26,11 @@ COPY docs/pipeline.schema.json source/docs/pipeline.schema.json
 RUN pip install --no-cache-dir --no-deps --no-build-isolation ./source \
  && rm -r source
 
-# The jars are fetched and the state processors compiled here, so that a container starts without a registry, and its
-# drivers' start is rehearsed, so that they come up quickly.
-RUN python -m glassflow_dagster.local.jars \
- && python -m glassflow_dagster.streaming.state.build \
- && python -m glassflow_dagster.streaming.class_archive
+# The jars are fetched and the state processors compiled here, so that a container starts without a registry; a warm-up
+# run fills Java's class data archive, so that its drivers start faster.
+RUN python -m glassflow_dagster.runtime.jars \
+ && python -m glassflow_dagster.streaming.scala.build \
+ && python -m glassflow_dagster.streaming.spark.cds_archive
 
 COPY pipelines pipelines
 COPY deploy/workspace.yaml workspace.yaml

@@ -4,21 +4,21 @@ BIN := .venv/bin
 READY := .venv/.ready
 export DAGSTER_DISABLE_TELEMETRY := 1
 
-.PHONY: setup demo dev test test-fast test-definitions lint audit format lock clean bench bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints faults soak
+.PHONY: setup demo dev docs test test-fast test-definitions lint audit format lock clean bench bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints faults soak
 
 setup: $(READY)
 
 # uv reads the same lock as pip, and installs in parallel. The editable install needs no build environment of its own.
 # What the jar and the archive of classes are made of is here, too: without an archive of its own a driver starts 4 s later.
-$(READY): pyproject.toml requirements.lock $(wildcard glassflow_dagster/streaming/state/*.scala) glassflow_dagster/streaming/rehearsal.py
+$(READY): pyproject.toml requirements.lock $(wildcard glassflow_dagster/streaming/scala/*/*.scala) glassflow_dagster/streaming/warmup.py
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.9,<1"
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
-	$(BIN)/python -m glassflow_dagster.local.jars
-	$(BIN)/python -m glassflow_dagster.streaming.state.build
-	$(BIN)/python -m glassflow_dagster.streaming.class_archive
+	$(BIN)/python -m glassflow_dagster.runtime.jars
+	$(BIN)/python -m glassflow_dagster.streaming.scala.build
+	$(BIN)/python -m glassflow_dagster.streaming.spark.cds_archive
 	@touch $(READY)
 
 demo: setup ## sends the demo's events, runs all pipelines, counts and compares
@@ -53,9 +53,15 @@ soak: setup ## eight minutes at 5,000 events a second, with a fault every 20 to 
 test-checkpoints: setup ## damages every kind of file of a checkpoint's state, of which `make test` damages one
 	GLASSFLOW_TEST_CHECKPOINTS=all $(BIN)/python -m pytest tests/e2e/test_checkpoints.py
 
+# Not --quiet: it would silence the warnings that --strict counts.
+docs: setup ## writes docs/reference/ from the code, and builds all pages into build/docs; a broken link fails
+	$(BIN)/python .ci/reference.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 lint: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/python .ci/scalafmt.py --test --non-interactive
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/glassflow-dagster validate pipelines/*.yaml
@@ -66,6 +72,7 @@ audit: setup ## holds requirements.lock against the known advisories; says so wh
 format: setup
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+	$(BIN)/python .ci/scalafmt.py --non-interactive
 
 BENCHMARKS := start shapes scale throughput peers peers-killed latency latency-long state-size growth joins joins-skewed expressions guarantee verification
 
@@ -77,19 +84,19 @@ bench: $(addprefix bench-,$(BENCHMARKS)) ## all of it, five runs each: hours, on
 # One of them, and its figures into docs/performance.md: benchmarks/NAME.py says what it measures. OPTIONS="--runs 1".
 bench-%: setup
 	$(BIN)/python -m benchmarks.$(subst -,_,$*) $(OPTIONS)
-	$(BIN)/python -m benchmarks.page
+	$(BIN)/python -m benchmarks.report
 
 bench-peers-killed: setup ## each peer killed half way: what it has lost or doubled then
 	$(BIN)/python -m benchmarks.peers --kill $(OPTIONS)
-	$(BIN)/python -m benchmarks.page
+	$(BIN)/python -m benchmarks.report
 
 bench-latency-long: setup ## latency with ten million keys in the state
 	$(BIN)/python -m benchmarks.latency --keys 10000000 $(OPTIONS)
-	$(BIN)/python -m benchmarks.page
+	$(BIN)/python -m benchmarks.report
 
 bench-joins-skewed: setup ## joins with nine tenths of the events on one key
 	$(BIN)/python -m benchmarks.joins --skew 0.9 $(OPTIONS)
-	$(BIN)/python -m benchmarks.page
+	$(BIN)/python -m benchmarks.report
 
 lock-peers: ## choose the versions of the benchmark's peers anew
 	for peers in requirements requirements-flink; do $(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 \

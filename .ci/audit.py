@@ -71,9 +71,9 @@ def judge(report: dict[str, Any], accepted: dict[str, str]) -> int:
 def _why_unreachable(url: str) -> str | None:
     """Ask the database for one package; None where it answers."""
     question = json.dumps({"package": {"name": "pip", "ecosystem": "PyPI"}, "version": "24.0"}).encode()
-    request = urllib.request.Request(url, question, {"Content-Type": "application/json"})  # noqa: S310 - of the caller
+    request = urllib.request.Request(url, question, {"Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(request, timeout=REACH_TIMEOUT) as answer:  # noqa: S310 - as above
+        with urllib.request.urlopen(request, timeout=REACH_TIMEOUT) as answer:
             json.load(answer)
     except (urllib.error.URLError, OSError, ValueError) as error:
         return str(getattr(error, "reason", error))

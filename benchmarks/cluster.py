@@ -15,10 +15,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from benchmarks.support import say, wait_until
-from glassflow_dagster.local.jars import pyspark_folder
-from glassflow_dagster.local.java import find_java, java_environment
+from benchmarks.console import say
+from benchmarks.pipelines import wait_until
 from glassflow_dagster.local.ports import free_port
+from glassflow_dagster.runtime.jars import pyspark_folder
+from glassflow_dagster.runtime.java import find_java, java_environment
 
 HOST = "127.0.0.1"
 # An executor's heap beside the room that Spark leaves for the rest of a worker.

@@ -14,8 +14,10 @@ little else is measured.
 from typing import Any
 
 from benchmarks import results
+from benchmarks.events import SEED
+from benchmarks.pipelines import batches, run_to_the_end, second_half, write_definition
 from benchmarks.results import Figures, Runs
-from benchmarks.support import SEED, Stack, batches, run_to_the_end, running_stack, second_half, write_definition
+from benchmarks.stack import Stack, running_stack
 from benchmarks.throughput import flights_definition, require_one_table, send_flights
 
 FILTER = 'distance > 0.5 * 10 and (carrier in ["UA", "AA", "B6", "DL"] or not (tailnum == "none"))'

@@ -1,7 +1,7 @@
 """Whether a pipeline stays fast while its state grows: the rate beside few keys and beside ten million.
 
-One topic has events enough for all of these keys, a tenth of them twice, and a pipeline reads it from an empty table
-to its last row. Rate and CPU time are slopes as in `benchmarks.steady`, here between one number of keys in the state
+One topic has events enough for all of these keys, a tenth of them twice, and a pipeline reads it from an empty table to
+its last row. Rate and CPU time are slopes as in `benchmarks.steady_state`, here between one number of keys in the state
 and another, of one and the same process. A repeated event is drawn from all before it, so it becomes a look at a state
 that is mostly on disk.
 
@@ -9,9 +9,10 @@ that is mostly on disk.
 """
 
 from benchmarks import results
+from benchmarks.events import DUPLICATES, SEED, distinct, fill_topic
 from benchmarks.results import Runs
-from benchmarks.steady import Expected, Own, Run, new_task
-from benchmarks.support import DUPLICATES, SEED, distinct, fill_topic, running_stack
+from benchmarks.stack import running_stack
+from benchmarks.steady_state import Expected, ProductCase, Run, new_task
 from glassflow_dagster.demo.produce import PARTITIONS
 
 TOPIC = "events"
@@ -35,7 +36,10 @@ def main() -> None:
         fill_topic(stack, TOPIC, events)
         for turn in range(given.runs):
             run = Run(
-                Own("glassflow-dagster"), stack, new_task(stack, TOPIC, f"growth_{turn}"), Expected(events, keys, keys)
+                ProductCase("glassflow-dagster"),
+                stack,
+                new_task(stack, TOPIC, f"growth_{turn}"),
+                Expected(events, keys, keys),
             )
             runs.measure_parts([_name(part) for part in parts], lambda run=run: run.grow(parts))
             run.drop()

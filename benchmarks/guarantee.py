@@ -30,18 +30,24 @@ import pyarrow.compute as pc
 from pyspark.sql.classic.dataframe import DataFrame
 
 from benchmarks import results
+from benchmarks.console import say
+from benchmarks.events import SEED
+from benchmarks.pipelines import write_definition
+from benchmarks.processes import cpu_seconds
 from benchmarks.results import Figures, Runs
-from benchmarks.support import SEED, Stack, cpu_seconds, running_stack, say, write_definition
+from benchmarks.stack import Stack, running_stack
 from benchmarks.throughput import flights_definition, require_one_table, send_flights
 from glassflow_dagster.clickhouse.identifiers import full_name, quote_name
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.streaming import batch as batches
-from glassflow_dagster.streaming.batch import BatchWriter
-from glassflow_dagster.streaming.blocks import cut
-from glassflow_dagster.streaming.checkpoint import Checkpoint
-from glassflow_dagster.streaming.counts import Counts
-from glassflow_dagster.streaming.driver import RunOptions, run_pipeline
-from glassflow_dagster.streaming.sink import PartitionWriter
+from glassflow_dagster.driver.options import RunOptions
+from glassflow_dagster.driver.run import run_pipeline
+from glassflow_dagster.streaming.checkpoint.blocks import cut
+from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
+from glassflow_dagster.streaming.delivery import batch_writer as batches
+from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
+from glassflow_dagster.streaming.delivery.partition_writer import PartitionWriter
+from glassflow_dagster.streaming.delivery.totals import Totals
+from glassflow_dagster.streaming.stages.record_counter import Counts
 
 KINDS = ("guarded", "unguarded")
 
@@ -134,8 +140,7 @@ def _switch_off() -> None:
     batches.PartitionWriter = BarePartitionWriter
     Checkpoint.plan = lambda _self, _batch_id: None
     Checkpoint.record = lambda _self, _plan: None
-    BatchWriter._read_definition = lambda _self: ""  # noqa: SLF001
-    BatchWriter._account = lambda _self, _plan, _counts: None  # noqa: SLF001
+    BatchWriter._account = lambda *_, **__: Totals()
     DataFrame.sortWithinPartitions = lambda self, *_columns: self
 
 

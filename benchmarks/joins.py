@@ -23,20 +23,19 @@ from itertools import count as counted
 from pathlib import Path
 
 from benchmarks import results
-from benchmarks.results import Figures, Runs
-from benchmarks.support import (
-    SEED,
+from benchmarks.console import say
+from benchmarks.events import SEED
+from benchmarks.pipelines import (
     Batch,
-    Stack,
     batches,
     run_to_the_end,
     running_pipeline,
-    running_stack,
-    say,
     second_half,
     wait_until,
     write_definition,
 )
+from benchmarks.results import Figures, Runs
+from benchmarks.stack import Stack, running_stack
 from glassflow_dagster.demo.produce import create_topic, send
 
 SIDES = ("left", "right")

@@ -23,26 +23,19 @@ from multiprocessing.connection import Connection
 from clickhouse_connect.driver.client import Client
 
 from benchmarks import results
-from benchmarks.results import Figures, Runs, percentile
-from benchmarks.support import (
-    DUPLICATES,
-    SEED,
-    Sender,
-    Stack,
-    can_stay,
-    cpu_seconds,
+from benchmarks.console import say
+from benchmarks.events import DUPLICATES, SEED, Sender, can_stay, event, fill, key
+from benchmarks.pipelines import (
     dedup_definition,
-    event,
-    fill,
-    key,
     require_one_row_each,
     run_to_the_end,
     running_pipeline,
-    running_stack,
-    say,
     wait_until,
     write_definition,
 )
+from benchmarks.processes import cpu_seconds
+from benchmarks.results import Figures, Runs, percentile
+from benchmarks.stack import Stack, running_stack
 from glassflow_dagster.demo.produce import create_topic
 
 RATES = (200, 2000, 10_000)

@@ -1,4 +1,4 @@
-"""The one format of results, benchmarks/results/NAME.json; `benchmarks.page` makes docs/performance.md of it.
+"""The one format of results, benchmarks/results/NAME.json; `benchmarks.report` makes docs/performance.md of it.
 
     {"benchmark": ..., "command": ..., "finished": ..., "commit": ..., "machine": {...}, "versions": {...},
      "parameters": {...}, "load": [1-minute load before each run],
@@ -24,7 +24,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks.support import say
+from benchmarks.console import say
 
 RESULTS = Path(__file__).parent / "results"
 RUNS = 5
@@ -114,7 +114,7 @@ class Runs:
             },
         }
         file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        say(f"{file} written; `python -m benchmarks.page` puts what lies in {RESULTS.name} into docs/performance.md")
+        say(f"{file} written; `python -m benchmarks.report` puts what lies in {RESULTS.name} into docs/performance.md")
 
 
 def spread(values: list[float]) -> dict[str, object]:

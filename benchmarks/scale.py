@@ -1,7 +1,7 @@
 """How a deduplicating pipeline scales with cores: Spark within the driver, and on a standalone cluster.
 
 The workers of the cluster are processes on this machine, of one core each. Broker and ClickHouse share the machine, so
-that a second core of Spark's is never a whole one more. `benchmarks.steady` says how it is measured; CPU time and
+that a second core of Spark's is never a whole one more. `benchmarks.steady_state` says how it is measured; CPU time and
 memory count the cluster's processes, too, and the start up to the first row counts theirs.
 
     make bench-scale        or: python -m benchmarks.scale --events 500000 --runs 1
@@ -11,17 +11,18 @@ import sys
 from dataclasses import dataclass
 
 from benchmarks import results
+from benchmarks.events import DUPLICATES, SEED, distinct, fill_topic
 from benchmarks.peers.task import Task
 from benchmarks.results import Runs, turns
-from benchmarks.steady import Expected, Own, Run, new_task
-from benchmarks.support import DUPLICATES, SEED, Stack, distinct, fill_topic, running_stack
+from benchmarks.stack import Stack, running_stack
+from benchmarks.steady_state import Expected, ProductCase, Run, new_task
 from glassflow_dagster.demo.produce import PARTITIONS
 
 TOPIC = "events"
 
 
 @dataclass(frozen=True)
-class OnCluster(Own):
+class OnCluster(ProductCase):
     """The same on a standalone cluster of so many workers."""
 
     workers: int = 1
@@ -32,8 +33,8 @@ class OnCluster(Own):
 
 
 CASES = (
-    Own("within the driver, 1 core", conf=("spark.master=local[1]",)),
-    Own("within the driver, 2 cores", conf=("spark.master=local[2]",)),
+    ProductCase("within the driver, 1 core", conf=("spark.master=local[1]",)),
+    ProductCase("within the driver, 2 cores", conf=("spark.master=local[2]",)),
     OnCluster("cluster, 1 worker", workers=1),
     OnCluster("cluster, 2 workers", workers=2),
 )

@@ -1,7 +1,8 @@
 """How fast a pipeline is by what it does and reads: with and without deduplication, small and large events, one core.
 
 Seeded events, a tenth of which come a second time, lie in topics when a pipeline starts with an empty table;
-`benchmarks.steady` says how it is measured. Large events have a text that hardly compresses, which the table gets too.
+`benchmarks.steady_state` says how it is measured. Large events have a text that hardly compresses, which the table gets
+too.
 
     make bench-shapes        or: python -m benchmarks.shapes --events 500000 --runs 1
 """
@@ -9,9 +10,10 @@ Seeded events, a tenth of which come a second time, lie in topics when a pipelin
 import hashlib
 
 from benchmarks import results
+from benchmarks.events import COLUMNS, DUPLICATES, SEED, distinct, event, fill_topic
 from benchmarks.results import Runs, turns
-from benchmarks.steady import Expected, Own, Run, new_task
-from benchmarks.support import COLUMNS, DUPLICATES, SEED, Stack, distinct, event, fill_topic, running_stack
+from benchmarks.stack import Stack, running_stack
+from benchmarks.steady_state import Expected, ProductCase, Run, new_task
 from glassflow_dagster.demo.produce import PARTITIONS
 
 # With the fields of a small event it makes 1,500 bytes.
@@ -23,13 +25,13 @@ LARGE_COLUMNS = {**COLUMNS, "text": ("string", "String")}
 ONE_CORE = ("spark.master=local[1]",)
 
 SMALL = (
-    Own("deduplicated, 190 bytes"),
-    Own("stateless, 190 bytes", changes=STATELESS),
-    Own("deduplicated, 190 bytes, Spark on one core", conf=ONE_CORE),
+    ProductCase("deduplicated, 190 bytes"),
+    ProductCase("stateless, 190 bytes", changes=STATELESS),
+    ProductCase("deduplicated, 190 bytes, Spark on one core", conf=ONE_CORE),
 )
 LARGE = (
-    Own("deduplicated, 1.5 kB", columns=LARGE_COLUMNS),
-    Own("stateless, 1.5 kB", changes=STATELESS, columns=LARGE_COLUMNS),
+    ProductCase("deduplicated, 1.5 kB", columns=LARGE_COLUMNS),
+    ProductCase("stateless, 1.5 kB", changes=STATELESS, columns=LARGE_COLUMNS),
 )
 
 
@@ -50,7 +52,7 @@ def main() -> None:
     runs.write(given.results, "shapes", {**parameters, "partitions": PARTITIONS})
 
 
-def _measure(runs: Runs, stack: Stack, shape: Own, place: tuple[str, str], events: int) -> None:
+def _measure(runs: Runs, stack: Stack, shape: ProductCase, place: tuple[str, str], events: int) -> None:
     keys = distinct(events)
     rows = events if shape.changes == STATELESS else keys
     run = Run(shape, stack, new_task(stack, *place), Expected(events, rows, keys))

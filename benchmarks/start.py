@@ -7,9 +7,10 @@ there only when all of it was read. The class archive that `make setup` makes is
 """
 
 from benchmarks import results
+from benchmarks.events import DUPLICATES, SEED, distinct, fill_topic
 from benchmarks.results import Runs, turns
-from benchmarks.steady import Expected, Own, Run, new_task
-from benchmarks.support import DUPLICATES, SEED, distinct, fill_topic, running_stack
+from benchmarks.stack import running_stack
+from benchmarks.steady_state import Expected, ProductCase, Run, new_task
 from glassflow_dagster.demo.produce import PARTITIONS
 
 FEW = 10
@@ -28,7 +29,7 @@ def main() -> None:
         for turn, (topic, events) in turns(list(topics.items()), given.runs):
             keys = distinct(events)
             task = new_task(stack, topic, f"{topic}_{turn}")
-            run = Run(Own("glassflow-dagster"), stack, task, Expected(events, keys, keys))
+            run = Run(ProductCase("glassflow-dagster"), stack, task, Expected(events, keys, keys))
             runs.measure(f"{events:,} events wait", run.start)
             run.drop()
     parameters = {"duplicates": DUPLICATES, "seed": SEED, "partitions": PARTITIONS}

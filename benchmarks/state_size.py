@@ -15,27 +15,20 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks import results
-from benchmarks.results import Figures, Runs, turns
-from benchmarks.support import (
-    DUPLICATES,
-    SEED,
-    Memory,
-    Stack,
+from benchmarks.console import say
+from benchmarks.events import DUPLICATES, SEED, can_stay, distinct, fill, numbers
+from benchmarks.pipelines import (
     batches,
-    can_stay,
-    cpu_seconds,
     dedup_definition,
-    distinct,
-    fill,
-    numbers,
     require_one_row_each,
     run_to_the_end,
     running_pipeline,
-    running_stack,
-    say,
     wait_until,
     write_definition,
 )
+from benchmarks.processes import Memory, cpu_seconds
+from benchmarks.results import Figures, Runs, turns
+from benchmarks.stack import Stack, running_stack
 from glassflow_dagster.demo.produce import create_topic
 
 KEYS = (10_000, 1_000_000, 10_000_000)

@@ -24,9 +24,12 @@ import yaml
 from clickhouse_connect.driver.client import Client
 
 from benchmarks import results
+from benchmarks.console import say
+from benchmarks.events import SEED
+from benchmarks.pipelines import batches, run_to_the_end, second_half
 from benchmarks.results import Figures, Runs
-from benchmarks.steady import end
-from benchmarks.support import SEED, Stack, batches, run_to_the_end, running_stack, say, second_half
+from benchmarks.stack import Stack, running_stack
+from benchmarks.steady_state import end
 from glassflow_dagster.demo.events import FLIGHTS_TOPIC, flight_event_count, flight_events
 from glassflow_dagster.demo.produce import count_events, create_topic, send
 from glassflow_dagster.local.ports import free_port

@@ -18,19 +18,21 @@ from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.httpclient import HttpClient
 
 from benchmarks import results
+from benchmarks.console import say
 from benchmarks.results import Figures, Runs
-from benchmarks.support import Stack, running_stack, say
+from benchmarks.stack import Stack, running_stack
+from glassflow_dagster.bookkeeping.ledger import LEDGER, add_later
+from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
+from glassflow_dagster.bookkeeping.totals import read_sums, read_totals
 from glassflow_dagster.clickhouse.client import connect
-from glassflow_dagster.clickhouse.ddl import LEDGER, ensure_bookkeeping
 from glassflow_dagster.clickhouse.identifiers import full_name
-from glassflow_dagster.clickhouse.ledger import add_later, read_sums, read_totals
 from glassflow_dagster.clickhouse.queries import execute, fetch
 from glassflow_dagster.clickhouse.tables import count_rows, require_table
-from glassflow_dagster.clickhouse.target import prepare_target
+from glassflow_dagster.clickhouse.target.prepare import prepare_target
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model import PipelineConfig
-from glassflow_dagster.verification.arrival import time_column
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.verification.duplicates import Scope, Search, duplicates_query, find_residual_duplicates
+from glassflow_dagster.verification.row_time import time_column
 
 ROWS = 100_000_000
 BATCHES = 1_000_000
@@ -95,7 +97,7 @@ class Bench:
         ensure_bookkeeping(self._client, self._database)
         say(f"filling a table with {rows:,} rows and a ledger with {batches:,} batches ...")
         fill_table(self._client, full_name(*self._config.sink.full_table), rows)
-        fill_ledger(self._client, full_name(self._database, LEDGER), self._config.pipeline_id, batches)
+        fill_ledger(self._client, LEDGER.full_name(self._database), self._config.pipeline_id, batches)
         self._sums = read_sums(self._client, self._database, self._config.pipeline_id)
 
     def look_for_every_key(self) -> None:
@@ -106,7 +108,7 @@ class Bench:
             key="tuple(`id`)",
             window_ms=_WINDOW_MS,
             time=time_column(table, "came", is_clock=True),
-            ledger=full_name(self._database, LEDGER),
+            ledger=LEDGER.full_name(self._database),
             pipeline_id=self._config.pipeline_id,
             scope=Scope(_DAY),
         )
@@ -157,7 +159,7 @@ def fill_ledger(client: Client, ledger: str, pipeline_id: str, batches: int) -> 
     )
     execute(
         client,
-        f"INSERT INTO {ledger} (pipeline_id, incarnation, batch_id, batch_time, offsets, read, written) "
+        f"INSERT INTO {ledger} (pipeline_id, checkpoint_id, batch_id, batch_time, offsets, read, written) "
         "SELECT {pipeline:String}, toUUID('11111111-1111-1111-1111-111111111111'), number, "
         f"now64(3) - toIntervalSecond({batches} - number), {offsets}, {PARTITIONS * 100}, {PARTITIONS * 100} "
         f"FROM numbers({batches})",

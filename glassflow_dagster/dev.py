@@ -10,10 +10,10 @@ import sys
 import time
 from pathlib import Path
 
+from glassflow_dagster.driver.process import state_folder, status, stop
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local.stack import down, up
 from glassflow_dagster.orchestration.values import SHOW_VALUES
-from glassflow_dagster.streaming.process import state_folder, status, stop
 
 _DATA = Path(".glassflow")
 _KAFKA_PORT = int(os.environ.get("GLASSFLOW_KAFKA_PORT", "9092"))
@@ -89,7 +89,7 @@ def _stop_drivers() -> None:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201
+    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from glassflow_dagster.driver import spark_process
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.local.stack import down, up
-from glassflow_dagster.streaming import driver
-from glassflow_dagster.streaming.session import start_session
+from glassflow_dagster.streaming.spark.session import start_session
 
 FAULT_SEED = "GLASSFLOW_FAULT_SEED"
 
@@ -57,6 +57,12 @@ def quick_java() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def without_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(Path("/nowhere")))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+
+
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     data: Path = tmp_path_factory.mktemp("stack")
@@ -90,7 +96,7 @@ def shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(own, "stop", lambda: None)
         return own
 
-    monkeypatch.setattr(driver, "start_session", session)
+    monkeypatch.setattr(spark_process, "start_session", session)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

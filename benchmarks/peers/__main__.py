@@ -1,13 +1,13 @@
 """Deduplication from Kafka into ClickHouse, beside peers: one topic, one broker, one ClickHouse, one machine.
 
 Seeded events of 190 bytes, a tenth of which come a second time, lie in the topic when a peer starts with an empty
-table and empty state; `benchmarks.steady` says how it is measured. Peers take turns, so that what slows the machine
-down over time slows all.
+table and empty state; `benchmarks.steady_state` says how it is measured. Peers take turns, so that what slows the
+machine down over time slows all.
 
 With `--kill` each run ends the peer's processes by SIGKILL when half of the rows are there, and starts it again: what
 it then has lost or doubled is what its guarantee is worth.
 
-    make bench-peers        or: python -m benchmarks.peers --events 500000 --runs 1 --only thin quix
+    make bench-peers        or: python -m benchmarks.peers --events 500000 --runs 1 --only baseline quix
 """
 
 import ast
@@ -18,21 +18,14 @@ from functools import cached_property
 from pathlib import Path
 
 from benchmarks import results
+from benchmarks.events import COLUMNS, DUPLICATES, SEED, distinct, fill_topic
 from benchmarks.peers.environment import Environment, flink_kafka_jar, python_of
 from benchmarks.peers.task import Task
 from benchmarks.results import Runs, turns
-from benchmarks.steady import Expected, Own, Run, new_task
-from benchmarks.support import (
-    COLUMNS,
-    DUPLICATES,
-    SEED,
-    Stack,
-    distinct,
-    fill_topic,
-    running_stack,
-)
+from benchmarks.stack import Stack, running_stack
+from benchmarks.steady_state import Expected, ProductCase, Run, new_task
 from glassflow_dagster.demo.produce import PARTITIONS
-from glassflow_dagster.local.java import find_java, java_environment
+from glassflow_dagster.runtime.java import find_java, java_environment
 
 TOPIC = "events"
 
@@ -74,13 +67,13 @@ class Peer:
         return {"version": f"{package} {answer.stdout.strip()}", **remarks}
 
 
-OWN = Own("glassflow-dagster")
+OWN = ProductCase("glassflow-dagster")
 OWN_REMARKS = {
     "guarantee": "exactly once into ClickHouse, also after a crash; the ledger accounts for every record",
     "state": "RocksDB, checkpointed with each batch; a key is forgotten after 24 hours",
 }
 PEERS = {
-    "thin": Peer("thin consumer", "thin"),
+    "baseline": Peer("baseline consumer", "baseline"),
     "bytewax": Peer("Bytewax", "bytewax_flow"),
     "pathway": Peer("Pathway", "pathway_flow"),
     "quix": Peer("Quix Streams", "quix"),
@@ -112,7 +105,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=("own", *PEERS), default=["own", *PEERS], help="these alone")
     parser.add_argument("--kill", action="store_true", help="kill each half way; count what is lost or doubled")
     given = parser.parse_args()
-    chosen: dict[str, Peer | Own] = {name: PEERS.get(name, OWN) for name in given.only}
+    chosen: dict[str, Peer | ProductCase] = {name: PEERS.get(name, OWN) for name in given.only}
     runs = Runs()
     for consumer in chosen.values():
         # Makes the environments, which must not count as a peer's start.

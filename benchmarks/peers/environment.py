@@ -10,10 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from benchmarks.support import say
-from glassflow_dagster.local.cache import cache_folder, exclusive, filled
-from glassflow_dagster.local.jars import pyspark_folder
-from glassflow_dagster.local.java import find_java
+from benchmarks.console import say
+from glassflow_dagster.runtime.cache import cache_folder, exclusive, filled
+from glassflow_dagster.runtime.jars import pyspark_folder
+from glassflow_dagster.runtime.java import find_java
 
 Environment = Literal["requirements", "requirements-flink"]
 

@@ -42,13 +42,13 @@ class Blocks(pw.io.python.ConnectorObserver):
         self._task, self._client = task, task.client()
         self._rows: list[dict[str, Any]] = []
 
-    def on_change(self, key: pw.Pointer, row: dict[str, Any], time: int, is_addition: bool) -> None:  # noqa: ARG002
+    def on_change(self, key: pw.Pointer, row: dict[str, Any], time: int, is_addition: bool) -> None:
         """Keep a row; none is ever taken back, because the first event of a key stays."""
         self._rows.append(row)
         if len(self._rows) >= BLOCK_ROWS:
             self._write()
 
-    def on_time_end(self, time: int) -> None:  # noqa: ARG002
+    def on_time_end(self, time: int) -> None:
         """Write what is left of a minibatch."""
         if self._rows:
             self._write()

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from glassflow_dagster.cli.options import json_option, pipelines_option, readable, report
-from glassflow_dagster.config.load import find_definition
+from glassflow_dagster.config.folder import find_definition
 
 # Letters that `list` shows to people unless told otherwise; as JSON it gives all.
 SHOWN = 100
@@ -33,10 +33,10 @@ def dead_letters() -> None:
 @readable
 def list_letters(pipeline: str, pipelines: Path, where: str, limit: int | None, as_json: bool) -> None:
     """Show dead letters, newest first."""
-    from glassflow_dagster.dead_letters import letters  # noqa: PLC0415
+    from glassflow_dagster.dead_letters import letters
 
     _, config = find_definition(pipeline, pipelines)
-    box = letters.LetterBox.open(config)
+    box = letters.DeadLetterStore.open(config)
     if as_json:
         found = box.read(where, newest_first=True, limit=limit)
         click.echo(json.dumps([letters.as_json(letter) for letter in found], indent=2, ensure_ascii=False))
@@ -57,7 +57,7 @@ def list_letters(pipeline: str, pipelines: Path, where: str, limit: int | None, 
 @readable
 def replay_letters(pipeline: str, pipelines: Path, where: str) -> None:
     """Send dead letters to their pipeline again, each of them once; may be interrupted and repeated."""
-    from glassflow_dagster.dead_letters.replay import replay  # noqa: PLC0415
+    from glassflow_dagster.dead_letters.replay import replay
 
     _, config = find_definition(pipeline, pipelines)
     for line in replay(config, where, report).lines(config.dead_letters.max_attempts):
@@ -71,16 +71,16 @@ def replay_letters(pipeline: str, pipelines: Path, where: str) -> None:
 @readable
 def purge_letters(pipeline: str, pipelines: Path, where: str) -> None:
     """Delete dead letters, replayed or not; `--where replayed` deletes those that were sent again."""
-    from glassflow_dagster.dead_letters.letters import LetterBox  # noqa: PLC0415
-    from glassflow_dagster.dead_letters.purge import purge  # noqa: PLC0415
+    from glassflow_dagster.dead_letters.letters import DeadLetterStore
+    from glassflow_dagster.dead_letters.purge import purge
 
     _, config = find_definition(pipeline, pipelines)
-    deleted = purge(LetterBox.open(config), where)
+    deleted = purge(DeadLetterStore.open(config), where)
     click.echo(f"deleted: {deleted:,}")
 
 
 def _row(letter: Any) -> tuple[str, ...]:
-    from glassflow_dagster.dead_letters.letters import as_json  # noqa: PLC0415
+    from glassflow_dagster.dead_letters.letters import as_json
 
     return (
         f"{letter.topic}/{letter.partition}/{letter.offset}",

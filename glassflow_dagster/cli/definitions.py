@@ -6,13 +6,7 @@ from pathlib import Path
 import click
 
 from glassflow_dagster.cli.options import readable, report
-from glassflow_dagster.config.load import (
-    convert_definition,
-    load_pipeline,
-    rewriting_warnings,
-    secret_warnings,
-    warnings,
-)
+from glassflow_dagster.config.load import convert_definition, load_definition
 from glassflow_dagster.errors import GlassflowError
 
 
@@ -23,12 +17,12 @@ def validate(files: tuple[Path, ...]) -> None:
     wrong = False
     for file in files:
         try:
-            config = load_pipeline(file)
+            loaded = load_definition(file)
         except GlassflowError as error:
             click.echo(str(error))
             wrong = True
         else:
-            for warning in (*rewriting_warnings(file), *secret_warnings(file), *warnings(config)):
+            for warning in loaded.warnings:
                 report(f"{file}: warning: {warning}")
     sys.exit(1 if wrong else 0)
 

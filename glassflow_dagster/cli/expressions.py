@@ -11,14 +11,14 @@ from pydantic import ValidationError
 
 from glassflow_dagster.cli.options import json_option, readable, report
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model import METADATA_FIELDS, SchemaField
-from glassflow_dagster.config.types import INTEGER_LIMITS, FieldKind
+from glassflow_dagster.config.model.source import METADATA_FIELDS, SchemaField
+from glassflow_dagster.config.model.types import INTEGER_LIMITS, FieldKind
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.expressions.language.check import Checked, check_filter, check_transform
 from glassflow_dagster.expressions.language.outputs import misspelt_output_type
 
 if TYPE_CHECKING:
-    from glassflow_dagster.streaming.trial import Outcome
+    from glassflow_dagster.streaming.evaluate import Outcome
 
 
 @click.command("eval")
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option("--from", "file", type=click.Path(path_type=Path), help="Take the fields of a definition's source.")
 @json_option
 @readable
-def evaluate(  # noqa: PLR0913, PLR0917 - one parameter an option
+def evaluate(
     expression: str,
     sample: str,
     as_filter: bool,
@@ -111,8 +111,8 @@ def _kind(value: Any) -> FieldKind:
 def _run(
     checked: Checked, fields: tuple[SchemaField, ...], record: bytes, output_type: str, *, as_filter: bool
 ) -> "Outcome":
-    from glassflow_dagster.streaming.session import start_session, stop_session  # noqa: PLC0415
-    from glassflow_dagster.streaming.trial import try_filter, try_transform  # noqa: PLC0415
+    from glassflow_dagster.streaming.evaluate import try_filter, try_transform
+    from glassflow_dagster.streaming.spark.session import start_session, stop_session
 
     report("starting Spark ...")
     with tempfile.TemporaryDirectory(prefix="glassflow-eval-") as folder:

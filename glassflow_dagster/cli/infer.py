@@ -9,11 +9,13 @@ from urllib.parse import urlsplit
 import click
 
 from glassflow_dagster.cli.options import readable, report
-from glassflow_dagster.config.inference.definition import Connections, Origin, pipeline_name, propose
-from glassflow_dagster.config.inference.events import read_events
-from glassflow_dagster.config.load import SECRETS, clickhouse_address, convert_definition, load_pipeline
-from glassflow_dagster.config.model import KafkaConnection
+from glassflow_dagster.config.load import convert_definition, load_pipeline
+from glassflow_dagster.config.model.connections import KafkaConnection
+from glassflow_dagster.config.plain_secrets import SECRETS
+from glassflow_dagster.config.servers import clickhouse_address
 from glassflow_dagster.config.variables import holds_variable
+from glassflow_dagster.inference.definition import Connections, Origin, pipeline_name, propose
+from glassflow_dagster.inference.formats import read_events
 
 # The embedded stack's.
 DEFAULT_BROKERS = "127.0.0.1:9092"
@@ -47,7 +49,7 @@ def _known_id(_context: click.Context, _parameter: click.Parameter, value: str |
     help="Seconds that reading may take.",
 )  # fmt: skip
 @readable
-def infer(  # noqa: PLR0913, PLR0917 - one parameter an option
+def infer(
     topic: str,
     brokers: str | None,
     source: Path | None,
@@ -61,7 +63,7 @@ def infer(  # noqa: PLR0913, PLR0917 - one parameter an option
     They are read from the beginning and the end of every partition; nothing is committed or created. Servers that no
     option names are those of GLASSFLOW_KAFKA_BROKERS and GLASSFLOW_CLICKHOUSE_URL, else the embedded stack's.
     """
-    from glassflow_dagster.kafka.samples import sample_records  # noqa: PLC0415
+    from glassflow_dagster.kafka.samples import sample_records
 
     reading = _reading(brokers, source)
     connections = _connections(reading, source, brokers, clickhouse_url)

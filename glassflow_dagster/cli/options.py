@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from glassflow_dagster.config.load import DefinitionError
+from glassflow_dagster.config.problems import DefinitionError
 from glassflow_dagster.errors import GlassflowError
 
 DEFAULT_DATA = Path(".glassflow")

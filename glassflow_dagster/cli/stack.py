@@ -24,7 +24,7 @@ def stack() -> None:
 @readable
 def stack_up(data: Path, kafka_port: int, clickhouse_port: int, native_port: int | None) -> None:
     """Start both servers in the background; returns when both answer."""
-    from glassflow_dagster.local.stack import up  # noqa: PLC0415
+    from glassflow_dagster.local.stack import up
 
     for line in _stack_lines(up(data, kafka_port, clickhouse_port, report, native_port)):
         click.echo(line)
@@ -35,7 +35,7 @@ def stack_up(data: Path, kafka_port: int, clickhouse_port: int, native_port: int
 @readable
 def stack_down(data: Path) -> None:
     """Stop both servers; their data stays."""
-    from glassflow_dagster.local.stack import down  # noqa: PLC0415
+    from glassflow_dagster.local.stack import down
 
     down(data, report)
 
@@ -45,7 +45,7 @@ def stack_down(data: Path) -> None:
 @readable
 def stack_status(data: Path) -> None:
     """Say which of the servers run; exit code 1 when one does not."""
-    from glassflow_dagster.local.stack import status  # noqa: PLC0415
+    from glassflow_dagster.local.stack import status
 
     found = status(data)
     for line in _stack_lines(found):

@@ -15,15 +15,9 @@ from glassflow_dagster.cli.options import (
     state_option,
     timeout_option,
 )
-from glassflow_dagster.config.load import (
-    definition_files,
-    find_definition,
-    load_pipeline,
-    pipeline_id,
-    report_rewriting,
-)
-from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.streaming.process import (
+from glassflow_dagster.config.folder import definition_files, find_definition, pipeline_id
+from glassflow_dagster.config.load import load_pipeline, report_rewriting
+from glassflow_dagster.driver.process import (
     LAUNCH_TIMEOUT,
     STOP_TIMEOUT,
     Deployment,
@@ -31,11 +25,12 @@ from glassflow_dagster.streaming.process import (
     ensure_running,
     take_over,
 )
-from glassflow_dagster.streaming.process import status as stream_status
-from glassflow_dagster.streaming.process import stop as stop_stream
+from glassflow_dagster.driver.process import status as stream_status
+from glassflow_dagster.driver.process import stop as stop_stream
+from glassflow_dagster.errors import GlassflowError
 
 if TYPE_CHECKING:
-    from glassflow_dagster.streaming.driver import AcceptLoss, Rebuild
+    from glassflow_dagster.driver.options import AcceptLoss, Rebuild
 
 # What scripts read from the last line of a run.
 RUN_TOTALS = {"read", "written", "duplicates", "filtered", "dead_letters", "unmatched", "late", "waiting"}
@@ -75,7 +70,7 @@ take_over_option = click.option(
 )
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be given several times.")
 @readable
-def run(  # noqa: PLR0913, PLR0917 - one parameter an option
+def run(
     file: Path,
     until_caught_up: bool,
     state: Path,
@@ -92,7 +87,8 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
 
     The last line on stdout is a JSON object with the totals of the batches that this run committed.
     """
-    from glassflow_dagster.streaming.driver import RunOptions, run_pipeline  # noqa: PLC0415
+    from glassflow_dagster.driver.options import RunOptions
+    from glassflow_dagster.driver.run import run_pipeline
 
     if [rebuild_state, accept_loss, start_over].count(True) > 1:
         raise click.UsageError(
@@ -128,9 +124,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
 )  # fmt: skip
 @take_over_option
 @readable
-def start(  # noqa: PLR0913, PLR0917 - one parameter an option
-    pipeline: str, state: Path, pipelines: Path, create_table: bool, timeout: float, taking_over: bool
-) -> None:
+def start(pipeline: str, state: Path, pipelines: Path, create_table: bool, timeout: float, taking_over: bool) -> None:
     """Start a pipeline in the background, or find it running."""
     file, config = find_definition(pipeline, pipelines)
     report_rewriting(file, report)
@@ -182,13 +176,13 @@ def status(pipeline: str | None, state: Path, pipelines: Path, as_json: bool) ->
 
 def _rebuild() -> "Rebuild":
     """Load what makes a state anew, which hardly any run needs."""
-    from glassflow_dagster.recovery.rebuild import rebuild_checkpoint  # noqa: PLC0415
+    from glassflow_dagster.recovery.rebuild import rebuild_checkpoint
 
     return rebuild_checkpoint
 
 
 def _acceptance() -> "AcceptLoss":
-    from glassflow_dagster.recovery.acceptance import accept_loss  # noqa: PLC0415
+    from glassflow_dagster.recovery.acceptance import accept_loss
 
     return accept_loss
 

@@ -9,11 +9,11 @@ import click
 
 from glassflow_dagster.cli.options import readable, report, state_option
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 
 if TYPE_CHECKING:
-    from glassflow_dagster.clickhouse.differences import Difference
+    from glassflow_dagster.clickhouse.target.differences import Difference
 
 
 @click.command()
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 @click.option("--release", is_flag=True, help="Put back the window of insert tokens that the pipeline switched on.")
 @state_option
 @readable
-def table(  # noqa: PLR0913, PLR0917 - the options of the command
-    file: Path, show: bool, create: bool, diff: bool, alter: bool, release: bool, state: Path
-) -> None:
+def table(file: Path, show: bool, create: bool, diff: bool, alter: bool, release: bool, state: Path) -> None:
     """Print, create, compare or release a pipeline's target table.
 
     A difference is a line, as those of validate: `file: field.path: what is different; what to do`. One that does not
@@ -47,8 +45,8 @@ def table(  # noqa: PLR0913, PLR0917 - the options of the command
 
 
 def _print(file: Path, config: PipelineConfig) -> None:
-    from glassflow_dagster.clickhouse.ddl import create_target  # noqa: PLC0415
-    from glassflow_dagster.clickhouse.differences import notes_on_creation  # noqa: PLC0415
+    from glassflow_dagster.clickhouse.target.ddl import create_target
+    from glassflow_dagster.clickhouse.target.differences import notes_on_creation
 
     click.echo(f"{create_target(config)};")
     for note in notes_on_creation(config):
@@ -56,10 +54,10 @@ def _print(file: Path, config: PipelineConfig) -> None:
 
 
 def _create(file: Path, config: PipelineConfig) -> None:
-    from glassflow_dagster.clickhouse.client import connect  # noqa: PLC0415
-    from glassflow_dagster.clickhouse.differences import differences  # noqa: PLC0415
-    from glassflow_dagster.clickhouse.tables import find_table  # noqa: PLC0415
-    from glassflow_dagster.clickhouse.target import create_target  # noqa: PLC0415
+    from glassflow_dagster.clickhouse.client import connect
+    from glassflow_dagster.clickhouse.tables import find_table
+    from glassflow_dagster.clickhouse.target.differences import differences
+    from glassflow_dagster.clickhouse.target.prepare import create_target
 
     client, place = connect(config.sink.connection_params), config.sink.full_table
     # Asked first: CREATE TABLE IF NOT EXISTS needs the right to create even where the table exists.
@@ -70,10 +68,10 @@ def _create(file: Path, config: PipelineConfig) -> None:
 
 
 def _compare(file: Path, config: PipelineConfig, *, alter: bool) -> None:
-    from glassflow_dagster.clickhouse.client import connect  # noqa: PLC0415
-    from glassflow_dagster.clickhouse.differences import differences  # noqa: PLC0415
-    from glassflow_dagster.clickhouse.tables import find_table  # noqa: PLC0415
-    from glassflow_dagster.clickhouse.target import add_missing_columns  # noqa: PLC0415
+    from glassflow_dagster.clickhouse.client import connect
+    from glassflow_dagster.clickhouse.tables import find_table
+    from glassflow_dagster.clickhouse.target.differences import differences
+    from glassflow_dagster.clickhouse.target.prepare import add_missing_columns
 
     client, place = connect(config.sink.connection_params), config.sink.full_table
     found = find_table(client, *place)
@@ -89,11 +87,12 @@ def _compare(file: Path, config: PipelineConfig, *, alter: bool) -> None:
 
 def _release(config: PipelineConfig, state: Path) -> None:
     """Put the windows back, unless the pipeline needs them: while it runs, and for a batch that it has to repeat."""
-    from glassflow_dagster.clickhouse.client import connect  # noqa: PLC0415
-    from glassflow_dagster.clickhouse.window_changes import release_windows  # noqa: PLC0415
-    from glassflow_dagster.streaming.checkpoint import Checkpoint  # noqa: PLC0415
-    from glassflow_dagster.streaming.heartbeat import pipeline_folder  # noqa: PLC0415
-    from glassflow_dagster.streaming.process import UP, status  # noqa: PLC0415
+    from glassflow_dagster.bookkeeping.windows import Windows
+    from glassflow_dagster.clickhouse.client import connect
+    from glassflow_dagster.clickhouse.target.window_changes import release_windows
+    from glassflow_dagster.driver.heartbeat import pipeline_folder
+    from glassflow_dagster.driver.process import UP, status
+    from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
 
     name = config.pipeline_id
     if status(state, name).state in UP:
@@ -104,7 +103,8 @@ def _release(config: PipelineConfig, state: Path) -> None:
             f"{name}: batch {open_batch.batch_id} is not done, and its repetition rests on it; let it be finished "
             f"first: glassflow-dagster run FILE --until-caught-up --state {state}"
         )
-    release_windows(connect(config.sink.connection_params), config, click.echo)
+    client = connect(config.sink.connection_params)
+    release_windows(client, config, Windows(client, config.sink.connection_params.database), click.echo)
 
 
 def _tell(file: Path, config: PipelineConfig, found: "Iterable[Difference]") -> None:

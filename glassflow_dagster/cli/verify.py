@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from glassflow_dagster.cli.options import json_option, pipelines_option, readable, report
-from glassflow_dagster.config.load import find_definition
+from glassflow_dagster.config.folder import find_definition
 
 
 @click.command()
@@ -19,12 +19,12 @@ from glassflow_dagster.config.load import find_definition
 @readable
 def verify(pipeline: str, pipelines: Path, as_json: bool, exact: bool) -> None:
     """Compare Kafka with ClickHouse; exit code 1 when something is missing or doubled."""
-    from glassflow_dagster.verification.verify import verify_pipeline  # noqa: PLC0415
+    from glassflow_dagster.verification.verify import verify_pipeline
 
     _, config = find_definition(pipeline, pipelines)
     found = verify_pipeline(config, report)
     if exact:
-        from glassflow_dagster.reconciliation.session import reconcile_in_own_session  # noqa: PLC0415
+        from glassflow_dagster.verification.exact.session import reconcile_in_own_session
 
         found = replace(found, keys=reconcile_in_own_session(config, report))
     if as_json:

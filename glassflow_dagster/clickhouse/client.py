@@ -22,7 +22,7 @@ from glassflow_dagster.clickhouse.errors import (
     innermost,
     is_access_denied,
 )
-from glassflow_dagster.config.model import ClickHouseConnection
+from glassflow_dagster.config.model.connections import ClickHouseConnection
 
 CONNECT_TIMEOUT = 10  # seconds; a server that is up accepts at once, a dead address must not hold a batch for long
 # Silence after which a request counts as lost. A server at work on a long query sends progress headers meanwhile.
@@ -73,7 +73,7 @@ def wait_for_clickhouse(
 ) -> Client:
     """Open a client once the server answers; raises what `connect` raises when it does not within the timeout.
 
-    A refused user, password or certificate is final at once: waiting does not mend it.
+    A refused user, password or certificate is final at once: waiting does not fix it.
     """
     deadline = time.monotonic() + timeout_seconds
     reported = False

@@ -24,23 +24,23 @@ class Answer(Enum):
     UNKNOWN = auto()
 
 
-class UnclearAnswer(OperationalError):  # noqa: N818 - named for what is the case
+class UnclearAnswer(OperationalError):
     """The status says done, and the body says something: an error that came when the status was out already."""
 
 
-class ClickHouseUnreachable(GlassflowError):  # noqa: N818 - named for what is the case
+class ClickHouseUnreachable(GlassflowError):
     """The server gives no answer that can be relied on; look after the server and run again."""
 
 
-class ClickHouseRefused(GlassflowError):  # noqa: N818 - named for what is the case
+class ClickHouseRefused(GlassflowError):
     """Server and client do not come together over TLS: a certificate is wrong, or one of them speaks none."""
 
 
-class AccessDenied(GlassflowError):  # noqa: N818 - named for what is the case
+class AccessDenied(GlassflowError):
     """The server knows no such user and password, or the user lacks a right."""
 
 
-class InsertRefused(GlassflowError):  # noqa: N818 - named for what is the case
+class InsertRefused(GlassflowError):
     """The table takes no rows of this pipeline until someone acts; nothing is lost, the batch will be replayed."""
 
 
@@ -48,7 +48,7 @@ class TooManyPartitions(InsertRefused):
     """A block has rows of more partitions than the server takes in one request; it went nowhere."""
 
 
-class RowsRefused(GlassflowError):  # noqa: N818 - named for what is the case
+class RowsRefused(GlassflowError):
     """Values in the block are at fault; halves of it tell which rows.
 
     `reason` is the server's text in one line. `certain` says that no row of the block went in: it was refused at the
@@ -61,11 +61,11 @@ class RowsRefused(GlassflowError):  # noqa: N818 - named for what is the case
         super().__init__(f"{table} refuses values: {reason}")
 
 
-class LimitReached(GlassflowError):  # noqa: N818 - named for what is the case
+class LimitReached(GlassflowError):
     """A limit on memory, time or rows ended a query: there is no answer, and nothing is known to be wrong."""
 
 
-class TableProblem(GlassflowError):  # noqa: N818 - named for what is the case
+class TableProblem(GlassflowError):
     """The target is missing or does not fit the definition; one line per problem."""
 
 

@@ -1,4 +1,4 @@
-"""Names and texts as ClickHouse's SQL writes them.
+"""Scope and texts as ClickHouse's SQL writes them.
 
 Definitions name databases, tables and columns freely; every statement goes through here, so that a quote in a name
 is part of the name. Texts that are compared with values go as query parameters instead wherever the statement allows.

@@ -1,6 +1,6 @@
 """Statements and questions whose errors are meant for people.
 
-A command asks once. What a running pipeline asks is put to `persist`: questions and DDL may be repeated freely, and
+A command asks once. What a running pipeline asks is put to `retry`: questions and DDL may be repeated freely, and
 inserts have their own rules for repetition.
 """
 
@@ -62,7 +62,7 @@ def failure(client: Client, error: BaseException, statement: str = "") -> Glassf
     return TableProblem(f"{where}: {what}" + (f"; the statement was: {statement}" if statement else ""))
 
 
-def persist(ask: Callable[[], T], seconds: float, report: Callable[[str], None]) -> T:
+def retry(ask: Callable[[], T], seconds: float, report: Callable[[str], None]) -> T:
     """Ask until the server answers; raises what `ask` raises, `ClickHouseUnreachable` only after so many seconds."""
     deadline, waits = time.monotonic() + seconds, pauses()
     while True:

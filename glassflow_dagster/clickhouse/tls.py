@@ -10,7 +10,7 @@ from clickhouse_connect.driver.httputil import check_env_proxy, get_pool_manager
 from urllib3 import PoolManager
 
 from glassflow_dagster.config.certificates import read_pem, read_private_key
-from glassflow_dagster.config.model import ClickHouseConnection
+from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.errors import GlassflowError
 
 
@@ -70,7 +70,7 @@ def _show(context: ssl.SSLContext, key: str, certificate: str) -> None:
 
 
 def refusal(cause: BaseException) -> str | None:
-    """Say what a failure of TLS needs, where no waiting mends it; None for any other failure."""
+    """Say what a failure of TLS needs, where waiting does not fix it; None for any other failure."""
     if isinstance(cause, ssl.SSLCertVerificationError):
         return (
             "set sink.connection_params.root_ca to the certificate of the authority that signed the server's, and host "

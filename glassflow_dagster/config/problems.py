@@ -3,6 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
+
+from glassflow_dagster.errors import GlassflowError
 
 
 @dataclass(frozen=True)
@@ -11,6 +14,15 @@ class Problem:
 
     path: str
     text: str
+
+
+class DefinitionError(GlassflowError):
+    """A definition that cannot run: one line per mistake, `file: field.path: what is wrong; what to do`."""
+
+    def __init__(self, file: Path, found: list[Problem]) -> None:
+        self.file = file
+        self.problems = found
+        super().__init__("\n".join(f"{file}: {p.path + ': ' if p.path else ''}{p.text}" for p in found))
 
 
 def suggestion(name: str, known: list[str]) -> str:

@@ -2,7 +2,7 @@
 
 `python -m glassflow_dagster.config.schema` prints it; `docs/pipeline.schema.json` is what it printed last.
 A text with a `${VAR}` may stand for any value, so every value that is not plain text takes one too. What only
-`rules.py` can judge, and the syntax of column types, is left to `validate`.
+`rules/` can judge, and the syntax of column types, is left to `validate`.
 """
 
 import json
@@ -10,7 +10,7 @@ import re
 import sys
 from typing import Any
 
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.variables import VARIABLE
 
 _REFERENCE = {"$ref": "#/$defs/Reference"}

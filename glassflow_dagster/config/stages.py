@@ -9,19 +9,28 @@ the names are those of the output_fields. GlassFlow has neither, so there the li
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import lru_cache
 from typing import TypeVar
 
-from glassflow_dagster.config.join import JoinConfig
-from glassflow_dagster.config.model import METADATA_FIELDS, Filter, Output, PipelineConfig, Source, Stateless
+from glassflow_dagster.config.model.join import JoinConfig
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.source import METADATA_FIELDS, Source
+from glassflow_dagster.config.model.transforms import Filter, Output, Stateless, Transform
+from glassflow_dagster.config.model.types import FieldKind
 from glassflow_dagster.config.problems import Problem
-from glassflow_dagster.config.types import FieldKind
 from glassflow_dagster.expressions.language.check import DIGITS, Checked, check_filter, check_transform
 from glassflow_dagster.expressions.language.errors import ExpressionError
 from glassflow_dagster.expressions.language.outputs import misspelt_output_type, output_kind
 
 _T = TypeVar("_T")
+
+_ORDER_WARNING = (
+    "{}: stands behind the stateless transform but names fields of the source only, so it runs before it, as in "
+    "GlassFlow; to filter by an output give the output a name of its own"
+)
 
 # A joined event is of two records, so that nothing of Kafka's is its own.
 _OF_JOINED = {"_batch_time": METADATA_FIELDS["_batch_time"]}
@@ -80,6 +89,16 @@ _Placed = list[tuple[str, Filter | Stateless]]
 
 
 @dataclass(frozen=True)
+class _Expressions:
+    """What of a definition decides how its expressions are planned; servers, checks and the like do not."""
+
+    fields: tuple[tuple[str, tuple[tuple[str, FieldKind], ...]], ...]
+    transforms: tuple[Transform, ...]
+    join: JoinConfig | None
+    mapped: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class _Stream:
     """Transforms that follow each other, the names before the first one, and those that stay mappable behind all."""
 
@@ -89,46 +108,63 @@ class _Stream:
 
 
 def plan_stages(config: PipelineConfig) -> Stages:
-    """Check the expressions of a definition, each with the names that are there at its place."""
-    if config.join is not None:
-        return _plan_joined(config, config.join)
-    source = config.sources[0]
-    placed, names = _placed(config, source.source_id), _names_of(source)
-    warnings = [*_order_warnings(placed, names), *_type_warnings(placed)]
-    stream = _Stream(placed[::-1] if _filters_first(placed, names) else placed, names, METADATA_FIELDS)
-    return _plan(stream, {}, [], warnings)
+    """Check the expressions of a definition, each with the names that are there at its place.
+
+    Definitions with equal expressions, fields and join share one plan, which nobody may change.
+    """
+    fields = tuple((s.source_id, tuple((f.name, f.kind) for f in s.schema_fields)) for s in config.sources)
+    mapped = tuple(mapping.name for mapping in config.sink.mapping)
+    return _planned(_Expressions(fields, config.transforms, config.join, mapped))
 
 
-def _plan_joined(config: PipelineConfig, join: JoinConfig) -> Stages:
-    sources = {source.source_id: source for source in config.sources}
+# As many definitions as one process may have open; a plan is small.
+@lru_cache(maxsize=256)
+def _planned(given: _Expressions) -> Stages:
+    if given.join is not None:
+        names = {source_id: {**METADATA_FIELDS, **dict(fields)} for source_id, fields in given.fields}
+        return _plan_joined(given, given.join, names)
+    source_id, fields = given.fields[0]
+    own = {**METADATA_FIELDS, **dict(fields)}
+    placed = _placed(given.transforms, source_id)
+    first = _filter_put_first(placed, own)
+    warnings = [*([_ORDER_WARNING.format(placed[1][0])] if first else []), *_type_warnings(placed)]
+    stream = _Stream(placed[:1] if first else placed, own, METADATA_FIELDS)
+    return _plan(stream, [first] if first else [], {}, [], warnings)
+
+
+def _plan_joined(given: _Expressions, join: JoinConfig, fields: Mapping[str, Mapping[str, FieldKind]]) -> Stages:
     problems: list[Problem] = []
     before = {
         side.source_id: tuple(
             stage
-            for place, condition in _placed(config, side.source_id)
+            for place, condition in _placed(given.transforms, side.source_id)
             if isinstance(condition, Filter)
-            for stage in _filter(place, condition, _names_of(sources[side.source_id]), problems)
+            for stage in _filter(place, condition, fields[side.source_id], problems)
         )
         for side in join.sides
-        if side.source_id in sources
+        if side.source_id in fields
     }
-    names, wrong = _joined_names(join, sources)
-    placed = _placed(config, join.id) if join.id not in sources else []
+    names, wrong = _joined_names(join, fields)
+    placed = _placed(given.transforms, join.id) if join.id not in fields else []
     warnings = list(_type_warnings(placed))
     if not wrong:
-        return _plan(_Stream(placed, names, _OF_JOINED), before, problems, warnings)
+        return _plan(_Stream(placed, names, _OF_JOINED), [], before, problems, warnings)
     # Without all names, no expression behind the join can be judged, nor a mapping of what they make.
     if any(isinstance(transform, Stateless) for _, transform in placed):
-        wrong = frozenset(mapping.name for mapping in config.sink.mapping)
+        wrong = frozenset(given.mapped)
     return Stages(before, (), names, wrong, tuple(problems), tuple(warnings))
 
 
 def _plan(
-    stream: _Stream, before: Mapping[str, tuple[FilterStage, ...]], problems: list[Problem], warnings: Sequence[str]
+    stream: _Stream,
+    first: Sequence[FilterStage],
+    before: Mapping[str, tuple[FilterStage, ...]],
+    problems: list[Problem],
+    warnings: Sequence[str],
 ) -> Stages:
     visible = mappable = stream.names
     unknown: frozenset[str] = frozenset()
-    steps: list[FilterStage | TransformStage] = []
+    steps: list[FilterStage | TransformStage] = [*first]
     for place, transform in stream.placed:
         if isinstance(transform, Filter):
             steps += _filter(place, transform, visible, problems)
@@ -144,13 +180,10 @@ def _plan(
     return Stages(before, tuple(steps), mappable, unknown, tuple(problems), tuple(warnings))
 
 
-def _names_of(source: Source) -> dict[str, FieldKind]:
-    return {**METADATA_FIELDS, **{field.name: field.kind for field in source.schema_fields}}
-
-
-def _joined_names(join: JoinConfig, sources: Mapping[str, Source]) -> tuple[dict[str, FieldKind], frozenset[str]]:
+def _joined_names(
+    join: JoinConfig, fields: Mapping[str, Mapping[str, FieldKind]]
+) -> tuple[dict[str, FieldKind], frozenset[str]]:
     """Give the names behind a join with their kinds, and those whose field there is not."""
-    fields = {source_id: _names_of(source) for source_id, source in sources.items()}
     kinds = {output.made: fields.get(output.source_id, {}).get(output.name) for output in join.output_fields}
     known = {name: kind for name, kind in kinds.items() if kind is not None}
     return {**_OF_JOINED, **known}, frozenset(kinds.keys() - known.keys())
@@ -173,7 +206,7 @@ def nullable_names(config: PipelineConfig) -> dict[str, WhyNull]:
     visible = joined_nulls(config, config.join) if config.join else _nulls_of(config, config.source)
     stream = config.join.id if config.join else config.source.source_id
     mappable = visible
-    for _, transform in _placed(config, stream):
+    for _, transform in _placed(config.transforms, stream):
         outputs = transform.config.transforms if isinstance(transform, Stateless) else ()
         if outputs:
             passed_on = {
@@ -198,7 +231,9 @@ def joined_nulls(config: PipelineConfig, join: JoinConfig) -> dict[str, WhyNull]
     left, right = config.inputs
     nulls = {source.source_id: _nulls_of(config, source) for source in (left, right)}
     if join.keeps_unmatched:
-        nulls[right.source_id] = dict.fromkeys(_names_of(right), WhyNull.NO_MATCH)
+        nulls[right.source_id] = dict.fromkeys(
+            [*METADATA_FIELDS, *(field.name for field in right.schema_fields)], WhyNull.NO_MATCH
+        )
     else:
         # Null keys never match.
         for side in join.sides:
@@ -208,28 +243,21 @@ def joined_nulls(config: PipelineConfig, join: JoinConfig) -> dict[str, WhyNull]
     return {name: why for name, why in found if why is not None}
 
 
-def _placed(config: PipelineConfig, stream: str) -> _Placed:
+def _placed(transforms: Sequence[Transform], stream: str) -> _Placed:
     return [
         (f"transforms[{index}]", transform)
-        for index, transform in enumerate(config.transforms)
+        for index, transform in enumerate(transforms)
         if isinstance(transform, Filter | Stateless) and transform.source_id == stream
     ]
 
 
-def _filters_first(placed: _Placed, fields: Mapping[str, FieldKind]) -> bool:
-    """Whether GlassFlow would run the list in another order than it is written in."""
-    if [type(transform) for _, transform in placed] != [Stateless, Filter]:
-        return False
-    condition = placed[1][1]
-    return isinstance(condition, Filter) and _is_right(condition, fields)
-
-
-def _order_warnings(placed: _Placed, fields: Mapping[str, FieldKind]) -> Iterator[str]:
-    if _filters_first(placed, fields):
-        yield (
-            f"{placed[1][0]}: stands behind the stateless transform but names fields of the source only, so it runs "
-            "before it, as in GlassFlow; to filter by an output give the output a name of its own"
-        )
+def _filter_put_first(placed: _Placed, fields: Mapping[str, FieldKind]) -> FilterStage | None:
+    """Return the filter that GlassFlow would run in another place than it is written in; None where there is none."""
+    match [transform for _, transform in placed]:
+        case [Stateless(), Filter() as condition]:
+            with suppress(ExpressionError):
+                return FilterStage(check_filter(condition.config.expression, fields))
+    return None
 
 
 def _type_warnings(placed: _Placed) -> Iterator[str]:
@@ -239,14 +267,6 @@ def _type_warnings(placed: _Placed) -> Iterator[str]:
             if meant:
                 at = f"{place}.config.transforms[{index}].output_type"
                 yield f"{at}: {output.output_type!r} converts nothing; did you mean {meant!r}?"
-
-
-def _is_right(condition: Filter, fields: Mapping[str, FieldKind]) -> bool:
-    try:
-        check_filter(condition.config.expression, fields)
-    except ExpressionError:
-        return False
-    return True
 
 
 def _filter(

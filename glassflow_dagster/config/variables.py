@@ -1,9 +1,16 @@
-"""References in the texts of a definition: `${VAR}` and `${VAR:-default}`, and `${file:PATH}` for what a file holds."""
+"""References in the texts of a definition: `${VAR}` and `${VAR:-default}`, and `${file:PATH}` for what a file holds.
+
+They are replaced in the parsed texts, not in the file, so that a secret with a quote or a colon in it cannot change the
+definition's shape.
+"""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from glassflow_dagster.config.problems import Problem
 
 # Of a variable called `file`, `${file:-default}` is still the default.
 VARIABLE = re.compile(r"\$\{(?:file:(?P<file>[^-}][^}]*)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?)\}")
@@ -52,3 +59,22 @@ class References:
             ) from None
         except UnicodeDecodeError:
             raise LookupError(f"file {path} is no text in UTF-8; write it as text, such as base64") from None
+
+
+def fill_references(definition: dict[str, Any], references: References) -> tuple[dict[str, Any], list[Problem]]:
+    """Copy a definition with its references replaced, and say which of them stand for nothing."""
+    unset: list[Problem] = []
+    filled: dict[str, Any] = _filled(definition, references, "", unset)
+    return filled, unset
+
+
+def _filled(value: Any, references: References, path: str, unset: list[Problem]) -> Any:
+    if isinstance(value, dict):
+        return {k: _filled(v, references, f"{path}.{k}" if path else str(k), unset) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_filled(v, references, f"{path}[{i}]", unset) for i, v in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+    text, wrong = references.fill(value)
+    unset += [Problem(path, said) for said in wrong]
+    return text

@@ -23,7 +23,7 @@ _TOKEN = re.compile(
 _CLOSED_BY = {"(": ")", "[": "]", "{": "}"}
 
 
-class WrongCondition(GlassflowError):  # noqa: N818 - named for what is the case
+class WrongCondition(GlassflowError):
     """The text after --where is no condition on the columns of the dead letter table."""
 
 

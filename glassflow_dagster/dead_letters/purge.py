@@ -1,30 +1,21 @@
-"""Deletes dead letters, so that the books still add up.
+"""Deletes dead letters, so that the ledger still adds up.
 
-Which letters go is marked first (`glassflow_purges`), then they are deleted. An interrupted purge is completed by the
-next one: what is marked is gone for every other command already.
+Which letters go is marked first, then they are deleted. An interrupted purge is completed by the next one: what is
+marked is gone for every other command already.
 """
 
-from glassflow_dagster.clickhouse.ddl import DEAD_LETTERS, PURGES
-from glassflow_dagster.clickhouse.identifiers import quote_text
-from glassflow_dagster.clickhouse.queries import execute
-from glassflow_dagster.dead_letters.letters import PLACE, LetterBox
-
-_MARKED = "pipeline_id, incarnation, batch_time, topic, partition, offset, expires_at"
+from glassflow_dagster.bookkeeping.dead_letters import delete_purged
+from glassflow_dagster.bookkeeping.purges import mark_purged_statement
+from glassflow_dagster.dead_letters.letters import DeadLetterStore
 
 
-def purge(box: LetterBox, condition: str) -> int:
+def purge(box: DeadLetterStore, condition: str) -> int:
     """Delete the letters that a condition chooses; gives how many they were.
 
     Raises `WrongCondition`, and `AccessDenied` with the statement to run where the user may not delete.
     """
     chosen = box.count(condition)
     if chosen:
-        mark = f"INSERT INTO {box.table(PURGES)} ({_MARKED}) SELECT {_MARKED} FROM ({box.chosen(condition)})"  # noqa: S608
-        box.command(mark, condition)
-    pipeline = quote_text(box.pipeline_id)
-    execute(
-        box.client,
-        f"ALTER TABLE {box.table(DEAD_LETTERS)} DELETE WHERE pipeline_id = {pipeline} AND ({PLACE}) IN "  # noqa: S608
-        f"(SELECT {PLACE} FROM {box.table(PURGES)} WHERE pipeline_id = {pipeline}) SETTINGS mutations_sync = 1",
-    )
+        box.command(mark_purged_statement(box.database, box.chosen(condition)), condition)
+    delete_purged(box.client, box.database, box.pipeline_id)
     return chosen

@@ -10,23 +10,25 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import NamedTuple
 
-import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from glassflow_dagster.clickhouse.ddl import NEVER, REPLAYS
-from glassflow_dagster.clickhouse.inserts import Inserter
-from glassflow_dagster.clickhouse.queries import asked, fetch
+from glassflow_dagster.bookkeeping.dead_letters import DeadLetter
+from glassflow_dagster.bookkeeping.ledger import newest_checkpoint
+from glassflow_dagster.bookkeeping.replays import ReplayMark, insert_replay_marks, last_replay_offset
+from glassflow_dagster.bookkeeping.schema import NEVER
+from glassflow_dagster.clickhouse.inserts.insert import Inserter
+from glassflow_dagster.clickhouse.inserts.tokens import Token
+from glassflow_dagster.clickhouse.queries import asked
 from glassflow_dagster.clickhouse.server_run import read_server_run
-from glassflow_dagster.config.model import PipelineConfig
-from glassflow_dagster.dead_letters.letters import Letter, LetterBox
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.dead_letters.letters import DeadLetterStore
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.client import client_settings
 from glassflow_dagster.kafka.errors import KafkaUnreachable
 from glassflow_dagster.kafka.records import read_to_end
+from glassflow_dagster.kafka.replay_headers import Replay, read_replay, without_replay
 from glassflow_dagster.kafka.replay_topic import REPLAY_PARTITION, ensure_replay_topic
-from glassflow_dagster.kafka.replays import Replay, read_replay, without_replay
 from glassflow_dagster.kafka.topics import offsets
 
 Report = Callable[[str], None]
@@ -43,7 +45,7 @@ _RETRY_SECONDS = 300.0
 _TRANSACTION_SECONDS = 30.0
 # How the brokers say that a newer producer of the same name is there.
 _FENCED = frozenset({
-    KafkaError._FENCED,  # noqa: SLF001 - librdkafka's own codes have no public name
+    KafkaError._FENCED,
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,
 })  # fmt: skip
@@ -87,82 +89,78 @@ def _times(attempts: int) -> str:
     return "1 replay" if attempts == 1 else f"{attempts} replays"
 
 
-class _Sent(NamedTuple):
-    replay: Replay
-    replay_offset: int
-    expires_at: int
-
-
 def replay(config: PipelineConfig, condition: str, report: Report) -> Replayed:
     """Send the letters that a condition chooses, but those that were sent before or failed too often.
 
     Safe to interrupt and to repeat. Raises `WrongCondition`, `TopicMissing`, or `GlassflowError` for servers that do
     not do their part.
     """
-    box = LetterBox.open(config)
-    incarnation, attempts = box.newest_incarnation(), config.dead_letters.max_attempts
+    box = DeadLetterStore.open(config)
+    checkpoint_id = newest_checkpoint(box.client, box.database, box.pipeline_id)
+    attempts = config.dead_letters.max_attempts
     # A left event goes through the join as a whole, and of several pairs only one was refused.
     pairs = "passed_dedup" if config.join and config.join.match == "all" else "false"
-    mine = "toString(incarnation) = {incarnation:String}"
+    mine = "toString(checkpoint_id) = {checkpoint_id:String}"
     query = (
-        f"SELECT countIf(NOT {mine}), countIf({mine} AND replayed), "  # noqa: S608 - quoted
+        f"SELECT countIf(NOT {mine}), countIf({mine} AND replayed), "
         f"countIf({mine} AND NOT replayed AND attempt >= {attempts}), "
         f"countIf({mine} AND NOT replayed AND attempt < {attempts} AND {pairs}) FROM ({box.chosen(condition)})"
     )
     # Asked first: a condition that is wrong is said before anything is done.
-    box.ask(query, condition, incarnation=incarnation)
+    box.ask(query, condition, checkpoint_id=checkpoint_id)
     ensure_replay_topic(config)
     sender = _Sender(config)
     begun = asked(box.client, lambda: read_server_run(box.client))
-    marks = Inserter(box.client, _RETRY_SECONDS, lambda _: None, begun=begun)
-    _mark(marks, box, config, _unmarked(box, config))
-    earlier, already, too_often, of_pairs = box.ask(query, condition, incarnation=incarnation)[0]
-    waiting = (
-        f"({condition}\n) AND NOT replayed AND attempt < {attempts} AND incarnation = '{incarnation}' AND NOT {pairs}"
-    )
+    inserter = Inserter(box.client, _RETRY_SECONDS, lambda _: None, begun=begun)
+    _mark(inserter, box, config, _unmarked(box, config))
+    earlier, already, too_often, of_pairs = box.ask(query, condition, checkpoint_id=checkpoint_id)[0]
+    of_checkpoint = f"checkpoint_id = '{checkpoint_id}'"
+    waiting = f"({condition}\n) AND NOT replayed AND attempt < {attempts} AND {of_checkpoint} AND NOT {pairs}"
     sent = 0
     for letters in _groups(box.read(waiting)):
-        _mark(marks, box, config, sender.send(letters))
+        _mark(inserter, box, config, sender.send(letters))
         sent += len(letters)
         report(f"sent {sent:,} dead letters to {config.replay_topic}")
     return Replayed(sent, already, too_often, earlier, of_pairs)
 
 
-def _unmarked(box: LetterBox, config: PipelineConfig) -> list[_Sent]:
+def _unmarked(box: DeadLetterStore, config: PipelineConfig) -> list[ReplayMark]:
     """Find what lies in the topic behind the last mark: an interrupted replay sent it."""
     connection, topic = config.source.connection_params, config.replay_topic
     there = offsets(connection, topic)[REPLAY_PARTITION]
-    query = f"SELECT count(), max(replay_offset) FROM {box.table(REPLAYS)} WHERE pipeline_id = {{pipeline:String}}"  # noqa: S608
-    marks, last = fetch(box.client, query, box.parameters)[0]
-    # A topic that was made anew begins again.
-    first = last + 1 if marks and last < there.high else there.low
+    last = last_replay_offset(box.client, box.database, box.pipeline_id)
+    # A topic that was recreated begins again.
+    first = last + 1 if last is not None and last < there.high else there.low
     # As the stream reads it: what a replay left behind half done is sent, where it is read.
     records = read_to_end(connection, topic, REPLAY_PARTITION, max(first, there.low), config.source.isolation)
     found = ((read_replay(record.headers), record.offset) for record in records)
-    return [_Sent(replay, offset, NEVER) for replay, offset in found if replay is not None]
+    return [_mark_of(replay, offset, NEVER) for replay, offset in found if replay is not None]
 
 
-def _mark(marks: Inserter, box: LetterBox, config: PipelineConfig, sent: list[_Sent]) -> None:
+def _mark(inserter: Inserter, box: DeadLetterStore, config: PipelineConfig, sent: list[ReplayMark]) -> None:
     """Write down what was sent; a mark that is there twice means the same."""
     for first in range(0, len(sent), LETTERS_AT_ONCE):
         part = sent[first : first + LETTERS_AT_ONCE]
-        block = pa.table({
-            "pipeline_id": [config.pipeline_id] * len(part),
-            "incarnation": [entry.replay.incarnation for entry in part],
-            "topic": [entry.replay.topic for entry in part],
-            "partition": pa.array([entry.replay.partition for entry in part], pa.uint32()),
-            "offset": pa.array([entry.replay.offset for entry in part], pa.uint64()),
-            "attempt": pa.array([entry.replay.attempt for entry in part], pa.uint16()),
-            "replay_offset": pa.array([entry.replay_offset for entry in part], pa.uint64()),
-            "expires_at": pa.array([entry.expires_at for entry in part], pa.uint32()),
-        })  # fmt: skip
-        token = f"{config.replay_topic}/{part[0].replay.incarnation}/{part[0].replay_offset}-{part[-1].replay_offset}"
-        marks.insert(box.database, REPLAYS, block, token)
+        offsets_sent = part[0].replay_offset, part[-1].replay_offset
+        token = Token.of_replay_marks(config.replay_topic, part[0].checkpoint_id, *offsets_sent)
+        insert_replay_marks(inserter, box.database, config.pipeline_id, part, token)
 
 
-def _groups(letters: Iterable[Letter]) -> Iterator[list[Letter]]:
+def _mark_of(replay: Replay, replay_offset: int, expires_at: int) -> ReplayMark:
+    return ReplayMark(
+        checkpoint_id=replay.checkpoint_id,
+        topic=replay.topic,
+        partition=replay.partition,
+        offset=replay.offset,
+        attempt=replay.attempt,
+        replay_offset=replay_offset,
+        expires_at=expires_at,
+    )
+
+
+def _groups(letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
     """Cut letters into what one transaction takes."""
-    group: list[Letter] = []
+    group: list[DeadLetter] = []
     size = 0
     for letter in letters:
         if group and (len(group) == LETTERS_AT_ONCE or size + len(letter.value or b"") > BYTES_AT_ONCE):
@@ -187,9 +185,9 @@ class _Sender:
         with self._explaining():
             self._producer.init_transactions(_TRANSACTION_SECONDS)
 
-    def send(self, letters: list[Letter]) -> list[_Sent]:
+    def send(self, letters: list[DeadLetter]) -> list[ReplayMark]:
         """Send letters, all of them or none; gives where they are in the topic."""
-        sent: list[_Sent] = []
+        sent: list[ReplayMark] = []
         refused: list[str] = []
         with self._explaining():
             self._producer.begin_transaction()
@@ -204,9 +202,9 @@ class _Sender:
                 raise
         return sorted(sent, key=lambda entry: entry.replay_offset)
 
-    def _produce(self, letter: Letter, sent: list[_Sent], refused: list[str]) -> None:
+    def _produce(self, letter: DeadLetter, sent: list[ReplayMark], refused: list[str]) -> None:
         again = Replay(
-            incarnation=letter.incarnation,
+            checkpoint_id=letter.checkpoint_id,
             topic=letter.origin_topic,
             partition=letter.origin_partition,
             offset=letter.origin_offset,
@@ -216,7 +214,7 @@ class _Sender:
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                sent.append(_Sent(again, message.offset() or 0, min(letter.expires_at + _OUTLIVES, NEVER)))
+                sent.append(_mark_of(again, message.offset() or 0, min(letter.expires_at + _OUTLIVES, NEVER)))
             else:
                 refused.append(self._not_taken(letter, error))
 
@@ -233,14 +231,14 @@ class _Sender:
         except KafkaException as error:
             raise GlassflowError(self._not_taken(letter, error.args[0])) from error
 
-    def _not_taken(self, letter: Letter, error: KafkaError) -> str:
+    def _not_taken(self, letter: DeadLetter, error: KafkaError) -> str:
         where, topic = f"{letter.topic}/{letter.partition}/{letter.offset}", self._config.replay_topic
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return (
                 f"topic {topic!r} does not take the dead letter of {where}: it is too large; raise max.message.bytes "
                 "of the topic, or leave it out with --where"
             )
-        return f"topic {topic!r} does not take the dead letter of {where}: {error.str()}; mend that and replay again"
+        return f"topic {topic!r} does not take the dead letter of {where}: {error.str()}; fix that and replay again"
 
     def _await_answers(self) -> None:
         # Not flush: when a newer producer ends this one, it fails without saying so.

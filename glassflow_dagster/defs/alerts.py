@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from glassflow_dagster.orchestration.alerts import data_quality_alerts, run_failure_alerts
+from glassflow_dagster.orchestration.alert_sensors import data_quality_alerts, run_failure_alerts
 
 
 @dg.definitions

@@ -6,12 +6,12 @@ go to each driver. What it starts one for is the comparison of keys.
 
 import dagster as dg
 
-from glassflow_dagster.resources.alerts import AlertResource
+from glassflow_dagster.driver.process import state_folder
 from glassflow_dagster.resources.clickhouse import ClickHouseResource
 from glassflow_dagster.resources.kafka import KafkaResource
 from glassflow_dagster.resources.spark import StageSparkResource
 from glassflow_dagster.resources.stream_runner import LocalStreamRunner
-from glassflow_dagster.streaming.process import state_folder
+from glassflow_dagster.resources.webhook import AlertResource
 
 
 @dg.definitions

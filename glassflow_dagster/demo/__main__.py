@@ -231,7 +231,7 @@ def _run(pipeline: str) -> None:
 
 
 def _count(demo: _Demo) -> _Result:
-    rows, unique = _query(f"SELECT count(), uniqExact({demo.key}) FROM {demo.table} FORMAT TSV").split()  # noqa: S608
+    rows, unique = _query(f"SELECT count(), uniqExact({demo.key}) FROM {demo.table} FORMAT TSV").split()
     return _Result(count_events(_BROKERS, demo.topic.name), int(rows), int(unique), _ledger(demo.pipeline))
 
 
@@ -239,7 +239,7 @@ def _ledger(pipeline: str) -> Mapping[str, int]:
     """Give the sums of a pipeline's batches; of what waits, what the last one says."""
     sums = ", ".join(f"sum({name}) AS {name}" for name in _COUNTS)
     account = _query(
-        f"SELECT {sums}, argMax(ledger.waiting, ledger.batch_id) AS waiting "  # noqa: S608
+        f"SELECT {sums}, argMax(ledger.waiting, ledger.batch_id) AS waiting "
         f"FROM analytics.glassflow_ledger AS ledger WHERE pipeline_id = '{pipeline}' FORMAT JSONEachRow"
     )
     return {name: int(value) for name, value in json.loads(account).items()}
@@ -301,13 +301,13 @@ def _join_mistakes(demo: _JoinDemo, result: _JoinResult) -> list[str]:
 def _rows(table: str, like: pd.DataFrame) -> pd.DataFrame:
     """Read a table's rows as a frame with the columns of another."""
     names = ", ".join(like.columns)
-    text = _query(f"SELECT {names} FROM {table} FORMAT CSVWithNames SETTINGS date_time_output_format = 'iso'")  # noqa: S608
+    text = _query(f"SELECT {names} FROM {table} FORMAT CSVWithNames SETTINGS date_time_output_format = 'iso'")
     return pd.read_csv(io.StringIO(text), na_values=["\\N"], keep_default_na=False, dtype=kinds(like))
 
 
 def _query(sql: str) -> str:
-    request = urllib.request.Request(f"{_CLICKHOUSE}/?{urllib.parse.urlencode({'query': sql})}")  # noqa: S310
-    with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+    request = urllib.request.Request(f"{_CLICKHOUSE}/?{urllib.parse.urlencode({'query': sql})}")
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return str(answer.read().decode())
 
 

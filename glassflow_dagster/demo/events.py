@@ -105,7 +105,7 @@ def weather_events() -> Iterator[bytes]:
 
 def with_resent(events: Sequence[bytes], seed: int, within: int) -> Iterator[bytes]:
     """Yield events, a tenth of them a second time, up to `within` events later."""
-    draw = random.Random(seed)  # noqa: S311 - repeatable, not secret
+    draw = random.Random(seed)
     resent: dict[int, list[bytes]] = {}
     for index in draw.sample(range(len(events)), int(len(events) * _RESENT_SHARE)):
         place = min(index + draw.randrange(within), len(events) - 1)

@@ -34,7 +34,7 @@ _LAST_NAMES = ("Abe", "Brown", "Costa", "Diaz", "Eze", "Fischer", "García", "Ha
 @cache
 def orders() -> tuple[dict[str, Any], ...]:
     """Give the orders, of 1 to 15 items each: some of guests, whose user_id is null, some of users nobody knows."""
-    draw = random.Random(_SEED)  # noqa: S311 - repeatable, not secret
+    draw = random.Random(_SEED)
     users = [_user_id(number) for number in range(_USERS + _UNKNOWN_USERS)]
     return tuple(
         {
@@ -51,7 +51,7 @@ def orders() -> tuple[dict[str, Any], ...]:
 @cache
 def user_events() -> tuple[dict[str, Any], ...]:
     """Give an event of each known user, and a second one of some, whose address has changed."""
-    draw = random.Random(_SEED + 1)  # noqa: S311 - repeatable, not secret
+    draw = random.Random(_SEED + 1)
     signed_up = range(_USERS)
     moved = draw.sample(signed_up, int(_USERS * _MOVED_SHARE))
     hosts = ["example.com"] * _USERS + ["example.org"] * len(moved)
@@ -89,7 +89,7 @@ def user_event_count() -> int:
 
 @cache
 def _user_id(number: int) -> str:
-    return _uuid(random.Random(f"{_SEED} user {number}"))  # noqa: S311 - repeatable, not secret
+    return _uuid(random.Random(f"{_SEED} user {number}"))
 
 
 def _uuid(draw: random.Random) -> str:

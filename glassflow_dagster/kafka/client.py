@@ -10,7 +10,7 @@ import logging
 from typing import Any
 
 from glassflow_dagster.config.certificates import read_pem, read_private_key
-from glassflow_dagster.config.model import KafkaConnection
+from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.kafka import kerberos
 from glassflow_dagster.kafka.jaas import quoted
 

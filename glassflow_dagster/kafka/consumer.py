@@ -6,10 +6,10 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from glassflow_dagster.config.model import KafkaConnection
+from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.kafka.client import client_settings
+from glassflow_dagster.kafka.connection_errors import find_refusal
 from glassflow_dagster.kafka.errors import KafkaRefused, KafkaUnreachable
-from glassflow_dagster.kafka.refusals import find_refusal
 
 ANSWER_TIMEOUT = 10.0  # seconds for one question; a TLS and SASL handshake with a far broker takes two or three
 
@@ -83,7 +83,7 @@ def unreachable(
     if refused:
         return refused
     # The last error of all is "all brokers are down"; the one before it says why.
-    reasons = [otherwise, *(error.str() for error in errors if error.code() != KafkaError._ALL_BROKERS_DOWN)]  # noqa: SLF001 - librdkafka's own codes have no public name
+    reasons = [otherwise, *(error.str() for error in errors if error.code() != KafkaError._ALL_BROKERS_DOWN)]
     return KafkaUnreachable(
         f"Kafka's brokers at {', '.join(connection.brokers)} {what} ({reasons[-1]}); start them (glassflow-dagster "
         "stack up starts an embedded one) or correct connection_params (brokers, protocol, credentials)"

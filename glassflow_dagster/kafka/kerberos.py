@@ -12,10 +12,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from glassflow_dagster.config.model import KafkaConnection
+from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.jaas import quoted
-from glassflow_dagster.local.cache import cache_folder
+from glassflow_dagster.runtime.cache import cache_folder
 
 
 def client_settings(connection: KafkaConnection) -> dict[str, Any]:

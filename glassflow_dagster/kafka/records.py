@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
 
-from glassflow_dagster.config.model import KafkaConnection
+from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.kafka.client import ISOLATION
 from glassflow_dagster.kafka.consumer import ANSWER_TIMEOUT, answering, open_consumer, unreachable
 from glassflow_dagster.kafka.errors import KafkaUnreachable, RecordMissing
@@ -198,7 +198,7 @@ def is_end(message: Message) -> bool:
     error = message.error()
     if error is None:
         return False
-    if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own codes have no public name
+    if error.code() == KafkaError._PARTITION_EOF:
         return True
     raise KafkaUnreachable(f"Kafka reports for topic {message.topic()!r}: {error.str()}; look after the brokers")
 
@@ -206,8 +206,8 @@ def is_end(message: Message) -> bool:
 def place(message: Message) -> tuple[int, int]:
     """Give a consumed message's partition and offset."""
     partition, offset = message.partition(), message.offset()
-    assert partition is not None  # noqa: S101 - only unsent messages have none
-    assert offset is not None  # noqa: S101 - as above
+    assert partition is not None
+    assert offset is not None
     return partition, offset
 
 

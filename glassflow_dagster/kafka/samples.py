@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, TopicPartition
 
-from glassflow_dagster.config.model import KafkaConnection
+from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.config.problems import nearest
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.client import ISOLATION

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource  # type: ignore[attr-defined]
 
-from glassflow_dagster.config.model import KafkaConnection
+from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.kafka.client import client_settings
 from glassflow_dagster.kafka.consumer import ANSWER_TIMEOUT, answering, ask_metadata, open_consumer
 from glassflow_dagster.kafka.errors import KafkaUnreachable, TopicForbidden, TopicMissing
@@ -104,7 +104,7 @@ def offsets_if_there(connection: KafkaConnection, topic: str) -> dict[int, Offse
 
 
 def topic_ids(connection: KafkaConnection, topics: Iterable[str]) -> dict[str, str]:
-    """Give the brokers' own names of topics, which a topic that is made anew has not; without those that have none.
+    """Give the brokers' own names of topics, which a topic that is recreated has not; without those that have none.
 
     None has one that does not exist, or is not to be seen, or whose brokers are older than Kafka 2.8.
     """

@@ -18,9 +18,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.local.jars import ensure_jars
-from glassflow_dagster.local.java import JavaRuntime, find_java, java_environment
 from glassflow_dagster.local.ports import free_port
+from glassflow_dagster.runtime.jars import ensure_jars
+from glassflow_dagster.runtime.java import JavaRuntime, find_java, java_environment
 
 # 370 MB of memory in all while 76,000 small events a second were written and read; half of it led to long pauses.
 _HEAP = "512m"

@@ -22,7 +22,7 @@ from pathlib import Path
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local.broker import broker_answers, prepare_broker
 from glassflow_dagster.local.ports import require_free
-from glassflow_dagster.local.process import Background, record, recorded, start
+from glassflow_dagster.runtime.process import Background, record, recorded, start
 
 # Both are up in 3 seconds here; a slow disk with much to recover may need far longer.
 _START_SECONDS = 120
@@ -223,7 +223,7 @@ def _start_clickhouse(server: _Server, port: int, native_port: int | None, repor
     if find_spec("chdb") is None:
         raise GlassflowError("the embedded ClickHouse is not installed; run: pip install 'glassflow-dagster[embedded]'")
     report(f"starting ClickHouse at 127.0.0.1:{port}")
-    module = "glassflow_dagster.local.clickhouse_server"
+    module = "glassflow_dagster.local.embedded_clickhouse"
     command = [sys.executable, "-m", module, "--data", str(server.data), "--port", str(port)]
     command += ["--native-port", str(native_port)] if native_port else []
     return _started(server, command, port, {}, native_port)

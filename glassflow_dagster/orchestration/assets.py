@@ -11,10 +11,12 @@ from typing import NoReturn
 import dagster as dg
 
 from glassflow_dagster.config.load import rewriting_warnings
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.driver.process import LaunchFailed, StreamStatus
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.orchestration.asset_keys import AssetKeys
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG
-from glassflow_dagster.orchestration.control import StreamRunConfig, control, tend
+from glassflow_dagster.orchestration.control import StreamRunConfig, control, ensure_if_wanted
 from glassflow_dagster.orchestration.health import Health, examine
 from glassflow_dagster.orchestration.metadata import (
     Metadata,
@@ -27,18 +29,16 @@ from glassflow_dagster.orchestration.metadata import (
     table_metadata,
     topic_metadata,
 )
-from glassflow_dagster.orchestration.naming import Names
 from glassflow_dagster.orchestration.specs import asset_specs
 from glassflow_dagster.resources.clickhouse import ClickHouseResource
 from glassflow_dagster.resources.kafka import KafkaResource
 from glassflow_dagster.resources.stream_runner import StreamRunner
-from glassflow_dagster.streaming.process import LaunchFailed, StreamStatus
 
 # Where Dagster keeps an asset's data version; it has no public name.
 DATA_VERSION_TAG = "dagster/data_version"
 
 
-def build_assets(definition: Path, pipeline: PipelineConfig, names: Names) -> dg.AssetsDefinition:
+def build_assets(definition: Path, pipeline: PipelineConfig, names: AssetKeys) -> dg.AssetsDefinition:
     """Build the pipeline's assets. The run needs the resources `stream_runner`, `kafka` and `clickhouse`."""
     noted = rewriting_warnings(definition)
 
@@ -61,7 +61,7 @@ def build_assets(definition: Path, pipeline: PipelineConfig, names: Names) -> dg
             context.log.warning("%s: %s", definition, warning)
         try:
             if AUTOMATED_TAG in context.run.tags:
-                tended = tend(definition, pipeline, stream_runner, context.log.info)
+                tended = ensure_if_wanted(definition, pipeline, stream_runner, context.log.info)
             else:
                 tended = control(config.mode, definition, pipeline, stream_runner, context.log.info)
         except GlassflowError as error:
@@ -85,7 +85,7 @@ def build_assets(definition: Path, pipeline: PipelineConfig, names: Names) -> dg
     return stream
 
 
-def _figures(pipeline: PipelineConfig, names: Names, health: Health, done: str) -> dict[dg.AssetKey, Metadata]:
+def _figures(pipeline: PipelineConfig, names: AssetKeys, health: Health, done: str) -> dict[dg.AssetKey, Metadata]:
     """Give each asset's figures; without a node of its own, the stream's are the table's."""
     figures: dict[dg.AssetKey, Metadata] = {
         raw: topic_metadata(health, source.topic) for raw, source in zip(names.raw, pipeline.inputs, strict=True)
@@ -105,7 +105,7 @@ def _known_version(context: dg.AssetExecutionContext, key: dg.AssetKey) -> dg.Da
     return dg.DataVersion(known) if known else None
 
 
-def _observe(context: dg.AssetExecutionContext, names: Names, status: StreamStatus) -> None:
+def _observe(context: dg.AssetExecutionContext, names: AssetKeys, status: StreamStatus) -> None:
     """Record that the stream does not run and is not meant to; its assets are as they were."""
     context.log.info("%s: %s; it is left so", status.pipeline_id, status.message)
     figures = observed_joined(status) if names.joined else observed_stream(status)

@@ -15,10 +15,9 @@ import dagster as dg
 # Dagster's own reading of cron, so that what is accepted here is what its daemon runs. It has no public name.
 from dagster._utils.schedules import is_valid_cron_string, schedule_execution_time_iterator
 
-from glassflow_dagster.config.load import DefinitionError
-from glassflow_dagster.config.model import PipelineConfig
-from glassflow_dagster.config.problems import Problem
-from glassflow_dagster.orchestration.naming import Names
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.problems import DefinitionError, Problem
+from glassflow_dagster.orchestration.asset_keys import AssetKeys
 
 # On runs that nobody asked for: such a run leaves a stream alone that someone stopped.
 AUTOMATED_TAG = "glassflow/automated"
@@ -55,7 +54,7 @@ def longest_gap(cron: str) -> timedelta:
     return max(later - earlier for earlier, later in pairwise(ticks))
 
 
-def build_health_check_sensor(names: Names) -> dg.AutomationConditionSensorDefinition:
+def build_health_check_sensor(names: AssetKeys) -> dg.AutomationConditionSensorDefinition:
     """Build what asks for the pipeline's health checks: one for each, so that a slow launch holds up no other."""
     return dg.AutomationConditionSensorDefinition(
         name=f"{names.pipeline}__health_check",

@@ -10,15 +10,15 @@ from typing import Any
 
 import dagster as dg
 
+from glassflow_dagster.bookkeeping.dead_letters import DeadLetter
 from glassflow_dagster.clickhouse.errors import LimitReached
-from glassflow_dagster.config.model import PipelineConfig
-from glassflow_dagster.dead_letters.letters import Letter
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.driver.process import StreamState, StreamStatus
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.orchestration.asset_keys import AssetKeys
 from glassflow_dagster.orchestration.metadata import observed_stream
-from glassflow_dagster.orchestration.naming import Names
 from glassflow_dagster.orchestration.values import shown_figures, shows_values
 from glassflow_dagster.resources.stream_runner import StreamRunner
-from glassflow_dagster.streaming.process import StreamState, StreamStatus
 from glassflow_dagster.verification.counts import compare_counts
 from glassflow_dagster.verification.dead_letters import examine_dead_letters
 from glassflow_dagster.verification.duplicates import find_residual_duplicates
@@ -75,7 +75,7 @@ def check_names(config: PipelineConfig) -> tuple[str, ...]:
     return (*always, *keyed, *((UNMATCHED_SHARE,) if config.join else ()))
 
 
-def build_checks(pipeline: PipelineConfig, names: Names) -> dg.AssetChecksDefinition:
+def build_checks(pipeline: PipelineConfig, names: AssetKeys) -> dg.AssetChecksDefinition:
     """Build the checks on the pipeline's table. The run needs the resource `stream_runner`."""
     descriptions = _DESCRIPTIONS_OF_JOINS if pipeline.join else _DESCRIPTIONS
 
@@ -150,7 +150,7 @@ def _unmatched_share(pipeline: PipelineConfig) -> _Finding:
     return _Finding(found.passed, found.description, dict(found.figures), dg.AssetCheckSeverity.WARN)
 
 
-def _letter(letter: Letter) -> dict[str, str | int]:
+def _letter(letter: DeadLetter) -> dict[str, str | int]:
     return {
         "record": f"{letter.topic}/{letter.partition}/{letter.offset}",
         "batch_time": datetime.fromtimestamp(letter.batch_time_ms / 1000, UTC).isoformat(timespec="seconds"),
@@ -159,7 +159,7 @@ def _letter(letter: Letter) -> dict[str, str | int]:
     }
 
 
-def _letter_with_values(letter: Letter) -> dict[str, str | int]:
+def _letter_with_values(letter: DeadLetter) -> dict[str, str | int]:
     """Add the reason, which quotes what is wrong with a value, and the beginning of the record."""
     value = (letter.value or b"")[:_VALUE_SHOWN].decode(errors="backslashreplace")
     return {**_letter(letter), "reason": letter.reason, "value": value}

@@ -8,9 +8,9 @@ from pathlib import Path
 import dagster as dg
 from pydantic import Field
 
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.driver.process import POLL, Action, StreamState, StreamStatus
 from glassflow_dagster.resources.stream_runner import StreamRunner
-from glassflow_dagster.streaming.process import POLL, Action, StreamState, StreamStatus
 
 # Spark compiles its plan during the first batch, which takes 5 to 15 s; a topic without records is known by then too.
 FIRST_BATCH_WAIT = 20.0  # seconds
@@ -50,7 +50,7 @@ def control(
     return status if action is Action.HEALTH_CHECKED else _after_first_batch(config, runner), action.value
 
 
-def tend(
+def ensure_if_wanted(
     definition: Path, config: PipelineConfig, runner: StreamRunner, report: Callable[[str], None]
 ) -> tuple[StreamStatus, str] | StreamStatus:
     """Do what the schedule asks for; gives the state alone when the stream is not meant to run and was left so."""

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from glassflow_dagster.clickhouse.ledger import LedgerTotals
+from glassflow_dagster.bookkeeping.totals import LedgerTotals
 from glassflow_dagster.clickhouse.tables import Table
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.driver.process import StreamStatus
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.topics import Offsets
 from glassflow_dagster.resources.clickhouse import ClickHouseResource
 from glassflow_dagster.resources.kafka import KafkaResource
-from glassflow_dagster.streaming.process import StreamStatus
 
 Answer = TypeVar("Answer")
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import dagster as dg
 
+from glassflow_dagster.driver.heartbeat import Heartbeat
+from glassflow_dagster.driver.process import StreamStatus
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.health import Health
-from glassflow_dagster.streaming.heartbeat import Heartbeat
-from glassflow_dagster.streaming.process import StreamStatus
 
 Metadata = dict[str, Any]
 Offsets = dict[int, int]

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import dagster as dg
 
-from glassflow_dagster.config.load import DefinitionError, definition_files, load_pipeline
-from glassflow_dagster.config.model import PipelineConfig
-from glassflow_dagster.config.problems import Problem
+from glassflow_dagster.config.folder import definition_files
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.problems import DefinitionError, Problem
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.orchestration.asset_keys import identifier, names
 from glassflow_dagster.orchestration.assets import build_assets
 from glassflow_dagster.orchestration.automation import build_health_check_sensor, require_schedule
-from glassflow_dagster.orchestration.broken import build_broken_definitions
 from glassflow_dagster.orchestration.checks import build_checks
-from glassflow_dagster.orchestration.naming import identifier, names
-from glassflow_dagster.orchestration.reconciliation import build_reconciliation
+from glassflow_dagster.orchestration.exact import build_reconciliation
+from glassflow_dagster.orchestration.invalid_definitions import build_broken_definitions
 from glassflow_dagster.orchestration.sensors import build_observer
 
 

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 import dagster as dg
 from pydantic import BaseModel, ValidationError
 
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.driver.process import UP, StreamStatus
+from glassflow_dagster.orchestration.asset_keys import AssetKeys
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG
 from glassflow_dagster.orchestration.metadata import (
     Metadata,
@@ -19,16 +21,14 @@ from glassflow_dagster.orchestration.metadata import (
     observed_table,
     observed_topic,
 )
-from glassflow_dagster.orchestration.naming import Names
 from glassflow_dagster.resources.stream_runner import StreamRunner
-from glassflow_dagster.streaming.process import UP, StreamStatus
 
 OBSERVER_INTERVAL = 30  # seconds
-# A stream that dies again at once is not mended by more of the same; from then on the scheduled health check tries.
+# A stream that dies again at once is not fixed by more of the same; from then on the scheduled health check tries.
 MAX_RESTARTS = 3
 
 
-class Seen(BaseModel):
+class Cursor(BaseModel):
     """The sensor's memory: what it recorded last, the stream's last batch, and the restarts asked for since that."""
 
     mark: str = ""
@@ -36,7 +36,7 @@ class Seen(BaseModel):
     restarts: int = 0
 
 
-def build_observer(pipeline: PipelineConfig, names: Names) -> dg.SensorDefinition:
+def build_observer(pipeline: PipelineConfig, names: AssetKeys) -> dg.SensorDefinition:
     """Build the pipeline's observer. It needs the resource `stream_runner`."""
 
     @dg.sensor(
@@ -48,25 +48,27 @@ def build_observer(pipeline: PipelineConfig, names: Names) -> dg.SensorDefinitio
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def observer(context: dg.SensorEvaluationContext, stream_runner: StreamRunner) -> dg.SensorResult | dg.SkipReason:
-        return look(stream_runner.status(pipeline.pipeline_id), pipeline, names, recall(context.cursor))
+        return look(stream_runner.status(pipeline.pipeline_id), pipeline, names, load_cursor(context.cursor))
 
     return observer
 
 
-def recall(cursor: str | None) -> Seen:
+def load_cursor(cursor: str | None) -> Cursor:
     """Read the sensor's memory; one that another version wrote is forgotten, which costs one observation."""
     try:
-        return Seen.model_validate_json(cursor) if cursor else Seen()
+        return Cursor.model_validate_json(cursor) if cursor else Cursor()
     except ValidationError:
-        return Seen()
+        return Cursor()
 
 
-def look(status: StreamStatus, pipeline: PipelineConfig, names: Names, seen: Seen) -> dg.SensorResult | dg.SkipReason:
+def look(
+    status: StreamStatus, pipeline: PipelineConfig, names: AssetKeys, seen: Cursor
+) -> dg.SensorResult | dg.SkipReason:
     """Decide what to record and whether to ask for a restart."""
     if not status.wanted and status.state not in UP:
         return dg.SkipReason(f"{status.state.value}: {status.message}; it is not meant to run, materialize to start it")
     mark, batch = _mark(status), _batch(status) or seen.batch
-    # Only a batch shows that a restart has mended something: a stream may be seen running before each of its deaths.
+    # Only a batch shows that a restart has fixed something: a stream may be seen running before each of its deaths.
     restarts = seen.restarts if batch == seen.batch else 0
     requests: list[dg.RunRequest] = []
     # One request for one death: the launch takes longer than the interval, and health checks follow anyway.
@@ -76,7 +78,7 @@ def look(status: StreamStatus, pipeline: PipelineConfig, names: Names, seen: See
     return dg.SensorResult(
         run_requests=requests,
         asset_events=[] if mark == seen.mark else list(_observations(status, pipeline, names)),
-        cursor=Seen(mark=mark, batch=batch, restarts=restarts).model_dump_json(),
+        cursor=Cursor(mark=mark, batch=batch, restarts=restarts).model_dump_json(),
     )
 
 
@@ -89,10 +91,10 @@ def _mark(status: StreamStatus) -> str:
 def _batch(status: StreamStatus) -> str:
     """Name the last batch that was closed; empty where the driver does not tell."""
     heartbeat = status.heartbeat
-    return "" if heartbeat is None or heartbeat.batch_id is None else f"{heartbeat.incarnation}:{heartbeat.batch_id}"
+    return "" if heartbeat is None or heartbeat.batch_id is None else f"{heartbeat.checkpoint_id}:{heartbeat.batch_id}"
 
 
-def _restart(status: StreamStatus, names: Names, death: str) -> dg.RunRequest:
+def _restart(status: StreamStatus, names: AssetKeys, death: str) -> dg.RunRequest:
     return dg.RunRequest(
         run_key=f"{status.pipeline_id}:{death}",
         asset_selection=names.assets,
@@ -100,7 +102,7 @@ def _restart(status: StreamStatus, names: Names, death: str) -> dg.RunRequest:
     )
 
 
-def _observations(status: StreamStatus, pipeline: PipelineConfig, names: Names) -> Iterator[dg.AssetObservation]:
+def _observations(status: StreamStatus, pipeline: PipelineConfig, names: AssetKeys) -> Iterator[dg.AssetObservation]:
     """Observe each asset of which there is something to say, in the order the data moves."""
     heartbeat = status.heartbeat
     figures: dict[dg.AssetKey, Metadata] = {}

@@ -11,18 +11,20 @@ from typing import Any
 
 import dagster as dg
 
-from glassflow_dagster.config.durations import format_duration
-from glassflow_dagster.config.join import JoinConfig, JoinSide, OutputField
-from glassflow_dagster.config.model import METADATA_FIELDS, DedupConfig, PipelineConfig, Source
+from glassflow_dagster.config.model.durations import format_duration
+from glassflow_dagster.config.model.join import JoinConfig, JoinSide, OutputField
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.source import METADATA_FIELDS, Source
+from glassflow_dagster.config.model.transforms import DedupConfig
 from glassflow_dagster.config.stages import joined_nulls
+from glassflow_dagster.orchestration.asset_keys import AssetKeys
 from glassflow_dagster.orchestration.automation import freshness_policy, health_check_condition
-from glassflow_dagster.orchestration.naming import Names
 
 MAX_TAG_LENGTH = 63  # characters; Dagster takes no longer one
 _TAG = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_TAG_LENGTH}}}")
 
 
-def asset_specs(definition: Path, config: PipelineConfig, names: Names) -> Iterator[dg.AssetSpec]:
+def asset_specs(definition: Path, config: PipelineConfig, names: AssetKeys) -> Iterator[dg.AssetSpec]:
     """Yield the pipeline's assets: raw topics, deduplicated and joined streams, ClickHouse table; not all have all."""
     common: dict[str, Any] = {
         "group_name": names.pipeline,

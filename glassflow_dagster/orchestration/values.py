@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 
 # `make dev` sets it: what is in the embedded stack is there to be looked at.
 SHOW_VALUES = "GLASSFLOW_SHOW_VALUES"

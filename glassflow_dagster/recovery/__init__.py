@@ -1,1 +1,1 @@
-"""A checkpoint that was lost, made anew from what is left: the topic, the ledger and the table."""
+"""A checkpoint that was lost, rebuilt from what is left: the topic, the ledger and the table."""

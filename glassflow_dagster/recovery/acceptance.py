@@ -1,6 +1,6 @@
 """Going on without what is lost: `run --accept-loss`.
 
-Where records are gone from the topics, or a checkpoint cannot be used and cannot be made anew, a pipeline stops rather
+Where records are gone from the topics, or a checkpoint cannot be used and cannot be rebuilt, a pipeline stops rather
 than skip anything. This is the way out for who has decided to go on: what is skipped is written down in
 `glassflow_losses` first, so that everything else can still be compared.
 
@@ -19,16 +19,23 @@ from dataclasses import dataclass, field
 
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.clickhouse.epochs import begin_epoch
-from glassflow_dagster.clickhouse.ledger import BatchHistory, LedgerTotals, last_batch, read_history, read_totals
-from glassflow_dagster.clickhouse.losses import Loss, LossReason, note_losses
+from glassflow_dagster.bookkeeping.fencing import begin_epoch
+from glassflow_dagster.bookkeeping.ledger import BatchHistory, last_batch, read_history
+from glassflow_dagster.bookkeeping.losses import Loss, LossReason, note_losses
+from glassflow_dagster.bookkeeping.totals import LedgerTotals, read_totals
 from glassflow_dagster.clickhouse.tables import Table
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.kafka.records import count_records
 from glassflow_dagster.kafka.topics import Offsets, offsets_if_there, topic_ids
-from glassflow_dagster.streaming.checkpoint import BatchPlan, Checkpoint, CheckpointError, Incarnation, state_shape
-from glassflow_dagster.streaming.continuity import require_ledger
-from glassflow_dagster.streaming.source import MAX_BATCH_RECORDS
+from glassflow_dagster.streaming.checkpoint.checkpoint import (
+    BatchPlan,
+    Checkpoint,
+    CheckpointError,
+    CheckpointIdentity,
+    state_shape,
+)
+from glassflow_dagster.streaming.checkpoint.consistency import require_ledger
+from glassflow_dagster.streaming.stages.source import MAX_BATCH_RECORDS
 
 Report = Callable[[str], None]
 Positions = dict[str, dict[int, int]]  # topic -> partition -> offset
@@ -48,7 +55,8 @@ class _Topics:
 def accept_loss(client: Client, config: PipelineConfig, table: Table, checkpoint: Checkpoint, report: Report) -> None:
     """Let the next start go on without what is lost, and note what that is; nothing where nothing is.
 
-    client: of a user who may write to the books, which exist. Raises `GlassflowError` where a server does not answer.
+    client: of a user who may write to the bookkeeping tables, which exist. Raises `GlassflowError` where a
+    server does not answer.
     """
     database = config.sink.connection_params.database
     totals, history = (
@@ -56,12 +64,12 @@ def accept_loss(client: Client, config: PipelineConfig, table: Table, checkpoint
         read_history(client, database, config.pipeline_id),
     )
     problem = _why_unusable(client, config, checkpoint)
-    known = checkpoint.incarnation() if problem is None else None
+    known = checkpoint.identity() if problem is None else None
     if known is None and not totals.batches:
         report("nothing was read yet, so nothing is lost")
         return
     topics = _look_at(config, checkpoint.topic_ids() if known else {})
-    name = known.incarnation if known else history.incarnation
+    name = known.checkpoint_id if known else history.checkpoint_id
     begin_epoch(client, database, config.pipeline_id, name, str(checkpoint.folder.parent), table.rows)
     if known:
         _keep_state(client, config, checkpoint, known, topics, report)
@@ -73,7 +81,7 @@ def _why_unusable(client: Client, config: PipelineConfig, checkpoint: Checkpoint
     """Say why the checkpoint cannot go on; None where it can, or none was ever made."""
     try:
         checkpoint.inspect()
-        found = checkpoint.incarnation()
+        found = checkpoint.identity()
         if found is None:
             return CheckpointError(f"{checkpoint.folder}: is not there")
         require_ledger(client, config, checkpoint, found)
@@ -94,14 +102,19 @@ def _look_at(config: PipelineConfig, ids: Mapping[str, str]) -> _Topics:
 
 
 def _keep_state(  # noqa: PLR0913, PLR0917 - what a checkpoint is moved by
-    client: Client, config: PipelineConfig, checkpoint: Checkpoint, known: Incarnation, topics: _Topics, report: Report
+    client: Client,
+    config: PipelineConfig,
+    checkpoint: Checkpoint,
+    known: CheckpointIdentity,
+    topics: _Topics,
+    report: Report,
 ) -> None:
     """Move a whole checkpoint to offsets that are there; its open batch, if records of it are gone, is read anew."""
     following, open_batch = checkpoint.next_batch, checkpoint.pending_plan()
     number = known.batches_before + following
     # The ledger may have the open batch: then all of it is written, and what it put into the state is lost.
     is_written = number == last_batch(
-        client, config.sink.connection_params.database, config.pipeline_id, known.incarnation
+        client, config.sink.connection_params.database, config.pipeline_id, known.checkpoint_id
     )
     ends = _ends(open_batch)
     positions = ends if is_written else checkpoint.next_offsets()
@@ -112,7 +125,7 @@ def _keep_state(  # noqa: PLR0913, PLR0917 - what a checkpoint is moved by
         return
     if is_written:
         losses.append(Loss(number + 1, LossReason.STATE))
-    _note(client, config, known.incarnation, losses, report)
+    _note(client, config, known.checkpoint_id, losses, report)
     work = Checkpoint(checkpoint.folder.with_name("checkpoint.new"))
     shutil.rmtree(work.folder, ignore_errors=True)
     # Links, as a state may be large: its files are never changed, only removed.
@@ -122,7 +135,7 @@ def _keep_state(  # noqa: PLR0913, PLR0917 - what a checkpoint is moved by
     work.rename(
         known.model_copy(
             update={
-                "tokens": str(uuid.uuid4()),
+                "token_prefix": str(uuid.uuid4()),
                 "batches_before": known.batches_before + is_written,
                 "first_batch": following,
                 "look_until": {} if is_written else ends,
@@ -153,7 +166,7 @@ def _begin_without_state(  # noqa: PLR0913, PLR0917 - what a checkpoint is begun
     reached, losses = _reachable(positions, topics, number)
     waiting = totals.outcomes.waiting
     losses.append(Loss(number, LossReason.STATE, waiting=waiting))
-    _note(client, config, history.incarnation, losses, report)
+    _note(client, config, history.checkpoint_id, losses, report)
     # Where a partition was not read yet it begins at its first record.
     starting = {
         topic: {p: reached.get(topic, {}).get(p, offsets.low) for p, offsets in partitions.items()}
@@ -167,9 +180,9 @@ def _begin_without_state(  # noqa: PLR0913, PLR0917 - what a checkpoint is begun
     work = Checkpoint(checkpoint.folder.with_name("checkpoint.new"))
     shutil.rmtree(work.folder, ignore_errors=True)
     work.rename(
-        Incarnation(
-            incarnation=history.incarnation,
-            tokens=str(uuid.uuid4()),
+        CheckpointIdentity(
+            checkpoint_id=history.checkpoint_id,
+            token_prefix=str(uuid.uuid4()),
             pipeline_id=config.pipeline_id,
             topics=config.topics,
             table=f"{table.database}.{table.name}",
@@ -233,8 +246,8 @@ def _lost_of_open_batch(config: PipelineConfig, plan: BatchPlan | None, topics: 
     return losses
 
 
-def _note(client: Client, config: PipelineConfig, incarnation: str, losses: list[Loss], report: Report) -> None:
-    note_losses(client, config.sink.connection_params.database, config.pipeline_id, incarnation, losses)
+def _note(client: Client, config: PipelineConfig, checkpoint_id: str, losses: list[Loss], report: Report) -> None:
+    note_losses(client, config.sink.connection_params.database, config.pipeline_id, checkpoint_id, losses)
     for loss in losses:
         report(f"LOST: {loss}")
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from glassflow_dagster.clickhouse.ledger import BatchEntry, BatchRange
-from glassflow_dagster.config.model import DedupConfig
+from glassflow_dagster.bookkeeping.ledger import BatchEntry, BatchRange
+from glassflow_dagster.config.model.transforms import DedupConfig
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.streaming.dedup import put_known
-from glassflow_dagster.streaming.failures import explain_failure
+from glassflow_dagster.streaming.spark.spark_errors import explain_failure
+from glassflow_dagster.streaming.stages.dedup import put_known
 
 # A version of a partition's state, as Spark writes it after its first batch.
 _FIRST_VERSION = re.compile(r"(?P<dot>\.?)1\.(?P<kind>zip|changelog)(?P<sums>(\.crc)?)")

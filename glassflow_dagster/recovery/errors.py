@@ -1,4 +1,4 @@
-"""What keeps a checkpoint from being made anew."""
+"""What keeps a checkpoint from being rebuilt."""
 
 from glassflow_dagster.errors import GlassflowError
 
@@ -8,8 +8,8 @@ _ANEW = (
 )
 
 
-class CannotRebuild(GlassflowError):  # noqa: N818 - reads as the sentence it is
+class CannotRebuild(GlassflowError):
     """What is left does not tell what the state knew; `remedy` is what a person can do instead."""
 
     def __init__(self, pipeline_id: str, why: str, remedy: str = _ANEW) -> None:
-        super().__init__(f"{pipeline_id}: the state cannot be made anew: {why}; {remedy}")
+        super().__init__(f"{pipeline_id}: the state cannot be rebuilt: {why}; {remedy}")

@@ -16,26 +16,26 @@ from clickhouse_connect.driver.client import Client
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from glassflow_dagster.bookkeeping.dead_letters import DEAD_LETTERS
+from glassflow_dagster.bookkeeping.fencing import begin_epoch
+from glassflow_dagster.bookkeeping.ledger import BatchRange, read_history
+from glassflow_dagster.bookkeeping.splits import SPLITS
+from glassflow_dagster.bookkeeping.totals import read_totals
 from glassflow_dagster.clickhouse.client import connect
-from glassflow_dagster.clickhouse.ddl import DEAD_LETTERS, SPLITS
-from glassflow_dagster.clickhouse.epochs import begin_epoch
-from glassflow_dagster.clickhouse.identifiers import full_name
-from glassflow_dagster.clickhouse.ledger import BatchRange, read_history, read_totals
-from glassflow_dagster.clickhouse.queries import execute
 from glassflow_dagster.clickhouse.tables import Table, require_table
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.topics import offsets_if_there
-from glassflow_dagster.reconciliation.canonical import hashed
-from glassflow_dagster.reconciliation.reconcile import compared_columns
 from glassflow_dagster.recovery.checkpoint_files import as_of_batch, begin_batch, write_state
+from glassflow_dagster.recovery.dedup_keys import Accepted, replay_dedup
 from glassflow_dagster.recovery.errors import CannotRebuild
-from glassflow_dagster.recovery.half_done import following_ranges, records_there, unknown_rows
-from glassflow_dagster.recovery.known_keys import Accepted, look_back
-from glassflow_dagster.recovery.records import Past, Records
-from glassflow_dagster.streaming.checkpoint import Checkpoint
-from glassflow_dagster.streaming.failures import explain_failure
-from glassflow_dagster.streaming.session import SHUFFLE_PARTITIONS
+from glassflow_dagster.recovery.inflight_batch import following_ranges, records_there, unknown_rows
+from glassflow_dagster.recovery.records import LostCheckpoint, Records
+from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
+from glassflow_dagster.streaming.spark.session import SHUFFLE_PARTITIONS
+from glassflow_dagster.streaming.spark.spark_errors import explain_failure
+from glassflow_dagster.verification.exact.canonical import hashed
+from glassflow_dagster.verification.exact.compare_keys import compared_columns
 
 Report = Callable[[str], None]
 
@@ -49,16 +49,16 @@ def rebuild_checkpoint(
     """
     require_possible(config)
     client = connect(config.sink.connection_params)
-    past, incarnation = _past(client, config)
+    past, checkpoint_id = _past(client, config)
     database = config.sink.connection_params.database
-    begin_epoch(client, database, config.pipeline_id, incarnation, str(checkpoint.folder.parent), table.rows)
+    begin_epoch(client, database, config.pipeline_id, checkpoint_id, str(checkpoint.folder.parent), table.rows)
     table = require_table(client, table.database, table.name)
     now_ms = max(int(time.time() * 1000), past.batches[-1].batch_time_ms + 1)
     compared = compared_columns(config, table)
-    records = Records(spark, config, table, incarnation, hashed(compared.values)[0].alias("row_hash"))
+    records = Records(spark, config, table, checkpoint_id, hashed(compared.values)[0].alias("row_hash"))
     totals = read_totals(client, database, config.pipeline_id)
     try:
-        accepted = look_back(records, past, now_ms, report)
+        accepted = replay_dedup(records, past, now_ms, report)
         ranges = following_ranges(past, now_ms)
         report(f"looking for rows of a batch that was under way in {table.database}.{table.name} ...")
         there = records_there(records, ranges, accepted, compared, unknown_rows(config, table, totals))
@@ -67,23 +67,26 @@ def rebuild_checkpoint(
         made = _write(records, past, accepted, work, now_ms)
     except PySparkException as error:
         raise GlassflowError(
-            f"{config.pipeline_id}: the state could not be made anew: {explain_failure(error)}"
+            f"{config.pipeline_id}: the state could not be rebuilt: {explain_failure(error)}"
         ) from error
     finally:
         spark.catalog.clearCache()
-    _forget(client, config, incarnation, past.batches[-1].batch_id)
+    # The batch that was under way is done again, and writes these again.
+    for bookkeeping in (DEAD_LETTERS, SPLITS):
+        last = past.batches[-1].batch_id
+        bookkeeping.delete_later_batches(client, database, config.pipeline_id, checkpoint_id, last)
     if there:
         begin_batch(made.folder, _up_to(config, ranges, there))
         made.keep_rows_there(past.batches[-1].batch_id + 1, there)
     partitions = int(str(spark.conf.get(SHUFFLE_PARTITIONS)))
-    made.create(config, f"{table.database}.{table.name}", totals.rows_before, partitions, incarnation)
+    made.create(config, f"{table.database}.{table.name}", totals.rows_before, partitions, checkpoint_id)
     # What is there is new: of topics, their names only.
     shutil.rmtree(checkpoint.folder, ignore_errors=True)
     made.folder.rename(checkpoint.folder)
     shutil.rmtree(work, ignore_errors=True)
     checkpoint.follow_move()
     report(
-        f"the state is made anew behind batch {past.batches[-1].batch_id}; "
+        f"the state is rebuilt behind batch {past.batches[-1].batch_id}; "
         f"{len(there):,} rows of the batch that was under way are in the table and stay"
     )
 
@@ -93,14 +96,14 @@ def require_possible(config: PipelineConfig) -> None:
     dedup = config.dedup_of(config.source)
     why = ""
     if config.join:
-        why = "what waits in a join depends on the moments at which its events came, which no book keeps"
+        why = "what waits in a join depends on the moments at which its events came, which is kept nowhere"
     elif dedup is not None and dedup.clock == "event":
-        why = "on the event clock it depends on the watermark of each batch, which no book keeps"
+        why = "on the event clock it depends on the watermark of each batch, which is kept nowhere"
     if why:
         raise CannotRebuild(config.pipeline_id, why)
 
 
-def _past(client: Client, config: PipelineConfig) -> tuple[Past, str]:
+def _past(client: Client, config: PipelineConfig) -> tuple[LostCheckpoint, str]:
     history = read_history(client, config.sink.connection_params.database, config.pipeline_id)
     if not history.batches:
         raise GlassflowError(
@@ -108,10 +111,10 @@ def _past(client: Client, config: PipelineConfig) -> tuple[Past, str]:
             "--rebuild-state"
         )
     known = {topic: found for topic in config.topics if (found := offsets_if_there(config.connection, topic))}
-    return Past(history.batches, known), history.incarnation
+    return LostCheckpoint(history.batches, known), history.checkpoint_id
 
 
-def _write(records: Records, past: Past, accepted: Accepted, work: Path, now_ms: int) -> Checkpoint:
+def _write(records: Records, past: LostCheckpoint, accepted: Accepted, work: Path, now_ms: int) -> Checkpoint:
     dedup = records.config.dedup_of(records.config.source)
     known = accepted.known(dedup, now_ms) if dedup is not None else None
     pattern = write_state(records.spark, known, dedup, work)
@@ -128,15 +131,3 @@ def _up_to(
         place = config.topics[rank], partition
         farthest[place] = max(farthest[place], offset + 1)
     return [replace(r, until=max(r.first, farthest[r.topic, r.partition])) for r in ranges]
-
-
-def _forget(client: Client, config: PipelineConfig, incarnation: str, last_batch: int) -> None:
-    """Delete what the books have of the batch that was under way: it is done again, and writes them again."""
-    for book in (DEAD_LETTERS, SPLITS):
-        execute(
-            client,
-            f"ALTER TABLE {full_name(config.sink.connection_params.database, book)} DELETE WHERE "
-            "pipeline_id = {pipeline:String} AND incarnation = {incarnation:UUID} AND batch_id > {last:UInt64} "
-            "SETTINGS mutations_sync = 1",
-            {"pipeline": config.pipeline_id, "incarnation": incarnation, "last": last_batch},
-        )

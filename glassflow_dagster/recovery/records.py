@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from glassflow_dagster.clickhouse.ledger import BatchEntry, BatchRange
+from glassflow_dagster.bookkeeping.ledger import BatchEntry, BatchRange
 from glassflow_dagster.clickhouse.tables import Table
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.kafka.topics import Offsets
-from glassflow_dagster.reconciliation.expected import rows_of_batches
+from glassflow_dagster.verification.exact.expected import rows_of_batches
 
 # The columns of `Records.rows`.
 ROWS = (
@@ -25,7 +25,7 @@ class Records:
     spark: SparkSession
     config: PipelineConfig
     table: Table
-    incarnation: str
+    checkpoint_id: str
     row_hash: Column
 
     def rows(self, ranges: Iterable[BatchRange]) -> DataFrame:
@@ -33,11 +33,11 @@ class Records:
         read = [found for found in ranges if found.until > found.first]
         if not read:
             return self.spark.createDataFrame([], ROWS)
-        return rows_of_batches(self.spark, self.config, self.table, read, self.incarnation, [self.row_hash])
+        return rows_of_batches(self.spark, self.config, self.table, read, self.checkpoint_id, [self.row_hash])
 
 
 @dataclass(frozen=True)
-class Past:
+class LostCheckpoint:
     """The batches of a lost checkpoint, one at least, and what Kafka still has: topic -> partition -> offsets."""
 
     batches: Sequence[BatchEntry]

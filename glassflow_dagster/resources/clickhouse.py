@@ -7,11 +7,12 @@ import dagster as dg
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
+from glassflow_dagster.bookkeeping.totals import LedgerTotals, read_totals
 from glassflow_dagster.clickhouse.client import address, connect
 from glassflow_dagster.clickhouse.errors import explain
-from glassflow_dagster.clickhouse.ledger import LedgerTotals, read_totals
 from glassflow_dagster.clickhouse.tables import Table, find_table
-from glassflow_dagster.config.model import ClickHouseConnection, PipelineConfig
+from glassflow_dagster.config.model.connections import ClickHouseConnection
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 
 

@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from glassflow_dagster.config.model import Source
+from glassflow_dagster.config.model.source import Source
 from glassflow_dagster.kafka.topics import Offsets, offsets
 
 

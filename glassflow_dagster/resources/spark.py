@@ -11,8 +11,8 @@ from dagster_pyspark import LazyPySparkResource
 from dagster_spark.utils import flatten_dict
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.config.spark import spark_text
-from glassflow_dagster.streaming.session import start_session
+from glassflow_dagster.config.model.spark import spark_text
+from glassflow_dagster.streaming.spark.session import start_session
 
 
 def spark_settings(resource: LazyPySparkResource) -> dict[str, str]:

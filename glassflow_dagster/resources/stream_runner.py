@@ -12,10 +12,10 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.driver import process
+from glassflow_dagster.driver.process import LAUNCH_TIMEOUT, Action, Deployment, Ending, StreamStatus
 from glassflow_dagster.resources.spark import spark_settings
-from glassflow_dagster.streaming import process
-from glassflow_dagster.streaming.process import LAUNCH_TIMEOUT, Action, Deployment, Ending, StreamStatus
 
 
 class StreamRunner(dg.ConfigurableResource, ABC):  # type: ignore[type-arg]

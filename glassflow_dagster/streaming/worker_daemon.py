@@ -11,7 +11,7 @@ import pandas as pd  # noqa: F401 - what Spark's worker imports when it gets its
 import pyspark.worker  # noqa: F401 - what the daemon's children run
 from pyspark.daemon import manager
 
-import glassflow_dagster.streaming.sink  # noqa: F401 - what their tasks run
+import glassflow_dagster.streaming.delivery.partition_writer  # noqa: F401 - what their tasks run
 
 if __name__ == "__main__":
     # A collection would write to all that the workers share.

@@ -15,8 +15,9 @@ from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse.client import connect
 from glassflow_dagster.clickhouse.errors import LIMIT_CODES, LimitReached, error_code, explain
-from glassflow_dagster.config.durations import format_duration
-from glassflow_dagster.config.model import Checks, PipelineConfig
+from glassflow_dagster.config.model.checks import Checks
+from glassflow_dagster.config.model.durations import format_duration
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 
 _MIB = 1024 * 1024

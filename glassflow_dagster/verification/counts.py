@@ -1,7 +1,7 @@
 """Whether every record in Kafka is accounted for in ClickHouse: `counts_agree`.
 
 Kafka is asked how many records there are, ClickHouse how many rows; the ledger says only what was left out and why.
-Here the questions are asked; what the answers mean is `verdict.py`'s affair.
+Here the questions are asked; what the answers mean is `count_rules.py`'s affair.
 """
 
 from collections.abc import Callable
@@ -9,20 +9,20 @@ from datetime import timedelta
 
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.clickhouse.ddl import LEDGER
+from glassflow_dagster.bookkeeping.ledger import LedgerSums, add_later, read_written
+from glassflow_dagster.bookkeeping.losses import read_losses
+from glassflow_dagster.bookkeeping.totals import LedgerTotals, complete, read_sums
 from glassflow_dagster.clickhouse.errors import LimitReached
 from glassflow_dagster.clickhouse.identifiers import full_name
-from glassflow_dagster.clickhouse.ledger import LedgerSums, LedgerTotals, add_later, complete, read_sums
-from glassflow_dagster.clickhouse.losses import read_losses
-from glassflow_dagster.clickhouse.queries import fetch
 from glassflow_dagster.clickhouse.tables import Table, count_rows, require_table
-from glassflow_dagster.config.durations import milliseconds
-from glassflow_dagster.config.model import Checks, PipelineConfig
+from glassflow_dagster.config.model.checks import Checks
+from glassflow_dagster.config.model.durations import milliseconds
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.verification.budget import connect_within_limits, limits_told, most_rows
-from glassflow_dagster.verification.kafka_side import count_kafka
+from glassflow_dagster.verification.count_rules import CountsReport, Distinct, Facts, judge, rows_fit
+from glassflow_dagster.verification.kafka_counts import count_kafka
 from glassflow_dagster.verification.keys import count_keys, key_columns, key_expression
-from glassflow_dagster.verification.settle import settle
-from glassflow_dagster.verification.verdict import CountsReport, Distinct, Facts, judge, rows_fit
+from glassflow_dagster.verification.wait_until_stable import wait_until_stable
 
 
 def compare_counts(config: PipelineConfig, report: Callable[[str], None]) -> CountsReport:
@@ -36,10 +36,10 @@ def compare_counts(config: PipelineConfig, report: Callable[[str], None]) -> Cou
 
 def _compare(config: PipelineConfig, report: Callable[[str], None]) -> CountsReport:
     client = connect_within_limits(config)
-    books = config.sink.connection_params.database
+    database = config.sink.connection_params.database
     table = require_table(client, *config.sink.full_table)
     sums, rows = _sums_and_rows(client, config, table)
-    totals = complete(client, books, config.pipeline_id, sums)
+    totals = complete(client, database, config.pipeline_id, sums)
     if not totals.batches:
         return CountsReport(
             passed=True, exact=False, description="No batch has been written yet; there is nothing to compare."
@@ -61,7 +61,7 @@ def _compare(config: PipelineConfig, report: Callable[[str], None]) -> CountsRep
             joins=config.join is not None,
             kafka=count_kafka(config, totals, report),
             distinct=_count_distinct(client, table, columns, config.checks, rows) if dedup else Distinct(),
-            recent_written=_recent_written(client, books, config.pipeline_id, totals, window),
+            recent_written=_recent_written(client, database, config.pipeline_id, totals, window),
         )
     )
 
@@ -71,30 +71,30 @@ def _sums_and_rows(client: Client, config: PipelineConfig, table: Table) -> tupl
 
     The whole ledger is summed once; further looks add the batches that have come since.
     """
-    books, name = config.sink.connection_params.database, config.sink.full_table
-    sums = read_sums(client, books, config.pipeline_id)
+    database, name = config.sink.connection_params.database, config.sink.full_table
+    sums = read_sums(client, database, config.pipeline_id)
     may_hold_more = (
         config.checks.other_writers
         or config.sink.delivery == "at_least_once"
-        or bool(read_losses(client, books, config.pipeline_id, sums.incarnation))
+        or bool(read_losses(client, database, config.pipeline_id, sums.checkpoint_id))
     )
 
     def look() -> tuple[LedgerSums, int]:
         nonlocal sums
         # The ledger first: a batch under way then makes the table too full, never too empty.
-        more = add_later(client, books, config.pipeline_id, sums)
+        more = add_later(client, database, config.pipeline_id, sums)
         # Before the first batch nobody knows which checkpoint it will be of.
-        sums = more if more.batches else read_sums(client, books, config.pipeline_id)
+        sums = more if more.batches else read_sums(client, database, config.pipeline_id)
         return sums, count_rows(client, *name)
 
     def fits(found: tuple[LedgerSums, int]) -> bool:
         expected = found[0].rows_before + found[0].outcomes.written
         return rows_fit(table, found[1], expected, may_hold_more=may_hold_more)
 
-    found = settle(look, fits)
+    found = wait_until_stable(look, fits)
     if not fits(found):
         # What is not right is said of the whole ledger, and of the checkpoint that is the newest by now.
-        return read_sums(client, books, config.pipeline_id), count_rows(client, *name)
+        return read_sums(client, database, config.pipeline_id), count_rows(client, *name)
     return found
 
 
@@ -114,18 +114,9 @@ def _count_distinct(
 
 
 def _recent_written(
-    client: Client, books: str, pipeline_id: str, totals: LedgerTotals, window: timedelta | None
+    client: Client, database: str, pipeline_id: str, totals: LedgerTotals, window: timedelta | None
 ) -> int:
     if window is None or totals.last_batch_time is None:
         return 0
     last = round(totals.last_batch_time.timestamp() * 1000)
-    found = fetch(
-        client,
-        # Of the last incarnation only: another checkpoint does not know the keys of the one before.
-        f"SELECT sum(written) FROM {full_name(books, LEDGER)} WHERE pipeline_id = {{pipeline:String}} "  # noqa: S608
-        "AND toUnixTimestamp64Milli(batch_time) > {after:Int64} AND toUnixTimestamp64Milli(batch_time) <= {last:Int64} "
-        f"AND incarnation = (SELECT argMax(incarnation, batch_time) FROM {full_name(books, LEDGER)} "
-        "WHERE pipeline_id = {pipeline:String})",
-        {"pipeline": pipeline_id, "after": last - milliseconds(window), "last": last},
-    )
-    return int(found[0][0])
+    return read_written(client, database, pipeline_id, last - milliseconds(window), last)

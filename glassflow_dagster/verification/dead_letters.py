@@ -1,15 +1,17 @@
 """How many dead letters wait, and why: those of the newest checkpoint that were not sent again, nor deleted.
 
 One is enough to warn unless the definition says otherwise: a record that could not go on is missing in the table until
-somebody mends what is wrong and sends it again.
+somebody fixes what is wrong and sends it again.
 """
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from glassflow_dagster.clickhouse.ledger import read_sums
-from glassflow_dagster.config.model import PipelineConfig
-from glassflow_dagster.dead_letters.letters import Letter, LetterBox
+from glassflow_dagster.bookkeeping.dead_letters import DeadLetter
+from glassflow_dagster.bookkeeping.ledger import newest_checkpoint
+from glassflow_dagster.bookkeeping.totals import read_sums
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.dead_letters.letters import DeadLetterStore
 from glassflow_dagster.verification.budget import limits_told, set_limits
 from glassflow_dagster.verification.limits import limit
 
@@ -42,7 +44,7 @@ class DeadLettersReport:
     description: str
     figures: dict[str, int | float | str] = field(default_factory=dict)
     causes: tuple[Cause, ...] = ()
-    last: tuple[Letter, ...] = ()
+    last: tuple[DeadLetter, ...] = ()
 
 
 def examine_dead_letters(config: PipelineConfig) -> DeadLettersReport:
@@ -50,17 +52,18 @@ def examine_dead_letters(config: PipelineConfig) -> DeadLettersReport:
 
     Raises `LimitReached` when a limit ends a query, and another `GlassflowError` when they cannot be asked for.
     """
-    box = LetterBox.open(config)
+    box = DeadLetterStore.open(config)
     set_limits(box.client, config.checks)
     with limits_told(config.checks):
         return _examine(config, box)
 
 
-def _examine(config: PipelineConfig, box: LetterBox) -> DeadLettersReport:
+def _examine(config: PipelineConfig, box: DeadLetterStore) -> DeadLettersReport:
     read = read_sums(box.client, box.database, box.pipeline_id).outcomes.read
-    waiting = f"NOT replayed AND incarnation = '{box.newest_incarnation()}'"
+    newest = newest_checkpoint(box.client, box.database, box.pipeline_id)
+    waiting = f"NOT replayed AND checkpoint_id = '{newest}'"
     found = box.ask(
-        f"SELECT stage, {_PATTERN} AS pattern, count() FROM ({box.chosen(waiting)}) "  # noqa: S608 - quoted
+        f"SELECT stage, {_PATTERN} AS pattern, count() FROM ({box.chosen(waiting)}) "
         "GROUP BY stage, pattern ORDER BY count() DESC, stage, pattern",
         waiting,
     )

@@ -15,14 +15,15 @@ from typing import Literal
 
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.clickhouse.ddl import LEDGER
+from glassflow_dagster.bookkeeping.ledger import LEDGER
+from glassflow_dagster.bookkeeping.tables import require_bookkeeping_tables
 from glassflow_dagster.clickhouse.identifiers import full_name, quote_text
-from glassflow_dagster.clickhouse.ledger import require_books
 from glassflow_dagster.clickhouse.queries import fetch
 from glassflow_dagster.clickhouse.tables import Table, require_table
-from glassflow_dagster.config.durations import format_duration, milliseconds
-from glassflow_dagster.config.model import Checks, DedupConfig, PipelineConfig
-from glassflow_dagster.verification.arrival import RowTime, arrival_column
+from glassflow_dagster.config.model.checks import Checks
+from glassflow_dagster.config.model.durations import format_duration, milliseconds
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.transforms import DedupConfig
 from glassflow_dagster.verification.budget import (
     ALL_KEYS,
     Share,
@@ -33,6 +34,7 @@ from glassflow_dagster.verification.budget import (
 )
 from glassflow_dagster.verification.event_time import event_time_column
 from glassflow_dagster.verification.keys import count_keys, deduplicated_sources, key_columns, key_expression
+from glassflow_dagster.verification.row_time import RowTime, arrival_column
 
 Figures = dict[str, int | float | str]
 
@@ -134,7 +136,7 @@ def _find(config: PipelineConfig, report: Callable[[str], None]) -> DuplicatesRe
         )
     key = key_expression(columns)
     dedup, window = config.dedup, nearest_lawful(config)
-    assert dedup  # noqa: S101 - the first of deduplicated_sources has it
+    assert dedup
     on_event_clock = dedup.clock == "event"
     if window is None:
         return _whole_table(client, table, key, config.checks, _UNTOLD)
@@ -144,15 +146,15 @@ def _find(config: PipelineConfig, report: Callable[[str], None]) -> DuplicatesRe
     scope = _choose_scope(client, table, time, window, config.checks)
     if str(scope):
         report(f"{table.database}.{table.name} is large.{scope}")
-    books = config.sink.connection_params.database
-    require_books(client, books)
+    database = config.sink.connection_params.database
+    require_bookkeeping_tables(client, database)
     search = Search(
         table=table,
         key=key,
         # Within the clock's resolution, rows may be nearer to each other than they came.
         window_ms=max(1, milliseconds(window) - time.resolution_ms),
         time=time,
-        ledger=full_name(books, LEDGER),
+        ledger=LEDGER.full_name(database),
         pipeline_id=config.pipeline_id,
         waits=config.join is not None and config.join.keeps_unmatched,
         scope=scope,
@@ -195,19 +197,19 @@ def duplicates_query(search: Search, *, final: bool) -> str:
     """
     source = full_name(search.table.database, search.table.name) + (" FINAL" if final else "")
     hashed = f"sipHash64({search.key})"
-    repeated = f"SELECT {hashed} FROM {source} WHERE {search.condition} GROUP BY 1 HAVING count() > 1"  # noqa: S608 - quoted
+    repeated = f"SELECT {hashed} FROM {source} WHERE {search.condition} GROUP BY 1 HAVING count() > 1"
     rows = (
-        f"SELECT {search.key} AS key, {search.time.milliseconds} AS came FROM {source} "  # noqa: S608 - quoted
+        f"SELECT {search.key} AS key, {search.time.milliseconds} AS came FROM {source} "
         f"WHERE {search.condition} AND {hashed} IN ({repeated})"
     )
     near = f"(times[i + 1].1 - times[i].3 < {search.window_ms}) AND (times[i + 1].2 - times[i].2 < {search.window_ms})"
     by_key = (
-        f"SELECT key, arraySort(groupArray((batch, came, due))) AS times, "  # noqa: S608 - quoted
+        f"SELECT key, arraySort(groupArray((batch, came, due))) AS times, "
         f"arrayCount(i -> {near}, range(1, length(times))) AS extra "
         f"FROM ({_with_due_time(search, _with_batch_time(search, rows))}) GROUP BY key"
     )
     return (
-        f"SELECT sum(extra), count(), arrayStringConcat(groupArray({_EXAMPLES})(toString(key)), ' ') "  # noqa: S608
+        f"SELECT sum(extra), count(), arrayStringConcat(groupArray({_EXAMPLES})(toString(key)), ' ') "
         f"FROM ({by_key}) WHERE extra > 0"
     )
 
@@ -215,9 +217,9 @@ def duplicates_query(search: Search, *, final: bool) -> str:
 def _with_batch_time(search: Search, rows: str) -> str:
     """Add the time by which deduplication went: the row's own, or that of the batch whose ledger row came next."""
     if search.time.is_clock:
-        return f"SELECT key, came, came AS batch FROM ({rows})"  # noqa: S608 - quoted
+        return f"SELECT key, came, came AS batch FROM ({rows})"
     batches = (
-        "SELECT 1 AS one, toUnixTimestamp64Milli(inserted_at) AS done, toUnixTimestamp64Milli(batch_time) AS begun "  # noqa: S608
+        "SELECT 1 AS one, toUnixTimestamp64Milli(inserted_at) AS done, toUnixTimestamp64Milli(batch_time) AS begun "
         f"FROM {search.ledger} WHERE pipeline_id = {quote_text(search.pipeline_id)}"
     )
     if search.scope.seconds is not None:
@@ -226,7 +228,7 @@ def _with_batch_time(search: Search, rows: str) -> str:
     # A row that no batch follows, or that came before the next batch began, was inserted by someone else: its own
     # time counts.
     return (
-        "SELECT key, came, if(b.begun = 0, came, least(came, b.begun)) AS batch "  # noqa: S608 - quoted
+        "SELECT key, came, if(b.begun = 0, came, least(came, b.begun)) AS batch "
         f"FROM (SELECT *, 1 AS one FROM ({rows})) AS r "
         f"ASOF LEFT JOIN ({batches}) AS b ON r.one = b.one AND r.came <= b.done"
     )
@@ -235,13 +237,13 @@ def _with_batch_time(search: Search, rows: str) -> str:
 def _with_due_time(search: Search, rows: str) -> str:
     """Add the earliest time for which a row may have been due: the batch before its own, where anything waited then."""
     if not search.waits:
-        return f"SELECT key, came, batch, batch AS due FROM ({rows})"  # noqa: S608 - quoted
+        return f"SELECT key, came, batch, batch AS due FROM ({rows})"
     batches = (
-        "SELECT 1 AS one, toUnixTimestamp64Milli(batch_time) AS begun, waiting "  # noqa: S608
+        "SELECT 1 AS one, toUnixTimestamp64Milli(batch_time) AS begun, waiting "
         f"FROM {search.ledger} WHERE pipeline_id = {quote_text(search.pipeline_id)}"
     )
     return (
-        "SELECT key, came, batch, if(b.waiting = 0, batch, b.begun) AS due "  # noqa: S608 - quoted
+        "SELECT key, came, batch, if(b.waiting = 0, batch, b.begun) AS due "
         f"FROM (SELECT *, 1 AS one FROM ({rows})) AS r "
         f"ASOF LEFT JOIN ({batches}) AS b ON r.one = b.one AND r.batch > b.begun"
     )
@@ -309,7 +311,7 @@ def _choose_scope(client: Client, table: Table, time: RowTime, window: timedelta
         return WHOLE_TABLE
     seconds = math.ceil(max(RECENT, 2 * window).total_seconds())
     source = full_name(table.database, table.name)
-    rows = fetch(client, f"SELECT count() FROM {source} WHERE {time.since(seconds)}")[0][0]  # noqa: S608 - quoted
+    rows = fetch(client, f"SELECT count() FROM {source} WHERE {time.since(seconds)}")[0][0]
     return Scope(seconds, choose_share(rows, checks))
 
 

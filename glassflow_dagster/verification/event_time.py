@@ -1,8 +1,9 @@
 """The column that holds the event time, by which rows of one window are told on the event clock."""
 
 from glassflow_dagster.clickhouse.tables import Table
-from glassflow_dagster.config.model import DedupConfig, PipelineConfig, Stateless
-from glassflow_dagster.verification.arrival import TIMES, RowTime, time_column
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.transforms import DedupConfig, Stateless
+from glassflow_dagster.verification.row_time import TIMES, RowTime, time_column
 
 _INTEGERS = ("Int64", "UInt64", "Int32", "UInt32")
 

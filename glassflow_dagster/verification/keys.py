@@ -5,7 +5,8 @@ from clickhouse_connect.driver.client import Client
 from glassflow_dagster.clickhouse.identifiers import quote_name
 from glassflow_dagster.clickhouse.queries import fetch
 from glassflow_dagster.clickhouse.tables import Table
-from glassflow_dagster.config.model import PipelineConfig, Source
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.source import Source
 from glassflow_dagster.config.stages import TransformStage, plan_stages, without_hidden
 from glassflow_dagster.expressions.language.syntax import Field
 
@@ -78,6 +79,6 @@ def count_keys(client: Client, source: str, key: str, condition: str = "1") -> t
     Keys are told apart by 128 bits of hash, as `uniqExact` does it; unlike its state, that of GROUP BY goes to the
     server's disk where memory is short.
     """
-    groups = f"SELECT count() AS n FROM {source} WHERE {condition} GROUP BY sipHash128({key})"  # noqa: S608 - quoted
-    rows, keys = fetch(client, f"SELECT sum(n), count() FROM ({groups})")[0]  # noqa: S608
+    groups = f"SELECT count() AS n FROM {source} WHERE {condition} GROUP BY sipHash128({key})"
+    rows, keys = fetch(client, f"SELECT sum(n), count() FROM ({groups})")[0]
     return int(rows), int(keys)

@@ -1,17 +1,15 @@
 """How many left events of a join found no match: `unmatched_share`.
 
 Of the last day, not of all time: the share of a pipeline that has run for months would hardly move on the day on which
-the right topic falls silent, and hardly come back once that is mended. A day has seen the quiet hours of both topics.
+the right topic falls silent, and hardly come back once that is fixed. A day has seen the quiet hours of both topics.
 """
 
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from glassflow_dagster.clickhouse.ddl import LEDGER
-from glassflow_dagster.clickhouse.identifiers import full_name
-from glassflow_dagster.clickhouse.ledger import require_books
-from glassflow_dagster.clickhouse.queries import fetch
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.bookkeeping.ledger import read_decided
+from glassflow_dagster.bookkeeping.tables import require_bookkeeping_tables
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.verification.budget import connect_within_limits, limits_told
 from glassflow_dagster.verification.limits import limit
 
@@ -39,16 +37,8 @@ def examine_unmatched(config: PipelineConfig) -> UnmatchedReport:
 def _examine(config: PipelineConfig) -> UnmatchedReport:
     database = config.sink.connection_params.database
     client = connect_within_limits(config)
-    require_books(client, database)
-    ledger = full_name(database, LEDGER)
-    recent = f"batch_time >= now() - {round(RECENT.total_seconds())}"
-    matched, unmatched, waiting = fetch(
-        client,
-        f"SELECT sumIf(matched, {recent}), sumIf(unmatched, {recent}), argMax(waiting, batch_id) FROM {ledger} "  # noqa: S608 - quoted
-        "WHERE pipeline_id = {pipeline:String} AND incarnation = "
-        f"(SELECT argMax(incarnation, batch_time) FROM {ledger} WHERE pipeline_id = {{pipeline:String}})",
-        {"pipeline": config.pipeline_id},
-    )[0]
+    require_bookkeeping_tables(client, database)
+    matched, unmatched, waiting = read_decided(client, database, config.pipeline_id, RECENT)
     return judge_unmatched(config.checks.max_unmatched, matched, unmatched, waiting)
 
 

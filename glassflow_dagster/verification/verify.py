@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from glassflow_dagster.clickhouse.errors import LimitReached
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.verification.count_rules import CountsReport
 from glassflow_dagster.verification.counts import compare_counts
 from glassflow_dagster.verification.duplicates import DuplicatesReport, find_residual_duplicates
-from glassflow_dagster.verification.key_verdict import KeysReport
+from glassflow_dagster.verification.key_rules import KeysReport
 from glassflow_dagster.verification.unmatched import UnmatchedReport, examine_unmatched
-from glassflow_dagster.verification.verdict import CountsReport
 
 T = TypeVar("T")
 

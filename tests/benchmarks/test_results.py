@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks import latency, state_size
-from benchmarks.page import PAGE, plot, read_results, render, table
+from benchmarks.events import can_stay, distinct, event, key, numbers
 from benchmarks.peers.__main__ import PEERS, Peer, sections
+from benchmarks.pipelines import Batch, second_half
+from benchmarks.report import PAGE, plot, read_results, render, table
 from benchmarks.results import RESULTS, Runs, percentile, spread, turns
-from benchmarks.steady import Expected, Sample, rates
-from benchmarks.support import Batch, can_stay, distinct, event, key, numbers, second_half
+from benchmarks.steady_state import Expected, Sample, rates
 
 
 def figure(*runs: float) -> dict[str, object]:

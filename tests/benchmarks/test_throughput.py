@@ -12,7 +12,7 @@ import pytest
 @pytest.mark.servers
 def test_dagster_ends_when_asked_also_below_a_shells_command_in_the_background(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from benchmarks.support import Stack; "
+        "import sys; from pathlib import Path; from benchmarks.stack import Stack; "
         "from benchmarks.throughput import running_dagster\n"
         "with running_dagster(Stack(Path(sys.argv[1]), '127.0.0.1:1', 1, 0, 0)): print('is up')"
     )

@@ -6,7 +6,7 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse.client import connect
-from glassflow_dagster.config.model import ClickHouseConnection
+from glassflow_dagster.config.model.connections import ClickHouseConnection
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"
 

@@ -8,13 +8,14 @@ from uuid import uuid4
 import pytest
 from clickhouse_connect.driver.client import Client
 
+from glassflow_dagster.bookkeeping.fencing import Epoch, Fenced, begin_epoch
+from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
+from glassflow_dagster.bookkeeping.windows import Windows
 from glassflow_dagster.clickhouse.client import connect
-from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
-from glassflow_dagster.clickhouse.epochs import Epoch, Superseded, begin_epoch
 from glassflow_dagster.clickhouse.errors import ClickHouseRefused, TableProblem
 from glassflow_dagster.clickhouse.server_run import require_one_server
-from glassflow_dagster.clickhouse.target import create_target, secure_target
-from glassflow_dagster.config.model import ClickHouseConnection
+from glassflow_dagster.clickhouse.target.prepare import create_target, secure_target
+from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.local.ports import free_port
 from tests.clickhouse.definitions import sms_status
 from tests.clickhouse.load_balancer import balance
@@ -64,7 +65,7 @@ def test_a_start_refuses_an_address_of_servers_that_have_their_tables_for_themse
     config = sms_status(connection_params=pair.both)
     table = create_target(both, config)
     with pytest.raises(ClickHouseRefused, match=r"is several servers .*but analytics\.sms_statuses_latest is not repl"):
-        secure_target(both, config, table)
+        secure_target(both, config, table, Windows(both, DATABASE))
 
 
 def test_a_single_server_is_taken_for_one(pair: Pair) -> None:
@@ -76,7 +77,7 @@ def test_a_row_that_the_other_server_does_not_have_is_not_another_driver(pair: P
     with connect(pair.one) as client:
         epoch = begin_epoch(client, DATABASE, "p", str(uuid4()), "/state/p", 0)
         epoch.require_newest(client)
-    with connect(pair.other) as client, pytest.raises(Superseded, match="has lost this driver's row"):
+    with connect(pair.other) as client, pytest.raises(Fenced, match="has lost this driver's row"):
         epoch.require_newest(client)
     with pytest.raises(ClickHouseRefused, match=r"sink\.connection_params\.host, or use replicated engines"):
         _ask_twice(both, epoch)
@@ -88,7 +89,7 @@ def _ask_twice(client: Client, epoch: Epoch) -> None:
         epoch.require_newest(client)
 
 
-def test_books_that_are_not_replicated_are_not_taken_for_replicated_ones(pair: Pair) -> None:
+def test_tables_that_are_not_replicated_are_not_taken_for_replicated_ones(pair: Pair) -> None:
     with (
         connect(pair.one) as client,
         pytest.raises(TableProblem, match=r"is not replicated, but .*bookkeeping_engine: ReplicatedMergeTree.*ATTACH"),

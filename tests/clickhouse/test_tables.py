@@ -3,9 +3,9 @@
 import pytest
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
+from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
 from glassflow_dagster.clickhouse.tables import Table, find_table
-from glassflow_dagster.config.model import ClickHouseConnection
+from glassflow_dagster.config.model.connections import ClickHouseConnection
 
 
 @pytest.mark.parametrize(
@@ -24,10 +24,10 @@ def test_an_engine_says_whether_rows_stay(engine: str, plain: bool, merges: bool
 
 
 @pytest.mark.servers
-def test_the_books_are_made_once(connection: ClickHouseConnection, client: Client) -> None:
+def test_the_bookkeeping_tables_are_made_once(connection: ClickHouseConnection, client: Client) -> None:
     for _ in range(2):
         ensure_bookkeeping(client, connection.database)
-    for book in ("glassflow_ledger", "glassflow_dead_letters"):
-        found = find_table(client, connection.database, book)
+    for name in ("glassflow_ledger", "glassflow_dead_letters"):
+        found = find_table(client, connection.database, name)
         assert found is not None
         assert "inserted_at" in found.columns

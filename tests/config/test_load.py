@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from glassflow_dagster.config.load import DefinitionError, find_definition, load_pipeline, warnings
-from glassflow_dagster.config.model import Metadata, PipelineConfig
-from glassflow_dagster.config.resources import Resources
+from glassflow_dagster.config.folder import find_definition
+from glassflow_dagster.config.load import load_pipeline, warnings
+from glassflow_dagster.config.model.pipeline import Metadata, PipelineConfig
+from glassflow_dagster.config.model.resources import Resources
+from glassflow_dagster.config.problems import DefinitionError
 from glassflow_dagster.errors import GlassflowError
 from tests.config.changes import changed
 

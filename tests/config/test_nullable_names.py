@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.stages import nullable_names
+from tests.definition import definition, make, sink, source
 
 FIELDS = [
     {"name": "id", "type": "string"},
@@ -14,26 +15,9 @@ FIELDS = [
 ]
 
 
-def config(*outputs: dict[str, str], fields: list[dict[str, Any]] = FIELDS) -> PipelineConfig:
-    return PipelineConfig.model_validate({
-        "pipeline_id": "orders",
-        "sources": [
-            {
-                "type": "kafka", "source_id": "s", "topic": "t", "connection_params": {"brokers": ["b"]},
-                "schema_fields": fields,
-            }
-        ],
-        "transforms": [{"type": "stateless", "source_id": "s", "config": {"transforms": [*outputs]}}],
-        "sink": {
-            "type": "clickhouse", "table": "t",
-            "connection_params": {"host": "h", "port": 1, "database": "d", "username": "u"},
-            "mapping": [{"name": "id", "column_name": "id", "column_type": "String"}],
-        },
-    })  # fmt: skip
-
-
-def output(name: str, expression: str) -> dict[str, str]:
-    return {"output_name": name, "expression": expression, "output_type": "string"}
+def config(*outputs: tuple[str, str], fields: list[dict[str, Any]] = FIELDS) -> PipelineConfig:
+    parsed = definition("orders", source("s", fields), sink({"id": "String"}), make("s", *outputs))
+    return PipelineConfig.model_validate(parsed)
 
 
 @pytest.mark.parametrize(
@@ -41,12 +25,12 @@ def output(name: str, expression: str) -> dict[str, str]:
     [
         # An empty list of outputs changes nothing. A default stands for what is missing.
         ((), {"note", "_key"}),
-        ((output("text", " note "), output("id", "id")), {"text", "_key"}),
-        ((output("note", "note ?? ''"), output("_key", "_key")), {"_key"}),
-        ((output("_key", "id"),), set()),
+        ((("text", " note "), ("id", "id")), {"text", "_key"}),
+        ((("note", "note ?? ''"), ("_key", "_key")), {"_key"}),
+        ((("_key", "id"),), set()),
     ],
 )
-def test_optional_fields_kafkas_key_and_what_passes_them_on(made: tuple[dict[str, str], ...], names: set[str]) -> None:
+def test_optional_fields_kafkas_key_and_what_passes_them_on(made: tuple[tuple[str, str], ...], names: set[str]) -> None:
     assert set(nullable_names(config(*made))) == names
 
 

@@ -6,7 +6,9 @@ import pytest
 from click.testing import CliRunner
 
 from glassflow_dagster.cli import main
-from glassflow_dagster.config.load import DefinitionError, convert_definition, load_pipeline, secret_warnings
+from glassflow_dagster.config.load import convert_definition, load_definition, load_pipeline
+from glassflow_dagster.config.plain_secrets import secrets_in
+from glassflow_dagster.config.problems import DefinitionError
 from glassflow_dagster.errors import GlassflowError
 from tests.config.test_load import definition, write
 
@@ -82,12 +84,12 @@ def test_a_secret_that_stands_in_a_definition_is_named_and_not_shown(tmp_path: P
     }
     file = write(tmp_path, definition(**nowhere))
     said = f"{place}: stands in the file as it is; write ${{VAR}} or ${{file:PATH}} instead"
-    assert secret_warnings(file) == (said,)
+    assert load_definition(file, {}).secret_warnings == (said,)
     assert said in convert_definition(file, {}).warnings
     shown = CliRunner().invoke(main, ["validate", str(file)])
     assert "hunter2" not in shown.output
     for reference in ("${SECRET}", "${file:secret}"):
-        assert secret_warnings(write(tmp_path, definition(**{**nowhere, change: wrapped(reference)}))) == ()
+        assert secrets_in(definition(**{**nowhere, change: wrapped(reference)})) == ()
 
 
 def test_validate_warns_of_it(tmp_path: Path) -> None:

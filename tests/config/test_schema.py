@@ -8,9 +8,9 @@ import jsonschema
 import pytest
 import yaml
 
-from glassflow_dagster.config.legacy import rewrite
+from glassflow_dagster.config.formats.rewrite import rewrite
 from glassflow_dagster.config.schema import definition_schema, schema_text
-from tests.config.joined import joined
+from tests.config.joins import joined
 
 PROJECT = Path(__file__).parents[2]
 PUBLISHED = PROJECT / "docs" / "pipeline.schema.json"

@@ -1,53 +1,28 @@
 """Filters and stateless transforms of a definition: their order, the names that each sees, and mistakes in them."""
 
-import copy
 from typing import Any
 
 import pytest
 
-from glassflow_dagster.config.model import PipelineConfig
-from glassflow_dagster.config.rules import problems
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.rules.pipeline import problems
 from glassflow_dagster.config.stages import FilterStage, Stages, plan_stages
+from tests import definition as definitions
+from tests.definition import definition, fields, sink, source
 
-BASE: dict[str, Any] = {
-    "pipeline_id": "scans",
-    "sources": [
-        {
-            "type": "kafka",
-            "source_id": "scans",
-            "connection_params": {"brokers": ["localhost:9092"]},
-            "topic": "scans",
-            "schema_fields": [
-                {"name": "id", "type": "string"},
-                {"name": "kg", "type": "float"},
-                {"name": "hub.code", "type": "string"},
-                {"name": "seen", "type": "int"},
-            ],
-        }
-    ],
-    "sink": {
-        "type": "clickhouse",
-        "connection_params": {"host": "localhost", "port": 9000, "database": "d", "username": "u"},
-        "table": "t",
-        "mapping": [{"name": "id", "column_name": "id", "column_type": "String"}],
-    },
-}
+SCANS = source("scans", fields(**{"id": "string", "kg": "float", "hub.code": "string", "seen": "int"}))
 
 
 def keep(expression: str) -> dict[str, Any]:
-    return {"type": "filter", "source_id": "scans", "config": {"expression": expression}}
+    return definitions.keep("scans", expression)
 
 
 def make(*outputs: tuple[str, str] | tuple[str, str, str]) -> dict[str, Any]:
-    transforms = [
-        {"output_name": name, "expression": expression, "output_type": rest[0] if rest else "string"}
-        for name, expression, *rest in outputs
-    ]
-    return {"type": "stateless", "source_id": "scans", "config": {"transforms": transforms}}
+    return definitions.make("scans", *outputs)
 
 
 def config(*transforms: dict[str, Any]) -> PipelineConfig:
-    return PipelineConfig.model_validate({**copy.deepcopy(BASE), "transforms": list(transforms)})
+    return PipelineConfig.model_validate(definition("scans", SCANS, sink({"id": "String"}), *transforms))
 
 
 def planned(*transforms: dict[str, Any]) -> Stages:

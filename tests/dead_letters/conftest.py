@@ -9,12 +9,13 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from glassflow_dagster.clickhouse.ddl import DEAD_LETTERS, NEVER
-from glassflow_dagster.clickhouse.ledger import Outcomes
-from glassflow_dagster.config.model import PipelineConfig
-from glassflow_dagster.dead_letters.letters import LetterBox
+from glassflow_dagster.bookkeeping.dead_letters import DEAD_LETTERS
+from glassflow_dagster.bookkeeping.ledger import Outcomes
+from glassflow_dagster.bookkeeping.schema import NEVER
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.dead_letters.letters import DeadLetterStore
 from glassflow_dagster.kafka.records import Record, read_to_end
-from glassflow_dagster.streaming.letters import LetterBook
+from glassflow_dagster.streaming.delivery.dead_letter_rows import DeadLetterBatch
 from tests.verification.batches import Batches
 from tests.verification.conftest import Pipeline, new_pipeline
 
@@ -28,8 +29,8 @@ class Refused(Batches):
     """A pipeline whose batches are dead letters only."""
 
     @property
-    def box(self) -> LetterBox:
-        return LetterBox.open(self.config)
+    def box(self) -> DeadLetterStore:
+        return DeadLetterStore.open(self.config)
 
     def batch(self, *values: bytes | None, stage: str = "decode", expires_at: int = NEVER, **changes: Any) -> None:
         """Write a batch that refused records with these values. `changes` are columns of all its letters."""
@@ -47,18 +48,18 @@ class Refused(Batches):
             "reason": [f"invalid JSON: byte {index}" for index in range(count)],
             "passed_dedup": [stage == "insert"] * count,
         }
-        names = self.config.pipeline_id, self.incarnation, self.incarnation
-        book = LetterBook(*names, self.batches, batch_time_ms, "-", expires_at)
-        letters = book.letters(pa.table(raw))
+        names = self.config.pipeline_id, self.checkpoint_id, self.checkpoint_id
+        batch = DeadLetterBatch(*names, self.batches, batch_time_ms, "-", expires_at)
+        letters = batch.letters(pa.table(raw))
         for name, value in changes.items():
             letters = letters.set_column(letters.column_names.index(name), name, pa.array([value] * count))
-        self.insert(self.database, DEAD_LETTERS, letters)
+        self.insert(self.database, DEAD_LETTERS.name, letters)
         offsets = {topic: {0: (100 * self.batches, 100 * (self.batches + 1))}}
         self.close_batch(batch_time_ms, offsets, Outcomes(read=count, dead_letters=count), expires_at)
 
     def begin_anew(self) -> None:
         """Go on with another checkpoint."""
-        self.incarnation, self.batches = str(uuid4()), self.batches + 1
+        self.checkpoint_id, self.batches = str(uuid4()), self.batches + 1
 
     def topic(self, isolation: str = "read_committed") -> list[Record]:
         """Read all that lies in the replay topic."""

@@ -1,4 +1,4 @@
-"""Looking at letters, choosing and deleting them, and what the books and the check say then."""
+"""Looking at letters, choosing and deleting them, and what the ledger and the check say then."""
 
 import json
 import sys
@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from glassflow_dagster.bookkeeping.dead_letters import DEAD_LETTERS
+from glassflow_dagster.bookkeeping.totals import read_totals
 from glassflow_dagster.cli import main
-from glassflow_dagster.clickhouse.ddl import DEAD_LETTERS
-from glassflow_dagster.clickhouse.ledger import read_totals
 from glassflow_dagster.clickhouse.queries import execute
-from glassflow_dagster.config.model import Checks
+from glassflow_dagster.config.model.checks import Checks
 from glassflow_dagster.dead_letters import purge as purging
 from glassflow_dagster.dead_letters.condition import WrongCondition, within_parentheses
-from glassflow_dagster.dead_letters.letters import LetterBox
+from glassflow_dagster.dead_letters.letters import DeadLetterStore
 from glassflow_dagster.dead_letters.purge import purge
 from glassflow_dagster.dead_letters.replay import replay
 from glassflow_dagster.verification.dead_letters import Cause, describe, examine_dead_letters
@@ -70,7 +70,7 @@ def test_texts_and_comments_may_hold_anything(condition: str) -> None:
 def test_conditions_of_every_kind_choose_among_the_pipelines_own_letters(refused: Refused) -> None:
     refused.batch(b"a", b"b", b"")
     refused.batch(None, stage="mapping")
-    other = LetterBox(refused.box.client, refused.box.database, "another")
+    other = DeadLetterStore(refused.box.client, refused.box.database, "another")
     assert other.count() == 0
     for condition, count in {
         "1": 4, "stage = 'mapping'": 1, "value IS NULL": 1, "value = 'a' OR value = 'b' -- x": 2, "NOT replayed": 4,
@@ -121,28 +121,28 @@ def test_list_shows_bytes_to_people_and_programs(refused: Refused, monkeypatch: 
 
 
 @pytest.mark.servers
-def test_purged_letters_are_gone_and_the_books_add_up(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_purged_letters_are_gone_and_the_ledger_adds_up(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     refused.batch(b"a", b"b", b"c")
     database, pipeline = refused.box.database, refused.config.pipeline_id
 
-    def books() -> tuple[int, int, int]:
+    def counted() -> tuple[int, int, int]:
         totals = read_totals(refused.box.client, database, pipeline)
         return totals.dead_letters_stored, totals.dead_letters_purged, totals.dead_letters_expired
 
     assert purge(refused.box, "value = 'a'") == 1
-    assert (books(), refused.box.count()) == ((2, 1, 0), 2)
+    assert (counted(), refused.box.count()) == ((2, 1, 0), 2)
 
     def die(*_: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(purging, "execute", die)
+        patched.setattr(purging, "delete_purged", die)
         with pytest.raises(KeyboardInterrupt):
             purge(refused.box, "value = 'b'")
     # Marked, and gone for every command; what is still stored is counted once.
-    assert (books(), refused.box.count(), replay(refused.config, "1", print).sent) == ((2, 1, 0), 1, 1)
+    assert (counted(), refused.box.count(), replay(refused.config, "1", print).sent) == ((2, 1, 0), 1, 1)
     assert purge(refused.box, "replayed") == 1
-    assert (books(), refused.box.count(), purge(refused.box, "1")) == ((0, 3, 0), 0, 0)
+    assert (counted(), refused.box.count(), purge(refused.box, "1")) == ((0, 3, 0), 0, 0)
     assert [record.value for record in refused.topic()] == [b"c"]
 
 
@@ -159,7 +159,7 @@ def test_expired_letters_are_not_missed(refused: Refused) -> None:
         totals = read_totals(box.client, box.database, box.pipeline_id)
         counts = (totals.dead_letters_stored, totals.dead_letters_purged, totals.dead_letters_expired)
         assert counts == (2, 2, 3)
-        execute(box.client, f"OPTIMIZE TABLE {box.table(DEAD_LETTERS)} FINAL")
+        execute(box.client, f"OPTIMIZE TABLE {DEAD_LETTERS.full_name(box.database)} FINAL")
     assert {letter.value for letter in box.read("1")} == {b"soon", b"e", b"f"}
 
 

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from glassflow_dagster.clickhouse.ddl import DEAD_LETTERS, REPLAYS
+from glassflow_dagster.bookkeeping.dead_letters import DEAD_LETTERS
+from glassflow_dagster.bookkeeping.replays import REPLAYS
 from glassflow_dagster.clickhouse.queries import execute, fetch
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.dead_letters import replay as module
 from glassflow_dagster.dead_letters.replay import replay
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.kafka.replays import Replay, read_replay
+from glassflow_dagster.kafka.replay_headers import Replay, read_replay
 from tests.dead_letters.conftest import Refused
 
 pytestmark = pytest.mark.servers
@@ -39,19 +40,17 @@ def test_a_letter_is_sent_with_all_it_had_and_says_where_it_came_from(refused: R
     assert {(record.key, record.timestamp_ms) for record in records} == {(b"k\xff", 1_700_000_000_000)}
     assert {record.headers[0] for record in records} == {("h", None)}
     topic = refused.config.source.topic
-    assert read_replay(records[1].headers) == Replay(refused.incarnation, topic, 0, 1, 1, passed_dedup=False)
-    assert read_replay(records[3].headers) == Replay(refused.incarnation, "first", 7, 8, 3, passed_dedup=True)
+    assert read_replay(records[1].headers) == Replay(refused.checkpoint_id, topic, 0, 1, 1, passed_dedup=False)
+    assert read_replay(records[3].headers) == Replay(refused.checkpoint_id, "first", 7, 8, 3, passed_dedup=True)
 
 
 def test_a_letter_is_gone_before_the_mark_that_it_was_sent(refused: Refused) -> None:
     refused.batch(b"a", expires_at=int(time.time()) + 3600)
     assert replay(refused.config, "1", silent).sent == 1
-    box = refused.box
-    marks = (
-        f"SELECT dateDiff('hour', l.expires_at, r.expires_at) FROM {box.table(DEAD_LETTERS)} l, {box.table(REPLAYS)} r"
-    )
+    box, letters = refused.box, DEAD_LETTERS.full_name(refused.box.database)
+    marks = f"SELECT dateDiff('hour', l.expires_at, r.expires_at) FROM {letters} l, {REPLAYS.full_name(box.database)} r"
     assert fetch(box.client, marks) == [(24,)]
-    late = f"ALTER TABLE {box.table(DEAD_LETTERS)} UPDATE expires_at = now() - 1 WHERE 1 SETTINGS mutations_sync = 1"
+    late = f"ALTER TABLE {letters} UPDATE expires_at = now() - 1 WHERE 1 SETTINGS mutations_sync = 1"
     execute(box.client, late)
     assert refused.box.count() == 0
 

@@ -15,8 +15,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from glassflow_dagster.cli.streams import RUN_TOTALS
 from glassflow_dagster.clickhouse.client import connect
 from glassflow_dagster.clickhouse.identifiers import full_name, quote_name
-from glassflow_dagster.config.model import PipelineConfig
-from glassflow_dagster.streaming.driver import RunOptions, run_pipeline
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.driver.options import RunOptions
+from glassflow_dagster.driver.run import run_pipeline
 from tests.definitions.cases import Case, Message
 
 BATCH_TIME = "<batch time>"

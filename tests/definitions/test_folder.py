@@ -13,14 +13,16 @@ from click.testing import CliRunner
 from pydantic import BaseModel, SecretStr
 
 from glassflow_dagster.cli import main
-from glassflow_dagster.config.durations import format_duration
-from glassflow_dagster.config.join import OutputField
-from glassflow_dagster.config.legacy import _Definition
+from glassflow_dagster.config.formats.shapes import OlderDefinition
 from glassflow_dagster.config.load import convert_definition, load_pipeline, warnings
-from glassflow_dagster.config.model import METADATA_FIELDS, KafkaConnection, PipelineConfig
-from glassflow_dagster.config.resources import TransformResources
+from glassflow_dagster.config.model.connections import KafkaConnection
+from glassflow_dagster.config.model.durations import format_duration
+from glassflow_dagster.config.model.join import OutputField
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.resources import TransformResources
+from glassflow_dagster.config.model.source import METADATA_FIELDS
+from glassflow_dagster.config.model.types import FIELD_KINDS, parse_column_type
 from glassflow_dagster.config.schema import definition_schema
-from glassflow_dagster.config.types import FIELD_KINDS, parse_column_type
 from glassflow_dagster.expressions.language.signatures import HELPERS
 from tests.definitions.cases import CASES, FOLDER, VERSIONS, Case
 
@@ -115,7 +117,7 @@ def test_every_key_of_the_older_formats_is_in_a_definition() -> None:
     used = {path for case in OLDER for path in paths(case.raw)}
     stage = ("replicas", "requests", "limits")
     known = {
-        *schema_paths(_Definition.model_json_schema()),
+        *schema_paths(OlderDefinition.model_json_schema()),
         *(f"source.connection_params.{key}" for key in KafkaConnection.model_fields),
         *(f"pipeline_resources.ingestor.{place}.{key}" for place in ("base", "left", "right") for key in stage),
         *(f"pipeline_resources.join.{key}" for key in stage),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from glassflow_dagster.config.load import convert_definition, load_pipeline
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from tests.conftest import Stack
 from tests.definitions import running
 from tests.definitions.cases import CASES, Case, Expected, drawn

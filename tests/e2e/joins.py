@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.e2e.support import Pipeline
 from tests.faults.records import PARTITIONS, Topics, offset_ranges
-from tests.streaming.joining import Happened, Windows, decide
+from tests.streaming.stages.joins import Happened, Windows, decide
 
 SECOND = 1_000_000
 LEFT, RIGHT = "left", "right"
@@ -70,7 +70,7 @@ class TwoTopics(Pipeline, ABC):
     def time_of(self, side: str, event: Event) -> int:
         """Give an event's own time, microseconds since 1970."""
 
-    def is_filtered(self, side: str, event: Event) -> bool:  # noqa: ARG002 - for those that filter
+    def is_filtered(self, side: str, event: Event) -> bool:
         """Whether an event is filtered before the join."""
         return False
 
@@ -173,22 +173,22 @@ class JoinPipeline(TwoTopics):
     def event(self, side: str, name: str, key: str | None, at: int) -> Event:
         return {"id": name, "user" if side == LEFT else "owner": key, "at": at}
 
-    def details(self, draw: random.Random, side: str) -> Event:  # noqa: ARG002 - both sides have it
+    def details(self, draw: random.Random, side: str) -> Event:
         return {"skip": draw.random() < 0.05}
 
-    def identity(self, side: str, event: Event) -> str:  # noqa: ARG002
+    def identity(self, side: str, event: Event) -> str:
         return str(event["id"])
 
     def key_of(self, side: str, event: Event) -> Hashable:
         return event.get("user" if side == LEFT else "owner")
 
-    def time_of(self, side: str, event: Event) -> int:  # noqa: ARG002
+    def time_of(self, side: str, event: Event) -> int:
         return int(event["at"]) * SECOND
 
     def is_filtered(self, side: str, event: Event) -> bool:
         return side == LEFT and bool(event.get("skip"))
 
-    def row(self, left: Event, right: Event | None, joined_at: int | None) -> Row:  # noqa: ARG002 - not in the table
+    def row(self, left: Event, right: Event | None, joined_at: int | None) -> Row:
         return left["id"], right and right["id"]
 
     def rows(self) -> Counter[Row]:

@@ -70,7 +70,7 @@ class ShippedJoin(TwoTopics):
         self.file.write_text(yaml.safe_dump(definition))
         return self
 
-    def time_of(self, side: str, event: Event) -> int:  # noqa: ARG002 - both sides call it the same
+    def time_of(self, side: str, event: Event) -> int:
         return int(datetime.fromisoformat(event[self.event_time]).timestamp()) * SECOND
 
     def rows(self) -> Counter[Row]:
@@ -107,7 +107,7 @@ class OrdersWithUsers(ShippedJoin):
     def identity(self, side: str, event: Event) -> str:
         return str(event["order_id" if side == LEFT else "event_id"])
 
-    def key_of(self, side: str, event: Event) -> Hashable:  # noqa: ARG002
+    def key_of(self, side: str, event: Event) -> Hashable:
         return event["user_id"]
 
     def row(self, left: Event, right: Event | None, joined_at: int | None) -> Row:
@@ -146,7 +146,7 @@ class FlightsWithWeather(ShippedJoin):
         names = FLIGHT[:6] if side == LEFT else ("origin", "time_hour")
         return "/".join(str(event[name]) for name in names)
 
-    def key_of(self, side: str, event: Event) -> Hashable:  # noqa: ARG002
+    def key_of(self, side: str, event: Event) -> Hashable:
         return event["origin"]
 
     def row(self, left: Event, right: Event | None, joined_at: int | None) -> Row:

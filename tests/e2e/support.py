@@ -18,9 +18,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.streaming.driver import RunOptions, run_pipeline
-from glassflow_dagster.streaming.heartbeat import pipeline_folder, read_heartbeat
-from glassflow_dagster.streaming.lock import Holder
+from glassflow_dagster.driver.heartbeat import pipeline_folder, read_heartbeat
+from glassflow_dagster.driver.lock import Holder
+from glassflow_dagster.driver.options import RunOptions
+from glassflow_dagster.driver.run import run_pipeline
+from tests import definition as v3
 from tests.waiting import DEADLINE, wait_until
 
 SMALL_BLOCK = 50  # rows; a batch of thousands takes long enough to be interrupted
@@ -56,46 +58,17 @@ class Pipeline:
 
     def write(self, *, dedup: bool = True) -> "Pipeline":
         config = {"keys": self.keys, "time_window": self.window, **self.clock}
-        definition: dict[str, Any] = {
-            "version": "v3",
-            "pipeline_id": self.name,
-            "sources": [
-                {
-                    "type": "kafka",
-                    "source_id": "events",
-                    "connection_params": {"brokers": [self.brokers], "protocol": "PLAINTEXT", "mechanism": "NO_AUTH"},
-                    "topic": self.name,
-                    "schema_fields": self.fields,
-                }
-            ],
-            "transforms": [
-                *self.transforms,
-                *([{"type": "dedup", "config": config}] if dedup else []),
-            ],
-            "sink": {
-                "type": "clickhouse",
-                "connection_params": {
-                    "host": "127.0.0.1",
-                    "port": str(self.clickhouse_port),
-                    "http_port": str(self.clickhouse_port),
-                    "database": self.name,
-                    "username": "default",
-                    "password": "",
-                    "secure": False,
-                },
-                "table": "events",
-                "max_batch_size": 1000,
-                "max_delay_time": "200ms",
-                "mapping": [
-                    {"name": name, "column_name": name, "column_type": kind} for name, kind in self.columns.items()
-                ],
-                "create_table": {"order_by": "tuple()"},
-                **self.sink,
-            },
-            "dead_letters": self.dead_letters,
-        }
-        for transform in definition["transforms"]:
-            transform["source_id"] = "events"
+        own = [{"type": "dedup", "source_id": "events", "config": config}] if dedup else []
+        settings = {"max_batch_size": 1000, "max_delay_time": "200ms", "create_table": {"order_by": "tuple()"}}
+        clickhouse = v3.clickhouse(self.clickhouse_port, self.name)
+        definition = v3.definition(
+            self.name,
+            v3.source("events", self.fields, self.brokers, topic=self.name),
+            v3.sink(self.columns, clickhouse, **{"table": "events", **settings, **self.sink}),
+            *({**transform, "source_id": "events"} for transform in self.transforms),
+            *own,
+            dead_letters=self.dead_letters,
+        )
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.file.write_text(yaml.safe_dump(definition))
         return self

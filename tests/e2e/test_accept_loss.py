@@ -11,7 +11,8 @@ from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.recovery.acceptance import accept_loss
 from glassflow_dagster.recovery.rebuild import rebuild_checkpoint
-from glassflow_dagster.streaming.batch import BatchWriter
+from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
+from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
 from glassflow_dagster.verification.verify import VerifyReport, verify_pipeline
 from tests.e2e.joins import LEFT, RIGHT, JoinPipeline
 from tests.e2e.support import Pipeline
@@ -36,6 +37,12 @@ def losses(pipeline: Pipeline) -> list[tuple[Any, ...]]:
 
 def keys(pipeline: Pipeline) -> list[str]:
     return [key for (key,) in pipeline.query("SELECT id FROM {db}.events ORDER BY length(id), id")]
+
+
+def token_prefix(pipeline: Pipeline) -> str:
+    found = Checkpoint(pipeline.state / pipeline.name / "checkpoint").identity()
+    assert found is not None
+    return found.token_prefix
 
 
 def remove_records(pipeline: Pipeline, before: int) -> None:
@@ -89,7 +96,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(pipeline: Pipelin
     wait_until(lambda: pipeline.name not in admin.list_topics(timeout=10).topics, "the topic is gone")
     pipeline.create_topic(1)
     pipeline.send(events(1, 3), lambda _: 0)
-    with pytest.raises(GlassflowError, match=r"was deleted and made anew.*--accept-loss"):
+    with pytest.raises(GlassflowError, match=r"was deleted and recreated.*--accept-loss"):
         pipeline.catch_up()
 
     totals = pipeline.catch_up(accept=accept_loss)
@@ -145,7 +152,9 @@ def test_a_batch_whose_records_were_compacted_away_is_not_repeated_unasked(
         pipeline.catch_up()
     assert keys(pipeline) == written
 
+    tokens = token_prefix(pipeline)
     pipeline.catch_up(accept=accept_loss)
+    assert token_prefix(pipeline) != tokens, "its blocks have other rows under the same numbers"
     assert keys(pipeline) == [f"k{number}" for number in range(8)]
     ((_, reason, *_),) = losses(pipeline)
     assert reason == "compaction"
@@ -163,7 +172,7 @@ def test_a_state_that_cannot_be_made_anew_is_given_up_and_what_waited_in_it_is_t
     joins.send_sides(draw)
     first = joins.catch_up()
     assert first["waiting"] > 0
-    damaged = joins.state / joins.name / "checkpoint" / "glassflow" / "incarnation.json"
+    damaged = joins.state / joins.name / "checkpoint" / "glassflow" / "identity.json"
     damaged.write_bytes(damaged.read_bytes()[:10])
     with pytest.raises(GlassflowError, match="what waits in a join depends on"):
         joins.catch_up(rebuild=rebuild_checkpoint)

@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.streaming.checkpoint import Checkpoint, CheckpointError
+from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint, CheckpointError
 from tests.e2e.support import Pipeline
 from tests.waiting import wait_until
 
@@ -82,7 +82,7 @@ def test_damaged_files_are_named_a_moved_folder_goes_on_and_an_older_copy_is_ref
     # Of the state itself Spark checks what it loads, in the next test.
     files = [file for file in checkpoint(pipeline).rglob("*") if file.is_file() and not file.name.startswith(".")]
     looked_at = [file for file in files if file.suffix not in {".changelog", ".zip", ".sst"}]
-    read = {"metadata", "0", "1", "incarnation.json", "definition.json", "topics.json", "0.json", "1.json"}
+    read = {"metadata", "0", "1", "identity.json", "definition.json", "topics.json", "0.json", "1.json"}
     assert {file.name for file in looked_at} >= read
     # A batch that is done and has another done after it is never looked at again.
     looked_at.remove(checkpoint(pipeline) / "commits" / "0")
@@ -167,8 +167,8 @@ def test_topics_that_lost_records_or_were_made_anew_are_refused_and_new_partitio
     admin.delete_topics([pipeline.name])[pipeline.name].result(ANSWER)
     wait_until(lambda: pipeline.name not in admin.list_topics(timeout=ANSWER).topics, "the topic is gone")
     pipeline.create_topic(3)
-    assert "which was read up to" in refused(pipeline) or "was deleted and made anew" in refused(pipeline)
+    assert "which was read up to" in refused(pipeline) or "was deleted and recreated" in refused(pipeline)
     # As many records as before, and more: only the broker's name of the topic tells.
     pipeline.send(({"id": f"r{index}", "n": index} for index in range(900)), lambda index: index % 3)
-    assert f"topic {pipeline.name} was deleted and made anew since {pipeline.name} read it" in refused(pipeline)
+    assert f"topic {pipeline.name} was deleted and recreated since {pipeline.name} read it" in refused(pipeline)
     assert rows(pipeline) == [(340, 340)]

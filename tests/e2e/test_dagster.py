@@ -1,4 +1,4 @@
-"""Dagster on real servers: materializing starts and mends streams, and checks are green and red when they must be."""
+"""Dagster on real servers: materializing starts and restarts streams; checks are green and red when they must be."""
 
 import os
 import signal
@@ -10,11 +10,11 @@ import pytest
 
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.defs.resources import resources
+from glassflow_dagster.driver.heartbeat import Heartbeat, read_heartbeat
+from glassflow_dagster.driver.process import stop
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.local.stack import down, status, up
 from glassflow_dagster.orchestration.pipelines import build_pipeline_definitions
-from glassflow_dagster.streaming.heartbeat import Heartbeat, read_heartbeat
-from glassflow_dagster.streaming.process import stop
 from tests.conftest import Stack
 from tests.e2e.joins import LEFT, RIGHT, JoinPipeline
 from tests.e2e.support import Pipeline

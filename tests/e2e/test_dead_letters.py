@@ -1,4 +1,4 @@
-"""A definition and a table are wrong, then mended: what could not go on comes into the table, once."""
+"""A definition and a table are wrong, then fixed: what could not go on comes into the table, once."""
 
 import json
 from typing import Any
@@ -64,7 +64,7 @@ def test_every_dead_letter_that_can_be_right_comes_into_the_table_once(pipeline:
     assert "2 dead letters" in table.stderr
     assert verified(pipeline)["counts"]["figures"]["dead_letters_stored"] == 5
 
-    # Both are mended: the table takes large numbers, and the definition takes events without one.
+    # Both are fixed: the table takes large numbers, and the definition takes events without one.
     pipeline.client().command(f"ALTER TABLE {pipeline.name}.events DROP CONSTRAINT small")
     pipeline.fields[1]["required"] = False
     pipeline.write()

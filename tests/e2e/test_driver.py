@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.driver import process
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.streaming import process
 from tests.e2e.support import (
     Pipeline,
     begin_large_batch,
@@ -28,6 +28,9 @@ from tests.e2e.support import (
     wait_for_first_row,
 )
 from tests.waiting import DEADLINE, wait_until
+
+# What can be refused without Spark is refused before it comes up.
+SPARK_STARTS = "starting Spark"
 
 
 def test_a_topic_that_does_not_exist_yet_is_waited_for_and_few_events_do_not_wait_for_more(pipeline: Pipeline) -> None:
@@ -56,11 +59,13 @@ def test_a_topic_that_is_deleted_ends_its_pipeline_for_good(pipeline: Pipeline) 
     pipeline.write().create_topic()
     pipeline.send([{"id": "a", "n": 1}])
     start(pipeline)
+    log = pipeline.state / pipeline.name / "driver.log"
     try:
         wait_until(lambda: rows(pipeline) == 1, "the row has arrived")
         admin = AdminClient({"bootstrap.servers": pipeline.brokers})
         admin.delete_topics([pipeline.name])[pipeline.name].result(30)
         wait_until(lambda: state(pipeline) == "FAILED", "the running driver has ended")
+        assert f"topic {pipeline.name} does not exist on {pipeline.brokers} any more" in log.read_text()
     finally:
         stop(pipeline)
     again = cli("start", str(pipeline.file), "--state", str(pipeline.state))
@@ -69,8 +74,7 @@ def test_a_topic_that_is_deleted_ends_its_pipeline_for_good(pipeline: Pipeline) 
     assert "next offsets: partition 0: 1, partition 1: 0" in again.err
     assert "--accept-loss" in again.err
     assert state(pipeline) == "FAILED"
-    log = (pipeline.state / pipeline.name / "driver.log").read_text()
-    assert log.count("waiting: topic") == 1
+    assert log.read_text().count("waiting: topic") == 1
 
 
 def test_a_driver_killed_in_the_middle_of_its_batches_loses_and_doubles_nothing(pipeline: Pipeline) -> None:
@@ -136,8 +140,8 @@ def test_a_driver_whose_jvm_is_stopped_is_stalled_until_that_goes_on_or_it_is_re
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     impatient = (
-        "import sys; from glassflow_dagster.streaming import driver, progress_watch; "
-        "progress_watch.JVM_SILENCE = 5.0; sys.exit(driver.main())"
+        "import sys; from glassflow_dagster.driver import progress_watch, run; "
+        "progress_watch.JVM_SILENCE = 5.0; sys.exit(run.main())"
     )
     monkeypatch.setattr(process, "DRIVER", (sys.executable, "-c", impatient))
     pipeline.write().create_topic()
@@ -216,6 +220,7 @@ def test_a_key_cannot_change_under_its_state(pipeline: Pipeline) -> None:
     done = pipeline.run("--until-caught-up")
     assert done.code == 1
     assert "was built for deduplication by id string, but the definition says deduplication by n int" in done.err
+    assert SPARK_STARTS not in done.err
     assert "Traceback" not in done.err
 
 
@@ -229,6 +234,7 @@ def test_another_topic_cannot_go_on_from_a_checkpoint(pipeline: Pipeline) -> Non
     done = pipeline.run("--until-caught-up")
     assert done.code == 1
     assert f"reads topic {pipeline.name}, but the definition says {other.name}" in done.err
+    assert SPARK_STARTS not in done.err
     assert "Traceback" not in done.err
 
 
@@ -240,6 +246,7 @@ def test_a_lost_checkpoint_does_not_double_the_table(pipeline: Pipeline) -> None
     done = pipeline.run("--until-caught-up")
     assert done.code == 1
     assert "it has written to" in done.err
+    assert SPARK_STARTS not in done.err
     assert "--start-over" in done.err
     assert rows(pipeline) == 1
     # An empty table proves nothing: its rows may have gone on.

@@ -10,12 +10,12 @@ from pyspark.sql import SparkSession
 
 from glassflow_dagster.cli.verify import verify
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.orchestration.naming import names
-from glassflow_dagster.orchestration.reconciliation import build_reconciliation
-from glassflow_dagster.reconciliation import session as exact_session
-from glassflow_dagster.reconciliation.reconcile import reconcile_keys
+from glassflow_dagster.orchestration.asset_keys import names
+from glassflow_dagster.orchestration.exact import build_reconciliation
 from glassflow_dagster.resources import spark as spark_resource
-from glassflow_dagster.verification import settle
+from glassflow_dagster.verification import wait_until_stable
+from glassflow_dagster.verification.exact import session as exact_session
+from glassflow_dagster.verification.exact.compare_keys import reconcile_keys
 from glassflow_dagster.verification.verify import verify_pipeline
 from tests.e2e.support import Pipeline
 
@@ -48,7 +48,7 @@ def event(key: int, n: int) -> dict[str, object]:
 def written(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     """Two batches with duplicates within and across them, poison, filtered events, and a refused row."""
     # No batch is under way in these tests.
-    monkeypatch.setattr(settle, "STILL_SECONDS", 0.0)
+    monkeypatch.setattr(wait_until_stable, "STILL_SECONDS", 0.0)
     pipeline.fields = [{"name": name, "type": kind, "required": name != "note"} for name, (kind, _) in TYPES.items()]
     pipeline.columns = {name: kind for name, (_, kind) in TYPES.items()} | {"_batch_time": "DateTime64(3)"}
     pipeline.transforms = [{"type": "filter", "config": {"expression": "n != 13"}}]
@@ -105,7 +105,7 @@ def test_a_lost_a_doubled_a_strange_and_a_swapped_row_are_found(
 def test_the_command_says_what_cannot_be_decided_and_does_not_pass(
     pipeline: Pipeline, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settle, "STILL_SECONDS", 0.0)
+    monkeypatch.setattr(wait_until_stable, "STILL_SECONDS", 0.0)
     monkeypatch.setattr(exact_session, "start_session", lambda *_: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
     pipeline.columns = {"n": "Int32"}
@@ -124,7 +124,7 @@ def test_the_command_says_what_cannot_be_decided_and_does_not_pass(
 def test_without_deduplication_every_record_has_its_row(
     pipeline: Pipeline, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settle, "STILL_SECONDS", 0.0)
+    monkeypatch.setattr(wait_until_stable, "STILL_SECONDS", 0.0)
     pipeline.write(dedup=False).create_topic()
     pipeline.send([{"id": "a", "n": n % 3} for n in range(10)])
     pipeline.catch_up()

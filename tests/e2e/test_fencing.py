@@ -8,11 +8,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+from glassflow_dagster.driver.heartbeat import STALE_AFTER, pipeline_folder, read_heartbeat, write_heartbeat
+from glassflow_dagster.driver.process import take_over
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.local.process import start_of
-from glassflow_dagster.streaming.checkpoint import Checkpoint
-from glassflow_dagster.streaming.heartbeat import STALE_AFTER, pipeline_folder, read_heartbeat, write_heartbeat
-from glassflow_dagster.streaming.process import take_over
+from glassflow_dagster.runtime.process import start_of
+from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
 from tests.e2e.support import Pipeline, begin_large_batch, holder, require_batch_under_way, status
 from tests.faults.http_proxy import Exchange, HttpProxy
 from tests.waiting import DEADLINE, wait_until
@@ -96,7 +96,7 @@ def test_a_driver_that_slept_while_a_copy_of_its_checkpoint_ran_writes_nothing_w
     try:
         begin_large_batch(older, 10_000)
         gate.closed = True
-        begun = Checkpoint(older.state / older.name / "checkpoint").incarnation()
+        begun = Checkpoint(older.state / older.name / "checkpoint").identity()
         assert begun is not None
         wait_until(lambda: gate.waiting == begun.shuffle_partitions, "no worker has an answer that counts")
         asleep = freeze(older)

@@ -109,7 +109,7 @@ def both(pipeline: TwoTopics, name: str, key: str, at: int) -> list[tuple[str, E
 @pytest.mark.servers
 @pytest.mark.usefixtures("shared_session")
 @pytest.mark.parametrize(("kind_of_pipeline", "clock", "match", "kind", "killed"), ALL if RUNS_ALL else DRAWN)
-def test_the_rows_are_those_that_the_topics_make(  # noqa: PLR0913, PLR0917 - a case's parts
+def test_the_rows_are_those_that_the_topics_make(
     stack: Stack,
     tmp_path: Path,
     kind_of_pipeline: type[TwoTopics],

@@ -1,4 +1,4 @@
-"""What is refused behind the join: a dead letter of its left event, which comes into the table when all is mended."""
+"""What is refused behind the join: a dead letter of its left event, which comes into the table when all is fixed."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def left(name: str, at: int, user: str | None = "u") -> tuple[str, Any]:
     return LEFT, {"id": name, "user": user, "at": at}
 
 
-def mend(pipeline: JoinPipeline) -> None:
+def fix(pipeline: JoinPipeline) -> None:
     pipeline.client().command(f"ALTER TABLE {pipeline.name}.events DROP CONSTRAINT small")
     pipeline.client().command(f"ALTER TABLE {pipeline.name}.events MODIFY COLUMN at UInt16")
     pipeline.at = "UInt16"
@@ -64,7 +64,7 @@ def test_a_refused_joined_row_is_its_left_events_letter_and_comes_once_when_all_
     figures = verified(pipeline)["counts"]["figures"]
     assert (figures["joined_filtered"], figures["joined_dead_letters"]) == (1, 2)
 
-    mend(pipeline)
+    fix(pipeline)
     assert "sent again: 3" in letters(pipeline, "replay").stdout
     second = pipeline.catch_up()
 
@@ -82,7 +82,7 @@ def test_of_several_pairs_the_refused_ones_are_not_sent_again(stack: Stack, tmp_
     first = pipeline.catch_up()
 
     assert (first["read"], first["written"], first["dead_letters"]) == (5, 3, 3)
-    mend(pipeline)
+    fix(pipeline)
     said = letters(pipeline, "replay").stdout
     assert "sent again: 0" in said
     assert "skipped: 3 of single pairs of a join (match: all)" in said

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.streaming import batch_bound
-from glassflow_dagster.streaming.batch import BatchWriter
-from glassflow_dagster.streaming.batch_bound import BATCH_BYTES
+from glassflow_dagster.streaming.delivery import batch_bound
+from glassflow_dagster.streaming.delivery.batch_bound import BATCH_BYTES
+from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
 from tests.e2e.support import Pipeline
 
 _LARGE = 900_000  # bytes; below what brokers take unless they are told otherwise

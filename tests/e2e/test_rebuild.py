@@ -1,4 +1,4 @@
-"""A checkpoint that is gone is made anew: what was read stays read, what was known stays known."""
+"""A checkpoint that is gone is rebuilt: what was read stays read, what was known stays known."""
 
 import shutil
 from collections.abc import Iterable
@@ -34,11 +34,11 @@ def require_exact(pipeline: Pipeline, keys: int) -> None:
     assert pipeline.query("SELECT count(), uniqExact(id), sum(n) FROM {db}.events") == [
         (keys, keys, keys * (keys - 1) // 2)
     ]
-    ((incarnations, batches, last, adds_up),) = pipeline.query(
-        "SELECT uniqExact(incarnation), count(), max(batch_id), sum(read) = sum(written + duplicates + dead_letters) "
+    ((checkpoints, batches, last, adds_up),) = pipeline.query(
+        "SELECT uniqExact(checkpoint_id), count(), max(batch_id), sum(read) = sum(written + duplicates + dead_letters) "
         "FROM {db}.glassflow_ledger"
     )
-    assert (incarnations, last, adds_up) == (1, batches - 1, 1)
+    assert (checkpoints, last, adds_up) == (1, batches - 1, 1)
     found = verify_pipeline(load_pipeline(pipeline.file), print)
     assert found.passed, "\n".join(found.lines())
 
@@ -73,7 +73,7 @@ def test_a_damaged_state_is_set_aside_and_what_kafka_has_lost_is_refused(pipelin
     for first in (0, 100):
         pipeline.send(events(first, first + BATCH))
         pipeline.catch_up()
-    damaged = folder(pipeline) / "checkpoint" / "glassflow" / "incarnation.json"
+    damaged = folder(pipeline) / "checkpoint" / "glassflow" / "identity.json"
     damaged.write_bytes(damaged.read_bytes()[:10])
     admin = AdminClient({"bootstrap.servers": pipeline.brokers})
     for done in admin.delete_records([TopicPartition(pipeline.name, 0, BATCH // 2)]).values():
@@ -88,7 +88,7 @@ def test_a_damaged_state_is_set_aside_and_what_kafka_has_lost_is_refused(pipelin
 
 @pytest.mark.parametrize("dedup", [True, False])
 def test_rows_of_the_batch_that_was_under_way_are_found_in_the_table(pipeline: Pipeline, dedup: bool) -> None:
-    """Some are there before the state is made anew, as a driver leaves them that dies between two of its blocks."""
+    """Some are there before the state is rebuilt, as a driver leaves them that dies between two of its blocks."""
     pipeline.write(dedup=dedup).create_topic()
     pipeline.send(events(0, BATCH))
     pipeline.catch_up()

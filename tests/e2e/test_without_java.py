@@ -23,7 +23,7 @@ def test_a_pipeline_runs_on_the_bundled_runtime(pipeline: Pipeline, tmp_path: Pa
     pipeline.write().create_topic()
     pipeline.send([{"id": "a", "n": 1}, {"id": "a", "n": 1}])
     without = {"PATH": path_without_java(tmp_path / "bin"), "JAVA_HOME": ""}
-    ask = "from glassflow_dagster.local.java import find_java; print(find_java().origin)"
+    ask = "from glassflow_dagster.runtime.java import find_java; print(find_java().origin)"
     origin = subprocess.check_output([sys.executable, "-c", ask], env={**os.environ, **without}, text=True)
     assert origin == "bundled\n"
     done = pipeline.run("--until-caught-up", **without)

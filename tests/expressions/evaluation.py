@@ -7,10 +7,10 @@ from decimal import Decimal
 from typing import Any
 
 from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql import types as T  # noqa: N812
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
-from glassflow_dagster.config.types import FieldKind
+from glassflow_dagster.config.model.types import FieldKind
 from glassflow_dagster.expressions.columns.compile import BATCH_TIME, compile_expression
 from glassflow_dagster.expressions.columns.steps import Steps
 from glassflow_dagster.expressions.language.check import Checked

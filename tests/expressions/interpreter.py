@@ -31,7 +31,7 @@ class NoValueError(Exception):
     """The expression has no value for this record."""
 
 
-def interpret(node: Node, record: dict[str, Any]) -> Any:  # noqa: C901, PLR0911 - one case a kind of node
+def interpret(node: Node, record: dict[str, Any]) -> Any:
     match node:
         case Literal(value=value):
             return value
@@ -86,7 +86,7 @@ def _cut(value: Any, *bounds: float | None) -> Any:
     return value[slice(*bounds)]
 
 
-def _ask(function: str, listed: Any, body: Node, record: dict[str, Any]) -> Any:  # noqa: C901, PLR0911 - a function each
+def _ask(function: str, listed: Any, body: Node, record: dict[str, Any]) -> Any:
     if not isinstance(listed, list):
         raise NoValueError
 
@@ -122,7 +122,7 @@ def _ask(function: str, listed: Any, body: Node, record: dict[str, Any]) -> Any:
     raise AssertionError(function)
 
 
-def _binary(node: Binary, record: dict[str, Any]) -> Any:  # noqa: C901, PLR0911, PLR0912 - one case an operator
+def _binary(node: Binary, record: dict[str, Any]) -> Any:
     left = interpret(node.left, record)
     match node.operator:
         case "and":

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from glassflow_dagster.config.types import FieldKind
+from glassflow_dagster.config.model.types import FieldKind
 from glassflow_dagster.expressions.language.check import check_filter, check_transform, undeclared_names
 from glassflow_dagster.expressions.language.errors import ExpressionError
 from glassflow_dagster.expressions.language.signatures import BUILTINS, HELPERS

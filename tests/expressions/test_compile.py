@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.config.types import FieldKind
+from glassflow_dagster.config.model.types import FieldKind
 from glassflow_dagster.expressions.columns.functions import BUILTIN_BUILDERS, HELPER_BUILDERS, METHOD_BUILDERS
 from glassflow_dagster.expressions.columns.lists import ASKED
 from glassflow_dagster.expressions.language.check import Checked, check_filter, check_transform

@@ -5,9 +5,9 @@ from typing import Any, get_args
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
-from glassflow_dagster.config.types import FIELD_KINDS, FieldKind
+from glassflow_dagster.config.model.types import FIELD_KINDS, FieldKind
 from glassflow_dagster.expressions.columns.compile import compile_expression
 from glassflow_dagster.expressions.columns.outputs import FIELD_TYPES, as_output
 from glassflow_dagster.expressions.columns.steps import Steps

@@ -23,7 +23,7 @@ from glassflow_dagster.expressions.language.syntax import (
 )
 
 
-def written(node: Node) -> str:  # noqa: C901, PLR0911, PLR0912 - one case a kind of node
+def written(node: Node) -> str:
     """Write a tree with every parenthesis."""
     match node:
         case Literal(value=value):

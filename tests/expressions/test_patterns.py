@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from glassflow_dagster.expressions.language.patterns import engine_pattern
 

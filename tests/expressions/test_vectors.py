@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.config.types import FieldKind
+from glassflow_dagster.config.model.types import FieldKind
 from glassflow_dagster.expressions.language.check import check_filter, check_transform
 from glassflow_dagster.expressions.language.signatures import BUILTINS, HELPERS, PREDICATES, UNSUPPORTED
 from tests.expressions.evaluation import Case, Result, evaluate
@@ -475,7 +475,7 @@ ERRORS: list[tuple[str, dict[str, Any], str]] = [
 
 
 # What the documentation says that an expression gives: `expression` → `JSON`.
-DOCUMENTATION = Path(__file__).parents[2] / "docs" / "expressions.md"
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "guides" / "expressions.md"
 _DOCUMENTED = re.findall(r"`([^`\n]+)` → `([^`\n]+)`", DOCUMENTATION.read_text())
 DOCUMENTED: list[tuple[str, dict[str, Any], Any]] = [
     (expression, {}, json.loads(value)) for expression, value in _DOCUMENTED if expression != "expression"

@@ -79,16 +79,17 @@ def _passes(
         ]
         # Sorted by the seed alone: the join's clock must not go back within a pipeline.
         repetitions = [(kind, seed) for seed, kind in sorted(missing, key=lambda task: task[0])]
-        for begin in range(0, len(repetitions), size):
-            yield repetitions[begin : begin + size], workload
+        together = 1 if any(kind.ends for kind, _ in repetitions) else size
+        for begin in range(0, len(repetitions), together):
+            yield repetitions[begin : begin + together], workload
 
 
 def _say(outcome: Outcome) -> bool:
     """Print a repetition; gives whether it went wrong."""
     text = f"{outcome.workload}, {outcome.kind}, seed {outcome.seed}: {outcome.hits} hits"
-    print(time.strftime("%H:%M:%S"), text, "WRONG" if outcome.wrong else "exact", flush=True)  # noqa: T201
+    print(time.strftime("%H:%M:%S"), text, "WRONG" if outcome.wrong else "exact", flush=True)
     for line in outcome.wrong:
-        print("    ", line, flush=True)  # noqa: T201
+        print("    ", line, flush=True)
     return bool(outcome.wrong)
 
 

@@ -9,8 +9,11 @@ from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
+from tests.definition import clickhouse, dedup, definition, fields, keep, sink, source
 from tests.faults.records import Event, Expected, Place, Record
 
+# The setting by which a table remembers tokens.
+WINDOW = "SETTINGS non_replicated_deduplication_window = 10000"
 _LARGEST_INT32 = 2**31 - 1
 _TEXT = "x" * 120  # bytes; with the rest an event of about 190
 # Rows in a block: so few that a batch has many blocks.
@@ -35,22 +38,14 @@ class DedupWorkload:
         return [f"{self.name}-events"]
 
     def definition(self, brokers: str, clickhouse_port: int) -> dict[str, Any]:
-        dedup = {"key": "id", "time_window": f"{self.window_seconds}s"}
-        return {
-            "version": "v3", "pipeline_id": self.name,
-            "sources": [{
-                "type": "kafka", "source_id": "events", "topic": self.topics()[0],
-                "connection_params": {"brokers": [brokers], "protocol": "PLAINTEXT", "mechanism": "NO_AUTH"},
-                "schema_fields": [
-                    {"name": "id", "type": "string"}, {"name": "n", "type": "int"}, {"name": "text", "type": "string"},
-                    {"name": "skip", "type": "bool", "required": False}],
-            }],
-            "transforms": [
-                {"type": "filter", "source_id": "events", "config": {"expression": "skip != true"}},
-                {"type": "dedup", "source_id": "events", "config": dedup},
-            ],
-            "sink": sink(self.name, clickhouse_port, self._block_rows, _COLUMNS),
-        }  # fmt: skip
+        declared = [*fields(id="string", n="int", text="string"), {"name": "skip", "type": "bool", "required": False}]
+        return definition(
+            self.name,
+            source("events", declared, brokers, topic=self.topics()[0]),
+            sink_of(self.name, clickhouse_port, self._block_rows, _COLUMNS),
+            keep("events", "skip != true"),
+            dedup("events", "id", time_window=f"{self.window_seconds}s"),
+        )
 
     def tables(self) -> Sequence[str]:
         return table(self.name, "id String, n Int32, text String, CONSTRAINT positive CHECK n >= 0", "id")
@@ -129,20 +124,13 @@ class DedupWorkload:
         return Event(self.topics()[0], key, json.dumps(event).encode())
 
 
-def sink(name: str, clickhouse_port: int, block_rows: int, columns: dict[str, str]) -> dict[str, Any]:
+def sink_of(name: str, clickhouse_port: int, block_rows: int, columns: dict[str, str]) -> dict[str, Any]:
     """A sink whose blocks have so many rows."""
-    return {
-        "type": "clickhouse",
-        "connection_params": {
-            "host": "127.0.0.1", "port": str(clickhouse_port), "http_port": str(clickhouse_port), "database": name,
-            "username": "default", "password": "", "secure": False,
-        },
-        "table": "events", "max_batch_size": block_rows, "max_delay_time": "200ms",
-        "mapping": [{"name": n, "column_name": n, "column_type": kind} for n, kind in columns.items()],
-    }  # fmt: skip
+    connection = clickhouse(clickhouse_port, name)
+    return sink(columns, connection, table="events", max_batch_size=block_rows, max_delay_time="200ms")
 
 
 def table(name: str, columns: str, order_by: str) -> Sequence[str]:
     """Statements that make the table a pipeline writes to, with room for tokens."""
-    engine = f"MergeTree ORDER BY {order_by} SETTINGS non_replicated_deduplication_window = 10000"
+    engine = f"MergeTree ORDER BY {order_by} {WINDOW}"
     return [f"CREATE DATABASE {name}", f"CREATE TABLE {name}.events ({columns}) ENGINE = {engine}"]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from glassflow_dagster.local.process import start_of
+from glassflow_dagster.runtime.process import start_of
 from tests.processes import children, descendants
 from tests.waiting import wait_until
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
-from tests.faults.dedup_workload import SMALL_BLOCK, sink, table
+from tests.definition import dedup, definition, fields, source
+from tests.faults.dedup_workload import SMALL_BLOCK, sink_of, table
 from tests.faults.records import Event, Expected, Place, Record
-from tests.streaming.joining import Happened, Windows, decide
+from tests.streaming.stages.joins import Happened, Windows, decide
 
 _SECOND = 1_000_000
 _BEGIN = 1_577_836_800  # 2020; the clock is the events' own
@@ -39,25 +40,16 @@ class JoinWorkload:
         return [f"{self.name}-left", f"{self.name}-right"]
 
     def definition(self, brokers: str, clickhouse_port: int) -> dict[str, Any]:
-        connection = {"brokers": [brokers], "protocol": "PLAINTEXT", "mechanism": "NO_AUTH"}
-        fields = [
-            {"name": "id", "type": "string"},
-            {"name": "who", "type": "string", "required": False},
-            {"name": "at", "type": "int"},
-        ]
+        who = {"name": "who", "type": "string", "required": False}
+        declared = [*fields(id="string"), who, *fields(at="int")]
         columns = {"left_id": "String", "at": "Int64", "right_id": "Nullable(String)"}
-        return {
-            "version": "v3", "pipeline_id": self.name,
-            "sources": [
-                {"type": "kafka", "source_id": side, "topic": topic, "connection_params": connection,
-                 "schema_fields": fields}
-                for side, topic in zip(("left", "right"), self.topics(), strict=True)
-            ],
-            "transforms": [
-                {"type": "dedup", "source_id": side, "config": {"key": "id", "time_window": "7d"}}
-                for side in ("left", "right")
-            ],
-            "join": {
+        sides = ("left", "right")
+        return definition(
+            self.name,
+            [source(side, declared, brokers, topic=topic) for side, topic in zip(sides, self.topics(), strict=True)],
+            sink_of(self.name, clickhouse_port, SMALL_BLOCK, columns),
+            *(dedup(side, "id", time_window="7d") for side in sides),
+            join={
                 "enabled": True, "type": "left", "clock": "event", "allowed_lateness": f"{_LATENESS}s",
                 "left_source": {"source_id": "left", "key": "who", "time_window": "20s", "event_time": "at"},
                 "right_source": {"source_id": "right", "key": "who", "time_window": "40s", "event_time": "at"},
@@ -66,8 +58,7 @@ class JoinWorkload:
                     {"source_id": "left", "name": "at", "output_name": "at"},
                     {"source_id": "right", "name": "id", "output_name": "right_id"}],
             },
-            "sink": sink(self.name, clickhouse_port, SMALL_BLOCK, columns),
-        }  # fmt: skip
+        )  # fmt: skip
 
     def tables(self) -> Sequence[str]:
         return table(self.name, "left_id String, at Int64, right_id Nullable(String)", "left_id")

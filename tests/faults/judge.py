@@ -26,22 +26,51 @@ def differences(client: Client, workload: Workload, database: str, records: Sequ
     ]
 
 
+def differences_where_it_ended(
+    client: Client, workload: Workload, database: str, records: Sequence[Record]
+) -> list[str]:
+    """Say what is not as it must be where a pipeline has ended within a batch: of that one may be in what will."""
+    ledger = _ledger(client, database)
+    times = batch_times(ledger)
+    accounted = [record for record in records if record.place in times]
+    least, most = workload.expected(accounted, times), workload.expected(records, times)
+    return [
+        *_compare("row", _rows_of(client, workload, database), least.rows, most.rows),
+        *_compare("dead letter", _letters_of(client, database), _raw(least, records), _raw(most, records)),
+        *_sums(ledger, least),
+        *_chain(ledger, accounted),
+        *_batches(ledger, least),
+    ]
+
+
 def _rows(client: Client, workload: Workload, database: str, expected: Expected) -> list[str]:
+    return _compare("row", _rows_of(client, workload, database), expected.rows, expected.rows)
+
+
+def _rows_of(client: Client, workload: Workload, database: str) -> Counter[Any]:
     query = f"SELECT {', '.join(workload.columns)} FROM {database}.{workload.own_rows}"
-    return _compare("row", Counter(tuple(row) for row in client.query(query).result_rows), expected.rows)
+    return Counter(tuple(row) for row in client.query(query).result_rows)
 
 
 def _letters(client: Client, database: str, expected: Expected, records: Sequence[Record]) -> list[str]:
+    must = _raw(expected, records)
+    return _compare("dead letter", _letters_of(client, database), must, must)
+
+
+def _letters_of(client: Client, database: str) -> Counter[Any]:
     query = f"SELECT toString(topic), partition, offset, toString(stage), value FROM {database}.glassflow_dead_letters"
+    return Counter(tuple(row) for row in client.query(query).result_rows)
+
+
+def _raw(expected: Expected, records: Sequence[Record]) -> Counter[Any]:
     values = {record.place: record.value.decode() for record in records}
-    must = Counter((*place, stage, values[place]) for place, stage in expected.letters.items())
-    return _compare("dead letter", Counter(tuple(row) for row in client.query(query).result_rows), must)
+    return Counter((*place, stage, values[place]) for place, stage in expected.letters.items())
 
 
-def _compare(what: str, found: Counter[Any], must: Counter[Any]) -> list[str]:
+def _compare(what: str, found: Counter[Any], least: Counter[Any], most: Counter[Any]) -> list[str]:
     return [
-        *_list(f"{what} missing", must - found),
-        *_list(f"{what} too many", found - must),
+        *_list(f"{what} missing", least - found),
+        *_list(f"{what} too many", found - most),
     ]
 
 
@@ -71,8 +100,8 @@ def _chain(ledger: Sequence[Mapping[str, Any]], records: Sequence[Record]) -> li
     wrong = []
     if (numbers := [row["batch_id"] for row in ledger]) != list(range(len(ledger))):
         wrong.append(f"ledger: batches {[n for n, c in Counter(numbers).items() if c > 1]} twice, of {len(numbers)}")
-    if len(names := {str(row["incarnation"]) for row in ledger}) > 1:
-        wrong.append(f"ledger: {len(names)} incarnations")
+    if len(names := {str(row["checkpoint_id"]) for row in ledger}) > 1:
+        wrong.append(f"ledger: {len(names)} checkpoints")
     ends: dict[tuple[str, int], int] = {}
     for row in ledger:
         for topic, partition, offsets in offset_ranges(row["offsets"]):

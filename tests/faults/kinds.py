@@ -10,6 +10,7 @@ from tests.faults import surroundings
 from tests.faults.http_proxy import Answer, Exchange, Rule, exception, failure, late_exception, slowly, swallow
 from tests.faults.join_workload import JoinWorkload
 from tests.faults.servers import Servers
+from tests.faults.surroundings import ROWS, SKIPPED
 from tests.faults.world import NotHit, World
 
 DEDUPLICATION, TABLE, JOIN = "deduplication", "table", "join"
@@ -20,10 +21,8 @@ SMALL_DISK = "a small disk"
 # Gives how many times the fault has struck.
 Inject = Callable[[World, random.Random], int]
 
-ROWS, LETTERS, LEDGER = (frozenset({name}) for name in ("events", "glassflow_dead_letters", "glassflow_ledger"))
+LETTERS, LEDGER = (frozenset({name}) for name in ("glassflow_dead_letters", "glassflow_ledger"))
 _INSERTS = (frozenset[str](), ROWS, LETTERS, LEDGER)
-# Inserts that pass before a fault strikes, at most: a batch here makes some ten.
-_SKIPPED = 20
 _TIMES = 3
 
 
@@ -32,6 +31,7 @@ class Kind:
     """A kind of fault, and the workloads that meet it.
 
     `dies`: the driver may end by it, and is started again. `apart`: a reason why it does not go together with others.
+    `ends`: the pipeline must end by it, for good.
     """
 
     name: str
@@ -40,13 +40,14 @@ class Kind:
     dies: bool = False
     workloads: frozenset[str] = frozenset({DEDUPLICATION})
     apart: str = ""
+    ends: bool = False
 
 
 def _on_insert(act: Callable[[Exchange, random.Random], None]) -> Inject:
     """Act on some inserts, of the rows, the dead letters or the ledger."""
 
     def inject(world: World, draw: random.Random) -> int:
-        tables, skip, times = draw.choice(_INSERTS), draw.randrange(_SKIPPED), draw.randint(1, _TIMES)
+        tables, skip, times = draw.choice(_INSERTS), draw.randrange(SKIPPED), draw.randint(1, _TIMES)
         if tables in {LETTERS, LEDGER}:
             skip %= 3
         return world.hit(Rule(lambda exchange: act(exchange, draw), tables, skip, times))
@@ -79,7 +80,7 @@ def _delay(exchange: Exchange, draw: random.Random) -> None:
 
 
 def _clickhouse_killed(world: World, draw: random.Random) -> int:
-    world.hit(Rule(lambda exchange: _kill_server(world, exchange, draw), skip=draw.randrange(_SKIPPED)))
+    world.hit(Rule(lambda exchange: _kill_server(world, exchange, draw), skip=draw.randrange(SKIPPED)))
     _moment(draw)
     world.servers.clickhouse.start()
     world.servers.wait_for_clickhouse()
@@ -153,11 +154,11 @@ def _killed(world: World, draw: random.Random, tables: frozenset[str], *, applie
         world.driver.kill(world.driver.all)
         exchange.hang_up()
 
-    return world.hit(Rule(act, tables, draw.randrange(3 if tables == LEDGER else _SKIPPED)))
+    return world.hit(Rule(act, tables, draw.randrange(3 if tables == LEDGER else SKIPPED)))
 
 
 def _state_lost(world: World, draw: random.Random) -> int:
-    """Remove the state of a driver that was killed within a batch, and let it be made anew."""
+    """Remove the state of a driver that was killed within a batch, and let it be rebuilt."""
     hits = _killed(world, draw, draw.choice(_INSERTS), applied=draw.random() < 0.5)
     world.lose_state()
     world.replace_driver("--rebuild-state")
@@ -172,7 +173,7 @@ def _kill_twice(world: World, draw: random.Random) -> int:
 
 def _lost_then_killed(world: World, draw: random.Random) -> int:
     """Swallow an answer, and kill the driver in the middle of its retry."""
-    hits = world.hit(Rule(swallow, ROWS, draw.randrange(_SKIPPED)))
+    hits = world.hit(Rule(swallow, ROWS, draw.randrange(SKIPPED)))
     time.sleep(draw.uniform(0, 0.2))
     world.driver.kill(world.driver.all)
     world.replace_driver()
@@ -371,7 +372,19 @@ KINDS = (
     ),
     Kind(
         "retention", "kill -9 of all, and the topic loses what was read", surroundings.retention,
-        dies=True, apart="a state that was lost cannot be made anew", workloads=_NO_JOIN,
+        dies=True, apart="a state that was lost cannot be rebuilt", workloads=_NO_JOIN,
+    ),
+    Kind(
+        "clock set right", "the last batch is of tomorrow's clock: refused, until `run --accept-clock`",
+        surroundings.clock_set_right, dies=True,
+    ),
+    Kind(
+        "topic deleted", "the topic is deleted while it is read: the pipeline ends, and says why",
+        surroundings.topic_deleted, apart="nothing can follow", ends=True,
+    ),
+    Kind(
+        "compacted", "kill -9 of all behind an insert, and compaction takes records of the batch: refused",
+        surroundings.compacted, apart="nothing can follow", ends=True,
     ),
     Kind("large records", "records of 5 MB among the others", surroundings.large_records),
     Kind(

@@ -110,13 +110,13 @@ class Topics:
         })  # fmt: skip
         self._topics = topics
         self._next: Counter[tuple[str, int]] = Counter()
-        self._records: list[Record] = []
+        self.kept: list[Record] = []
 
     def read(self) -> list[Record]:
         for topic in self._topics:
             for partition in self._consumer.list_topics(topic, timeout=30).topics[topic].partitions:
                 self._read_on(topic, partition)
-        return self._records
+        return self.kept
 
     def _read_on(self, topic: str, partition: int) -> None:
         place = TopicPartition(topic, partition, self._next[topic, partition])
@@ -126,7 +126,7 @@ class Topics:
             message = self._consumer.poll(30)
             assert message is not None, f"{topic}/{partition} ends before {end}"
             assert not message.error(), message.error()
-            self._records.append(Record(topic, partition, message.offset(), message.value()))
+            self.kept.append(Record(topic, partition, message.offset(), message.value()))
             self._next[topic, partition] = message.offset() + 1
 
     def close(self) -> None:

@@ -37,7 +37,8 @@ def run_pass(
 ) -> Iterator[Outcome]:
     """Run repetitions one after the other on one pipeline, and stop at the first that goes wrong.
 
-    Kinds that keep apart from others, for whatever reason, do not go together with them.
+    Kinds that keep apart from others, for whatever reason, do not go together with them; one that ends the pipeline is
+    the only one.
     """
     with _state(folder, small=repetitions[0][0].apart == SMALL_DISK) as state:
         world = World(servers, folder, WORKLOADS[workload], state)
@@ -53,9 +54,9 @@ def run_pass(
                 yield outcome
                 if outcome.wrong:
                     return
-            code = world.close()
+            kind, seed = repetitions[-1]
+            code = 0 if kind.ends else world.close()
             if code:
-                kind, seed = repetitions[-1]
                 yield Outcome(kind.name, workload, seed, 1, (f"stopped with {code}: {world.last_words()}",))
         finally:
             world.end()
@@ -72,10 +73,16 @@ def repeat(world: World, kind: Kind, workload: str, seed: int, patience: float =
             hits, failed = 0, []
         except AssertionError as error:
             hits, failed = 1, [str(error)]
-        wrong = failed + world.settle(dies=kind.dies, seconds=patience)
+        wrong = failed + (_ended(world) if hits and kind.ends else world.settle(dies=kind.dies, seconds=patience))
         if hits or wrong:
             return Outcome(kind.name, workload, seed, hits, tuple(wrong))
     return Outcome(kind.name, workload, seed, 0, ("the fault found nothing to act on",))
+
+
+def _ended(world: World) -> list[str]:
+    """Say what is wrong with a pipeline that had to end, and what it left."""
+    left = world.differences_where_it_ended() + world.seen_afterwards()
+    return left if world.driver.code == 1 else [f"the driver's code is {world.driver.code}, not 1", *left]
 
 
 @contextmanager

@@ -20,23 +20,23 @@ Record = dict[str, list[Any]]
 _HEAD = """\
 # Faults
 
-Each repetition runs a pipeline against real processes, lets one fault strike at a moment drawn from its seed, and then
-compares all rows, all dead letters and the ledger, batch by batch, with what a plain-Python reference makes of the
-topics' contents. A repetition is exact when nothing differs and, where the fault is not the driver's own death, the
-driver has gone on by itself. One command repeats one of them: `python -m tests.faults --kind "answer cut" --seed 7`.
+Each repetition runs a pipeline against real processes, injects one fault at a moment drawn from its seed, and then
+compares all rows, all dead letters and the ledger, batch by batch, with what a plain-Python reference computes from the
+topics. A repetition is exact when nothing differs and, where the fault is not the driver's own death, the driver has
+gone on without help. One command repeats one of them: `python -m tests.faults --kind "answer cut" --seed 7`.
 `make faults` runs what is missing to {wanted} repetitions of each kind, and writes this page.
 
-What must hold is the same for every kind: no key lost, none doubled, of several events of a key the first one is there,
-each dead letter with its stage and its raw value, a ledger whose batches follow each other without a gap, cover every
-record, and count what became of the very records of each batch.
+The same must hold for every kind: no key is lost, none is doubled, of several events of a key the first one is there,
+each dead letter is there with its stage and its raw value, and the batches of the ledger follow each other without a
+gap, cover every record, and count what became of the records of each batch.
 
 The workload `table` has a partitioned table with a default, an index, a TTL and a constraint, a view with sums behind
 it, keys of more than 24 bytes, a window that ends while a repetition runs, and another writer, whose rows and sums are
 counted, too.
 
-A figure is how many repetitions were exact; behind it stands the code that they ran with, as
-`git rev-parse --short=10 HEAD:glassflow_dagster` names it. Where that names another one in your checkout, the code has
-changed since, and what was found is of the code before.
+A figure is how many repetitions were exact; in brackets is the code that they ran with, as
+`git rev-parse --short=10 HEAD:glassflow_dagster` names it. Where your checkout gives another name, the code has
+changed since, and the figure is that of the older code.
 
 | fault | what happens | {columns} |
 |---|---|{line}

@@ -12,7 +12,7 @@ from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.local.broker import broker_answers, prepare_broker
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.local.process import Background, start
+from glassflow_dagster.runtime.process import Background, start
 from tests.faults.http_proxy import HttpProxy
 from tests.faults.tcp_proxy import TcpProxy
 from tests.waiting import wait_until
@@ -64,7 +64,7 @@ class Servers:
         self.clickhouse_proxy = HttpProxy(ports[4], clickhouse)
         self._kafka_folder = folder / "kafka"
         self.broker = _broker(self._kafka_folder, kafka, behind_proxy, ports[3])
-        command = [sys.executable, "-m", "glassflow_dagster.local.clickhouse_server", "--data", str(folder / "ch")]
+        command = [sys.executable, "-m", "glassflow_dagster.local.embedded_clickhouse", "--data", str(folder / "ch")]
         self.clickhouse = Server([*command, "--port", str(clickhouse)], clickhouse, folder / "clickhouse.log", {})
         (folder / "ch").mkdir(exist_ok=True)
         self.broker.start()

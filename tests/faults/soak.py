@@ -93,7 +93,7 @@ def main() -> int:
                 world.end()
         finally:
             servers.close()
-    print(json.dumps(found, indent=1))  # noqa: T201
+    print(json.dumps(found, indent=1))
     return int(bool(found["wrong"]))
 
 
@@ -113,7 +113,7 @@ def _soak(world: World, kinds: list[Kind], given: argparse.Namespace) -> dict[st
         except NotHit:
             continue
         struck.append(kind.name)
-        print(time.strftime("%H:%M:%S"), kind.name, flush=True)  # noqa: T201
+        print(time.strftime("%H:%M:%S"), kind.name, flush=True)
     time.sleep(max(0, end - time.monotonic()))
     lasted = time.monotonic() - memory.began
     early, late = (sum(memory.around(second).values()) for second in (_WARM, lasted))

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 import signal
 import threading
@@ -12,24 +13,33 @@ from pathlib import Path
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewPartitions
 
+from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
+from tests.faults.dedup_workload import WINDOW
 from tests.faults.http_proxy import Exchange, Rule
-from tests.faults.records import Event, offset_ranges
+from tests.faults.records import PARTITIONS, Event, offset_ranges
 from tests.faults.table_workload import TableWorkload
 from tests.faults.world import NotHit, World
 
-_ROWS = frozenset({"events"})
-_SKIPPED = 20  # inserts that pass before a fault strikes, at most
-_WINDOW = "SETTINGS non_replicated_deduplication_window = 10000"
+ROWS = frozenset({"events"})
+# Inserts that pass before a fault strikes, at most: a batch here makes some ten.
+SKIPPED = 20
 _LARGE = 5_000_000  # bytes of a record's text
 _DEEP, _DIGITS = 100_000, 1_000_000  # brackets inside each other; of a number
 _SHORT_TIMEOUT = 3  # seconds that a server may be out of reach, where that is to be over soon
 _FAULT_SECONDS = 90.0
+# Spark waits for records that it has counted on for two minutes before it gives up.
+_MISSED_SECONDS = 240.0
+_DAY_MS = 86_400_000
+# A batch of what has come meanwhile has more than this.
+_BLOCKS = 8
+# As soon as a segment is closed, and it is closed soon.
+_COMPACTION = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.001"}
 
 
 def part_lost(world: World, draw: random.Random) -> int:
     """Leave on the disk what a server leaves that dies between an insert's token and its part."""
-    death = _DeathBeforePart(world, draw.randrange(_SKIPPED))
-    world.servers.clickhouse_proxy.fail(Rule(death.act, _ROWS, times=10_000))
+    death = _DeathBeforePart(world, draw.randrange(SKIPPED))
+    world.servers.clickhouse_proxy.fail(Rule(death.act, ROWS, times=10_000))
     died = death.died.wait(_FAULT_SECONDS)
     world.servers.clickhouse_proxy.behave()
     if not died:
@@ -80,7 +90,7 @@ def view_appears(world: World, draw: random.Random) -> int:
     name = f"{world.name}.v{uuid.uuid4().hex[:6]}"
     # Where others write to the table, a view whose table remembers nothing is refused.
     remembers = isinstance(world.workload, TableWorkload) or draw.random() < 0.5
-    world.client.command(f"CREATE TABLE {name} (id String) ENGINE = MergeTree ORDER BY id {_WINDOW * remembers}")
+    world.client.command(f"CREATE TABLE {name} (id String) ENGINE = MergeTree ORDER BY id {WINDOW * remembers}")
     world.client.command(
         f"CREATE MATERIALIZED VIEW {name}_view TO {name} AS SELECT id FROM {world.name}.{world.workload.own_rows}"
     )
@@ -89,14 +99,15 @@ def view_appears(world: World, draw: random.Random) -> int:
         world.until(lambda: world.batches > begun + 1, "a batch is done that was begun behind the view")
     world.see_afterwards(lambda: _view_differences(world, name))
 
-    def act(exchange: Exchange) -> None:
-        exchange.forward()
-        world.driver.kill(world.driver.all)
-        exchange.hang_up()
-
-    hits = world.hit(Rule(act, _ROWS, draw.randrange(_SKIPPED)))
+    hits = world.hit(Rule(lambda exchange: _forward_and_kill(world, exchange), ROWS, draw.randrange(SKIPPED)))
     world.replace_driver()
     return hits
+
+
+def _forward_and_kill(world: World, exchange: Exchange) -> None:
+    exchange.forward()
+    world.driver.kill(world.driver.all)
+    exchange.hang_up()
 
 
 def _view_differences(world: World, name: str) -> list[str]:
@@ -141,6 +152,69 @@ def retention(world: World, draw: random.Random) -> int:
     for deleted in world.admin.delete_records([TopicPartition(*at, offset) for at, offset in read.items()]).values():
         deleted.result(30)
     world.replace_driver()
+    return 1
+
+
+def topic_deleted(world: World, draw: random.Random) -> int:
+    """Delete the topic under a driver that has read all of it, or is to read on: it ends, and says why."""
+    (topic,) = world.workload.topics()
+    time.sleep(draw.uniform(0, 2))
+    pids = world.driver.all if draw.random() < 0.5 else []
+    world.driver.signal(signal.SIGSTOP, pids)
+    world.end_feed()
+    world.keep_records()
+    world.admin.delete_topics([topic])[topic].result(30)
+    world.driver.signal(signal.SIGCONT, pids)
+    world.until(lambda: world.driver.code is not None, "the driver ends", _MISSED_SECONDS)
+    _require_reason(world, f"topic {topic} does not exist on .* any more: it was deleted since")
+    return 1
+
+
+def compacted(world: World, draw: random.Random) -> int:
+    """Kill all behind an insert of a batch, and let compaction take some of its records."""
+    assert world.driver.stop() == 0, world.last_words()
+    time.sleep(draw.uniform(0, 1))
+    world.end_feed()
+    kept = world.keep_records()
+    world.change_topic(_COMPACTION)
+    world.driver = world.new_driver()
+    hits = world.hit(Rule(lambda exchange: _forward_and_kill(world, exchange), ROWS, draw.randrange(_BLOCKS)))
+    world.until(lambda: _compacts(world, kept), "some records are compacted away")
+    world.replace_driver()
+    world.until(lambda: world.driver.code is not None, "the driver ends")
+    _require_reason(world, r"batch \d+, which was under way .* records when it was begun .*: the topic is compacted")
+    return hits
+
+
+def _compacts(world: World, kept: int) -> bool:
+    """Give whether some of the records are gone that were kept; what is sent ends the segment that they are in."""
+    name = uuid.uuid4().hex
+    topic, key = world.workload.topics()[0], f"segment {name}"
+    world.send(
+        [Event(topic, key, json.dumps({"id": key, "n": 1, "text": ""}).encode(), at) for at in range(PARTITIONS)]
+    )
+    return world.records_left() < kept
+
+
+def _require_reason(world: World, pattern: str) -> None:
+    said = world.log.read_text(errors="replace")
+    assert re.search(pattern, said), f"the driver does not say why it ended: {world.last_words()}"
+
+
+def clock_set_right(world: World, draw: random.Random) -> int:
+    """Let the last batch be of a clock that was a day ahead: nothing goes on before somebody says that it is right."""
+    time.sleep(draw.uniform(0, 2))
+    assert world.driver.stop() == 0, world.last_words()
+    checkpoint = Checkpoint(world.state / world.name / "checkpoint")
+    last = checkpoint.last_committed()
+    assert last is not None
+    checkpoint.record(last.model_copy(update={"batch_time_ms": last.batch_time_ms + _DAY_MS}))
+    read = world.read
+    world.driver = world.new_driver()
+    world.until(lambda: world.driver.code is not None, "the driver ends")
+    _require_reason(world, "the clock of this machine cannot be believed")
+    assert world.read == read, "a batch was written by a clock that was not believed"
+    world.driver = world.new_driver("--accept-clock")
     return 1
 
 

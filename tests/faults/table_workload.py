@@ -7,10 +7,9 @@ from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
-from tests.faults.dedup_workload import DedupWorkload, sink
+from tests.faults.dedup_workload import WINDOW, DedupWorkload, sink_of
 
 _OTHERS = 3  # equal blocks that another writer sends in each repetition
-_WINDOW = "SETTINGS non_replicated_deduplication_window = 10000"
 
 
 class TableWorkload(DedupWorkload):
@@ -31,7 +30,7 @@ class TableWorkload(DedupWorkload):
     def definition(self, brokers: str, clickhouse_port: int) -> dict[str, Any]:
         columns = {"id": "String", "n": "Int32", "text": "String"}
         made = super().definition(brokers, clickhouse_port)
-        made["sink"] = sink(self.name, clickhouse_port, 100, columns)
+        made["sink"] = sink_of(self.name, clickhouse_port, 100, columns)
         made["checks"] = {"other_writers": True}
         return made
 
@@ -45,8 +44,8 @@ class TableWorkload(DedupWorkload):
         sums = "ENGINE = SummingMergeTree ORDER BY digit PARTITION BY digit % 2"
         return [
             f"CREATE DATABASE {self.name}",
-            f"CREATE TABLE {self.name}.events ({columns}) ENGINE = MergeTree ORDER BY id {partitions} {_WINDOW}",
-            f"CREATE TABLE {self.name}.sums (digit Int32, rows UInt64) {sums} {_WINDOW}",
+            f"CREATE TABLE {self.name}.events ({columns}) ENGINE = MergeTree ORDER BY id {partitions} {WINDOW}",
+            f"CREATE TABLE {self.name}.sums (digit Int32, rows UInt64) {sums} {WINDOW}",
             f"CREATE MATERIALIZED VIEW {self.name}.sums_view TO {self.name}.sums AS {view}",
         ]
 

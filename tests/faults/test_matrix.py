@@ -19,9 +19,10 @@ from tests.conftest import FAULT_SEED
 from tests.faults.dedup_workload import DedupWorkload
 from tests.faults.driver import Driver
 from tests.faults.http_proxy import Answer, Exchange, Rule
-from tests.faults.kinds import DEDUPLICATION, KINDS, LEDGER, ROWS, TABLE, Kind
+from tests.faults.kinds import DEDUPLICATION, KINDS, LEDGER, TABLE, Kind
 from tests.faults.repetition import repeat, run_pass
 from tests.faults.servers import Servers
+from tests.faults.surroundings import ROWS
 from tests.faults.world import QUICK_JAVA, World
 
 SEED = int(os.environ[FAULT_SEED])

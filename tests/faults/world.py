@@ -13,16 +13,16 @@ from typing import Any, cast
 
 import yaml
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from tests.faults.driver import Driver
 from tests.faults.http_proxy import Rule
-from tests.faults.judge import differences
+from tests.faults.judge import differences, differences_where_it_ended
 from tests.faults.records import PARTITIONS, Event, Topics, Workload
 from tests.faults.servers import Servers
 from tests.waiting import wait_until
 
-# A state that is made anew takes two minutes beside much other work.
+# Rebuilding a state takes two minutes beside much other work.
 SETTLE_SECONDS = 300.0
 # Events that a repetition sends at least, and how fast.
 _LEAST_EVENTS = 1200
@@ -35,10 +35,11 @@ QUICK_JAVA: Mapping[str, str] = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
 
 
 # As large as a broker takes records by default in other places, for the fault that sends such.
-_TOPIC = {"max.message.bytes": str(12 * 1024 * 1024)}
+_LARGEST_MESSAGE = 12 * 1024 * 1024  # bytes
+_TOPIC = {"max.message.bytes": str(_LARGEST_MESSAGE)}
 
 
-class NotHit(Exception):  # noqa: N818 - not an error of the pipeline
+class NotHit(Exception):
     """The fault found nothing to act on: the repetition says nothing."""
 
 
@@ -49,7 +50,7 @@ class Feed:
         self._workload, self._seed, self._number, self._rate = workload, seed, number, rate
         self._producer = Producer({
             "bootstrap.servers": brokers, "linger.ms": 5, "enable.idempotence": True, "message.timeout.ms": 120_000,
-            "queue.buffering.max.messages": 1_000_000, "message.max.bytes": 12 * 1024 * 1024,
+            "queue.buffering.max.messages": 1_000_000, "message.max.bytes": _LARGEST_MESSAGE,
             "log_level": 0,
         })  # fmt: skip
         self._ended = threading.Event()
@@ -59,7 +60,7 @@ class Feed:
 
     def add(self, event: Event) -> None:
         """Send one more event."""
-        self._producer.produce(event.topic, event.value, partition=event.partition)
+        self._producer.produce(event.topic, event.value, key=event.key, partition=event.partition)
         self.sent += 1
 
     def end(self) -> int:
@@ -145,19 +146,42 @@ class World:
         """Send some events beside those of the seed."""
         producer = Producer({"bootstrap.servers": self.servers.kafka})
         for event in events:
-            producer.produce(event.topic, event.value, partition=event.partition)
+            producer.produce(event.topic, event.value, key=event.key, partition=event.partition)
             self.sent += 1
         assert producer.flush(30) == 0
 
-    def keep_records(self) -> None:
-        """Read what is in the topics, before it is lost there."""
-        self._topics.read()
+    def keep_records(self) -> int:
+        """Read what is in the topics, before it is lost there; gives how many records there were so far."""
+        return len(self._topics.read())
 
     def begin(self, seed: str, rate: int = _RATE) -> None:
         """Let the events of a seed come."""
         self.feed = Feed(self.servers.kafka, self.workload, seed, self.repetitions, rate)
         self.workload.beside(self.client, self.repetitions)
         self.repetitions += 1
+
+    def end_feed(self) -> None:
+        """Return when nothing is sent any more."""
+        if self.feed:
+            self.sent += self.feed.end()
+            self.feed = None
+
+    def change_topic(self, settings: Mapping[str, str]) -> None:
+        """Give the workload's topics other settings."""
+        entries = [ConfigEntry(n, v, incremental_operation=AlterConfigOpType.SET) for n, v in settings.items()]
+        topics = [
+            ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries) for topic in self.workload.topics()
+        ]
+        for changed in self.admin.incremental_alter_configs(topics).values():
+            changed.result(30)
+
+    def records_left(self) -> int:
+        """Count what is in the topics by now."""
+        topics = Topics(self.servers.kafka, self.workload.topics())
+        try:
+            return len(topics.read())
+        finally:
+            topics.close()
 
     @property
     def read(self) -> int:
@@ -175,9 +199,7 @@ class World:
 
     def settle(self, *, dies: bool, seconds: float = SETTLE_SECONDS) -> list[str]:
         """Wait until all events are accounted for, and hold everything against the oracle; gives what is wrong."""
-        assert self.feed
-        self.sent += self.feed.end()
-        # Nothing is sent any more.
+        self.end_feed()
         expected = self.workload.expected(self._topics.read(), {}).sums
         deadline = time.monotonic() + seconds
         wrong = []
@@ -190,15 +212,17 @@ class World:
                 wrong.append(f"the ledger has {self.read} of {self.sent} records: {self.last_words()}")
                 break
             time.sleep(0.1)
-        wrong += self.differences()
-        for see in self._afterwards:
-            wrong += see()
-        self._afterwards.clear()
-        return wrong
+        return wrong + self.differences() + self.seen_afterwards()
 
     def see_afterwards(self, see: Callable[[], list[str]]) -> None:
         """Let a fault say what else must hold when all events are accounted for, and clear up behind itself."""
         self._afterwards.append(see)
+
+    def seen_afterwards(self) -> list[str]:
+        """Say what does not hold of what a fault wanted to hold."""
+        wrong = [line for see in self._afterwards for line in see()]
+        self._afterwards.clear()
+        return wrong
 
     @property
     def batches(self) -> int:
@@ -208,6 +232,10 @@ class World:
     def differences(self) -> list[str]:
         """Say what is not as the oracle has it."""
         return differences(self.client, self.workload, self.name, self._topics.read())
+
+    def differences_where_it_ended(self) -> list[str]:
+        """Say what is not as the oracle has it, of what the pipeline has done; the topics are not read any more."""
+        return differences_where_it_ended(self.client, self.workload, self.name, self._topics.kept)
 
     def _is_settled(self, expected: Mapping[str, int]) -> bool:
         if self.read < self.sent:
@@ -223,9 +251,9 @@ class World:
             raise NotHit
         return rule.hits
 
-    def until(self, condition: Callable[[], object], what: str) -> None:
+    def until(self, condition: Callable[[], object], what: str, seconds: float = _FAULT_SECONDS) -> None:
         """Wait for a condition; a failure tells what the driver said last."""
-        wait_until(condition, what, _FAULT_SECONDS, self.last_words)
+        wait_until(condition, what, seconds, self.last_words)
 
     def last_words(self) -> str:
         lines = self.log.read_text(errors="replace").strip().splitlines()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from glassflow_dagster.config.certificates import read_pem
-from glassflow_dagster.config.model import KafkaConnection
+from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka import kerberos
 from glassflow_dagster.kafka.client import client_settings, spark_options

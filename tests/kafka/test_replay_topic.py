@@ -9,7 +9,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model import KafkaConnection, PipelineConfig
+from glassflow_dagster.config.model.connections import KafkaConnection
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.kafka import replay_topic
 from glassflow_dagster.kafka.errors import TopicMissing
 

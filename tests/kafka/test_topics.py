@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from glassflow_dagster.config.model import KafkaConnection
+from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.kafka import records
 from glassflow_dagster.kafka.errors import KafkaUnreachable, RecordMissing, TopicMissing
 from glassflow_dagster.kafka.records import Place, RangeCount, count_records, fetch_record, fetch_records

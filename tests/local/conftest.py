@@ -6,7 +6,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,11 +17,11 @@ from clickhouse_connect.driver.client import Client
 from glassflow_dagster.local.ports import free_port
 from tests.waiting import wait_until
 
-
-@pytest.fixture
-def without_java(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(Path("/nowhere")))
-    monkeypatch.delenv("JAVA_HOME", raising=False)
+_USERS = """<clickhouse><profiles><default/></profiles><quotas><default/></quotas><users>{users}</users></clickhouse>"""
+_USER = (
+    "<{name}><password>{password}</password><networks><ip>127.0.0.1</ip></networks>"
+    "<profile>default</profile><quota>default</quota>{grants}</{name}>"
+)
 
 
 @dataclass
@@ -37,8 +37,18 @@ class Server:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/"
 
+    def add_user(self, name: str, *, password: str = "", grants: Sequence[str] = ()) -> None:
+        """Let there be a user beside `default`, who sees everything without a password; before the start.
+
+        grants: statements; without one the user may do everything, too.
+        """
+        granted = "".join(f"<query>{statement}</query>" for statement in grants)
+        others = _USER.format(name=name, password=password, grants=f"<grants>{granted}</grants>" if grants else "")
+        users = _USER.format(name="default", password="", grants="") + others
+        (self.data / "users.xml").write_text(_USERS.format(users=users))
+
     def start(self) -> None:
-        module = "glassflow_dagster.local.clickhouse_server"
+        module = "glassflow_dagster.local.embedded_clickhouse"
         command = [sys.executable, "-m", module, "--data", str(self.data), "--port", str(self.port)]
         command += ["--native-port", str(self.native_port)] if self.native_port else []
         self.process = subprocess.Popen(command)
@@ -48,7 +58,7 @@ class Server:
         assert self.process is not None
         assert self.process.poll() is None, "the server has ended"
         try:
-            with urllib.request.urlopen(self.url + "ping", timeout=1) as answer:  # noqa: S310  # our own address
+            with urllib.request.urlopen(self.url + "ping", timeout=1) as answer:  # our own address
                 return bool(answer.read() == b"Ok.\n")
         except (urllib.error.URLError, OSError):
             return False

@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local import stack
-from glassflow_dagster.local.java import find_java
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.local.process import start_of
+from glassflow_dagster.runtime.java import find_java
+from glassflow_dagster.runtime.process import start_of
 from tests.waiting import wait_until
 
 

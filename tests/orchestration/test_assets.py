@@ -11,14 +11,14 @@ import yaml
 from dagster_pyspark import LazyPySparkResource
 
 from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.driver import process
+from glassflow_dagster.driver.process import Deployment, StreamState
+from glassflow_dagster.orchestration.asset_keys import names
 from glassflow_dagster.orchestration.assets import build_assets
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG
-from glassflow_dagster.orchestration.naming import names
 from glassflow_dagster.resources.clickhouse import ClickHouseResource
 from glassflow_dagster.resources.kafka import KafkaResource
 from glassflow_dagster.resources.stream_runner import LocalStreamRunner
-from glassflow_dagster.streaming import process
-from glassflow_dagster.streaming.process import Deployment, StreamState
 from tests.waiting import wait_until
 
 DEFINITIONS = Path(__file__).parents[1] / "definitions"

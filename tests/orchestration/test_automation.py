@@ -7,8 +7,8 @@ import dagster as dg
 import pytest
 
 from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.orchestration.asset_keys import names
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG, longest_gap
-from glassflow_dagster.orchestration.naming import names
 
 NOON = datetime(2026, 3, 2, 12, 0, 30, tzinfo=UTC)
 

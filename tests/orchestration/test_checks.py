@@ -6,15 +6,15 @@ import dagster as dg
 import pytest
 from dagster_pyspark import LazyPySparkResource
 
+from glassflow_dagster.bookkeeping.dead_letters import DeadLetter
 from glassflow_dagster.clickhouse.errors import LimitReached
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.dead_letters.letters import Letter
+from glassflow_dagster.driver import process
+from glassflow_dagster.driver.process import Deployment
 from glassflow_dagster.orchestration import checks
+from glassflow_dagster.orchestration.asset_keys import names
 from glassflow_dagster.orchestration.checks import build_checks
-from glassflow_dagster.orchestration.naming import names
 from glassflow_dagster.resources.stream_runner import LocalStreamRunner
-from glassflow_dagster.streaming import process
-from glassflow_dagster.streaming.process import Deployment
 from glassflow_dagster.verification.dead_letters import Cause, DeadLettersReport
 from glassflow_dagster.verification.duplicates import DuplicatesReport
 from glassflow_dagster.verification.unmatched import judge_unmatched
@@ -78,7 +78,7 @@ def test_a_stream_that_someone_stopped_is_a_warning(definition: Path, deployment
 def test_dead_letters_are_a_warning_with_reasons_and_the_last_ones(
     definition: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    letter = Letter(
+    letter = DeadLetter(
         "i", 1, 1_700_000_000_000, "t", 2, 3, 0, None, b"\xff", (), "decode", "'why'", 0, "t", 2, 3,
         passed_dedup=False, expires_at=0, replayed=False,
     )  # fmt: skip

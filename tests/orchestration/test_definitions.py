@@ -9,14 +9,14 @@ import yaml
 
 from glassflow_dagster.components.pipeline_folder import PipelineFolder, find_folder
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.defs.resources import resources
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.orchestration.asset_keys import names
 from glassflow_dagster.orchestration.assets import build_assets
 from glassflow_dagster.orchestration.checks import check_names
-from glassflow_dagster.orchestration.naming import names
 from glassflow_dagster.orchestration.pipelines import build_pipeline_definitions
-from tests.config.joined import EVENT_CLOCK
+from tests.config.joins import EVENT_CLOCK
 from tests.orchestration.joins import BOTH, joined_definition, joined_pipeline
 
 SHIPPED = [

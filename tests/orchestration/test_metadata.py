@@ -5,9 +5,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from glassflow_dagster.clickhouse.ledger import LedgerTotals, Outcomes, ReadRange
+from glassflow_dagster.bookkeeping.ledger import Outcomes
+from glassflow_dagster.bookkeeping.totals import LedgerTotals, ReadRange
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.driver.heartbeat import DriverState, Heartbeat
+from glassflow_dagster.driver.process import StreamState, StreamStatus
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.topics import Offsets
 from glassflow_dagster.orchestration.health import Health
@@ -19,8 +22,6 @@ from glassflow_dagster.orchestration.metadata import (
     table_metadata,
     topic_metadata,
 )
-from glassflow_dagster.streaming.heartbeat import DriverState, Heartbeat
-from glassflow_dagster.streaming.process import StreamState, StreamStatus
 from tests.orchestration.joins import JOIN_FIGURES
 
 CONFIG = load_pipeline(Path(__file__).parents[2] / "pipelines" / "sms_status.yaml")

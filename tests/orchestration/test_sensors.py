@@ -9,12 +9,13 @@ import pytest
 from dagster_pyspark import LazyPySparkResource
 
 from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.driver.heartbeat import DriverState, Heartbeat
+from glassflow_dagster.driver.process import StreamState, StreamStatus
+from glassflow_dagster.orchestration.asset_keys import names
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG
-from glassflow_dagster.orchestration.naming import names
-from glassflow_dagster.orchestration.sensors import MAX_RESTARTS, Seen, look, recall
+from glassflow_dagster.orchestration.sensors import MAX_RESTARTS, Cursor, load_cursor, look
 from glassflow_dagster.resources.stream_runner import LocalStreamRunner
-from glassflow_dagster.streaming.heartbeat import DriverState, Heartbeat, Totals
-from glassflow_dagster.streaming.process import StreamState, StreamStatus
+from glassflow_dagster.streaming.delivery.totals import Totals
 from tests.orchestration.joins import JOIN_FIGURES, joined_pipeline
 
 CONFIG = load_pipeline(Path(__file__).parents[2] / "pipelines" / "sms_status.yaml")
@@ -44,7 +45,7 @@ def result(found: dg.SensorResult | dg.SkipReason) -> dg.SensorResult:
 
 
 def test_a_running_stream_is_observed_asset_by_asset() -> None:
-    found = result(look(status(StreamState.RUNNING), CONFIG, NAMES, Seen()))
+    found = result(look(status(StreamState.RUNNING), CONFIG, NAMES, Cursor()))
     assert not found.run_requests
     figures = {event.asset_key: event.metadata for event in found.asset_events}
     assert list(figures) == NAMES.assets
@@ -60,7 +61,7 @@ def test_a_join_is_observed_topic_by_topic_and_its_events_at_the_joined_stream()
     totals = Totals(read=30, matched=7, unmatched=2, waiting=3, late=1, accepted=12, null_keys=4, joined=6, written=5)
     update = {"lags": {"auction.bids": 5, "auction.lots": 8}, "state_bytes": 4096, "totals": totals}
     running = replace(running, heartbeat=running.heartbeat.model_copy(update=update))
-    found = result(look(running, JOIN, names(JOIN), Seen()))
+    found = result(look(running, JOIN, names(JOIN), Cursor()))
     figures = {
         event.asset_key.path[-1]: {name: value.value for name, value in event.metadata.items()}
         for event in found.asset_events
@@ -78,54 +79,54 @@ def test_a_join_is_observed_topic_by_topic_and_its_events_at_the_joined_stream()
 
 def test_a_join_whose_driver_left_no_word_is_observed_at_the_joined_stream() -> None:
     never = replace(status(StreamState.STOPPED), heartbeat=None)
-    [observed] = result(look(never, JOIN, names(JOIN), Seen())).asset_events
+    [observed] = result(look(never, JOIN, names(JOIN), Cursor())).asset_events
     assert observed.asset_key == names(JOIN).joined
 
 
 def test_nothing_new_is_not_recorded_again() -> None:
-    first = result(look(status(StreamState.RUNNING), CONFIG, NAMES, Seen()))
-    again = result(look(status(StreamState.RUNNING), CONFIG, NAMES, recall(first.cursor)))
+    first = result(look(status(StreamState.RUNNING), CONFIG, NAMES, Cursor()))
+    again = result(look(status(StreamState.RUNNING), CONFIG, NAMES, load_cursor(first.cursor)))
     assert not again.asset_events
-    later = result(look(status(StreamState.RUNNING, batch=2), CONFIG, NAMES, recall(again.cursor)))
+    later = result(look(status(StreamState.RUNNING, batch=2), CONFIG, NAMES, load_cursor(again.cursor)))
     assert later.asset_events
 
 
 @pytest.mark.parametrize("state", [StreamState.FAILED, StreamState.STALLED, StreamState.STALE, StreamState.STOPPED])
 def test_a_wanted_stream_that_does_not_run_is_brought_back_once_for_each_death(state: StreamState) -> None:
-    found = result(look(status(state), CONFIG, NAMES, Seen()))
+    found = result(look(status(state), CONFIG, NAMES, Cursor()))
     [request] = found.run_requests or []
     assert request.asset_selection == NAMES.assets
     assert request.tags[AUTOMATED_TAG] == "restart"
     assert request.tags["glassflow/reason"] == state.value
-    assert not result(look(status(state), CONFIG, NAMES, recall(found.cursor))).run_requests
+    assert not result(look(status(state), CONFIG, NAMES, load_cursor(found.cursor))).run_requests
 
 
 @pytest.mark.parametrize("state", [StreamState.FAILED, StreamState.STOPPED])
 def test_a_stream_that_nobody_wants_is_left_alone_with_the_reason(state: StreamState) -> None:
-    skipped = look(status(state, wanted=False), CONFIG, NAMES, Seen())
+    skipped = look(status(state, wanted=False), CONFIG, NAMES, Cursor())
     assert isinstance(skipped, dg.SkipReason)
     assert "materialize to start it" in str(skipped.skip_message)
 
 
 def test_a_stream_that_never_ran_is_left_alone() -> None:
     never = replace(status(StreamState.STOPPED, wanted=False), heartbeat=None)
-    assert isinstance(look(never, CONFIG, NAMES, Seen()), dg.SkipReason)
+    assert isinstance(look(never, CONFIG, NAMES, Cursor()), dg.SkipReason)
 
 
-def requests_for(seen: Seen, *looks: StreamStatus) -> tuple[int, Seen]:
+def requests_for(seen: Cursor, *looks: StreamStatus) -> tuple[int, Cursor]:
     """Look at one status after another; gives how many restarts were asked for, and the memory."""
     asked = 0
     for found in looks:
         answer = result(look(found, CONFIG, NAMES, seen))
         asked += len(answer.run_requests or [])
-        seen = recall(answer.cursor)
+        seen = load_cursor(answer.cursor)
     return asked, seen
 
 
 def test_a_stream_that_keeps_dying_is_left_to_the_health_check_until_it_has_closed_a_batch() -> None:
-    # Seen running before each death, it has done nothing all the same.
+    # Cursor running before each death, it has done nothing all the same.
     lives = [status(state, pid=pid) for pid in range(10) for state in (StreamState.RUNNING, StreamState.FAILED)]
-    asked, seen = requests_for(Seen(), *lives)
+    asked, seen = requests_for(Cursor(), *lives)
     assert asked == MAX_RESTARTS
     asked, seen = requests_for(seen, status(StreamState.FAILED, pid=98, batch=2), status(StreamState.RUNNING, batch=2))
     assert asked == 1
@@ -139,11 +140,11 @@ def test_a_driver_that_has_not_told_its_batch_yet_has_closed_none() -> None:
     assert beat
     starting = replace(status(StreamState.STARTING), heartbeat=beat.model_copy(update={"batch_id": None}))
     lives = [found for pid in range(10) for found in (starting, status(StreamState.FAILED, pid=pid))]
-    assert requests_for(Seen(), *lives)[0] == MAX_RESTARTS
+    assert requests_for(Cursor(), *lives)[0] == MAX_RESTARTS
 
 
 def test_a_memory_of_another_version_is_forgotten() -> None:
-    assert recall('{"mark": 1, "other": []}') == Seen()
+    assert load_cursor('{"mark": 1, "other": []}') == Cursor()
 
 
 def test_a_restart_can_be_requested_by_the_sensor_as_dagster_runs_it(loaded: dg.Definitions) -> None:

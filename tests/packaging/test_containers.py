@@ -90,7 +90,7 @@ def test_the_build_has_all_that_goes_into_the_wheel(instructions: list[tuple[str
 
 def test_nothing_of_a_checkouts_data_goes_into_the_build() -> None:
     assert all(ignored(path) for path in (".venv/bin/python", ".glassflow/kafka", ".git/config", ".env", "tests"))
-    assert not ignored("glassflow_dagster/streaming/state/FirstSeen.scala")
+    assert not ignored("glassflow_dagster/streaming/scala/state/ProcessingTimeDedup.scala")
 
 
 def test_one_service_builds_the_image_that_all_of_dagster_runs(services: dict[str, Service]) -> None:
@@ -217,7 +217,7 @@ def test_kafka_keeps_its_log_in_its_volume_and_knows_its_own_listeners(services:
 
 
 def test_kafka_is_the_version_that_is_tested_here(services: dict[str, Service]) -> None:
-    ivy = (PROJECT / "glassflow_dagster" / "local" / "ivy.xml").read_text()
+    ivy = (PROJECT / "glassflow_dagster" / "runtime" / "ivy.xml").read_text()
     tested = re.findall(r'name="kafka_2.13" rev="([^"]+)"', ivy)
     assert [services["kafka"]["image"].partition(":")[2]] == tested
 

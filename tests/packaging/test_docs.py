@@ -1,76 +1,135 @@
-"""What the documentation says of names, against the code that has them."""
+"""What the documentation says, against the code; and that the pages can be built."""
 
+import os
 import re
+import subprocess
+import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import click
 import pytest
-from pydantic import BaseModel
+import yaml
 
-from glassflow_dagster.cli import main
-from glassflow_dagster.clickhouse.ddl import DEAD_LETTER_COLUMNS, LEDGER_COLUMNS
-from glassflow_dagster.config import model
 from glassflow_dagster.config.load import load_pipeline, warnings
-from glassflow_dagster.config.types import FIELD_KINDS
+from glassflow_dagster.config.model.source import METADATA_FIELDS
+from glassflow_dagster.config.model.types import FIELD_KINDS
+from glassflow_dagster.orchestration import checks
 
 PROJECT = Path(__file__).parents[2]
-PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
+DOCS = PROJECT / "docs"
+PAGES = [*sorted(PROJECT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+TUTORIALS = {"sms.md": "sms_status", "flights.md": "flights", "orders.md": "orders_with_users"}
 
 
-def words(page: str) -> set[str]:
+def words(page: Path) -> set[str]:
     """Give all words that a page writes as code within its sentences and tables."""
-    text = re.sub(r"```.*?```", "", (PROJECT / page).read_text(), flags=re.DOTALL)
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     return {word for code in re.findall(r"`([^`]+)`", text) for word in re.findall(r"\w+", code)}
 
 
-def test_the_definition_in_the_readme_is_valid(tmp_path: Path) -> None:
-    [text] = re.findall(r"```yaml\n(.*?)```", (PROJECT / "README.md").read_text(), re.DOTALL)
-    file = tmp_path / "sms_status.yaml"
+def definitions(page: Path) -> list[str]:
+    return re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run this Python in the checkout, with the checkout's package."""
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "NO_MKDOCS_2_WARNING": "1"}
+    command = [sys.executable, *arguments]
+    return subprocess.run(
+        command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_the_pages_can_be_built_and_every_link_leads_somewhere(tmp_path: Path) -> None:
+    # Not --quiet: it would silence the warnings that --strict counts.
+    done = run("-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site"))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("link", ["missing.md", "index.md#missing"])
+def test_a_link_that_leads_nowhere_fails_the_build(tmp_path: Path, link: str) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text(f"# A page\n\n[a link]({link})\n")
+    config = {"INHERIT": str(PROJECT / "mkdocs.yml"), "site_dir": "site", "nav": ["index.md"]}
+    (tmp_path / "mkdocs.yml").write_text(yaml.safe_dump(config))
+    done = run("-m", "mkdocs", "build", "--strict", "--config-file", str(tmp_path / "mkdocs.yml"))
+    assert done.returncode == 1
+    assert link in done.stderr
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    done = run(".ci/reference.py", "--check")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
+def test_links_lead_to_files(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL))
+    assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+
+
+def test_the_readme_fits_on_a_few_screens_with_a_pipeline_of_eight_lines(tmp_path: Path) -> None:
+    readme = PROJECT / "README.md"
+    assert len(readme.read_text().splitlines()) <= 130
+    [text] = definitions(readme)
+    assert len(text.splitlines()) == 8
+    file = tmp_path / "payments.yaml"
     file.write_text(text)
     config = load_pipeline(file, {})
     assert config.pipeline_id == file.stem
     assert warnings(config) == []
 
 
-def test_the_readme_has_every_command_and_no_other() -> None:
-    listed = re.findall(r"^\| `([\w-]+)", (PROJECT / "README.md").read_text(), re.MULTILINE)
-    checks = {"counts_agree", "dead_letters", "no_residual_duplicates", "stream_is_live", "unmatched_share"}
-    assert sorted(set(listed) - checks) == sorted(main.commands)
-    for group in ("stack", "dead-letters"):
-        found = main.commands[group]
-        assert isinstance(found, click.Group)
-        assert set(found.commands) <= words("README.md")
+def test_the_definition_of_the_own_topic_is_right(tmp_path: Path) -> None:
+    file = tmp_path / "payments.yaml"
+    file.write_text(definitions(DOCS / "tutorials" / "own-topic.md")[0])
+    assert load_pipeline(file, {}).pipeline_id == file.stem
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text())
-    assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+def excerpts() -> Iterator[tuple[str, Any]]:
+    for page, pipeline in TUTORIALS.items():
+        for text in definitions(DOCS / "tutorials" / page):
+            if isinstance(found := yaml.safe_load(text), dict):
+                yield pipeline, found
 
 
-def parts() -> Iterator[type[BaseModel]]:
-    for found in vars(model).values():
-        if isinstance(found, type) and issubclass(found, BaseModel) and found.__module__ == model.__name__:
-            yield found
+@pytest.mark.parametrize(("pipeline", "excerpt"), list(excerpts()))
+def test_a_tutorial_quotes_the_shipped_definition(pipeline: str, excerpt: Any) -> None:
+    assert is_part(excerpt, yaml.safe_load((PROJECT / "pipelines" / f"{pipeline}.yaml").read_text()))
 
 
-def test_the_page_on_definitions_names_every_key_and_type() -> None:
-    keys = {name for part in parts() for name in part.model_fields}
-    known = words("docs/definition.md")
-    assert keys - known == set()
-    assert set(model.METADATA_FIELDS) - known == set()
+def is_part(part: Any, whole: Any) -> bool:
+    if isinstance(part, dict):
+        return isinstance(whole, dict) and all(key in whole and is_part(part[key], whole[key]) for key in part)
+    if isinstance(part, list):
+        return isinstance(whole, list) and all(any(is_part(item, other) for other in whole) for item in part)
+    return bool(part == whole)
+
+
+def test_the_page_on_types_names_every_type_and_the_metadata_of_kafka() -> None:
+    known = words(DOCS / "reference" / "types.md")
+    assert set(METADATA_FIELDS) - known == set()
     # The widths between the first and the last of a row are left out.
     assert {name for name in FIELD_KINDS if not re.search(r"int(16|32)$", name)} - known == set()
 
 
-def test_the_books_columns_are_described() -> None:
-    assert set(DEAD_LETTER_COLUMNS) - words("docs/definition.md") == set()
-    assert set(LEDGER_COLUMNS) - words("docs/guarantees.md") == set()
+def test_the_page_on_checks_names_every_check() -> None:
+    listed = re.findall(r"^\| \[`(\w+)`\]", (DOCS / "reference" / "checks.md").read_text(), re.MULTILINE)
+    names = {checks.COUNTS_AGREE, checks.NO_RESIDUAL_DUPLICATES, checks.STREAM_IS_LIVE}
+    assert set(listed) == names | {checks.DEAD_LETTERS, checks.UNMATCHED_SHARE, "keys_agree"}
 
 
-def test_every_variable_is_described_and_none_that_the_code_does_not_read() -> None:
-    code = "".join(file.read_text() for file in (PROJECT / "glassflow_dagster").rglob("*.py"))
-    described = "".join(page.read_text() for page in PAGES)
+def test_no_page_names_a_variable_that_the_code_does_not_read() -> None:
     variable = re.compile(r"GLASSFLOW_[A-Z_]+[A-Z]")
-    assert set(variable.findall(described)) == set(variable.findall(code))
+    code = "".join(file.read_text() for file in (PROJECT / "glassflow_dagster").rglob("*.py"))
+    tests = "".join(file.read_text() for file in (PROJECT / "Makefile", *PROJECT.glob("tests/**/conftest.py")))
+    described = "".join(page.read_text() for page in PAGES)
+    assert set(variable.findall(described)) - set(variable.findall(code)) - set(variable.findall(tests)) == set()
+
+
+def test_the_changelog_has_an_entry_for_the_version() -> None:
+    version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
+    entries = re.findall(r"^## \[([\d.]+)\] - \d{4}-\d\d-\d\d$", (PROJECT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert entries[0] == version

@@ -1,4 +1,4 @@
-"""Of which pipelines a state can be made anew at all."""
+"""Of which pipelines a state can be rebuilt at all."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Certificate authorities and what they sign, made anew for each run of the tests."""
+"""Certificate authorities and what they sign, created for each run of the tests."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

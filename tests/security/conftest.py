@@ -14,10 +14,10 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from glassflow_dagster.config.model import KafkaConnection
+from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.local.broker import broker_answers, prepare_broker
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.local.process import start
+from glassflow_dagster.runtime.process import start
 from tests.security.certificates import Authority, Certificate
 from tests.waiting import wait_until
 

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from glassflow_dagster.clickhouse.client import wait_for_clickhouse
 from glassflow_dagster.clickhouse.errors import ClickHouseRefused
 from glassflow_dagster.clickhouse.queries import fetch
-from glassflow_dagster.config.model import ClickHouseConnection
+from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.errors import GlassflowError
 from tests.conftest import Stack
 from tests.security.certificates import Authority

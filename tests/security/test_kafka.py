@@ -23,11 +23,11 @@ from confluent_kafka.admin import (
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.config.model import KafkaConnection
+from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.client import client_settings, spark_options
+from glassflow_dagster.kafka.connection_errors import find_refusal
 from glassflow_dagster.kafka.errors import KafkaRefused, TopicForbidden
-from glassflow_dagster.kafka.refusals import find_refusal
 from glassflow_dagster.kafka.topics import (
     Offsets,
     offsets,
@@ -36,7 +36,7 @@ from glassflow_dagster.kafka.topics import (
     wait_for_brokers,
     wait_for_topic,
 )
-from glassflow_dagster.streaming.failures import explain_failure
+from glassflow_dagster.streaming.spark.spark_errors import explain_failure
 from tests.security.certificates import Authority
 from tests.security.conftest import PASSWORD, USER, SecureBroker
 from tests.waiting import wait_until
@@ -141,7 +141,7 @@ def test_what_no_waiting_mends_is_not_waited_for(connect: Connect, said: str, se
     ],
     ids=["wrong password", "wrong authority"],
 )
-def test_a_stream_that_is_refused_says_so(  # noqa: PLR0913, PLR0917 - a case, and fixtures
+def test_a_stream_that_is_refused_says_so(
     connect: Connect, said: str, secure_broker: SecureBroker, topic: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     """A password that is changed while a stream runs is first seen by Spark."""

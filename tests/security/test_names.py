@@ -8,17 +8,19 @@ import yaml
 from pydantic import ValidationError
 
 from glassflow_dagster.clickhouse.client import connect
-from glassflow_dagster.clickhouse.differences import differences
 from glassflow_dagster.clickhouse.errors import TableProblem
 from glassflow_dagster.clickhouse.identifiers import full_name
 from glassflow_dagster.clickhouse.queries import fetch
 from glassflow_dagster.clickhouse.tables import require_table
-from glassflow_dagster.clickhouse.target import create_target
+from glassflow_dagster.clickhouse.target.differences import differences
+from glassflow_dagster.clickhouse.target.prepare import create_target
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model import ClickHouseConnection, Mapping
-from glassflow_dagster.dead_letters.letters import LetterBox, as_json
+from glassflow_dagster.config.model.connections import ClickHouseConnection
+from glassflow_dagster.config.model.sink import Mapping
+from glassflow_dagster.dead_letters.letters import DeadLetterStore, as_json
 from glassflow_dagster.dead_letters.purge import purge
-from glassflow_dagster.streaming.driver import RunOptions, run_pipeline
+from glassflow_dagster.driver.options import RunOptions
+from glassflow_dagster.driver.run import run_pipeline
 from glassflow_dagster.verification.counts import compare_counts
 from glassflow_dagster.verification.duplicates import find_residual_duplicates
 from tests.clickhouse.definitions import sms_status
@@ -85,7 +87,7 @@ def test_names_stay_names_through_a_whole_pipeline(pipeline: Pipeline) -> None:
     assert list(differences(config, found)) == []
     assert compare_counts(config, print).passed
     assert find_residual_duplicates(config, print).passed
-    box = LetterBox.open(config)
+    box = DeadLetterStore.open(config)
     [letter] = box.read("reason LIKE '%null%'")
     assert json.loads(str(as_json(letter)["value"]))["end\\"] is None
     assert purge(box, "stage = 'decode'") == 1

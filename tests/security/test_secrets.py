@@ -20,13 +20,14 @@ from click.testing import CliRunner
 from dagster_pyspark import LazyPySparkResource
 
 from glassflow_dagster.cli import main
-from glassflow_dagster.config.load import SECRETS, load_pipeline
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.plain_secrets import SECRETS
 from glassflow_dagster.defs.resources import resources
+from glassflow_dagster.driver.heartbeat import read_heartbeat
+from glassflow_dagster.driver.process import stop
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.orchestration.pipelines import build_folder_definitions
 from glassflow_dagster.resources.stream_runner import LocalStreamRunner
-from glassflow_dagster.streaming.heartbeat import read_heartbeat
-from glassflow_dagster.streaming.process import stop
 from tests.e2e.support import Pipeline
 from tests.local.conftest import Server
 from tests.processes import descendants
@@ -37,12 +38,6 @@ from tests.security.terminator import tls_before
 from tests.waiting import wait_until
 
 CLICKHOUSE_PASSWORD = "ClickHouse-s3cret"
-# The tests ask as `default`, who needs no password; the pipeline is a user who does.
-CLICKHOUSE_USERS = f"""<clickhouse><profiles><default/></profiles><quotas><default/></quotas><users>
-<default><password/><networks><ip>127.0.0.1</ip></networks><profile>default</profile><quota>default</quota></default>
-<{USER}><password>{CLICKHOUSE_PASSWORD}</password><networks><ip>127.0.0.1</ip></networks>
-<profile>default</profile><quota>default</quota></{USER}>
-</users></clickhouse>"""
 # In a registry's format: a byte 0, and the id of a schema.
 FRAME = b"\0\0\0\0\1"
 
@@ -99,8 +94,8 @@ class Secured:
 @pytest.fixture
 def clickhouse(tmp_path: Path) -> Iterator[Server]:
     """A server that asks the pipeline's user for a password."""
-    (tmp_path / "users.xml").write_text(CLICKHOUSE_USERS)
     server = Server(tmp_path, free_port())
+    server.add_user(USER, password=CLICKHOUSE_PASSWORD)
     server.start()
     yield server
     server.end()
@@ -178,7 +173,7 @@ def test_a_pipeline_runs_by_its_secrets_and_shows_none_of_them(secured: Secured)
     wait_until(lambda: pipeline.ledger()["dead_letters"] == 1, "the dead letter is counted")
 
     texts |= {f"command line of {pid}": line for pid, line in _command_lines().items()}
-    assert any(b"glassflow_dagster.streaming.driver" in line for line in texts.values() if isinstance(line, bytes))
+    assert any(b"glassflow_dagster.driver.run" in line for line in texts.values() if isinstance(line, bytes))
     texts |= _web_pages(secured.web_page)
     beat = read_heartbeat(pipeline.state / pipeline.name)
     assert beat
@@ -193,8 +188,8 @@ def test_a_pipeline_runs_by_its_secrets_and_shows_none_of_them(secured: Secured)
     assert texts[f"dead-letters replay {pipeline.name}"].endswith("sent again: 1\n")
     texts["dagster, later"] = secured.materialize()
     texts |= _files(pipeline.state)
-    books = ("glassflow_ledger", "glassflow_dead_letters", "glassflow_replays")
-    texts |= {book: str(pipeline.query(f"SELECT * FROM {{db}}.{book}")) for book in books}
+    tables = ("glassflow_ledger", "glassflow_dead_letters", "glassflow_replays")
+    texts |= {name: str(pipeline.query(f"SELECT * FROM {{db}}.{name}")) for name in tables}
     stop(pipeline.state, pipeline.name)
     texts |= {f"{name}, at the end": content for name, content in _files(pipeline.state).items()}
 
@@ -230,7 +225,7 @@ def _web_pages(port: int) -> dict[str, str | bytes]:
 
 
 def _page(address: str) -> bytes:
-    with urllib.request.urlopen(address, timeout=60) as answer:  # noqa: S310 - our own address
+    with urllib.request.urlopen(address, timeout=60) as answer:
         content: bytes = answer.read()
     return content
 

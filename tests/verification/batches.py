@@ -7,10 +7,11 @@ from uuid import uuid4
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.clickhouse.ddl import NEVER
-from glassflow_dagster.clickhouse.inserts import Inserter
-from glassflow_dagster.clickhouse.ledger import LedgerRow, Outcomes, insert_ledger_row
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.bookkeeping.ledger import LedgerRow, Outcomes, insert_ledger_row
+from glassflow_dagster.bookkeeping.schema import NEVER
+from glassflow_dagster.clickhouse.inserts.insert import Inserter
+from glassflow_dagster.clickhouse.inserts.tokens import Token
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 
 _INSERT_SECONDS = 30
 
@@ -21,7 +22,7 @@ class Batches:
 
     config: PipelineConfig
     client: Client
-    incarnation: str = field(default_factory=lambda: str(uuid4()))
+    checkpoint_id: str = field(default_factory=lambda: str(uuid4()))
     batches: int = 0
 
     @property
@@ -30,7 +31,7 @@ class Batches:
 
     def insert(self, database: str, table: str, block: pa.Table) -> None:
         """Write a block of the batch that is under way, its only one in that table."""
-        self._inserter.insert(database, table, block, self._token)
+        self._inserter.insert(database, table, block, Token(self._name))
 
     def close_batch(
         self,
@@ -42,7 +43,7 @@ class Batches:
         """Write the batch's row of the ledger."""
         row = LedgerRow(
             pipeline_id=self.config.pipeline_id,
-            incarnation=self.incarnation,
+            checkpoint_id=self.checkpoint_id,
             batch_id=self.batches,
             batch_time_ms=batch_time_ms,
             definition="d",
@@ -53,7 +54,7 @@ class Batches:
             bytes=1,
             dead_letters_expire_at=dead_letters_expire_at,
         )
-        insert_ledger_row(self._inserter, self.database, row, f"{self._token}/ledger")
+        insert_ledger_row(self._inserter, self.database, row, Token(f"{self._name}/ledger"))
         self.batches += 1
 
     @property
@@ -61,5 +62,5 @@ class Batches:
         return Inserter(self.client, _INSERT_SECONDS, print)
 
     @property
-    def _token(self) -> str:
-        return f"{self.incarnation}/{self.batches}"
+    def _name(self) -> str:
+        return f"{self.checkpoint_id}/{self.batches}"

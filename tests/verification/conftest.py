@@ -12,13 +12,13 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from glassflow_dagster.bookkeeping.ledger import Outcomes
+from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
 from glassflow_dagster.clickhouse.client import connect
-from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
-from glassflow_dagster.clickhouse.ledger import Outcomes
 from glassflow_dagster.clickhouse.queries import execute
-from glassflow_dagster.clickhouse.target import prepare_target
+from glassflow_dagster.clickhouse.target.prepare import prepare_target
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.verification import settle
+from glassflow_dagster.verification import wait_until_stable
 from tests.verification.batches import Batches
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"
@@ -86,7 +86,7 @@ class Pipeline(Batches):
 def new_pipeline(stack: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pipeline]:
     """Make a pipeline with a topic and database of its own; its table is plain and has the batch time unless told."""
     # Nothing is under way in these tests: what does not fit at once never will.
-    monkeypatch.setattr(settle, "STILL_SECONDS", 0.0)
+    monkeypatch.setattr(wait_until_stable, "STILL_SECONDS", 0.0)
 
     def create(
         create_table: str = "{order_by: id}", extra: str = BATCH_TIME, dedup: str = DEDUP, fields: str = FIELDS

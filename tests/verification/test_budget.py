@@ -9,13 +9,16 @@ from uuid import uuid4
 import pytest
 from clickhouse_connect.driver.client import Client
 
+from glassflow_dagster.bookkeeping.ledger import LedgerSums, add_later
+from glassflow_dagster.bookkeeping.totals import complete, read_sums, read_totals
 from glassflow_dagster.clickhouse.client import connect
 from glassflow_dagster.clickhouse.errors import LimitReached
-from glassflow_dagster.clickhouse.ledger import LedgerSums, add_later, complete, read_sums, read_totals
 from glassflow_dagster.clickhouse.queries import fetch
-from glassflow_dagster.config.model import Checks, ClickHouseConnection, PipelineConfig
+from glassflow_dagster.config.model.checks import Checks
+from glassflow_dagster.config.model.connections import ClickHouseConnection
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.verification import budget, counts, duplicates, settle
+from glassflow_dagster.verification import budget, counts, duplicates, wait_until_stable
 from glassflow_dagster.verification.budget import Share, choose_share, limits_told, most_rows, set_limits
 from glassflow_dagster.verification.counts import compare_counts
 from glassflow_dagster.verification.dead_letters import examine_dead_letters
@@ -177,7 +180,7 @@ def test_sums_that_go_on_are_those_of_the_whole_ledger(new_pipeline: NewPipeline
     sums = read_sums(*asked)
     assert sums.batches == 0
     assert add_later(*asked, sums) == sums
-    sums = LedgerSums(pipeline.incarnation)
+    sums = LedgerSums(pipeline.checkpoint_id)
     for batch in range(3):
         # A clock that stood still between two batches tells nothing about their order; their numbers do.
         pipeline.batch(f"a{batch}", f"b{batch}", duplicates=batch, ago=100 - batch // 2)
@@ -194,7 +197,7 @@ def test_waiting_events_are_a_level_of_the_last_batch(new_pipeline: NewPipeline)
     asked = (pipeline.client, pipeline.database, pipeline.config.pipeline_id)
     ledger = f"{pipeline.database}.glassflow_ledger"
     found: list[LedgerSums] = []
-    sums = LedgerSums(pipeline.incarnation)
+    sums = LedgerSums(pipeline.checkpoint_id)
     for batch in range(2):
         pipeline.batch(f"a{batch}", ago=10 - batch)
         setting = f"UPDATE waiting = {7 - 3 * batch} WHERE batch_id = {batch} SETTINGS mutations_sync = 1"
@@ -211,7 +214,7 @@ def test_a_batch_under_way_is_waited_for_and_the_whole_ledger_is_summed_once(
     pipeline = new_pipeline()
     pipeline.batch("a", "b")
     pipeline.execute("INSERT INTO {table} VALUES ('c', now())")
-    monkeypatch.setattr(settle, "STILL_SECONDS", 60.0)
+    monkeypatch.setattr(wait_until_stable, "STILL_SECONDS", 60.0)
     summed: list[LedgerSums] = []
     looks: list[LedgerSums] = []
 
@@ -246,7 +249,7 @@ def test_a_checkpoint_that_is_new_while_the_table_is_watched_is_the_one_that_is_
         looks.append(add_later(*asked))
         if len(looks) == 1:
             pipeline.execute("TRUNCATE TABLE {table}")
-            pipeline.incarnation, pipeline.batches, pipeline.offset = str(uuid4()), 0, 0
+            pipeline.checkpoint_id, pipeline.batches, pipeline.offset = str(uuid4()), 0, 0
             pipeline.batch("a", "b", "c")
         return looks[-1]
 

@@ -9,21 +9,16 @@ import pytest
 from glassflow_dagster.clickhouse.errors import TableProblem
 from glassflow_dagster.clickhouse.tables import Column, Table
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model import (
-    Checks,
-    DedupConfig,
-    Mapping,
-    Output,
-    PipelineConfig,
-    Stateless,
-    StatelessConfig,
-    TimeUnit,
-)
-from glassflow_dagster.config.types import parse_column_type
-from glassflow_dagster.verification.arrival import RowTime, arrival_column
+from glassflow_dagster.config.model.checks import Checks
+from glassflow_dagster.config.model.fields import TimeUnit
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.sink import Mapping
+from glassflow_dagster.config.model.transforms import DedupConfig, Output, Stateless, StatelessConfig
+from glassflow_dagster.config.model.types import parse_column_type
 from glassflow_dagster.verification.duplicates import Search, duplicates_query
 from glassflow_dagster.verification.event_time import event_time_column
 from glassflow_dagster.verification.keys import key_columns
+from glassflow_dagster.verification.row_time import RowTime, arrival_column
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"
 

@@ -16,37 +16,38 @@ import pyarrow as pa
 import pytest
 import yaml
 
+from glassflow_dagster.bookkeeping.ledger import Outcomes
+from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
 from glassflow_dagster.clickhouse.client import connect
-from glassflow_dagster.clickhouse.ddl import ensure_bookkeeping
-from glassflow_dagster.clickhouse.ledger import Outcomes
-from glassflow_dagster.clickhouse.target import prepare_target
+from glassflow_dagster.clickhouse.target.prepare import prepare_target
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model import PipelineConfig
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.verification.count_rules import CountsReport
 from glassflow_dagster.verification.duplicates import DuplicatesReport, find_residual_duplicates
 from glassflow_dagster.verification.unmatched import examine_unmatched, judge_unmatched
-from glassflow_dagster.verification.verdict import CountsReport
 from glassflow_dagster.verification.verify import VerifyReport
+from tests.definition import clickhouse, dedup, definition, fields, mapping, sink, source
 from tests.verification.batches import Batches
 
 DAY = 86_400
 
 
-def definition(name: str, changes: dict[str, Any]) -> dict[str, Any]:
+def joining(name: str, changes: dict[str, Any]) -> dict[str, Any]:
     """Give the definition of a join that both sides' ids go through under other names."""
-    connection = {"brokers": ["127.0.0.1:1"]}
-    fields = [{"name": "id", "type": "string"}, {"name": "user", "type": "string"}, {"name": "at", "type": "int"}]
-    sources = [
-        {"type": "kafka", "source_id": side, "topic": side, "connection_params": connection, "schema_fields": fields}
-        for side in ("orders", "users")
-    ]
+    declared = fields(id="string", user="string", at="int")
     time_of = {"event_time": "at"} if changes.get("clock") == "event" else {}
-    return {
-        "version": "v3", "pipeline_id": name, "sources": sources,
-        "transforms": [
-            {"type": "dedup", "source_id": "orders", "config": {"key": "id", "time_window": "10m"}},
-            {"type": "dedup", "source_id": "users", "config": {"key": "id", "time_window": "20m"}},
-        ],
-        "join": {
+    columns = [
+        mapping("order", "String", "order_id"),
+        mapping("user", "Nullable(String)", "user_id"),
+        mapping("_batch_time", "DateTime64(3)", "came"),
+    ]
+    return definition(
+        name,
+        [source(side, declared) for side in ("orders", "users")],
+        sink(columns, clickhouse(database=name), table="rows", create_table={"order_by": "order_id"}),
+        dedup("orders", "id", time_window="10m"),
+        dedup("users", "id", time_window="20m"),
+        join={
             "enabled": True,
             "left_source": {"source_id": "orders", "key": "user", "time_window": "4m", **time_of},
             "right_source": {"source_id": "users", "key": "user", "time_window": "15m", **time_of},
@@ -56,16 +57,7 @@ def definition(name: str, changes: dict[str, Any]) -> dict[str, Any]:
             ],
             **changes,
         },
-        "sink": {
-            "type": "clickhouse", "table": "rows", "create_table": {"order_by": "order_id"},
-            "connection_params": {"host": "127.0.0.1", "port": 1, "database": name, "username": "default"},
-            "mapping": [
-                {"name": "order", "column_name": "order_id", "column_type": "String"},
-                {"name": "user", "column_name": "user_id", "column_type": "Nullable(String)"},
-                {"name": "_batch_time", "column_name": "came", "column_type": "DateTime64(3)"},
-            ],
-        },
-    }  # fmt: skip
+    )
 
 
 @dataclass
@@ -99,7 +91,7 @@ def new_join(stack: Any, tmp_path: Path) -> NewJoin:
     def create(**changes: Any) -> Joined:
         name = f"test_{uuid4().hex}"
         file = tmp_path / f"{name}.yaml"
-        file.write_text(yaml.safe_dump(definition(name, changes)))
+        file.write_text(yaml.safe_dump(joining(name, changes)))
         config = load_pipeline(file, stack.environment)
         client = connect(config.sink.connection_params)
         prepare_target(client, config, create=True)
@@ -204,7 +196,7 @@ def test_without_deduplication_of_the_left_source_equal_keys_are_lawful(new_join
 def test_the_share_of_unmatched_events_is_that_of_the_last_day_and_the_newest_checkpoint(new_join: NewJoin) -> None:
     join = new_join()
     join.batch(matched=5, unmatched=95, ago=1000)
-    join.incarnation, join.batches = str(uuid4()), 0
+    join.checkpoint_id, join.batches = str(uuid4()), 0
     join.batch(matched=0, unmatched=1000, ago=DAY + 60, waiting=9)
     join.batch(matched=190, unmatched=4, ago=600, waiting=3)
     join.batch(matched=0, unmatched=6, ago=10, waiting=2)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable, TableProblem
-from glassflow_dagster.config.model import Checks
+from glassflow_dagster.config.model.checks import Checks
 from glassflow_dagster.kafka.errors import KafkaUnreachable
 from glassflow_dagster.verification.counts import compare_counts
 from glassflow_dagster.verification.duplicates import find_residual_duplicates

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from glassflow_dagster.expressions.columns import variants
 from glassflow_dagster.expressions.columns.functions import (
@@ -172,7 +172,7 @@ class _Compiler:
         )
         return replace(part, value=self._steps.take(part.value, step), error=error, ended=ended)
 
-    def _make(self, node: Node) -> _Part:  # noqa: C901, PLR0911 - one case a kind of node
+    def _make(self, node: Node) -> _Part:
         match node:
             case Literal(value=value):
                 return _Part(F.lit(value).cast(COLUMN_TYPES[self._kind(node)]), nullable=value is None)
@@ -271,7 +271,7 @@ class _Compiler:
             then.nullable or otherwise.nullable,
         )
 
-    def _binary(self, node: Binary) -> _Part:  # noqa: PLR0911 - one case a family of operators
+    def _binary(self, node: Binary) -> _Part:
         match node.operator:
             case "and" | "or":
                 return self._junction(node)
@@ -326,14 +326,14 @@ class _Compiler:
     def _text_test(self, node: Binary) -> _Part:
         left = self._scalar(node, node.left, "string")
         if node.operator == "matches":
-            assert isinstance(node.right, Literal)  # noqa: S101 - the checker saw to it
+            assert isinstance(node.right, Literal)
             pattern = F.lit(engine_pattern(str(node.right.value)))
             return _Part(F.call_function("glassflow_matches", left.value, pattern), left.error, nullable=False)
         right = self._scalar(node, node.right, "string")
         test = {"contains": F.contains, "startsWith": F.startswith, "endsWith": F.endswith}[node.operator]
         return _Part(test(left.value, right.value), _first(left.error, right.error), nullable=False)
 
-    def _arithmetic(self, node: Binary) -> _Part:  # noqa: PLR0911 - one case an operator
+    def _arithmetic(self, node: Binary) -> _Part:
         kind = self._kind(node)
         if kind in ("time", "duration"):
             return self._time_arithmetic(node)
@@ -481,7 +481,7 @@ class _Compiler:
 
     def _ask(self, node: Call) -> _Part:
         listed, predicate = node.arguments
-        assert isinstance(predicate, Predicate)  # noqa: S101 - the checker saw to it
+        assert isinstance(predicate, Predicate)
         elements = self._elements(node, listed)
 
         def answer(element: Column) -> tuple[Column, Column | None]:
@@ -586,7 +586,7 @@ class _Compiler:
         problem = None if answer.problem is None else self._told(node, answer.problem)
         return _Part(answer.value, _first(*errors, problem), nullable=answer.nullable)
 
-    def _argument(self, call: Call, node: Node, parameter: Parameter, *, tolerant: bool) -> tuple[_Part, Kind]:  # noqa: PLR0911
+    def _argument(self, call: Call, node: Node, parameter: Parameter, *, tolerant: bool) -> tuple[_Part, Kind]:
         part = self._part(node) if tolerant else self._strict(call, node)
         kind = self._kind(node)
         match parameter:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from glassflow_dagster.expressions.columns import variants
 from glassflow_dagster.expressions.columns.lists import bound, part_of_list

@@ -4,7 +4,7 @@ nil stays NULL. A value that the type does not hold exactly (3.7 as an int, "x" 
 """
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from glassflow_dagster.expressions.columns import variants
 from glassflow_dagster.expressions.columns.compile import Compiled
@@ -25,7 +25,8 @@ FIELD_TYPES: dict[OutputKind, str] = {
 }
 # What is a field as its JSON text only.
 _INSIDE: frozenset[Kind] = frozenset({"array", "map", *LISTS})
-# As many digits as a JSON number may have (state/StrictJson.scala): reading them takes time by their number's square.
+# As many digits as a JSON number may have (scala/decode/StrictJson.scala): the time to read them grows with the square
+# of their count.
 _INTEGER_TEXT = r"^[+-]?\d{1,1000}\z"
 
 

@@ -8,7 +8,7 @@ too large for Java to compile. As a column of an earlier projection a part is co
 from itertools import count
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 
 class Steps:

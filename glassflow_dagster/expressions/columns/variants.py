@@ -5,7 +5,7 @@ gives NULL.
 """
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from glassflow_dagster.expressions.language.signatures import Kind
 

@@ -240,7 +240,7 @@ class _Checker:
         self.kinds[node] = found
         return found
 
-    def _kind(self, node: Node) -> Kind:  # noqa: C901, PLR0911, PLR0912 - one case a kind of node
+    def _kind(self, node: Node) -> Kind:
         match node:
             case Literal(value=value):
                 return _literal_kind(value)
@@ -344,7 +344,7 @@ class _Checker:
             return "bool"
         return "float" if self._need(node.operand, NUMBERS | {"any"}, "a number") in ("float", "any") else "int"
 
-    def _binary(self, node: Binary) -> Kind:  # noqa: C901, PLR0911 - one case a family of operators
+    def _binary(self, node: Binary) -> Kind:
         if node.operator in ("and", "or"):
             self._need(node.left, _TRUTHS, "true or false")
             self._need(node.right, _TRUTHS, "true or false")

@@ -190,9 +190,9 @@ class _Builder(Transformer[Token, Node]):
 
 def _call(function: str, arguments: list[Any], span: Span) -> Node:
     """Make a call; the second argument of any(), filter() and their like is a predicate, in braces or not."""
-    if function == "get" and len(arguments) == 2:  # noqa: PLR2004
+    if function == "get" and len(arguments) == 2:
         return Index(arguments[0], arguments[1], optional=True, span=span, lenient=True)
-    if function in PREDICATES and len(arguments) == 2 and not isinstance(arguments[1], Predicate):  # noqa: PLR2004
+    if function in PREDICATES and len(arguments) == 2 and not isinstance(arguments[1], Predicate):
         arguments = [arguments[0], Predicate(arguments[1], arguments[1].span)]
     return Call(function, tuple(arguments), span)
 

@@ -1,4 +1,6 @@
-r"""Patterns of `matches`: Go's regular expressions, checked here without a JVM, run by RE2/J (state/GoPattern.scala).
+r"""Patterns of `matches`: Go's regular expressions, checked here without a JVM.
+
+At run time RE2/J matches them (streaming/scala/functions/GoPattern.scala).
 
 Google's RE2 reads what Go reads, but for what this module corrects; tests/expressions/patterns.json, written by Go,
 holds both engines to it. Go 1.25's longer names of Unicode categories, such as \p{Letter}, are unknown to them.

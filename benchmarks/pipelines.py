@@ -1,0 +1,149 @@
+"""Pipelines under measurement: their definitions, their runs, and what they have done."""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from clickhouse_connect.driver.client import Client
+
+from benchmarks.events import COLUMNS
+from benchmarks.processes import Memory
+from benchmarks.stack import Stack
+
+
+def dedup_definition(
+    pipeline: str, topic: str, columns: Mapping[str, tuple[str, str]] = COLUMNS, **sink: Any
+) -> dict[str, Any]:
+    """A pipeline that deduplicates such a topic by `id` into a table of its own name.
+
+    columns: field -> its type, and its column's. sink: more of the sink's fields. Where broker and ClickHouse are comes
+    from the environment.
+    """
+    return {
+        "version": "v3",
+        "pipeline_id": pipeline,
+        "sources": [
+            {
+                "type": "kafka",
+                "source_id": "events",
+                "connection_params": {"brokers": ["127.0.0.1:9092"]},
+                "topic": topic,
+                "schema_fields": [{"name": name, "type": kind} for name, (kind, _) in columns.items()],
+            }
+        ],
+        "transforms": [{"type": "dedup", "source_id": "events", "config": {"key": "id", "time_window": "24h"}}],
+        "sink": {
+            "type": "clickhouse",
+            "connection_params": {
+                "host": "127.0.0.1", "port": 8123, "database": "default", "username": "default", "password": "",
+            },
+            "table": pipeline,
+            "create_table": {"order_by": "id"},
+            "mapping": [{"name": n, "column_name": n, "column_type": column} for n, (_, column) in columns.items()],
+            **sink,
+        },
+    }  # fmt: skip
+
+
+def write_definition(folder: Path, definition: dict[str, Any]) -> Path:
+    """Write a definition to a file of its name."""
+    file = folder / f"{definition['pipeline_id']}.yaml"
+    file.write_text(yaml.safe_dump(definition), encoding="utf-8")
+    return file
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A micro-batch as the ledger has it: records read, milliseconds from its trigger to its row, when that was."""
+
+    read: int
+    milliseconds: int
+    ended_ms: int
+
+
+def batches(client: Client, pipeline: str, database: str = "default") -> list[Batch]:
+    """The batches of a pipeline that read something, in their order; none before there is a ledger."""
+    if not client.query(f"EXISTS {database}.glassflow_ledger").result_rows[0][0]:
+        return []
+    rows = client.query(
+        "SELECT read, toUnixTimestamp64Milli(inserted_at) - toUnixTimestamp64Milli(batch_time), "
+        f"toUnixTimestamp64Milli(inserted_at) FROM {database}.glassflow_ledger "
+        "WHERE pipeline_id = {pipeline:String} AND read > 0 ORDER BY batch_id",
+        parameters={"pipeline": pipeline},
+    ).result_rows
+    return [Batch(*row) for row in rows]
+
+
+def second_half(done: list[Batch]) -> float:
+    """Records a second from the end of the batch that passes half of them to the end of the last one.
+
+    In the first half Java compiles what it runs later.
+    """
+    total, seen = sum(batch.read for batch in done), 0
+    for index, batch in enumerate(done[:-1]):
+        seen += batch.read
+        if seen >= total / 2:
+            rest = sum(later.read for later in done[index + 1 :])
+            return rest / ((done[-1].ended_ms - batch.ended_ms) / 1000)
+    raise SystemExit("too few batches; send more events")
+
+
+def run_to_the_end(
+    stack: Stack, definition: Path, others: Mapping[str, int] | None = None
+) -> tuple[dict[str, int], dict[str, float]]:
+    """Run a pipeline until it has caught up; gives its totals, and the memory of `driver` and of others in MiB.
+
+    others: more process trees by name.
+    """
+    command = [*stack.run_command(definition), "--until-caught-up"]
+    with subprocess.Popen(command, env=stack.environment, stdout=subprocess.PIPE, text=True) as driver:
+        memory = Memory({"driver": driver.pid, **(others or {})})
+        memory.start()
+        try:
+            out, _ = driver.communicate()
+        except BaseException:
+            driver.terminate()
+            raise
+    peak = memory.stop()
+    if driver.returncode:
+        raise SystemExit(f"{definition.stem} did not finish")
+    return json.loads(out.splitlines()[-1]), peak
+
+
+@contextmanager
+def running_pipeline(stack: Stack, definition: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a pipeline beside the block; it finishes its batch when the block ends."""
+    log = definition.with_suffix(".log")
+    with log.open("w") as file:
+        driver = subprocess.Popen(stack.run_command(definition), env=stack.environment, stdout=file, stderr=file)
+    try:
+        yield driver
+    finally:
+        driver.terminate()
+        driver.wait()
+    if driver.returncode:
+        raise SystemExit(f"{definition.stem} failed:\n{log.read_text(encoding='utf-8')[-2000:]}")
+
+
+def require_one_row_each(client: Client, table: str, keys: int) -> None:
+    """Exit unless a table has one row of each of so many keys, and nothing else."""
+    found = client.query(f"SELECT count(), uniqExact(id) FROM {table}").result_rows[0]
+    if found != (keys, keys):
+        raise SystemExit(f"{table}: {keys:,} keys were sent, the table has (rows, keys) {found}")
+
+
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes], seconds: float, what: str) -> None:
+    """Wait for something that a running process is to do."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if process.poll() is not None:
+            raise SystemExit(f"the process ended before {what}")
+        if time.monotonic() > deadline:
+            raise SystemExit(f"after {seconds:g} s still not {what}")
+        time.sleep(0.05)

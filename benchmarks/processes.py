@@ -1,0 +1,94 @@
+"""What processes take of the machine: memory and CPU time."""
+
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+_SAMPLE_SECONDS = 1.0
+
+
+class Memory(threading.Thread):
+    """Samples the memory of process trees; `stop` gives the sample in which all of them together had most."""
+
+    def __init__(self, roots: dict[str, int]) -> None:
+        super().__init__(daemon=True)
+        self._roots = roots
+        self._over = threading.Event()
+        self._peak: dict[str, float] = {}
+
+    def run(self) -> None:
+        """Sample until stopped."""
+        while not self._over.wait(_SAMPLE_SECONDS):
+            found = {name: sum(_proportional_set_size(pid) for pid in tree(root)) for name, root in self._roots.items()}
+            if sum(found.values()) > sum(self._peak.values()):
+                self._peak = found
+
+    def stop(self) -> dict[str, float]:
+        """MiB by name, pages that processes share counted once."""
+        self._over.set()
+        self.join()
+        return {name: round(size) for name, size in self._peak.items()}
+
+
+def tree(root: int) -> list[int]:
+    """A process and all below it."""
+    return _below(root, _children())
+
+
+def cpu_seconds(*roots: int) -> float:
+    """CPU time of processes and all below them, those included that have ended and were waited for."""
+    return sum(cpu_seconds_by_name({str(root): root for root in roots}).values())
+
+
+def cpu_seconds_by_name(roots: Mapping[str, int]) -> dict[str, float]:
+    """The same of several, from one look at all processes."""
+    children = _children()
+    # utime, stime, cutime and cstime.
+    ticks = {
+        name: sum(int(field) for pid in _below(root, children) for field in _stat(pid)[11:15])
+        for name, root in roots.items()
+    }
+    return {name: used / os.sysconf("SC_CLK_TCK") for name, used in ticks.items()}
+
+
+def _children() -> dict[int, list[int]]:
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            fields = _stat(int(entry.name))
+            if fields:
+                children.setdefault(int(fields[1]), []).append(int(entry.name))
+    return children
+
+
+def _below(root: int, children: Mapping[int, list[int]]) -> list[int]:
+    found, queue = [], [root]
+    while queue:
+        pid = queue.pop()
+        found.append(pid)
+        queue += children.get(pid, [])
+    return found
+
+
+def birth(pid: int) -> int | None:
+    """When a process began, in ticks since the machine did, which tells it from a later one of its number."""
+    fields = _stat(pid)
+    return int(fields[19]) if fields else None
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of a process from its state on, which follows its name; none when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _proportional_set_size(pid: int) -> float:
+    """MiB of a process, shared pages divided among those that share them; 0 when it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return 0.0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024

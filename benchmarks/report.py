@@ -1,0 +1,145 @@
+"""Puts the results into docs/performance.md, and draws one plot of each beside it.
+
+The page is written by hand but for its blocks between `<!-- results: NAME -->` and `<!-- end of results -->`: each is
+recreated of benchmarks/results/NAME.json, with docs/performance/NAME.svg, or says that it is still to be measured.
+
+    python -m benchmarks.report
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results import RESULTS
+
+PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
+PLOTS = PAGE.with_suffix("")
+_BLOCK = re.compile(r"<!-- results: (?P<name>\w+) -->\n.*?<!-- end of results -->", re.DOTALL)
+# Shown as they are from this size on; smaller ones to three digits.
+_WHOLE = 100
+
+# The plots: pixels.
+_BAR, _GAP, _LEFT, _RIGHT, _TOP, _WIDTH = 22, 12, 190, 110, 34, 720
+_COLOUR, _SPREAD, _TEXT = "#4c78a8", "#1f2d3d", "#57606a"
+
+
+def main() -> None:
+    """Write the page and its plots."""
+    results = read_results(RESULTS)
+    PLOTS.mkdir(exist_ok=True)
+    for name, result in results.items():
+        (PLOTS / f"{name}.svg").write_text(plot(result), encoding="utf-8")
+    PAGE.write_text(render(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
+
+
+def read_results(folder: Path) -> dict[str, dict[str, Any]]:
+    """All files of results, by their name."""
+    return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))}
+
+
+def render(page: str, results: Mapping[str, Mapping[str, Any]]) -> str:
+    """The page with each block made of its results.
+
+    Raises SystemExit for results that have no block: their figures would lie there unseen.
+    """
+    if without := set(results) - {match["name"] for match in _BLOCK.finditer(page)}:
+        names = ", ".join(sorted(without))
+        raise SystemExit(f"docs/performance.md has no `<!-- results: NAME -->` for {names}; add it, or remove the file")
+
+    def block(match: re.Match[str]) -> str:
+        name = match["name"]
+        lines = _lines(name, results[name]) if name in results else ["Not measured yet."]
+        return "\n".join([f"<!-- results: {name} -->", *lines, "<!-- end of results -->"])
+
+    return _BLOCK.sub(block, page)
+
+
+def _lines(name: str, result: Mapping[str, Any]) -> Iterable[str]:
+    yield _provenance(result)
+    yield ""
+    yield from table(result["cases"])
+    yield ""
+    yield f"![{_words(_plotted(result))}]({PLOTS.name}/{name}.svg)"
+    remarks = {case: content["remarks"] for case, content in result["cases"].items() if content["remarks"]}
+    if remarks:
+        yield ""
+    for case, texts in remarks.items():
+        yield f"- **{case}**: " + " ".join(f"*{name}*: {text.rstrip('.')}." for name, text in texts.items())
+
+
+def _provenance(result: Mapping[str, Any]) -> str:
+    machine = result["machine"]
+    runs = max(len(f["runs"]) for case in result["cases"].values() for f in case["figures"].values())
+    parameters = ", ".join(f"{_words(name)} {_value(value)}" for name, value in result["parameters"].items())
+    return (
+        f"`{result['command']}` ({parameters}), {runs} {'run' if runs == 1 else 'runs'}, finished {result['finished']} "
+        f"at commit {result['commit']}, on {machine['cores']} cores ({machine['processor']}, "
+        f"{machine['memory_gib']} GiB, {machine['system']}); 1-minute load before the runs "
+        f"{min(result['load'])} to {max(result['load'])}. Medians, in brackets the least and the greatest run."
+    )
+
+
+def table(cases: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
+    """A Markdown table: a row a figure, a column a case."""
+    figures = list(dict.fromkeys(name for case in cases.values() for name in case["figures"]))
+    yield "| | " + " | ".join(cases) + " |"
+    yield "|---|" + "--:|" * len(cases)
+    for name in figures:
+        cells = (_cell(case["figures"].get(name)) for case in cases.values())
+        yield f"| {_words(name)} | " + " | ".join(cells) + " |"
+
+
+def _cell(figure: Mapping[str, Any] | None) -> str:
+    if figure is None:
+        return ""
+    if figure["low"] == figure["high"]:
+        return _number(figure["median"])
+    return f"{_number(figure['median'])} ({_number(figure['low'])} to {_number(figure['high'])})"
+
+
+def plot(result: Mapping[str, Any]) -> str:
+    """An SVG of horizontal bars, a case each: the first figure's medians, with lines from the least to the greatest."""
+    name = _plotted(result)
+    cases = {case: found["figures"][name] for case, found in result["cases"].items() if name in found["figures"]}
+    most = max(figure["high"] for figure in cases.values()) or 1
+    height = _TOP + len(cases) * (_BAR + _GAP)
+    shapes = [f'<text x="0" y="18" font-weight="bold" fill="{_TEXT}">{escape(_words(name))}</text>']
+    for place, (case, figure) in enumerate(cases.items()):
+        shapes += _bar(case, figure, most, _TOP + place * (_BAR + _GAP))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" '
+        f'font-family="sans-serif" font-size="13">\n' + "\n".join(shapes) + "\n</svg>\n"
+    )
+
+
+def _bar(case: str, figure: Mapping[str, Any], most: float, y: int) -> Iterable[str]:
+    scale = (_WIDTH - _LEFT - _RIGHT) / most
+    middle, base = y + _BAR / 2, y + _BAR * 0.7
+    low, high, end = (_LEFT + figure[name] * scale for name in ("low", "high", "median"))
+    yield f'<text x="{_LEFT - 8}" y="{base:.1f}" text-anchor="end" fill="{_TEXT}">{escape(case)}</text>'
+    yield f'<rect x="{_LEFT}" y="{y}" width="{end - _LEFT:.1f}" height="{_BAR}" fill="{_COLOUR}"/>'
+    yield f'<path d="M{low:.1f} {middle}H{high:.1f}" stroke="{_SPREAD}" stroke-width="2"/>'
+    yield f'<text x="{high + 8:.1f}" y="{base:.1f}" fill="{_TEXT}">{_number(figure["median"])}</text>'
+
+
+def _plotted(result: Mapping[str, Any]) -> str:
+    return str(next(name for case in result["cases"].values() for name in case["figures"]))
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _value(value: object) -> str:
+    return _number(value) if isinstance(value, int | float) else str(value)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= _WHOLE or value == int(value) else f"{value:.3g}"
+
+
+if __name__ == "__main__":
+    main()

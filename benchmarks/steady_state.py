@@ -1,0 +1,306 @@
+"""One consumer of a filled topic, from an empty table to its last row: rate, CPU time and memory in steady state.
+
+How many rows can be seen is asked of ClickHouse twice a second. Rate and CPU time are slopes of straight lines
+through these samples, from a fifth of the rows, when all is warm, to the last but one. Then the table is compared
+with what was sent: `lost` keys have no row, `doubled` rows are too many. A consumer that is killed half way and
+started again is only compared.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from statistics import linear_regression
+from typing import Any, Protocol
+
+from benchmarks.console import say
+from benchmarks.events import COLUMNS
+from benchmarks.peers.task import BLOCK_ROWS, BLOCK_SECONDS, Task
+from benchmarks.pipelines import dedup_definition, write_definition
+from benchmarks.processes import Memory, birth, cpu_seconds_by_name, tree
+from benchmarks.results import Figures
+from benchmarks.stack import Stack
+from glassflow_dagster.demo.produce import PARTITIONS
+
+POLL_SECONDS = 0.1
+# Looking at all processes takes milliseconds.
+SAMPLE_SECONDS = 0.5
+FEWEST_SAMPLES = 5
+# Java has compiled what runs often, Python's processes have their partitions.
+WARM = 0.2
+KILLED_AT = 0.5
+# No peer needs so long between two blocks, nor to rejoin its group after a crash; one that does has stopped.
+STALLED_SECONDS = 240.0
+# Till the first row, or half of them: a loaded machine starts a JVM slowly.
+START_SECONDS = 300.0
+# After a crash the same rows may come again, in a block or two.
+SETTLED_SECONDS = 10.0
+END_SECONDS = 30.0
+LOG_TAIL = 2000
+
+
+class Consumer(Protocol):
+    """What reads the topic and writes the table."""
+
+    @property
+    def name(self) -> str:
+        """What the results call it."""
+
+    def prepare(self, task: Task, stack: Stack) -> None:
+        """Make what it needs before it starts."""
+
+    def command(self, task: Task, stack: Stack) -> list[str]:
+        """The command that starts it."""
+
+    def variables(self, task: Task, stack: Stack) -> dict[str, str]:
+        """The environment that it is given."""
+
+
+@dataclass(frozen=True)
+class ProductCase:
+    """This project's pipeline, run as a user does; `conf` are Spark settings, `changes` fields of its definition."""
+
+    name: str
+    conf: tuple[str, ...] = ()
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, tuple[str, str]] = field(default_factory=lambda: COLUMNS)
+
+    def prepare(self, task: Task, stack: Stack) -> None:
+        """Write its definition, by which it creates the table."""
+        sink = {"max_batch_size": BLOCK_ROWS, "max_delay_time": f"{BLOCK_SECONDS:g}s"}
+        definition = dedup_definition(task.table, task.topic, self.columns, **sink)
+        write_definition(stack.folder, {**definition, **self.changes})
+
+    def command(self, task: Task, stack: Stack) -> list[str]:
+        """`glassflow-dagster run`."""
+        conf = [argument for setting in self.conf for argument in ("--conf", setting)]
+        return [*stack.run_command(stack.folder / f"{task.table}.yaml"), *conf]
+
+    def variables(self, _task: Task, stack: Stack) -> dict[str, str]:
+        """Where broker and ClickHouse are."""
+        return stack.environment
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the topic holds, and the table must."""
+
+    events: int
+    rows: int
+    keys: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What there is at one moment: `rows` in the table, and the CPU time of each until then."""
+
+    at: float
+    rows: int
+    cpu: Mapping[str, float]
+
+
+class Run:
+    """One consumer on one topic, from an empty table to its last row."""
+
+    def __init__(self, consumer: Consumer, stack: Stack, task: Task, expected: Expected) -> None:
+        self._consumer, self._stack, self._task, self._expected = consumer, stack, task, expected
+        self._client = stack.client()
+        self._log = stack.folder / f"{task.table}.log"
+        self._began = 0.0
+
+    def measure(self) -> Figures:
+        """Let it run, and give its figures."""
+        with self._running() as process:
+            memory = Memory({"consumer": process.pid})
+            memory.start()
+            try:
+                first = self._wait_for_rows(process, 1) - self._began
+                samples = self._samples(process)
+                if self._compare()["lost"]:
+                    self._settle(process)
+            finally:
+                peak = memory.stop()
+        return {
+            **rates(samples, self._expected),
+            "peak_memory_mib": peak["consumer"],
+            "seconds_to_first_row": first,
+            **self._compare(),
+        }
+
+    def grow(self, parts: Sequence[range]) -> Sequence[Figures]:
+        """Let it run, and give its figures between so many rows and so many, for each of the parts.
+
+        Raises SystemExit when a row is lost or doubled.
+        """
+        with self._running() as process:
+            self._wait_for_rows(process, 1)
+            samples = self._samples(process)
+        if any(found := self._compare().values()):
+            raise SystemExit(f"{self._consumer.name} has doubled and lost: {', '.join(map(str, found))}")
+        events_a_row = self._expected.events / self._expected.rows
+        return [slopes([sample for sample in samples if sample.rows in part], events_a_row) for part in parts]
+
+    def start(self) -> Figures:
+        """Let it run until its first row can be seen, and give what that took."""
+        with self._running() as process:
+            first = self._wait_for_rows(process, 1) - self._began
+            used = self._sample(process).cpu["consumer"]
+        return {"seconds_to_first_row": first, "cpu_seconds_to_first_row": used}
+
+    def kill(self) -> Figures:
+        """Kill it half way, start it again, and give what its table lacks or has too much."""
+        with self._running() as process:
+            self._wait_for_rows(process, KILLED_AT * self._expected.rows)
+            kill(process)
+        with self._started() as process:
+            self._settle(process)
+        return self._compare()
+
+    def drop(self) -> None:
+        """Remove what the run has left."""
+        self._client.command(f"DROP TABLE {self._task.table}")
+        for folder in (self._task.state, self._stack.state):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @contextmanager
+    def _running(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Prepare what it needs and start it; it ends with the block."""
+        self._consumer.prepare(self._task, self._stack)
+        self._task.state.mkdir()
+        with self._started() as process:
+            yield process
+
+    @contextmanager
+    def _started(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Start it; it ends with the block, unless it has ended by then."""
+        with self._log.open("a") as log:
+            self._began = time.monotonic()
+            process = subprocess.Popen(
+                self._consumer.command(self._task, self._stack),
+                env=self._consumer.variables(self._task, self._stack),
+                stdout=log,
+                stderr=log,
+            )
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    end(process)
+
+    def _wait_for_rows(self, process: subprocess.Popen[bytes], rows: float) -> float:
+        """Wait until so many rows can be seen; gives that moment."""
+        deadline = time.monotonic() + START_SECONDS
+        while self._rows() < rows:
+            self._require(process)
+            if time.monotonic() > deadline:
+                raise SystemExit(f"{self._consumer.name} does not get on; the end of its log:\n{self._tail()}")
+            time.sleep(POLL_SECONDS)
+        return time.monotonic()
+
+    def _samples(self, process: subprocess.Popen[bytes]) -> list[Sample]:
+        """Look twice a second until the last row is there, or no row has come for long."""
+        samples = [self._sample(process)]
+        changed = samples[0].at
+        while samples[-1].rows < self._expected.rows and samples[-1].at - changed < STALLED_SECONDS:
+            self._require(process)
+            time.sleep(SAMPLE_SECONDS)
+            samples.append(self._sample(process))
+            if samples[-1].rows != samples[-2].rows:
+                changed = samples[-1].at
+        # What a consumer that has stopped did not write.
+        return [sample for sample in samples if sample.at <= changed]
+
+    def _settle(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait until every key is there and nothing more comes, or no row has come for long."""
+        rows, changed, quiet = self._rows(), time.monotonic(), 0.0
+        while quiet < STALLED_SECONDS and (quiet < SETTLED_SECONDS or self._compare()["lost"]):
+            self._require(process)
+            time.sleep(1)
+            if (rows_now := self._rows()) != rows:
+                rows, changed = rows_now, time.monotonic()
+            quiet = time.monotonic() - changed
+
+    def _sample(self, process: subprocess.Popen[bytes]) -> Sample:
+        stack = self._stack
+        roots = {"consumer": process.pid, "kafka": stack.kafka_pid, "clickhouse": stack.clickhouse_pid}
+        return Sample(time.monotonic(), self._rows(), cpu_seconds_by_name(roots))
+
+    def _rows(self) -> int:
+        """How many rows can be seen; asked of the parts, which is cheap, and right before there is a table."""
+        asked = "SELECT sum(rows) FROM system.parts WHERE active AND table = {table:String}"
+        return int(self._client.query(asked, parameters={"table": self._task.table}).result_rows[0][0])
+
+    def _compare(self) -> dict[str, float]:
+        asked = f"SELECT count(), uniqExact(id) FROM {self._task.table}"
+        rows, keys = self._client.query(asked).result_rows[0]
+        expected = self._expected
+        return {"doubled": rows - keys - (expected.rows - expected.keys), "lost": expected.keys - keys}
+
+    def _require(self, process: subprocess.Popen[bytes]) -> None:
+        if process.poll() is not None:
+            raise SystemExit(f"{self._consumer.name} has ended by itself; the end of its log:\n{self._tail()}")
+
+    def _tail(self) -> str:
+        return self._log.read_text(encoding="utf-8", errors="replace")[-LOG_TAIL:]
+
+
+def rates(samples: Sequence[Sample], expected: Expected) -> Figures:
+    """Rate and CPU time in steady state, as slopes of straight lines through the samples.
+
+    Rows come in blocks, and those of a micro-batch close together: from one moment to another would count a batch too
+    many or too few. The first fifth of the rows and the last sample, of a block that was not full, are left out.
+    """
+    steady = [sample for sample in samples if WARM * expected.rows <= sample.rows < expected.rows]
+    return slopes(steady, expected.events / expected.rows)
+
+
+def slopes(samples: Sequence[Sample], events_a_row: float) -> Figures:
+    """Rate and CPU time over these samples. events_a_row: events read for each row that comes."""
+    # Of one batch, all of them may see the same rows.
+    if len(samples) < FEWEST_SAMPLES or samples[0].rows == samples[-1].rows:
+        raise SystemExit(f"only {len(samples)} samples in steady state, or no new row in them; send more events")
+    times = [sample.at for sample in samples]
+    events = linear_regression(times, [sample.rows for sample in samples]).slope * events_a_row
+    cpu = {name: linear_regression(times, [sample.cpu[name] for sample in samples]).slope for name in samples[0].cpu}
+    return {
+        "events_per_second": events,
+        "events_per_cpu_second": events / cpu["consumer"],
+        "events_per_cpu_second_of_all": events / sum(cpu.values()),
+        **{f"cpu_seconds_per_million_events_{name}": used / events * 1e6 for name, used in cpu.items()},
+    }
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """End a process and all below it at once, as a power cut would."""
+    for pid in tree(process.pid):
+        _signal(pid, signal.SIGKILL)
+    process.wait()
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ask a process to end; those below it that it leaves behind are killed."""
+    born = {pid: birth(pid) for pid in tree(process.pid)}
+    process.terminate()
+    try:
+        process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        say(f"process {process.pid} does not end, and is killed")
+    for pid, at in born.items():
+        # Not one that has its number by now.
+        if at is not None and birth(pid) == at:
+            _signal(pid, signal.SIGKILL)
+    process.wait()
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def new_task(stack: Stack, topic: str, table: str) -> Task:
+    """The task of a run, with a folder for its state."""
+    return Task(stack.brokers, topic, PARTITIONS, stack.clickhouse_port, table, stack.folder / f"{table}.state")

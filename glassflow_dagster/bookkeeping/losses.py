@@ -1,0 +1,105 @@
+"""What a pipeline went on without, because somebody said so: `run --accept-loss`.
+
+A row for each partition of which something was skipped, and one for a state that was given up. The ledger goes on
+behind them, so that everything else can still be compared.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from clickhouse_connect.driver.client import Client
+
+from glassflow_dagster.bookkeeping.schema import (
+    BATCH,
+    WRITE_EVERYWHERE,
+    BookkeepingTable,
+    Column,
+)
+from glassflow_dagster.clickhouse.queries import fetch
+
+# [from, until) of a partition, or a state, and what waited in it.
+LOSSES = BookkeepingTable(
+    "glassflow_losses",
+    (
+        *BATCH,
+        Column("reason", "LowCardinality(String)"),
+        Column("topic", "LowCardinality(String)"),
+        Column("partition", "UInt32"),
+        Column("from", "UInt64"),
+        Column("until", "UInt64"),
+        Column("waiting", "UInt64"),
+    ),
+    order_by="(pipeline_id, checkpoint_id, batch_id)",
+    settings=WRITE_EVERYWHERE,
+)
+
+
+class LossReason(StrEnum):
+    """Why something was lost."""
+
+    RETENTION = "retention"  # the records are gone from the topic
+    COMPACTION = "compaction"  # some of the records of an open batch are
+    TOPIC = "topic"  # the topic, or a partition of it, is another one now, or gone
+    STATE = "state"  # the checkpoint: what waited in a join, and which keys were known
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What was skipped behind the ledger's batches before `batch_id`.
+
+    [first, until): offsets of the partition that no batch has; the same number twice where it is not known how many.
+    waiting: left events of a join that were given up with the state.
+    """
+
+    batch_id: int
+    reason: LossReason
+    topic: str = ""
+    partition: int = 0
+    first: int = 0
+    until: int = 0
+    waiting: int = 0
+
+    def __str__(self) -> str:
+        """Write it for people."""
+        if self.reason is LossReason.STATE:
+            waiting = f", and {self.waiting:,} left events that waited for their match" if self.waiting else ""
+            return f"the state is given up: which keys came within the window{waiting}"
+        where = f"{self.topic}, partition {self.partition}"
+        if self.reason is LossReason.TOPIC:
+            return f"{where}: is another one than the one that was read up to offset {self.first}, or ends before it"
+        if self.reason is LossReason.COMPACTION:
+            return f"{where}: offsets {self.first} to {self.until - 1}, of which compaction has removed records"
+        return f"{where}: offsets {self.first} to {self.until - 1}, which are gone"
+
+
+def note_losses(client: Client, database: str, pipeline_id: str, checkpoint_id: str, losses: Sequence[Loss]) -> None:
+    """Write losses down; raises what `execute` raises."""
+    for loss in losses:
+        LOSSES.insert_row(
+            client,
+            database,
+            {
+                "pipeline_id": pipeline_id,
+                "checkpoint_id": checkpoint_id,
+                "batch_id": loss.batch_id,
+                "reason": loss.reason.value,
+                "topic": loss.topic,
+                "partition": loss.partition,
+                "from": loss.first,
+                "until": loss.until,
+                "waiting": loss.waiting,
+            },
+        )
+
+
+def read_losses(client: Client, database: str, pipeline_id: str, checkpoint_id: str) -> tuple[Loss, ...]:
+    """Read the losses of a checkpoint in their order, each once, also where the command was repeated."""
+    rows = fetch(
+        client,
+        "SELECT DISTINCT batch_id, toString(reason), toString(topic), partition, `from`, until, waiting "
+        f"FROM {LOSSES.full_name(database)} "
+        "WHERE pipeline_id = {pipeline:String} AND checkpoint_id = {checkpoint_id:UUID} ORDER BY ALL",
+        {"pipeline": pipeline_id, "checkpoint_id": checkpoint_id},
+    )
+    return tuple(Loss(batch, LossReason(reason), *rest) for batch, reason, *rest in rows)

@@ -1,0 +1,102 @@
+"""The bookkeeping tables: made where they are missing, and completed where an earlier version made them.
+
+They lie in the connection's database and are shared by its pipelines. They are written with tokens like the target, so
+they get the same token window. A table that an earlier version made gets the columns that it lacks.
+"""
+
+from collections.abc import Sequence
+
+from clickhouse_connect.driver.client import Client
+
+from glassflow_dagster.bookkeeping.dead_letters import DEAD_LETTERS
+from glassflow_dagster.bookkeeping.fencing import EPOCHS
+from glassflow_dagster.bookkeeping.ledger import LEDGER
+from glassflow_dagster.bookkeeping.losses import LOSSES
+from glassflow_dagster.bookkeeping.purges import PURGES
+from glassflow_dagster.bookkeeping.replays import REPLAYS
+from glassflow_dagster.bookkeeping.schema import BookkeepingTable, Column
+from glassflow_dagster.bookkeeping.splits import SPLITS
+from glassflow_dagster.bookkeeping.windows import WINDOWS
+from glassflow_dagster.clickhouse.errors import TableProblem
+from glassflow_dagster.clickhouse.identifiers import on_cluster
+from glassflow_dagster.clickhouse.queries import execute, fetch
+from glassflow_dagster.clickhouse.target.ddl import ensure_database
+from glassflow_dagster.clickhouse.target.token_window import ensure_tokens_kept, is_replicated, window_settings
+
+TABLES = (LEDGER, DEAD_LETTERS, SPLITS, REPLAYS, PURGES, EPOCHS, WINDOWS, LOSSES)
+
+_INSERTED_AT = "`inserted_at` DateTime64(3, 'UTC') DEFAULT now64(3)"
+
+
+def ensure_bookkeeping(client: Client, database: str, engine: str = "MergeTree", cluster: str | None = None) -> None:
+    """Make the bookkeeping tables that are missing, and what is missing in them, and see that they remember tokens.
+
+    engine: of the tables that are made. Raises `TableProblem` where a table is not replicated, but the engine is, and
+    `AccessDenied` with the statement to run where the user may not do it.
+    """
+    ensure_database(client, database, cluster)
+    names = {"name": database}
+    engines = dict(fetch(client, "SELECT name, engine_full FROM system.tables WHERE database = {name:String}", names))
+    columns = set(fetch(client, "SELECT table, name FROM system.columns WHERE database = {name:String}", names))
+    for table in TABLES:
+        if table.name not in engines:
+            execute(client, create_table(database, table, engine, cluster))
+        else:
+            if is_replicated(engine) and not is_replicated(engines[table.name]):
+                raise TableProblem(_not_replicated(table.full_name(database), engine))
+            missing = [column for column in table.columns if (table.name, column.name) not in columns]
+            if missing:
+                execute(client, add_columns(database, table, missing))
+            if table.ttl and " TTL " not in engines[table.name]:
+                execute(client, add_ttl(database, table))
+        ensure_tokens_kept(client, database, table.name, cluster)
+
+
+def require_bookkeeping_tables(client: Client, database: str) -> None:
+    """Raise `TableProblem` when the bookkeeping tables do not exist, or are those of an earlier version."""
+    columns = fetch(client, "SELECT table, name FROM system.columns WHERE database = {d:String}", {"d": database})
+    existing = {table for table, _ in columns}
+    for table in TABLES:
+        if table.name not in existing:
+            raise TableProblem(
+                f"{database}.{table.name} does not exist: no pipeline of this version has run against this server and "
+                "database yet; start one"
+            )
+        if any((table.name, name) not in columns for name in table.column_names):
+            raise TableProblem(
+                f"{database}.{table.name} was made by an earlier version and lacks columns; start the pipeline, which "
+                "adds them"
+            )
+
+
+def create_table(database: str, table: BookkeepingTable, engine: str = "MergeTree", cluster: str | None = None) -> str:
+    """Write the statement that makes a table."""
+    columns = ", ".join(column.sql for column in table.columns)
+    ttl = f"TTL {table.ttl} " if table.ttl else ""
+    return (
+        f"CREATE TABLE IF NOT EXISTS {table.full_name(database)}{on_cluster(cluster)} ({columns}, "
+        f"{_INSERTED_AT}) ENGINE = {engine} ORDER BY {table.order_by} {ttl}SETTINGS {window_settings(engine)}"
+    )
+
+
+def add_columns(database: str, table: BookkeepingTable, missing: Sequence[Column]) -> str:
+    """Write the statement that gives a table which an earlier version made the columns it lacks."""
+    added = ", ".join(f"ADD COLUMN IF NOT EXISTS {column.sql}" for column in missing)
+    return f"ALTER TABLE {table.full_name(database)} {added}"
+
+
+def add_ttl(database: str, table: BookkeepingTable) -> str:
+    """Write the statement that lets the rows of an earlier version's table expire.
+
+    The rows that it has are kept, so none is looked at.
+    """
+    statement = f"ALTER TABLE {table.full_name(database)} MODIFY TTL {table.ttl}"
+    return f"{statement} SETTINGS materialize_ttl_after_modify = 0"
+
+
+def _not_replicated(table: str, engine: str) -> str:
+    return (
+        f"{table} is not replicated, but the definition says sink.bookkeeping_engine: {engine}; stop the pipelines of "
+        f"this database and convert it (DETACH TABLE {table}; ATTACH TABLE {table} AS REPLICATED; SYSTEM RESTORE "
+        f"REPLICA {table}), or remove the setting"
+    )

@@ -1,0 +1,53 @@
+"""How a pipeline is looked after, and what is kept of records that could not go on: extensions of this project."""
+
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import Field
+
+from glassflow_dagster.config.model.fields import Limit, Part, PositiveDuration, Text
+
+
+class Checks(Part):
+    """How Dagster looks after the pipeline."""
+
+    every: str = Field(
+        default="*/15 * * * *",
+        pattern=r"^\S+(\s+\S+){4}$",
+        description="cron schedule (five fields) of the health check and the asset checks",
+    )
+    arrival_column: Text | None = Field(default=None, description="the column that says when a row arrived")
+    other_writers: bool = Field(default=False, description="true: others write to the table too, so it holds more rows")
+    max_dead_letters: Limit = Field(
+        default=0, description="dead letters that may wait: a number, or a share of the records read, such as '0.5%'"
+    )
+    max_unmatched: Limit | None = Field(
+        default=None,
+        description="left events of a join that may stay without a match in a day: a number, or a share of those that "
+        "were decided, such as '5%'; left out: any number",
+    )
+    show_values: bool | None = Field(
+        default=None,
+        description="true: Dagster's checks show keys and the beginnings of dead letters, and Dagster keeps them past "
+        "any retention; left out: only with the embedded stack of `make dev`",
+    )
+    # Less would not do for a few rows of the bookkeeping tables.
+    max_memory_mib: Annotated[int, Field(ge=64)] = Field(
+        default=2048,
+        description="MiB of ClickHouse's memory that one query of a check or of `verify` may take; where a table is "
+        "too large for it, duplicates are looked for in a share of the keys, and the report says so",
+    )
+    max_query_time: PositiveDuration = Field(
+        default=timedelta(minutes=5), description="how long one query of a check or of `verify` may take"
+    )
+
+
+class DeadLetters(Part):
+    """What is kept of records that could not go on, and how often one of them may be sent again."""
+
+    retention: PositiveDuration | None = Field(
+        default=None, description="how long dead letters are kept; left out: for ever"
+    )
+    max_attempts: Annotated[int, Field(ge=0, le=1000)] = Field(
+        default=5, description="how often a record that keeps failing is sent again"
+    )

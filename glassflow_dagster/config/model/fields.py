@@ -1,0 +1,137 @@
+"""What the parts of a definition are made of: their base, and the types of single values."""
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
+
+from glassflow_dagster.config.model.durations import DURATION_PATTERN, format_duration, parse_duration
+from glassflow_dagster.config.model.types import FIELD_KINDS, parse_column_type, unsupported_reason
+
+
+class Part(BaseModel):
+    """A part of a definition: unknown keys are mistakes, and a definition never changes once it is read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_left_out(cls, given: Any) -> Any:
+        """Take null for a key that was not written, where it need not be: programs write what they do not set so."""
+        if not isinstance(given, dict):
+            return given
+        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
+        return {key: value for key, value in given.items() if value is not None or key not in optional}
+
+
+# Where the first start may begin, beside a time.
+START_WORDS = ("earliest", "latest", "committed")
+
+# A share of all records, from 0 % to 100 %.
+SHARE_PATTERN = r"^(?:100|\d{1,2}(?:\.\d+)?)%$"
+
+
+def _positive(duration: timedelta) -> timedelta:
+    if duration <= timedelta():
+        raise ValueError("must be greater than zero")
+    return duration
+
+
+def _field_type(name: str) -> str:
+    if name not in FIELD_KINDS:
+        raise ValueError(f"unknown field type {name!r}; use one of {', '.join(FIELD_KINDS)}")
+    return name
+
+
+def _column_type(text: str) -> str:
+    reason = unsupported_reason(parse_column_type(text))
+    if reason:
+        raise ValueError(reason)
+    return text
+
+
+def _duration(value: Any) -> timedelta:
+    return value if isinstance(value, timedelta) else parse_duration(value)
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+def empty_means(meaning: str | None) -> BeforeValidator:
+    """Take an empty text for what GlassFlow takes it for: its files spell one out where they say nothing."""
+    return BeforeValidator(lambda value: meaning if value == "" else value)
+
+
+def _port(value: Any) -> Any:
+    """GlassFlow writes ports as texts, its article as a number."""
+    return int(value) if isinstance(value, str) and value.isdigit() else value
+
+
+def _start(value: Any) -> Any:
+    """YAML reads a time without quotes as one."""
+    time = value
+    if isinstance(value, str) and value not in START_WORDS:
+        try:
+            time = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError(
+                f"must be one of {', '.join(START_WORDS)}, or a time such as 2026-01-31T00:00:00Z"
+            ) from None
+    if isinstance(time, date) and not isinstance(time, datetime):
+        time = datetime.combine(time, datetime.min.time())
+    if isinstance(time, datetime):
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).isoformat()
+    return time
+
+
+def _limit(value: Any) -> int | str:
+    """A number of records, or a share of all."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    if isinstance(value, str) and re.match(SHARE_PATTERN, value):
+        return value
+    raise ValueError(f"{value!r} is no limit; write a number such as 100, or a share such as '0.5%'")
+
+
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(_duration),
+    PlainSerializer(format_duration, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "examples": ["500ms", "30s", "1h30m", "7d"]}),
+]
+PositiveDuration = Annotated[Duration, AfterValidator(_positive)]
+# GlassFlow's default, which stands for zero too.
+DELAY = timedelta(seconds=60)
+Delay = Annotated[Duration, AfterValidator(lambda delay: delay or DELAY), AfterValidator(_positive)]
+FieldType = Annotated[str, AfterValidator(_field_type), WithJsonSchema({"type": "string", "enum": list(FIELD_KINDS)})]
+ColumnTypeText = Annotated[str, AfterValidator(_column_type)]
+Port = Annotated[
+    int,
+    BeforeValidator(_port),
+    Field(ge=1, le=65535),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 65535}, {"type": "string", "pattern": r"^\d+$"}]}
+    ),
+]
+Text = Annotated[str, Field(min_length=1)]
+TimeUnit = Literal["s", "ms", "us", "ns"]
+# GlassFlow does not mind the case of a source's type.
+LOWER_CASE = BeforeValidator(_lower)
+Start = Annotated[str, BeforeValidator(_start), WithJsonSchema({"type": "string"})]
+Limit = Annotated[
+    int | str,
+    PlainValidator(_limit),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": SHARE_PATTERN}]}),
+]

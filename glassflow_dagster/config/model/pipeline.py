@@ -1,0 +1,142 @@
+"""What a pipeline is: GlassFlow's v3 format and this project's extensions to it, as pydantic models.
+
+Extensions are optional, so that a definition written for GlassFlow means what it meant; each part's module names its
+own. What needs more than one field to judge is judged in `rules/`; reading files is `load.py`'s affair.
+"""
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SecretStr
+
+from glassflow_dagster.config.model.checks import Checks, DeadLetters
+from glassflow_dagster.config.model.connections import KafkaConnection
+from glassflow_dagster.config.model.fields import Part
+from glassflow_dagster.config.model.join import OptionalJoin
+from glassflow_dagster.config.model.resources import Resources
+from glassflow_dagster.config.model.sink import Sink
+from glassflow_dagster.config.model.source import SchemaField, Source
+from glassflow_dagster.config.model.spark import SparkSettings
+from glassflow_dagster.config.model.transforms import Dedup, DedupConfig, Transform
+
+
+class Metadata(Part):
+    """Labels."""
+
+    tags: tuple[str, ...] = ()
+
+
+class PipelineConfig(Part):
+    """One pipeline definition."""
+
+    version: Literal["v3", ""] = "v3"
+    pipeline_id: Annotated[str, Field(min_length=5, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+    name: str = ""
+    metadata: Metadata = Metadata()
+    sources: Annotated[tuple[Source, ...], Field(min_length=1)]
+    transforms: tuple[Transform, ...] = ()
+    # Left out of dumps and digests where there is none.
+    join: OptionalJoin = Field(default=None, exclude_if=lambda join: join is None)
+    sink: Sink
+    checks: Checks = Checks()
+    dead_letters: DeadLetters = DeadLetters()
+    resources: Resources | None = None
+    # Left out of dumps and fingerprints where nothing is set.
+    spark: SparkSettings = Field(
+        default={}, exclude_if=lambda settings: not settings,
+        description="settings of Spark, in place of those that the product chooses",
+    )  # fmt: skip
+
+    @property
+    def inputs(self) -> tuple[Source, ...]:
+        """The sources that the pipeline reads: a join's left and right one, else the only one."""
+        if self.join is None:
+            return self.sources[:1]
+        by_id = {source.source_id: source for source in self.sources}
+        return tuple(by_id[side.source_id] for side in self.join.sides)
+
+    @property
+    def source(self) -> Source:
+        """The pipeline's one source; a join's left one."""
+        return self.inputs[0]
+
+    @property
+    def connection(self) -> KafkaConnection:
+        """How to reach the brokers, which are the same for all inputs."""
+        return self.source.connection_params
+
+    @property
+    def fields(self) -> tuple[SchemaField, ...]:
+        """`fields_of` the one source."""
+        return self.fields_of(self.source)
+
+    def fields_of(self, source: Source) -> tuple[SchemaField, ...]:
+        """Give a source's fields, with what events need to have: the key of deduplication, whatever a schema says.
+
+        A join's key need not be there: an event without it has no match.
+        """
+        dedup = self.dedup_of(source)
+        keys = dedup.key_fields if dedup else ()
+        both = zip(source.schema_fields, source.fields, strict=True)
+        return tuple(declared if declared.name in keys else field for declared, field in both)
+
+    @property
+    def glassflow_consumer_group(self) -> str:
+        """The consumer group that GlassFlow itself reads this pipeline's topics with."""
+        return f"glassflow-consumer-group-{hashlib.sha256(self.pipeline_id.encode()).hexdigest()[:8]}"
+
+    @property
+    def dedup(self) -> DedupConfig | None:
+        """`dedup_of` the one source."""
+        return self.dedup_of(self.source)
+
+    def dedup_of(self, source: Source) -> DedupConfig | None:
+        """Give how a source's events are deduplicated, or None when they are not."""
+        mine = (t for t in self.transforms if t.source_id == source.source_id)
+        return next((t.config for t in mine if isinstance(t, Dedup)), None)
+
+    @property
+    def replay_topic(self) -> str:
+        """The topic that dead letters are sent to again; the pipeline reads it beside its sources."""
+        return f"{self.pipeline_id}.glassflow-replay"
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that the pipeline reads, in the order in which the records of one batch follow each other."""
+        return (*(source.topic for source in self.inputs), self.replay_topic)
+
+    @property
+    def digest(self) -> str:
+        """A name for what decides about rows and blocks: two definitions with the same digest cut the same blocks."""
+        relevant = self.model_dump(
+            mode="json",
+            exclude={
+                "name": True,
+                "metadata": True,
+                "checks": True,
+                "dead_letters": True,
+                "resources": True,
+                "spark": True,
+                "sources": {"__all__": {"connection_params"}},
+                "sink": {
+                    "connection_params": True,
+                    "create_table": True,
+                    "delivery": True,
+                    "deduplication_window": True,
+                    "bookkeeping_engine": True,
+                    "cluster": True,
+                },
+            },
+        )
+        return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def fingerprint(self) -> str:
+        """A name for all that a driver was started with, servers and secrets included."""
+        everything = self.model_dump(mode="python", exclude={"name", "metadata", "checks", "resources"})
+        return hashlib.sha256(json.dumps(everything, sort_keys=True, default=_plain).encode()).hexdigest()
+
+
+def _plain(value: Any) -> str:
+    return value.get_secret_value() if isinstance(value, SecretStr) else str(value)

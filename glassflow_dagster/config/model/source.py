@@ -1,0 +1,79 @@
+"""A topic and what its events look like.
+
+This project's extensions: `start`, `consumer_group`, `isolation`, `schema_fields[].required` and `.default`.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from glassflow_dagster.config.model.connections import KafkaConnection, SchemaRegistry
+from glassflow_dagster.config.model.fields import LOWER_CASE, FieldType, Part, Start, Text, empty_means
+from glassflow_dagster.config.model.types import FIELD_KINDS, FieldKind
+
+# Kafka's metadata as ClickHouse's own Kafka engine names it, and the batch time: name in a mapping -> its kind.
+METADATA_FIELDS: dict[str, FieldKind] = {
+    "_topic": "string",
+    "_partition": "int",
+    "_offset": "int",
+    "_timestamp": "float",
+    "_key": "string",
+    "_batch_time": "float",
+}
+
+
+class SchemaField(Part):
+    """A field that every event declares; dotted names are tried literally, then as a path into nested objects."""
+
+    name: Text
+    type: FieldType
+    required: bool = Field(default=True, description="false: the field may be missing or null, and is NULL then")
+    default: bool | int | float | str | None = Field(
+        default=None, description="stands for a field that is missing or null, which may be so then"
+    )
+
+    @property
+    def kind(self) -> FieldKind:
+        """What JSON must carry."""
+        return FIELD_KINDS[self.type]
+
+    @property
+    def needed(self) -> bool:
+        """Whether an event without this field is refused."""
+        return self.required and self.default is None
+
+
+class Source(Part):
+    """One topic and what its events look like."""
+
+    type: Annotated[Literal["kafka"], LOWER_CASE]
+    source_id: Text
+    connection_params: KafkaConnection
+    topic: Text
+    schema_fields: Annotated[tuple[SchemaField, ...], Field(min_length=1)]
+    schema_version: str = "1"
+    schema_registry: SchemaRegistry | None = None
+    format: Annotated[Literal["json"], empty_means("json")] = "json"
+    consumer_group_initial_offset: Annotated[Literal["earliest", "latest"], empty_means("earliest")] = "earliest"
+    start: Start | None = Field(
+        default=None,
+        description="where the first start begins: earliest, latest, committed, or a time such as 2026-01-31T00:00:00Z",
+    )
+    consumer_group: Text | None = Field(
+        default=None, description="whose offsets `start: committed` takes; GlassFlow's own for the pipeline by default"
+    )
+    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
+
+    @property
+    def fields(self) -> tuple[SchemaField, ...]:
+        """The declared fields, with what events need to have.
+
+        GlassFlow leaves it to the schema which fields a record with a schema has: there a field has to be there only
+        where the definition says so.
+        """
+        if self.schema_registry is None:
+            return self.schema_fields
+        return tuple(
+            field if "required" in field.model_fields_set else field.model_copy(update={"required": False})
+            for field in self.schema_fields
+        )

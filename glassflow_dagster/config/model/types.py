@@ -1,0 +1,381 @@
+"""The two type systems that a mapping connects: declared field types, and ClickHouse column types.
+
+Field types are GlassFlow's (`int`, `float64`, `string` ...), normalised as it does: the width of a number says
+nothing about what JSON may carry, only the column's type does. `decimal` and integers of 128 and 256 bits are ours:
+numbers whose digits no 64-bit type holds; and `any`, a value whose type only the record tells. Column types are
+ClickHouse's own, parsed into a tree, so that `LowCardinality(Nullable(String))` is asked what it is instead of being
+matched as text. CONTRIBUTING.md lists the other files that a new column type touches.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+FieldKind = Literal["string", "int", "uint", "float", "bool", "array", "map", "decimal", "bigint", "ubigint", "any"]
+
+# The least and the greatest value of the whole numbers that 64 bits carry.
+INTEGER_LIMITS: dict[FieldKind, tuple[int, int]] = {"int": (-(2**63), 2**63 - 1), "uint": (0, 2**64 - 1)}
+
+# GlassFlow's normalisation of declared types; the same words are accepted here.
+FIELD_KINDS: dict[str, FieldKind] = {
+    **dict.fromkeys(("string", "bytes"), "string"),
+    **dict.fromkeys(("int", "integer", "int8", "int16", "int32", "int64"), "int"),
+    **dict.fromkeys(("uint", "uint8", "uint16", "uint32", "uint64"), "uint"),
+    **dict.fromkeys(("float", "float32", "float64", "number"), "float"),
+    **dict.fromkeys(("bool", "boolean"), "bool"),
+    "array": "array",
+    **dict.fromkeys(("map", "object"), "map"),
+    "decimal": "decimal",
+    **dict.fromkeys(("int128", "int256"), "bigint"),
+    **dict.fromkeys(("uint128", "uint256"), "ubigint"),
+    "any": "any",
+    # GlassFlow checks nothing for words it does not know; its examples have `datetime`. JSON has texts for these.
+    **dict.fromkeys(("text", "uuid", "date", "datetime", "timestamp"), "string"),
+}
+
+_INTEGERS = tuple(f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64))
+_BIG_INTEGERS = ("Int128", "Int256", "UInt128", "UInt256")
+_INTEGER_KINDS: tuple[FieldKind, ...] = ("int", "uint", "bigint", "ubigint")
+# Decimal32(S) and its like are Decimal(P, S) with the most digits that their bits hold.
+_DECIMAL_DIGITS = {"Decimal32": 9, "Decimal64": 18, "Decimal128": 38, "Decimal256": 76}
+_MOST_DIGITS = 76
+_DEFAULT_DIGITS = 10
+
+# Column type -> the kinds of field whose values it takes. Documented in glassflow's conversion matrix; an int into
+# a float column is ours: it loses nothing within 2^53, which the mapping checks. So are the types that GlassFlow
+# refuses.
+_TAKES: dict[str, tuple[FieldKind, ...]] = {
+    "Bool": ("bool",),
+    **dict.fromkeys(_INTEGERS, _INTEGER_KINDS),
+    **dict.fromkeys(_BIG_INTEGERS, (*_INTEGER_KINDS, "string")),
+    **dict.fromkeys(("Float32", "Float64"), ("float", "int", "uint")),
+    **dict.fromkeys(("Decimal", *_DECIMAL_DIGITS), ("decimal", "float", *_INTEGER_KINDS, "string")),
+    "String": ("string", "array", "map"),
+    **dict.fromkeys(("FixedString", "UUID", "Enum8", "Enum16", "IPv4", "IPv6"), ("string",)),
+    **dict.fromkeys(("DateTime", "DateTime64"), ("string", "int", "uint", "float", "decimal")),
+    **dict.fromkeys(("Date", "Date32"), ("string",)),
+    "Array": ("array",),
+    "Map": ("map",),
+    "Tuple": ("array", "map"),
+    "JSON": ("map", "string"),
+}
+
+_WRAPPERS = ("Nullable", "LowCardinality")
+# What a map's key may be: a JSON object's names are texts, which these types are read from.
+_NO_KEYS = ("Array", "Map", "Tuple", "JSON")
+_TOKEN = re.compile(
+    r"\s*(?:(?P<word>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)|(?P<number>-?\d+)"
+    r"|(?P<text>'(?:[^'\\]|\\.|'')*')|(?P<quoted>`(?:[^`\\]|\\.|``)*`)|(?P<sign>[(),=]))"
+)
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*\Z")
+
+
+@dataclass(frozen=True)
+class Named:
+    """An element of a Tuple with its name, or a path of a JSON column with its type."""
+
+    name: str
+    type: "ColumnType"
+
+    def __str__(self) -> str:
+        """Write the element as ClickHouse does."""
+        name = self.name if _PLAIN_NAME.match(self.name) else "`" + re.sub(r"([\\`])", r"\\\1", self.name) + "`"
+        return f"{name} {self.type}"
+
+
+@dataclass(frozen=True)
+class Option:
+    """A parameter of a JSON column that is no path with a type: `max_dynamic_paths=10`, `SKIP a.b`."""
+
+    text: str
+
+    def __str__(self) -> str:
+        """Write the parameter as it was read."""
+        return self.text
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """A ClickHouse type: its name and arguments (types, numbers, texts, `name = number` pairs, named types)."""
+
+    name: str
+    arguments: "tuple[Argument, ...]" = ()
+
+    @property
+    def nullable(self) -> bool:
+        """Whether NULL may stand in the column."""
+        return self.name == "Nullable" or (self.name == "LowCardinality" and self._inner.nullable)
+
+    @property
+    def base(self) -> "ColumnType":
+        """The type below `Nullable` and `LowCardinality`, which change storage and not values."""
+        return self._inner.base if self.name in _WRAPPERS else self
+
+    @property
+    def inner(self) -> "tuple[ColumnType, ...]":
+        """The types of an Array's, Map's or Tuple's elements, in order; of a JSON column's typed paths."""
+        types = (a.type if isinstance(a, Named) else a for a in self.arguments)
+        return tuple(t for t in types if isinstance(t, ColumnType))
+
+    @property
+    def element_names(self) -> tuple[str, ...]:
+        """The names of a Tuple's elements or of a JSON column's typed paths; none where they have no names."""
+        return tuple(a.name for a in self.arguments if isinstance(a, Named))
+
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        """The names of an Enum's values."""
+        return tuple(a[0] for a in self.arguments if isinstance(a, tuple))
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers among the arguments: a length, precision and scale, digits after the second."""
+        return tuple(a for a in self.arguments if isinstance(a, int))
+
+    @property
+    def _inner(self) -> "ColumnType":
+        inner = self.arguments[0]
+        assert isinstance(inner, ColumnType)
+        return inner
+
+    def __str__(self) -> str:
+        """Write the type as ClickHouse does."""
+        if not self.arguments:
+            return self.name
+        return f"{self.name}({', '.join(_write_argument(a) for a in self.arguments)})"
+
+
+Argument = ColumnType | Named | Option | int | str | tuple[str, int]
+
+
+def parse_column_type(text: str) -> ColumnType:
+    """Read a ClickHouse type; raises ValueError when the text is not one."""
+    tokens = _tokens(text)
+    parsed, rest = _parse_type(text, tokens)
+    if rest:
+        raise ValueError(f"{text!r} is not a ClickHouse type: unexpected {rest[0]!r}")
+    return parsed
+
+
+def with_usual_case(text: str) -> str:
+    """Give the types named in a text their usual case: GlassFlow's oldest definitions write `uuid` and `datetime`."""
+    usual = {name.lower(): name for name in (*_TAKES, *_WRAPPERS)}
+
+    def cased(match: re.Match[str]) -> str:
+        # A word that another follows is the name of a Tuple's element, and stays as it is.
+        named = re.compile(r"\s+[\w`]").match(text, match.end())
+        return match[0] if named else usual.get(match[0], match[0])
+
+    return re.sub(r"'(?:[^'\\]|\\.|'')*'|`[^`]*`|\w+", cased, text)
+
+
+def unsupported_reason(column: ColumnType) -> str | None:
+    """Say why no column of this type can be written, or None when it can.
+
+    What a definition may leave to the table (the values of an Enum, the length of a FixedString) is no reason.
+    """
+    base = column.base
+    if base.name not in _TAKES:
+        return f"unsupported ClickHouse column type {str(column)!r}; use one of {', '.join(_TAKES)}"
+    problem = _argument_problem(base)
+    if problem:
+        return problem
+    if base.name == "JSON":
+        return None  # what its typed paths may be is the server's affair
+    if base.name == "Map" and (base.inner[0].base.name in _NO_KEYS or base.inner[0].nullable):
+        return f"{base} cannot be filled from an object, whose names are texts; use a key such as String or UInt64"
+    return next((reason for inner in base.inner if (reason := unsupported_reason(inner))), None)
+
+
+def incomplete_reason(column: ColumnType) -> str | None:
+    """Say what a table cannot be made of, where the definition leaves it to an existing table."""
+    base = column.base
+    if base.name in ("Enum8", "Enum16") and not base.arguments:
+        return f"{base} needs its values in a new table, as in {base}('a' = 1, 'b' = 2)"
+    if base.name == "FixedString" and not base.arguments:
+        return "FixedString needs its length in a new table, as in FixedString(16)"
+    return next((reason for inner in base.inner if (reason := incomplete_reason(inner))), None)
+
+
+def kinds_taken(column: ColumnType) -> tuple[FieldKind, ...]:
+    """Give the kinds of field whose values a (supported) column takes."""
+    base = column.base
+    return ("array",) if base.name == "Tuple" and not base.element_names else _TAKES[base.name]
+
+
+def takes(column: ColumnType, kind: FieldKind) -> bool:
+    """Whether a (supported) column takes fields of a kind; what a field of any kind holds is judged in each record."""
+    return kind == "any" or kind in kinds_taken(column)
+
+
+def declared_as(kind: FieldKind) -> str:
+    """Give a type by which a definition declares a field of this kind."""
+    return {"bigint": "int128", "ubigint": "uint128"}.get(kind, kind)
+
+
+def decimal_digits(column: ColumnType) -> tuple[int, int]:
+    """Give precision and scale of a Decimal in any of its spellings."""
+    numbers = column.numbers
+    if column.name in _DECIMAL_DIGITS:
+        return _DECIMAL_DIGITS[column.name], numbers[0]
+    return (numbers[0] if numbers else _DEFAULT_DIGITS, numbers[1] if len(numbers) > 1 else 0)
+
+
+def second_digits(column: ColumnType) -> int:
+    """Give how many digits after the second a DateTime or DateTime64 keeps."""
+    if column.name == "DateTime":
+        return 0
+    return column.numbers[0] if column.numbers else 3
+
+
+def same_values(declared: ColumnType, actual: ColumnType) -> bool:
+    """Whether a declared type means the column's actual one.
+
+    `Nullable` and `LowCardinality` are the table's affair, at every depth: GlassFlow's definitions name the inner
+    type. So are the values of an Enum, the length of a FixedString, a time zone, the names of a Tuple's elements and
+    the parameters of JSON, where the definition leaves them out.
+    """
+    left, right = declared.base, actual.base
+    if left.name.startswith("Decimal") and right.name.startswith("Decimal"):
+        return decimal_digits(left) == decimal_digits(right)
+    if left.name != right.name:
+        return False
+    if left.name in ("DateTime", "DateTime64"):
+        return _same_times(left, right)
+    if left.name in ("Array", "Map", "Tuple"):
+        named = not left.element_names or left.element_names == right.element_names
+        pairs = zip(left.inner, right.inner, strict=False)
+        return named and len(left.inner) == len(right.inner) and all(same_values(a, b) for a, b in pairs)
+    if left.name in ("JSON", "Enum8", "Enum16"):
+        return _same_members(left, right)
+    return not left.arguments or left.arguments == right.arguments
+
+
+def _same_members(left: ColumnType, right: ColumnType) -> bool:
+    """Compare the values of Enums and the parameters of JSON, which may come in any order."""
+    members = set(left.arguments)
+    if all(isinstance(member, str) for member in members):
+        # Names of an Enum alone: the server numbers them.
+        return not members or members == set(right.value_names)
+    return members == set(right.arguments)
+
+
+def _same_times(left: ColumnType, right: ColumnType) -> bool:
+    zones = [[a for a in column.arguments if isinstance(a, str)] for column in (left, right)]
+    same_digits = not left.arguments or second_digits(left) == second_digits(right)
+    return same_digits and (not zones[0] or zones[0] == zones[1])
+
+
+def _argument_problem(base: ColumnType) -> str | None:
+    """Say what is wrong with the arguments of a type that has no wrapper."""
+    numbers = base.numbers
+    match base.name:
+        case "FixedString":
+            if base.arguments and (len(base.arguments) != 1 or not numbers or numbers[0] < 1):
+                return "FixedString needs its length in bytes, as in FixedString(16)"
+        case "Decimal32" | "Decimal64" | "Decimal128" | "Decimal256":
+            most = _DECIMAL_DIGITS[base.name]
+            if len(numbers) != 1 or len(base.arguments) != 1 or not 0 <= numbers[0] <= most:
+                return f"{base.name} needs its digits after the point, 0 to {most}, as in {base.name}(2)"
+        case "Decimal":
+            precision, scale = decimal_digits(base)
+            if len(numbers) != len(base.arguments) or len(numbers) > 2:
+                return "Decimal takes its digits and those after the point, as in Decimal(18, 2)"
+            if not (1 <= precision <= _MOST_DIGITS and 0 <= scale <= precision):
+                return f"{base} has more digits than ClickHouse holds; use at most Decimal(76, 76)"
+        case "DateTime64":
+            if not 0 <= second_digits(base) <= 9:
+                return f"{base} needs 0 to 9 digits after the second, as in DateTime64(3)"
+        case "Array":
+            if len(base.inner) != 1 or len(base.arguments) != 1:
+                return "Array needs the type of its elements, as in Array(String)"
+        case "Map":
+            if len(base.inner) != 2 or len(base.arguments) != 2:
+                return "Map needs the types of keys and values, as in Map(String, String)"
+        case "Tuple":
+            names = base.element_names
+            if not base.inner or len(base.inner) != len(base.arguments) or len(set(names)) != len(names):
+                return "Tuple needs the types of its elements, as in Tuple(String, Int64) or Tuple(a String, b Int64)"
+            if names and len(names) != len(base.inner):
+                return f"{base} names some elements and others not; name all or none"
+        case name if base.arguments and name not in ("DateTime", "Enum8", "Enum16", "JSON"):
+            return f"{base} is not a ClickHouse type; write {name}"
+    return None
+
+
+def _write_argument(argument: Argument) -> str:
+    if isinstance(argument, tuple):
+        return f"{_quote(argument[0])} = {argument[1]}"
+    return _quote(argument) if isinstance(argument, str) else str(argument)
+
+
+def _quote(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _unquote(token: str) -> str:
+    """Read a quoted text or name; the quote itself may be doubled or follow a backslash."""
+    quote = token[0]
+    return re.sub(rf"\\(.)|{quote}{quote}", lambda m: m[1] or quote, token[1:-1])
+
+
+def _tokens(text: str) -> list[str]:
+    tokens, position = [], 0
+    stripped = text.rstrip()
+    while position < len(stripped):
+        match = _TOKEN.match(stripped, position)
+        if not match:
+            raise ValueError(f"{text!r} is not a ClickHouse type: unexpected {stripped[position:]!r}")
+        tokens.append(match.group().strip())
+        position = match.end()
+    return tokens
+
+
+def _parse_type(text: str, tokens: list[str]) -> tuple[ColumnType, list[str]]:
+    if not tokens or not tokens[0][0].isalpha():
+        raise ValueError(f"{text!r} is not a ClickHouse type: a type's name is missing")
+    name, rest = tokens[0], tokens[1:]
+    if not rest or rest[0] != "(":
+        if name in _WRAPPERS:
+            raise ValueError(f"{text!r} is not a ClickHouse type: {name} needs a type, as in {name}(String)")
+        return ColumnType(name), rest
+    arguments: list[Argument] = []
+    while rest and rest[0] in ("(", ","):
+        option = _option(rest[1:]) if name == "JSON" else None
+        argument, rest = option or _parse_argument(text, rest[1:])
+        arguments.append(argument)
+    if not rest or rest[0] != ")":
+        raise ValueError(f"{text!r} is not a ClickHouse type: a closing parenthesis is missing")
+    if name in _WRAPPERS and not (len(arguments) == 1 and isinstance(arguments[0], ColumnType)):
+        raise ValueError(f"{text!r} is not a ClickHouse type: {name} takes one type")
+    return ColumnType(name, tuple(arguments)), rest[1:]
+
+
+def _option(tokens: list[str]) -> tuple[Argument, list[str]] | None:
+    """Read `name=number`, `SKIP path` or `SKIP REGEXP 'text'`; None for a path with its type."""
+    if len(tokens) > 2 and tokens[1] == "=":
+        return Option(f"{tokens[0]}={tokens[2]}"), tokens[3:]
+    if len(tokens) > 1 and tokens[0].upper() == "SKIP":
+        length = 3 if tokens[1].upper() == "REGEXP" and tokens[2:3] not in ([","], [")"]) else 2
+        return Option(" ".join(tokens[:length])), tokens[length:]
+    return None
+
+
+def _parse_argument(text: str, tokens: list[str]) -> tuple[Argument, list[str]]:
+    if not tokens:
+        raise ValueError(f"{text!r} is not a ClickHouse type: it ends too early")
+    first = tokens[0]
+    if first[0] == "'":
+        if tokens[1:2] == ["="] and len(tokens) > 2:
+            return (_unquote(first), int(tokens[2])), tokens[3:]
+        return _unquote(first), tokens[1:]
+    if first.lstrip("-").isdigit():
+        return int(first), tokens[1:]
+    if _is_name(first) and tokens[1:] and _is_name(tokens[1]):
+        element, rest = _parse_type(text, tokens[1:])
+        return Named(_unquote(first) if first[0] == "`" else first, element), rest
+    return _parse_type(text, tokens)
+
+
+def _is_name(token: str) -> bool:
+    return token[0].isalpha() or token[0] in "_`"

@@ -1,0 +1,32 @@
+"""What the event clock needs of a definition, in a deduplication and in a join alike."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from glassflow_dagster.config.model.join import JoinSide
+from glassflow_dagster.config.model.source import SchemaField
+from glassflow_dagster.config.model.transforms import DedupConfig
+from glassflow_dagster.config.problems import Problem, suggestion
+
+
+def only_with_event_clock(at: str, given: Iterable[str]) -> Iterator[Problem]:
+    """Yield a problem for each given key that says nothing on the processing clock."""
+    for name in given:
+        yield Problem(f"{at}.{name}", "counts with clock: event only; add that, or remove it")
+
+
+def event_time_problems(
+    at: str, clocked: DedupConfig | JoinSide, fields: Mapping[str, SchemaField]
+) -> Iterator[Problem]:
+    """Yield what is wrong with the field that says when an event happened."""
+    name = clocked.event_time
+    if name is None:
+        yield Problem(f"{at}.event_time", "is needed for clock: event; name the field that says when an event happened")
+    elif name not in fields:
+        yield Problem(f"{at}.event_time", f"{name!r} is not in schema_fields; {suggestion(name, list(fields))}")
+    elif fields[name].kind not in ("string", "int", "uint", "float"):
+        yield Problem(f"{at}.event_time", f"{name!r} is {fields[name].type}; a time is a text or a number")
+    elif not fields[name].needed:
+        text = f"{name!r} is optional (required: false, or a default); a time must be there, make it required"
+        yield Problem(f"{at}.event_time", text)
+    elif fields[name].kind == "string" and clocked.event_time_unit:
+        yield Problem(f"{at}.event_time_unit", f"{name!r} is a text, which has no unit; remove it")

@@ -1,0 +1,180 @@
+"""What the parts of a join, and the two sources that it brings together, must have in common.
+
+Each rule yields `Problem`s; what a reference that is wrong makes impossible to judge is left out.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from glassflow_dagster.config.model.connections import KafkaConnection
+from glassflow_dagster.config.model.join import MAX_JOIN_WINDOW, JoinConfig, JoinSide
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.source import METADATA_FIELDS, SchemaField, Source
+from glassflow_dagster.config.model.transforms import Dedup, Filter, Stateless
+from glassflow_dagster.config.model.types import FieldKind
+from glassflow_dagster.config.problems import Problem, suggestion
+from glassflow_dagster.config.rules.clock import event_time_problems, only_with_event_clock
+
+_NUMBERS: tuple[FieldKind, ...] = ("int", "uint", "float")
+# Arrays and objects are kept as texts, in which what is equal may be written in several ways.
+_KEY_KINDS: tuple[FieldKind, ...] = ("string", "bool", *_NUMBERS, "decimal", "bigint", "ubigint")
+_LEFT, _RIGHT = "join.left_source", "join.right_source"
+
+
+def join_problems(config: PipelineConfig) -> Iterator[Problem]:
+    """Yield every mistake in a join, and that there is none where there must be one."""
+    join = config.join
+    if join is None:
+        if len(config.sources) > 1:
+            yield Problem("sources", "two sources need a join; add `join`, or keep one source")
+        return
+    yield from _pair_problems(config.sources)
+    sources = {source.source_id: source for source in config.sources}
+    if join.id in sources:
+        yield Problem("join.id", f"{join.id!r} is the name of a source; choose another")
+    for at, side in ((_LEFT, join.left_source), (_RIGHT, join.right_source)):
+        yield from _side_problems(at, side, sources)
+    if join.left_source.source_id == join.right_source.source_id:
+        yield Problem(f"{_RIGHT}.source_id", "is the left source too; name the other one")
+    yield from _key_pair_problems(join, sources)
+    yield from _clock_problems(join, sources)
+    yield from _output_problems(join, sources)
+
+
+def transform_problems(at: str, transform: Dedup | Filter | Stateless, config: PipelineConfig) -> Iterator[Problem]:
+    """Yield what is wrong with the place of a transform, before the join or behind it."""
+    join = config.join
+    if join is None or join.id in {source.source_id for source in config.sources}:
+        return
+    of_join = transform.source_id == join.id
+    if isinstance(transform, Dedup) and of_join:
+        sources = " or ".join(source.source_id for source in config.sources)
+        yield Problem(
+            f"{at}.source_id", f"{join.id!r} is the join, and events are deduplicated before it; name {sources}"
+        )
+    elif isinstance(transform, Stateless) and not of_join:
+        yield Problem(
+            f"{at}.source_id",
+            f"{transform.source_id!r} is a source of the join, before which there are filters and dedup only; write "
+            f"source_id: {join.id}, where the expressions see the output_fields",
+        )
+    elif isinstance(transform, Dedup) and transform.config.clock == "event":
+        yield Problem(
+            f"{at}.config.clock",
+            "event is not possible beside a join; write processing, and remove event_time and what belongs to it",
+        )
+
+
+def _pair_problems(sources: tuple[Source, ...]) -> Iterator[Problem]:
+    """Both sources are read by one consumer, and records are told apart by their topic."""
+    if len(sources) == 1:
+        yield Problem("sources", "a join needs two, and there is one; add the other, or remove the join")
+        return
+    first, second, *others = sources
+    if others:
+        yield Problem("sources", f"a join brings two together, and there are {len(sources)}; keep two")
+    if first.source_id == second.source_id:
+        yield Problem("sources[1].source_id", f"{second.source_id!r} is the name of sources[0] too; choose another")
+    if first.topic == second.topic:
+        yield Problem("sources[1].topic", f"{second.topic!r} is the topic of sources[0] too; a join needs two topics")
+    same = "both are read over one connection, so write the same in both"
+    for name in KafkaConnection.model_fields:
+        # The values stay out of the text: some are secrets.
+        if getattr(first.connection_params, name) != getattr(second.connection_params, name):
+            yield Problem(f"sources[1].connection_params.{name}", f"differs from that of sources[0]; {same}")
+    if first.isolation != second.isolation:
+        yield Problem("sources[1].isolation", f"differs from that of sources[0]; {same}")
+
+
+def _side_problems(at: str, side: JoinSide, sources: Mapping[str, Source]) -> Iterator[Problem]:
+    if bool(side.key) == bool(side.keys):
+        yield Problem(f"{at}.key", "name the key once: either key (one field) or keys (a list)")
+    if side.time_window > MAX_JOIN_WINDOW:
+        yield Problem(f"{at}.time_window", "is longer than 7 days; choose 7d or less")
+    if side.source_id not in sources:
+        near = suggestion(side.source_id, list(sources))
+        yield Problem(f"{at}.source_id", f"no source is called {side.source_id!r}; {near}")
+        return
+    fields = _fields(sources[side.source_id])
+    for place, name in _key_places(at, side):
+        if name not in fields:
+            yield Problem(place, f"{name!r} is not in schema_fields; {suggestion(name, list(fields))}")
+        elif fields[name].kind not in _KEY_KINDS:
+            yield Problem(place, f"{name!r} is {fields[name].type}; a key is a text, number or bool")
+
+
+def _key_pair_problems(join: JoinConfig, sources: Mapping[str, Source]) -> Iterator[Problem]:
+    """Yield where a key's part cannot be equal to the other side's."""
+    left, right = (_key_kinds(side, sources) for side in join.sides)
+    if not left or not right:
+        return
+    if len(left) != len(right):
+        key = "keys" if join.right_source.keys else "key"
+        count = f"has {len(right)} part{'s' * (len(right) > 1)}, and the left source's {len(left)}"
+        yield Problem(f"{_RIGHT}.{key}", f"{count}; name as many, in the same order")
+        return
+    names = zip(join.left_source.key_fields, _key_places(_RIGHT, join.right_source), left, right, strict=True)
+    for other, (place, name), ours, theirs in names:
+        if ours and theirs and ours != theirs and not {ours, theirs} <= {*_NUMBERS}:
+            yield Problem(
+                place,
+                f"{name!r} is {theirs}, but {other!r} of the left source is {ours}, so they are never equal; name "
+                "fields of one kind (int, uint and float go together)",
+            )
+
+
+def _key_kinds(side: JoinSide, sources: Mapping[str, Source]) -> list[FieldKind | None]:
+    """Give the kind of each part of a key; None for one that is a problem already, nothing where all of it is."""
+    if side.source_id not in sources or bool(side.key) == bool(side.keys):
+        return []
+    kinds = {name: field.kind for name, field in _fields(sources[side.source_id]).items() if field.kind in _KEY_KINDS}
+    return [kinds.get(name) for name in side.key_fields]
+
+
+def _clock_problems(join: JoinConfig, sources: Mapping[str, Source]) -> Iterator[Problem]:
+    sides = ((_LEFT, join.left_source), (_RIGHT, join.right_source))
+    if join.clock == "processing":
+        of_join = ("allowed_lateness", "idle_timeout")
+        yield from only_with_event_clock("join", (n for n in of_join if n in join.model_fields_set))
+        for at, side in sides:
+            of_side = ("event_time", "event_time_unit")
+            yield from only_with_event_clock(at, (n for n in of_side if getattr(side, n) is not None))
+        return
+    if join.allowed_lateness is not None and join.allowed_lateness > MAX_JOIN_WINDOW:
+        yield Problem("join.allowed_lateness", "is longer than 7 days; choose 7d or less")
+    for at, side in sides:
+        if side.source_id in sources:
+            yield from event_time_problems(at, side, _fields(sources[side.source_id]))
+
+
+def _output_problems(join: JoinConfig, sources: Mapping[str, Source]) -> Iterator[Problem]:
+    sides = [side.source_id for side in join.sides]
+    first: dict[str, int] = {}
+    for index, output in enumerate(join.output_fields):
+        at = f"join.output_fields[{index}]"
+        if output.source_id not in sides:
+            near = suggestion(output.source_id, sides)
+            yield Problem(f"{at}.source_id", f"{output.source_id!r} is no source of the join; {near}")
+        elif output.source_id in sources:
+            names = [*_fields(sources[output.source_id]), *METADATA_FIELDS]
+            if output.name not in names:
+                where = f"schema_fields of source {output.source_id!r}"
+                yield Problem(f"{at}.name", f"{output.name!r} is not in {where}; {suggestion(output.name, names)}")
+        if output.made == "_batch_time":
+            text = "'_batch_time' is the joined event's own; choose another output_name"
+            yield Problem(f"{at}.output_name", text)
+        elif output.made in first:
+            other = f"join.output_fields[{first[output.made]}]"
+            text = f"{output.made!r} is the name of {other} too; give one of them another output_name"
+            yield Problem(f"{at}.output_name", text)
+        first.setdefault(output.made, index)
+
+
+def _fields(source: Source) -> dict[str, SchemaField]:
+    return {field.name: field for field in source.schema_fields}
+
+
+def _key_places(at: str, side: JoinSide) -> list[tuple[str, str]]:
+    """Give the place and the field of each part of a key."""
+    if side.keys:
+        return [(f"{at}.keys[{index}]", name) for index, name in enumerate(side.keys)]
+    return [(f"{at}.key", side.key)] if side.key else []

@@ -1,0 +1,247 @@
+"""What more than one field decides: references between the parts of a definition.
+
+Each rule yields `Problem`s; all of them are reported at once.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from glassflow_dagster.config.model.connections import ClickHouseConnection, KafkaConnection
+from glassflow_dagster.config.model.durations import format_duration
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.source import METADATA_FIELDS, SchemaField
+from glassflow_dagster.config.model.transforms import (
+    MAX_DEDUP_WINDOW,
+    MAX_WINDOWS_LATE,
+    MIN_PROCESSING_WINDOW,
+    Dedup,
+    DedupConfig,
+)
+from glassflow_dagster.config.model.types import INTEGER_LIMITS, declared_as, kinds_taken, takes
+from glassflow_dagster.config.problems import Problem, suggestion
+from glassflow_dagster.config.rules.clock import event_time_problems, only_with_event_clock
+from glassflow_dagster.config.rules.join import join_problems, transform_problems
+from glassflow_dagster.config.sql import changing_function
+from glassflow_dagster.config.stages import Stages, TransformStage, plan_stages
+
+
+def problems(config: PipelineConfig) -> Iterator[Problem]:
+    """Yield every mistake that the models alone cannot see."""
+    yield from _source_problems(config)
+    yield from join_problems(config)
+    yield from _transform_problems(config)
+    yield from _dedup_problems(config)
+    stages = plan_stages(config)
+    yield from stages.problems
+    yield from _mapping_problems(config, stages)
+    yield from _delivery_problems(config)
+    yield from _partition_problems(config)
+    yield from _connection_problems(config)
+    yield from _resource_problems(config)
+    if config.checks.max_unmatched is not None and config.join is None:
+        yield Problem("checks.max_unmatched", "counts with a join only; remove it")
+
+
+def _source_problems(config: PipelineConfig) -> Iterator[Problem]:
+    for index, source in enumerate(config.sources):
+        names = [field.name for field in source.schema_fields]
+        for position, name in enumerate(names):
+            at = f"sources[{index}].schema_fields[{position}]"
+            if name in names[:position]:
+                yield Problem(f"{at}.name", f"{name!r} is declared twice; keep one")
+            yield from _default_problems(at, source.schema_fields[position])
+        if source.consumer_group and source.start != "committed":
+            yield Problem(
+                f"sources[{index}].consumer_group", "counts with start: committed only; add that, or remove it"
+            )
+
+
+def _default_problems(at: str, field: SchemaField) -> Iterator[Problem]:
+    """A default is a value of the field's kind."""
+    if field.default is None:
+        return
+    kinds: dict[str, tuple[type, ...]] = {"string": (str,), "bool": (bool,), "float": (int, float), "int": (int,)}
+    kind = "int" if field.kind == "uint" else field.kind
+    fits = type(field.default) in kinds.get(kind, ())
+    limits = INTEGER_LIMITS.get(field.kind)
+    if kind not in kinds:
+        yield Problem(f"{at}.default", f"{field.type} takes no default; remove it, or say required: false")
+    elif not fits or (limits and isinstance(field.default, int) and not limits[0] <= field.default <= limits[1]):
+        yield Problem(f"{at}.default", f"{field.default!r} is no {field.type}; correct it")
+
+
+def _transform_problems(config: PipelineConfig) -> Iterator[Problem]:
+    streams = [*(source.source_id for source in config.sources), *([config.join.id] if config.join else [])]
+    for index, transform in enumerate(config.transforms):
+        if transform.source_id in streams:
+            yield from transform_problems(f"transforms[{index}]", transform, config)
+        else:
+            known = suggestion(transform.source_id, streams)
+            yield Problem(f"transforms[{index}].source_id", f"no source is called {transform.source_id!r}; {known}")
+
+
+def _dedup_problems(config: PipelineConfig) -> Iterator[Problem]:
+    sources = {source.source_id: source for source in config.sources}
+    seen: set[str] = set()
+    for index, transform in enumerate(config.transforms):
+        at = f"transforms[{index}]"
+        if not isinstance(transform, Dedup) or transform.source_id not in sources:
+            continue
+        if transform.source_id in seen:
+            yield Problem(at, f"source {transform.source_id!r} has a dedup already; keep one")
+        seen.add(transform.source_id)
+        dedup = transform.config
+        if bool(dedup.key) == bool(dedup.keys):
+            yield Problem(f"{at}.config", "name the key once: either key (one field) or keys (a list)")
+        if dedup.time_window > MAX_DEDUP_WINDOW:
+            yield Problem(f"{at}.config.time_window", "is longer than 7 days; choose 7d or less")
+        fields = {field.name: field for field in sources[transform.source_id].schema_fields}
+        yield from _key_problems(f"{at}.config.key", dedup, fields)
+        if config.join is None or dedup.clock == "processing":
+            yield from _clock_problems(f"{at}.config", dedup, fields)
+
+
+def _key_problems(at: str, dedup: DedupConfig, fields: Mapping[str, SchemaField]) -> Iterator[Problem]:
+    for name in dedup.key_fields:
+        if name not in fields:
+            yield Problem(at, f"{name!r} is not in schema_fields; {suggestion(name, list(fields))}")
+        elif fields[name].kind in ("array", "map", "any"):
+            yield Problem(at, f"{name!r} is {fields[name].type}; a key is a text, number or bool")
+        elif not fields[name].needed:
+            text = f"{name!r} is optional; a key must be there, say required: true and give it no default"
+            yield Problem(at, text)
+
+
+def _clock_problems(at: str, dedup: DedupConfig, fields: Mapping[str, SchemaField]) -> Iterator[Problem]:
+    if dedup.clock == "processing":
+        if dedup.time_window < MIN_PROCESSING_WINDOW:
+            text = "is shorter than 1ms, the finest that the clock of batches tells; choose 1ms or more"
+            yield Problem(f"{at}.time_window", text)
+        names = ("event_time", "event_time_unit", "late", "allowed_lateness")
+        yield from only_with_event_clock(at, (name for name in names if getattr(dedup, name) is not None))
+        return
+    if dedup.lateness > MAX_DEDUP_WINDOW:
+        yield Problem(f"{at}.allowed_lateness", "is longer than 7 days; choose 7d or less")
+    if dedup.lateness > MAX_WINDOWS_LATE * dedup.time_window:
+        most = format_duration(MAX_WINDOWS_LATE * dedup.time_window)
+        yield Problem(
+            f"{at}.allowed_lateness",
+            f"is more than {MAX_WINDOWS_LATE} times time_window; choose {most} or less, or a longer time_window",
+        )
+    yield from event_time_problems(at, dedup, fields)
+
+
+def _mapping_problems(config: PipelineConfig, stages: Stages) -> Iterator[Problem]:
+    kinds = stages.mappable
+    columns: set[str] = set()
+    for index, mapping in enumerate(config.sink.mapping):
+        at = f"sink.mapping[{index}]"
+        if mapping.column_name in columns:
+            yield Problem(f"{at}.column_name", f"column {mapping.column_name!r} is filled twice; keep one")
+        columns.add(mapping.column_name)
+        if mapping.name in stages.unknown:
+            continue  # its expression is a problem already
+        if mapping.name not in kinds:
+            yield Problem(f"{at}.name", f"{mapping.name!r} is {_unmapped(mapping.name, config, stages)}")
+        elif not takes(mapping.parsed_type, kinds[mapping.name]):
+            taken = " or ".join(declared_as(kind) for kind in kinds_taken(mapping.parsed_type))
+            field = f"field {mapping.name!r} is {declared_as(kinds[mapping.name])}"
+            yield Problem(
+                f"{at}.column_type",
+                f"{mapping.column_type} takes {taken}, but {field}; change the column's or the field's type",
+            )
+    for index, extra in enumerate(config.sink.create_table.columns if config.sink.create_table else ()):
+        if extra.name in columns:
+            yield Problem(
+                f"sink.create_table.columns[{index}].name", f"{extra.name!r} is mapped already; remove it here"
+            )
+
+
+# Of these engines it can be seen at the start whether they recognise a repeated insert; of all others that they do not.
+_MAY_RECOGNISE = re.compile(r"\s*(\w*MergeTree|Distributed)\b")
+
+
+def _delivery_problems(config: PipelineConfig) -> Iterator[Problem]:
+    how = config.sink.create_table
+    if how and config.sink.delivery == "exactly_once" and not _MAY_RECOGNISE.match(how.engine):
+        yield Problem(
+            "sink.create_table.engine",
+            f"{how.engine} does not recognise a repeated insert; use an engine of the MergeTree family, or say "
+            "sink.delivery: at_least_once, by which a repeated batch may double rows",
+        )
+
+
+def _partition_problems(config: PipelineConfig) -> Iterator[Problem]:
+    """Insert tokens count by partition: a repeated block must fall into the one that it fell into before."""
+    how = config.sink.create_table
+    if how is None or not how.partition_by or config.sink.delivery == "at_least_once":
+        return
+    at = "sink.create_table.partition_by"
+    if function := changing_function(how.partition_by):
+        yield Problem(at, f"calls {function}, which gives a repeated row another partition; partition by fields")
+    for column in how.columns:
+        named = re.search(rf"(?<!\w){re.escape(column.name)}(?!\w)", how.partition_by)
+        if named and (function := changing_function(column.default or "")):
+            yield Problem(
+                at,
+                f"rests on column {column.name!r}, which the server fills by {function}, so that a repeated row gets "
+                "another partition; take the column out of columns and map _batch_time to it",
+            )
+
+
+def _unmapped(name: str, config: PipelineConfig, stages: Stages) -> str:
+    """Say why a mapping cannot use a name, and what to do."""
+    join, near = config.join, suggestion(name, list(stages.mappable))
+    sources = config.sources if join else config.sources[:1]
+    declared = {field.name for source in sources for field in source.schema_fields}
+    if any(isinstance(step, TransformStage) for step in stages.steps):
+        if name in ({output.made for output in join.output_fields} if join else declared):
+            return "not among the outputs of the last stateless transform; list it there"
+        return f"no output of the last stateless transform; {near}"
+    if join:
+        remedy = "list it there" if name in declared | METADATA_FIELDS.keys() else near
+        return f"not among join.output_fields; {remedy}"
+    return f"not in schema_fields; {near}"
+
+
+# What each mechanism needs, beside a protocol that has it.
+_CREDENTIALS = {
+    "GSSAPI": ("username", "kerberos_service_name", "kerberos_realm", "kerberos_keytab", "kerberos_config"),
+    "NO_AUTH": (),
+}
+_PASSWORD = ("username", "password")
+
+
+def _connection_problems(config: PipelineConfig) -> Iterator[Problem]:
+    for index, source in enumerate(config.sources):
+        connection, at = source.connection_params, f"sources[{index}].connection_params"
+        needed = () if connection.skip_auth else _CREDENTIALS.get(connection.mechanism, _PASSWORD)
+        for key in needed:
+            if not getattr(connection, key):
+                yield Problem(f"{at}.{key}", f"is needed for mechanism {connection.mechanism}; add it")
+        if connection.mechanism != "NO_AUTH" and not connection.protocol.startswith("SASL"):
+            yield Problem(
+                f"{at}.protocol", f"{connection.protocol} has no {connection.mechanism}; use SASL_PLAINTEXT or SASL_SSL"
+            )
+        yield from _certificate_problems(at, connection)
+    sink, at = config.sink.connection_params, "sink.connection_params"
+    yield from _certificate_problems(at, sink)
+    for key in ("root_ca", "client_cert"):
+        if getattr(sink, key) and not sink.secure:
+            yield Problem(f"{at}.{key}", "counts with secure: true only; add that, or remove it")
+
+
+def _certificate_problems(at: str, connection: KafkaConnection | ClickHouseConnection) -> Iterator[Problem]:
+    if bool(connection.client_cert) != bool(connection.client_key):
+        missing = "client_key" if connection.client_cert else "client_cert"
+        yield Problem(f"{at}.{missing}", "is missing; a client's certificate and its key go together")
+
+
+def _resource_problems(config: PipelineConfig) -> Iterator[Problem]:
+    known = [source.source_id for source in config.sources]
+    for place in ("sources", "transform"):
+        for index, stage in enumerate(getattr(config.resources, place, ())):
+            if stage.source_id not in known:
+                near = suggestion(stage.source_id, known)
+                at = f"resources.{place}[{index}].source_id"
+                yield Problem(at, f"no source is called {stage.source_id!r}; {near}")

@@ -1,0 +1,75 @@
+"""Opens a pipeline's checkpoint for this driver: its identity, its state, the fence, and the ledger against it."""
+
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from glassflow_dagster.bookkeeping.fencing import Epoch, begin_epoch
+from glassflow_dagster.clickhouse.tables import count_rows
+from glassflow_dagster.driver.context import RunContext
+from glassflow_dagster.driver.prepare import Prepared
+from glassflow_dagster.driver.spark_process import fit_to_state, shuffle_partitions, spark_settings_of
+from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint, CheckpointIdentity
+from glassflow_dagster.streaming.checkpoint.consistency import require_ledger, require_topics
+from glassflow_dagster.streaming.checkpoint.first_start import require_alone, require_nothing_written
+
+
+@dataclass(frozen=True)
+class OpenCheckpoint:
+    """A checkpoint that this driver alone may go on from. epoch: the driver's turn, which every insert asks for."""
+
+    checkpoint: Checkpoint
+    identity: CheckpointIdentity
+    epoch: Epoch
+
+
+def open_checkpoint(run: RunContext, prepared: Prepared, spark: SparkSession) -> OpenCheckpoint:
+    """Take the checkpoint over from whatever driver had it before, and return it, checked against the ledger.
+
+    A new one is created, or rebuilt where the options say so. The session is set to what the state was made with.
+    Raises `CheckpointError` where rows would be lost or doubled by going on.
+    """
+    checkpoint = prepared.checkpoint
+    identity = _with_partitions(checkpoint, _find_or_create(run, prepared, spark), spark)
+    fit_to_state(spark, identity.shuffle_partitions, spark_settings_of(run.config, run.options))
+    epoch = _begin_epoch(run, prepared, identity)
+    if checkpoint.is_new and not run.options.start_over:
+        run.retry(lambda: require_alone(prepared.client, run.config, prepared.table, epoch))
+    # Not before the epoch: a driver that is older now may have written until then.
+    run.retry(lambda: require_ledger(prepared.client, run.config, checkpoint, identity))
+    checkpoint.forget_unplanned()
+    return OpenCheckpoint(checkpoint, identity, epoch)
+
+
+def _find_or_create(run: RunContext, prepared: Prepared, spark: SparkSession) -> CheckpointIdentity:
+    """Return the checkpoint's identity, after rebuilding or creating the checkpoint where there is none."""
+    checkpoint, table = prepared.checkpoint, prepared.table
+    found = checkpoint.identity()
+    if found is None and run.options.rebuild:
+        run.report_starting("making the state anew ...")
+        run.options.rebuild(spark, run.config, table, checkpoint, run.report_starting)
+        require_topics(run.config, checkpoint)
+        found = checkpoint.identity()
+    if found is not None:
+        return found
+    if not run.options.start_over:
+        # Asked before Spark started, too; another driver may have written in the meantime.
+        run.retry(lambda: require_nothing_written(prepared.client, run.config, table))
+    return checkpoint.create(run.config, f"{table.database}.{table.name}", table.rows, shuffle_partitions(spark))
+
+
+def _with_partitions(checkpoint: Checkpoint, identity: CheckpointIdentity, spark: SparkSession) -> CheckpointIdentity:
+    """Return the identity with the partitions of its state, which a state that was given up leaves open."""
+    if identity.shuffle_partitions:
+        return identity
+    fixed = identity.model_copy(update={"shuffle_partitions": shuffle_partitions(spark)})
+    checkpoint.rename(fixed)
+    return fixed
+
+
+def _begin_epoch(run: RunContext, prepared: Prepared, identity: CheckpointIdentity) -> Epoch:
+    """Fence off older drivers of the pipeline, on any host; return this driver's epoch."""
+    client, config = prepared.client, run.config
+    scope = (config.sink.connection_params.database, config.pipeline_id, identity.checkpoint_id)
+    rows = run.retry(lambda: count_rows(client, *config.sink.full_table))
+    return run.retry(lambda: begin_epoch(client, *scope, str(run.folder), rows))

@@ -1,0 +1,180 @@
+"""What is made ready before Spark starts: folder, checkpoint files, ClickHouse, topics.
+
+Whatever can be refused without Spark is refused here: starting Spark takes ten seconds and a gigabyte, and a refusal
+that comes after it looks like a failure of the stream.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from clickhouse_connect.driver.client import Client
+
+from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
+from glassflow_dagster.bookkeeping.windows import Windows
+from glassflow_dagster.clickhouse.client import wait_for_clickhouse
+from glassflow_dagster.clickhouse.tables import Table
+from glassflow_dagster.clickhouse.target.prepare import prepare_target, secure_target
+from glassflow_dagster.config.load import warnings
+from glassflow_dagster.config.model.spark import spark_settings
+from glassflow_dagster.driver.context import RunContext
+from glassflow_dagster.driver.heartbeat import make_pipeline_folder, pipeline_folder
+from glassflow_dagster.driver.outdated_batch import find_outdated_batch
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.kafka.errors import TopicForbidden, TopicMissing
+from glassflow_dagster.kafka.replay_topic import ensure_replay_topic
+from glassflow_dagster.kafka.start_offsets import starting_offsets
+from glassflow_dagster.kafka.topics import cleanup_of, wait_for_brokers
+from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint, CheckpointError
+from glassflow_dagster.streaming.checkpoint.consistency import (
+    require_known_tables,
+    require_same_definition,
+    require_topics,
+    wait_for_topics,
+)
+from glassflow_dagster.streaming.checkpoint.first_start import require_empty, require_nothing_written
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a run found and made ready before Spark. client: open as long as the run; its pool survives an outage."""
+
+    client: Client
+    table: Table
+    checkpoint: Checkpoint
+    compacted_topics: frozenset[str]
+
+
+def prepare_folder(state: Path, pipeline_id: str) -> Path:
+    """Make the pipeline's folder and return its absolute path; raises `GlassflowError` where it cannot be used."""
+    folder = pipeline_folder(state.resolve(), pipeline_id)
+    if "," in str(folder):
+        # Spark splits its setting for working folders at commas, and knows no way to escape one.
+        raise GlassflowError(
+            f"{folder}: has a comma in its path, where Spark would cut it; name another folder with --state DIR"
+        )
+    try:
+        make_pipeline_folder(folder)
+        (folder / "writable").touch()
+        (folder / "writable").unlink()
+    except OSError as error:
+        raise GlassflowError(
+            f"{folder}: cannot be written ({error.strerror}); name another folder with --state DIR"
+        ) from None
+    return folder
+
+
+def prepare(run: RunContext) -> Prepared:
+    """Wait for the servers, make tables and topics ready, and check the definition against the checkpoint.
+
+    Raises `GlassflowError` for what the pipeline cannot run with, and `Stopped` when it is told to stop meanwhile.
+    """
+    _require_spark_settings(run.options.spark)
+    checkpoint = Checkpoint(run.folder / "checkpoint")
+    _prepare_checkpoint_files(run, checkpoint)
+    for warning in warnings(run.config):
+        run.warn(warning)
+    connection = run.config.sink.connection_params
+    client = wait_for_clickhouse(connection, run.options.timeout_seconds, run.report_starting)
+    table = _prepare_tables(run, client, checkpoint)
+    _prepare_topics(run, checkpoint)
+    if run.options.accept:
+        run.options.accept(client, run.config, table, checkpoint, run.report)
+        require_same_definition(run.config, checkpoint)
+    require_topics(run.config, checkpoint)
+    if checkpoint.next_batch == 0 and checkpoint.pending_plan() is None:
+        _require_first_start(run, client, table, checkpoint)
+    find_outdated_batch(run.config, table, checkpoint)
+    return Prepared(client, table, checkpoint, _compacted_topics(run))
+
+
+def _require_spark_settings(given: Mapping[str, str]) -> None:
+    try:
+        spark_settings(given)
+    except ValueError as problem:
+        raise GlassflowError(f"--conf, or spark_config of Dagster's resource: {problem}") from None
+
+
+def _prepare_checkpoint_files(run: RunContext, checkpoint: Checkpoint) -> None:
+    """Set the checkpoint aside where the options say so; check one that is used before any server is asked."""
+    if run.options.rebuild:
+        _set_damaged_aside(run, checkpoint)
+    if run.options.start_over:
+        _set_aside(run, checkpoint)
+    if run.options.accept:
+        # A checkpoint that cannot be used is what it may be called for.
+        return
+    checkpoint.inspect()
+    require_same_definition(run.config, checkpoint)
+    checkpoint.follow_move()
+
+
+def _set_damaged_aside(run: RunContext, checkpoint: Checkpoint) -> None:
+    """Move a damaged checkpoint out of the way; a whole one stays, and is used."""
+    try:
+        checkpoint.inspect()
+    except CheckpointError as problem:
+        run.warn(str(problem))
+        _set_aside(run, checkpoint)
+        return
+    if not checkpoint.is_new:
+        run.report("the checkpoint is whole, so nothing is rebuilt")
+
+
+def _set_aside(run: RunContext, checkpoint: Checkpoint) -> None:
+    if checkpoint.folder.exists():
+        aside = run.folder / time.strftime("checkpoint.aside-%Y%m%d-%H%M%S")
+        checkpoint.folder.rename(aside)
+        run.warn(f"the checkpoint is in {aside} now; remove that when the pipeline runs again")
+
+
+def _prepare_tables(run: RunContext, client: Client, checkpoint: Checkpoint) -> Table:
+    """Make sure that the target and the bookkeeping tables are there and safe to write to; return the target."""
+    config, options = run.config, run.options
+    table = run.retry(lambda: prepare_target(client, config, create=options.create_table))
+    bookkeeping = (config.sink.connection_params.database, config.sink.bookkeeping_engine, config.sink.cluster)
+    run.retry(lambda: ensure_bookkeeping(client, *bookkeeping))
+    if not options.accept:
+        run.retry(lambda: require_known_tables(client, config, checkpoint.pending_plan()))
+    if options.start_over:
+        run.retry(lambda: require_empty(client, table))
+    notes = Windows(client, config.sink.connection_params.database)
+    return run.retry(lambda: secure_target(client, config, table, notes, run.warn))
+
+
+def _prepare_topics(run: RunContext, checkpoint: Checkpoint) -> None:
+    """Wait for the brokers and the topics, and create the replay topic where that is allowed."""
+    wait_for_brokers(run.config.connection, run.options.timeout_seconds, run.report_starting)
+    # A query that is to end cannot wait for ever; one that is to stay can wait for its topic.
+    patience = run.options.timeout_seconds if run.options.until_caught_up else None
+    wait_for_topics(run.config, checkpoint, patience, run.report_starting, run.report_waiting)
+    try:
+        ensure_replay_topic(run.config)
+    except (TopicMissing, TopicForbidden) as problem:
+        run.warn(f"dead letters cannot be sent again: {problem}")
+
+
+def _require_first_start(run: RunContext, client: Client, table: Table, checkpoint: Checkpoint) -> None:
+    """Raise `GlassflowError` unless the topics may be read from where the definition says, or a rebuild is to come."""
+    identity = checkpoint.identity()
+    if identity is None:
+        if run.options.rebuild:
+            return
+        if not run.options.start_over:
+            run.retry(lambda: require_nothing_written(client, run.config, table))
+    if identity is None or not identity.starting:
+        # Asked again when the query starts: a topic may have got a partition by then.
+        for index in range(len(run.config.inputs)):
+            starting_offsets(run.config, index)
+
+
+def _compacted_topics(run: RunContext) -> frozenset[str]:
+    """Return the compacted topics of the sources; warn of those whose settings cannot be read."""
+    found = cleanup_of(run.config.connection, [source.topic for source in run.config.inputs])
+    for topic in sorted(found.unknown):
+        run.warn(
+            f"whether topic {topic} is compacted cannot be seen; if it is, a batch that is repeated after a crash "
+            "may double rows; grant DESCRIBE_CONFIGS on it"
+        )
+    return found.compacted

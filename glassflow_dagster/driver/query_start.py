@@ -1,0 +1,141 @@
+"""Starts the streaming queries of one run: the stages of the definition, between the topics and the checkpoint."""
+
+import uuid
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+from glassflow_dagster.bookkeeping.ledger import read_outcomes
+from glassflow_dagster.bookkeeping.windows import Windows
+from glassflow_dagster.clickhouse.tables import Table
+from glassflow_dagster.clickhouse.target.target_watch import TargetWatch
+from glassflow_dagster.clickhouse.target.token_window import writes_partitions
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.driver.context import RunContext
+from glassflow_dagster.driver.open_checkpoint import OpenCheckpoint
+from glassflow_dagster.driver.outdated_batch import find_outdated_batch
+from glassflow_dagster.driver.prepare import Prepared
+from glassflow_dagster.driver.running_query import RunningQuery
+from glassflow_dagster.kafka.replay_topic import REPLAY_PARTITION, find_replay_topic
+from glassflow_dagster.kafka.start_offsets import NEXT, starting_offsets
+from glassflow_dagster.streaming.delivery.batch_bound import BatchBound
+from glassflow_dagster.streaming.delivery.batch_clock import BatchClock, tolerance_of
+from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
+from glassflow_dagster.streaming.delivery.totals import Totals
+from glassflow_dagster.streaming.query import build_join_query, build_query
+from glassflow_dagster.streaming.stages.batch_pacer import BatchPacer
+from glassflow_dagster.streaming.stages.clock_source import ClockSource
+from glassflow_dagster.streaming.stages.record_counter import NO_EVENT_TIME
+from glassflow_dagster.streaming.stages.source import Subscription, batch_limits, read_topics
+
+
+@dataclass(frozen=True)
+class QueryStarter:
+    """Starts the queries of one run on its open checkpoint. record_bytes: the mean size of the next records."""
+
+    run: RunContext
+    prepared: Prepared
+    opened: OpenCheckpoint
+    spark: SparkSession
+    record_bytes: int
+
+    def finish_outdated_batch(self) -> Totals:
+        """Finish the open batch by what it was begun with, if that was edited since; return the totals of the batch."""
+        batch = find_outdated_batch(self.run.config, self.prepared.table, self.opened.checkpoint)
+        if batch is None:
+            return Totals()
+        self.run.report(f"finishing batch {batch.batch_id} as it was begun")
+        running = self._start(batch.config, batch.table, only_batch=batch.batch_id)
+        running.wait_until_committed(batch.batch_id)
+        running.end()
+        return running.written().totals
+
+    def start(self) -> RunningQuery:
+        """Start the pipeline's query. It ends by itself only where the run is to catch up."""
+        self.opened.checkpoint.keep_definition(self.run.config)
+        return self._start(self.run.config, self.prepared.table)
+
+    def _start(self, config: PipelineConfig, table: Table, only_batch: int | None = None) -> RunningQuery:
+        """Start a query by a definition. only_batch: the one batch that it writes; None for all that come."""
+        before = self._ledger_before()
+        # A query of one batch is ended behind it; one that ended by itself would have read the topics to their end.
+        until_caught_up = self.run.options.until_caught_up and only_batch is None
+        bound = BatchBound(self.spark, config.pipeline_id)
+        records = self._read(config, table, bound, until_caught_up=until_caught_up)
+        events, pacer = self._build(records, config, table, before.waiting)
+        notes = Windows(self.prepared.client, config.sink.connection_params.database)
+        writer = BatchWriter(
+            config,
+            table,
+            self.opened.checkpoint,
+            self.opened.identity,
+            TargetWatch(self.prepared.client, config, table, notes, self.run.warn),
+            self.run.options.timeout_seconds,
+            self.opened.epoch,
+            pace=pacer,
+            clock=self._batch_clock(config),
+            bound=bound,
+            compacted=self.prepared.compacted_topics,
+            waiting=before.waiting,
+            only_batch=only_batch,
+        )
+        stream = events.writeStream.foreachBatch(writer).queryName(config.pipeline_id).outputMode("append")
+        stream = stream.option("checkpointLocation", str(self.opened.checkpoint.folder))
+        if until_caught_up:
+            stream = stream.trigger(availableNow=True)
+        return RunningQuery(config, self.prepared.client, self.opened, before, writer, pacer, stream.start())
+
+    def _read(self, config: PipelineConfig, table: Table, bound: BatchBound, *, until_caught_up: bool) -> DataFrame:
+        """Return the records of the topics as a stream, in batches of the definition's size."""
+        client = self.prepared.client
+        partitioned = self.run.retry(lambda: writes_partitions(client, table.database, table.name))
+        limits = batch_limits(config, self.record_bytes, partitioned=partitioned)
+        subscription = self._subscription()
+        return read_topics(
+            self.spark, config.source, subscription, limits, bound.query, until_caught_up=until_caught_up
+        )
+
+    def _build(
+        self, records: DataFrame, config: PipelineConfig, table: Table, waiting: int
+    ) -> tuple[DataFrame, BatchPacer | None]:
+        """Return the rows of the target, and the pacer of a query that joins. waiting: the left events that wait."""
+        checkpoint_id = self.opened.identity.checkpoint_id
+        if config.join is None:
+            return build_query(records, config, table, checkpoint_id), None
+        # A clock of the query's own: another query on this checkpoint may have been ended before.
+        ticks = ClockSource(self.spark, f"{checkpoint_id}/{uuid.uuid4()}")
+        last = self.opened.checkpoint.last_committed()
+        max_event_times = (last and last.leads) or (NO_EVENT_TIME, NO_EVENT_TIME)
+        pacer = BatchPacer(config.join, ticks, waiting, max_event_times)
+        return build_join_query(records, ticks.read(), config, table, checkpoint_id), pacer
+
+    def _batch_clock(self, config: PipelineConfig) -> BatchClock | None:
+        """Return what judges the times of the batches; None where no window depends on them."""
+        tolerance = tolerance_of(config)
+        if tolerance is None:
+            return None
+        last = self.opened.checkpoint.last_committed()
+        return BatchClock(tolerance, last, self.run.options.accept_clock, self.run.report)
+
+    def _subscription(self) -> Subscription:
+        """Return what is read: sources and replay topic, and where a new checkpoint begins in them."""
+        config, identity = self.run.config, self.opened.identity
+        *sources, replays = config.topics
+        topics = config.topics if find_replay_topic(config) else tuple(sources)
+        if not self.opened.checkpoint.is_new:
+            return Subscription(topics, {})
+        if identity.starting:
+            return Subscription(topics, {topic: identity.starting[topic] for topic in topics})
+        starting = {source.topic: starting_offsets(config, index) for index, source in enumerate(config.inputs)}
+        # What was sent again before this checkpoint was for an earlier one.
+        starting[replays] = {REPLAY_PARTITION: NEXT}
+        return Subscription(topics, {topic: starting[topic] for topic in topics})
+
+    def _ledger_before(self) -> Totals:
+        """Return what the ledger says of all batches before those that the next query will commit."""
+        config, checkpoint, identity = self.run.config, self.opened.checkpoint, self.opened.identity
+        scope = (config.sink.connection_params.database, config.pipeline_id, identity.checkpoint_id)
+        first = identity.batches_before + checkpoint.next_batch
+        before = Totals.of(self.run.retry(lambda: read_outcomes(self.prepared.client, *scope, first)))
+        # A state that was begun anew behind batches of another one has no event that waits.
+        return before if checkpoint.next_batch else before.model_copy(update={"waiting": 0})

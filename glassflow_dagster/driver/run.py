@@ -1,0 +1,103 @@
+"""The driver: the process that one pipeline's query lives in.
+
+`run_pipeline` is what `glassflow-dagster run` does in the foreground, and what `python -m
+glassflow_dagster.driver.run` does detached.
+"""
+
+import argparse
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from glassflow_dagster.bookkeeping.fencing import Fenced
+from glassflow_dagster.config.load import load_pipeline, report_rewriting
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.driver.context import RunContext
+from glassflow_dagster.driver.failures import disk_failures
+from glassflow_dagster.driver.heartbeat_writer import write_heartbeats
+from glassflow_dagster.driver.lock import PipelineLock
+from glassflow_dagster.driver.open_checkpoint import open_checkpoint
+from glassflow_dagster.driver.options import Report, RunOptions
+from glassflow_dagster.driver.prepare import Prepared, prepare, prepare_folder
+from glassflow_dagster.driver.process import give_up
+from glassflow_dagster.driver.query_start import QueryStarter
+from glassflow_dagster.driver.record_sample import sample_records
+from glassflow_dagster.driver.signals import Stopped, StopRequest, stop_signals
+from glassflow_dagster.driver.spark_process import running_spark
+from glassflow_dagster.driver.supervise import supervise
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.streaming.delivery.batch_bound import BatchBound
+from glassflow_dagster.streaming.delivery.totals import Totals
+
+
+def run_pipeline(config: PipelineConfig, options: RunOptions, report: Report) -> Totals:
+    """Run a pipeline until it is stopped or has caught up; return the totals of the batches that this run committed.
+
+    Raises `GlassflowError` when something outside is not as it must be.
+    """
+    folder = prepare_folder(options.state, config.pipeline_id)
+    with (
+        disk_failures(folder),
+        PipelineLock(folder) as lock,
+        write_heartbeats(folder, config) as heartbeat,
+        stop_signals() as stop,
+    ):
+        run = RunContext(config, options, folder, heartbeat, report)
+        try:
+            prepared = prepare(run)
+            stop.be_patient()
+        except Stopped:
+            return Totals()
+        return _stream(run, prepared, lock, stop)
+
+
+def _stream(run: RunContext, prepared: Prepared, lock: PipelineLock, stop: StopRequest) -> Totals:
+    """Start Spark and run the pipeline's query until its end; return the totals of the batches that it committed."""
+    with ThreadPoolExecutor(1) as beside:
+        # While Spark starts, which takes about as long.
+        sampling = beside.submit(sample_records, run.config, prepared.checkpoint)
+        with running_spark(run, lock) as spark:
+            sample = sampling.result()
+            BatchBound(spark, run.config.pipeline_id).saw(sample.records, sample.bytes)
+            opened = open_checkpoint(run, prepared, spark)
+            queries = QueryStarter(run, prepared, opened, spark, sample.record_bytes)
+            finished = queries.finish_outdated_batch()
+            return finished + supervise(run, queries.start(), stop, spark)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a driver as a process of its own; exit code 0 when it was stopped, 1 when something is not right."""
+    parser = argparse.ArgumentParser(prog="glassflow_dagster.driver.run")
+    parser.add_argument("--definition", type=Path, required=True)
+    parser.add_argument("--state", type=Path, required=True)
+    parser.add_argument("--create-table", action="store_true")
+    parser.add_argument("--timeout", type=float, default=300.0)
+    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
+    given = parser.parse_args(arguments)
+
+    def report(text: str) -> None:
+        print(time.strftime("%Y-%m-%d %H:%M:%S"), text, file=sys.stderr, flush=True)  # noqa: T201
+
+    try:
+        config = load_pipeline(given.definition)
+        report_rewriting(given.definition, report)
+        options = RunOptions(
+            state=given.state,
+            create_table=given.create_table,
+            timeout_seconds=given.timeout,
+            spark=dict(pair.split("=", 1) for pair in given.conf),
+        )
+        run_pipeline(config, options, report)
+    except Fenced as error:
+        give_up(given.state, config.pipeline_id)
+        report(f"failed: {error}")
+        return 1
+    except GlassflowError as error:
+        report(f"failed: {error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

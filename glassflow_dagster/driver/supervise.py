@@ -1,0 +1,132 @@
+"""Watches the pipeline's query until it ends: heartbeat, report, consumer group, stalls, and the request to stop."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from glassflow_dagster.driver.backlog import Backlog
+from glassflow_dagster.driver.context import RunContext
+from glassflow_dagster.driver.heartbeat import DriverState
+from glassflow_dagster.driver.progress import batch_position
+from glassflow_dagster.driver.progress_watch import ProgressWatch
+from glassflow_dagster.driver.running_query import RunningQuery
+from glassflow_dagster.driver.signals import StopRequest
+from glassflow_dagster.driver.spark_process import jvm_pid
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.kafka.topics import commit_offsets, offsets_if_there
+from glassflow_dagster.streaming.checkpoint.checkpoint import BatchPlan
+from glassflow_dagster.streaming.delivery.batch_writer import WriterProgress
+from glassflow_dagster.streaming.delivery.totals import Totals
+
+# A line, and an offset commit for lag tools, at most this often: small batches come several a second.
+_REPORT_SECONDS = 5.0
+
+
+def supervise(run: RunContext, running: RunningQuery, stop: StopRequest, spark: SparkSession) -> Totals:
+    """Watch the query until it ends, or end it between two batches when `stop` asks; return its batches' totals.
+
+    Raises `GlassflowError` where the query fails.
+    """
+    run.heartbeat.say(DriverState.RUNNING)
+    run.report(f"{run.config.pipeline_id} is running")
+    # An insert is tried for so long before it ends the driver.
+    patience = run.options.timeout_seconds + run.config.sink.max_delay_time.total_seconds()
+    backlog = Backlog(spark.sparkContext.defaultParallelism, run.config.sink.max_batch_size)
+    with (
+        ProgressWatch(running.written, lambda: _records_wait(running), patience, jvm_pid(spark), run.report) as watch,
+        run.heartbeat.watching(lambda: watch.stalled),
+    ):
+        _Supervisor(run, running, watch, backlog).watch_until_end(stop)
+    return running.written().totals
+
+
+def _records_wait(running: RunningQuery) -> bool:
+    """Return whether a batch is under way, or the topics have records that none has read; False without a broker.
+
+    Without the brokers the query ends by itself.
+    """
+    if running.written().is_writing:
+        return True
+    config = running.config
+    try:
+        reached = running.opened.checkpoint.reached_offsets()
+        return bool(reached) and any(
+            offsets.high > reached.get(topic, {}).get(partition, offsets.low)
+            for topic in config.topics
+            for partition, offsets in offsets_if_there(config.connection, topic).items()
+        )
+    except GlassflowError:
+        return False
+
+
+@dataclass
+class _Supervisor:
+    run: RunContext
+    running: RunningQuery
+    watch: ProgressWatch
+    backlog: Backlog
+    _reported_batch: int | None = field(default=None, init=False)
+    _report_again: float = field(default=0.0, init=False)
+
+    def watch_until_end(self, stop: StopRequest) -> None:
+        opened = self.running.opened
+        committed = batch_position(opened.checkpoint.last_committed())
+        self.run.heartbeat.carry({"checkpoint_id": opened.identity.checkpoint_id, **committed})
+        while (found := self._poll()) is not None:
+            self.run.heartbeat.carry({**found, "message": self._judge_backlog(found)})
+            if self.running.pacer:
+                self.running.pacer.go_on()
+            if stop.asked:
+                self.run.report("finishing the batch ...")
+                self.running.end()
+                break
+            self._report_now_and_then()
+        self.running.raise_failure()
+        self.run.heartbeat.carry(self.running.progress())
+        self._report(self.running.written())
+
+    def _poll(self) -> dict[str, Any] | None:
+        """Wait a second and return the query's progress, as fields of a heartbeat; None when it has ended."""
+        with self.watch.asking():
+            if self.running.wait():
+                return None
+            found = self.running.progress()
+            if last := self.running.last_duration():
+                self.watch.took(*last)
+            return found
+
+    def _judge_backlog(self, found: dict[str, Any]) -> str:
+        """Return what to tell the user about records that wait, empty while all is well."""
+        offsets = found.get("offsets", {})
+        # Not those of the replay topic, which a user does not choose.
+        partitions = sum(len(offsets.get(source.topic, {})) for source in self.run.config.inputs)
+        return self.backlog.judge(time.monotonic(), found.get("lag"), partitions)
+
+    def _report_now_and_then(self) -> None:
+        written, now = self.running.written(), time.monotonic()
+        if written.last and written.last.batch_id != self._reported_batch and now > self._report_again:
+            self._reported_batch, self._report_again = written.last.batch_id, now + _REPORT_SECONDS
+            self._report(written)
+
+    def _report(self, written: WriterProgress) -> None:
+        """Report the totals behind the last batch, and commit its offsets for lag tools."""
+        if written.last is None:
+            return
+        t = written.totals
+        self.run.report(
+            f"batch {written.last.batch_id}: so far read {t.read:,}, written {t.written:,}, "
+            f"duplicates {t.duplicates:,}, filtered {t.filtered:,}, late {t.late:,}, dead letters {t.dead_letters:,}"
+            + (f", unmatched {t.unmatched:,}, waiting {t.waiting:,}" if self.run.config.join else "")
+        )
+        self._commit_offsets(written.last)
+
+    def _commit_offsets(self, plan: BatchPlan) -> None:
+        for topic, partitions in plan.offsets.items():
+            offsets = {partition: until for partition, (_, until) in partitions.items()}
+            try:
+                commit_offsets(self.run.config.connection, self.run.config.pipeline_id, topic, offsets)
+            except GlassflowError as error:
+                # For lag tools only: the checkpoint is what counts, so the pipeline goes on.
+                self.run.warn(str(error))

@@ -1,0 +1,16 @@
+"""The formats that a topic's messages are read as: one line registers one."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from glassflow_dagster.inference.events import Events
+from glassflow_dagster.inference.json_events import read_json_events
+
+READERS: Mapping[str, Callable[[Iterable[bytes | None]], Events]] = {
+    "json": read_json_events,
+}
+
+
+def read_events(values: Iterable[bytes | None]) -> Events:
+    """Return the events among message values, read as the format that fits most of them; None is a tombstone."""
+    messages = list(values)
+    return max((read(messages) for read in READERS.values()), key=lambda events: len(events.objects))

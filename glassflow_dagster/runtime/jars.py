@@ -1,0 +1,138 @@
+"""The jars that are in no wheel: Spark's Kafka connector, RE2/J and the Kafka broker.
+
+They are fetched once, by the Ivy that lies inside pyspark (spark-submit's own `spark.jars.packages` would ask the
+registry at every start), and kept in the cache under the digest of ivy.xml.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable
+from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.runtime.cache import cache_folder, exclusive, filled
+from glassflow_dagster.runtime.java import find_java
+
+Configuration = Literal["spark", "broker", "format"]
+
+# Written last: the names of the jars. A folder without it, or with a jar missing, is fetched again.
+_COMPLETE = "complete.txt"
+
+# Without them a network that swallows packets holds Ivy for ever. Milliseconds.
+_TIMEOUTS = ["-Dsun.net.client.defaultConnectTimeout=20000", "-Dsun.net.client.defaultReadTimeout=60000"]
+
+_MODULE = r"[\w.\-]+#[\w.\-]+;[\w.\-]+"
+_FOUND = re.compile(rf"^\s*found {_MODULE}")
+_FETCHED = re.compile(r"^\s*\[SUCCESSFUL \]")
+_UNRESOLVED = re.compile(rf"^\s*(?:::|\[FAILED\s*\])\s+({_MODULE})", re.MULTILINE)
+_CAUSE = re.compile(r"\(?((?:javax?|sun)\.[\w.]*Exception[^\r\n)]*)")
+
+
+def ensure_jars(configuration: Configuration, report: Callable[[str], None]) -> list[Path]:
+    """The jars of one configuration of ivy.xml, fetched on the first call and looked up on later ones.
+
+    `report` is given one line of progress at a time ("12 of 46 jars").
+    Raises GlassflowError naming what could not be fetched; nothing half-fetched stays behind.
+    """
+    definition = resources.files(__package__).joinpath("ivy.xml").read_bytes()
+    folder = cache_folder() / "jars" / hashlib.sha256(definition).hexdigest()[:16] / configuration
+    if jars := _complete(folder):
+        return jars
+    with exclusive(folder, lambda: report(f"another process is fetching the {configuration} jars; waiting for it")):
+        if jars := _complete(folder):
+            return jars
+        ivy_cache = folder.with_name(f".{configuration}.ivy-cache")
+        with filled(folder) as temporary:
+            (temporary / "ivy.xml").write_bytes(definition)
+            _fetch(configuration, temporary, ivy_cache, report)
+            names = sorted(jar.name for jar in temporary.glob("*.jar"))
+            (temporary / _COMPLETE).write_text("\n".join(names) + "\n")
+        shutil.rmtree(ivy_cache, ignore_errors=True)
+    report(f"{len(names)} {configuration} jars ready")
+    return [folder / name for name in names]
+
+
+def pyspark_folder() -> Path:
+    """Where pyspark is installed, found without importing it."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise GlassflowError("pyspark is not installed; run: pip install glassflow-dagster")
+    return Path(spec.origin).parent
+
+
+def _complete(folder: Path) -> list[Path]:
+    """The jars of a finished folder; empty when it is not finished, or a jar is gone."""
+    try:
+        names = (folder / _COMPLETE).read_text().split()
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    jars = [folder / name for name in names]
+    return jars if all(jar.is_file() for jar in jars) else []
+
+
+def _fetch(configuration: Configuration, folder: Path, ivy_cache: Path, report: Callable[[str], None]) -> None:
+    """Run Ivy with `folder/ivy.xml` and put the jars beside it.
+
+    Ivy's own cache outlives a failure, so that the next try fetches only what is still missing.
+    """
+    ivy = next(iter((pyspark_folder() / "jars").glob("ivy-*.jar")), None)
+    if ivy is None:
+        raise GlassflowError(f"{pyspark_folder()}/jars: has no ivy-*.jar; run: pip install --force-reinstall pyspark")
+    settings = os.environ.get("GLASSFLOW_IVY_SETTINGS")
+    command = [
+        *(str(find_java().executable), *_TIMEOUTS, "-jar", str(ivy)),
+        *(["-settings", settings] if settings else []),
+        *("-ivy", str(folder / "ivy.xml"), "-cache", str(ivy_cache), "-confs", configuration),
+        *("-retrieve", f"{folder}/[artifact]-[revision].[ext]", "-types", "jar", "bundle"),
+    ]
+    report(f"fetching the {configuration} jars (once)")
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        assert process.stdout is not None  # asked for above
+        try:
+            said = _followed(process.stdout, report)
+        except BaseException:
+            process.kill()
+            raise
+    missing = sorted(set(_UNRESOLVED.findall(said)))
+    if process.returncode or missing or not any(folder.glob("*.jar")):
+        raise GlassflowError(_failure(configuration, missing, said, folder.parent / configuration))
+
+
+def _followed(lines: Iterable[str], report: Callable[[str], None]) -> str:
+    """All that Ivy says, with its progress passed on while it says it."""
+    said: list[str] = []
+    found = fetched = 0
+    for line in lines:
+        said.append(line)
+        if _FOUND.match(line):
+            found += 1
+            report(f"{found} jars found")
+        elif _FETCHED.match(line):
+            fetched += 1
+            report(f"{fetched} of {found} jars")
+    return "".join(said)
+
+
+def _failure(configuration: Configuration, missing: list[str], said: str, folder: Path) -> str:
+    what = ", ".join(missing) or f"the {configuration} jars"
+    cause = _CAUSE.search(said)
+    last = said.strip().splitlines()[-1:] or ["Ivy said nothing"]
+    why = cause[1].strip() if cause else "not found" if missing else last[0].strip()
+    return (
+        f"could not fetch {what} ({why}); let this machine reach a Maven repository, name a mirror in an Ivy settings "
+        f"file (GLASSFLOW_IVY_SETTINGS=FILE), or copy {folder} from a machine that has it"
+    )
+
+
+if __name__ == "__main__":
+    kinds: tuple[Configuration, ...] = ("spark", "broker")
+    for each in kinds:
+        print(f"{len(ensure_jars(each, print))} {each} jars in the cache")

@@ -1,0 +1,71 @@
+package glassflow
+
+import com.fasterxml.jackson.databind.ObjectMapper
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
+import org.apache.spark.sql.types._
+import org.apache.spark.unsafe.types.UTF8String
+
+/** Makes a table's row of a record's fields, strictly: a value that its column would change, cut or refuse is a reason
+  * to refuse the record. One pass over the fields; the first error, in the order of the columns, is the reason.
+  *
+  * @param spec
+  *   JSON: [{"column": name, "kind": the field's kind, "type": see ColumnSpec}, ...]
+  */
+class ColumnMapper(spec: String) extends Serializable {
+  import ColumnMapper._
+
+  @transient private lazy val columns: Array[MappedColumn] = readSpec(spec)
+
+  /** row: a column a mapped column, NULL for a refused record; reason: why it is refused, NULL for a good one. */
+  val schema: StructType = StructType(Seq(
+    StructField("row", StructType(readSpec(spec).map(c => StructField(c.name, c.values.sqlType)))),
+    StructField("reason", StringType)
+  ))
+
+  /** fields: a column a mapped column, in the same order, of the type that its kind is carried in. */
+  def convert(fields: InternalRow): InternalRow = {
+    val row = new Array[Any](columns.length)
+    var i = 0
+    while (i < columns.length) {
+      columns(i).read(fields, i) match {
+        case error: ConversionError =>
+          val column = columns(i)
+          val reason = s"column '${column.name}' (${column.values.is.text}): ${error.told}"
+          return new GenericInternalRow(Array[Any](null, UTF8String.fromString(reason)))
+        case value => row(i) = value
+      }
+      i += 1
+    }
+    new GenericInternalRow(Array[Any](new GenericInternalRow(row), null))
+  }
+}
+
+object ColumnMapper {
+  // How StrictJson carries a uint.
+  private val UINT_DIGITS = 20
+
+  private class MappedColumn(val name: String, kind: String, val values: Converter) {
+    def read(fields: InternalRow, i: Int): Any =
+      if (fields.isNullAt(i)) values.ofNull
+      else kind match {
+        case "string" => values.text(fields.getUTF8String(i))
+        case "int" => values.integer(fields.getLong(i))
+        case "uint" => values.whole(fields.getDecimal(i, UINT_DIGITS, 0).toJavaBigDecimal)
+        case "float" => values.real(fields.getDouble(i))
+        case "bool" => values.truth(fields.getBoolean(i))
+        case "array" | "map" => values.jsonText(fields.getUTF8String(i))
+        case "any" => values.jsonValue(fields.getUTF8String(i))
+        case "decimal" | "bigint" | "ubigint" =>
+          values.number(new java.math.BigDecimal(fields.getUTF8String(i).toString))
+      }
+  }
+
+  private def readSpec(spec: String): Array[MappedColumn] = {
+    val nodes = new ObjectMapper().readTree(spec)
+    Array.tabulate(nodes.size) { i =>
+      val node = nodes.get(i)
+      new MappedColumn(node.get("column").asText, node.get("kind").asText, Converter(ColumnSpec(node.get("type"))))
+    }
+  }
+}

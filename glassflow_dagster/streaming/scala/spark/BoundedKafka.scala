@@ -1,0 +1,99 @@
+package glassflow
+
+import java.util.{EnumSet, Map => JavaMap, Optional, Set => JavaSet}
+import java.util.concurrent.ConcurrentHashMap
+
+import org.apache.spark.sql.connector.catalog.{Column, SupportsRead, Table, TableCapability, TableProvider}
+import org.apache.spark.sql.connector.expressions.Transform
+import org.apache.spark.sql.connector.metric.CustomMetric
+import org.apache.spark.sql.connector.read.{InputPartition, PartitionReaderFactory, Scan, ScanBuilder}
+import org.apache.spark.sql.connector.read.streaming._
+import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+
+/** Spark's own Kafka source as a stream, whose micro-batches take no more records than `BatchBound` allows at the time:
+  * maxOffsetsPerTrigger is fixed with the query. Its options are those of Spark's source, and `BoundedKafka.BOUND`.
+  * What it writes into a checkpoint is what Spark's source writes.
+  */
+class BoundedKafka extends TableProvider {
+  private lazy val kafka = {
+    val found = Class.forName(BoundedKafka.SPARKS, true, Thread.currentThread.getContextClassLoader)
+    found.getDeclaredConstructor().newInstance().asInstanceOf[TableProvider]
+  }
+
+  override def inferSchema(options: CaseInsensitiveStringMap): StructType = kafka.inferSchema(options)
+
+  override def getTable(schema: StructType, partitioning: Array[Transform], options: JavaMap[String, String]): Table =
+    new BoundedTable(kafka.getTable(schema, partitioning, options).asInstanceOf[Table with SupportsRead])
+}
+
+object BoundedKafka {
+
+  /** The option that names the query's bound. */
+  val BOUND = "glassflow.bound"
+  private val SPARKS = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+}
+
+/** How many records the next micro-batch of a query may take, by the query's name; as many as its options say where
+  * nothing is set.
+  */
+object BatchBound {
+  private val allowed = new ConcurrentHashMap[String, Long]
+
+  /** Called from Python. */
+  def set(query: String, records: Long): Unit = allowed.put(query, records)
+
+  def of(query: String): Long = allowed.getOrDefault(query, Long.MaxValue)
+}
+
+private class BoundedTable(table: Table with SupportsRead) extends Table with SupportsRead {
+  override def name: String = table.name
+  override def columns: Array[Column] = table.columns
+  override def capabilities: JavaSet[TableCapability] = EnumSet.of(TableCapability.MICRO_BATCH_READ)
+
+  override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = {
+    val builder = table.newScanBuilder(options)
+    () => new BoundedScan(builder.build(), options.get(BoundedKafka.BOUND))
+  }
+}
+
+private class BoundedScan(scan: Scan, query: String) extends Scan {
+  override def readSchema: StructType = scan.readSchema
+  override def description: String = scan.description
+  override def supportedCustomMetrics: Array[CustomMetric] = scan.supportedCustomMetrics
+  override def toMicroBatchStream(checkpoint: String): MicroBatchStream =
+    new BoundedStream(scan.toMicroBatchStream(checkpoint).asInstanceOf[BoundedStream.Sparks], query)
+}
+
+private object BoundedStream {
+  type Sparks = MicroBatchStream with SupportsTriggerAvailableNow with ReportsSourceMetrics
+}
+
+private class BoundedStream(stream: BoundedStream.Sparks, query: String)
+    extends MicroBatchStream with SupportsTriggerAvailableNow with ReportsSourceMetrics {
+  override def latestOffset(start: Offset, limit: ReadLimit): Offset =
+    stream.latestOffset(start, bounded(limit, BatchBound.of(query)))
+
+  /** Spark asks for a query's limit once, so it is bounded where it is used. */
+  private def bounded(limit: ReadLimit, records: Long): ReadLimit = limit match {
+    case all: CompositeReadLimit => ReadLimit.compositeLimit(all.getReadLimits.map(bounded(_, records)))
+    case most: ReadMaxRows => ReadLimit.maxRows(math.min(most.maxRows, records))
+    // A batch that is full does not wait for more.
+    case least: ReadMinRows => ReadLimit.minRows(math.min(least.minRows, records), least.maxTriggerDelayMs)
+    case other => other
+  }
+
+  override def getDefaultReadLimit: ReadLimit = stream.getDefaultReadLimit
+  override def prepareForTriggerAvailableNow(): Unit = stream.prepareForTriggerAvailableNow()
+  override def reportLatestOffset(): Offset = stream.reportLatestOffset()
+  override def latestOffset(): Offset = stream.latestOffset()
+  override def initialOffset(): Offset = stream.initialOffset()
+  override def deserializeOffset(json: String): Offset = stream.deserializeOffset(json)
+  override def planInputPartitions(start: Offset, end: Offset): Array[InputPartition] =
+    stream.planInputPartitions(start, end)
+  override def createReaderFactory(): PartitionReaderFactory = stream.createReaderFactory()
+  override def metrics(latest: Optional[Offset]): JavaMap[String, String] = stream.metrics(latest)
+  override def commit(end: Offset): Unit = stream.commit(end)
+  override def stop(): Unit = stream.stop()
+  override def toString: String = stream.toString
+}

@@ -1,0 +1,124 @@
+package glassflow
+
+import java.util
+import java.util.concurrent.ConcurrentHashMap
+
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.connector.catalog.{SupportsRead, Table, TableCapability, TableProvider}
+import org.apache.spark.sql.connector.expressions.Transform
+import org.apache.spark.sql.connector.read._
+import org.apache.spark.sql.connector.read.streaming._
+import org.apache.spark.sql.types.{StructField, StructType, TimestampType}
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+
+/** A stream source without records of its own: it makes batches happen while events wait and the topics are silent, and
+  * carries the event clock into Spark's watermark.
+  *
+  * Read with `format("glassflow.ClockSource")` and the option `name`, by which `ClockSource.of(name)` finds the clock
+  * to set. Column: clock TIMESTAMP; a batch has one row when the clock has moved on, else none. The clock stands in the
+  * offset, and so in the checkpoint: a replayed batch reads the same.
+  */
+class ClockSource extends TableProvider {
+  override def inferSchema(options: CaseInsensitiveStringMap): StructType = ClockSource.Schema
+
+  override def getTable(schema: StructType, partitioning: Array[Transform], options: util.Map[String, String]): Table =
+    new TickTable(options.get("name"))
+}
+
+object ClockSource {
+  private[glassflow] val Schema = StructType(Seq(StructField("clock", TimestampType)))
+  private val clocks = new ConcurrentHashMap[String, TickClock]
+
+  /** The clock of a query in this process. */
+  def of(name: String): TickClock = clocks.computeIfAbsent(name, _ => new TickClock)
+}
+
+/** What a query's driver sets between two batches. */
+class TickClock {
+
+  /** How far the event clock is, milliseconds since 1970; 0 before it has started. It never goes back. */
+  @volatile var clockMs: Long = 0
+
+  /** Batches follow each other at this distance at least, in milliseconds; 0 while nothing waits. */
+  @volatile var everyMs: Long = 0
+
+  def moveTo(ms: Long): Unit = clockMs = math.max(clockMs, ms)
+
+  def tickEvery(ms: Long): Unit = everyMs = ms
+}
+
+private class TickTable(clock: String) extends Table with SupportsRead {
+  override def name: String = "ticks"
+  override def schema: StructType = ClockSource.Schema
+  override def capabilities: util.Set[TableCapability] = util.EnumSet.of(TableCapability.MICRO_BATCH_READ)
+  override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = () => new TickScan(clock)
+}
+
+private class TickScan(clock: String) extends Scan {
+  override def readSchema: StructType = ClockSource.Schema
+  override def toMicroBatchStream(checkpointLocation: String): MicroBatchStream = new TickStream(ClockSource.of(clock))
+}
+
+/** How many ticks there were, what the clock said, and whether it had moved: the watermark follows it one batch later,
+  * so that a tick that moved it is followed by another.
+  */
+private case class TickOffset(ticks: Long, clockMs: Long, moved: Boolean) extends Offset {
+  override def json: String = s"""{"ticks":$ticks,"clockMs":$clockMs,"moved":$moved}"""
+}
+
+private object TickOffset {
+  private val Form = """\{"ticks":(\d+),"clockMs":(\d+),"moved":(true|false)\}""".r
+
+  def fromJson(text: String): TickOffset = text match {
+    case Form(ticks, clockMs, moved) => TickOffset(ticks.toLong, clockMs.toLong, moved.toBoolean)
+    case _ => throw new IllegalArgumentException(s"'$text' is no offset of ticks; restore the checkpoint from a copy")
+  }
+}
+
+private class TickStream(clock: TickClock) extends MicroBatchStream with SupportsTriggerAvailableNow {
+  private var endsWhenAllIsRead = false
+  // Of a query that ends: one tick is due at its start, for what has been waiting since the last one ended.
+  private var ticked = false
+  private var lastTick = System.nanoTime()
+
+  override def initialOffset: Offset = TickOffset(0, 0, moved = false)
+  override def deserializeOffset(json: String): Offset = TickOffset.fromJson(json)
+  override def prepareForTriggerAvailableNow(): Unit = endsWhenAllIsRead = true
+  override def latestOffset: Offset = throw new UnsupportedOperationException("asked with a start only")
+
+  override def latestOffset(start: Offset, limit: ReadLimit): Offset = {
+    val from = start.asInstanceOf[TickOffset]
+    val hasMoved = clock.clockMs > from.clockMs
+    if (hasMoved || from.moved || isDue) {
+      lastTick = System.nanoTime()
+      ticked = true
+      TickOffset(from.ticks + 1, math.max(clock.clockMs, from.clockMs), hasMoved)
+    } else from
+  }
+
+  private def isDue: Boolean = {
+    val every = clock.everyMs
+    every > 0 && (if (endsWhenAllIsRead) !ticked else System.nanoTime() - lastTick >= every * 1000000)
+  }
+
+  override def planInputPartitions(start: Offset, end: Offset): Array[InputPartition] = {
+    val (from, until) = (start.asInstanceOf[TickOffset], end.asInstanceOf[TickOffset])
+    if (until.clockMs > from.clockMs) Array(TickPartition(until.clockMs)) else Array.empty
+  }
+
+  override def createReaderFactory(): PartitionReaderFactory = new TickReaderFactory
+  override def commit(end: Offset): Unit = ()
+  override def stop(): Unit = ()
+}
+
+private case class TickPartition(clockMs: Long) extends InputPartition
+
+private class TickReaderFactory extends PartitionReaderFactory {
+  override def createReader(partition: InputPartition): PartitionReader[InternalRow] =
+    new PartitionReader[InternalRow] {
+      private var rest = 1
+      override def next(): Boolean = { rest -= 1; rest >= 0 }
+      override def get(): InternalRow = InternalRow(partition.asInstanceOf[TickPartition].clockMs * 1000)
+      override def close(): Unit = ()
+    }
+}

@@ -1,0 +1,136 @@
+package glassflow
+
+import scala.collection.mutable.ArrayBuffer
+
+/** Which right events a left one is joined with, and how long events are held for that. All times are microseconds. */
+trait Matching extends Serializable {
+
+  /** Take the events that have arrived, decide what can be decided, and forget what is needed no more.
+    *
+    * complete: nothing before this time arrives any more. Gives the rows; the right event of an unmatched one is null.
+    * outcome.waiting already has the new left events.
+    */
+  private[glassflow] def settle(
+      state: JoinState,
+      lefts: ArrayBuffer[BufferedEvent],
+      rights: ArrayBuffer[BufferedEvent],
+      complete: Long,
+      outcome: Outcome
+  ): Iterator[(BufferedEvent, BufferedEvent)]
+
+  /** The value of `complete` at which there is something to decide or to forget. The state is not empty. */
+  def wakeUs(state: JoinState): Long
+}
+
+/** One right event at most: the latest before the left one, else the first after it.
+  *
+  * A left event is decided when all that was before it has arrived. Then one right event is enough for all left ones to
+  * come: the latest of those that are complete.
+  */
+class LatestMatch(leftWindow: Long, rightWindow: Long) extends Matching {
+  private[glassflow] override def settle(
+      state: JoinState,
+      lefts: ArrayBuffer[BufferedEvent],
+      rights: ArrayBuffer[BufferedEvent],
+      complete: Long,
+      outcome: Outcome
+  ): Iterator[(BufferedEvent, BufferedEvent)] = {
+    state.lefts.add(lefts)
+    state.rights.add(rights)
+    val rows = new ArrayBuffer[(BufferedEvent, BufferedEvent)]
+    state.lefts.keep { left =>
+      val right = find(left, state.rights, complete)
+      val isOver = right == null && complete >= left.time + leftWindow
+      if (right != null) outcome.matched += 1
+      if (isOver) outcome.unmatched += 1
+      if (right != null || isOver) {
+        outcome.waiting -= 1
+        rows += ((left, right))
+      }
+      right == null && !isOver
+    }
+    val known = state.rights.countBefore(complete)
+    val latest = if (known == 0) null else state.rights(known - 1)
+    state.rights.keep(right => right.time >= complete || ((right eq latest) && complete < right.time + rightWindow))
+    rows.iterator
+  }
+
+  private def find(left: BufferedEvent, rights: BufferedEvents, complete: Long): BufferedEvent =
+    if (left.time >= complete) null
+    else {
+      val after = rights.countBefore(left.time + 1)
+      if (after > 0 && left.time - rights(after - 1).time < rightWindow) rights(after - 1)
+      else if (after < rights.size && rights(after).time < complete && rights(after).time - left.time < leftWindow)
+        rights(after)
+      else null
+    }
+
+  override def wakeUs(state: JoinState): Long =
+    if (state.lefts.isEmpty) state.rights.last.time + rightWindow
+    else state.lefts.iterator.map(decidedAt(_, state.rights)).min
+
+  /** When more is known of a left event: all before it, then the first after it, at last that there is none. */
+  private def decidedAt(left: BufferedEvent, rights: BufferedEvents): Long = {
+    val after = rights.countBefore(left.time + 1)
+    val over = left.time + leftWindow
+    if (after > 0) left.time + 1
+    else if (after < rights.size) math.min(rights(after).time + 1, over)
+    else over
+  }
+}
+
+/** Every right event within the windows. */
+class EveryMatch(leftWindow: Long, rightWindow: Long) extends Matching {
+  private[glassflow] override def settle(
+      state: JoinState,
+      lefts: ArrayBuffer[BufferedEvent],
+      rights: ArrayBuffer[BufferedEvent],
+      complete: Long,
+      outcome: Outcome
+  ): Iterator[(BufferedEvent, BufferedEvent)] = {
+    // New left events meet all right ones, those that were held meet the new ones: each pair once.
+    val newRights = new BufferedEvents(Array.empty)
+    newRights.add(rights)
+    val before = state.lefts.iterator.toArray
+    state.rights.add(rights)
+    val newLefts = new BufferedEvents(Array.empty)
+    newLefts.add(lefts)
+    state.lefts.add(lefts)
+    val allRights = new BufferedEvents(state.rights.iterator.toArray)
+
+    markMatched(before.iterator, newRights, outcome)
+    markMatched(newLefts.iterator, allRights, outcome)
+    val over = state.lefts.iterator.filter(left => !left.matched && isOver(left, complete)).toArray
+    outcome.unmatched += over.length
+    outcome.waiting -= over.length
+    state.lefts.keep(!isOver(_, complete))
+    state.rights.keep(right => complete < right.time + rightWindow)
+    pairs(before.iterator, newRights) ++ pairs(newLefts.iterator, allRights) ++ over.iterator.map((_, null))
+  }
+
+  private def isOver(left: BufferedEvent, complete: Long): Boolean = complete >= left.time + leftWindow
+
+  private def first(left: BufferedEvent, rights: BufferedEvents): Int = rights.countBefore(left.time - rightWindow + 1)
+
+  private def until(left: BufferedEvent, rights: BufferedEvents): Int = rights.countBefore(left.time + leftWindow)
+
+  private def markMatched(lefts: Iterator[BufferedEvent], rights: BufferedEvents, outcome: Outcome): Unit =
+    lefts.foreach { left =>
+      if (!left.matched && first(left, rights) < until(left, rights)) {
+        left.matched = true
+        outcome.matched += 1
+        outcome.waiting -= 1
+      }
+    }
+
+  /** Lazily: of one key there may be more pairs than memory holds. */
+  private def pairs(lefts: Iterator[BufferedEvent], rights: BufferedEvents): Iterator[(BufferedEvent, BufferedEvent)] =
+    lefts.flatMap(left => (first(left, rights) until until(left, rights)).iterator.map(i => (left, rights(i))))
+
+  override def wakeUs(state: JoinState): Long = {
+    val waiting = state.lefts.iterator.filterNot(_.matched).map(_.time + leftWindow)
+    val lastLeft = if (state.lefts.isEmpty) Long.MinValue else state.lefts.last.time + leftWindow
+    val lastRight = if (state.rights.isEmpty) Long.MinValue else state.rights.last.time + rightWindow
+    waiting.minOption.getOrElse(math.max(lastLeft, lastRight))
+  }
+}

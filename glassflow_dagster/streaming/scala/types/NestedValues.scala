@@ -1,0 +1,256 @@
+package glassflow
+
+import com.fasterxml.jackson.core.{JsonParser, JsonToken}
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
+import org.apache.spark.sql.catalyst.util.{ArrayBasedMapData, GenericArrayData}
+import org.apache.spark.sql.types._
+import org.apache.spark.unsafe.types.UTF8String
+
+import Converter._
+
+class Arrays(is: ColumnSpec) extends Converter(is) {
+  private val elements = Converter(is.inner.head)
+
+  override protected def wanted: String = "array"
+  override val sqlType: DataType = ArrayType(elements.sqlType)
+
+  override protected def array(parser: JsonParser, json: Array[Byte]): Any = {
+    val found = new java.util.ArrayList[Any]()
+    while (parser.nextToken() != JsonToken.END_ARRAY) elements.json(parser, json) match {
+      case error: ConversionError => return error.in(s"[${found.size}]")
+      case value => found.add(value)
+    }
+    new GenericArrayData(found.toArray)
+  }
+}
+
+/** Map(K, V) of an object: K is read from the names. Where V is a String every value becomes a text, as in GlassFlow:
+  * null an empty one, a number its digits, an array or object its JSON text. No object at all is an empty map.
+  */
+class Maps(is: ColumnSpec) extends Converter(is) {
+  private val keys = Converter(is.inner(0))
+  private val values = Converter(is.inner(1))
+  private val ofTexts = is.inner(1).name == "String"
+
+  override protected def wanted: String = "object"
+  override val sqlType: DataType = MapType(keys.sqlType, values.sqlType)
+
+  override def ofNull: Any = Maps.EMPTY
+
+  override protected def members(parser: JsonParser, json: Array[Byte]): Any = {
+    val (foundKeys, foundValues) = (new java.util.ArrayList[Any](), new java.util.ArrayList[Any]())
+    val names = new java.util.HashSet[String]()
+    while (parser.nextToken() != JsonToken.END_OBJECT) {
+      val name = parser.currentName()
+      if (!isWhole(name)) return HALF_CHARACTER
+      if (!names.add(name)) return ConversionError("is given twice", place(name))
+      keys.key(UTF8String.fromString(name)) match {
+        case error: ConversionError => return error.in(place(name))
+        case key => foundKeys.add(key)
+      }
+      parser.nextToken()
+      (if (ofTexts) asText(parser, json) else values.json(parser, json)) match {
+        case error: ConversionError => return error.in(place(name))
+        case value => foundValues.add(value)
+      }
+    }
+    new ArrayBasedMapData(new GenericArrayData(foundKeys.toArray), new GenericArrayData(foundValues.toArray))
+  }
+
+  private def asText(parser: JsonParser, json: Array[Byte]): Any = parser.currentToken() match {
+    case JsonToken.VALUE_NULL => if (is.inner(1).nullable) null else UTF8String.EMPTY_UTF8
+    case JsonToken.VALUE_NUMBER_INT => UTF8String.fromString(if (parser.getText == "-0") "0" else parser.getText)
+    case JsonToken.VALUE_NUMBER_FLOAT =>
+      val value = parser.getDoubleValue
+      if (value.isInfinite) ConversionError(s"${told(parser.getText)} does not fit into a 64-bit float")
+      else UTF8String.fromString(Maps.floatText(value))
+    case JsonToken.VALUE_TRUE => UTF8String.fromString("true")
+    case JsonToken.VALUE_FALSE => UTF8String.fromString("false")
+    case _ => values.json(parser, json)
+  }
+}
+
+object Maps {
+  private val EMPTY =
+    new ArrayBasedMapData(new GenericArrayData(Array.empty[Any]), new GenericArrayData(Array.empty[Any]))
+
+  // Go's %g writes an exponent below 1e-4 and from 1e6 on.
+  private val LEAST_PLAIN = -4
+  private val GREATEST_PLAIN = 5
+
+  /** A float as Go's %g writes it. */
+  def floatText(value: Double): String = {
+    if (value == 0) return if (1 / value < 0) "-0" else "0"
+    val shortestDigits = shortest(value)
+    val exponent = shortestDigits.precision - shortestDigits.scale - 1
+    if (exponent < LEAST_PLAIN || exponent > GREATEST_PLAIN) {
+      val digits = shortestDigits.unscaledValue.abs.toString
+      val fraction = if (digits.length > 1) "." + digits.tail else ""
+      val (sign, exponentSign) = (if (value < 0) "-" else "", if (exponent < 0) "-" else "+")
+      f"$sign${digits.head}${fraction}e$exponentSign${math.abs(exponent)}%02d"
+    } else shortestDigits.toPlainString
+  }
+}
+
+/** Tuple(...) of an array with as many elements; where they have names, also of an object. What else an object has is
+  * ignored, as in an event.
+  */
+class Tuples(is: ColumnSpec) extends Converter(is) {
+  private val elements = is.inner.map(Converter(_))
+  private val names = is.names
+  private val indexes = names.zipWithIndex.toMap
+
+  override protected def wanted: String = if (names.isEmpty) "array" else "object or array"
+
+  override val sqlType: DataType = StructType(elements.indices.map { i =>
+    StructField(if (names.isEmpty) (i + 1).toString else names(i), elements(i).sqlType)
+  })
+
+  override protected def array(parser: JsonParser, json: Array[Byte]): Any = {
+    val found = new Array[Any](elements.length)
+    var i = 0
+    while (parser.nextToken() != JsonToken.END_ARRAY) {
+      if (i == elements.length) return ConversionError(s"more than the $i elements of ${is.base}")
+      elements(i).json(parser, json) match {
+        case error: ConversionError => return error.in(s"[$i]")
+        case value => found(i) = value
+      }
+      i += 1
+    }
+    if (i < elements.length) ConversionError(s"$i elements, but ${is.base} has ${elements.length}")
+    else new GenericInternalRow(found)
+  }
+
+  override protected def members(parser: JsonParser, json: Array[Byte]): Any = {
+    if (names.isEmpty) return super.members(parser, json)
+    val (found, seen) = (new Array[Any](elements.length), new Array[Boolean](elements.length))
+    while (parser.nextToken() != JsonToken.END_OBJECT) {
+      val index = indexes.getOrElse(parser.currentName(), -1)
+      parser.nextToken()
+      if (index < 0) parser.skipChildren()
+      else {
+        if (seen(index)) return ConversionError("is given twice", place(names(index)))
+        seen(index) = true
+        elements(index).json(parser, json) match {
+          case error: ConversionError => return error.in(place(names(index)))
+          case value => found(index) = value
+        }
+      }
+    }
+    val missing = elements.indices.find(i => !seen(i) && !elements(i).is.nullable)
+    missing.map(i => ConversionError(s"is missing, but ${elements(i).is.text} is not Nullable", place(names(i))))
+      .getOrElse(new GenericInternalRow(found))
+  }
+}
+
+/** JSON: the object's text, after a look at what ClickHouse would refuse (a path given twice, floats beyond 64 bits) or
+  * keep as another value (integers beyond 64 bits become texts there, and a typed path's number is cut to fit).
+  */
+class JsonObjects(is: ColumnSpec) extends Converter(is) {
+  private val typed: Map[MemberPath, Converter] =
+    is.names.zip(is.inner).collect {
+      case (path, of) if isInteger(of.name) => MemberPath.ROOT.member(path) -> Converter(of)
+    }.toMap
+
+  override protected def wanted: String = "object"
+  override def sqlType: DataType = StringType
+  override def text(value: UTF8String): Any = jsonText(value)
+
+  override protected def members(parser: JsonParser, json: Array[Byte]): Any = {
+    val start = parser.currentTokenLocation().getByteOffset.toInt
+    val error = membersError(parser, json, MemberPath.ROOT, "", new java.util.HashSet[MemberPath]())
+    if (error != null) error
+    else UTF8String.fromBytes(json, start, parser.currentLocation().getByteOffset.toInt - start).copy()
+  }
+
+  /** path: of this object, within the nearest array; at: its place in the whole; seen: paths that have a value. */
+  private def membersError(
+      parser: JsonParser,
+      json: Array[Byte],
+      path: MemberPath,
+      at: String,
+      seen: java.util.HashSet[MemberPath]
+  ): ConversionError = {
+    val names = new java.util.HashSet[String]()
+    while (parser.nextToken() != JsonToken.END_OBJECT) {
+      val name = parser.currentName()
+      if (!isWhole(name)) return HALF_CHARACTER
+      val inner = path.member(name)
+      val innerAt = at + place(name)
+      val token = parser.nextToken()
+      if (!names.add(name) || token != JsonToken.START_OBJECT && !seen.add(inner))
+        return ConversionError("is given twice", innerAt)
+      val error = if (token == JsonToken.START_OBJECT) membersError(parser, json, inner, innerAt, seen)
+      else valueError(parser, json, innerAt, typed.getOrElse(inner, null))
+      if (error != null) return error
+    }
+    null
+  }
+
+  private def valueError(parser: JsonParser, json: Array[Byte], at: String, values: Converter): ConversionError =
+    parser.currentToken() match {
+      case JsonToken.VALUE_NUMBER_INT | JsonToken.VALUE_NUMBER_FLOAT =>
+        val found = if (values == null) numberError(parser) else values.json(parser, json)
+        found match {
+          case error: ConversionError => error.in(at)
+          case _ => null
+        }
+      case JsonToken.VALUE_STRING => if (isWhole(parser.getText)) null else HALF_CHARACTER.in(at)
+      case JsonToken.START_OBJECT =>
+        membersError(parser, json, MemberPath.ROOT, at, new java.util.HashSet[MemberPath]())
+      case JsonToken.START_ARRAY =>
+        var i = 0
+        while (parser.nextToken() != JsonToken.END_ARRAY) {
+          val error = valueError(parser, json, s"$at[$i]", null)
+          if (error != null) return error
+          i += 1
+        }
+        null
+      case _ => null
+    }
+
+  private def numberError(parser: JsonParser): Any =
+    if (isLong(parser)) null
+    else if (parser.currentToken() == JsonToken.VALUE_NUMBER_FLOAT)
+      if (parser.getDoubleValue.isInfinite) ConversionError(s"${told(parser.getText)} does not fit into a 64-bit float")
+      else null
+    else {
+      val big = parser.getBigIntegerValue
+      if (big.signum > 0 && big.bitLength <= 64) null else ConversionError(s"${told(big)} does not fit into 64 bits")
+    }
+
+  private def isInteger(name: String): Boolean = name.matches("U?Int\\d+")
+}
+
+/** The names from a JSON column's root to a value, a.b.c, as 128 bits: written out, a record of 1 MB that has a
+  * thousand objects inside each other would take half a GB. Two paths of one hash make their record a dead letter.
+  */
+final case class MemberPath(one: Long, other: Long) {
+  def member(name: String): MemberPath = {
+    var (a, b) = (one, other)
+    if (this != MemberPath.ROOT) {
+      a = MemberPath.next(a, '.', MemberPath.ONE)
+      b = MemberPath.next(b, '.', MemberPath.OTHER)
+    }
+    var i = 0
+    while (i < name.length) {
+      a = MemberPath.next(a, name.charAt(i), MemberPath.ONE)
+      b = MemberPath.next(b, name.charAt(i), MemberPath.OTHER)
+      i += 1
+    }
+    MemberPath(a, b)
+  }
+}
+
+object MemberPath {
+  val ROOT: MemberPath = MemberPath(1, 1)
+
+  // Odd numbers with about as many ones as zeros in their bits, so that each character changes all higher bits.
+  private val ONE = 0x9e3779b97f4a7c15L
+  private val OTHER = 0xc2b2ae3d27d4eb4fL
+
+  private def next(hash: Long, character: Char, factor: Long): Long = {
+    val mixed = (hash ^ character) * factor
+    mixed ^ mixed >>> 29
+  }
+}

@@ -1,0 +1,22 @@
+"""What a format has to give: columns that decode a record's value."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pyspark.sql import Column
+
+
+class Decoded(NamedTuple):
+    """The columns of a decoded value.
+
+    fields: STRUCT of the declared fields (STRING, LONG, DECIMAL(20,0), DOUBLE or BOOLEAN by their kind; array, map and
+    any as their JSON text) and `_error` STRING. error: STRING. Both errors say why the value cannot be decoded, and are
+    NULL where it can; `error` is told first, and says what is wrong before the fields are looked at.
+    """
+
+    fields: Column
+    error: Column
+
+
+# Column in: a record's value, BINARY, NULL for a tombstone.
+Decoder = Callable[[Column], Decoded]

@@ -1,0 +1,20 @@
+"""The format `json`: strict JSON, read by scala/decode/StrictJson.scala."""
+
+import json
+from collections.abc import Sequence
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from glassflow_dagster.config.model.source import SchemaField
+from glassflow_dagster.streaming.stages.decode.decoder import Decoded, Decoder
+
+
+def json_decoder(fields: Sequence[SchemaField]) -> Decoder:
+    """Return the decoder of one JSON object in UTF-8 with the declared fields."""
+    spec = json.dumps([[field.name, field.kind, field.needed] for field in fields])
+
+    def decode(value: Column) -> Decoded:
+        return Decoded(F.call_function("glassflow_decode", value, F.lit(spec)), F.lit(None).cast("string"))
+
+    return decode

@@ -1,0 +1,97 @@
+"""The join: each left event with the right events of its key, by time.
+
+The state and both clocks are in scala/state/TemporalJoin.scala, which matches are in scala/state/Matching.scala; this
+module is their Python bridge. It is a state processor of the project's own and not Spark's join of two streams, because
+that one gives every pair, needs a watermark that moves with data only, and cannot count what it leaves out.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from glassflow_dagster.config.model.durations import microseconds
+from glassflow_dagster.config.model.join import JoinConfig
+from glassflow_dagster.streaming.spark.session import java
+from glassflow_dagster.streaming.stages.clock_source import without_rows
+from glassflow_dagster.streaming.stages.record_counter import MAX_EVENT_TIMES, NO_EVENT_TIME, TALLIES
+
+# The numbers of the sides, which are those of their sources, and of records that are no event of either.
+_PASSES = -1
+_PASSING = ("size", "dead_letter", "drop_reason")
+
+
+def join_sides(events: DataFrame, join: JoinConfig, ticks: DataFrame) -> DataFrame:
+    """Join the events of two sources.
+
+    Columns in: source INT (0 left, 1 right), topic_rank INT, partition INT, offset LONG, join_key BINARY (NULL where a
+    part of the key is null), time LONG and max_event_time LONG (microseconds since 1970, NULL on the processing clock;
+    max_event_time: how far the event shows that its source has come), keep_late BOOLEAN (whether a late event goes on),
+    body BINARY (what of the event becomes part of the row), size, dead_letter, drop_reason, duplicates; ticks as in
+    `ClockSource.read`.
+    Columns out: topic_rank, partition, offset (of the left event), right_topic_rank, right_partition, right_offset (-1
+    where there is no right event), left BINARY and right BINARY (the bodies; left is NULL for a record that is no row,
+    right where a left event has no match), size INT, dead_letter, drop_reason (set for a record that is no row),
+    `TALLIES`, LONG: what became of the records beside this row, and `MAX_EVENT_TIMES`, LONG: how far each source has
+    come, microseconds since 1970, or the least LONG.
+    """
+    is_event = F.col("dead_letter").isNull() & F.col("drop_reason").isNull() & F.col("body").isNotNull()
+    keyed = F.when(is_event & F.col("join_key").isNotNull(), F.col("join_key"))
+    passing = F.struct(*_PASSING)
+    sides = events.select(
+        keyed.otherwise(F.call_function("glassflow_no_key", F.col("partition"))).alias("key"),
+        F.when(is_event, F.col("source")).otherwise(_PASSES).alias("side"),
+        F.col("topic_rank").alias("topic"),
+        "partition",
+        "offset",
+        _or_least("time"),
+        _or_least("max_event_time"),
+        F.coalesce("keep_late", F.lit(0).cast("boolean")).alias("keepLate"),
+        "duplicates",
+        F.when(is_event, F.col("body")).otherwise(F.call_function("glassflow_pack", passing)).alias("payload"),
+    )
+    on_event_clock = join.clock == "event"
+    clocked = ticks.withWatermark("clock", "0 seconds") if on_event_clock else ticks
+    # The ticks come second: a batch's offsets are read by the place of their source.
+    driven = sides.unionByName(without_rows(clocked, sides.schema, sides.columns))
+    spark = events.sparkSession
+    joined = java(spark).glassflow.TemporalJoin.apply(
+        driven._jdf,
+        microseconds(join.left_source.time_window),
+        microseconds(join.right_source.time_window),
+        join.match == "all",
+        join.keeps_unmatched,
+        on_event_clock,
+    )
+    schema = events.select(passing.alias("passing")).schema["passing"].dataType.json()
+    unpacked = F.call_function("glassflow_unpack", F.col("passing"), F.lit(schema))
+    return (
+        DataFrame(joined, spark)
+        .withColumn("passing", unpacked)
+        .select(
+            F.col("topic").alias("topic_rank"),
+            "partition",
+            "offset",
+            F.col("rightTopic").alias("right_topic_rank"),
+            F.col("rightPartition").alias("right_partition"),
+            F.col("rightOffset").alias("right_offset"),
+            "left",
+            "right",
+            _size().alias("size"),
+            F.col("passing.dead_letter").alias("dead_letter"),
+            F.col("passing.drop_reason").alias("drop_reason"),
+            *(F.col(_camel(name)).alias(name) for name in (*TALLIES, *MAX_EVENT_TIMES)),
+        )
+    )
+
+
+def _or_least(name: str) -> Column:
+    return F.coalesce(F.col(name), F.lit(NO_EVENT_TIME).cast("bigint")).alias(_camel(name))
+
+
+def _size() -> Column:
+    row = F.coalesce(F.octet_length("left"), F.lit(0)) + F.coalesce(F.octet_length("right"), F.lit(0))
+    return F.when(F.col("left").isNotNull(), row).otherwise(F.coalesce(F.col("passing.size"), F.lit(0)))
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)

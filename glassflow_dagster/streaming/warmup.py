@@ -1,0 +1,151 @@
+"""A start of a driver without servers: a few records from files go through both kinds of query, and nothing is kept.
+
+It exists for what the JVM loads and compiles on the way; `spark.cds_archive` keeps that.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from glassflow_dagster.clickhouse.tables import Column, Table
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.types import parse_column_type
+from glassflow_dagster.streaming.query import build_join_query, build_query
+from glassflow_dagster.streaming.spark.session import DRIVER_JAVA_OPTIONS, SHUFFLE_PARTITIONS, java, start_session
+from glassflow_dagster.streaming.stages.clock_source import ClockSource
+from glassflow_dagster.streaming.stages.record_counter import COUNTS_SCHEMA, Counts, JoinCounter, SingleTopicCounter
+from glassflow_dagster.streaming.stages.source import batch_time
+
+_RECORDS = (
+    "topic string, topic_rank int, partition int, offset bigint, timestamp timestamp, key binary, value binary, "
+    "headers array<struct<key string, value binary>>"
+)
+_TOPICS = ("left", "right")
+_COUNT = 200
+_END_SECONDS = 120
+
+
+def main(java_options: str) -> None:
+    """Run both kinds of query on a JVM with these options, and return when it has ended."""
+    with tempfile.TemporaryDirectory(prefix="warmup-") as name:
+        folder = Path(name)
+        settings = {DRIVER_JAVA_OPTIONS: java_options, SHUFFLE_PARTITIONS: "2"}
+        spark = start_session("warmup", folder, settings, lambda _: None)
+        jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+        _load_kafka(spark)
+        records = _records(spark, folder / "records")
+        _run(
+            build_query(records, _config(joins=False), _table(), _name()), SingleTopicCounter().place, folder / "single"
+        )
+        ticks = ClockSource(spark, _name())
+        joined = build_join_query(records, ticks.read(), _config(joins=True), _table(), _name())
+        _run(joined, JoinCounter().place, folder / "joined")
+        spark.stop()
+        end_jvm(jvm, _END_SECONDS)
+
+
+def end_jvm(jvm: "subprocess.Popen[bytes]", seconds: float) -> None:
+    """Let a JVM end by itself, which it does with its standard input; kill it when that takes too long.
+
+    It writes the archive first. What comes behind that may never end: RocksDB's threads are waited for.
+    """
+    assert jvm.stdin
+    jvm.stdin.close()
+    try:
+        jvm.wait(seconds)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        jvm.wait()
+
+
+def _load_kafka(spark: SparkSession) -> None:
+    """Make Kafka's clients, which takes most of their classes, and ask nothing of them."""
+    clients = java(spark).org.apache.kafka.clients
+    reader = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
+    settings = {"bootstrap.servers": "127.0.0.1:9092", "key.deserializer": reader, "value.deserializer": reader}
+    clients.consumer.KafkaConsumer(settings).close()
+    clients.admin.Admin.create(settings).close()
+
+
+def _records(spark: SparkSession, folder: Path) -> DataFrame:
+    now = datetime.now(UTC).replace(tzinfo=None)
+    rows: list[tuple[Any, ...]] = [
+        (topic, rank, index % 2, index, now, b"", json.dumps({"id": str(index // 2), "n": index}).encode(), [])
+        for rank, topic in enumerate(_TOPICS)
+        for index in range(_COUNT)
+    ]
+    spark.createDataFrame(rows, _RECORDS).write.parquet(str(folder))
+    stream = spark.readStream.schema(_RECORDS).parquet(str(folder))
+    return stream.withColumn("batch_time", batch_time())
+
+
+def _run(events: DataFrame, place: tuple[str, ...], checkpoint: Path) -> None:
+    def write(batch: DataFrame, _: int) -> None:
+        batch.sortWithinPartitions(*place).mapInArrow(_count, COUNTS_SCHEMA).collect()
+
+    stream = events.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint))
+    stream.outputMode("append").trigger(availableNow=True).start().awaitTermination()
+
+
+def _count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    counts = Counts()
+    counts.read = sum(batch.num_rows for batch in batches)
+    yield counts.to_batch()
+
+
+def _config(*, joins: bool) -> PipelineConfig:
+    sources = _TOPICS if joins else _TOPICS[:1]
+    connection = {"brokers": ["127.0.0.1:9092"], "protocol": "PLAINTEXT", "mechanism": "NO_AUTH"}
+    fields = [{"name": "id", "type": "string"}, {"name": "n", "type": "int"}]
+    outputs = [{"source_id": "left", "name": "id"}, {"source_id": "right", "name": "n"}]
+    join = {
+        "enabled": True, "type": "left", "output_fields": outputs,
+        **{f"{side}_source": {"source_id": side, "key": "id", "time_window": "1h"} for side in _TOPICS},
+    }  # fmt: skip
+    definition: dict[str, Any] = {
+        "version": "v3", "pipeline_id": "warmup",
+        "sources": [
+            {"type": "kafka", "source_id": name, "topic": name, "connection_params": connection,
+             "schema_fields": fields}
+            for name in sources
+        ],
+        "transforms": [
+            {"type": "dedup", "source_id": name, "config": {"key": "id", "time_window": "1h"}} for name in sources
+        ],
+        "sink": {
+            "type": "clickhouse", "table": "warmup",
+            "connection_params": {
+                "host": "127.0.0.1", "port": "9000", "http_port": "8123", "database": "warmup",
+                "username": "default", "password": "", "secure": False,
+            },
+            "max_batch_size": 1000, "max_delay_time": "1s",
+            "mapping": [
+                {"name": "id", "column_name": "id", "column_type": "String"},
+                {"name": "n", "column_name": "n", "column_type": "Nullable(Int64)"},
+            ],
+        },
+    }  # fmt: skip
+    return PipelineConfig.model_validate(definition | ({"join": join} if joins else {}))
+
+
+def _table() -> Table:
+    types = {"id": "String", "n": "Nullable(Int64)"}
+    columns = {name: Column(parse_column_type(kind), "") for name, kind in types.items()}
+    return Table("warmup", "warmup", "MergeTree", "MergeTree", columns, rows=0, ttl=False)
+
+
+def _name() -> str:
+    return str(uuid.uuid4())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,330 @@
+"""What the figures of Kafka, the ledger and the table say together. Pure functions: nothing is asked here.
+
+The rows of a plain MergeTree table must agree exactly. Merging engines, a TTL and other writers change the number of
+rows lawfully; then what still must hold is compared, and the report says why it is not exact.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from glassflow_dagster.bookkeeping.ledger import Outcomes
+from glassflow_dagster.bookkeeping.losses import LossReason
+from glassflow_dagster.bookkeeping.totals import LedgerTotals
+from glassflow_dagster.clickhouse.tables import Table
+from glassflow_dagster.config.model.sink import Delivery
+from glassflow_dagster.verification.kafka_counts import KafkaCount, Proof
+
+Figures = dict[str, int | float | str]
+
+_JOIN_FIGURES = (
+    "taken", "accepted", "matched", "unmatched", "waiting", "null_keys", "joined", "joined_filtered",
+    "joined_dead_letters",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CountsReport:
+    """What the counts say; `exact` when the number of rows had to agree to the row.
+
+    limit_reached: nothing was compared, because a limit ended a query; then it has not passed either.
+    """
+
+    passed: bool
+    exact: bool
+    description: str
+    figures: Figures = field(default_factory=dict)
+    limit_reached: bool = False
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """Keys and rows of the table, counted in one query; `reason` says why they are not, when they are None."""
+
+    keys: int | None = None
+    rows: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that the verdict rests on.
+
+    `joins`: the rows are those of a join. `recent_written` counts the rows of the batches within one deduplication
+    window before the last one: their keys
+    differ. `window` is None without deduplication, on the event clock, and for a join.
+    """
+
+    table: Table
+    other_writers: bool
+    joins: bool
+    delivery: Delivery
+    window: timedelta | None
+    key_columns: tuple[str, ...] | None
+    rows: int
+    totals: LedgerTotals
+    kafka: KafkaCount
+    distinct: Distinct
+    recent_written: int
+
+    @property
+    def name(self) -> str:
+        """The table's name for people."""
+        return f"{self.table.database}.{self.table.name}"
+
+    @property
+    def may_hold_more(self) -> bool:
+        """Whether rows may lawfully be there that the ledger does not know: others', or those of repeated batches."""
+        return self.other_writers or self.delivery == "at_least_once" or self.lost_of_open_batch
+
+    @property
+    def lost_of_open_batch(self) -> bool:
+        """Whether records are lost that a batch had read, and may have written, before it was read anew."""
+        return any(loss.reason is LossReason.COMPACTION for loss in self.totals.losses)
+
+    @property
+    def lost_waiting(self) -> int:
+        """Left events of a join that were given up while they waited."""
+        return sum(loss.waiting for loss in self.totals.losses)
+
+    @property
+    def left_out(self) -> int:
+        """Records that were read and are not rows of the table, nor events that came to a join, for a reason."""
+        o = self.totals.outcomes
+        return o.duplicates + o.late + (o.filtered - o.joined_filtered) + (o.dead_letters - o.joined_dead_letters)
+
+    @property
+    def went_on(self) -> int:
+        """Records that are rows, or came to the join."""
+        return self.totals.outcomes.taken if self.joins else self.totals.outcomes.written
+
+    @property
+    def expected(self) -> int:
+        """Rows that ought to be there: from Kafka's count where it is exact, else from the ledger's.
+
+        How many rows a join makes only the ledger knows.
+        """
+        counted = self.kafka.exact and not self.joins
+        accepted = self.kafka.records - self.left_out if counted else self.totals.outcomes.written
+        return self.totals.rows_before + accepted
+
+    @property
+    def within_one_window(self) -> bool:
+        """Whether no key can lawfully have two rows: all rows came within one deduplication window."""
+        first, last = self.totals.first_batch_time, self.totals.last_batch_time
+        if self.window is None or first is None or last is None:
+            return False
+        return not self.totals.rows_before and last - first < self.window
+
+
+def judge(facts: Facts) -> CountsReport:
+    """Draw the conclusion; a pure function."""
+    problems = [*_kafka_problems(facts), *_ledger_problems(facts), *_row_problems(facts), *_key_problems(facts)]
+    reasons = _why_not_exact(facts)
+    agreement = f"{_sum(facts)}; {facts.name} holds {number(facts.rows, 'row')}."
+    description = " ".join(problems) or agreement
+    if reasons:
+        description += f" Not exact: {'; '.join(reasons)}."
+    if facts.distinct.keys is None and facts.distinct.reason:
+        description += f" Keys not counted: {facts.distinct.reason}."
+    return CountsReport(not problems, not reasons, description, _figures(facts))
+
+
+def rows_fit(table: Table, rows: int, expected: int, *, may_hold_more: bool) -> bool:
+    """Whether the number of rows is possible: merges and a TTL only take rows away, others only add some."""
+    if rows == expected or (table.may_hold_fewer and may_hold_more):
+        return True
+    return rows < expected if table.may_hold_fewer else rows > expected and may_hold_more
+
+
+def _kafka_problems(facts: Facts) -> Iterator[str]:
+    kafka, read = facts.kafka, facts.totals.outcomes.read
+    spans = kafka.spans
+    if spans.unknown:
+        yield (
+            f"Kafka lacks {number(spans.unknown, 'offset')} that were read: the topic was recreated or cut; "
+            "give the pipeline a new pipeline_id and an empty table."
+        )
+        return
+    if spans.uncovered:
+        yield f"The ledger has {number(spans.uncovered, 'offset')} between batches in no batch."
+    if spans.repeated:
+        yield f"The ledger has {number(spans.repeated, 'offset')} in more than one batch."
+    if kafka.exact and kafka.records != read:
+        yield f"Kafka holds {number(kafka.records, 'record')} up to the committed offsets, but {read:,} were read."
+    if kafka.proof is Proof.PARTLY and not kafka.records <= read <= kafka.records + spans.expired:
+        yield (
+            f"Kafka still holds {number(kafka.records, 'record')} and removed at most {spans.expired:,}, "
+            f"but {read:,} were read."
+        )
+    if kafka.proof in (Proof.BOUND, Proof.COMPACTED) and read > kafka.records:
+        yield f"{number(read, 'record')} were read, more than the {kafka.records:,} offsets they came from."
+
+
+def _ledger_problems(facts: Facts) -> Iterator[str]:
+    outcomes = facts.totals.outcomes
+    if outcomes.read != facts.went_on + facts.left_out:
+        went_on = f"{facts.went_on:,} {'came to the join' if facts.joins else 'written'}"
+        yield (f"The ledger does not add up: {outcomes.read:,} read, but {went_on} and {facts.left_out:,} left out.")
+    if facts.joins:
+        yield from _join_problems(outcomes, facts.lost_waiting)
+    totals = facts.totals
+    if totals.dead_letters_stored + totals.dead_letters_purged + totals.dead_letters_expired != outcomes.dead_letters:
+        gone = [
+            f"{count:,} {word}"
+            for word, count in (("purged", totals.dead_letters_purged), ("expired", totals.dead_letters_expired))
+            if count
+        ]
+        yield (
+            f"{number(outcomes.dead_letters, 'dead letter')} in the ledger, but "
+            f"{', '.join([f'{totals.dead_letters_stored:,} in glassflow_dead_letters', *gone])}."
+        )
+
+
+def _join_problems(o: Outcomes, lost: int) -> Iterator[str]:
+    decided = o.accepted + o.matched + o.unmatched + o.waiting + lost
+    if o.taken != decided:
+        yield (
+            f"The ledger does not add up: {o.taken:,} came to the join, but {o.accepted:,} right events, {o.matched:,} "
+            f"matched, {o.unmatched:,} unmatched and {o.waiting:,} waiting left ones are {decided:,}."
+        )
+    if o.joined != o.written + o.joined_filtered + o.joined_dead_letters:
+        yield (
+            f"The ledger does not add up: the join made {number(o.joined, 'row')}, but {o.written:,} are written, "
+            f"{o.joined_filtered:,} filtered and {o.joined_dead_letters:,} dead letters."
+        )
+
+
+def _row_problems(facts: Facts) -> Iterator[str]:
+    if rows_fit(facts.table, facts.rows, facts.expected, may_hold_more=facts.may_hold_more):
+        return
+    difference = facts.rows - facts.expected
+    many = "more" if difference > 0 else "fewer"
+    yield (
+        f"{facts.name} holds {number(abs(difference), 'row')} {many} than it should: {facts.rows:,}, "
+        f"but {_sum(facts)}, which makes {facts.expected:,}."
+    )
+
+
+def _key_problems(facts: Facts) -> Iterator[str]:
+    keys, rows = facts.distinct.keys, facts.distinct.rows
+    if keys is None or rows is None or facts.other_writers:
+        return
+    if facts.table.is_plain and facts.within_one_window and keys != rows and facts.delivery == "exactly_once":
+        yield f"{facts.name} has {number(rows, 'row')} but only {number(keys, 'key')}, all within one window."
+    if keeps_every_key(facts.table, facts.key_columns) and keys < facts.recent_written:
+        yield (
+            f"{facts.name} has {number(keys, 'key')}, but {facts.recent_written:,} with different keys were written "
+            "within the last window."
+        )
+
+
+def keeps_every_key(table: Table, key_columns: tuple[str, ...] | None) -> bool:
+    """Whether no key can vanish: rows merge only with others of the same key, and one of them stays."""
+    if table.ttl or key_columns is None:
+        return False
+    if table.is_plain:
+        return True
+    # The second argument marks rows as deleted; a merge may then leave none.
+    arguments = re.search(r"ReplacingMergeTree\(([^)]*)\)", table.engine_full)
+    names = [name for name in (arguments[1].split(",") if arguments else []) if name.strip()[:1] not in ("", "'")]
+    sorted_by = {column.strip().strip("`") for column in table.sorting_key.split(",")}
+    return table.family == "ReplacingMergeTree" and len(names) <= 1 and set(key_columns) <= sorted_by
+
+
+def _why_not_exact(facts: Facts) -> list[str]:
+    reasons = []
+    if facts.table.merges_rows:
+        reasons.append(f"{facts.table.engine} merges rows with the same sorting key in the background")
+    if facts.table.ttl:
+        reasons.append("the table's TTL removes rows")
+    if facts.table.may_hold_fewer and not (facts.table.merges_rows or facts.table.ttl):
+        reasons.append(f"a {facts.table.engine} table need not hold the rows that are written to it")
+    if facts.delivery == "at_least_once":
+        reasons.append("a batch that was repeated may have doubled rows (sink.delivery: at_least_once)")
+    if facts.other_writers:
+        reasons.append("others write to the table too (checks.other_writers)")
+    if facts.lost_of_open_batch:
+        reasons.append("records of a batch under way were lost, of which some may be rows (glassflow_losses)")
+    if facts.kafka.proof is Proof.PARTLY:
+        reasons.append("retention removed a part of what was read, so the ledger stands for it")
+    if facts.kafka.proof is Proof.BOUND:
+        reasons.append("the topic is too large to be counted one by one, so the ledger stands for it")
+    if facts.kafka.proof is Proof.COMPACTED:
+        reasons.append("compaction removes records of the topic that were read, so the ledger stands for them")
+    return reasons
+
+
+def _sum(facts: Facts) -> str:
+    """Write the sum that makes the rows: `12 records in Kafka - 3 duplicates`."""
+    outcomes = facts.totals.outcomes
+    if facts.joins:
+        return _sum_of_joined(facts)
+    source, amount = ("in Kafka", facts.kafka.records) if facts.kafka.exact else ("read", outcomes.read)
+    text = f"{number(amount, 'record')} {source}"
+    left_out = {
+        "duplicate": outcomes.duplicates,
+        "filtered": outcomes.filtered,
+        "late": outcomes.late,
+        "dead letter": outcomes.dead_letters,
+    }
+    for name, count in left_out.items():
+        if count:
+            text += f" - {number(count, name) if name in ('duplicate', 'dead letter') else f'{count:,} {name}'}"
+    if facts.totals.rows_before:
+        text += f" + {number(facts.totals.rows_before, 'row')} that were there before"
+    return text
+
+
+def _sum_of_joined(facts: Facts) -> str:
+    """Write the sum that makes the rows of a join, and from how many events they come."""
+    o = facts.totals.outcomes
+    text = (
+        f"{number(o.read, 'record')} read, {o.accepted:,} right events, {o.matched:,} left ones matched, "
+        f"{o.unmatched:,} unmatched, {o.waiting:,} waiting: {number(o.joined, 'joined row')}"
+    )
+    if o.joined_filtered:
+        text += f" - {o.joined_filtered:,} filtered"
+    if o.joined_dead_letters:
+        text += f" - {number(o.joined_dead_letters, 'dead letter')}"
+    if facts.totals.rows_before:
+        text += f" + {number(facts.totals.rows_before, 'row')} that were there before"
+    return text
+
+
+def number(count: int, thing: str) -> str:
+    """Write how many things there are."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
+def _figures(facts: Facts) -> Figures:
+    outcomes, spans = facts.totals.outcomes, facts.kafka.spans
+    figures: Figures = {
+        "kafka_records": facts.kafka.records,
+        "kafka_proof": str(facts.kafka.proof),
+        "read": outcomes.read,
+        "duplicates": outcomes.duplicates,
+        "filtered": outcomes.filtered,
+        "late": outcomes.late,
+        "dead_letters": outcomes.dead_letters,
+        "dead_letters_stored": facts.totals.dead_letters_stored,
+        "dead_letters_purged": facts.totals.dead_letters_purged,
+        "dead_letters_expired": facts.totals.dead_letters_expired,
+        "written": outcomes.written,
+        "rows_before": facts.totals.rows_before,
+        "expected_rows": facts.expected,
+        "rows": facts.rows,
+        "difference": facts.rows - facts.expected,
+        "batches": facts.totals.batches,
+        "expired_offsets": spans.expired,
+        "skipped_offsets": sum(found.skipped for found in facts.totals.ranges),
+        "accepted_losses": len(facts.totals.losses),
+    }
+    if facts.joins:
+        figures |= {name: getattr(outcomes, name) for name in _JOIN_FIGURES}
+    if facts.distinct.keys is not None:
+        figures["unique_keys"] = facts.distinct.keys
+    elif facts.distinct.reason:
+        figures["unique_keys_not_counted"] = facts.distinct.reason
+    return figures

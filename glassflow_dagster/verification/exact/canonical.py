@@ -1,0 +1,82 @@
+"""Values as texts that Spark and ClickHouse write alike, so that rows can be compared by a hash of them.
+
+Spark writes what the mapping made of a record, ClickHouse what is in the column. Types that the two do not write alike
+(floats, decimals, nested values) are not compared, which the report says.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from glassflow_dagster.clickhouse.identifiers import quote_name
+from glassflow_dagster.clickhouse.tables import Table
+from glassflow_dagster.config.model.types import ColumnType, second_digits
+
+_MICROSECOND_DIGITS = 6
+
+
+@dataclass(frozen=True)
+class Comparable:
+    """A column: how Spark writes a value of `row`, and how ClickHouse does; both give a text or NULL."""
+
+    name: str
+    spark: Column
+    sql: str
+
+
+def comparable(table: Table, name: str) -> Comparable | None:
+    """Say how a column's values are written; None for a type that is not compared."""
+    column = table.columns.get(name)
+    write = _writer(column.type.base) if column else None
+    if write is None:
+        return None
+    spark, sql = write(F.col("row").getField(name), quote_name(name))
+    return Comparable(name, spark.cast("string"), f"toString({sql})")
+
+
+def joined(columns: Sequence[Comparable]) -> tuple[Column, str]:
+    """Write several columns as one text: each value with its length before it, NULL as a dash."""
+    spark = F.concat(
+        *(
+            F.coalesce(F.concat(F.octet_length(c.spark).cast("string"), F.lit(":"), c.spark), F.lit("-"))
+            for c in columns
+        )
+    )
+    parts = (f"ifNull(concat(toString(length({c.sql})), ':', {c.sql}), '-')" for c in columns)
+    return spark, f"concat({', '.join(parts)}, '')"
+
+
+def hashed(columns: Sequence[Comparable]) -> tuple[Column, str]:
+    """Write several columns as a hash of 32 hexadecimal digits."""
+    spark, sql = joined(columns)
+    return F.md5(spark), f"lower(hex(MD5({sql})))"
+
+
+_Writer = Callable[[Column, str], tuple[Column, str]]
+
+
+def _writer(kind: ColumnType) -> _Writer | None:
+    if kind.name in _PLAIN:
+        return lambda value, name: (value, name)
+    if kind.name == "UUID":
+        return lambda value, name: (F.lower(value), f"lower(toString({name}))")
+    if kind.name == "IPv4":
+        return lambda value, name: (value, f"toUInt32({name})")
+    if kind.name == "DateTime":
+        return lambda value, name: (F.unix_seconds(value), f"toUnixTimestamp({name})")
+    if kind.name == "DateTime64" and second_digits(kind) <= _MICROSECOND_DIGITS:
+        # The table keeps as many digits as its column has.
+        step = 10 ** (_MICROSECOND_DIGITS - second_digits(kind))
+        return lambda value, name: (
+            F.floor(F.unix_micros(value) / F.lit(step)).cast("bigint") * F.lit(step),
+            f"toUnixTimestamp64Micro(toDateTime64({name}, {_MICROSECOND_DIGITS}))",
+        )
+    return None
+
+
+_PLAIN = frozenset({
+    "String", "Bool", "Enum8", "Enum16", "Date", "Date32",
+    "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64",
+})  # fmt: skip

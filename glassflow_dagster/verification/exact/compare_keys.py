@@ -1,0 +1,230 @@
+"""Whether the table has the rows that the records in Kafka call for, key by key: `verify --exact`.
+
+The counts of `verify` agree when one row is lost and another doubled; this does not. It reads everything again: the
+topics between the ledger's first and last offsets, and the key columns of the whole table. Only hashes are compared;
+a few keys that differ are looked up for the report.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from clickhouse_connect.driver.client import Client
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from glassflow_dagster.bookkeeping.dead_letters import read_refused_by_server
+from glassflow_dagster.bookkeeping.ledger import BatchHistory, last_batch, read_history
+from glassflow_dagster.bookkeeping.totals import LedgerTotals, read_totals
+from glassflow_dagster.clickhouse.client import connect
+from glassflow_dagster.clickhouse.identifiers import full_name
+from glassflow_dagster.clickhouse.queries import fetch
+from glassflow_dagster.clickhouse.tables import Table, require_table
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.kafka.topics import offsets
+from glassflow_dagster.streaming.spark.session import SHUFFLE_PARTITIONS
+from glassflow_dagster.streaming.spark.spark_errors import explain_failure
+from glassflow_dagster.verification.exact.canonical import Comparable, comparable, hashed, joined
+from glassflow_dagster.verification.exact.expected import expected_rows, whole_ranges
+from glassflow_dagster.verification.exact.table_rows import actual_rows
+from glassflow_dagster.verification.kafka_counts import Spans, measure
+from glassflow_dagster.verification.key_rules import (
+    Found,
+    KeyDifferences,
+    KeysReport,
+    Scope,
+    judge_keys,
+    undecided,
+    why_undecided,
+)
+from glassflow_dagster.verification.keys import key_columns
+from glassflow_dagster.verification.wait_until_stable import wait_until_stable
+
+# Records of one shuffle partition: some tens of megabytes of hashes.
+RECORDS_PER_PARTITION = 1_000_000
+_EXAMPLES = 3  # keys named in the report, of each kind
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The columns that tell keys apart, those whose values are compared, and mapped ones that cannot be."""
+
+    key: tuple[Comparable, ...]
+    values: tuple[Comparable, ...]
+    left_out: tuple[str, ...]
+
+    @property
+    def of_expected(self) -> list[Column]:
+        """What is kept of an expected row: key_hash, row_hash and the key as text, all STRING."""
+        return [
+            hashed(self.key)[0].alias("key_hash"),
+            hashed(self.values)[0].alias("row_hash"),
+            joined(self.key)[0].alias("key"),
+        ]
+
+    @property
+    def key_names(self) -> tuple[str, ...] | None:
+        """The key's columns; None when the table does not have them in a form that can be compared."""
+        return tuple(column.name for column in self.key) or None
+
+
+def reconcile_keys(spark: SparkSession, config: PipelineConfig, report: Callable[[str], None]) -> KeysReport:
+    """Compare the keys of Kafka's records with those of the table; raises `GlassflowError` when one can't be asked.
+
+    The session must have been started by `start_session`; it keeps its settings.
+    """
+    client, database = connect(config.sink.connection_params), config.sink.connection_params.database
+    table = require_table(client, *config.sink.full_table)
+    totals = read_totals(client, database, config.pipeline_id)
+    begun = read_history(client, database, config.pipeline_id)
+    if begun.last_batch is None or not whole_ranges(begun.ranges):
+        return undecided(["no batch has been written yet"])
+    compared = compared_columns(config, table)
+    reasons = list(why_undecided(config, begun, _spans(config, totals), compared.key_names))
+    if totals.losses:
+        reasons.append("records, or a state, were let go by run --accept-loss (glassflow_losses)")
+    if reasons:
+        return undecided(reasons)
+    own = spark.newSession()
+    own.conf.set(SHUFFLE_PARTITIONS, _partitions(spark, totals, table))
+    report(f"reading {table.rows:,} rows of {table.database}.{table.name} ...")
+    actual = _actual(own, config, compared).persist()
+    try:
+        actual.count()
+        done = _after_batch_under_way(client, database, config)
+        reasons = list(why_undecided(config, done, _spans(config, totals), compared.key_names))
+        if reasons:
+            return undecided(reasons)
+        report(f"reading the records of {', '.join(sorted(whole_ranges(done.ranges)))} ...")
+        rows = expected_rows(own, config, table, done, compared.of_expected)
+        places = read_refused_by_server(client, database, config.pipeline_id)
+        refused = own.createDataFrame(places, "topic STRING, partition INT, offset LONG")
+        expected = _expected(rows, begun.last_batch, refused)
+        differences = _differences(client, config, compared, expected, actual)
+    except PySparkException as error:
+        raise GlassflowError(f"the keys could not be compared: {explain_failure(error, rest='')}") from error
+    finally:
+        actual.unpersist()
+    return judge_keys(differences, Scope(config, table, totals, compared.key_names, compared.left_out))
+
+
+def compared_columns(config: PipelineConfig, table: Table) -> Compared:
+    """Choose the columns. Without deduplication all values together are a row's key."""
+    mapped = [mapping.column_name for mapping in config.sink.mapping]
+    values = tuple(found for name in mapped if (found := comparable(table, name)))
+    left_out = tuple(name for name in mapped if comparable(table, name) is None)
+    if config.dedup_of(config.source) is None:
+        return Compared(values, values, left_out)
+    key = [comparable(table, name) for name in key_columns(config, table) or ()]
+    return Compared(tuple(found for found in key if found) if all(key) else (), values, left_out)
+
+
+def _spans(config: PipelineConfig, totals: LedgerTotals) -> Spans:
+    known = {topic: offsets(config.connection, topic) for topic in sorted({r.topic for r in totals.ranges})}
+    return measure(totals.ranges, known)
+
+
+def _partitions(spark: SparkSession, totals: LedgerTotals, table: Table) -> int:
+    records = max(totals.outcomes.read, table.rows)
+    return max(spark.sparkContext.defaultParallelism, records // RECORDS_PER_PARTITION + 1)
+
+
+def _after_batch_under_way(client: Client, database: str, config: PipelineConfig) -> BatchHistory:
+    """Read the ledger once a batch that was under way is in it, whose rows may have been seen in the table."""
+    begun = read_history(client, database, config.pipeline_id)
+    wait_until_stable(
+        lambda: last_batch(client, database, config.pipeline_id, begun.checkpoint_id),
+        lambda found: found != begun.last_batch,
+    )
+    return read_history(client, database, config.pipeline_id)
+
+
+def _actual(spark: SparkSession, config: PipelineConfig, compared: Compared) -> DataFrame:
+    """Give the table's keys. Columns out: key_hash STRING, rows LONG, values DECIMAL."""
+    rows = actual_rows(spark, config, hashed(compared.key)[1], hashed(compared.values)[1])
+    return rows.groupBy("key_hash").agg(F.count("*").alias("rows"), _values().alias("values"))
+
+
+def _expected(rows: DataFrame, until_batch: int, refused: DataFrame) -> DataFrame:
+    """Give the keys that records call for. refused: the records whose rows the server refused.
+
+    Columns out: key_hash STRING, key STRING, must LONG (rows of the batches up to `until_batch`), may LONG (those of
+    later ones as well, which came while the table was read), wanted DECIMAL.
+    """
+    there = rows.join(refused, ["topic", "partition", "offset"], "left_anti")
+    must = F.count_if(F.col("batch_id") <= F.lit(until_batch)).alias("must")
+    return there.groupBy("key_hash").agg(
+        F.min("key").alias("key"), must, F.count("*").alias("may"), _values().alias("wanted")
+    )
+
+
+def _values() -> Column:
+    """Sum up a hash of each row, whatever their order; a sum of 64-bit numbers fits 38 digits."""
+    return F.sum(F.xxhash64("row_hash").cast("decimal(38, 0)"))
+
+
+def _differences(
+    client: Client, config: PipelineConfig, compared: Compared, expected: DataFrame, actual: DataFrame
+) -> KeyDifferences:
+    both = expected.join(actual, "key_hash", "full_outer").select(
+        "key_hash",
+        "key",
+        *(F.coalesce(name, F.lit(0)).alias(name) for name in ("must", "may", "rows")),
+        F.coalesce(F.col("values") != F.col("wanted"), F.lit(1).cast("boolean")).alias("differ"),
+    )
+    kinds = both.select(
+        "key_hash",
+        "key",
+        "must",
+        "rows",
+        F.when(F.col("rows") == 0, F.col("must")).otherwise(F.lit(0)).alias("lost"),
+        F.greatest(F.col("must") - F.col("rows"), F.lit(0)).alias("missing"),
+        F.greatest(F.col("rows") - F.col("may"), F.lit(0)).alias("surplus"),
+        F.when((F.col("rows") == F.col("must")) & (F.col("rows") == F.col("may")) & F.col("differ"), F.col("rows"))
+        .otherwise(F.lit(0))
+        .alias("changed"),
+    ).persist()
+    names = ("lost", "missing", "surplus", "changed")
+    try:
+        sums = [*(F.sum(name).alias(name) for name in names), F.sum("must").alias("must"), F.sum("rows").alias("rows")]
+        keys = [F.count_if(F.col(name) > 0).alias(f"{name}_keys") for name in names]
+        total = kinds.agg(*sums, *keys).first()
+        assert total is not None
+        found = {
+            name: Found(total[name], total[f"{name}_keys"], _examples(client, config, compared, kinds, name))
+            for name in names
+            if total[name]
+        }
+    finally:
+        kinds.unpersist()
+    return KeyDifferences(expected=total["must"] or 0, rows=total["rows"] or 0, **found)
+
+
+def _examples(
+    client: Client, config: PipelineConfig, compared: Compared, kinds: DataFrame, name: str
+) -> tuple[str, ...]:
+    """Name a few keys, always the same ones; what a key is that no record has, the table is asked."""
+    rows = kinds.where(F.col(name) > 0).orderBy("key_hash").limit(_EXAMPLES).select("key_hash", "key").collect()
+    unknown = [row["key_hash"] for row in rows if row["key"] is None]
+    texts = {}
+    if unknown:
+        (_, text), (_, digest) = joined(compared.key), hashed(compared.key)
+        source = full_name(*config.sink.full_table)
+        query = f"SELECT {digest} AS key_hash, any({text}) FROM {source} WHERE key_hash IN {{keys:Array(String)}} GROUP BY 1"  # noqa: E501 - quoted
+        texts = dict(fetch(client, query, {"keys": unknown}))
+    return tuple(_readable(row["key"] or texts[row["key_hash"]]) for row in rows)
+
+
+def _readable(key: str) -> str:
+    """Write a joined key for people: the values without their lengths."""
+    values, rest = [], key.encode()
+    while rest:
+        if rest.startswith(b"-"):
+            values.append("NULL")
+            rest = rest[1:]
+            continue
+        length, _, after = rest.partition(b":")
+        values.append(after[: int(length)].decode(errors="backslashreplace"))
+        rest = after[int(length) :]
+    return ", ".join(values)

@@ -1,0 +1,57 @@
+"""The table's rows, read by the executors: a hash of the key and one of all compared values, nothing else travels."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from glassflow_dagster.clickhouse.client import connect
+from glassflow_dagster.clickhouse.identifiers import full_name
+from glassflow_dagster.config.model.connections import ClickHouseConnection
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+
+ROWS_SCHEMA = "key_hash STRING, row_hash STRING"
+
+
+@dataclass(frozen=True)
+class TableReader:
+    """Reads the rows of a table whose key's hash is in the slices that come in; called by Spark in a Python worker.
+
+    key, row: the hashes as SQL.
+    """
+
+    connection: ClickHouseConnection
+    database: str
+    table: str
+    key: str
+    row: str
+    slices: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Read a slice for each number that comes in."""
+        client = connect(self.connection)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                with client.query_arrow_stream(self.query(number), use_strings=True) as stream:
+                    for found in stream:
+                        yield from pa.table(found).to_batches() if isinstance(found, pa.Table) else [found]
+
+    def query(self, number: int) -> str:
+        """Write the query for one slice."""
+        return (
+            f"SELECT {self.key} AS key_hash, {self.row} AS row_hash "
+            f"FROM {full_name(self.database, self.table)} WHERE cityHash64(key_hash) % {self.slices} = {number}"
+        )
+
+
+def actual_rows(spark: SparkSession, config: PipelineConfig, key: str, row: str) -> DataFrame:
+    """Give the rows of a pipeline's table. key, row: the hashes as SQL.
+
+    Columns out: key_hash STRING, row_hash STRING.
+    """
+    database, table = config.sink.full_table
+    slices = spark.sparkContext.defaultParallelism
+    reader = TableReader(config.sink.connection_params, database, table, key, row, slices)
+    numbers = spark.range(0, reader.slices, 1, reader.slices)
+    return numbers.mapInArrow(reader, ROWS_SCHEMA)

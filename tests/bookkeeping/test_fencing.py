@@ -1,0 +1,202 @@
+"""Of several drivers of one checkpoint only the newest writes; on the real engine."""
+
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from clickhouse_connect.driver.client import Client
+
+from glassflow_dagster.bookkeeping import fencing
+from glassflow_dagster.bookkeeping.fencing import EPOCHS, Epoch, Fenced, begin_epoch, rival_starts
+from glassflow_dagster.bookkeeping.ledger import LEDGER
+from glassflow_dagster.bookkeeping.schema import BookkeepingTable
+from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
+from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable
+from glassflow_dagster.clickhouse.inserts.insert import Inserter
+from glassflow_dagster.clickhouse.inserts.tokens import Token
+from glassflow_dagster.clickhouse.queries import execute
+from glassflow_dagster.clickhouse.tables import count_rows
+from glassflow_dagster.config.model.connections import ClickHouseConnection
+
+pytestmark = pytest.mark.servers
+
+
+class Checkpoint:
+    """A checkpoint that several drivers run, and the table they write to."""
+
+    def __init__(self, client: Client, database: str) -> None:
+        self.client, self.database, self.checkpoint_id = client, database, str(uuid4())
+        ensure_bookkeeping(client, database)
+        execute(client, f"CREATE TABLE {database}.t (id UInt64) ENGINE = MergeTree ORDER BY id")
+
+    def begin(self, folder: str = "/state/p", checkpoint_id: str | None = None) -> Epoch:
+        return begin_epoch(self.client, self.database, "p", checkpoint_id or self.checkpoint_id, folder, self.rows)
+
+    def insert(self, epoch: Epoch | None) -> None:
+        Inserter(self.client, 10, print, epoch).insert(self.database, "t", pa.table({"id": [1]}), Token(str(uuid4())))
+
+    @property
+    def rows(self) -> int:
+        return count_rows(self.client, self.database, "t")
+
+
+@pytest.fixture
+def asked(client: Client, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The questions that were asked by the client."""
+    questions, query = [], client.query
+
+    def note(sql: str, *rest: object, **settings: object) -> object:
+        questions.append(sql)
+        return query(sql, *rest, **settings)
+
+    monkeypatch.setattr(client, "query", note)
+    return questions
+
+
+@pytest.fixture
+def checkpoint(client: Client, connection: ClickHouseConnection) -> Checkpoint:
+    return Checkpoint(client, connection.database)
+
+
+def test_an_older_driver_writes_nothing_and_is_told_who_took_over(checkpoint: Checkpoint) -> None:
+    older = checkpoint.begin()
+    checkpoint.insert(older)
+    newer = checkpoint.begin("/other/p")
+    checkpoint.insert(newer)
+    with pytest.raises(Fenced, match=r"p: another driver runs this pipeline since .* in /other/p; .*remove"):
+        checkpoint.insert(older)
+    checkpoint.insert(newer)
+    checkpoint.insert(None)  # what is no driver's
+    assert checkpoint.rows == 4
+
+
+def test_another_pipeline_is_another_matter_and_another_checkpoint_is_not(checkpoint: Checkpoint) -> None:
+    mine = checkpoint.begin()
+    begin_epoch(checkpoint.client, checkpoint.database, "q", checkpoint.checkpoint_id, "", 0)
+    checkpoint.insert(mine)
+    checkpoint.begin("/elsewhere", str(uuid4()))
+    with pytest.raises(Fenced, match="in /elsewhere"):
+        checkpoint.insert(mine)
+    assert checkpoint.rows == 1
+
+
+def test_a_first_start_knows_of_those_before_it_and_what_the_table_held_then(checkpoint: Checkpoint) -> None:
+    def rivals(of: Epoch) -> list[tuple[str, int, bool]]:
+        return [(start.folder, start.rows, start.closed) for start in rival_starts(checkpoint.client, of)]
+
+    first = checkpoint.begin("/first")
+    checkpoint.insert(first)
+    assert rivals(first) == []
+    second = checkpoint.begin("/second", str(uuid4()))
+    assert rivals(second) == [("/first", 0, False)]
+    execute(
+        checkpoint.client,
+        f"INSERT INTO {checkpoint.database}.{LEDGER.name} (pipeline_id, checkpoint_id) "
+        f"VALUES ('p', '{first.checkpoint_id}')",
+    )
+    # What the first one had closed was known when the second one was made; to the first one the second is news.
+    assert rivals(second) == []
+    assert rivals(checkpoint.begin("/first")) == [("/second", 1, False)]
+
+
+def test_of_two_that_begin_at_the_same_moment_one_writes(checkpoint: Checkpoint) -> None:
+    """Both have seen the same number, as when two hosts start at once."""
+    first = checkpoint.begin()
+    second = Epoch(first.database, "p", first.checkpoint_id, first.number, str(uuid4()))
+    execute(
+        checkpoint.client,
+        f"INSERT INTO {first.database}.{EPOCHS.name} (pipeline_id, checkpoint_id, epoch, driver) "
+        f"VALUES ('p', '{second.checkpoint_id}', {second.number}, '{second.driver}')",
+    )
+    newer, older = sorted((first, second), key=lambda epoch: epoch.driver, reverse=True)
+    checkpoint.insert(newer)
+    with pytest.raises(Fenced):
+        checkpoint.insert(older)
+    assert checkpoint.rows == 1
+
+
+def test_a_driver_whose_row_is_gone_does_not_trust_to_luck(checkpoint: Checkpoint) -> None:
+    mine = checkpoint.begin()
+    execute(checkpoint.client, f"TRUNCATE TABLE {checkpoint.database}.{EPOCHS.name}")
+    with pytest.raises(Fenced, match="has lost this driver's row"):
+        checkpoint.insert(mine)
+    assert checkpoint.rows == 0
+
+
+def test_an_answer_counts_for_a_moment_and_not_beyond_a_sleep(
+    checkpoint: Checkpoint, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = checkpoint.begin()
+    clock = 1000.0
+    monkeypatch.setattr(fencing.time, "clock_gettime", lambda _: clock)
+    asked.clear()
+    for _ in range(3):
+        checkpoint.insert(mine)
+    assert len(asked) == 1
+    clock += fencing.ANSWER_COUNTS
+    checkpoint.insert(mine)
+    assert len(asked) == 2
+
+
+def test_a_driver_that_begins_waits_until_what_older_ones_know_is_void(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(fencing.time, "sleep", slept.append)
+    checkpoint.begin()
+    assert slept == []  # nobody else knows anything
+    checkpoint.begin()
+    assert slept == [fencing.ANSWER_COUNTS]
+
+
+def test_of_two_that_begin_at_once_the_later_one_waits(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have looked before either has its row; the other one's comes first, and it may be writing already."""
+    slept: list[float] = []
+    monkeypatch.setattr(fencing.time, "sleep", slept.append)
+
+    insert_row = BookkeepingTable.insert_row
+
+    def after_the_other(*row: Any) -> None:
+        monkeypatch.setattr(BookkeepingTable, "insert_row", insert_row)
+        checkpoint.begin()
+        insert_row(*row)
+
+    monkeypatch.setattr(BookkeepingTable, "insert_row", after_the_other)
+    checkpoint.begin()
+    assert slept == [fencing.ANSWER_COUNTS]
+
+
+def test_every_attempt_looks_anew(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first attempt has no certain end; before the second one a newer driver begins."""
+    monkeypatch.setattr(fencing, "ANSWER_COUNTS", 0.1)  # the pause before the second attempt
+    mine, command = checkpoint.begin(), checkpoint.client.command
+
+    def reset(*_: object, **__: object) -> object:
+        monkeypatch.setattr(checkpoint.client, "command", command)
+        checkpoint.begin()
+        raise OSError("the connection was reset")
+
+    monkeypatch.setattr(checkpoint.client, "command", reset)
+    with pytest.raises(Fenced):
+        checkpoint.insert(mine)
+    assert checkpoint.rows == 0
+
+
+def test_a_server_that_does_not_tell_is_asked_until_the_deadline(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, tried = checkpoint.begin(), []
+
+    def reset(*_: object, **__: object) -> object:
+        tried.append(True)
+        raise OSError("the connection was reset")
+
+    monkeypatch.setattr(checkpoint.client, "query", reset)
+    with pytest.raises(ClickHouseUnreachable, match="connection was reset"):
+        Inserter(checkpoint.client, 0.5, print, mine).insert(
+            checkpoint.database, "t", pa.table({"id": [1]}), Token("a")
+        )
+    monkeypatch.undo()
+    assert len(tried) > 1
+    assert checkpoint.rows == 0

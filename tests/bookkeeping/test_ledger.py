@@ -1,0 +1,59 @@
+"""What batches wrote into the ledger, summed up; on the real engine."""
+
+from uuid import uuid4
+
+import pytest
+from clickhouse_connect.driver.client import Client
+
+from glassflow_dagster.bookkeeping.ledger import LedgerRow, Outcomes, insert_ledger_row
+from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
+from glassflow_dagster.bookkeeping.totals import read_totals
+from glassflow_dagster.clickhouse.errors import TableProblem
+from glassflow_dagster.clickhouse.inserts.insert import Inserter
+from glassflow_dagster.clickhouse.inserts.tokens import Token
+from glassflow_dagster.config.model.connections import ClickHouseConnection
+
+pytestmark = pytest.mark.servers
+
+
+def ledger_row(pipeline: str, batch: int, first: int, until: int) -> LedgerRow:
+    return LedgerRow(
+        pipeline_id=pipeline,
+        checkpoint_id=str(uuid4()),
+        batch_id=batch,
+        batch_time_ms=1_700_000_000_000 + batch,
+        definition="d",
+        offsets={"topic": {0: (first, until), 3: (0, 1)}},
+        rows_before=7,
+        outcomes=Outcomes(read=10, written=8, duplicates=1, dead_letters=1),
+        blocks=1,
+        bytes=80,
+    )
+
+
+def test_the_ledger_sums_up_batches_and_ranges(client: Client, connection: ClickHouseConnection) -> None:
+    ensure_bookkeeping(client, connection.database)
+    row, inserter = ledger_row("mine", 0, 5, 14), Inserter(client, 10, print)
+    for batch, (first, until) in enumerate([(5, 14), (14, 20), (22, 23)]):
+        values = {**vars(row), "batch_id": batch, "batch_time_ms": row.batch_time_ms + batch}
+        values["offsets"] = {"topic": {0: (first, until)}}
+        for _ in range(2):  # a replay
+            insert_ledger_row(
+                Inserter(client, 10, print), connection.database, LedgerRow(**values), Token(f"token {batch}")
+            )
+    insert_ledger_row(inserter, connection.database, ledger_row("other", 0, 0, 1), Token("other"))
+    totals = read_totals(client, connection.database, "mine")
+    assert (totals.batches, totals.rows_before) == (3, 7)
+    assert (totals.outcomes.read, totals.outcomes.written, totals.outcomes.dead_letters) == (30, 24, 3)
+    (found,) = totals.ranges
+    assert (found.topic, found.partition, found.first, found.until, found.gap) == ("topic", 0, 5, 23, 2)
+
+
+def test_a_ledger_without_batches_is_all_zero_and_a_missing_one_is_said(
+    client: Client, connection: ClickHouseConnection
+) -> None:
+    with pytest.raises(TableProblem, match="no pipeline of this version has run"):
+        read_totals(client, connection.database, "mine")
+    ensure_bookkeeping(client, connection.database)
+    totals = read_totals(client, connection.database, "mine")
+    assert (totals.batches, totals.ranges, totals.last_batch_time) == (0, (), None)

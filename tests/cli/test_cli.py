@@ -1,0 +1,65 @@
+"""What the commands take from their environment; what they do is tested where it is done, and end to end."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from glassflow_dagster.cli import main
+from glassflow_dagster.driver.heartbeat import DriverState, Heartbeat, write_heartbeat
+from glassflow_dagster.streaming.delivery.totals import Totals
+
+
+def test_the_state_folder_is_the_one_that_dagster_uses_unless_an_option_names_another(tmp_path: Path) -> None:
+    named, other = str(tmp_path / "named"), str(tmp_path / "other")
+    found = CliRunner().invoke(main, ["stop", "orders"], env={"GLASSFLOW_STATE": named})
+    assert found.exit_code == 1
+    assert f"{named}: no pipeline called 'orders' ever ran here" in found.output
+    found = CliRunner().invoke(main, ["stop", "orders", "--state", other], env={"GLASSFLOW_STATE": named})
+    assert f"{other}: no pipeline called 'orders' ever ran here" in found.output
+
+
+def test_a_definition_with_mistakes_hides_no_other_from_the_status(tmp_path: Path) -> None:
+    (tmp_path / "wrong.yaml").write_text("a: [")
+    (tmp_path / "nameless.yaml").write_text("a: 1")
+    (tmp_path / "orders.yaml").write_text("pipeline_id: orders")
+    found = CliRunner().invoke(main, ["status", "--pipelines", str(tmp_path), "--state", str(tmp_path / "state")])
+    assert (found.exit_code, found.stdout) == (0, "orders: STOPPED - never started here\n")
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A state folder with the last word of a driver that joined two topics."""
+    folder = tmp_path / "state" / "orders"
+    folder.mkdir(parents=True)
+    totals = Totals(read=9000, written=4000, duplicates=5, matched=4000, unmatched=30, waiting=12, accepted=4950)
+    heartbeat = Heartbeat(
+        pipeline_id="orders", state=DriverState.STOPPED, pid=1, process_started="", updated_at=time.time(),
+        fingerprint="f", batch_id=7, totals=totals, lag=12, lags={"orders": 10, "users": 2}, state_bytes=2_500_000,
+    )  # fmt: skip
+    write_heartbeat(folder, heartbeat)
+    return folder.parent
+
+
+def test_the_status_of_a_join_tells_its_topics_apart_and_what_became_of_the_left_events(state: Path) -> None:
+    found = CliRunner().invoke(main, ["status", "orders", "--state", str(state)])
+    assert found.exit_code == 0
+    assert "  batch 7, lag 12 (orders 10, users 2), in" in found.stdout
+    assert "  matched 4,000, unmatched 30, waiting 12, state 2.5 MB\n" in found.stdout
+
+
+def test_the_status_as_json_has_all_that_the_heartbeat_says_of_a_join(state: Path) -> None:
+    found = json.loads(CliRunner().invoke(main, ["status", "orders", "--state", str(state), "--json"]).stdout)
+    assert (found["lags"], found["state_bytes"]) == ({"orders": 10, "users": 2}, 2_500_000)
+    assert (found["totals"]["accepted"], found["totals"]["waiting"]) == (4950, 12)
+
+
+def test_the_status_of_one_topic_says_nothing_of_joins(state: Path) -> None:
+    folder = state / "orders"
+    one = Heartbeat.model_validate_json((folder / "heartbeat.json").read_text())
+    write_heartbeat(folder, one.model_copy(update={"lags": {"orders": 12}}))
+    found = CliRunner().invoke(main, ["status", "orders", "--state", str(state)]).stdout
+    assert "  batch 7, lag 12, in" in found
+    assert "matched" not in found

@@ -1,0 +1,90 @@
+"""Tokens: their texts, and that no two blocks of a table share one."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glassflow_dagster.clickhouse.inserts.tokens import Token
+
+BLOCK = Token.of_block("orders", "c0ffee", 7, (0, 3, 1500))
+JOINED = Token.of_block("orders", "c0ffee", 7, (0, 3, 1500, 1, 0, -1))
+
+
+@pytest.mark.parametrize(
+    ("token", "text"),
+    [
+        (BLOCK, "orders/c0ffee/7/0/3/1500"),
+        (JOINED, "orders/c0ffee/7/0/3/1500/1/0/-1"),
+        (BLOCK.dead_letters(), "orders/c0ffee/7/0/3/1500/dead-letters"),
+        (BLOCK.dead_letters_of_server(), "orders/c0ffee/7/0/3/1500/dead-letters/insert"),
+        (BLOCK.part(0, 750), "orders/c0ffee/7/0/3/1500/0-750"),
+        (BLOCK.divided(0, 1000), "orders/c0ffee/7/0/3/1500/divided/0-1000"),
+        (BLOCK.settled(1000), "orders/c0ffee/7/0/3/1500/settled/1000"),
+        (BLOCK.again(0), "orders/c0ffee/7/0/3/1500"),
+        (BLOCK.again(1), "orders/c0ffee/7/0/3/1500/again-1"),
+        (BLOCK.part(0, 750).again(2), "orders/c0ffee/7/0/3/1500/0-750/again-2"),
+        (BLOCK.empty(), "orders/c0ffee/7/0/3/1500/empty"),
+        (Token.of_ledger_row("orders", "c0ffee", 7), "orders/c0ffee/7/ledger"),
+        (Token.of_replay_marks("orders.glassflow-replay", "c0ffee", 12, 40), "orders.glassflow-replay/c0ffee/12-40"),
+    ],
+)
+def test_the_texts_stay_as_they_are(token: Token, text: str) -> None:
+    """A driver repeats a batch that an earlier version began: with another text its rows would be there twice."""
+    assert (token.text, str(token)) == (text, text)
+
+
+def test_a_repeated_batch_makes_the_same_tokens() -> None:
+    assert Token.of_block("orders", "c0ffee", 7, [0, 3, 1500]) == BLOCK
+    assert Token.of_block("orders", "c0ffee", 7, [0, 3, 1500]).part(2, 4).again(1) == BLOCK.part(2, 4).again(1)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Token.of_block("orders-2", "c0ffee", 7, (0, 3, 1500)),
+        Token.of_block("orders", "c0ffee2", 7, (0, 3, 1500)),
+        Token.of_block("orders", "c0ffee", 71, (0, 3, 1500)),
+        Token.of_block("orders", "c0ffee", 7, (1, 3, 1500)),
+        Token.of_block("orders", "c0ffee", 7, (0, 31, 500)),
+        Token.of_block("orders", "c0ffee", 7, (0, 3, 1501)),
+    ],
+    ids=["pipeline", "checkpoint", "batch", "topic", "partition", "offset"],
+)
+def test_another_pipeline_checkpoint_batch_or_block_makes_another_token(other: Token) -> None:
+    assert other != BLOCK
+    assert set(of_target(other)).isdisjoint(of_target(BLOCK))
+
+
+def test_ledger_rows_and_replay_marks_have_tokens_of_their_own() -> None:
+    rows = {Token.of_ledger_row(*named) for named in (("p", "c", 1), ("p", "c", 2), ("p", "d", 1), ("q", "c", 1))}
+    marks = {Token.of_replay_marks("t", *at) for at in (("c", 0, 4), ("c", 5, 9), ("d", 0, 4), ("c", 0, 5))}
+    assert (len(rows), len(marks)) == (4, 4)
+
+
+def of_target(block: Token, rows: int = 4) -> Iterator[Token]:
+    """All tokens under which a block of so many rows, or parts of it, may be sent to the target."""
+    parts = [block.part(first, until) for first in range(rows) for until in range(first + 1, rows + 1)]
+    return (token.again(attempt) for token in (block, *parts) for attempt in range(3))
+
+
+def of_dead_letters(block: Token) -> Iterator[Token]:
+    letters = (block.dead_letters(), block.dead_letters_of_server())
+    return (token.again(attempt) for token in letters for attempt in range(3))
+
+
+def of_splits(block: Token, rows: int = 4) -> Iterator[Token]:
+    notes = [block.divided(first, until) for first in range(rows) for until in range(first + 1, rows + 1)]
+    notes += [block.settled(until) for until in range(rows)]
+    return (token.again(attempt) for token in notes for attempt in range(3))
+
+
+@pytest.mark.parametrize("tokens_of", [of_target, of_dead_letters, of_splits])
+@given(data=st.data())
+def test_no_two_blocks_of_a_batch_share_a_token(tokens_of: object, data: st.DataObject) -> None:
+    assert callable(tokens_of)
+    numbers = data.draw(st.sampled_from([3, 6]))
+    positions = data.draw(st.lists(st.tuples(*[st.integers(-1, 20)] * numbers), unique=True, max_size=5))
+    tokens = [token for position in positions for token in tokens_of(Token.of_block("p", "c", 1, position))]
+    assert len(tokens) == len(set(tokens))

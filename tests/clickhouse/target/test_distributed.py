@@ -1,0 +1,153 @@
+"""What a Distributed table must be like; no cluster runs in the embedded engine, so its answers are given here."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from clickhouse_connect.driver.client import Client
+from clickhouse_connect.driver.exceptions import DatabaseError
+
+from glassflow_dagster.clickhouse.errors import InsertRefused, RowsRefused, TableProblem
+from glassflow_dagster.clickhouse.inserts.insert import insert_settings
+from glassflow_dagster.clickhouse.inserts.tokens import Token
+from glassflow_dagster.clickhouse.tables import Column, Table
+from glassflow_dagster.clickhouse.target.distributed import (
+    Distributed,
+    local_tables_query,
+    parse_distributed,
+    remember_tokens_everywhere,
+    require_repeatable,
+)
+from glassflow_dagster.config.model.types import ColumnType
+from glassflow_dagster.streaming.delivery.block_writer import WholeBlockWriter
+
+PLAIN = "MergeTree ORDER BY id SETTINGS non_replicated_deduplication_window = 10000, index_granularity = 8192"
+REPLICATED = (
+    "ReplicatedMergeTree('/t', 'r') ORDER BY id SETTINGS replicated_deduplication_window = 10000, "
+    "replicated_deduplication_window_seconds = 604800"
+)
+
+
+@dataclass
+class Cluster:
+    """Answers as a server of the cluster does. A fake, since the real thing cannot run here."""
+
+    shards: list[int] = field(default_factory=lambda: [1, 1])
+    local: list[tuple[Any, ...]] = field(
+        default_factory=lambda: [("h1", "MergeTree", PLAIN, 0), ("h2", "MergeTree", PLAIN, 0)]
+    )
+    uri: str = "http://h1:8123"
+
+    def query(self, query: str, parameters: dict[str, Any] | None = None) -> Any:
+        return SimpleNamespace(result_rows=self._answer(query, parameters or {}))
+
+    def _answer(self, query: str, parameters: dict[str, Any]) -> list[Any]:
+        if "system.clusters" in query:
+            assert parameters == {"cluster": "c"}
+            return list(enumerate(self.shards, 1))
+        if "clusterAllReplicas" in query:
+            return list(self.local)
+        assert "MaterializedView" in query or "dependencies_table" in query
+        return []
+
+
+def target(key: str) -> Table:
+    columns = {name: Column(ColumnType("String"), "") for name in ("id", "now", "seen")}
+    return Table("db", "d", "Distributed", f"Distributed('c', 'db', 'local', {key})", columns, rows=0, ttl=False)
+
+
+def problems(cluster: Cluster, key: str = "cityHash64(id)") -> Iterator[str]:
+    with pytest.raises(TableProblem) as raised:
+        require_repeatable(cluster, target(key), {"id", "now"})  # type: ignore[arg-type]
+    return iter(str(raised.value).splitlines())
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Distributed('c', 'db', 't')", Distributed("c", "db", "t", "")),
+        ("Distributed('c', 'a\\'b', 't', cityHash64(x, ','), 'p')", Distributed("c", "a'b", "t", "cityHash64(x, ',')")),
+        ("Distributed(`c-1`, 'db', 't', (a + b) % 3) SETTINGS x = 1", Distributed("c-1", "db", "t", "(a + b) % 3")),
+    ],
+)
+def test_a_description_is_read(text: str, found: Distributed) -> None:
+    assert parse_distributed(text) == found
+
+
+def test_statements_name_the_cluster_and_the_shards_own_table() -> None:
+    distributed = Distributed("my 'c", "db", "lo`cal", "")
+    assert local_tables_query(distributed) == (
+        "SELECT hostName(), engine, engine_full, length(dependencies_table), partition_key "
+        "FROM clusterAllReplicas('my \\'c', system.tables) WHERE database = 'db' AND name = 'lo`cal' "
+        "SETTINGS skip_unavailable_shards = 0"
+    )
+    assert remember_tokens_everywhere(distributed, "MergeTree") == (
+        "ALTER TABLE `db`.`lo\\`cal` ON CLUSTER `my 'c` MODIFY SETTING non_replicated_deduplication_window = 10000"
+    )
+
+
+@pytest.mark.parametrize("engine", [("MergeTree", PLAIN), ("ReplicatedMergeTree", REPLICATED)])
+@pytest.mark.parametrize("key", ["cityHash64(id)", "id", "sipHash64(id, now)"])
+def test_a_table_whose_shards_all_remember_tokens_is_taken(engine: tuple[str, str], key: str) -> None:
+    cluster = Cluster(local=[("h1", *engine, 0), ("h2", *engine, 0)])
+    require_repeatable(cluster, target(key), {"id", "now"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("key", ["rand()", "cityHash64(id, now64(3))", "generateUUIDv4()", "hostName()", "Rand ( )"])
+def test_a_row_must_go_to_the_same_shard_each_time(key: str) -> None:
+    assert next(problems(Cluster(), key)).startswith(f"sink.table: db.d has the sharding key {key}, which gives a row")
+    # With one shard there is nowhere else to go.
+    one = Cluster(shards=[2])
+    require_repeatable(one, target(key), {"id"})  # type: ignore[arg-type]
+
+
+def test_a_sharding_key_of_a_column_with_a_default_is_refused() -> None:
+    assert "does not fill column 'seen'" in next(problems(Cluster(), "cityHash64(seen)"))
+
+
+@pytest.mark.parametrize("key", ["toYYYYMM(seen)", "toDate(now())"])
+def test_every_shards_table_must_be_partitioned_by_what_the_pipeline_fills(key: str) -> None:
+    cluster = Cluster(local=[("h1", "MergeTree", PLAIN, 0, "toYYYYMM(id)"), ("h2", "MergeTree", PLAIN, 0, key)])
+    found = list(problems(cluster))
+    assert len(found) == 1
+    assert f"partitioned by {key} on h2, and a repeated row may fall into another partition" in found[0]
+
+
+def test_every_shards_table_must_remember_tokens_and_have_no_views() -> None:
+    short = REPLICATED.replace("604800", "3600")
+    local = [
+        ("h1", "MergeTree", "MergeTree ORDER BY id", 0),
+        ("h2", "ReplicatedMergeTree", short, 0),
+        ("h3", "Log", "Log", 0),
+        ("h4", "MergeTree", PLAIN, 1),
+    ]
+    found = list(problems(Cluster(shards=[2, 3], local=local)))
+    assert len(found) == 5
+    assert "which 4 of the 5 servers of cluster c have" in found[0]
+    assert "h1; run ALTER TABLE `db`.`local` ON CLUSTER `c` MODIFY SETTING non_replicated_ded" in found[1]
+    assert "h2; run ALTER TABLE `db`.`local` ON CLUSTER `c` MODIFY SETTING replicated_ded" in found[2]
+    assert "which is a Log table on h3" in found[3]
+    assert "has materialized views on h4" in found[4]
+
+
+@pytest.mark.servers
+def test_an_insert_waits_for_the_shards(client: Client) -> None:
+    settings = insert_settings(client, Token("t"), 1)
+    assert settings["distributed_foreground_insert"] == 1
+    assert settings["insert_distributed_one_random_shard"] == 0
+
+
+class Refusing:
+    """An inserter whose server refuses a row."""
+
+    def insert(self, *_: Any) -> None:
+        raise RowsRefused("db.d", "a constraint", certain=True) from DatabaseError("code 469")
+
+
+def test_a_block_is_not_taken_apart() -> None:
+    writer = WholeBlockWriter(Refusing(), "db", "d")  # type: ignore[arg-type]
+    with pytest.raises(InsertRefused, match=r"db.d refuses values: a constraint; a block .* is not taken apart"):
+        writer.insert(pa.table({"id": [1]}), Token("token"))

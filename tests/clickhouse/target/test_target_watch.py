@@ -1,0 +1,92 @@
+"""Views that come while a pipeline runs; on the real engine."""
+
+import pytest
+from clickhouse_connect.driver.client import Client
+
+from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
+from glassflow_dagster.bookkeeping.windows import Windows
+from glassflow_dagster.clickhouse.errors import TableProblem
+from glassflow_dagster.clickhouse.queries import execute
+from glassflow_dagster.clickhouse.target.prepare import prepare_target, secure_target
+from glassflow_dagster.clickhouse.target.target_watch import TargetWatch
+from glassflow_dagster.clickhouse.target.token_window import TOKENS_KEPT, read_window
+from glassflow_dagster.config.model.connections import ClickHouseConnection
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.streaming.checkpoint.checkpoint import BatchPlan, CheckpointError
+from glassflow_dagster.streaming.checkpoint.consistency import require_known_tables
+from tests.clickhouse.definitions import sms_status
+
+pytestmark = pytest.mark.servers
+
+WINDOW = "SETTINGS non_replicated_deduplication_window = 10000"
+
+
+class Watched:
+    """A pipeline's target, and views that are made behind it."""
+
+    def __init__(self, client: Client, connection: ClickHouseConnection) -> None:
+        self.client, self.database = client, connection.database
+        self.config: PipelineConfig = sms_status(connection_params=connection)
+        self.said: list[str] = []
+        table = prepare_target(client, self.config, create=True)
+        ensure_bookkeeping(client, self.database)
+        notes = Windows(client, self.database)
+        table = secure_target(client, self.config, table, notes, self.said.append)
+        self.watch = TargetWatch(client, self.config, table, notes, self.said.append)
+
+    def make_view(self, name: str, columns: str, settings: str = "", behind: str = "sms_statuses_latest") -> None:
+        execute(self.client, f"CREATE TABLE {self.database}.{name} ({columns}) ENGINE = MergeTree {settings}")
+        execute(
+            self.client,
+            f"CREATE MATERIALIZED VIEW {self.database}.{name}_view TO {self.database}.{name} AS SELECT sms_id "
+            f"FROM {self.database}.{behind}",
+        )
+
+    def plan(self) -> BatchPlan:
+        """The plan of a batch that begins now."""
+        return BatchPlan(
+            batch_id=7, batch_time_ms=1, offsets={}, definition="", types={}, table="", dead_letters_expire_at=0,
+            rows=1, bytes=1, written=self.watch.look().written,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def watched(client: Client, connection: ClickHouseConnection) -> Watched:
+    return Watched(client, connection)
+
+
+def test_a_view_that_comes_is_made_safe_before_the_next_batch_and_one_behind_it_too(watched: Watched) -> None:
+    assert watched.watch.look().written == (f"{watched.database}.sms_statuses_latest",)
+    watched.make_view("seen", "sms_id String", "ORDER BY sms_id")
+    assert f"{watched.database}.seen" in watched.watch.look().written
+    watched.make_view("again", "sms_id String", "ORDER BY sms_id", behind="seen")
+    assert f"{watched.database}.again" in watched.watch.look().written
+    for name in ("seen", "again"):
+        assert read_window(watched.client, watched.database, name).blocks == TOKENS_KEPT
+
+
+def test_a_view_whose_table_would_get_a_repeated_batch_twice_stops_before_the_next_one(watched: Watched) -> None:
+    watched.watch.look()
+    watched.make_view("seen", "sms_id String, at DateTime DEFAULT now()", f"PARTITION BY at ORDER BY sms_id {WINDOW}")
+    with pytest.raises(TableProblem, match=r"seen forgets a block .* column `at`"):
+        watched.watch.look()
+
+
+def test_a_table_that_is_dropped_is_said(watched: Watched) -> None:
+    watched.watch.look()
+    execute(watched.client, f"DROP TABLE {watched.database}.sms_statuses_latest")
+    with pytest.raises(TableProblem, match=r"sms_statuses_latest is gone; make it again"):
+        watched.watch.look()
+
+
+@pytest.mark.parametrize(("settings", "stops"), [("", True), (WINDOW, False)])
+def test_a_view_that_came_within_an_open_batch_stops_the_start_unless_its_table_remembers(
+    watched: Watched, settings: str, stops: bool
+) -> None:
+    plan = watched.plan()
+    watched.make_view("seen", "sms_id String", f"ORDER BY sms_id {settings}")
+    if stops:
+        with pytest.raises(CheckpointError, match=r"seen_view was made while batch 7 was under way.*Drop the view"):
+            require_known_tables(watched.client, watched.config, plan)
+        execute(watched.client, f"DROP TABLE {watched.database}.seen_view")
+    require_known_tables(watched.client, watched.config, plan)

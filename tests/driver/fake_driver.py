@@ -1,0 +1,69 @@
+"""A driver without Spark: it keeps the real one's contract (arguments, heartbeat, SIGTERM) and does no work.
+
+What it does wrong is named by FAKE_DRIVER: fails, dies, starts (for ever), late (starts for a while), waits (for its
+topic), warms (up for a while), stalls (after a while), deaf (to SIGTERM), silent, new (has no batch to tell of).
+"""
+
+import argparse
+import itertools
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.driver.heartbeat import DriverState, Heartbeat, pipeline_folder, write_heartbeat
+from glassflow_dagster.runtime.process import start_of
+from glassflow_dagster.streaming.delivery.totals import Totals
+
+BEHAVIOUR = os.environ.get("FAKE_DRIVER", "")
+STATES = {"starts": DriverState.STARTING, "waits": DriverState.WAITING, "fails": DriverState.FAILED}
+
+LATE_BEATS = 20  # a second, ample for a test to see it
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--definition", type=Path, required=True)
+    parser.add_argument("--state", type=Path, required=True)
+    parser.add_argument("--create-table", action="store_true")
+    parser.add_argument("--conf", action="append", default=[])
+    arguments = parser.parse_args()
+    config = load_pipeline(arguments.definition)
+    folder = pipeline_folder(arguments.state, config.pipeline_id)
+    stopping = []
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if BEHAVIOUR == "deaf" else lambda *_: stopping.append(True))
+    sys.stderr.write(f"arguments: {sys.argv[1:]} dagster: {[k for k in os.environ if k.startswith('DAGSTER_')]}\n")
+    if BEHAVIOUR == "dies":
+        sys.stderr.write("java.lang.OutOfMemoryError\n")
+        return 3
+    for beat in itertools.count():
+        state = DriverState.STOPPED if stopping else STATES.get(BEHAVIOUR, DriverState.RUNNING)
+        if BEHAVIOUR == "late" and beat < LATE_BEATS:
+            state = DriverState.STARTING
+        if BEHAVIOUR == "stalls" and beat >= LATE_BEATS and not stopping:
+            state = DriverState.STALLED
+        heartbeat = Heartbeat(
+            pipeline_id=config.pipeline_id,
+            state=state,
+            pid=os.getpid(),
+            process_started=start_of(os.getpid()) or "",
+            updated_at=time.time() - (3600 if BEHAVIOUR == "silent" else 0),
+            message="ClickHouse at 127.0.0.1:1 cannot be reached; start it" if BEHAVIOUR in {*STATES, "stalls"} else "",
+            fingerprint=config.fingerprint,
+            batch_id=None if BEHAVIOUR == "warms" and beat < LATE_BEATS else 3,
+            offsets={} if BEHAVIOUR == "new" else {source.topic: {0: 40, 1: 60} for source in config.inputs},
+            totals=Totals(read=100, written=90, duplicates=10),
+            lag=None if BEHAVIOUR == "warms" else 0,
+            lags={} if BEHAVIOUR == "warms" else {source.topic: 0 for source in config.inputs},
+        )
+        write_heartbeat(folder, heartbeat)
+        if state in (DriverState.STOPPED, DriverState.FAILED):
+            return int(state is DriverState.FAILED)
+        time.sleep(0.05)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""What a start refuses before it starts Spark; a definition that does not fit its checkpoint, before any server too."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from glassflow_dagster.clickhouse.tables import Column, Table
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.types import parse_column_type
+from glassflow_dagster.driver import prepare as module
+from glassflow_dagster.driver import spark_process
+from glassflow_dagster.driver.options import RunOptions
+from glassflow_dagster.driver.outdated_batch import find_outdated_batch
+from glassflow_dagster.driver.run import run_pipeline
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.kafka.topics import Cleanup
+from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint, CheckpointError
+from tests.driver.test_heartbeat_writer import CONFIG
+from tests.streaming.delivery.test_partition_writer import batch_plan
+
+TABLE = Table("d", "t", "MergeTree", "MergeTree", {}, rows=0, ttl=False)
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        pytest.fail("Spark is started")
+
+    monkeypatch.setattr(spark_process, "start_session", fail)
+
+
+@pytest.fixture
+def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        pytest.fail("a server is asked")
+
+    monkeypatch.setattr(module, "wait_for_clickhouse", fail)
+
+
+@pytest.fixture
+def servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers that have whatever they are asked for, up to what the checkpoint is held against."""
+    monkeypatch.setattr(module, "wait_for_clickhouse", Mock())
+    monkeypatch.setattr(module, "_prepare_tables", lambda *_: TABLE)
+    monkeypatch.setattr(module, "_prepare_topics", Mock())
+    monkeypatch.setattr(module, "require_topics", Mock())
+    monkeypatch.setattr(module, "cleanup_of", lambda *_: Cleanup(frozenset(), frozenset()))
+
+
+def edited(change: Callable[[dict[str, Any]], None]) -> PipelineConfig:
+    definition = CONFIG.model_dump(mode="json", by_alias=True)
+    change(definition)
+    return PipelineConfig.model_validate(definition)
+
+
+def another_table(definition: dict[str, Any]) -> None:
+    definition["sink"]["table"] = "u"
+
+
+def another_topic(definition: dict[str, Any]) -> None:
+    definition["sources"][0]["topic"] = "u"
+
+
+def a_key(definition: dict[str, Any]) -> None:
+    definition["transforms"] = [{"type": "dedup", "source_id": "s", "config": {"keys": ["x"], "time_window": "1h"}}]
+
+
+def new_checkpoint(state: Path) -> Checkpoint:
+    made = Checkpoint(state / CONFIG.pipeline_id / "checkpoint")
+    made.create(CONFIG, "d.t", rows_before=0, shuffle_partitions=1)
+    return made
+
+
+@pytest.mark.usefixtures("no_server")
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (another_table, r"writes to d\.t, but the definition says d\.u"),
+        (another_topic, "reads topic t, but the definition says u"),
+        (a_key, "was built for no deduplication, but the definition says deduplication by x int"),
+    ],
+)
+def test_a_definition_that_does_not_fit_its_checkpoint_is_refused_without_spark_or_a_server(
+    tmp_path: Path, change: Callable[[dict[str, Any]], None], problem: str
+) -> None:
+    new_checkpoint(tmp_path)
+    with pytest.raises(CheckpointError, match=problem):
+        run_pipeline(edited(change), RunOptions(tmp_path), print)
+
+
+@pytest.mark.usefixtures("servers")
+def test_a_definition_that_does_not_fit_what_accepted_loss_leaves_is_refused_without_spark(tmp_path: Path) -> None:
+    new_checkpoint(tmp_path)
+    with pytest.raises(CheckpointError, match="writes to"):
+        run_pipeline(edited(another_table), RunOptions(tmp_path, accept=Mock()), print)
+
+
+@pytest.mark.usefixtures("servers")
+def test_a_table_that_was_written_by_a_lost_checkpoint_is_refused_without_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "require_nothing_written", Mock(side_effect=CheckpointError("has written")))
+    with pytest.raises(CheckpointError, match="has written"):
+        run_pipeline(CONFIG, RunOptions(tmp_path), print)
+
+
+@pytest.mark.usefixtures("servers")
+def test_a_start_that_the_topic_does_not_allow_is_refused_without_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_checkpoint(tmp_path)
+    monkeypatch.setattr(module, "starting_offsets", Mock(side_effect=GlassflowError("no such start")))
+    with pytest.raises(GlassflowError, match="no such start"):
+        run_pipeline(CONFIG, RunOptions(tmp_path), print)
+
+
+@pytest.mark.usefixtures("servers")
+def test_an_open_batch_of_a_definition_that_is_not_kept_is_refused_without_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_checkpoint(tmp_path)
+    monkeypatch.setattr(Checkpoint, "pending_plan", lambda _: batch_plan({"t": {0: (0, 2)}}))
+    monkeypatch.setattr(Checkpoint, "next_batch", 1)
+    monkeypatch.setattr("glassflow_dagster.driver.outdated_batch.fits", lambda *_: False)
+    with pytest.raises(CheckpointError, match="was begun with another definition, which is not kept"):
+        run_pipeline(CONFIG, RunOptions(tmp_path), print)
+
+
+def test_an_open_batch_is_finished_by_the_definition_and_the_types_that_it_was_begun_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def smaller_blocks(definition: dict[str, Any]) -> None:
+        definition["sink"]["max_batch_size"] = 7
+
+    checkpoint, now = new_checkpoint(tmp_path), replace(TABLE, columns={"x": Column(parse_column_type("Int32"), "")})
+    checkpoint.keep_definition(CONFIG)
+    begun = {"batch_id": 3, "definition": CONFIG.digest, "types": {"x": "Int64"}}
+    plan = batch_plan({"t": {0: (0, 2)}}).model_copy(update=begun)
+    monkeypatch.setattr(Checkpoint, "pending_plan", lambda _: plan)
+    for config in (CONFIG, edited(smaller_blocks)):
+        found = find_outdated_batch(config, now, checkpoint)
+        assert found is not None
+        assert (found.batch_id, found.config.digest) == (3, CONFIG.digest)
+        assert str(found.table.columns["x"].type) == "Int64"
+
+    then = replace(TABLE, columns={"x": Column(parse_column_type("Int64"), "")})
+    assert find_outdated_batch(CONFIG, then, checkpoint) is None

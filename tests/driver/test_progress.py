@@ -1,0 +1,66 @@
+"""What a heartbeat takes from Spark's own account of a query."""
+
+import json
+from types import SimpleNamespace
+from typing import Any, cast
+
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
+
+from glassflow_dagster.driver.progress import query_progress
+from glassflow_dagster.streaming.delivery.batch_writer import WriterProgress
+from glassflow_dagster.streaming.delivery.totals import Totals
+
+END = {"bids": {"0": 40, "1": 7}, "lots": {"0": 3}, "p.glassflow-replay": {"0": 1}}
+LATEST = {"bids": {"0": 45, "1": 7}, "lots": {"0": 5}, "p.glassflow-replay": {"0": 2}}
+
+
+def operator(memory: int, **metrics: int) -> dict[str, Any]:
+    """What Spark 4 says of a state store."""
+    counts = dict.fromkeys(
+        ("numRowsTotal", "numRowsUpdated", "numRowsRemoved", "allUpdatesTimeMs", "allRemovalsTimeMs", "commitTimeMs",
+         "numRowsDroppedByWatermark", "numShufflePartitions", "numStateStoreInstances"), 0,
+    )  # fmt: skip
+    name = "transformWithStateExec"
+    return {"operatorName": name, **counts, "memoryUsedBytes": memory, "customMetrics": metrics}
+
+
+def told(*operators: dict[str, Any], latest: Any = LATEST) -> dict[str, Any]:
+    """Give what the heartbeat says of a query over two topics."""
+    source = {
+        "description": "kafka", "startOffset": None, "endOffset": json.dumps(END),
+        "latestOffset": latest and json.dumps(latest), "numInputRows": 1, "inputRowsPerSecond": 2.0,
+        "processedRowsPerSecond": 3.0, "metrics": {},
+    }  # fmt: skip
+    last = StreamingQueryProgress.fromJson({
+        "id": "00000000-0000-0000-0000-000000000001", "runId": "00000000-0000-0000-0000-000000000002", "name": "p",
+        "timestamp": "2026-01-01T00:00:00.000Z", "batchId": 1, "batchDuration": 1, "durationMs": {}, "eventTime": {},
+        "stateOperators": list(operators), "sources": [source],
+        "sink": {"description": "s", "numOutputRows": -1, "metrics": {}}, "observedMetrics": {}, "numInputRows": 1,
+        "inputRowsPerSecond": 2.0, "processedRowsPerSecond": 3.0,
+    })  # fmt: skip
+    query = SimpleNamespace(lastProgress=last)
+    written = WriterProgress(totals=Totals(read=2))
+    return query_progress(cast("StreamingQuery", query), written, Totals(read=5), ["bids", "lots"])
+
+
+def test_what_waits_is_told_of_all_topics_and_of_each_source() -> None:
+    found = told()
+    assert (found["lag"], found["lags"]) == (8, {"bids": 5, "lots": 2})
+    assert found["totals"].read == 7
+
+
+def test_what_waits_is_unknown_while_spark_does_not_say() -> None:
+    found = told(latest=None)
+    assert found["lag"] is None
+    assert "lags" not in found
+
+
+def test_the_state_is_what_its_stores_have_in_memory_and_in_files() -> None:
+    stores = (operator(100, rocksdbSstFileSize=7, rocksdbPutCount=9), operator(20, rocksdbSstFileSize=3))
+    assert told(*stores)["state_bytes"] == 130
+
+
+def test_a_state_that_no_batch_has_opened_yet_has_no_size() -> None:
+    assert "state_bytes" not in told()
+    assert "state_bytes" not in told(operator(0))

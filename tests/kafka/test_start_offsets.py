@@ -1,0 +1,83 @@
+"""Where a first start begins: at an end, at a time, or where a consumer group stands."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from glassflow_dagster.config.model.connections import KafkaConnection
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.kafka.start_offsets import FIRST, NEXT, StartUnknown, starting_offsets
+from glassflow_dagster.kafka.topics import commit_offsets
+from tests.definition import definition, fields, sink, source
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.servers
+
+# GlassFlow names its group by a hash of the pipeline's id.
+PIPELINE, GROUP = "parcel-scans", "glassflow-consumer-group-"
+
+
+def config(connection: KafkaConnection, topic: str, **changes: Any) -> PipelineConfig:
+    read = source("s", fields(id="string"), topic=topic, connection_params=connection.model_dump(), **changes)
+    return PipelineConfig.model_validate(definition(PIPELINE, read, sink({"id": "String"})))
+
+
+@pytest.fixture
+def topic(connection: KafkaConnection, new_topic: Callable[..., str]) -> str:
+    """Two partitions: ten records of the seconds 1000 to 1009 in the first, none in the second."""
+    name = new_topic(partitions=2)
+    producer = Producer({"bootstrap.servers": connection.brokers[0]})
+    for second in range(10):
+        producer.produce(name, b"{}", partition=0, timestamp=(1000 + second) * 1000)
+    producer.flush(30)
+    return name
+
+
+def test_the_ends(connection: KafkaConnection, topic: str) -> None:
+    assert starting_offsets(config(connection, topic)) == {0: FIRST, 1: FIRST}
+    assert starting_offsets(config(connection, topic, consumer_group_initial_offset="latest")) == {0: NEXT, 1: NEXT}
+    both = config(connection, topic, consumer_group_initial_offset="latest", start="earliest")
+    assert starting_offsets(both) == {0: FIRST, 1: FIRST}
+
+
+@pytest.mark.parametrize(("second", "first"), [(0, 0), (1004, 4), (1004.5, 5), (5000, 10)])
+def test_a_time_is_the_first_record_that_is_not_older(
+    connection: KafkaConnection, topic: str, second: float, first: int
+) -> None:
+    start = datetime.fromtimestamp(second, UTC)
+    assert starting_offsets(config(connection, topic, start=start)) == {0: first, 1: 0}
+    assert starting_offsets(config(connection, topic, start=start.isoformat())) == {0: first, 1: 0}
+
+
+def test_glassflows_own_group_and_a_partition_that_it_never_read(connection: KafkaConnection, topic: str) -> None:
+    committed = config(connection, topic, start="committed", consumer_group_initial_offset="latest")
+    with pytest.raises(StartUnknown, match=f"{GROUP}[0-9a-f]{{8}}' has committed no offset of topic"):
+        starting_offsets(committed)
+    commit_offsets(connection, committed.glassflow_consumer_group, topic, {0: 7})
+    assert starting_offsets(committed) == {0: 7, 1: NEXT}
+
+
+def test_another_group(connection: KafkaConnection, topic: str) -> None:
+    commit_offsets(connection, "mine", topic, {0: 3, 1: 0})
+    assert starting_offsets(config(connection, topic, start="committed", consumer_group="mine")) == {0: 3, 1: 0}
+
+
+def test_a_group_that_retention_has_overtaken_loses_nothing_in_silence(connection: KafkaConnection, topic: str) -> None:
+    commit_offsets(connection, "slow", topic, {0: 2})
+    delete_before(connection, topic, 5)
+    with pytest.raises(StartUnknown, match=f"stands at offset 2 of {topic}/0, which holds 5 to 10"):
+        starting_offsets(config(connection, topic, start="committed", consumer_group="slow"))
+
+
+def delete_before(connection: KafkaConnection, topic: str, offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": connection.brokers[0]})
+    for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+        future.result()
+    consumer = Consumer({"bootstrap.servers": connection.brokers[0], "group.id": "looks"})
+    place = TopicPartition(topic, 0)
+    wait_until(lambda: consumer.get_watermark_offsets(place, timeout=10)[0] == offset, "the records are gone")
+    consumer.close()

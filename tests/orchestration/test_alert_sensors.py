@@ -1,0 +1,248 @@
+"""Alerts: at the edges only, each by itself, and not lost when the webhook is down or refuses one of them."""
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from glassflow_dagster.orchestration import alert_sensors
+from glassflow_dagster.orchestration.alert_sensors import ALERT_TAG, data_quality_alerts, due_alerts, run_failure_alerts
+from glassflow_dagster.resources.webhook import Alert, AlertResource, AlertUndelivered
+
+KEY = dg.AssetCheckKey(dg.AssetKey("orders"), "counts_agree")
+NAME = "orders:counts_agree"
+LOG = logging.getLogger("test")
+
+
+@dg.asset
+def orders() -> None:
+    """An asset to check."""
+
+
+@dg.asset_check(asset=orders)
+def counts_agree() -> dg.AssetCheckResult:
+    """Never run here: results are reported."""
+    return dg.AssetCheckResult(passed=True)
+
+
+@dg.asset_check(asset=orders)
+def no_duplicates() -> dg.AssetCheckResult:
+    """Never run here either."""
+    return dg.AssetCheckResult(passed=True)
+
+
+@dg.job
+def broken() -> None:
+    @dg.op
+    def fail() -> None:
+        raise dg.Failure("the stream did not start: ClickHouse cannot be reached")
+
+    fail()
+
+
+DEFINITIONS = dg.Definitions(
+    assets=[orders],
+    asset_checks=[counts_agree, no_duplicates],
+    jobs=[broken],
+    sensors=[data_quality_alerts, run_failure_alerts],
+)
+
+
+@dataclass
+class Webhook:
+    """What a real HTTP server received, and the subject whose alerts it answers with `status`."""
+
+    received: list[dict[str, Any]] = field(default_factory=list)
+    refused: str = ""
+    status: int = 400
+
+    def told(self) -> list[tuple[str, str]]:
+        found = [(body["subject"].rpartition(":")[2], body["state"]) for body in self.received]
+        self.received.clear()
+        return found
+
+
+@pytest.fixture
+def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
+    hook = Webhook()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            hook.received.append(body)
+            self.send_response(hook.status if hook.refused and hook.refused in body["subject"] else 204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        monkeypatch.setenv("GLASSFLOW_ALERT_WEBHOOK", f"http://127.0.0.1:{server.server_port}/hook")
+        yield hook
+        server.shutdown()
+
+
+class ClockSource:
+    """The sensor's ticks on an instance of their own, one after the other, as Dagster's daemon does them."""
+
+    def __init__(self, instance: dg.DagsterInstance, cursor: str | None = None) -> None:
+        self.instance = instance
+        self.cursor = cursor
+
+    def report(self, name: str, *, passed: bool) -> None:
+        self.instance.report_runless_asset_event(
+            dg.AssetCheckEvaluation(KEY.asset_key, name, passed=passed, metadata={}, description="4 rows missing")
+        )
+
+    def tick(self) -> str:
+        context = dg.build_sensor_context(
+            instance=self.instance,
+            repository_def=DEFINITIONS.get_repository_def(),
+            resources={"alerts": AlertResource()},
+            cursor=self.cursor,
+        )
+        found = data_quality_alerts.evaluate_tick(context)
+        self.cursor = found.cursor
+        return str(found.skip_message)
+
+    def fail_run(self) -> str:
+        result = broken.execute_in_process(instance=self.instance, raise_on_error=False)
+        context = dg.build_run_status_sensor_context(
+            "run_failure_alerts",
+            dagster_event=result.get_run_failure_event(),
+            dagster_instance=self.instance,
+            dagster_run=result.dagster_run,
+        ).for_run_failure()
+        run_failure_alerts(context)
+        return result.run_id
+
+    def tag(self, run_id: str) -> str:
+        run = self.instance.get_run_by_id(run_id)
+        assert run
+        return run.tags[ALERT_TAG]
+
+
+@pytest.fixture
+def ticks() -> Iterator[ClockSource]:
+    with dg.instance_for_test() as instance:
+        yield ClockSource(instance)
+
+
+def test_an_alert_is_sent_when_a_check_turns_red_once_and_when_it_is_green_again(
+    webhook: Webhook, ticks: ClockSource
+) -> None:
+    sent = []
+    for passed in (True, False, False, True):
+        ticks.report("counts_agree", passed=passed)
+        ticks.tick()
+        sent.append([(body["subject"], body["text"]) for body in webhook.received])
+        webhook.received.clear()
+    assert sent == [[], [(NAME, f"ERROR: {NAME}: 4 rows missing")], [], [(NAME, f"RESOLVED: {NAME}: 4 rows missing")]]
+
+
+def test_an_alert_that_the_webhook_refuses_holds_up_no_other_and_is_tried_again_until_it_is_given_up(
+    webhook: Webhook, ticks: ClockSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alert_sensors, "FIRST_RETRY", 0.0)
+    monkeypatch.setattr(alert_sensors, "MAX_TRIES", 3)
+    webhook.refused = "counts_agree"
+    ticks.report("counts_agree", passed=False)
+    ticks.report("no_duplicates", passed=False)
+    run = ticks.fail_run()
+
+    assert ticks.tick() == "2 checks have results; 1 alerts wait for the webhook"
+    told = webhook.told()
+    assert sorted(told) == sorted([("counts_agree", "ERROR"), ("no_duplicates", "ERROR"), (f"run {run}", "FAILED")])
+    assert ticks.tag(run) == "sent"
+    assert ticks.tick() == "2 checks have results; 1 alerts wait for the webhook"
+    assert ticks.tick() == "2 checks have results"
+    assert webhook.told() == [("counts_agree", "ERROR")] * 2
+    ticks.tick()
+    assert webhook.told() == []
+    # What is given up is not forgotten: the check's next turn is news.
+    webhook.refused = ""
+    ticks.report("counts_agree", passed=True)
+    ticks.tick()
+    assert webhook.told() == [("counts_agree", "RESOLVED")]
+
+
+def test_a_webhook_that_asks_for_a_pause_gets_one_and_then_every_alert_once(
+    webhook: Webhook, ticks: ClockSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    webhook.refused, webhook.status = "orders", 429
+    ticks.report("counts_agree", passed=False)
+    ticks.report("no_duplicates", passed=False)
+    ticks.tick()
+    assert webhook.told() == [("counts_agree", "ERROR")]
+    webhook.refused = ""
+    # The one that was tried is not due yet; the other was not tried at all.
+    ticks.tick()
+    assert webhook.told() == [("no_duplicates", "ERROR")]
+    monkeypatch.setattr(alert_sensors.time, "time", lambda: 4e9)
+    assert ticks.tick() == "2 checks have results"
+    assert webhook.told() == [("counts_agree", "ERROR")]
+
+
+def test_a_check_that_is_well_before_anybody_was_told_is_no_news(
+    webhook: Webhook, ticks: ClockSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alert_sensors, "FIRST_RETRY", 0.0)
+    webhook.refused = "counts_agree"
+    ticks.report("counts_agree", passed=False)
+    ticks.tick()
+    ticks.report("counts_agree", passed=True)
+    ticks.tick()
+    assert webhook.told() == [("counts_agree", "ERROR")]
+
+
+def test_a_red_check_that_is_being_run_again_is_no_news(webhook: Webhook, ticks: ClockSource) -> None:
+    ticks.cursor = json.dumps({"told": {NAME: "ERROR"}})
+    ticks.tick()
+    assert json.loads(str(ticks.cursor))["told"] == {NAME: "ERROR"}
+    assert webhook.received == []
+
+
+def test_a_warning_that_becomes_an_error_is_news() -> None:
+    assert due_alerts({NAME: "WARN"}, {NAME: ("ERROR", "why")}) == [Alert(NAME, "ERROR", "why")]
+
+
+def test_a_first_red_result_is_news_and_a_first_green_one_is_not() -> None:
+    assert due_alerts({}, {NAME: ("WARN", "why")}) == [Alert(NAME, "WARN", "why")]
+    assert due_alerts({}, {NAME: ("PASSED", "fine")}) == []
+
+
+def test_a_failed_run_is_reported_with_its_reason(webhook: Webhook, ticks: ClockSource) -> None:
+    run = ticks.fail_run()
+    assert ticks.tag(run) == "waiting"
+    ticks.tick()
+    ticks.tick()
+    (body,) = webhook.received
+    assert (body["subject"], body["state"]) == (f"run {run}", "FAILED")
+    assert body["reason"] == "the stream did not start: ClickHouse cannot be reached"
+    assert ticks.tag(run) == "sent"
+
+
+def test_without_a_webhook_an_alert_goes_to_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("GLASSFLOW_ALERT_WEBHOOK", raising=False)
+    outbox = alert_sensors.Outbox(AlertResource(), LOG, {})
+    assert [outcome for _, outcome in outbox.deliver([Alert(NAME, "ERROR", "why")])] == ["sent"]
+    assert caplog.messages == [f"ERROR: {NAME}: why"]
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:1/secret-token", "file:///etc/passwd"])
+def test_a_webhook_that_does_not_take_the_alert_is_an_error_without_its_address(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("GLASSFLOW_ALERT_WEBHOOK", address)
+    with pytest.raises(AlertUndelivered, match="GLASSFLOW_ALERT_WEBHOOK: ") as caught:
+        AlertResource().send(Alert(NAME, "ERROR", "why"))
+    assert address not in str(caught.value)

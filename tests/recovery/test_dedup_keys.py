@@ -1,0 +1,115 @@
+"""How far one must look back to know what a lost state knew; on Spark, with records made here."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from glassflow_dagster.bookkeeping.ledger import BatchEntry, BatchRange
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.kafka.topics import Offsets
+from glassflow_dagster.recovery.dedup_keys import Accepted, replay_dedup
+from glassflow_dagster.recovery.records import ROWS, LostCheckpoint, Records
+
+DEFINITION = """
+version: v3
+pipeline_id: made-up
+sources:
+  - {type: kafka, source_id: s, topic: t, schema_fields: [{name: k, type: string}],
+     connection_params: {brokers: ["localhost:9092"], protocol: PLAINTEXT, mechanism: NO_AUTH}}
+transforms: [{type: dedup, source_id: s, config: {key: k, time_window: 10ms}}]
+sink:
+  type: clickhouse
+  connection_params: {host: localhost, port: "9000", http_port: "8123", database: d, username: u, password: ""}
+  table: t
+  mapping: [{name: k, column_name: k, column_type: String}]
+"""
+# A key that comes every 9 ms, one record a batch: each acceptance hangs on the one before it.
+TIMES = (0, 9, 18, 27, 36, 45)
+DUPLICATES = (0, 1, 0, 1, 0, 1)
+
+
+class MadeUp(Records):
+    """Gives a record of the key for each batch that is asked for."""
+
+    def rows(self, ranges: Iterable[BatchRange]) -> DataFrame:
+        rows = [("t", 0, 0, r.first, r.batch_id, r.batch_time_ms, False, bytearray(b"k"), "") for r in ranges]
+        return self.spark.createDataFrame(rows, ROWS)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> PipelineConfig:
+    file = tmp_path / "p.yaml"
+    file.write_text(DEFINITION)
+    return load_pipeline(file)
+
+
+@pytest.fixture
+def records(spark: SparkSession, config: PipelineConfig) -> Records:
+    return MadeUp(spark, config, None, "i", F.lit(""))  # type: ignore[arg-type] - no table is looked at
+
+
+def past(config: PipelineConfig, duplicates: Sequence[int] = DUPLICATES, still_there: int = 0) -> LostCheckpoint:
+    """The batches, of which Kafka has the records from an offset on."""
+    batches = [
+        BatchEntry(batch, time, config.digest, duplicates[batch], (BatchRange(batch, time, "t", 0, batch, batch + 1),))
+        for batch, time in enumerate(TIMES)
+    ]
+    return LostCheckpoint(batches, {"t": {0: Offsets(still_there, len(TIMES))}})
+
+
+def known(accepted: Accepted, config: PipelineConfig, now_ms: int) -> list[tuple[bytes, int]]:
+    dedup = config.dedup_of(config.source)
+    assert dedup
+    return [(bytes(row["key"]), row["until"]) for row in accepted.known(dedup, now_ms).collect()]
+
+
+def test_as_many_batches_are_read_as_it_takes_to_count_the_ledgers_duplicates(
+    records: Records, config: PipelineConfig
+) -> None:
+    """From the last two windows alone it would have been 45 that the key was accepted at, and not 36."""
+    read: list[str] = []
+    accepted = replay_dedup(records, past(config), 45, read.append)
+    assert [text.partition(" have")[0] for text in read] == [
+        "reading again what batches 3 to 5", "reading again what batches 1 to 5", "reading again what batches 0 to 5",
+    ]  # fmt: skip
+    assert accepted.whole
+    assert known(accepted, config, 45) == [(b"k", 46)]
+    assert known(accepted, config, 46) == []
+
+
+def test_what_the_ledger_did_not_count_is_refused(records: Records, config: PipelineConfig) -> None:
+    with pytest.raises(GlassflowError, match="1 duplicates in batch 5, but the ledger has 0: Kafka's records are"):
+        replay_dedup(records, past(config, (0, 1, 0, 1, 0, 0)), 45, print)
+    with pytest.raises(GlassflowError, match="ledger has 1: Kafka has no records from before batch 3, which decided"):
+        replay_dedup(records, past(config, still_there=3), 45, print)
+
+
+def test_records_that_kafka_has_removed_matter_while_their_keys_are_known(
+    records: Records, config: PipelineConfig
+) -> None:
+    gone = past(config, still_there=len(TIMES))
+    with pytest.raises(GlassflowError, match="Kafka has removed records that batch 5 has read; go on without"):
+        replay_dedup(records, gone, 54, print)
+    assert known(replay_dedup(records, gone, 55, print), config, 55) == []
+
+
+def test_batches_of_another_definition_are_refused(records: Records, config: PipelineConfig) -> None:
+    edited = past(config.model_copy(update={"pipeline_id": "other"}))
+    with pytest.raises(GlassflowError, match="batch 5 was made by another definition"):
+        replay_dedup(records, edited, 45, print)
+
+
+def test_without_deduplication_batches_before_an_edit_are_left_out(spark: SparkSession, config: PipelineConfig) -> None:
+    """There are no keys to know; which rows were there before is told as far as the definition does."""
+    stateless = config.model_copy(update={"transforms": ()})
+    records = MadeUp(spark, stateless, None, "i", F.lit(""))  # type: ignore[arg-type] - no table is looked at
+    before, after = past(config), past(stateless)
+    for edit, read in ((0, 6), (4, 2), (6, 0)):
+        batches = [*before.batches[:edit], *after.batches[edit:]]
+        accepted = replay_dedup(records, LostCheckpoint(batches, after.offsets), 45, print)
+        assert (accepted.rows.count(), accepted.whole) == (read, edit == 0)

@@ -1,0 +1,123 @@
+"""Whether a pipeline may begin at the beginning; on the real engine."""
+
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pytest
+from clickhouse_connect.driver.client import Client
+
+from glassflow_dagster.bookkeeping.fencing import Epoch, begin_epoch
+from glassflow_dagster.bookkeeping.ledger import LEDGER
+from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
+from glassflow_dagster.clickhouse.client import connect
+from glassflow_dagster.clickhouse.queries import execute
+from glassflow_dagster.clickhouse.tables import Table, count_rows, find_table
+from glassflow_dagster.config.model.connections import ClickHouseConnection
+from glassflow_dagster.streaming.checkpoint.checkpoint import CheckpointError
+from glassflow_dagster.streaming.checkpoint.first_start import require_alone, require_empty, require_nothing_written
+from tests.clickhouse.definitions import sms_status
+
+pytestmark = pytest.mark.servers
+
+
+class Beginner:
+    """A pipeline that is started here and there, and its table."""
+
+    def __init__(self, stack: Any) -> None:
+        port = urlsplit(stack.clickhouse).port
+        connection = ClickHouseConnection(
+            host="127.0.0.1", port=port, database=f"test_{uuid4().hex}", username="default"
+        )  # fmt: skip
+        self.client: Client = connect(connection)
+        self.database = connection.database
+        self.config = sms_status(connection_params=connection, table="t", create_table=None)
+        ensure_bookkeeping(self.client, self.database)
+        self.make("MergeTree ORDER BY id")
+
+    def make(self, engine: str) -> None:
+        execute(self.client, f"DROP TABLE IF EXISTS {self.database}.t")
+        execute(self.client, f"CREATE TABLE {self.database}.t (id Int64) ENGINE = {engine}")
+
+    @property
+    def table(self) -> Table:
+        found = find_table(self.client, self.database, "t")
+        assert found is not None
+        return found
+
+    def begin(self, folder: str, checkpoint: str | None = None) -> Epoch:
+        rows = count_rows(self.client, self.database, "t")
+        pipeline, checkpoint = self.config.pipeline_id, checkpoint or str(uuid4())
+        return begin_epoch(self.client, self.database, pipeline, checkpoint, folder, rows)
+
+    def write(self) -> None:
+        execute(self.client, f"INSERT INTO {self.database}.t SETTINGS async_insert = 0 VALUES (1)")
+
+    def close_batch(self, epoch: Epoch) -> None:
+        execute(
+            self.client,
+            f"INSERT INTO {self.database}.{LEDGER.name} (pipeline_id, checkpoint_id, batch_time) "
+            f"VALUES ('{self.config.pipeline_id}', '{epoch.checkpoint_id}', now64())",
+        )
+
+    def may_begin(self, epoch: Epoch) -> bool:
+        try:
+            require_alone(self.client, self.config, self.table, epoch)
+        except CheckpointError:
+            return False
+        return True
+
+
+@pytest.fixture
+def beginner(stack: Any) -> Beginner:
+    return Beginner(stack)
+
+
+def test_a_pipeline_that_has_a_batch_in_the_ledger_has_written_whatever_its_table_holds(beginner: Beginner) -> None:
+    require_nothing_written(beginner.client, beginner.config, beginner.table)
+    beginner.close_batch(beginner.begin("/first"))
+    for engine in ("Null", "MergeTree ORDER BY id"):
+        beginner.make(engine)
+        with pytest.raises(CheckpointError, match=r"has written to .*--rebuild-state.*--start-over"):
+            require_nothing_written(beginner.client, beginner.config, beginner.table)
+
+
+def test_of_two_first_starts_the_later_one_goes_on_where_the_earlier_one_has_written_nothing(
+    beginner: Beginner,
+) -> None:
+    beginner.write()  # somebody else's, from before
+    assert beginner.may_begin(beginner.begin("/first"))
+    assert beginner.may_begin(beginner.begin("/second"))
+    beginner.write()
+    assert not beginner.may_begin(beginner.begin("/third"))
+
+
+@pytest.mark.parametrize("engine", ["Null", "ReplacingMergeTree ORDER BY id", "MergeTree ORDER BY id"])
+def test_where_rows_leave_no_trace_a_second_first_start_is_refused(beginner: Beginner, engine: str) -> None:
+    beginner.make(engine)
+    view = f"CREATE MATERIALIZED VIEW {beginner.database}.v ENGINE = MergeTree ORDER BY id AS SELECT * FROM"
+    execute(beginner.client, f"{view} {beginner.database}.t")
+    assert beginner.may_begin(beginner.begin("/first"))
+    assert not beginner.may_begin(beginner.begin("/second"))
+
+
+def test_a_checkpoint_that_waited_while_another_one_wrote_does_not_begin(beginner: Beginner) -> None:
+    first = beginner.begin("/first")
+    assert beginner.may_begin(first)
+    beginner.close_batch(beginner.begin("/second"))
+    assert not beginner.may_begin(beginner.begin("/first", first.checkpoint_id))
+
+
+def test_starting_over_needs_empty_tables_also_behind_views(beginner: Beginner) -> None:
+    execute(beginner.client, f"CREATE TABLE {beginner.database}.sums (id Int64) ENGINE = MergeTree ORDER BY id")
+    target = f"{beginner.database}.v TO {beginner.database}.sums"
+    execute(beginner.client, f"CREATE MATERIALIZED VIEW {target} AS SELECT id FROM {beginner.database}.t")
+    require_empty(beginner.client, beginner.table)
+    beginner.write()
+    for left in (("t", "sums"), ("sums",)):
+        statements = "; ".join(f"TRUNCATE TABLE `{beginner.database}`.`{name}`" for name in left)
+        with pytest.raises(CheckpointError, match="must be empty for --start-over") as raised:
+            require_empty(beginner.client, beginner.table)
+        assert str(raised.value).endswith(statements)
+        execute(beginner.client, f"TRUNCATE TABLE {beginner.database}.{left[0]}")
+    require_empty(beginner.client, beginner.table)

@@ -1,0 +1,33 @@
+"""How many records a micro-batch takes, by how large those before it were."""
+
+import pytest
+from pyspark.sql import SparkSession
+
+from glassflow_dagster.streaming.delivery.batch_bound import BATCH_BYTES, BatchBound, records_within
+from glassflow_dagster.streaming.spark.session import java
+
+
+@pytest.mark.parametrize(
+    ("limit", "records", "size", "fitting"),
+    [
+        (1000, 10, 100, 100),
+        (1000, 3, 1000, 3),
+        # One record is always taken, however large it is.
+        (1000, 1, 5000, 1),
+        # Records without a value.
+        (1000, 7, 0, 7000),
+    ],
+)
+def test_records_within_a_limit(limit: int, records: int, size: int, fitting: int) -> None:
+    assert records_within(limit, records, size) == fitting
+
+
+def test_a_query_is_bounded_by_what_it_saw_last(spark: SparkSession) -> None:
+    bounds = java(spark).glassflow.BatchBound
+    bound = BatchBound(spark, "bounded")
+    bound.saw(2, 2_000_000)
+    assert bounds.of("bounded") == BATCH_BYTES // 1_000_000
+    # A batch that had no records whose size is known says nothing.
+    bound.saw(0, 0)
+    assert bounds.of("bounded") == BATCH_BYTES // 1_000_000
+    assert bounds.of("another") == 2**63 - 1

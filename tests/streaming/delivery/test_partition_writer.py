@@ -1,0 +1,194 @@
+"""What the sink calls its blocks, and what it makes of a partition's records."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+from glassflow_dagster.bookkeeping.dead_letters import RAW_SCHEMA
+from glassflow_dagster.bookkeeping.fencing import Epoch
+from glassflow_dagster.clickhouse import client
+from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable
+from glassflow_dagster.clickhouse.inserts.insert import Inserter
+from glassflow_dagster.clickhouse.inserts.tokens import Token
+from glassflow_dagster.clickhouse.tables import Table
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.model.connections import ClickHouseConnection
+from glassflow_dagster.config.model.source import Source
+from glassflow_dagster.config.model.types import ColumnType
+from glassflow_dagster.streaming.checkpoint.blocks import BlockLimits
+from glassflow_dagster.streaming.checkpoint.checkpoint import (
+    BatchPlan,
+    Checkpoint,
+    CheckpointError,
+    CheckpointIdentity,
+    OffsetRanges,
+)
+from glassflow_dagster.streaming.delivery import batch_writer as module
+from glassflow_dagster.streaming.delivery import partition_writer
+from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
+from glassflow_dagster.streaming.delivery.dead_letter_rows import DeadLetterBatch
+from glassflow_dagster.streaming.delivery.partition_writer import PartitionWriter
+from glassflow_dagster.streaming.stages.record_counter import Counts, SingleTopicCounter
+
+CONNECTION = ClickHouseConnection(host="127.0.0.1", port=9000, database="d", username="u")
+SOURCE = Source(
+    type="kafka", source_id="s", topic="t", connection_params={"brokers": ["127.0.0.1:1"]},
+    schema_fields=[{"name": "n", "type": "int"}],
+)  # fmt: skip
+EPOCH = Epoch("d", "p", "i", 1, "")
+Sent = dict[str, list[int]]
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
+    """The blocks that the sink hands over, by their tokens: what the column `n` holds."""
+    blocks: Sent = {}
+
+    def keep(_: Inserter, _database: str, _table: str, block: pa.Table, token: Token, *_settings: object) -> None:
+        assert token.text not in blocks
+        blocks[token.text] = block.column("n").to_pylist()
+
+    monkeypatch.setattr(Inserter, "insert", keep)
+    monkeypatch.setattr(partition_writer, "_client", lambda *_: None)
+    return blocks
+
+
+def writer(rows: int) -> PartitionWriter:
+    return PartitionWriter(
+        accounts=SingleTopicCounter(), connection=CONNECTION, database="d", table="t", types={"n": ColumnType("UInt8")},
+        source=SOURCE, topics=("t",), letters=DeadLetterBatch("p", "i", "i", 7, 0, "replay", 0),
+        limits=BlockLimits(rows, 1000), retry_seconds=0, definition="", begun=None, repeated=False,
+        epoch=EPOCH,
+    )  # fmt: skip
+
+
+def records(partition: int, offsets: range) -> pa.RecordBatch:
+    refused = pa.struct([("topic", pa.string())])
+    return pa.record_batch({
+        "topic_rank": pa.array([0] * len(offsets), pa.int32()),
+        "partition": pa.array([partition] * len(offsets), pa.int32()),
+        "offset": pa.array(offsets, pa.int64()),
+        "row": pa.array([{"n": offset} for offset in offsets], pa.struct([("n", pa.int16())])),
+        "size": pa.array([1] * len(offsets), pa.int32()),
+        "dead_letter": pa.nulls(len(offsets), refused),
+        "drop_reason": pa.nulls(len(offsets), pa.string()),
+        "duplicates": pa.array([2] * len(offsets), pa.int64()),
+    })  # fmt: skip
+
+
+def counted(found: list[pa.RecordBatch]) -> Counts:
+    return sum((Counts(**row) for batch in found for row in batch.to_pylist()), Counts())
+
+
+def test_a_block_has_the_name_of_its_first_record_whichever_task_writes_it(sent: Sent) -> None:
+    for partition in (0, 1):
+        list(writer(2)([records(partition, range(10, 13))]))
+    first = dict(sent)
+    sent.clear()
+    for partition in (1, 0):
+        list(writer(2)([records(partition, range(10, 13))]))
+    assert sent == first
+    assert first == {"p/i/7/0/0/10": [10, 11], "p/i/7/0/0/12": [12], "p/i/7/0/1/10": [10, 11], "p/i/7/0/1/12": [12]}
+
+
+def test_every_record_is_counted_from_the_blocks(sent: Sent) -> None:
+    counts = counted(list(writer(2)([records(0, range(3))])))
+    assert counts == Counts(read=9, written=3, duplicates=6, dead_letters=0, blocks=2, bytes=3, sized=3, sized_bytes=3)
+    assert list(sent.values()) == [[0, 1], [2]]
+
+
+def test_what_is_not_stored_is_counted_and_belongs_to_no_block(sent: Sent) -> None:
+    batch = records(0, range(6))
+    row, dropped = batch.column("row").to_pylist(), [None, "filtered", "late", None, "filtered", None]
+    kept = [value if why is None else None for value, why in zip(row, dropped, strict=True)]
+    batch = batch.set_column(3, "row", pa.array(kept, batch.schema.field("row").type))
+    batch = batch.set_column(6, "drop_reason", pa.array(dropped, pa.string()))
+    batch = batch.set_column(7, "duplicates", pa.array([0] * 6, pa.int64()))
+    counts = counted(list(writer(2)([batch.slice(0, 2), batch.slice(2)])))
+    assert counts == Counts(read=6, written=3, filtered=2, late=1, blocks=2, bytes=3, sized=6, sized_bytes=6)
+    assert sent == {"p/i/7/0/0/0": [0, 3], "p/i/7/0/0/5": [5]}
+
+
+def test_rows_that_are_in_the_table_are_counted_and_not_sent(sent: Sent) -> None:
+    found = replace(writer(2), there=frozenset({(0, 0, 0), (0, 0, 2), (0, 1, 1), (1, 0, 1)}))
+    counts = counted(list(found([records(0, range(4))])))
+    assert counts == Counts(read=12, written=4, duplicates=8, blocks=1, bytes=4, sized=4, sized_bytes=4)
+    assert sent == {"p/i/7/0/0/1": [1, 3]}
+
+
+def test_a_new_worker_waits_for_a_server_that_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, answers = object(), iter([ClickHouseUnreachable("restarts"), ClickHouseUnreachable("restarts")])
+
+    def connect(_connection: ClickHouseConnection) -> object:
+        for answer in answers:
+            raise answer
+        return opened
+
+    monkeypatch.setattr(client, "connect", connect)
+    monkeypatch.setattr(client, "RETRY_INTERVAL", 0.0)
+    monkeypatch.setattr(partition_writer, "_clients", {})
+    assert partition_writer._client(CONNECTION, 60.0) is opened
+
+
+def batch_writer(folder: Path) -> BatchWriter:
+    config = load_pipeline(Path("pipelines/sms_status.yaml"), {})
+    identity = CheckpointIdentity(
+        checkpoint_id=str(uuid4()), token_prefix="i", pipeline_id="p", topics=("t",), table="d.t", rows_before=0,
+        created_at=0, shuffle_partitions=1, state="",
+    )  # fmt: skip
+    watch: Any = SimpleNamespace(client=None)
+    table = Table("d", "t", "MergeTree", "", {}, 0, ttl=False)
+    return BatchWriter(config, table, Checkpoint(folder), identity, watch, 0, EPOCH)
+
+
+def batch_plan(offsets: OffsetRanges) -> BatchPlan:
+    return BatchPlan(
+        batch_id=0, batch_time_ms=1, offsets=offsets, definition="d", types={}, table="", dead_letters_expire_at=0,
+        rows=1, bytes=1,
+    )  # fmt: skip
+
+
+def test_a_batch_that_spark_would_read_at_other_offsets_than_it_was_begun_with_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever else fits: its blocks would hold other rows under the same tokens."""
+    monkeypatch.setattr(module, "fits", lambda *_: True)
+    batches, spark = batch_writer(tmp_path), cast("Any", None)
+    batches.checkpoint.record(batch_plan({"t": {0: (0, 2)}}))
+    (tmp_path / "sources/0").mkdir(parents=True)
+    (tmp_path / "sources/0/0").write_text('v1\n{"t":{"0":0}}')
+    (tmp_path / "offsets").mkdir()
+    for until, fits in ((2, True), (3, False)):
+        (tmp_path / "offsets/0").write_text(f'v1\n{{"batchTimestampMs": 1}}\n{{"t": {{"0": {until}}}}}')
+        with nullcontext() if fits else pytest.raises(CheckpointError, match="was begun with other offsets"):
+            batches._plan(spark, 0)
+
+
+def test_every_insert_of_a_batch_asks_for_a_newer_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Rows, dead letters and the ledger's row alike."""
+    asked: dict[str, Epoch | None] = {}
+    monkeypatch.setattr(partition_writer, "_client", lambda *_: None)
+    monkeypatch.setattr(Inserter, "insert", lambda self, _database, table, *_: asked.update({table: self.fence}))
+    raw = pa.struct([f for f in RAW_SCHEMA if f.name not in {"partition", "offset", "passed_dedup"}])
+    letter = {"topic": "t", "value": b"x", "stage": "decode", "reason": "no JSON"}
+    batch = records(0, range(2))
+    refused = pa.array([None, letter], raw)
+    rows = pa.array([{"n": 1}, None], batch.schema.field("row").type)
+    list(writer(10)([batch.set_column(3, "row", rows).set_column(5, "dead_letter", refused)]))
+    plan = batch_plan({"t": {0: (0, 2)}})
+    batch_writer(tmp_path)._account(plan, Counts(), repeated=False)
+    assert asked == {"t": EPOCH, "glassflow_dead_letters": EPOCH, "glassflow_ledger": EPOCH}
+
+
+@pytest.mark.parametrize(("task", "stage", "again"), [(0, 0, False), (1, 0, True), (0, 1, True)])
+def test_a_task_whose_stage_spark_begins_anew_repeats_though_it_is_on_its_first_attempt(
+    task: int, stage: int, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_writer.TaskContext, "get", lambda: SimpleNamespace(attemptNumber=lambda: task))
+    assert partition_writer._is_retried(pa.table({"stage_attempt": pa.array([stage], pa.int32())})) is again

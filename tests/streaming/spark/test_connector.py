@@ -1,0 +1,223 @@
+"""The Kafka connector that local/ivy.xml fetches, on the Spark that pyproject.toml pins: their versions differ.
+
+What the source rests on is run here against a real broker, so that a change of either version shows. No time is
+measured: a delay is either endless, or only waited for.
+"""
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.model.source import Source
+from glassflow_dagster.streaming.spark.session import java
+from glassflow_dagster.streaming.stages.source import BatchLimits, Subscription, read_ranges, read_topics
+from tests.conftest import Stack
+
+CONFIG = load_pipeline(Path("pipelines/sms_status.yaml"), {})
+DEADLINE = 60.0  # seconds
+DAY = 86_400_000  # milliseconds
+FIRST = 1_700_000_000_000  # milliseconds since 1970
+FAILURES = (PySparkException, Py4JJavaError)
+# How Spark says that records are gone, when it plans a batch or when it reads one.
+_LOST = re.compile(r"DATA_LOSS|data may have been lost|OffsetOutOfRange|out of range", re.IGNORECASE)
+
+
+class Topic:
+    """A topic of one test, with two partitions."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.name = f"t{uuid.uuid4().hex[:10]}"
+        self.options = {"kafka.bootstrap.servers": stack.kafka, "subscribe": self.name, "includeHeaders": "true"}
+        self._settings = {"bootstrap.servers": stack.kafka}
+        admin = AdminClient(self._settings)
+        admin.create_topics([NewTopic(self.name, 2, 1)])[self.name].result(30)
+
+    def send(self, values: list[str], partition: int = 0, timestamp: int = FIRST) -> None:
+        producer = Producer(self._settings)
+        for value in values:
+            headers: list[tuple[str, str | bytes | None]] = [("h", b"1"), ("h", None)]
+            producer.produce(self.name, value.encode(), b"k", partition=partition, timestamp=timestamp, headers=headers)
+        assert producer.flush(30) == 0
+
+    def lose(self, until: int) -> None:
+        """Let the first partition begin at an offset, as retention does."""
+        admin = AdminClient(self._settings)
+        place = TopicPartition(self.name, 0, until)
+        admin.delete_records([place])[place].result(30)
+
+    def source(self) -> Source:
+        connection = {**CONFIG.connection.model_dump(), "brokers": [self._settings["bootstrap.servers"]]}
+        return Source.model_validate(
+            {**CONFIG.source.model_dump(), "topic": self.name, "connection_params": connection}
+        )
+
+    def read(self, spark: SparkSession, **options: str) -> DataFrame:
+        return spark.read.format("kafka").options(**self.options, **options).load()
+
+    def stream(self, spark: SparkSession, **options: str) -> DataFrame:
+        return spark.readStream.format("kafka").options(**self.options, startingOffsets="earliest", **options).load()
+
+
+@pytest.fixture
+def topic(stack: Stack) -> Topic:
+    return Topic(stack)
+
+
+class Batches:
+    """Runs a stream and keeps what came in each of its batches."""
+
+    def __init__(self, stream: DataFrame, checkpoint: Path) -> None:
+        self.seen: list[list[str]] = []
+        writer = stream.writeStream.foreachBatch(self._keep).option("checkpointLocation", str(checkpoint))
+        self._writer = writer
+
+    def start(self) -> StreamingQuery:
+        return self._writer.start()
+
+    def run_through(self) -> None:
+        self._writer.trigger(availableNow=True).start().awaitTermination()
+
+    def _keep(self, batch: DataFrame, _batch_id: int) -> None:
+        self.seen.append(sorted(row.value.decode() for row in batch.select("value").collect()))
+
+
+def wait_until(condition: Callable[[], Any], query: StreamingQuery) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert query.isActive, query.exception()
+        assert time.monotonic() < deadline, query.lastProgress
+        time.sleep(0.05)
+
+
+def knows_of(query: StreamingQuery, topic: Topic, records: int) -> bool:
+    """Whether the query has been told by the broker that the topic's first partition holds so many records."""
+    progress = query.lastProgress
+    latest = progress.sources[0].latestOffset if progress else None
+    return bool(latest) and json.loads(latest)[topic.name]["0"] == records
+
+
+def test_a_batch_read_gives_every_part_of_every_record(spark: SparkSession, topic: Topic) -> None:
+    topic.send(["a", "b"], partition=0)
+    topic.send(["c"], partition=1, timestamp=FIRST + DAY)
+    rows = topic.read(spark).orderBy("partition", "offset").collect()
+    assert [(r.partition, r.offset, bytes(r.value)) for r in rows] == [(0, 0, b"a"), (0, 1, b"b"), (1, 0, b"c")]
+    assert {(r.topic, bytes(r.key)) for r in rows} == {(topic.name, b"k")}
+    assert [round(r.timestamp.timestamp() * 1000) for r in rows] == [FIRST, FIRST, FIRST + DAY]
+    # A name may come twice, and a value may be missing.
+    assert [[(h.key, h.value) for h in r.headers] for r in rows] == [[("h", b"1"), ("h", None)]] * 3
+
+
+def test_a_read_may_begin_at_a_time(spark: SparkSession, topic: Topic) -> None:
+    for partition in (0, 1):
+        topic.send(["old"], partition, FIRST)
+        topic.send(["new"], partition, FIRST + DAY)
+    starts = json.dumps({topic.name: {"0": FIRST + 1, "1": FIRST + DAY}})
+    rows = topic.read(spark, startingOffsetsByTimestamp=starts).collect()
+    assert sorted((r.partition, r.offset, bytes(r.value)) for r in rows) == [(0, 1, b"new"), (1, 1, b"new")]
+
+
+def test_a_stream_goes_on_where_its_checkpoint_ended(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
+    topic.send(["a", "b"], partition=0)
+    topic.send(["c"], partition=1)
+    batches = Batches(topic.stream(spark), tmp_path)
+    batches.run_through()
+    topic.send(["d"], partition=1)
+    batches.run_through()
+    assert batches.seen == [["a", "b", "c"], ["d"]]
+
+
+def test_a_batch_takes_no_more_than_its_share(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
+    topic.send([str(number) for number in range(10)])
+    batches = Batches(topic.stream(spark, maxOffsetsPerTrigger="4"), tmp_path)
+    batches.run_through()
+    assert [len(batch) for batch in batches.seen] == [4, 4, 2]
+
+
+def test_too_few_records_wait_for_company(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
+    """The delay is endless, so only the number of records can start a batch; the very first one starts at once."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.streaming.noDataProgressEventInterval", "100")
+    topic.send(["first"])
+    batches = Batches(topic.stream(session, minOffsetsPerTrigger="5", maxTriggerDelay="1d"), tmp_path)
+    query = batches.start()
+    try:
+        wait_until(lambda: len(batches.seen) == 1, query)
+        topic.send(["a", "b", "c"])
+        wait_until(lambda: knows_of(query, topic, 4), query)
+        assert batches.seen == [["first"]]
+        topic.send(["d", "e"])
+        wait_until(lambda: len(batches.seen) == 2, query)
+    finally:
+        query.stop()
+    assert batches.seen == [["first"], ["a", "b", "c", "d", "e"]]
+
+
+def test_too_few_records_go_when_the_delay_is_over(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
+    topic.send(["first"])
+    batches = Batches(topic.stream(spark, minOffsetsPerTrigger="1000", maxTriggerDelay="500ms"), tmp_path)
+    query = batches.start()
+    try:
+        wait_until(lambda: len(batches.seen) == 1, query)
+        topic.send(["a", "b"])
+        wait_until(lambda: sum(map(len, batches.seen)) == 3, query)
+    finally:
+        query.stop()
+    assert sorted(value for batch in batches.seen for value in batch) == ["a", "b", "first"]
+
+
+def test_batches_differ_in_their_time_but_not_in_their_code(
+    spark: SparkSession, topic: Topic, stack: Stack, tmp_path: Path
+) -> None:
+    topic.send(["a", "b", "c"])
+    source = CONFIG.source.model_copy(
+        update={
+            "connection_params": CONFIG.source.connection_params.model_copy(update={"brokers": [stack.kafka]}),
+        }
+    )
+    limits = BatchLimits(start_records=1, start_after_ms=0, max_records=1)
+    records = read_topics(spark, source, Subscription((topic.name,), {}), limits, topic.name, until_caught_up=True)
+    compiled = java(spark).org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
+    seen: list[tuple[datetime, int]] = []
+
+    def look(batch: DataFrame, _batch_id: int) -> None:
+        (row,) = batch.select("batch_time").collect()
+        seen.append((row.batch_time, compiled.getCount()))
+
+    checkpoint = str(tmp_path / "checkpoint")
+    writer = records.writeStream.foreachBatch(look).option("checkpointLocation", checkpoint)
+    writer.trigger(availableNow=True).start().awaitTermination()
+    times, counts = zip(*seen, strict=True)
+    assert len(set(times)) == 3
+    assert len(set(counts)) == 1
+
+
+def test_records_that_the_topic_has_lost_stop_the_read(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
+    """Neither a stream nor a bounded read goes on behind them in silence."""
+    topic.send(["a", "b", "c"])
+    source = topic.source()
+    limits = BatchLimits(start_records=1, start_after_ms=0, max_records=10)
+    records = read_topics(spark, source, Subscription((topic.name,), {}), limits, topic.name, until_caught_up=True)
+    stream = Batches(records, tmp_path / "checkpoint")
+    stream.run_through()
+    topic.send(["d", "e"])
+    topic.lose(4)
+    with pytest.raises(FAILURES, match=_LOST):
+        stream.run_through()
+    assert stream.seen == [["a", "b", "c"]]
+    ranges = {topic.name: {0: (3, 5)}}
+    with pytest.raises(FAILURES, match=_LOST):
+        read_ranges(spark, source, [topic.name], ranges).collect()

@@ -1,0 +1,80 @@
+"""A failed query says one line: our own error, a known cause with its remedy, or what was raised."""
+
+import pytest
+
+from glassflow_dagster.streaming.spark.spark_errors import explain_failure
+
+OURS = """[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in foreach batch sink.
+Traceback (most recent call last):
+  File "inserts.py", line 90, in insert_block
+glassflow_dagster.clickhouse.errors.InsertRefused: a.t takes no rows: table is read-only (242); fix the table
+ SQLSTATE: 39000
+"""
+
+
+WITHIN_THE_BATCH = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "batch.py", line 130, in _write
+    partitions = ordered.mapInArrow(writer, COUNTS_SCHEMA).collect()
+py4j.protocol.Py4JJavaError: An error occurred while calling o607.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 2.0 failed
+	at org.apache.spark.scheduler.DAGScheduler.abortStage
+"""
+ITS_CAUSE = "Caused by: java.lang.IllegalArgumentException: Invalid value for 'x', must be a long\n\tat Long.parse\n"
+ITS_PLAN = "=== Streaming Query ===\nCaused by: nothing of the kind\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (OURS, "a.t takes no rows: table is read-only (242); fix the table"),
+        ("[KAFKA_DATA_LOSS.X] Some data may have been lost because", "Kafka no longer has offsets that were not read"),
+        (
+            "org.apache.kafka.common.errors.UnknownTopicOrPartitionException: gone",
+            "the topic, or a partition of it, is gone",
+        ),
+        ("org.apache.kafka.common.errors.TimeoutException: 60000 ms", "Kafka did not answer in time"),
+        (
+            "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error",
+            "a file of the state in the checkpoint is damaged or missing",
+        ),
+        ("OSError: [Errno 30] Read-only file system: 'x'", "the state folder cannot be written; fix the disk"),
+        ("java.io.IOException: No space left on device", "the disk is full"),
+        (
+            "\n\nSomething new.\nMore of it",
+            "RuntimeError: Something new.; spark.log beside the checkpoint has the rest",
+        ),
+        (
+            WITHIN_THE_BATCH + ITS_CAUSE + ITS_PLAN,
+            "java.lang.IllegalArgumentException: Invalid value for 'x', must be a long; spark.log",
+        ),
+        (
+            WITHIN_THE_BATCH + ITS_PLAN,
+            "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 2.0 failed; spark.log",
+        ),
+        (
+            WITHIN_THE_BATCH + "Caused by: java.lang.OutOfMemoryError: Java heap space",
+            "Spark's JVM has too little memory",
+        ),
+        (
+            WITHIN_THE_BATCH + "Caused by: io.netty.util.internal.OutOfDirectMemoryError: failed to allocate 5 byte(s)",
+            "Spark's JVM has too little memory",
+        ),
+        (
+            'Cannot invoke "x.cleanupQueryJobs(long)" because "org.apache.spark.SparkContext.dagScheduler()" is null',
+            "Spark's JVM has too little memory",
+        ),
+        (
+            WITHIN_THE_BATCH + ITS_CAUSE + "Caused by: java.io.EOFException\n\tat Input.read\n",
+            "java.lang.IllegalArgumentException: Invalid value for 'x', must be a long; spark.log",
+        ),
+        (
+            WITHIN_THE_BATCH.replace("Job aborted", "Python worker exited unexpectedly (crashed)"),
+            "a Python worker of Spark's ended: killed, or out of memory",
+        ),
+        ("", "RuntimeError: no reason given"),
+    ],
+)
+def test_a_failure_is_one_line(text: str, line: str) -> None:
+    found = explain_failure(RuntimeError(text))
+    assert found.startswith(line)
+    assert "\n" not in found

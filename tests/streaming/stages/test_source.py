@@ -1,0 +1,32 @@
+"""When a batch starts and how much it takes, from `max_batch_size` and `max_delay_time` alone."""
+
+from pathlib import Path
+
+import pytest
+
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.streaming.stages.source import MAX_BATCH_RECORDS, BatchLimits, batch_limits
+
+CONFIG = load_pipeline(Path("pipelines/sms_status.yaml"), {})
+
+
+@pytest.mark.parametrize(
+    ("rows", "partitioned", "limits"),
+    [
+        (10_000, False, BatchLimits(start_records=10_000, start_after_ms=1000, max_records=MAX_BATCH_RECORDS)),
+        # The blocks of a batch stay below half of the 10,000 tokens that a table remembers.
+        (1, False, BatchLimits(start_records=1, start_after_ms=1000, max_records=5000)),
+        # A batch never holds more than a driver can, however large a block may be.
+        (10_000_000, False, BatchLimits(MAX_BATCH_RECORDS, 1000, MAX_BATCH_RECORDS)),
+        # A block for a hundred partitions takes a hundred tokens.
+        (1000, True, BatchLimits(start_records=1000, start_after_ms=1000, max_records=50_000)),
+    ],
+)
+def test_limits(rows: int, partitioned: bool, limits: BatchLimits) -> None:
+    sink = CONFIG.sink.model_copy(update={"max_batch_size": rows})
+    assert batch_limits(CONFIG.model_copy(update={"sink": sink}), partitioned=partitioned) == limits
+
+
+@pytest.mark.parametrize(("record_bytes", "polled"), [(0, 500), (190, 500), (900_000, 18), (100_000_000, 1)])
+def test_of_large_records_fewer_are_polled_at_once(record_bytes: int, polled: int) -> None:
+    assert batch_limits(CONFIG, record_bytes, partitioned=False).polled_records == polled

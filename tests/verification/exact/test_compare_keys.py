@@ -1,0 +1,70 @@
+"""How expected and actual rows are set against each other; on Spark, with rows made here."""
+
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from glassflow_dagster.clickhouse.tables import Column, Table
+from glassflow_dagster.config.model.types import parse_column_type
+from glassflow_dagster.verification.exact.canonical import comparable, hashed, joined
+from glassflow_dagster.verification.exact.compare_keys import Compared, _differences, _expected, _readable, _values
+from tests.clickhouse.definitions import sms_status
+
+
+def test_rows_of_batches_that_came_while_the_table_was_read_may_be_there_and_need_not(spark: SparkSession) -> None:
+    expected = spark.createDataFrame(
+        [
+            # key, row_hash, batch, offset; the table was read when batch 1 was in the ledger.
+            ("in time", "1", 1, 0), ("late, there", "1", 2, 1), ("late, not there", "1", 2, 2), ("twice", "1", 0, 3),
+            ("twice", "2", 1, 4), ("refused", "1", 0, 5), ("lost", "1", 1, 6), ("swapped", "1", 1, 7),
+        ],
+        "key STRING, row_hash STRING, batch_id LONG, offset LONG",
+    ).selectExpr("key AS key_hash", "'3:' || left(key, 3) AS key", "row_hash", "batch_id", "'t' AS topic",
+                 "0 AS partition", "offset")  # fmt: skip
+    there = spark.createDataFrame(
+        [("in time", "1"), ("late, there", "1"), ("twice", "2"), ("twice", "1"), ("swapped", "2")],
+        "key_hash STRING, row_hash STRING",
+    )
+    actual = there.groupBy("key_hash").agg({"*": "count"}).withColumnRenamed("count(1)", "rows")
+    actual = actual.join(there.groupBy("key_hash").agg(_values().alias("values")), "key_hash")
+    refused = spark.createDataFrame([("t", 0, 5)], "topic STRING, partition INT, offset LONG")
+    compared = Compared((), (), ())
+
+    found = _differences(None, sms_status(), compared, _expected(expected, 1, refused), actual)  # type: ignore[arg-type]
+
+    assert (found.expected, found.rows) == (5, 5)
+    assert (found.missing.examples, found.lost.keys, found.surplus.rows) == (("los",), 1, 0)
+    assert found.changed.examples == ("swa",)
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_compared"),
+    [("LowCardinality(Nullable(String))", True), ("Float64", False), ("DateTime64(9)", False), ("Array(Int8)", False)],
+)
+def test_types_that_the_two_do_not_write_alike_are_not_compared(
+    spark: SparkSession, kind: str, is_compared: bool
+) -> None:
+    assert spark is not None  # a column needs one
+    table = Table("d", "t", "MergeTree", "MergeTree", {"a": Column(parse_column_type(kind), "")}, rows=0, ttl=False)
+    assert (comparable(table, "a") is not None) is is_compared
+
+
+def test_values_cannot_run_into_each_other(spark: SparkSession) -> None:
+    kinds = {name: Column(parse_column_type("Nullable(String)"), "") for name in ("a", "b")}
+    table = Table("d", "t", "MergeTree", "MergeTree", kinds, rows=0, ttl=False)
+    columns = [found for name in kinds if (found := comparable(table, name))]
+    pairs: list[tuple[Any, Any]] = [
+        ("1", "2:"),
+        ("12", ":"),
+        (None, "-"),
+        ("-", None),
+        ("", None),
+        (None, ""),
+        ("é,", " x"),
+    ]
+    rows = spark.createDataFrame([((pair),) for pair in pairs], "row STRUCT<a STRING, b STRING>")
+    found = rows.select(joined(columns)[0].alias("text"), hashed(columns)[0].alias("hash")).collect()
+    assert len({row["hash"] for row in found}) == len(pairs)
+    assert [_readable(row["text"]) for row in found[2:4]] == ["NULL, -", "-, NULL"]
+    assert _readable(found[-1]["text"]) == "é,,  x"
