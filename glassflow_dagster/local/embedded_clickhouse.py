@@ -62,8 +62,9 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, endings)
     engine = threading.Thread(target=_serve, args=(given.data.absolute(), given.port, given.native_port), daemon=True)
     engine.start()
-    while engine.is_alive() and not signal.sigtimedwait(endings, _POLL_SECONDS):
-        pass
+    # Not sigtimedwait: Python's names a signal that never came when the process was stopped and goes on (SIGCONT).
+    while engine.is_alive() and not signal.sigpending() & endings:
+        time.sleep(_POLL_SECONDS)
     asked = engine.is_alive()
     if asked:
         _end(given.port)

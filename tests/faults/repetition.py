@@ -73,6 +73,8 @@ def repeat(world: World, kind: Kind, workload: str, seed: int, patience: float =
             hits, failed = 0, []
         except AssertionError as error:
             hits, failed = 1, [str(error)]
+        # A fault that takes a server away brings it back itself: the pipeline is not held against one that is gone.
+        failed += world.servers.revive()
         wrong = failed + (_ended(world) if hits and kind.ends else world.settle(dies=kind.dies, seconds=patience))
         if hits or wrong:
             return Outcome(kind.name, workload, seed, hits, tuple(wrong))

@@ -26,8 +26,8 @@ logging.getLogger("clickhouse_connect").setLevel(logging.ERROR)
 class Server:
     """A server process that can be killed, paused and started again on its data."""
 
-    def __init__(self, command: list[str], port: int, log: Path, variables: dict[str, str]) -> None:
-        self._command, self.port, self._log, self._variables = command, port, log, variables
+    def __init__(self, name: str, command: list[str], port: int, log: Path, variables: dict[str, str]) -> None:
+        self.name, self._command, self.port, self._log, self._variables = name, command, port, log, variables
         self.process: Background | None = None
 
     def start(self) -> None:
@@ -48,6 +48,14 @@ class Server:
         assert self.process
         os.kill(self.process.pid, signal.SIGCONT)
 
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.alive()
+
+    def last_words(self) -> str:
+        lines = self._log.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
     def end(self) -> None:
         if self.process:
             self.process.end(20)
@@ -65,7 +73,8 @@ class Servers:
         self._kafka_folder = folder / "kafka"
         self.broker = _broker(self._kafka_folder, kafka, behind_proxy, ports[3])
         command = [sys.executable, "-m", "glassflow_dagster.local.embedded_clickhouse", "--data", str(folder / "ch")]
-        self.clickhouse = Server([*command, "--port", str(clickhouse)], clickhouse, folder / "clickhouse.log", {})
+        command += ["--port", str(clickhouse)]
+        self.clickhouse = Server("ClickHouse", command, clickhouse, folder / "clickhouse.log", {})
         (folder / "ch").mkdir(exist_ok=True)
         self.broker.start()
         self.clickhouse.start()
@@ -88,6 +97,15 @@ class Servers:
 
     def wait_for_clickhouse(self) -> None:
         wait_until(self._clickhouse_answers, "ClickHouse is up", _UP_SECONDS)
+
+    def revive(self) -> list[str]:
+        """Start the servers again that have ended; returns a line about each of them."""
+        ended = [server for server in (self.broker, self.clickhouse) if not server.alive]
+        said = [f"{server.name} has ended by itself: {server.last_words()}" for server in ended]
+        for server in ended:
+            server.start()
+        self.wait()
+        return said
 
     def close(self) -> None:
         for proxy in (self.kafka_proxy, self.clickhouse_proxy):
@@ -117,4 +135,4 @@ def _broker(folder: Path, port: int, behind_proxy: int, proxy: int) -> Server:
         }
         lines.append(line + extra.get(name, ""))
     properties.write_text("\n".join(lines) + "\n")
-    return Server(list(made.command), port, folder / "broker.log", dict(made.variables))
+    return Server("Kafka", list(made.command), port, folder / "broker.log", dict(made.variables))

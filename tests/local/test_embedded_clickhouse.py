@@ -1,9 +1,11 @@
 """The embedded ClickHouse as an unchanged client finds it: what the pipelines and their tests rest on."""
 
+import os
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -122,6 +124,21 @@ def test_sigterm_lets_a_running_insert_finish(tmp_path: Path) -> None:
     server.start()
     assert server.client().command("SELECT count() FROM slow") == 20
     server.end()
+
+
+def test_a_server_that_was_stopped_for_a_while_goes_on(tmp_path: Path) -> None:
+    server = Server(tmp_path / "data", free_port())
+    server.start()
+    try:
+        assert server.process is not None
+        os.kill(server.process.pid, signal.SIGSTOP)
+        time.sleep(0.5)
+        os.kill(server.process.pid, signal.SIGCONT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            server.process.wait(2)
+        assert server.client().command("SELECT 1") == 1
+    finally:
+        server.end()
 
 
 def _running(client: Client, statement: str) -> bool:
