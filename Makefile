@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export DAGSTER_DISABLE_TELEMETRY := 1
 
-.PHONY: setup demo dev docs test test-fast test-definitions lint audit format lock clean bench bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints faults soak
+.PHONY: setup demo dev docs screenshots test test-fast test-definitions lint audit format lock clean bench bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints faults soak
 
 setup: $(READY)
 
@@ -57,6 +57,9 @@ test-checkpoints: setup ## damages every kind of file of a checkpoint's state, o
 docs: setup ## writes docs/reference/ from the code, and builds all pages into build/docs; a broken link fails
 	$(BIN)/python .ci/reference.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+screenshots: setup ## takes the pages' screenshots anew from the running product; wants Chromium on the PATH
+	$(BIN)/python .ci/screenshots.py
 
 lint: setup
 	$(BIN)/ruff check

@@ -2,48 +2,35 @@
 
 from typing import Any
 
+from tests import definition as v3
 from tests.config.changes import changed
 
-CONNECTION = {"brokers": ["k:9092"], "protocol": "PLAINTEXT", "mechanism": "NO_AUTH"}
-JOINED: dict[str, Any] = {
-    "version": "v3",
-    "pipeline_id": "bids-with-lots",
-    "sources": [
-        {
-            "type": "kafka",
-            "source_id": "lots",
-            "topic": "auction.lots",
-            "connection_params": CONNECTION,
-            "start": "earliest",
-            "schema_fields": [
-                {"name": "lot_no", "type": "int64"},
-                {"name": "hall", "type": "string"},
-                {"name": "title", "type": "string"},
-                {"name": "opened", "type": "int"},
-                {"name": "photos", "type": "array"},
-            ],
-        },
-        {
-            "type": "kafka",
-            "source_id": "bids",
-            "topic": "auction.bids",
-            "connection_params": CONNECTION,
-            "start": "latest",
-            "schema_fields": [
-                {"name": "bid_id", "type": "string"},
-                {"name": "auction_no", "type": "uint32"},
-                {"name": "hall", "type": "string", "required": False},
-                {"name": "amount", "type": "float"},
-                {"name": "note", "type": "string", "required": False},
-                {"name": "at", "type": "string"},
-            ],
-        },
+_LOTS = v3.fields(lot_no="int64", hall="string", title="string", opened="int", photos="array")
+_BIDS = [
+    *v3.fields(bid_id="string", auction_no="uint32"),
+    {"name": "hall", "type": "string", "required": False},
+    {"name": "amount", "type": "float"},
+    {"name": "note", "type": "string", "required": False},
+    {"name": "at", "type": "string"},
+]
+_COLUMNS = {
+    "bid_id": "UUID", "lot_no": "Int64", "amount": "Float64", "note": "String", "lot_title": "String",
+    "lot_time": "DateTime64(3)",
+}  # fmt: skip
+JOINED = v3.definition(
+    "bids-with-lots",
+    [
+        v3.source("lots", _LOTS, "k:9092", topic="auction.lots", start="earliest"),
+        v3.source("bids", _BIDS, "k:9092", topic="auction.bids", start="latest"),
     ],
-    "transforms": [
-        {"type": "filter", "source_id": "bids", "config": {"expression": "amount > 0.0"}},
-        {"type": "dedup", "source_id": "bids", "config": {"key": "bid_id", "time_window": "1h"}},
-    ],
-    "join": {
+    v3.sink(
+        [*map(v3.mapping, _COLUMNS, _COLUMNS.values()), v3.mapping("_batch_time", "DateTime64(6)", "joined_at")],
+        {"host": "ch", "port": "9000", "database": "d", "username": "u", "password": "p"},
+        table="bids",
+    ),
+    v3.keep("bids", "amount > 0.0"),
+    v3.dedup("bids", "bid_id", time_window="1h"),
+    join={
         "enabled": True,
         "type": "temporal",
         "left_source": {"source_id": "bids", "key": "auction_no", "time_window": "20m"},
@@ -57,21 +44,7 @@ JOINED: dict[str, Any] = {
             {"source_id": "lots", "name": "_timestamp", "output_name": "lot_time"},
         ],
     },
-    "sink": {
-        "type": "clickhouse",
-        "connection_params": {"host": "ch", "port": "9000", "database": "d", "username": "u", "password": "p"},
-        "table": "bids",
-        "mapping": [
-            {"name": "bid_id", "column_name": "bid_id", "column_type": "UUID"},
-            {"name": "lot_no", "column_name": "lot_no", "column_type": "Int64"},
-            {"name": "amount", "column_name": "amount", "column_type": "Float64"},
-            {"name": "note", "column_name": "note", "column_type": "String"},
-            {"name": "lot_title", "column_name": "lot_title", "column_type": "String"},
-            {"name": "lot_time", "column_name": "lot_time", "column_type": "DateTime64(3)"},
-            {"name": "_batch_time", "column_name": "joined_at", "column_type": "DateTime64(6)"},
-        ],
-    },
-}
+)
 # The changes that put the definition on the event clock.
 EVENT_CLOCK = {
     "join__clock": "event",

@@ -14,6 +14,7 @@ from glassflow_dagster.config.model.pipeline import Metadata, PipelineConfig
 from glassflow_dagster.config.model.resources import Resources
 from glassflow_dagster.config.problems import DefinitionError
 from glassflow_dagster.errors import GlassflowError
+from tests import definition as v3
 from tests.config.changes import changed
 
 SHIPPED = sorted(Path("pipelines").glob("*.yaml"))
@@ -21,38 +22,19 @@ SHIPPED = sorted(Path("pipelines").glob("*.yaml"))
 
 def definition(**changes: Any) -> dict[str, Any]:
     """A definition that runs; `changes` are dotted paths with __ for the dots, None removes."""
-    base: dict[str, Any] = {
-        "version": "v3",
-        "pipeline_id": "parcel-scans",
-        "name": "Parcel scans",
-        "sources": [
-            {
-                "type": "kafka",
-                "source_id": "scans",
-                "connection_params": {"brokers": ["b:9092"], "protocol": "PLAINTEXT", "mechanism": "NO_AUTH"},
-                "topic": "scans",
-                "schema_fields": [
-                    {"name": "id", "type": "string"},
-                    {"name": "kg", "type": "float64", "required": False},
-                ],
-            }
-        ],
-        "transforms": [{"type": "dedup", "source_id": "scans", "config": {"key": "id", "time_window": "1h30m"}}],
-        "sink": {
-            "type": "clickhouse",
-            "connection_params": {
-                "host": "ch", "port": "9000", "http_port": "8123", "database": "ops", "username": "u", "password": "p",
-                "secure": False,
-            },
-            "table": "scans",
-            "max_batch_size": 1000,
-            "max_delay_time": "5s",
-            "mapping": [
-                {"name": "id", "column_name": "id", "column_type": "String"},
-                {"name": "kg", "column_name": "kg", "column_type": "Nullable(Float64)"},
-            ],
-        },
+    connection = {
+        "host": "ch", "port": "9000", "http_port": "8123", "database": "ops", "username": "u", "password": "p",
+        "secure": False,
     }  # fmt: skip
+    fields = [*v3.fields(id="string"), {"name": "kg", "type": "float64", "required": False}]
+    columns = {"id": "String", "kg": "Nullable(Float64)"}
+    base = v3.definition(
+        "parcel-scans",
+        v3.source("scans", fields, "b:9092"),
+        v3.sink(columns, connection, table="scans", max_batch_size=1000, max_delay_time="5s"),
+        v3.dedup("scans", "id", time_window="1h30m"),
+        name="Parcel scans",
+    )
     return changed(base, **changes)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -14,20 +15,14 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.topics import Offsets
 from glassflow_dagster.recovery.dedup_keys import Accepted, replay_dedup
 from glassflow_dagster.recovery.records import ROWS, LostCheckpoint, Records
+from tests import definition as v3
 
-DEFINITION = """
-version: v3
-pipeline_id: made-up
-sources:
-  - {type: kafka, source_id: s, topic: t, schema_fields: [{name: k, type: string}],
-     connection_params: {brokers: ["localhost:9092"], protocol: PLAINTEXT, mechanism: NO_AUTH}}
-transforms: [{type: dedup, source_id: s, config: {key: k, time_window: 10ms}}]
-sink:
-  type: clickhouse
-  connection_params: {host: localhost, port: "9000", http_port: "8123", database: d, username: u, password: ""}
-  table: t
-  mapping: [{name: k, column_name: k, column_type: String}]
-"""
+DEFINITION = v3.definition(
+    "made-up",
+    v3.source("s", v3.fields(k="string"), topic="t"),
+    v3.sink({"k": "String"}),
+    v3.dedup("s", "k", time_window="10ms"),
+)
 # A key that comes every 9 ms, one record a batch: each acceptance hangs on the one before it.
 TIMES = (0, 9, 18, 27, 36, 45)
 DUPLICATES = (0, 1, 0, 1, 0, 1)
@@ -44,7 +39,7 @@ class MadeUp(Records):
 @pytest.fixture
 def config(tmp_path: Path) -> PipelineConfig:
     file = tmp_path / "p.yaml"
-    file.write_text(DEFINITION)
+    file.write_text(yaml.safe_dump(DEFINITION))
     return load_pipeline(file)
 
 

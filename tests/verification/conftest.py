@@ -1,14 +1,16 @@
 """A pipeline without Spark: records go to Kafka, rows and ledger to ClickHouse, as the stream would have done it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -19,31 +21,14 @@ from glassflow_dagster.clickhouse.queries import execute
 from glassflow_dagster.clickhouse.target.prepare import prepare_target
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.verification import wait_until_stable
+from tests import definition as v3
 from tests.verification.batches import Batches
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"
 
-DEFINITION = """
-version: v3
-pipeline_id: {name}
-sources:
-  - type: kafka
-    source_id: events
-    connection_params: {{brokers: ["127.0.0.1:1"]}}
-    topic: {name}
-    schema_fields: {fields}
-transforms:
-  - {{type: dedup, source_id: events, config: {dedup}}}
-sink:
-  type: clickhouse
-  connection_params: {{host: 127.0.0.1, port: 1, database: {name}, username: default}}
-  table: events
-  mapping: {mapping}
-  create_table: {create_table}
-"""
-FIELDS = "[{name: id, type: string}]"
-DEDUP = "{key: id, time_window: 10m}"
-BATCH_TIME = "{name: _batch_time, column_name: came, column_type: DateTime64(3)}"
+FIELDS = v3.fields(id="string")
+DEDUP = v3.dedup("events", "id", time_window="10m")
+BATCH_TIME = v3.mapping("_batch_time", "DateTime64(3)", "came")
 
 
 @dataclass
@@ -89,14 +74,16 @@ def new_pipeline(stack: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(wait_until_stable, "STILL_SECONDS", 0.0)
 
     def create(
-        create_table: str = "{order_by: id}", extra: str = BATCH_TIME, dedup: str = DEDUP, fields: str = FIELDS
+        table: Mapping[str, Any] = MappingProxyType({"order_by": "id"}),
+        extra: dict[str, Any] | None = BATCH_TIME,
+        dedup: dict[str, Any] = DEDUP,
+        fields: Sequence[dict[str, Any]] = FIELDS,
     ) -> Pipeline:
         name = f"test_{uuid4().hex}"
-        mapping = ", ".join(["{name: id, column_name: id, column_type: String}", *([extra] if extra else [])])
+        columns = [v3.mapping("id", "String"), *([extra] if extra else [])]
+        sink = v3.sink(columns, v3.clickhouse(database=name), table="events", create_table=dict(table))
         file = tmp_path / f"{name}.yaml"
-        file.write_text(
-            DEFINITION.format(name=name, mapping=f"[{mapping}]", create_table=create_table, dedup=dedup, fields=fields)
-        )
+        file.write_text(yaml.safe_dump(v3.definition(name, v3.source("events", fields, topic=name), sink, dedup)))
         config = load_pipeline(file, stack.environment)
         admin = AdminClient({"bootstrap.servers": stack.kafka})
         for future in admin.create_topics([NewTopic(name, 1, 1)]).values():

@@ -72,7 +72,7 @@ def test_a_share_in_which_nothing_is_wrong_says_that_it_is_one(
     new_pipeline: NewPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(budget, "_BYTES_A_ROW", 2048 * MIB // 10)
-    timed, untimed = new_pipeline(), new_pipeline(extra="")
+    timed, untimed = new_pipeline(), new_pipeline(extra=None)
     for pipeline in (timed, untimed):
         pipeline.batch(*(f"k{number}" for number in range(40)))
         found = verify_pipeline(pipeline.config, print)

@@ -12,12 +12,14 @@ from glassflow_dagster.kafka.errors import KafkaUnreachable
 from glassflow_dagster.verification.counts import compare_counts
 from glassflow_dagster.verification.duplicates import find_residual_duplicates
 from glassflow_dagster.verification.verify import verify_pipeline
+from tests import definition as v3
 
 pytestmark = pytest.mark.servers
 
 NewPipeline = Callable[..., Any]
-REPLACING = "{engine: ReplacingMergeTree, order_by: id, columns: [{name: ingested_at, type: DateTime, default: now()}]}"
-PLAIN_WITH_ARRIVAL = "{order_by: id, columns: [{name: ingested_at, type: DateTime, default: now()}]}"
+ARRIVAL = {"name": "ingested_at", "type": "DateTime", "default": "now()"}
+PLAIN_WITH_ARRIVAL = {"order_by": "id", "columns": [ARRIVAL]}
+REPLACING = {"engine": "ReplacingMergeTree", **PLAIN_WITH_ARRIVAL}
 
 
 def test_a_sound_pipeline_passes_both_checks(new_pipeline: NewPipeline) -> None:
@@ -50,8 +52,10 @@ def test_a_pipeline_without_a_batch_has_nothing_to_compare(new_pipeline: NewPipe
     assert (found.passed, found.exact) == (True, False)
 
 
-@pytest.mark.parametrize("create_table", ["{order_by: id}", REPLACING])
-def test_a_row_inserted_twice_by_hand_turns_both_checks_red(new_pipeline: NewPipeline, create_table: str) -> None:
+@pytest.mark.parametrize("create_table", [{"order_by": "id"}, REPLACING])
+def test_a_row_inserted_twice_by_hand_turns_both_checks_red(
+    new_pipeline: NewPipeline, create_table: dict[str, str]
+) -> None:
     pipeline = new_pipeline(create_table)
     pipeline.execute("SYSTEM STOP MERGES {table}")
     pipeline.batch("a", "b")
@@ -88,7 +92,7 @@ def test_a_key_that_comes_again_after_its_window_is_no_duplicate(new_pipeline: N
 
 
 def test_an_arrival_column_that_runs_behind_is_set_right_by_the_ledger(new_pipeline: NewPipeline) -> None:
-    pipeline = new_pipeline(PLAIN_WITH_ARRIVAL, extra="")
+    pipeline = new_pipeline(PLAIN_WITH_ARRIVAL, extra=None)
     # Begun before a crash and written long after it, right before the next batch: the window was over all the same.
     pipeline.batch("a", ago=1000)
     pipeline.execute("ALTER TABLE {table} UPDATE ingested_at = now() - 2 WHERE 1 SETTINGS mutations_sync = 1")
@@ -104,17 +108,17 @@ def test_an_arrival_column_that_runs_behind_is_set_right_by_the_ledger(new_pipel
 @pytest.mark.parametrize(
     ("kind", "unit", "column", "times"),
     [
-        ("string", "", "DateTime64(3)", ["2026-01-01 00:00:00", "2026-01-01 00:10:00", "2026-01-01 00:19:59.999"]),
-        ("int", ", event_time_unit: us", "Int64", [0, 600_000_000, 1_199_999_999]),
+        ("string", {}, "DateTime64(3)", ["2026-01-01 00:00:00", "2026-01-01 00:10:00", "2026-01-01 00:19:59.999"]),
+        ("int", {"event_time_unit": "us"}, "Int64", [0, 600_000_000, 1_199_999_999]),
     ],
 )
 def test_on_the_event_clock_rows_of_a_key_are_compared_by_the_time_of_their_events(
-    new_pipeline: NewPipeline, kind: str, unit: str, column: str, times: list[object]
+    new_pipeline: NewPipeline, kind: str, unit: dict[str, str], column: str, times: list[object]
 ) -> None:
     pipeline = new_pipeline(
-        extra=f"{{name: at, column_name: happened, column_type: {column}}}",
-        dedup=f"{{key: id, time_window: 10m, clock: event, event_time: at{unit}}}",
-        fields=f"[{{name: id, type: string}}, {{name: at, type: {kind}}}]",
+        extra=v3.mapping("at", column, "happened"),
+        dedup=v3.dedup("events", "id", time_window="10m", clock="event", event_time="at", **unit),
+        fields=v3.fields(id="string", at=kind),
     )
     pipeline.execute(f"INSERT INTO {{table}} VALUES ('a', {times[0]!r}), ('a', {times[1]!r}), ('b', {times[2]!r})")
     lawful = find_residual_duplicates(pipeline.config, print)
@@ -133,8 +137,8 @@ def test_on_the_event_clock_rows_of_a_key_are_compared_by_the_time_of_their_even
 
 def test_without_a_column_of_the_event_time_the_event_clock_is_not_checked(new_pipeline: NewPipeline) -> None:
     pipeline = new_pipeline(
-        dedup="{key: id, time_window: 10m, clock: event, event_time: at}",
-        fields="[{name: id, type: string}, {name: at, type: string}]",
+        dedup=v3.dedup("events", "id", time_window="10m", clock="event", event_time="at"),
+        fields=v3.fields(id="string", at="string"),
     )
     found = find_residual_duplicates(pipeline.config, print)
     assert (found.passed, found.severity) == (False, "warn")
@@ -145,7 +149,7 @@ def test_without_a_column_of_the_event_time_the_event_clock_is_not_checked(new_p
 
 
 def test_without_an_arrival_column_repeated_keys_are_a_warning(new_pipeline: NewPipeline) -> None:
-    pipeline = new_pipeline(extra="")
+    pipeline = new_pipeline(extra=None)
     pipeline.batch("a", ago=1000)
     assert find_residual_duplicates(pipeline.config, print).passed
     pipeline.batch("a")

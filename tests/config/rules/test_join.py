@@ -13,7 +13,7 @@ from glassflow_dagster.config.problems import DefinitionError
 from glassflow_dagster.config.rules.pipeline import problems
 from glassflow_dagster.config.stages import FilterStage, WhyNull, nullable_names, plan_stages
 from tests.config.changes import changed
-from tests.config.joins import CONNECTION, EVENT_CLOCK, joined
+from tests.config.joins import EVENT_CLOCK, joined
 
 PROJECT = Path(__file__).parents[3]
 
@@ -211,7 +211,7 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
       "join.right_source.source_id: no source is called 'lots'; use one of bids"]),
     ({"sources__1__topic": "auction.lots"},
      ["sources[1].topic: 'auction.lots' is the topic of sources[0] too; a join needs two topics"]),
-    ({"sources__1__connection_params": {**CONNECTION, "brokers": ["other:1"], "protocol": "SASL_SSL",
+    ({"sources__1__connection_params": {"brokers": ["other:1"], "protocol": "SASL_SSL",
                                         "mechanism": "PLAIN", "username": "u", "password": "s3cr3t"}},
      [f"sources[1].connection_params.{name}: differs from that of sources[0]; both are read over one connection, so"
       for name in ("brokers", "protocol", "mechanism", "username", "password")]),

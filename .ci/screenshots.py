@@ -1,0 +1,92 @@
+"""Takes the screenshots of the pages from the running product: `make screenshots`, with Chromium on the PATH.
+
+The demo's pipelines run on the embedded stack in `.glassflow/`; Dagster materializes them and runs their checks.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+PROJECT = Path(__file__).parents[1]
+ASSETS = PROJECT / "docs" / "assets"
+PORT = int(os.environ.get("GLASSFLOW_DAGSTER_PORT", "3000"))
+# File -> page of Dagster, and width and height in pixels.
+PAGES = {
+    "lineage.png": ("asset-groups", (1700, 900)),
+    "lineage_of_a_join.png": ("locations/glassflow/asset-groups/orders_with_users/lineage", (1900, 620)),
+}
+_UP_SECONDS = 180.0
+# Dagster loads its graph in many requests, and draws it when the last one is answered.
+_DRAWN_MS = 30_000
+# Chromium refuses a sandbox to root, and asks its maker's servers for news unless it is told not to.
+_CHROMIUM = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync")
+
+
+def main() -> int:
+    """Write the pictures into docs/assets; return the exit code."""
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        print("no Chromium on the PATH: install it, for instance by `apt-get install chromium`", file=sys.stderr)
+        return 1
+    _run("-m", "glassflow_dagster.demo")
+    with _dagster():
+        _run("-m", "dagster", "asset", "materialize", "--select", "*", "-m", "glassflow_dagster.definitions")
+        for name, (page, size) in PAGES.items():
+            _take(chromium, f"http://127.0.0.1:{PORT}/{page}", size, ASSETS / name)
+    return 0
+
+
+@contextmanager
+def _dagster() -> Iterator[None]:
+    """Run `make dev` while the block runs."""
+    command = [sys.executable, "-m", "glassflow_dagster.dev", "--port", str(PORT)]
+    with subprocess.Popen(command, cwd=PROJECT) as process:
+        try:
+            _wait_until_up(process)
+            yield
+        finally:
+            process.send_signal(signal.SIGINT)
+
+
+def _wait_until_up(process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + _UP_SECONDS
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/server_info", timeout=5):
+                return
+        except (urllib.error.URLError, OSError) as error:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"Dagster did not come up on port {PORT}: {error}") from error
+        time.sleep(0.5)
+
+
+def _run(*arguments: str) -> None:
+    """Run a Python command against the embedded stack and Dagster's home of `make dev`."""
+    environment = {
+        "GLASSFLOW_KAFKA_BROKERS": f"127.0.0.1:{os.environ.get('GLASSFLOW_KAFKA_PORT', '9092')}",
+        "GLASSFLOW_CLICKHOUSE_URL": f"http://127.0.0.1:{os.environ.get('GLASSFLOW_CLICKHOUSE_PORT', '8123')}",
+        "DAGSTER_HOME": str(PROJECT / ".glassflow" / "dagster"),
+        **os.environ,
+    }
+    subprocess.run([sys.executable, *arguments], cwd=PROJECT, env=environment, check=True)
+
+
+def _take(chromium: str, url: str, size: tuple[int, int], file: Path) -> None:
+    with TemporaryDirectory() as profile:
+        window = f"--window-size={size[0]},{size[1]}"
+        command = [chromium, *_CHROMIUM, f"--user-data-dir={profile}", window, f"--virtual-time-budget={_DRAWN_MS}"]
+        subprocess.run([*command, f"--screenshot={file}", url], check=True, capture_output=True)
+    print(file.relative_to(PROJECT))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
