@@ -13,11 +13,11 @@ from glassflow_dagster.defs.resources import resources
 from glassflow_dagster.driver.heartbeat import Heartbeat, read_heartbeat
 from glassflow_dagster.driver.process import stop
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.local.stack import down, status, up
 from glassflow_dagster.orchestration.pipelines import build_pipeline_definitions
 from tests.conftest import Stack
 from tests.e2e.joins import LEFT, RIGHT, JoinPipeline
 from tests.e2e.support import Pipeline
+from tests.faults.http_proxy import HttpProxy
 from tests.waiting import wait_until
 
 
@@ -168,12 +168,10 @@ def _versions(result: dg.ExecuteInProcessResult) -> dict[str, str | None]:
 
 
 def test_clickhouse_that_stops_gives_failed_checks_with_a_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = tmp_path / "stack"
-    kafka_port, clickhouse_port = free_port(), free_port()
-    up(data, kafka_port, clickhouse_port, print)
-    pipeline = Pipeline(tmp_path, f"127.0.0.1:{kafka_port}", clickhouse_port).write()
+    proxy = HttpProxy(free_port(), stack.clickhouse_port)
+    pipeline = Pipeline(tmp_path, stack.kafka, proxy.port).write()
     monkeypatch.setenv("GLASSFLOW_STATE", str(pipeline.state))
     try:
         pipeline.create_topic()
@@ -181,15 +179,12 @@ def test_clickhouse_that_stops_gives_failed_checks_with_a_reason(
         project = Project(pipeline)
         project.materialize()
         project.wait_for_rows(1)
-        server = status(data).clickhouse
-        assert server.pid is not None
-        os.kill(server.pid, signal.SIGKILL)
-        result = project.materialize()
-        found = project.checks(result)
+        proxy.refuse()
+        found = project.checks(project.materialize())
         assert not found["counts_agree"].passed
-        assert f"127.0.0.1:{clickhouse_port}" in str(found["counts_agree"].description)
+        assert f"127.0.0.1:{proxy.port}" in str(found["counts_agree"].description)
         assert "Traceback" not in str(found["counts_agree"].description)
         assert not found["no_residual_duplicates"].passed
     finally:
         stop(pipeline.state, pipeline.name)
-        down(data, print)
+        proxy.close()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from glassflow_dagster.local.ports import free_port
-from tests.e2e.support import Finished, Pipeline, cli, holder
+from tests.e2e.support import Finished, Pipeline, cli, holder, invoke
 
 
 def refused(done: Finished, *texts: str) -> None:
@@ -19,26 +19,30 @@ def refused(done: Finished, *texts: str) -> None:
 def test_broker_down(pipeline: Pipeline) -> None:
     pipeline.write()
     port = free_port()
-    done = pipeline.run("--until-caught-up", "--timeout", "2", GLASSFLOW_KAFKA_BROKERS=f"127.0.0.1:{port}")
+    done = pipeline.run_without_spark(
+        "--until-caught-up", "--timeout", "2", GLASSFLOW_KAFKA_BROKERS=f"127.0.0.1:{port}"
+    )
     refused(done, f"127.0.0.1:{port}", "do not answer")
 
 
 def test_clickhouse_down(pipeline: Pipeline) -> None:
     pipeline.write()
     port = free_port()
-    done = pipeline.run("--until-caught-up", "--timeout", "2", GLASSFLOW_CLICKHOUSE_URL=f"http://127.0.0.1:{port}")
+    done = pipeline.run_without_spark(
+        "--until-caught-up", "--timeout", "2", GLASSFLOW_CLICKHOUSE_URL=f"http://127.0.0.1:{port}"
+    )
     refused(done, f"127.0.0.1:{port}", "cannot be reached")
 
 
 def test_topic_missing(pipeline: Pipeline) -> None:
     pipeline.write()
-    refused(pipeline.run("--until-caught-up", "--timeout", "2"), pipeline.name, "does not exist")
+    refused(pipeline.run_without_spark("--until-caught-up", "--timeout", "2"), pipeline.name, "does not exist")
 
 
 def test_table_missing(pipeline: Pipeline) -> None:
     pipeline.sink = {"create_table": None}
     pipeline.write().create_topic()
-    done = pipeline.run("--until-caught-up", "--timeout", "5")
+    done = pipeline.run_without_spark("--until-caught-up", "--timeout", "5")
     assert done.code == 1
     assert f"{pipeline.name}.events" in done.err
     assert "--create-table" in done.err
@@ -58,23 +62,23 @@ def test_the_table_is_not_what_the_mapping_says(pipeline: Pipeline, columns: str
     client = pipeline.client()
     client.command(f"CREATE DATABASE {pipeline.name}")
     client.command(f"CREATE TABLE {pipeline.name}.events ({columns}) ENGINE = MergeTree ORDER BY tuple()")
-    refused(pipeline.run("--until-caught-up", "--timeout", "5"), *texts)
+    refused(pipeline.run_without_spark("--until-caught-up", "--timeout", "5"), *texts)
 
 
 def test_unknown_key_in_the_definition(pipeline: Pipeline) -> None:
     pipeline.sink = {"max_batchsize": 5}
     pipeline.write()
-    refused(pipeline.run("--until-caught-up"), f"{pipeline.file}: sink.max_batchsize: unknown key")
+    refused(pipeline.run_without_spark("--until-caught-up"), f"{pipeline.file}: sink.max_batchsize: unknown key")
 
 
 def test_definition_not_there() -> None:
-    refused(cli("run", "pipelines/none.yaml"), "pipelines/none.yaml: no such file")
+    refused(invoke("run", "pipelines/none.yaml"), "pipelines/none.yaml: no such file")
 
 
 def test_unknown_pipeline() -> None:
-    refused(cli("start", "sms_statu"), "did you mean 'sms_status'?")
-    refused(cli("status", "sms_statu"), "did you mean 'sms_status'?")
-    refused(cli("verify", "sms_statu"), "did you mean 'sms_status'?")
+    refused(invoke("start", "sms_statu"), "did you mean 'sms_status'?")
+    refused(invoke("status", "sms_statu"), "did you mean 'sms_status'?")
+    refused(invoke("verify", "sms_statu"), "did you mean 'sms_status'?")
 
 
 def test_state_folder_cannot_be_written(pipeline: Pipeline) -> None:
@@ -82,14 +86,14 @@ def test_state_folder_cannot_be_written(pipeline: Pipeline) -> None:
     # A file where the folder should be: the same for root, whom permissions do not stop.
     (pipeline.folder / "file").write_text("")
     state = pipeline.folder / "file" / "state"
-    done = cli("run", str(pipeline.file), "--until-caught-up", "--state", str(state))
+    done = invoke("run", str(pipeline.file), "--until-caught-up", "--state", str(state))
     refused(done, str(state), "cannot be written", "--state")
 
 
 def test_state_folder_with_a_comma(pipeline: Pipeline) -> None:
     pipeline.write()
     state = pipeline.folder / "one, two"
-    done = cli("run", str(pipeline.file), "--until-caught-up", "--state", str(state))
+    done = invoke("run", str(pipeline.file), "--until-caught-up", "--state", str(state))
     refused(done, str(state), "has a comma in its path", "--state")
     assert not state.exists()
 
@@ -124,5 +128,5 @@ def test_port_in_use(pipeline: Pipeline, tmp_path: Path) -> None:
 
 
 def test_wrong_usage_is_exit_code_2() -> None:
-    assert cli("run").code == 2
-    assert cli("nonsense").code == 2
+    assert invoke("run").code == 2
+    assert invoke("nonsense").code == 2

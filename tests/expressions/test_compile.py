@@ -143,7 +143,7 @@ def _alike(found: Any, expected: Any, *, exact: bool = False) -> bool:
 
 # No shrinking: each try is a Spark job of many expressions, and the one that differs is named.
 @settings(
-    max_examples=8,
+    max_examples=4,
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),

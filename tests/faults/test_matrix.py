@@ -37,7 +37,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     found.close()
 
 
-@pytest.mark.parametrize(("workload", "lasting", "deadly"), [(DEDUPLICATION, 3, 1), (TABLE, 1, 1)])
+@pytest.mark.parametrize(("workload", "lasting", "deadly"), [(DEDUPLICATION, 2, 1), (TABLE, 1, 0)])
 def test_a_draw_of_faults_changes_no_row(
     workload: str, lasting: int, deadly: int, servers: Servers, tmp_path: Path
 ) -> None:

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -12,9 +10,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import yaml
+from click.testing import CliRunner
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
+from glassflow_dagster.cli import main
 from tests.faults.driver import Driver
 from tests.faults.http_proxy import Rule
 from tests.faults.judge import differences, differences_where_it_ended
@@ -127,9 +127,8 @@ class World:
 
     def status(self) -> dict[str, Any]:
         """Give what `status` says of the pipeline."""
-        command = [sys.executable, "-m", "glassflow_dagster", "status", self.name, "--pipelines", str(self.folder)]
-        command += ["--state", str(self.state), "--json"]
-        said = subprocess.run(command, check=False, capture_output=True, text=True).stdout
+        options = ["--pipelines", str(self.folder), "--state", str(self.state), "--json"]
+        said = CliRunner(catch_exceptions=False).invoke(main, ["status", self.name, *options]).stdout
         return cast("dict[str, Any]", json.loads(said))
 
     def lose_state(self) -> None:
