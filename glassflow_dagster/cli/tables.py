@@ -87,7 +87,7 @@ def _compare(file: Path, config: PipelineConfig, *, alter: bool) -> None:
     if alter:
         remaining = add_missing_columns(client, config, target, lambda statement: click.echo(f"{statement};"))
     else:
-        remaining = differences(config, target)
+        remaining = list(differences(config, target))
     _print_differences(file, config, remaining)
 
 
