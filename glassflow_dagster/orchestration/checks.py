@@ -42,10 +42,10 @@ _DESCRIPTIONS = {
     ),
     NO_RESIDUAL_DUPLICATES: "No key has two rows that arrived within one deduplication window.",
     STREAM_IS_LIVE: "The stream's driver runs, and closes batches while records wait.",
-    DEAD_LETTERS: "No more dead letters wait than checks.max_dead_letters allows: sent again, or purged, they do not.",
+    DEAD_LETTERS: "Dead letters that are neither replayed nor purged do not exceed checks.max_dead_letters.",
     UNMATCHED_SHARE: (
-        "Of the left events that were decided within the last day, no more had no match than checks.max_unmatched "
-        "allows."
+        "Of the left events that were decided within the last day, the share without a match does not exceed "
+        "checks.max_unmatched."
     ),
 }
 _DESCRIPTIONS_OF_JOINS = _DESCRIPTIONS | {
