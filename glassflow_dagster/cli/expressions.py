@@ -133,12 +133,14 @@ def _evaluate(
 
 
 def _json(outcome: "Outcome") -> str:
+    """Return the result as a JSON object: {"dead_letter"} with its reason, or {"value", "type"}."""
     if outcome.dead_letter is not None:
         return json.dumps({"dead_letter": outcome.dead_letter}, ensure_ascii=False)
     return json.dumps({"value": outcome.value, "type": outcome.kind}, ensure_ascii=False)
 
 
 def _text(outcome: "Outcome", *, as_filter: bool) -> str:
+    """Return the line that shows the result to a user."""
     if outcome.dead_letter is not None:
         return f"dead letter: {outcome.dead_letter}"
     value = json.dumps(outcome.value, ensure_ascii=False)

@@ -98,8 +98,8 @@ def _connections(
 ) -> Connections:
     """Return both `connection_params` of the proposed definition, their secrets replaced by variables.
 
-    They are copied from the definition of --from, with its `${...}` references, unless an option names the server;
-    without --from they come from the options, the environment or the defaults.
+    They are copied from the definition of --from (`source`), with its `${...}` references, unless an option names the
+    server; without --from they come from the options, the environment or the defaults.
     """
     template = convert_definition(source).definition if source else None
     kafka: dict[str, Any] = {"brokers": list(kafka_connection.brokers)}

@@ -48,6 +48,7 @@ def exit_on_error(command: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return command(*args, **kwargs)
         except GlassflowError as error:
+            # Each line of a DefinitionError begins with the file and the field's path, so it needs no prefix.
             report(f"error: {error}" if not isinstance(error, DefinitionError) else str(error))
             sys.exit(1)
 

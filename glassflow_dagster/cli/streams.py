@@ -91,9 +91,7 @@ def run(
     from glassflow_dagster.driver.run import run_pipeline
 
     if [rebuild_state, accept_loss, start_over].count(True) > 1:
-        raise click.UsageError(
-            "give one of --rebuild-state, --accept-loss, which go on, and --start-over, which does not"
-        )
+        raise click.UsageError("give only one of --rebuild-state, --accept-loss and --start-over")
     options = RunOptions(
         state=state,
         until_caught_up=until_caught_up,

@@ -163,6 +163,7 @@ def _demo() -> int:
 
 
 def _demos() -> list[_Demo]:
+    """Return the pipelines with one topic."""
     return [
         _Demo(
             pipeline="sms_status",
@@ -182,6 +183,7 @@ def _demos() -> list[_Demo]:
 
 
 def _join_demos() -> list[_JoinDemo]:
+    """Return the pipelines that join two topics."""
     return [
         _JoinDemo(
             pipeline="orders_with_users",
@@ -227,6 +229,7 @@ def _send(topic: _Topic) -> None:
 
 
 def _run(pipeline: str) -> None:
+    """Run a pipeline in a process of its own until it has read all records; raises when it fails."""
     environment = {**os.environ, "GLASSFLOW_KAFKA_BROKERS": _BROKERS, "GLASSFLOW_CLICKHOUSE_URL": _CLICKHOUSE}
     command = [sys.executable, "-m", "glassflow_dagster", "run", f"pipelines/{pipeline}.yaml", "--until-caught-up"]
     completed = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
@@ -325,6 +328,7 @@ def _query(sql: str) -> str:
 
 
 def _print_demos(results: list[tuple[_Demo, _Result]]) -> None:
+    """Print the counts of the pipelines with one topic."""
     table_rows: list[tuple[str, Callable[[_Demo, _Result], int]]] = [
         ("events in Kafka (counted apart)", lambda _, r: r.in_topic),
         ("read", lambda _, r: r.ledger["read"]),
@@ -340,6 +344,7 @@ def _print_demos(results: list[tuple[_Demo, _Result]]) -> None:
 
 
 def _print_joins(results: list[tuple[_JoinDemo, _JoinResult]]) -> None:
+    """Print the counts of the joins."""
     table_rows: list[tuple[str, Callable[[_JoinResult], int]]] = [
         ("left events in Kafka (counted apart)", lambda r: r.in_left),
         ("right events in Kafka (counted apart)", lambda r: r.in_right),

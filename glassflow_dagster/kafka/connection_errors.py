@@ -49,6 +49,7 @@ def find_permanent_error(connection: KafkaConnection, errors: Sequence[KafkaErro
 
 
 def _credentials_error(connection: KafkaConnection, text: str) -> KafkaRefused:
+    """Build the error for a failed SASL login; `text` is librdkafka's."""
     return KafkaRefused(
         f"Kafka's brokers at {', '.join(connection.brokers)} refuse user {connection.username!r} "
         f"({_reason(text)}); correct connection_params.username, password and mechanism"
@@ -56,6 +57,7 @@ def _credentials_error(connection: KafkaConnection, text: str) -> KafkaRefused:
 
 
 def _client_certificate_error(connection: KafkaConnection, text: str) -> KafkaRefused:
+    """Build the error for a client certificate that is missing or that the brokers reject."""
     brokers = ", ".join(connection.brokers)
     if not connection.client_cert:
         return KafkaRefused(
@@ -70,6 +72,7 @@ def _client_certificate_error(connection: KafkaConnection, text: str) -> KafkaRe
 
 
 def _broker_certificate_error(connection: KafkaConnection, text: str) -> KafkaRefused:
+    """Build the error for a broker's certificate that cannot be verified, or is for another host name."""
     broker = _BROKER.search(text)
     host, port = (broker["host"], int(broker["port"])) if broker else ("", 0)
     where = f"Kafka's broker at {host}:{port}" if broker else f"Kafka's brokers at {', '.join(connection.brokers)}"

@@ -110,6 +110,7 @@ class _Reader:
                 raise unreachable(self.connection, errors, f"sent nothing of {self.topic!r}")
 
     def _consume(self, consumer: Consumer, ranges: Ranges) -> None:
+        """Consume the ranges with an open consumer until they are done or a limit is reached."""
         count = RangeCount(ranges)
         consumer.assign([TopicPartition(self.topic, partition, start) for partition, (start, _) in ranges.items()])
         while count.open_partitions and len(self.records) < self.limit:

@@ -97,6 +97,7 @@ class _Server:
         return process if process and process.alive() else None
 
     def status(self) -> ServerStatus:
+        """Return the server's status from its process record."""
         process = self.running()
         return ServerStatus(
             name=self.name,
@@ -173,6 +174,7 @@ def status(data: Path) -> StackStatus:
 
 
 def _servers(data: Path) -> tuple[_Server, _Server]:
+    """Return Kafka and ClickHouse with their paths below a data folder."""
     folder = data.absolute()
     return (
         _Server("kafka", "Kafka", "--kafka-port", folder),

@@ -63,21 +63,21 @@ def data_quality_alerts(context: dg.SensorEvaluationContext, alerts: AlertResour
     due = [*due_alerts(cursor.told, results), *(_run_alert(context.instance, run) for run in runs.values())]
     outbox = Outbox(alerts, context.log, cursor.retries)
     # `|` keeps the reported state of a check that is being run now and so has no result.
-    told = cursor.told | {subject: state for subject, (state, _) in results.items()}
+    reported = cursor.told | {subject: state for subject, (state, _) in results.items()}
     for alert, outcome in outbox.deliver(due):
         if alert.subject in runs:
             context.instance.add_run_tags(runs[alert.subject], {ALERT_TAG: outcome})
     # An undelivered change counts as not reported, so that it is due again in the next tick.
     for subject in outbox.waiting.keys() & results.keys():
-        told[subject] = cursor.told.get(subject, PASSED)
-    context.update_cursor(_Cursor(told=told, retries=outbox.waiting).model_dump_json())
+        reported[subject] = cursor.told.get(subject, PASSED)
+    context.update_cursor(_Cursor(told=reported, retries=outbox.waiting).model_dump_json())
     waiting = f"; {len(outbox.waiting)} alerts wait for the webhook" if outbox.waiting else ""
     return dg.SkipReason(f"{len(results)} checks have results{waiting}")
 
 
 @dg.run_failure_sensor(
     name="run_failure_alerts",
-    description="Marks failed runs, such as one whose stream did not start, for data_quality_alerts to tell.",
+    description="Marks failed runs, such as one whose stream did not start, for data_quality_alerts to report.",
     default_status=dg.DefaultSensorStatus.RUNNING,
 )
 def run_failure_alerts(context: dg.RunFailureSensorContext) -> None:
@@ -149,15 +149,15 @@ def latest_results(context: dg.SensorEvaluationContext) -> dict[str, tuple[str, 
     return results
 
 
-def due_alerts(told: Mapping[str, str], results: Mapping[str, tuple[str, str]]) -> list[Alert]:
-    """Return an alert for each check whose state differs from the reported one (`told`: check -> state).
+def due_alerts(reported: Mapping[str, str], results: Mapping[str, tuple[str, str]]) -> list[Alert]:
+    """Return an alert for each check whose state differs from the one that was `reported` (check -> state).
 
     A check that was not reported yet counts as passed.
     """
     return [
         Alert(subject, "RESOLVED" if state == PASSED else state, text)
         for subject, (state, text) in results.items()
-        if told.get(subject, PASSED) != state
+        if reported.get(subject, PASSED) != state
     ]
 
 

@@ -98,6 +98,7 @@ def code_reference(definition: Path) -> dict[str, Any]:
 
 
 def _topic_metadata(config: PipelineConfig, source: Source) -> dict[str, Any]:
+    """Return the static metadata of a raw topic: columns, URI and name."""
     return {
         "dagster/column_schema": _event_schema(config, source),
         "dagster/uri": f"kafka://{','.join(source.connection_params.brokers)}/{source.topic}",
@@ -107,6 +108,7 @@ def _topic_metadata(config: PipelineConfig, source: Source) -> dict[str, Any]:
 
 
 def _dedup_metadata(dedup: DedupConfig) -> dict[str, Any]:
+    """Return the settings of deduplication as metadata."""
     return {
         "dedup_key": ", ".join(dedup.key_fields),
         "dedup_window": format_duration(dedup.time_window),
@@ -115,6 +117,7 @@ def _dedup_metadata(dedup: DedupConfig) -> dict[str, Any]:
 
 
 def _join_metadata(join: JoinConfig) -> dict[str, Any]:
+    """Return the settings of a join as metadata."""
     left, right = join.sides
     figures = {
         "join_type": "left" if join.keeps_unmatched else "inner",
@@ -134,6 +137,7 @@ def _join_metadata(join: JoinConfig) -> dict[str, Any]:
 
 
 def _table_metadata(config: PipelineConfig) -> dict[str, Any]:
+    """Return the static metadata of the target table: columns, URI and name."""
     connection = config.sink.connection_params
     database, table = config.sink.full_table
     return {
@@ -215,6 +219,7 @@ def _deduplicated_description(dedup: DedupConfig) -> str:
 
 
 def _joined_description(config: PipelineConfig, join: JoinConfig) -> str:
+    """Describe in the asset's text which events a join matches: keys, windows, clock, and events without a match."""
     left, right = join.sides
     topics = {source.source_id: source.topic for source in config.inputs}
     before, after = format_duration(right.time_window), format_duration(left.time_window)
