@@ -1,11 +1,11 @@
-"""The clock that measures how much time has gone by, whatever the machine's date and time are set to."""
+"""A monotonic clock, which changes of the machine's date and time do not affect."""
 
 import time
 
-# The one that also goes on while the machine sleeps, where there is one.
+# CLOCK_BOOTTIME also counts the time that the machine is suspended; not every system has it.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def steady_seconds() -> float:
-    """Seconds since some moment in the past, the same for all processes until the machine starts again."""
+    """Return seconds since an arbitrary moment, the same for all processes until the machine restarts."""
     return time.clock_gettime(_CLOCK)

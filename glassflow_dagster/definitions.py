@@ -1,4 +1,4 @@
-"""What Dagster loads: everything below `defs/`."""
+"""Dagster's entry point: loads everything below `defs/`."""
 
 from pathlib import Path
 
@@ -9,14 +9,14 @@ from glassflow_dagster.errors import GlassflowError
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Load the project's definitions; a mistake in a pipeline's definition is shown as it is.
+    """Load Dagster's definitions; raises the error of an invalid pipeline definition without Dagster's wrapping.
 
-    Dagster wraps it into the tree of its components, which is not where the mistake is.
+    Dagster wraps the error in one about its component tree, which would hide the message.
     """
     try:
         return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
     except Exception as error:
-        # What Dagster raises here has no public class.
+        # The class that Dagster raises here is not public.
         if isinstance(error.__cause__, GlassflowError):
             raise error.__cause__.with_traceback(None) from None
         raise

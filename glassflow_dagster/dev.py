@@ -1,6 +1,6 @@
-"""`make dev`: the embedded stack with `dagster dev`; Ctrl-C stops the drivers, then the stack.
+"""`make dev`: runs `dagster dev` on the embedded stack; Ctrl-C stops Dagster, the drivers and the stack.
 
-Dagster itself never stops a stream: bare `dagster dev` leaves drivers running. This is the laptop's convenience.
+Dagster itself never stops a stream: `dagster dev` alone leaves drivers running.
 """
 
 import os
@@ -18,12 +18,12 @@ from glassflow_dagster.orchestration.values import SHOW_VALUES
 _DATA = Path(".glassflow")
 _KAFKA_PORT = int(os.environ.get("GLASSFLOW_KAFKA_PORT", "9092"))
 _CLICKHOUSE_PORT = int(os.environ.get("GLASSFLOW_CLICKHOUSE_PORT", "8123"))
-# dagster dev ends its four processes within seconds of Ctrl-C.
+# `dagster dev` ends its four processes within seconds of Ctrl-C.
 _DAGSTER_STOP_SECONDS = 60.0
 
 
 def main() -> int:
-    """Run until Ctrl-C or until Dagster ends by itself; gives its exit code then."""
+    """Run until Ctrl-C (returns 0) or until Dagster ends by itself (returns its exit code); 1 after an error."""
     stopping = False
 
     def on_signal(_number: int, _frame: object) -> None:
@@ -31,7 +31,7 @@ def main() -> int:
         stopping = True
 
     try:
-        up(_DATA, _KAFKA_PORT, _CLICKHOUSE_PORT, _say)
+        up(_DATA, _KAFKA_PORT, _CLICKHOUSE_PORT, _print_message)
         home = _DATA.absolute() / "dagster"
         home.mkdir(parents=True, exist_ok=True)
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -51,9 +51,9 @@ def main() -> int:
         )
         while not stopping and dagster.poll() is None:
             time.sleep(0.2)
-        _end(dagster)
+        _end_dagster(dagster)
     except GlassflowError as error:
-        _say(f"error: {error}")
+        _print_message(f"error: {error}")
         return 1
     else:
         return 0 if stopping else dagster.returncode
@@ -61,14 +61,15 @@ def main() -> int:
         try:
             _stop_drivers()
         finally:
-            down(_DATA, _say)
+            down(_DATA, _print_message)
 
 
-def _end(dagster: "subprocess.Popen[bytes]") -> None:
+def _end_dagster(dagster: "subprocess.Popen[bytes]") -> None:
+    """Interrupt Dagster's processes; kill them when they do not end in time."""
     if dagster.poll() is not None:
         return
-    _say("stopping Dagster ...")
-    # To its whole group, as a terminal's Ctrl-C would: runs in progress end, too.
+    _print_message("stopping Dagster ...")
+    # To the whole process group, as a terminal's Ctrl-C: this ends runs in progress, too.
     os.killpg(dagster.pid, signal.SIGINT)
     try:
         dagster.wait(_DAGSTER_STOP_SECONDS)
@@ -78,17 +79,18 @@ def _end(dagster: "subprocess.Popen[bytes]") -> None:
 
 
 def _stop_drivers() -> None:
+    """Stop every driver that is meant to run on the state folder; an error with one does not keep the rest running."""
     state = state_folder()
     for folder in sorted(state.iterdir()) if state.is_dir() else ():
         try:
-            found = status(state, folder.name)
-            if found.heartbeat is not None and found.wanted:
-                _say(f"stopping {folder.name}: {stop(state, folder.name).value.replace('_', ' ')}")
+            stream = status(state, folder.name)
+            if stream.heartbeat is not None and stream.wanted:
+                _print_message(f"stopping {folder.name}: {stop(state, folder.name).value.replace('_', ' ')}")
         except GlassflowError as error:
-            _say(f"{folder.name} could not be stopped: {error}")
+            _print_message(f"{folder.name} could not be stopped: {error}")
 
 
-def _say(text: str) -> None:
+def _print_message(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 

@@ -1,9 +1,9 @@
-"""The root of the errors that are meant for people.
+"""The base class of errors that users can act on.
 
-Their text is complete on its own: what is wrong, where, and what to do. The command line prints it in one
-line and exits with 1; Dagster shows it as a failure's description. Anything else that is raised is a defect.
+Their message is complete: what is wrong, where, and what to do. The command line prints it without a traceback and
+exits with 1; Dagster shows it as a failure's description. Any other exception is a defect.
 """
 
 
 class GlassflowError(Exception):
-    """Something outside the program is not as it must be; the text names the place and the remedy."""
+    """A problem outside the program; the message names where it is and what to do."""

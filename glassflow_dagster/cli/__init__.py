@@ -1,8 +1,8 @@
-"""The commands; each one is a few lines over the room that does the work.
+"""The command line. Each command parses its options and calls the package that does the work.
 
-Exit codes are a contract: 0 done, 1 what you asked about is not right, 2 wrong usage. Results go to stdout,
-progress and errors to stderr. What is heavy (Spark, the servers) is imported by the command that needs it, so that
-`validate` answers at once.
+Exit codes are stable: 0 success, 1 the command failed or found a problem, 2 wrong usage. Results go to stdout,
+progress and errors to stderr. Commands import slow modules (Spark, the clients) inside their functions, so that
+`validate` starts quickly.
 """
 
 import click
@@ -20,7 +20,7 @@ from glassflow_dagster.cli.verify import verify
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="glassflow-dagster")
 def main() -> None:
-    """Kafka streams that arrive in ClickHouse clean: deduplicated, checked, exactly once."""
+    """Stream Kafka topics to ClickHouse exactly once, with filters, transforms, deduplication and joins."""
 
 
 for _command in (stack, run, start, stop, status, verify, validate, convert, infer, table, evaluate, dead_letters):

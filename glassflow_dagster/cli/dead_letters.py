@@ -1,4 +1,4 @@
-"""The commands about dead letters: look at them, send them again, delete them."""
+"""The commands that list, replay and delete dead letters."""
 
 import json
 from pathlib import Path
@@ -6,46 +6,48 @@ from typing import Any
 
 import click
 
-from glassflow_dagster.cli.options import json_option, pipelines_option, readable, report
+from glassflow_dagster.cli.options import exit_on_error, json_option, pipelines_option, report
 from glassflow_dagster.config.folder import find_definition
 
-# Letters that `list` shows to people unless told otherwise; as JSON it gives all.
-SHOWN = 100
+# Rows of the table that `list` prints without --limit; JSON output has no default limit.
+DEFAULT_LIMIT = 100
 _WIDTHS = {"value": 40, "reason": 90}
 
 where_option = click.option(
     "--where", default="1", metavar="SQL",
-    help="Only letters for which this holds: a condition on the table's columns and `replayed`.",
+    help="Only dead letters that match this SQL condition on the table's columns and `replayed`.",
 )  # fmt: skip
 
 
 @click.group("dead-letters")
 def dead_letters() -> None:
-    """Records that could not go on."""
+    """List, replay and delete dead letters: records that failed and were set aside."""
 
 
 @dead_letters.command("list")
 @click.argument("pipeline")
 @pipelines_option
 @where_option
-@click.option("--limit", type=click.IntRange(min=0), help=f"How many, newest first.  [default: {SHOWN}; JSON: all]")
+@click.option(
+    "--limit", type=click.IntRange(min=0), help=f"Maximum number, newest first.  [default: {DEFAULT_LIMIT}; JSON: all]"
+)
 @json_option
-@readable
-def list_letters(pipeline: str, pipelines: Path, where: str, limit: int | None, as_json: bool) -> None:
-    """Show dead letters, newest first."""
+@exit_on_error
+def list_dead_letters(pipeline: str, pipelines: Path, where: str, limit: int | None, as_json: bool) -> None:
+    """List dead letters, newest first."""
     from glassflow_dagster.dead_letters import letters
 
     _, config = find_definition(pipeline, pipelines)
-    box = letters.DeadLetterStore.open(config)
+    store = letters.DeadLetterStore.open(config)
     if as_json:
-        found = box.read(where, newest_first=True, limit=limit)
+        found = store.read(where, newest_first=True, limit=limit)
         click.echo(json.dumps([letters.as_json(letter) for letter in found], indent=2, ensure_ascii=False))
         return
-    limit = SHOWN if limit is None else limit
-    rows = [_row(letter) for letter in box.read(where, newest_first=True, limit=limit)]
+    limit = DEFAULT_LIMIT if limit is None else limit
+    rows = [_row(letter) for letter in store.read(where, newest_first=True, limit=limit)]
     for line in _table(("record", "batch time", "stage", "attempt", "replayed", "reason", "value"), rows):
         click.echo(line)
-    count = box.count(where)
+    count = store.count(where)
     more = f"; {count - len(rows):,} more, --limit shows them" if count > len(rows) else ""
     report(f"{count:,} dead letter{'' if count == 1 else 's'}{more}")
 
@@ -54,9 +56,9 @@ def list_letters(pipeline: str, pipelines: Path, where: str, limit: int | None, 
 @click.argument("pipeline")
 @pipelines_option
 @where_option
-@readable
-def replay_letters(pipeline: str, pipelines: Path, where: str) -> None:
-    """Send dead letters to their pipeline again, each of them once; may be interrupted and repeated."""
+@exit_on_error
+def replay_dead_letters(pipeline: str, pipelines: Path, where: str) -> None:
+    """Send dead letters to their pipeline again, each one once. Safe to interrupt and to repeat."""
     from glassflow_dagster.dead_letters.replay import replay
 
     _, config = find_definition(pipeline, pipelines)
@@ -68,9 +70,9 @@ def replay_letters(pipeline: str, pipelines: Path, where: str) -> None:
 @click.argument("pipeline")
 @pipelines_option
 @where_option
-@readable
-def purge_letters(pipeline: str, pipelines: Path, where: str) -> None:
-    """Delete dead letters, replayed or not; `--where replayed` deletes those that were sent again."""
+@exit_on_error
+def purge_dead_letters(pipeline: str, pipelines: Path, where: str) -> None:
+    """Delete dead letters, replayed or not; `--where replayed` deletes only the replayed ones."""
     from glassflow_dagster.dead_letters.letters import DeadLetterStore
     from glassflow_dagster.dead_letters.purge import purge
 
@@ -80,6 +82,7 @@ def purge_letters(pipeline: str, pipelines: Path, where: str) -> None:
 
 
 def _row(letter: Any) -> tuple[str, ...]:
+    """Return the cells of a dead letter's line, in the order of the headings in `list_dead_letters`."""
     from glassflow_dagster.dead_letters.letters import as_json
 
     return (
@@ -94,20 +97,22 @@ def _row(letter: Any) -> tuple[str, ...]:
 
 
 def _text(value: bytes) -> str:
-    """Read bytes as text; what no one will see is not looked at."""
+    """Decode the beginning of a record's value, some characters more than the column is wide."""
     return value[: 4 * _WIDTHS["value"]].decode(errors="backslashreplace")
 
 
 def _printable(text: str) -> str:
-    """Write a text so that a terminal shows it and obeys none of it."""
+    """Escape control characters: a record's text must not send commands to the terminal."""
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def _cut(text: str, width: int) -> str:
+    """Shorten a text to `width` characters, with "..." at its end."""
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
-def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+def _table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    """Align rows under their headings; returns the lines."""
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in (heads, *rows)]  # fmt: skip
+            for row in (headings, *rows)]  # fmt: skip

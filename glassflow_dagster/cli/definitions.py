@@ -1,11 +1,11 @@
-"""The commands about definitions; none of them needs a server."""
+"""The commands that check and convert pipeline definitions; they need no server."""
 
 import sys
 from pathlib import Path
 
 import click
 
-from glassflow_dagster.cli.options import readable, report
+from glassflow_dagster.cli.options import exit_on_error, report
 from glassflow_dagster.config.load import convert_definition, load_definition
 from glassflow_dagster.errors import GlassflowError
 
@@ -13,25 +13,28 @@ from glassflow_dagster.errors import GlassflowError
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 def validate(files: tuple[Path, ...]) -> None:
-    """Check definitions without a server; one line per problem: `file: field.path: what is wrong; what to do`."""
-    wrong = False
+    """Check pipeline definitions without a server.
+
+    Prints one line per problem: `file: field.path: what is wrong; what to do`.
+    """
+    has_problems = False
     for file in files:
         try:
             loaded = load_definition(file)
         except GlassflowError as error:
             click.echo(str(error))
-            wrong = True
+            has_problems = True
         else:
             for warning in loaded.warnings:
                 report(f"{file}: warning: {warning}")
-    sys.exit(1 if wrong else 0)
+    sys.exit(1 if has_problems else 0)
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@readable
+@exit_on_error
 def convert(file: Path) -> None:
-    """Print a definition of any accepted format as v3 YAML; `${...}` stays as it is."""
+    """Convert a definition of any supported version to v3 YAML and print it; `${...}` is kept."""
     converted = convert_definition(file)
     for warning in converted.warnings:
         report(f"{file}: warning: {warning}")

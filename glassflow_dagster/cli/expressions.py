@@ -1,4 +1,4 @@
-"""The command that tries an expression on a sample."""
+"""The command that evaluates an expression for a sample record."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from pydantic import ValidationError
 
-from glassflow_dagster.cli.options import json_option, readable, report
+from glassflow_dagster.cli.options import exit_on_error, json_option, report
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.source import METADATA_FIELDS, SchemaField
 from glassflow_dagster.config.model.types import INTEGER_LIMITS, FieldKind
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @click.command("eval")
 @click.argument("expression")
-@click.option("--sample", required=True, help="A record as JSON; @FILE reads it from a file, - from stdin.")
-@click.option("--filter", "as_filter", is_flag=True, help="Take it as a filter's expression, not as a transform's.")
-@click.option("--type", "output_type", default="", help="The output_type of the transform, such as string.")
-@click.option("--fields", help="The declared fields: NAME:TYPE,...; NAME:TYPE? for one that may be missing or null.")
-@click.option("--from", "file", type=click.Path(path_type=Path), help="Take the fields of a definition's source.")
+@click.option("--sample", required=True, help="Sample record as JSON; @FILE reads it from a file, - from stdin.")
+@click.option("--filter", "as_filter", is_flag=True, help="Evaluate EXPRESSION as a filter instead of a transform.")
+@click.option("--type", "output_type", default="", help="output_type of the transform, such as string.")
+@click.option("--fields", help="Declared fields: NAME:TYPE,...; NAME:TYPE? for a field that may be missing or null.")
+@click.option("--from", "file", type=click.Path(path_type=Path), help="Use the fields that this definition declares.")
 @json_option
-@readable
+@exit_on_error
 def evaluate(
     expression: str,
     sample: str,
@@ -39,28 +39,29 @@ def evaluate(
     file: Path | None,
     as_json: bool,
 ) -> None:
-    """Show what a pipeline would make of EXPRESSION for a record.
+    """Evaluate EXPRESSION for a sample record, as a pipeline does.
 
-    Without --fields and --from the fields are those of the sample, none of them required. now() is the present time;
-    in a pipeline it is the batch's. Exit code 1 for a wrong expression, and where the record would become a dead
-    letter.
+    Without --fields and --from, the fields are inferred from the sample; none is required. now() is the current time;
+    in a pipeline it is the time of the batch. Exit code 1: the expression is invalid, or the record would become a
+    dead letter.
     """
     if as_filter and output_type:
         raise click.UsageError("--type is for transforms; a filter is true or false")
     if fields is not None and file is not None:
         raise click.UsageError("give the fields with --fields or with --from, not with both")
-    record = _read(sample)
-    declared = _declared(fields, file, record)
+    record = _read_sample(sample)
+    declared = _declared_fields(fields, file, record)
     kinds: dict[str, FieldKind] = {**METADATA_FIELDS, **{field.name: field.kind for field in declared}}
     checked = check_filter(expression, kinds) if as_filter else check_transform(expression, kinds)
-    if meant := misspelt_output_type(output_type):
-        report(f"warning: --type {output_type} converts nothing; did you mean {meant}?")
-    outcome = _run(checked, declared, record, output_type, as_filter=as_filter)
+    if suggestion := misspelt_output_type(output_type):
+        report(f"warning: --type {output_type} converts nothing; did you mean {suggestion}?")
+    outcome = _evaluate(checked, declared, record, output_type, as_filter=as_filter)
     click.echo(_json(outcome) if as_json else _text(outcome, as_filter=as_filter))
     sys.exit(0 if outcome.dead_letter is None else 1)
 
 
-def _read(sample: str) -> bytes:
+def _read_sample(sample: str) -> bytes:
+    """Return the sample record: from stdin for "-", from a file for "@FILE", else the text itself."""
     if sample == "-":
         return sys.stdin.buffer.read()
     if not sample.startswith("@"):
@@ -71,20 +72,22 @@ def _read(sample: str) -> bytes:
         raise GlassflowError(f"{sample[1:]}: {error.strerror}; name a file with one record as JSON") from None
 
 
-def _declared(fields: str | None, file: Path | None, record: bytes) -> tuple[SchemaField, ...]:
+def _declared_fields(fields: str | None, file: Path | None, record: bytes) -> tuple[SchemaField, ...]:
+    """Return the fields of the definition `file`, else those of the option --fields, else those of the record."""
     if file is not None:
         return load_pipeline(file).fields
     if fields is not None:
-        return tuple(_field(text.strip()) for text in fields.split(","))
+        return tuple(_parse_field(text.strip()) for text in fields.split(","))
     try:
-        return _guessed(record)
+        return _infer_fields(record)
     except ValueError as error:
         raise GlassflowError(
             f'the sample is no JSON object ({error}); write one, such as {{"n": 1}}, or declare the --fields'
         ) from None
 
 
-def _field(text: str) -> SchemaField:
+def _parse_field(text: str) -> SchemaField:
+    """Parse NAME:TYPE, or NAME:TYPE? for a field that is not required."""
     name, _, declared = text.rpartition(":")
     try:
         return SchemaField(name=name.strip(), type=declared.strip(" ?"), required=not declared.endswith("?"))
@@ -93,24 +96,28 @@ def _field(text: str) -> SchemaField:
         raise click.UsageError(f"--fields {text}: {problem}; write NAME:TYPE") from None
 
 
-def _guessed(sample: bytes) -> tuple[SchemaField, ...]:
-    """Guess the fields of a record, none of them required; raises ValueError where it is no JSON object."""
+def _infer_fields(sample: bytes) -> tuple[SchemaField, ...]:
+    """Infer a record's fields, none of them required; raises ValueError when it is no JSON object."""
     record = json.loads(sample)
     if not isinstance(record, dict):
-        raise ValueError(f"but {type(record).__name__}")  # noqa: TRY004 - as for what is no JSON at all
-    return tuple(SchemaField(name=name, type=_kind(value), required=False) for name, value in record.items() if name)
+        raise ValueError(f"but {type(record).__name__}")  # noqa: TRY004 - the same error as for invalid JSON
+    return tuple(
+        SchemaField(name=name, type=_infer_kind(value), required=False) for name, value in record.items() if name
+    )
 
 
-def _kind(value: Any) -> FieldKind:
+def _infer_kind(value: Any) -> FieldKind:
+    """Return the field type of a JSON value; float for an integer above 64 bits, string for text and null."""
     if isinstance(value, int) and not isinstance(value, bool):
         return next((kind for kind, (least, most) in INTEGER_LIMITS.items() if least <= value <= most), "float")
     kinds: dict[type, FieldKind] = {bool: "bool", float: "float", list: "array", dict: "map"}
     return kinds.get(type(value), "string")
 
 
-def _run(
+def _evaluate(
     checked: Checked, fields: tuple[SchemaField, ...], record: bytes, output_type: str, *, as_filter: bool
 ) -> "Outcome":
+    """Start a local Spark session and evaluate the expression in it: its value, or why it makes a dead letter."""
     from glassflow_dagster.streaming.evaluate import try_filter, try_transform
     from glassflow_dagster.streaming.spark.session import start_session, stop_session
 
@@ -126,12 +133,14 @@ def _run(
 
 
 def _json(outcome: "Outcome") -> str:
+    """Return the result as a JSON object: {"dead_letter"} with its reason, or {"value", "type"}."""
     if outcome.dead_letter is not None:
         return json.dumps({"dead_letter": outcome.dead_letter}, ensure_ascii=False)
     return json.dumps({"value": outcome.value, "type": outcome.kind}, ensure_ascii=False)
 
 
 def _text(outcome: "Outcome", *, as_filter: bool) -> str:
+    """Return the line that shows the result to a user."""
     if outcome.dead_letter is not None:
         return f"dead letter: {outcome.dead_letter}"
     value = json.dumps(outcome.value, ensure_ascii=False)

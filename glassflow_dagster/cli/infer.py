@@ -1,4 +1,4 @@
-"""The command that proposes a definition for a topic."""
+"""The command that proposes a pipeline definition from the messages of a topic."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from glassflow_dagster.cli.options import readable, report
+from glassflow_dagster.cli.options import exit_on_error, report
 from glassflow_dagster.config.load import convert_definition, load_pipeline
 from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.config.plain_secrets import SECRETS
@@ -17,14 +17,15 @@ from glassflow_dagster.config.variables import holds_variable
 from glassflow_dagster.inference.definition import Connections, Origin, pipeline_name, propose
 from glassflow_dagster.inference.formats import read_events
 
-# The embedded stack's.
+# The servers of the embedded stack.
 DEFAULT_BROKERS = "127.0.0.1:9092"
 DEFAULT_CLICKHOUSE = "http://default:@127.0.0.1:8123"
 DEFAULT_DATABASE = "default"
 PIPELINE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{4,99}")
 
 
-def _known_id(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+def _require_pipeline_id(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """Return the value of --pipeline-id; raises BadParameter when it is no valid one (a callback of click)."""
     if value is not None and not PIPELINE_ID.fullmatch(value):
         raise click.BadParameter("has 5 to 100 letters, digits, '-' and '_', and starts with a letter or digit")
     return value
@@ -32,23 +33,23 @@ def _known_id(_context: click.Context, _parameter: click.Parameter, value: str |
 
 @click.command()
 @click.argument("topic")
-@click.option("--brokers", metavar="HOST:PORT,...", help="Kafka's brokers, without encryption or credentials.")
+@click.option("--brokers", metavar="HOST:PORT,...", help="Kafka brokers, reached without encryption or credentials.")
 @click.option(
     "--from", "source", metavar="FILE", type=click.Path(path_type=Path),
-    help="A definition whose connection_params are used, for both servers.",
+    help="Use the connection_params of this definition for Kafka and ClickHouse.",
 )  # fmt: skip
 @click.option(
-    "--clickhouse-url", metavar="URL", help="http://user@host:port/database, for the definition; it is not asked."
+    "--clickhouse-url", metavar="URL", help="http://user@host:port/database, for the definition; no connection is made."
 )
-@click.option("--pipeline-id", callback=_known_id, help="The pipeline's name; else it is made of the topic's.")
+@click.option("--pipeline-id", callback=_require_pipeline_id, help="pipeline_id; derived from the topic if not given.")
 @click.option(
-    "--messages", type=click.IntRange(min=1), default=1000, show_default=True, help="How many messages to read."
+    "--messages", type=click.IntRange(min=1), default=1000, show_default=True, help="Number of messages to read."
 )
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=30.0, show_default=True,
-    help="Seconds that reading may take.",
+    help="Time limit for reading, in seconds.",
 )  # fmt: skip
-@readable
+@exit_on_error
 def infer(
     topic: str,
     brokers: str | None,
@@ -58,16 +59,17 @@ def infer(
     messages: int,
     timeout: float,
 ) -> None:
-    """Read some messages of a topic and print a definition that fits them, with comments that say why.
+    """Read some messages of a topic and print a pipeline definition for them, with comments that give the reasons.
 
-    They are read from the beginning and the end of every partition; nothing is committed or created. Servers that no
-    option names are those of GLASSFLOW_KAFKA_BROKERS and GLASSFLOW_CLICKHOUSE_URL, else the embedded stack's.
+    The messages come from the beginning and the end of every partition; no offset is committed, nothing is created.
+    Servers without an option are those of GLASSFLOW_KAFKA_BROKERS and GLASSFLOW_CLICKHOUSE_URL, or else those of the
+    embedded stack.
     """
     from glassflow_dagster.kafka.samples import sample_records
 
-    reading = _reading(brokers, source)
-    connections = _connections(reading, source, brokers, clickhouse_url)
-    sample = sample_records(reading, topic, messages, timeout)
+    connection = _kafka_connection(brokers, source)
+    connections = _connections(connection, source, brokers, clickhouse_url)
+    sample = sample_records(connection, topic, messages, timeout)
     events = read_events(record.value for record in sample.records)
     origin = Origin(topic, sample.about, sample.partitions)
     click.echo(propose(origin, events, connections, pipeline_id), nl=False)
@@ -80,49 +82,60 @@ def infer(
     )
 
 
-def _reading(brokers: str | None, source: Path | None) -> KafkaConnection:
-    """Give the connection that the messages are read by."""
+def _kafka_connection(brokers: str | None, source: Path | None) -> KafkaConnection:
+    """Return the connection to read from: --brokers, the definition of --from, the environment, the embedded stack."""
     if source and not brokers:
         return load_pipeline(source).source.connection_params
-    named = brokers or os.environ.get("GLASSFLOW_KAFKA_BROKERS") or DEFAULT_BROKERS
-    addresses = tuple(part for name in named.split(",") if (part := name.strip()))
+    listed = brokers or os.environ.get("GLASSFLOW_KAFKA_BROKERS") or DEFAULT_BROKERS
+    addresses = tuple(part for item in listed.split(",") if (part := item.strip()))
     if not addresses:
         raise click.UsageError("--brokers: write HOST:PORT, several with commas between them")
     return KafkaConnection(brokers=addresses)
 
 
 def _connections(
-    reading: KafkaConnection, source: Path | None, brokers: str | None, clickhouse_url: str | None
+    kafka_connection: KafkaConnection, source: Path | None, brokers: str | None, clickhouse_url: str | None
 ) -> Connections:
-    """Give what the definition says of the servers: a file's own texts, or what the options and variables name."""
-    known = convert_definition(source).definition if source else None
-    kafka: dict[str, Any] = {"brokers": list(reading.brokers)}
+    """Return both `connection_params` of the proposed definition, their secrets replaced by variables.
+
+    They are copied from the definition of --from (`source`), with its `${...}` references, unless an option names the
+    server; without --from they come from the options, the environment or the defaults.
+    """
+    template = convert_definition(source).definition if source else None
+    kafka: dict[str, Any] = {"brokers": list(kafka_connection.brokers)}
     kafka_remark = clickhouse_remark = ""
-    if known and not brokers:
-        kafka, kafka_remark = _without_secrets(known["sources"][0]["connection_params"], "KAFKA", "")
-    if known and not clickhouse_url:
-        clickhouse, clickhouse_remark = _without_secrets(known["sink"]["connection_params"], "CLICKHOUSE", ":-")
+    if template and not brokers:
+        kafka, kafka_remark = _replace_secrets(template["sources"][0]["connection_params"], "KAFKA", "")
+    if template and not clickhouse_url:
+        clickhouse, clickhouse_remark = _replace_secrets(template["sink"]["connection_params"], "CLICKHOUSE", ":-")
     else:
         url = clickhouse_url or os.environ.get("GLASSFLOW_CLICKHOUSE_URL") or DEFAULT_CLICKHOUSE
-        given_as = "--clickhouse-url" if clickhouse_url else "GLASSFLOW_CLICKHOUSE_URL"
-        clickhouse, clickhouse_remark = _without_secrets(_address(url, given_as), "CLICKHOUSE", ":-")
+        setting = "--clickhouse-url" if clickhouse_url else "GLASSFLOW_CLICKHOUSE_URL"
+        clickhouse, clickhouse_remark = _replace_secrets(_clickhouse_parameters(url, setting), "CLICKHOUSE", ":-")
     return Connections(kafka, clickhouse, kafka_remark, clickhouse_remark)
 
 
-def _address(url: str, given_as: str) -> dict[str, Any]:
-    address = clickhouse_address(url, given_as)
-    password = address.pop("password")
+def _clickhouse_parameters(url: str, setting: str) -> dict[str, Any]:
+    """Convert http://user:password@host:port/database to the sink's `connection_params`.
+
+    The keys are in the order in which the definition prints them: database first, password last. setting: the option
+    or variable that holds the URL; the error for an invalid URL names it.
+    """
+    parameters = clickhouse_address(url, setting)
+    password = parameters.pop("password")
     database = urlsplit(url).path.strip("/") or DEFAULT_DATABASE
-    return {"database": database, **address, "password": password}
+    return {"database": database, **parameters, "password": password}
 
 
-def _without_secrets(parameters: dict[str, Any], place: str, default: str) -> tuple[dict[str, Any], str]:
-    """Put variables in place of the secrets; gives the rest as it is, and a remark where there were any.
+def _replace_secrets(parameters: dict[str, Any], prefix: str, default: str) -> tuple[dict[str, Any], str]:
+    """Replace plain secrets in `connection_params` by variables such as `${KAFKA_PASSWORD}`.
 
-    A variable with a default, for which ClickHouse takes no password, can be judged before it is set.
+    Returns the parameters and a remark that names the variables to set ('' without secrets). prefix: of the variables'
+    names. default: what follows a variable's name; with ":-" (no password) `validate` accepts the definition before
+    the variable is set.
     """
     secrets = {
-        key: f"{place}_{key.upper()}"
+        key: f"{prefix}_{key.upper()}"
         for key in SECRETS
         if (value := parameters.get(key)) and not holds_variable(str(value))
     }

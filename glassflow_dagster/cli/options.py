@@ -1,4 +1,4 @@
-"""What the commands share: their options, and how errors reach people."""
+"""Options that several commands share, and how the commands report errors."""
 
 import sys
 from collections.abc import Callable
@@ -25,29 +25,30 @@ data_option = click.option(
 )  # fmt: skip
 pipelines_option = click.option(
     "--pipelines", type=click.Path(path_type=Path, file_okay=False), default=PIPELINES, show_default=True,
-    envvar="GLASSFLOW_PIPELINES", help="Folder of the definitions.",
+    envvar="GLASSFLOW_PIPELINES", help="Folder of the pipeline definitions.",
 )  # fmt: skip
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 timeout_option = click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, show_default=True,
-    help="Seconds that a server may be out of reach.",
+    help="Seconds to wait for a server that does not answer.",
 )  # fmt: skip
 create_table_option = click.option("--create-table", is_flag=True, help="Create the target table when it is missing.")
 
 
 def report(text: str) -> None:
-    """Say something to a person: on stderr, since stdout is for results."""
+    """Print a message to stderr; stdout is for results."""
     click.echo(text, err=True)
 
 
-def readable(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Print an error that is meant for people as it is, and exit with 1."""
+def exit_on_error(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a command: print a `GlassflowError` as one message without a traceback, and exit with 1."""
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
             return command(*args, **kwargs)
         except GlassflowError as error:
+            # Each line of a DefinitionError begins with the file and the field's path, so it needs no prefix.
             report(f"error: {error}" if not isinstance(error, DefinitionError) else str(error))
             sys.exit(1)
 

@@ -1,4 +1,4 @@
-"""The embedded stack's commands."""
+"""The commands that start and stop the embedded Kafka and ClickHouse."""
 
 import sys
 from pathlib import Path
@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from glassflow_dagster.cli.options import data_option, readable, report
+from glassflow_dagster.cli.options import data_option, exit_on_error, report
 
 
 @click.group()
 def stack() -> None:
-    """The embedded Kafka and ClickHouse, for a laptop."""
+    """Start and stop the embedded Kafka and ClickHouse, for development on one machine."""
 
 
 @stack.command("up")
@@ -19,11 +19,13 @@ def stack() -> None:
 @click.option("--kafka-port", type=click.IntRange(1, 65535), default=9092, show_default=True)
 @click.option("--clickhouse-port", type=click.IntRange(1, 65535), default=8123, show_default=True)
 @click.option(
-    "--native-port", type=click.IntRange(1, 65535), help="ClickHouse's native protocol, for clickhouse-client; off."
+    "--native-port",
+    type=click.IntRange(1, 65535),
+    help="Port of ClickHouse's native protocol, for clickhouse-client; off by default.",
 )
-@readable
+@exit_on_error
 def stack_up(data: Path, kafka_port: int, clickhouse_port: int, native_port: int | None) -> None:
-    """Start both servers in the background; returns when both answer."""
+    """Start both servers in the background and wait until both answer."""
     from glassflow_dagster.local.stack import up
 
     for line in _stack_lines(up(data, kafka_port, clickhouse_port, report, native_port)):
@@ -32,9 +34,9 @@ def stack_up(data: Path, kafka_port: int, clickhouse_port: int, native_port: int
 
 @stack.command("down")
 @data_option
-@readable
+@exit_on_error
 def stack_down(data: Path) -> None:
-    """Stop both servers; their data stays."""
+    """Stop both servers; their data is kept."""
     from glassflow_dagster.local.stack import down
 
     down(data, report)
@@ -42,19 +44,22 @@ def stack_down(data: Path) -> None:
 
 @stack.command("status")
 @data_option
-@readable
+@exit_on_error
 def stack_status(data: Path) -> None:
-    """Say which of the servers run; exit code 1 when one does not."""
+    """Show which servers are running; exit code 1 when one is not."""
     from glassflow_dagster.local.stack import status
 
-    found = status(data)
-    for line in _stack_lines(found):
+    stack_state = status(data)
+    for line in _stack_lines(stack_state):
         click.echo(line)
-    sys.exit(0 if found.running else 1)
+    sys.exit(0 if stack_state.running else 1)
 
 
-def _stack_lines(found: Any) -> list[str]:
-    return [f"{server.name:<11} {_state(server)}; data: {server.data}; log: {server.log}" for server in found.servers]
+def _stack_lines(stack_state: Any) -> list[str]:
+    """Return a line for each server: its state, data folder and log file."""
+    return [
+        f"{server.name:<11} {_state(server)}; data: {server.data}; log: {server.log}" for server in stack_state.servers
+    ]
 
 
 def _state(server: Any) -> str:

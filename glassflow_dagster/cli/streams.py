@@ -1,4 +1,4 @@
-"""The commands that run pipelines, stop them and say how they are."""
+"""The commands that run, start and stop pipelines and show their status."""
 
 import json
 from pathlib import Path
@@ -8,9 +8,9 @@ import click
 
 from glassflow_dagster.cli.options import (
     create_table_option,
+    exit_on_error,
     json_option,
     pipelines_option,
-    readable,
     report,
     state_option,
     timeout_option,
@@ -32,18 +32,18 @@ from glassflow_dagster.errors import GlassflowError
 if TYPE_CHECKING:
     from glassflow_dagster.driver.options import AcceptLoss, Rebuild
 
-# What scripts read from the last line of a run.
+# Fields of the JSON object in the last line of a run, for scripts.
 RUN_TOTALS = {"read", "written", "duplicates", "filtered", "dead_letters", "unmatched", "late", "waiting"}
 
 take_over_option = click.option(
     "--take-over", "taking_over", is_flag=True,
-    help="End the driver that runs this pipeline on this host, wait for its death, and go on from its checkpoint.",
+    help="Stop the driver that runs this pipeline on this host and continue from its checkpoint.",
 )  # fmt: skip
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--until-caught-up", is_flag=True, help="Stop when all that the topics hold now is read.")
+@click.option("--until-caught-up", is_flag=True, help="Stop when all records that the topics hold now are read.")
 @state_option
 @create_table_option
 @timeout_option
@@ -51,25 +51,25 @@ take_over_option = click.option(
 @click.option(
     "--rebuild-state",
     is_flag=True,
-    help="Make a checkpoint that is lost or damaged anew from the ledger, the topic and the table, and go on.",
+    help="Rebuild a lost or damaged checkpoint from the ledger, the topic and the table, then continue.",
 )
 @click.option(
     "--accept-loss",
     is_flag=True,
-    help="Go on without records, or a checkpoint, that are lost for good; what is skipped is written down.",
+    help="Continue without records or a checkpoint that are lost for good; skipped records are noted.",
 )
 @click.option(
     "--start-over",
     is_flag=True,
-    help="Read the topics from their beginning with a new checkpoint; the table, and those behind its views, empty.",
+    help="Read the topics from the beginning with a new checkpoint. Needs an empty table and empty view targets.",
 )
 @click.option(
     "--accept-clock",
     is_flag=True,
-    help="Believe this machine's clock, though it does not fit the times of earlier batches.",
+    help="Accept this machine's clock although it contradicts the times of earlier batches.",
 )
-@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be given several times.")
-@readable
+@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Spark setting; repeatable.")
+@exit_on_error
 def run(
     file: Path,
     until_caught_up: bool,
@@ -83,7 +83,7 @@ def run(
     accept_clock: bool,
     conf: tuple[str, ...],
 ) -> None:
-    """Run a pipeline in the foreground; Ctrl-C finishes the batch.
+    """Run a pipeline in the foreground; Ctrl-C stops it after the current batch.
 
     The last line on stdout is a JSON object with the totals of the batches that this run committed.
     """
@@ -91,9 +91,7 @@ def run(
     from glassflow_dagster.driver.run import run_pipeline
 
     if [rebuild_state, accept_loss, start_over].count(True) > 1:
-        raise click.UsageError(
-            "give one of --rebuild-state, --accept-loss, which go on, and --start-over, which does not"
-        )
+        raise click.UsageError("give only one of --rebuild-state, --accept-loss and --start-over")
     options = RunOptions(
         state=state,
         until_caught_up=until_caught_up,
@@ -123,16 +121,18 @@ def run(
     help="Seconds that the start may take.",
 )  # fmt: skip
 @take_over_option
-@readable
+@exit_on_error
 def start(pipeline: str, state: Path, pipelines: Path, create_table: bool, timeout: float, taking_over: bool) -> None:
-    """Start a pipeline in the background, or find it running."""
+    """Start a pipeline in the background unless it is running."""
     file, config = find_definition(pipeline, pipelines)
     report_rewriting(file, report)
     deployment = Deployment(file, config, state, create_table=create_table, timeout=timeout)
     if taking_over:
         take_over(state, config.pipeline_id, report)
-    found, action = ensure_running(deployment, report)
-    click.echo(f"{config.pipeline_id}: {action.value.replace('_', ' ')}, {found.state.value.lower()}; log: {found.log}")
+    stream, action = ensure_running(deployment, report)
+    click.echo(
+        f"{config.pipeline_id}: {action.value.replace('_', ' ')}, {stream.state.value.lower()}; log: {stream.log}"
+    )
 
 
 @click.command()
@@ -140,11 +140,11 @@ def start(pipeline: str, state: Path, pipelines: Path, create_table: bool, timeo
 @state_option
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=STOP_TIMEOUT, show_default=True,
-    help="Seconds that the batch may take; past them the driver is killed, and the batch done again at the next start.",
+    help="Seconds to wait for the batch; then the driver is killed, and the next start repeats the batch.",
 )  # fmt: skip
-@readable
+@exit_on_error
 def stop(pipeline: str, state: Path, timeout: float) -> None:
-    """Stop a pipeline after its batch."""
+    """Stop a pipeline after its current batch."""
     if stream_status(state, pipeline).heartbeat is None:
         raise GlassflowError(
             f"{state}: no pipeline called {pipeline!r} ever ran here; name its folder with --state DIR"
@@ -158,36 +158,38 @@ def stop(pipeline: str, state: Path, timeout: float) -> None:
 @state_option
 @pipelines_option
 @json_option
-@readable
+@exit_on_error
 def status(pipeline: str | None, state: Path, pipelines: Path, as_json: bool) -> None:
-    """Show how pipelines are: state, lag, rates, last batch, totals since the driver started."""
+    """Show the pipelines' state, lag, rates, last batch, and totals since the driver started."""
     names = [pipeline] if pipeline else _known_pipelines(state, pipelines)
-    found = {name: stream_status(state, name) for name in names}
-    if pipeline and found[pipeline].heartbeat is None:
-        find_definition(pipeline, pipelines)  # a name that nobody knows is an error
+    streams = {name: stream_status(state, name) for name in names}
+    if pipeline and streams[pipeline].heartbeat is None:
+        find_definition(pipeline, pipelines)  # raises for an unknown name
     if as_json:
-        content = {name: _status_json(entry) for name, entry in found.items()}
+        content = {name: _status_json(entry) for name, entry in streams.items()}
         click.echo(json.dumps(content[pipeline] if pipeline else content, indent=2))
         return
-    for name, entry in found.items():
+    for name, entry in streams.items():
         for line in _status_lines(name, entry):
             click.echo(line)
 
 
 def _rebuild() -> "Rebuild":
-    """Load what makes a state anew, which hardly any run needs."""
+    """Import the function that rebuilds a checkpoint, which few runs need."""
     from glassflow_dagster.recovery.rebuild import rebuild_checkpoint
 
     return rebuild_checkpoint
 
 
 def _acceptance() -> "AcceptLoss":
+    """Import the function that continues without lost records, which few runs need."""
     from glassflow_dagster.recovery.acceptance import accept_loss
 
     return accept_loss
 
 
 def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
+    """Split KEY=VALUE texts into a dict of Spark settings; raises UsageError without a "="."""
     for pair in pairs:
         if "=" not in pair:
             raise click.UsageError(f"--conf {pair}: write KEY=VALUE")
@@ -195,36 +197,41 @@ def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def _known_pipelines(state: Path, pipelines: Path) -> list[str]:
-    ran = (
+    """Return the ids of the pipelines that have run on this state folder, and of those that have a definition."""
+    have_run = (
         {folder.name for folder in state.iterdir() if (folder / "heartbeat.json").exists()} if state.is_dir() else set()
     )
-    # A definition with mistakes hides no pipeline that runs.
-    return sorted(ran | {found for file in definition_files(pipelines) if (found := pipeline_id(file))})
+    # An invalid definition must not hide a running pipeline, so only its id is read.
+    return sorted(have_run | {name for file in definition_files(pipelines) if (name := pipeline_id(file))})
 
 
-def _status_json(found: StreamStatus) -> dict[str, Any]:
-    beat = (
-        found.heartbeat.model_dump(mode="json", exclude={"fingerprint", "process_started"}) if found.heartbeat else {}
+def _status_json(stream: StreamStatus) -> dict[str, Any]:
+    """Return the heartbeat's fields, if there is one, with the state, its message and the log file."""
+    heartbeat = (
+        stream.heartbeat.model_dump(mode="json", exclude={"fingerprint", "process_started"}) if stream.heartbeat else {}
     )
-    return {**beat, "state": found.state.value, "message": found.message, "log": str(found.log)}
+    return {**heartbeat, "state": stream.state.value, "message": stream.message, "log": str(stream.log)}
 
 
-def _status_lines(name: str, found: StreamStatus) -> list[str]:
-    lines = [f"{name}: {found.state.value}{' - ' + found.message if found.message else ''}"]
-    if beat := found.heartbeat:
-        t = beat.totals
-        batch, lag = (number if number is not None else "-" for number in (beat.batch_id, beat.lag))
-        joins = len(beat.lags) > 1
-        if joins:
-            lag = f"{lag} ({', '.join(f'{topic} {behind}' for topic, behind in beat.lags.items())})"
-        rates = f"in {beat.input_rows_per_second:,.0f} rows/s, out {beat.processed_rows_per_second:,.0f} rows/s"
+def _status_lines(name: str, stream: StreamStatus) -> list[str]:
+    """Return the lines that show a pipeline's status; only the state before the driver's first heartbeat."""
+    lines = [f"{name}: {stream.state.value}{' - ' + stream.message if stream.message else ''}"]
+    if heartbeat := stream.heartbeat:
+        t = heartbeat.totals
+        batch, lag = (number if number is not None else "-" for number in (heartbeat.batch_id, heartbeat.lag))
+        is_join = len(heartbeat.lags) > 1
+        if is_join:
+            lag = f"{lag} ({', '.join(f'{topic} {records}' for topic, records in heartbeat.lags.items())})"
+        rates = (
+            f"in {heartbeat.input_rows_per_second:,.0f} rows/s, out {heartbeat.processed_rows_per_second:,.0f} rows/s"
+        )
         lines += [
             f"  batch {batch}, lag {lag}, {rates}",
             f"  read {t.read:,}, written {t.written:,}, duplicates {t.duplicates:,}",
             f"  filtered {t.filtered:,}, late {t.late:,}, dead letters {t.dead_letters:,}",
         ]
-        if joins:
-            size = f", state {beat.state_bytes / 1e6:,.1f} MB" if beat.state_bytes is not None else ""
+        if is_join:
+            size = f", state {heartbeat.state_bytes / 1e6:,.1f} MB" if heartbeat.state_bytes is not None else ""
             lines.append(f"  matched {t.matched:,}, unmatched {t.unmatched:,}, waiting {t.waiting:,}{size}")
-        lines.append(f"  log: {found.log}")
+        lines.append(f"  log: {stream.log}")
     return lines

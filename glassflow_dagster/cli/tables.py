@@ -1,4 +1,4 @@
-"""The command about a pipeline's target table."""
+"""The command that prints, creates, compares, alters or releases a pipeline's target table."""
 
 import sys
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from glassflow_dagster.cli.options import readable, report, state_option
+from glassflow_dagster.cli.options import exit_on_error, report, state_option
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
@@ -18,18 +18,20 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--print", "show", is_flag=True, help="Print the statement that creates the table; no server needed.")
-@click.option("--create", is_flag=True, help="Create the table, and its database, when it is missing.")
-@click.option("--diff", is_flag=True, help="Print how definition and table differ.")
-@click.option("--alter", is_flag=True, help="With --diff: add the missing columns first, printing each statement.")
-@click.option("--release", is_flag=True, help="Put back the window of insert tokens that the pipeline switched on.")
+@click.option("--print", "show", is_flag=True, help="Print the CREATE TABLE statement; needs no server.")
+@click.option("--create", is_flag=True, help="Create the table and its database if they do not exist.")
+@click.option("--diff", is_flag=True, help="Print the differences between definition and table.")
+@click.option("--alter", is_flag=True, help="With --diff: add missing columns first and print the statements.")
+@click.option(
+    "--release", is_flag=True, help="Restore the deduplication window for insert tokens that the pipeline changed."
+)
 @state_option
-@readable
+@exit_on_error
 def table(file: Path, show: bool, create: bool, diff: bool, alter: bool, release: bool, state: Path) -> None:
     """Print, create, compare or release a pipeline's target table.
 
-    A difference is a line, as those of validate: `file: field.path: what is different; what to do`. One that does not
-    stop the pipeline is a note. Exit code 1: the pipeline would not start with this table.
+    Prints one line per difference: `file: field.path: what is different; what to do`. Differences that do not stop the
+    pipeline are marked as notes. Exit code 1: the pipeline would not start with this table.
     """
     if [show, create, diff, release].count(True) != 1 or (alter and not diff):
         raise click.UsageError("give one of --print, --create, --diff, --diff --alter and --release")
@@ -45,6 +47,7 @@ def table(file: Path, show: bool, create: bool, diff: bool, alter: bool, release
 
 
 def _print(file: Path, config: PipelineConfig) -> None:
+    """Print the CREATE TABLE statement to stdout and remarks on it to stderr."""
     from glassflow_dagster.clickhouse.target.ddl import create_target
     from glassflow_dagster.clickhouse.target.differences import notes_on_creation
 
@@ -54,39 +57,45 @@ def _print(file: Path, config: PipelineConfig) -> None:
 
 
 def _create(file: Path, config: PipelineConfig) -> None:
+    """Create the table unless it exists, then print its differences from the definition."""
     from glassflow_dagster.clickhouse.client import connect
     from glassflow_dagster.clickhouse.tables import find_table
     from glassflow_dagster.clickhouse.target.differences import differences
     from glassflow_dagster.clickhouse.target.prepare import create_target
 
-    client, place = connect(config.sink.connection_params), config.sink.full_table
-    # Asked first: CREATE TABLE IF NOT EXISTS needs the right to create even where the table exists.
-    there = find_table(client, *place)
-    found = there or create_target(client, config)
-    click.echo(f"{'.'.join(place)}: {'is there already' if there else 'created'}")
-    _tell(file, config, differences(config, found))
+    client, full_table = connect(config.sink.connection_params), config.sink.full_table
+    # Looked up first: CREATE TABLE IF NOT EXISTS needs the right to create even when the table exists.
+    existing = find_table(client, *full_table)
+    target = existing or create_target(client, config)
+    click.echo(f"{'.'.join(full_table)}: {'is there already' if existing else 'created'}")
+    _print_differences(file, config, differences(config, target))
 
 
 def _compare(file: Path, config: PipelineConfig, *, alter: bool) -> None:
+    """Print the table's differences from the definition; with `alter` after the missing columns are added."""
     from glassflow_dagster.clickhouse.client import connect
     from glassflow_dagster.clickhouse.tables import find_table
     from glassflow_dagster.clickhouse.target.differences import differences
     from glassflow_dagster.clickhouse.target.prepare import add_missing_columns
 
-    client, place = connect(config.sink.connection_params), config.sink.full_table
-    found = find_table(client, *place)
-    if found is None:
+    client, full_table = connect(config.sink.connection_params), config.sink.full_table
+    target = find_table(client, *full_table)
+    if target is None:
         remedy = f"create it: glassflow-dagster table {file} --create"
-        click.echo(f"{file}: sink.table: {'.'.join(place)} does not exist; {remedy}")
+        click.echo(f"{file}: sink.table: {'.'.join(full_table)} does not exist; {remedy}")
         sys.exit(1)
     if alter:
-        _tell(file, config, add_missing_columns(client, config, found, lambda done: click.echo(f"{done};")))
+        remaining = add_missing_columns(client, config, target, lambda statement: click.echo(f"{statement};"))
     else:
-        _tell(file, config, differences(config, found))
+        remaining = list(differences(config, target))
+    _print_differences(file, config, remaining)
 
 
 def _release(config: PipelineConfig, state: Path) -> None:
-    """Put the windows back, unless the pipeline needs them: while it runs, and for a batch that it has to repeat."""
+    """Restore the token windows of the table and its view targets.
+
+    Raises `GlassflowError` while the pipeline needs them: when it is running or has an open batch to repeat.
+    """
     from glassflow_dagster.bookkeeping.windows import Windows
     from glassflow_dagster.clickhouse.client import connect
     from glassflow_dagster.clickhouse.target.window_changes import release_windows
@@ -107,8 +116,8 @@ def _release(config: PipelineConfig, state: Path) -> None:
     release_windows(client, config, Windows(client, config.sink.connection_params.database), click.echo)
 
 
-def _tell(file: Path, config: PipelineConfig, found: "Iterable[Difference]") -> None:
-    """Print the differences, those that stop the pipeline first; exits with 1 when there are such."""
+def _print_differences(file: Path, config: PipelineConfig, found: "Iterable[Difference]") -> None:
+    """Print the differences, those that stop the pipeline first; exit with 1 when there is one of those."""
     ordered = sorted(found, key=lambda difference: not difference.stops)
     for difference in ordered:
         click.echo(_line(file, difference))

@@ -1,4 +1,4 @@
-"""The command that compares Kafka with ClickHouse."""
+"""The command that compares the records in Kafka with the rows in ClickHouse."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from glassflow_dagster.cli.options import json_option, pipelines_option, readable, report
+from glassflow_dagster.cli.options import exit_on_error, json_option, pipelines_option, report
 from glassflow_dagster.config.folder import find_definition
 
 
@@ -15,21 +15,21 @@ from glassflow_dagster.config.folder import find_definition
 @click.argument("pipeline")
 @pipelines_option
 @json_option
-@click.option("--exact", is_flag=True, help="Read all records and rows again and compare every key, by Spark.")
-@readable
+@click.option("--exact", is_flag=True, help="Read all records and rows again and compare every key, with Spark.")
+@exit_on_error
 def verify(pipeline: str, pipelines: Path, as_json: bool, exact: bool) -> None:
-    """Compare Kafka with ClickHouse; exit code 1 when something is missing or doubled."""
+    """Compare Kafka with ClickHouse; exit code 1 when rows are missing or duplicated."""
     from glassflow_dagster.verification.verify import verify_pipeline
 
     _, config = find_definition(pipeline, pipelines)
-    found = verify_pipeline(config, report)
+    verification = verify_pipeline(config, report)
     if exact:
         from glassflow_dagster.verification.exact.session import reconcile_in_own_session
 
-        found = replace(found, keys=reconcile_in_own_session(config, report))
+        verification = replace(verification, keys=reconcile_in_own_session(config, report))
     if as_json:
-        click.echo(json.dumps(found.as_dict(), indent=2))
+        click.echo(json.dumps(verification.as_dict(), indent=2))
     else:
-        for line in found.lines():
+        for line in verification.lines():
             click.echo(line)
-    sys.exit(0 if found.passed else 1)
+    sys.exit(0 if verification.passed else 1)

@@ -1,4 +1,4 @@
-"""The components that `dg` lists and `defs.yaml` files name."""
+"""The Dagster components of this project, for `dg` and `defs.yaml` files."""
 
 from glassflow_dagster.components.pipeline_folder import PipelineFolder
 

@@ -1,6 +1,6 @@
 """The component that turns a folder of pipeline definitions into assets: one file, one pipeline.
 
-The definitions stay in GlassFlow's format; `defs.yaml` only says where they are.
+The definitions keep GlassFlow's format; `defs.yaml` only names their folder.
 """
 
 import os
@@ -19,20 +19,20 @@ class PipelineFolder(dg.Component, dg.Model, dg.Resolvable):
     folder: str = "pipelines"
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Build the definitions of all files; asks no server."""
+        """Build Dagster's definitions for all files; contacts no server."""
         return build_folder_definitions(find_folder(self.folder, Path(context.project_root)))
 
 
 def find_folder(folder: str, project: Path, environment: Mapping[str, str] = os.environ) -> Path:
-    """Find the definitions: where GLASSFLOW_PIPELINES says, else in the working folder, else in the project.
+    """Return the folder of pipeline definitions: GLASSFLOW_PIPELINES, else `folder` below the working directory.
 
-    The last is the checkout, or what an installed wheel brought: its examples, until there is a folder of one's own.
-    Raises `GlassflowError` when GLASSFLOW_PIPELINES names no folder.
+    When neither exists, it is `folder` below `project`: the checkout, or the installed wheel with its examples.
+    Raises `GlassflowError` when GLASSFLOW_PIPELINES is set to something that is no folder.
     """
-    named = environment.get("GLASSFLOW_PIPELINES")
-    if named and not Path(named).is_dir():
-        raise GlassflowError(f"GLASSFLOW_PIPELINES: {named} is no folder; create it or correct the variable")
-    if named:
-        return Path(named).absolute()
-    own = Path(folder).absolute()
-    return own if own.is_dir() else project / folder
+    from_variable = environment.get("GLASSFLOW_PIPELINES")
+    if from_variable and not Path(from_variable).is_dir():
+        raise GlassflowError(f"GLASSFLOW_PIPELINES: {from_variable} is no folder; create it or correct the variable")
+    if from_variable:
+        return Path(from_variable).absolute()
+    in_working_directory = Path(folder).absolute()
+    return in_working_directory if in_working_directory.is_dir() else project / folder

@@ -1,7 +1,7 @@
-"""The resources that every asset, check and sensor shares, and how runs are executed.
+"""The resources that all assets, checks and sensors share, and the executor of their runs.
 
-Spark's settings stand here, in one place: the `pyspark` resource never starts a session for a stream, its settings
-go to each driver. What it starts one for is the comparison of keys.
+`spark_config` of the `pyspark` resource is the one place for Spark settings. Each driver starts its own session with
+them; the resource itself starts a session only for the job that compares keys.
 """
 
 import dagster as dg
@@ -16,7 +16,7 @@ from glassflow_dagster.resources.webhook import AlertResource
 
 @dg.definitions
 def resources() -> dg.Definitions:
-    """Bind the resources."""
+    """Register the resources and the executor."""
     pyspark = StageSparkResource(spark_config={})
     return dg.Definitions(
         resources={
@@ -26,6 +26,6 @@ def resources() -> dg.Definitions:
             "clickhouse": ClickHouseResource(),
             "alerts": AlertResource(),
         },
-        # A health check is two short steps; a process for each would take twenty times as long as the steps.
+        # A health check has two short steps; starting a process for each would take twenty times as long as the steps.
         executor=dg.in_process_executor,
     )

@@ -1,1 +1,1 @@
-"""The demonstration: sends known events, runs the pipelines, and compares with counts of its own."""
+"""The demo: sends known events, runs the pipelines, and compares the tables with independently computed results."""

@@ -1,6 +1,6 @@
-"""`make demo`: deduplication and joins on the embedded stack, their results beside what the product had no hand in.
+"""`make demo`: runs deduplication and join pipelines on the embedded stack and verifies their results independently.
 
-Events are sent once: a second run finds them in the topics, and must find the same rows in the tables.
+Events are sent only once: a second run finds them in the topics and must find the same rows in the tables.
 """
 
 import io
@@ -54,7 +54,7 @@ _CLICKHOUSE_PORT = int(os.environ.get("GLASSFLOW_CLICKHOUSE_PORT", "8123"))
 _BROKERS = f"127.0.0.1:{_KAFKA_PORT}"
 _CLICKHOUSE = f"http://127.0.0.1:{_CLICKHOUSE_PORT}"
 _SEED = 7
-# What the ledger says of each batch.
+# Columns of the ledger that are summed over the batches of a pipeline.
 _COUNTS = ("read", "written", "duplicates", "dead_letters", "late", "matched", "unmatched")
 
 console = Console(stderr=True)
@@ -62,7 +62,7 @@ console = Console(stderr=True)
 
 @dataclass(frozen=True)
 class _Topic:
-    """A topic of the demo, and what is sent to it."""
+    """A topic of the demo; `sent` is the number of events that `events` yields."""
 
     name: str
     sent: int
@@ -71,7 +71,7 @@ class _Topic:
 
 @dataclass(frozen=True)
 class _Demo:
-    """A pipeline of one topic, and what must come of it."""
+    """A pipeline with one topic; `unique` is the number of rows that its table must have."""
 
     pipeline: str
     topic: _Topic
@@ -82,7 +82,7 @@ class _Demo:
 
 @dataclass(frozen=True)
 class _Result:
-    """Figures of a pipeline; `ledger` is the product's own account, the rest was counted apart from it."""
+    """Counts of a pipeline; `ledger` has the sums of its own ledger, the other counts do not use the product's code."""
 
     in_topic: int
     rows: int
@@ -92,7 +92,7 @@ class _Result:
 
 @dataclass(frozen=True)
 class _JoinDemo:
-    """A pipeline of two topics, and how to compute anew what must come of them."""
+    """A pipeline that joins two topics; `join` computes the expected rows with pandas."""
 
     pipeline: str
     left: _Topic
@@ -103,9 +103,10 @@ class _JoinDemo:
 
 @dataclass(frozen=True)
 class _JoinResult:
-    """Figures of a join; `ledger` is the product's own account, the rest was counted or computed apart from it.
+    """Counts of a join; `ledger` has the sums of its own ledger, the other values do not use the product's code.
 
-    joined: what the topics' contents make; rows: the table's, matched those of them with a right event.
+    joined: the expected rows. rows: the number in the table; matched: of those with a right event. different: one
+    line per kind of difference between the expected rows and the table's.
     """
 
     in_left: int
@@ -118,7 +119,7 @@ class _JoinResult:
 
 
 def main() -> int:
-    """Run the demo; 0 when every count is what it must be."""
+    """Run the demo; return 0 when every count has the expected value."""
     try:
         return _demo()
     except GlassflowError as error:
@@ -127,26 +128,27 @@ def main() -> int:
 
 
 def _demo() -> int:
+    """Start the stack, run and verify all pipelines, print the counts; return 0 without mistakes, else 1."""
     console.rule("Kafka and ClickHouse, embedded")
     up(_DATA, _KAFKA_PORT, _CLICKHOUSE_PORT, console.print)
-    wrong: list[str] = []
+    mistakes: list[str] = []
     results, join_results = [], []
     for demo in _demos():
         _send_and_run(demo.pipeline, demo.topic)
         result = _count(demo)
         results.append((demo, result))
-        wrong += _mistakes(demo, result)
-    wrong += _different_flights()
+        mistakes += _mistakes(demo, result)
+    mistakes += _different_flights()
     for join_demo in _join_demos():
         _send_and_run(join_demo.pipeline, join_demo.left, join_demo.right)
         join_result = _recount(join_demo)
         join_results.append((join_demo, join_result))
-        wrong += _join_mistakes(join_demo, join_result)
-    _print(results)
+        mistakes += _join_mistakes(join_demo, join_result)
+    _print_demos(results)
     _print_joins(join_results)
-    for mistake in wrong:
+    for mistake in mistakes:
         console.print(mistake, style="red", markup=False)
-    if not wrong:
+    if not mistakes:
         console.print(
             "Every duplicate is gone, nothing else is missing, all values of the flights equal the file's, and all "
             "joined rows equal those computed anew from the topics.",
@@ -157,10 +159,11 @@ def _demo() -> int:
             "newer flights and weather.",
         )
         console.print("Look at it in Dagster: make dev")
-    return 1 if wrong else 0
+    return 1 if mistakes else 0
 
 
 def _demos() -> list[_Demo]:
+    """Return the pipelines with one topic."""
     return [
         _Demo(
             pipeline="sms_status",
@@ -180,6 +183,7 @@ def _demos() -> list[_Demo]:
 
 
 def _join_demos() -> list[_JoinDemo]:
+    """Return the pipelines that join two topics."""
     return [
         _JoinDemo(
             pipeline="orders_with_users",
@@ -199,6 +203,7 @@ def _join_demos() -> list[_JoinDemo]:
 
 
 def _send_and_run(pipeline: str, *topics: _Topic) -> None:
+    """Send the events that the topics do not hold yet, then run the pipeline until it has caught up."""
     console.rule(f"Pipeline {pipeline}")
     for topic in topics:
         _send(topic)
@@ -206,6 +211,7 @@ def _send_and_run(pipeline: str, *topics: _Topic) -> None:
 
 
 def _send(topic: _Topic) -> None:
+    """Send a topic's events unless it has all of them; raises when it holds another number of events."""
     create_topic(_BROKERS, topic.name)
     present = count_events(_BROKERS, topic.name)
     if present == topic.sent:
@@ -223,29 +229,32 @@ def _send(topic: _Topic) -> None:
 
 
 def _run(pipeline: str) -> None:
+    """Run a pipeline in a process of its own until it has read all records; raises when it fails."""
     environment = {**os.environ, "GLASSFLOW_KAFKA_BROKERS": _BROKERS, "GLASSFLOW_CLICKHOUSE_URL": _CLICKHOUSE}
     command = [sys.executable, "-m", "glassflow_dagster", "run", f"pipelines/{pipeline}.yaml", "--until-caught-up"]
-    finished = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
-    if finished.returncode != 0:
+    completed = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    if completed.returncode != 0:
         raise GlassflowError(f"pipeline {pipeline} did not finish; the lines above say why")
 
 
 def _count(demo: _Demo) -> _Result:
+    """Count the topic's events, the table's rows and its unique keys, and read the ledger's sums."""
     rows, unique = _query(f"SELECT count(), uniqExact({demo.key}) FROM {demo.table} FORMAT TSV").split()
     return _Result(count_events(_BROKERS, demo.topic.name), int(rows), int(unique), _ledger(demo.pipeline))
 
 
 def _ledger(pipeline: str) -> Mapping[str, int]:
-    """Give the sums of a pipeline's batches; of what waits, what the last one says."""
+    """Return the ledger's counts summed over a pipeline's batches; `waiting` is the last batch's value."""
     sums = ", ".join(f"sum({name}) AS {name}" for name in _COUNTS)
-    account = _query(
+    sums_as_json = _query(
         f"SELECT {sums}, argMax(ledger.waiting, ledger.batch_id) AS waiting "
         f"FROM analytics.glassflow_ledger AS ledger WHERE pipeline_id = '{pipeline}' FORMAT JSONEachRow"
     )
-    return {name: int(value) for name, value in json.loads(account).items()}
+    return {name: int(value) for name, value in json.loads(sums_as_json).items()}
 
 
 def _mistakes(demo: _Demo, result: _Result) -> list[str]:
+    """Return a line for each count that differs from the number of events sent or of unique keys among them."""
     duplicates = demo.topic.sent - demo.unique
     return _unexpected({
         f"events in topic {demo.topic.name}": (result.in_topic, demo.topic.sent),
@@ -258,21 +267,26 @@ def _mistakes(demo: _Demo, result: _Result) -> list[str]:
 
 
 def _unexpected(figures: Mapping[str, tuple[int, int]]) -> list[str]:
-    """Say which figures, each found and what it must be, are not what they must be."""
-    return [f"{what}: {found:,}, but must be {must:,}" for what, (found, must) in figures.items() if found != must]
+    """Return a line for each figure, name -> (actual, expected), whose values differ."""
+    return [
+        f"{name}: {actual:,}, but must be {expected:,}"
+        for name, (actual, expected) in figures.items()
+        if actual != expected
+    ]
 
 
 def _different_flights() -> list[str]:
-    """Compare every value of every flight with the file."""
-    found = _rows("analytics.flights", flights()).sort_values(FLIGHT_KEY, ignore_index=True)
+    """Compare every value in the table of flights with the data file; return a line per differing column."""
+    actual = _rows("analytics.flights", flights()).sort_values(FLIGHT_KEY, ignore_index=True)
     expected = flights().astype(kinds(flights())).sort_values(FLIGHT_KEY, ignore_index=True)
-    if found.shape != expected.shape:
-        return [f"analytics.flights has {len(found):,} rows, the file has {len(expected):,}"]
-    different = [name for name in expected.columns if not found[name].equals(expected[name])]
+    if actual.shape != expected.shape:
+        return [f"analytics.flights has {len(actual):,} rows, the file has {len(expected):,}"]
+    different = [name for name in expected.columns if not actual[name].equals(expected[name])]
     return [f"analytics.flights: column {name} is not what the file has" for name in different]
 
 
 def _recount(demo: _JoinDemo) -> _JoinResult:
+    """Join the topics' events again with pandas and compare the expected rows with the table's."""
     left, right = (list(read_events(_BROKERS, topic.name)) for topic in (demo.left, demo.right))
     joined = demo.join(left, right)
     rows = _rows(demo.table, joined.rows)
@@ -282,6 +296,7 @@ def _recount(demo: _JoinDemo) -> _JoinResult:
 
 
 def _join_mistakes(demo: _JoinDemo, result: _JoinResult) -> list[str]:
+    """Return a line for each count or row of a join that differs from the expected one."""
     sent = demo.left.sent + demo.right.sent
     figures = {
         f"events in topic {demo.left.name}": (result.in_left, demo.left.sent),
@@ -299,20 +314,22 @@ def _join_mistakes(demo: _JoinDemo, result: _JoinResult) -> list[str]:
 
 
 def _rows(table: str, like: pd.DataFrame) -> pd.DataFrame:
-    """Read a table's rows as a frame with the columns of another."""
+    """Read a ClickHouse table into a frame with the columns and types of the frame `like`."""
     names = ", ".join(like.columns)
     text = _query(f"SELECT {names} FROM {table} FORMAT CSVWithNames SETTINGS date_time_output_format = 'iso'")
     return pd.read_csv(io.StringIO(text), na_values=["\\N"], keep_default_na=False, dtype=kinds(like))
 
 
 def _query(sql: str) -> str:
+    """Run a query over ClickHouse's HTTP interface and return the response body."""
     request = urllib.request.Request(f"{_CLICKHOUSE}/?{urllib.parse.urlencode({'query': sql})}")
     with urllib.request.urlopen(request, timeout=60) as answer:
         return str(answer.read().decode())
 
 
-def _print(results: list[tuple[_Demo, _Result]]) -> None:
-    lines: list[tuple[str, Callable[[_Demo, _Result], int]]] = [
+def _print_demos(results: list[tuple[_Demo, _Result]]) -> None:
+    """Print the counts of the pipelines with one topic."""
+    table_rows: list[tuple[str, Callable[[_Demo, _Result], int]]] = [
         ("events in Kafka (counted apart)", lambda _, r: r.in_topic),
         ("read", lambda _, r: r.ledger["read"]),
         ("duplicates dropped", lambda _, r: r.ledger["duplicates"]),
@@ -322,12 +339,13 @@ def _print(results: list[tuple[_Demo, _Result]]) -> None:
         ("rows in ClickHouse (counted apart)", lambda _, r: r.rows),
         ("residual duplicates (counted apart)", lambda _, r: r.rows - r.unique_rows),
     ]
-    figures = {name: [value(demo, result) for demo, result in results] for name, value in lines}
+    figures = {name: [value(demo, result) for demo, result in results] for name, value in table_rows}
     _print_figures("What was sent, and what arrived", [demo.pipeline for demo, _ in results], figures)
 
 
 def _print_joins(results: list[tuple[_JoinDemo, _JoinResult]]) -> None:
-    lines: list[tuple[str, Callable[[_JoinResult], int]]] = [
+    """Print the counts of the joins."""
+    table_rows: list[tuple[str, Callable[[_JoinResult], int]]] = [
         ("left events in Kafka (counted apart)", lambda r: r.in_left),
         ("right events in Kafka (counted apart)", lambda r: r.in_right),
         ("read", lambda r: r.ledger["read"]),
@@ -338,15 +356,16 @@ def _print_joins(results: list[tuple[_JoinDemo, _JoinResult]]) -> None:
         ("unmatched", lambda r: r.ledger["unmatched"]),
         ("waiting", lambda r: r.ledger["waiting"]),
         ("written", lambda r: r.ledger["written"]),
-        ("rows to be there (computed apart)", lambda r: int(r.joined.decided.sum())),
+        ("rows expected (computed apart)", lambda r: int(r.joined.decided.sum())),
         ("rows in ClickHouse (counted apart)", lambda r: r.rows),
         ("of them without a match (counted apart)", lambda r: r.rows - r.matched),
     ]
-    figures = {name: [value(result) for _, result in results] for name, value in lines}
+    figures = {name: [value(result) for _, result in results] for name, value in table_rows}
     _print_figures("What was joined", [demo.pipeline for demo, _ in results], figures)
 
 
 def _print_figures(title: str, pipelines: Iterable[str], figures: Mapping[str, Iterable[int]]) -> None:
+    """Print a table with a column per pipeline and a row per figure."""
     table = Table(title=title)
     table.add_column("")
     for pipeline in pipelines:

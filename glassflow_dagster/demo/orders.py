@@ -1,6 +1,6 @@
-"""The demo's made-up events: orders, and what is known of the users who place them.
+"""The demo's generated events: orders, and the profiles of the users who place them.
 
-The same on every call. All times are of one morning; the join does not look at them.
+The events are the same on every call. Their times lie in one morning; the join does not use them.
 """
 
 import json
@@ -18,11 +18,9 @@ USERS_TOPIC = "user_events"
 
 _ORDERS = 10_000
 _USERS = 2_000
-# Users of whom no event comes, and orders of no user at all.
-_UNKNOWN_USERS = 60
-_GUEST_SHARE = 0.02
-# Users of whom a second event comes, with another address.
-_MOVED_SHARE = 0.2
+_UNKNOWN_USERS = 60  # users with orders and without an event
+_GUEST_SHARE = 0.02  # of the orders; they have no user
+_MOVED_SHARE = 0.2  # of the users; they have a second event, with another email address
 _MOST_ITEMS = 15
 _RESENT_WITHIN = 500
 _SEED = 2025
@@ -33,7 +31,7 @@ _LAST_NAMES = ("Abe", "Brown", "Costa", "Diaz", "Eze", "Fischer", "García", "Ha
 
 @cache
 def orders() -> tuple[dict[str, Any], ...]:
-    """Give the orders, of 1 to 15 items each: some of guests, whose user_id is null, some of users nobody knows."""
+    """Return the orders, of 1 to 15 items each; guests have a null user_id, unknown users have no user event."""
     draw = random.Random(_SEED)
     users = [_user_id(number) for number in range(_USERS + _UNKNOWN_USERS)]
     return tuple(
@@ -50,7 +48,7 @@ def orders() -> tuple[dict[str, Any], ...]:
 
 @cache
 def user_events() -> tuple[dict[str, Any], ...]:
-    """Give an event of each known user, and a second one of some, whose address has changed."""
+    """Return an event for each known user, and a second event for those whose email address changed."""
     draw = random.Random(_SEED + 1)
     signed_up = range(_USERS)
     moved = draw.sample(signed_up, int(_USERS * _MOVED_SHARE))
@@ -61,9 +59,9 @@ def user_events() -> tuple[dict[str, Any], ...]:
             "user_id": _user_id(number),
             "name": f"{_FIRST_NAMES[number % 10]} {_LAST_NAMES[number // 10 % 10]}",
             "email": f"user{number}@{host}",
-            "created_at": _at(place),
+            "created_at": _at(index),
         }
-        for place, (number, host) in enumerate(zip([*signed_up, *moved], hosts, strict=True))
+        for index, (number, host) in enumerate(zip([*signed_up, *moved], hosts, strict=True))
     )
 
 
@@ -73,7 +71,7 @@ def order_events() -> Iterator[bytes]:
 
 
 def order_event_count() -> int:
-    """How many events `order_events` yields."""
+    """Return the number of events that `order_events` yields."""
     return with_resent_count(len(orders()))
 
 
@@ -83,7 +81,7 @@ def user_event_events() -> Iterator[bytes]:
 
 
 def user_event_count() -> int:
-    """How many events `user_event_events` yields."""
+    """Return the number of events that `user_event_events` yields."""
     return with_resent_count(len(user_events()))
 
 
@@ -97,4 +95,5 @@ def _uuid(draw: random.Random) -> str:
 
 
 def _at(seconds: int) -> str:
+    """Return the time so many seconds after the beginning of the morning, in ISO 8601."""
     return (_MORNING + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")

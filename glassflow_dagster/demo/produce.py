@@ -1,4 +1,4 @@
-"""Sends events to a topic, reads and counts what a topic holds, with nothing of the pipeline's own code."""
+"""Sends events to topics, reads and counts them, without any code of the pipelines."""
 
 import random
 import time
@@ -11,12 +11,12 @@ from confluent_kafka.cimpl import NewTopic
 from glassflow_dagster.errors import GlassflowError
 
 PARTITIONS = 2
-# A broker on the same machine answers in milliseconds; past this something is wrong.
+# A broker on the same machine answers in milliseconds; after this time it has failed.
 _ANSWER_SECONDS = 30.0
 
 
 def create_topic(brokers: str, topic: str, partitions: int = PARTITIONS) -> None:
-    """Create a topic unless it is there; returns when all of it can be read."""
+    """Create a topic unless it exists; return when every partition has a leader."""
     admin = AdminClient({"bootstrap.servers": brokers})
     if topic not in admin.list_topics(timeout=_ANSWER_SECONDS).topics:
         futures = admin.create_topics([NewTopic(topic, partitions, 1)])
@@ -30,7 +30,10 @@ def create_topic(brokers: str, topic: str, partitions: int = PARTITIONS) -> None
 
 
 def send(brokers: str, topic: str, events: Iterable[bytes], seed: int, report: Callable[[int], None]) -> int:
-    """Send events, and give their number; the seed draws each one's partition, so that duplicates meet across them."""
+    """Send events and return their number; `report` gets the number sent so far.
+
+    The seed draws the partition of each event, so that duplicates land in different partitions.
+    """
     draw = random.Random(seed)
     failed: list[str] = []
 
@@ -59,12 +62,12 @@ def send(brokers: str, topic: str, events: Iterable[bytes], seed: int, report: C
 
 
 def count_events(brokers: str, topic: str) -> int:
-    """Read a topic from its beginning to its present end and count the events."""
+    """Count the events of a topic by reading it to its current end."""
     return sum(1 for _ in read_events(brokers, topic))
 
 
 def read_events(brokers: str, topic: str) -> Iterator[tuple[int, int, bytes]]:
-    """Read a topic from its beginning to its present end. Yields partition, offset, and value (b"" for none)."""
+    """Read a topic from its beginning to its current end; yield partition, offset, and value (b"" for none)."""
     consumer = _reader(brokers)
     try:
         partitions = consumer.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic].partitions
@@ -94,12 +97,12 @@ def _reader(brokers: str) -> Consumer:
 
 
 def _wait_for_leaders(brokers: str, topic: str) -> None:
-    """Wait until every partition answers: a topic is announced before its partitions have leaders."""
+    """Wait until every partition has a leader, which a new topic gets only after its metadata is visible."""
     consumer = _reader(brokers)
     deadline = time.monotonic() + _ANSWER_SECONDS
     try:
         for partition in consumer.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic].partitions:
-            while not _answers(consumer, TopicPartition(topic, partition)):
+            while not _has_leader(consumer, TopicPartition(topic, partition)):
                 if time.monotonic() > deadline:
                     raise GlassflowError(f"topic {topic} has a partition without a leader; look at the broker's log")
                 time.sleep(0.1)
@@ -107,7 +110,8 @@ def _wait_for_leaders(brokers: str, topic: str) -> None:
         consumer.close()
 
 
-def _answers(consumer: Consumer, partition: TopicPartition) -> bool:
+def _has_leader(consumer: Consumer, partition: TopicPartition) -> bool:
+    """Return whether a broker answers for the partition's offsets."""
     try:
         consumer.get_watermark_offsets(partition, timeout=_ANSWER_SECONDS)
     except KafkaException:

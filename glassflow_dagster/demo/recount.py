@@ -1,6 +1,6 @@
-"""What the demo's joins must make of the topics' contents, computed anew by pandas, and compared with the tables.
+"""Computes the expected rows of the demo's joins with pandas and compares them with the tables.
 
-Nothing here is the product's: not its reading, not its deduplication, not its matching.
+No code of the product is used for this, neither for reading nor for deduplication or matching.
 """
 
 import json
@@ -15,7 +15,7 @@ from glassflow_dagster.demo.events import FLIGHT_KEY, WEATHER_KEY
 # A record of a topic: partition, offset, value.
 Record = tuple[int, int, bytes]
 
-# How much of the end of both sources pipelines/flights_with_weather.yaml leaves undecided.
+# The allowed lateness in pipelines/flights_with_weather.yaml: events newer than the watermark are still waiting.
 ALLOWED_LATENESS = pd.Timedelta(days=1)
 _WEATHER_COLUMNS = ["temp", "wind_speed", "precip", "visib"]
 _FLIGHT_COLUMNS = [*FLIGHT_KEY, "dest", "sched_dep_time", "dep_delay", "time_hour"]
@@ -23,11 +23,11 @@ _FLIGHT_COLUMNS = [*FLIGHT_KEY, "dest", "sched_dep_time", "dep_delay", "time_hou
 
 @dataclass(frozen=True)
 class Joined:
-    """What a join must make.
+    """The expected rows of a join.
 
-    rows: the table's columns, a row for each left event; `key` tells them apart, and `right_column` is NULL for those
-    without a right event only. decided: whether a row must be in the table, or may still wait. unique: events of both
-    topics, less their duplicates.
+    rows: the table's columns, one row per left event; `key` identifies a row, and `right_column` is NULL exactly in
+    rows without a right event. decided: per row, True when it must be in the table, False when the join may still
+    wait for its right event. unique: the number of events of both topics without duplicates.
     """
 
     rows: pd.DataFrame
@@ -38,9 +38,9 @@ class Joined:
 
 
 def join_orders(orders: Iterable[Record], user_events: Iterable[Record]) -> Joined:
-    """Give each order the latest event of its user: all were read at once, so the last of the topic.
+    """Join each order with the latest event of its user, which is the user's last event in the topic.
 
-    An order of a guest waits for nothing, one without its user for an hour.
+    An order of a guest is decided at once; an order of an unknown user waits for an hour.
     """
     left = _unique(orders, ["order_id"])
     users = _unique(user_events, ["event_id"])
@@ -51,49 +51,51 @@ def join_orders(orders: Iterable[Record], user_events: Iterable[Record]) -> Join
 
 
 def join_flights(departures: Iterable[Record], weather: Iterable[Record]) -> Joined:
-    """Give each flight the weather of its hour at its airport.
+    """Join each flight with the weather of its hour at its airport.
 
-    Decided is what lies the allowed lateness behind the newest event of the slower source.
+    Decided are the flights before the watermark: the newest time of the slower source less the allowed lateness.
     """
     left = _unique(departures, FLIGHT_KEY)[_FLIGHT_COLUMNS]
     right = _unique(weather, WEATHER_KEY)[[*WEATHER_KEY, *_WEATHER_COLUMNS]]
     rows = left.merge(right, how="left", on=WEATHER_KEY)
-    complete = min(pd.to_datetime(side["time_hour"]).max() for side in (left, right)) - ALLOWED_LATENESS
-    decided = pd.to_datetime(rows["time_hour"]) < complete
-    # The one of the weather's values that is never missing.
+    watermark = min(pd.to_datetime(side["time_hour"]).max() for side in (left, right)) - ALLOWED_LATENESS
+    decided = pd.to_datetime(rows["time_hour"]) < watermark
+    # visib is the only weather column without missing values.
     return Joined(rows, FLIGHT_KEY, "visib", decided, len(left) + len(right))
 
 
-def differences(joined: Joined, found: pd.DataFrame) -> list[str]:
-    """Say how a table's rows differ from those that must be there; nothing where they are the same."""
+def differences(joined: Joined, actual: pd.DataFrame) -> list[str]:
+    """Compare a table's rows with the expected ones; return one line per kind of difference, empty when equal."""
     names = list(joined.rows.columns)
-    must, there = (pd.MultiIndex.from_frame(table[joined.key]) for table in (joined.rows, found))
-    is_there = must.isin(there)
-    expected = joined.rows[is_there].sort_values(joined.key, ignore_index=True)
-    in_order = found.sort_values(joined.key, ignore_index=True)
-    wrong = {
-        "rows of one key": int(there.duplicated().sum()),
-        "rows of no left event": int((~there.isin(must)).sum()),
-        "rows missing": int((joined.decided & ~is_there).sum()),
+    expected_keys, actual_keys = (pd.MultiIndex.from_frame(table[joined.key]) for table in (joined.rows, actual))
+    is_in_table = expected_keys.isin(actual_keys)
+    expected_rows = joined.rows[is_in_table].sort_values(joined.key, ignore_index=True)
+    actual_rows = actual.sort_values(joined.key, ignore_index=True)
+    counts = {
+        "rows of one key": int(actual_keys.duplicated().sum()),
+        "rows of no left event": int((~actual_keys.isin(expected_keys)).sum()),
+        "rows missing": int((joined.decided & ~is_in_table).sum()),
     }
-    if not any(wrong.values()):
-        wrong = {f"other values in column {name}": _unequal(expected[name], in_order[name]) for name in names}
-    return [f"{what}: {count:,}" for what, count in wrong.items() if count]
+    # Values can be compared row by row only when the keys agree.
+    if not any(counts.values()):
+        counts = {f"other values in column {name}": _unequal(expected_rows[name], actual_rows[name]) for name in names}
+    return [f"{kind}: {count:,}" for kind, count in counts.items() if count]
 
 
 def kinds(table: pd.DataFrame) -> dict[Hashable, str]:
-    """Give types for the columns of a table that know missing values and are the same for all sources."""
+    """Return pandas types for a table's columns that allow missing values: Int64, Float64 or string."""
     numbers = {"int64": "Int64", "Int64": "Int64", "float64": "Float64", "Float64": "Float64"}
     return {name: numbers.get(str(kind), "string") for name, kind in table.dtypes.items()}
 
 
-def _unequal(expected: "pd.Series[Any]", found: "pd.Series[Any]") -> int:
-    same = (expected == found).fillna(value=False) | (expected.isna() & found.isna())
+def _unequal(expected: "pd.Series[Any]", actual: "pd.Series[Any]") -> int:
+    """Count the values that differ; two missing values are equal."""
+    same = (expected == actual).fillna(value=False) | (expected.isna() & actual.isna())
     return int((~same).sum())
 
 
 def _unique(records: Iterable[Record], key: list[str]) -> pd.DataFrame:
-    """Give a topic's events by partition and offset, of each key the first."""
+    """Return a topic's events in the order of partition and offset, only the first one of each key."""
     events = [json.loads(value) for _, _, value in sorted(records, key=lambda record: record[:2])]
     table = pd.DataFrame(events).drop_duplicates(key, ignore_index=True)
     return table.astype(kinds(table))

@@ -1,9 +1,8 @@
-"""One connection from a definition, as librdkafka and as Spark's Kafka source (a Java client) want it told.
+"""A definition's Kafka connection as settings for librdkafka and for Spark's Kafka source (a Java client).
 
-Both read committed records only, unless a source's `isolation` says otherwise: a record of an aborted transaction was
-never sent, and counts must agree on that.
-What the Java client cannot do: skip the check of the certificate's chain. `skip_tls_verification` there only skips the
-check of the host's name, so an authority of one's own has to be named in `root_ca`.
+Both read committed records only, unless a source sets `isolation`, so that both count the same records.
+The Java client cannot skip the verification of the certificate chain: `skip_tls_verification` skips only the check of
+the host name there, so a private certificate authority must be set in `root_ca`.
 """
 
 import logging
@@ -22,14 +21,14 @@ _JAAS_MODULES = {
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
 
-# librdkafka repeats on stderr what it also reports as errors; the errors are the ones that are shown.
+# librdkafka also logs its errors to stderr; they are already reported through the error callback.
 _silent = logging.getLogger("glassflow_dagster.kafka.librdkafka")
 _silent.addHandler(logging.NullHandler())
 _silent.propagate = False
 
 
 def client_settings(connection: KafkaConnection) -> dict[str, Any]:
-    """Give confluent-kafka's settings for a connection; raises `GlassflowError` for a certificate that is no PEM."""
+    """Return confluent-kafka's settings for a connection; raises `GlassflowError` for a certificate that is no PEM."""
     settings: dict[str, Any] = {
         "bootstrap.servers": ",".join(connection.brokers),
         "security.protocol": _protocol(connection),
@@ -61,7 +60,7 @@ def client_settings(connection: KafkaConnection) -> dict[str, Any]:
 
 
 def spark_options(connection: KafkaConnection) -> dict[str, str]:
-    """Give the `kafka.*` options of Spark's Kafka source; raises `GlassflowError` for a certificate that is no PEM."""
+    """Return Spark's `kafka.*` options for a connection; raises `GlassflowError` for a certificate that is no PEM."""
     options = {
         "kafka.bootstrap.servers": ",".join(connection.brokers),
         "kafka.security.protocol": _protocol(connection),
@@ -100,7 +99,7 @@ def _encrypts(connection: KafkaConnection) -> bool:
 
 
 def _protocol(connection: KafkaConnection) -> str:
-    """Without credentials there is no SASL to speak."""
+    """Return the security protocol: without credentials the definition's, less its SASL_ prefix."""
     return connection.protocol if _authenticates(connection) else connection.protocol.removeprefix("SASL_")
 
 
@@ -109,6 +108,7 @@ def _password(connection: KafkaConnection) -> str:
 
 
 def _jaas(connection: KafkaConnection) -> str:
+    """Return the JAAS configuration with which the Java client logs in by username and password."""
     module = _JAAS_MODULES[connection.mechanism]
     username, password = quoted(connection.username or ""), quoted(_password(connection))
     return f"{module} required username={username} password={password};"

@@ -1,7 +1,8 @@
-"""Why brokers refuse a connection for good: credentials and certificates, which waiting does not fix.
+"""Recognizes connection errors that waiting does not fix: wrong credentials and certificates.
 
-librdkafka tries again whatever the reason is, and tells the reason as text. What is final is found in it here, and said
-with what to do about it. Why a certificate is not trusted librdkafka does not say, so that is asked of it once more.
+librdkafka retries after every error and reports the reason only as text. This module finds the permanent errors in that
+text and adds what to do. librdkafka does not report why a broker's certificate is invalid, so a second TLS handshake
+finds the reason.
 """
 
 import re
@@ -15,66 +16,69 @@ from glassflow_dagster.config.certificates import read_pem
 from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.kafka.errors import KafkaRefused
 
-# A broker that goes away while it looks at a password is no broker that refuses it.
-_BROKEN_OFF = re.compile(r"disconnected|timed out|transport failure", re.IGNORECASE)
+# A connection that is lost during authentication does not mean that the credentials are wrong.
+_CONNECTION_LOST = re.compile(r"disconnected|timed out|transport failure", re.IGNORECASE)
 _NOT_VERIFIED = "certificate verify failed"
-# What TLS names what a broker holds against the certificate that it was shown, or not shown.
-_CERTIFICATE_REFUSED = re.compile(
+# TLS alerts with which a broker rejects the client's certificate, or the lack of one.
+_CLIENT_CERTIFICATE_REJECTED = re.compile(
     r"alert (?:bad certificate|unsupported certificate|certificate revoked|certificate expired|certificate unknown|"
     r"unknown ca|certificate required|access denied)",
     re.IGNORECASE,
 )
 _BROKER = re.compile(r"(?:sasl_)?ssl://(?P<host>[^/]+):(?P<port>\d+)/")
-# Times and places differ from one attempt to the next.
-_CIRCUMSTANCES = re.compile(r"^(?:\w+://\S+: )|\s*\(after [^)]*\)\s*$")
+# The broker's address in front and the elapsed time at the end, which differ between attempts.
+_VARYING_PARTS = re.compile(r"^(?:\w+://\S+: )|\s*\(after [^)]*\)\s*$")
 
 # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH.
-_OTHER_NAME = frozenset({62, 64})
+_NAME_MISMATCH = frozenset({62, 64})
 
-_LOOK_TIMEOUT = 3.0  # seconds; the broker has just answered
+_HANDSHAKE_TIMEOUT = 3.0  # seconds; short, as the broker has just answered
 
 
-def find_refusal(connection: KafkaConnection, errors: Sequence[KafkaError]) -> KafkaRefused | None:
-    """Give the newest of librdkafka's errors that is final, as it is to be shown; None where all may pass."""
+def find_permanent_error(connection: KafkaConnection, errors: Sequence[KafkaError]) -> KafkaRefused | None:
+    """Return the newest of librdkafka's errors that waiting does not fix, with what to do; None when there is none."""
     for error in reversed(errors):
         text = error.str()
-        if error.code() == KafkaError._AUTHENTICATION and not _BROKEN_OFF.search(text):
-            return _credentials(connection, text)
+        if error.code() == KafkaError._AUTHENTICATION and not _CONNECTION_LOST.search(text):
+            return _credentials_error(connection, text)
         if _NOT_VERIFIED in text:
-            return _brokers_certificate(connection, text)
-        if _CERTIFICATE_REFUSED.search(text):
-            return _clients_certificate(connection, text)
+            return _broker_certificate_error(connection, text)
+        if _CLIENT_CERTIFICATE_REJECTED.search(text):
+            return _client_certificate_error(connection, text)
     return None
 
 
-def _credentials(connection: KafkaConnection, text: str) -> KafkaRefused:
+def _credentials_error(connection: KafkaConnection, text: str) -> KafkaRefused:
+    """Build the error for a failed SASL login; `text` is librdkafka's."""
     return KafkaRefused(
         f"Kafka's brokers at {', '.join(connection.brokers)} refuse user {connection.username!r} "
-        f"({_bare(text)}); correct connection_params.username, password and mechanism"
+        f"({_reason(text)}); correct connection_params.username, password and mechanism"
     )
 
 
-def _clients_certificate(connection: KafkaConnection, text: str) -> KafkaRefused:
+def _client_certificate_error(connection: KafkaConnection, text: str) -> KafkaRefused:
+    """Build the error for a client certificate that is missing or that the brokers reject."""
     brokers = ", ".join(connection.brokers)
     if not connection.client_cert:
         return KafkaRefused(
-            f"Kafka's brokers at {brokers} ask for a client's certificate ({_bare(text)}); add "
+            f"Kafka's brokers at {brokers} ask for a client's certificate ({_reason(text)}); add "
             "connection_params.client_cert and client_key"
         )
     return KafkaRefused(
-        f"Kafka's brokers at {brokers} refuse the client's certificate ({_bare(text)}); set "
+        f"Kafka's brokers at {brokers} refuse the client's certificate ({_reason(text)}); set "
         "connection_params.client_cert and client_key to a certificate that is valid and signed by an authority they "
         "trust"
     )
 
 
-def _brokers_certificate(connection: KafkaConnection, text: str) -> KafkaRefused:
-    found = _BROKER.search(text)
-    host, port = (found["host"], int(found["port"])) if found else ("", 0)
-    where = f"Kafka's broker at {host}:{port}" if found else f"Kafka's brokers at {', '.join(connection.brokers)}"
-    reason = _why_not_verified(connection, host, port) if found else None
-    why = reason.verify_message.rstrip(".") if reason else _bare(text)
-    if reason and reason.verify_code in _OTHER_NAME:
+def _broker_certificate_error(connection: KafkaConnection, text: str) -> KafkaRefused:
+    """Build the error for a broker's certificate that cannot be verified, or is for another host name."""
+    broker = _BROKER.search(text)
+    host, port = (broker["host"], int(broker["port"])) if broker else ("", 0)
+    where = f"Kafka's broker at {host}:{port}" if broker else f"Kafka's brokers at {', '.join(connection.brokers)}"
+    tls_error = _verification_error(connection, host, port) if broker else None
+    why = tls_error.verify_message.rstrip(".") if tls_error else _reason(text)
+    if tls_error and tls_error.verify_code in _NAME_MISMATCH:
         return KafkaRefused(
             f"{where}: {why}; write the broker in connection_params.brokers by a name that its "
             "certificate is for (of another broker: correct its advertised.listeners)"
@@ -85,12 +89,12 @@ def _brokers_certificate(connection: KafkaConnection, text: str) -> KafkaRefused
     )
 
 
-def _why_not_verified(connection: KafkaConnection, host: str, port: int) -> ssl.SSLCertVerificationError | None:
-    """Look at the broker's certificate ourselves; None when there is nothing wrong with it, or nobody there."""
+def _verification_error(connection: KafkaConnection, host: str, port: int) -> ssl.SSLCertVerificationError | None:
+    """Repeat the TLS handshake with Python's ssl and return its error; None if it succeeds or nothing listens."""
     authorities = read_pem("root_ca", connection.root_ca) if connection.root_ca else None
     try:
         context = ssl.create_default_context(cadata=authorities)
-        with socket.create_connection((host, port), _LOOK_TIMEOUT) as raw:
+        with socket.create_connection((host, port), _HANDSHAKE_TIMEOUT) as raw:
             context.wrap_socket(raw, server_hostname=host).close()
     except ssl.SSLCertVerificationError as error:
         return error
@@ -99,5 +103,6 @@ def _why_not_verified(connection: KafkaConnection, host: str, port: int) -> ssl.
     return None
 
 
-def _bare(text: str) -> str:
-    return _CIRCUMSTANCES.sub("", text)
+def _reason(text: str) -> str:
+    """Remove the broker's address and the elapsed time from an error text of librdkafka."""
+    return _VARYING_PARTS.sub("", text)

@@ -1,4 +1,4 @@
-"""A consumer that only reads: it joins no group, creates no topic, and its failures are said in one line."""
+"""Opens consumers that only read (no group, no new topics) and converts their errors to one-line messages."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,32 +8,32 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.kafka.client import client_settings
-from glassflow_dagster.kafka.connection_errors import find_refusal
+from glassflow_dagster.kafka.connection_errors import find_permanent_error
 from glassflow_dagster.kafka.errors import KafkaRefused, KafkaUnreachable
 
-ANSWER_TIMEOUT = 10.0  # seconds for one question; a TLS and SASL handshake with a far broker takes two or three
+ANSWER_TIMEOUT = 10.0  # seconds per request; a TLS and SASL handshake with a distant broker takes two or three
 
-# Librdkafka keeps trying to connect while it waits for metadata, whatever the reason is: after so long a final one is
-# looked for. An answer that takes longer is waited for all the same.
-_FIRST_LOOK = 1.0  # seconds
+# librdkafka retries the connection after every error while it waits for metadata. So the first request ends after this
+# time to check for a permanent error; if there is none, a second request waits for the full timeout.
+_FIRST_TIMEOUT = 1.0  # seconds
 
-# Librdkafka wants one for assigned partitions too; it is never joined and nothing is committed to it.
-_NO_GROUP = "glassflow-dagster-reader"
+# librdkafka requires a group.id even for assigned partitions; the group is never joined, no offset is committed.
+_UNUSED_GROUP = "glassflow-dagster-reader"
 
 
 @contextmanager
 def open_consumer(
     connection: KafkaConnection, settings: dict[str, Any] | None = None
 ) -> Iterator[tuple[Consumer, list[KafkaError]]]:
-    """Open a consumer that joins no group and creates no topic, with the list of what goes wrong underneath.
+    """Yield a consumer that joins no group and creates no topic, and the list that collects librdkafka's errors.
 
-    Raises `KafkaRefused` where librdkafka cannot use what the connection says, such as a key that is none.
+    Raises `KafkaRefused` when librdkafka rejects the settings, such as an invalid private key.
     """
     errors: list[KafkaError] = []
     try:
         consumer = Consumer({
             **client_settings(connection),
-            "group.id": _NO_GROUP,
+            "group.id": _UNUSED_GROUP,
             "enable.auto.commit": False,
             "allow.auto.create.topics": False,
             "error_cb": errors.append,
@@ -52,39 +52,46 @@ def open_consumer(
 
 @contextmanager
 def answering(connection: KafkaConnection, consumer: Consumer, errors: list[KafkaError]) -> Iterator[None]:
-    """Turn librdkafka's failures into `KafkaUnreachable` or `KafkaRefused`."""
+    """Convert the block's `KafkaException` to `KafkaRefused` for a permanent error, else to `KafkaUnreachable`."""
     try:
         yield
     except KafkaException as error:
-        consumer.poll(0)  # hands over what went wrong underneath
+        consumer.poll(0)  # delivers librdkafka's errors to the error callback
         raise unreachable(connection, errors, "do not answer", error.args[0].str()) from error
 
 
 def ask_metadata(
     connection: KafkaConnection, consumer: Consumer, errors: list[KafkaError], topic: str | None, timeout: float
 ) -> Any:
-    """Ask for what the brokers say of a topic, or of all; raises `KafkaUnreachable`, or soon `KafkaRefused`."""
-    named = {"topic": topic} if topic else {}
+    """Return the metadata of a topic, or of all topics for None.
+
+    Raises `KafkaUnreachable` after the timeout, but `KafkaRefused` after about a second.
+    """
+    arguments = {"topic": topic} if topic else {}
     try:
-        return consumer.list_topics(**named, timeout=_FIRST_LOOK)
+        return consumer.list_topics(**arguments, timeout=_FIRST_TIMEOUT)
     except KafkaException as error:
-        consumer.poll(0)  # hands over what went wrong underneath
-        if refused := find_refusal(connection, errors):
-            raise refused from error
+        consumer.poll(0)  # delivers librdkafka's errors to the error callback
+        if permanent := find_permanent_error(connection, errors):
+            raise permanent from error
     with answering(connection, consumer, errors):
-        return consumer.list_topics(**named, timeout=timeout)
+        return consumer.list_topics(**arguments, timeout=timeout)
 
 
 def unreachable(
-    connection: KafkaConnection, errors: list[KafkaError], what: str, otherwise: str = "no reason given"
+    connection: KafkaConnection, errors: list[KafkaError], failure: str, otherwise: str = "no reason given"
 ) -> KafkaUnreachable | KafkaRefused:
-    """Say that the brokers do not do their part, with the reason that lies underneath, or else `otherwise`."""
-    refused = find_refusal(connection, errors)
-    if refused:
-        return refused
-    # The last error of all is "all brokers are down"; the one before it says why.
+    """Build the error for brokers that do not answer; `failure` is the verb phrase of its message.
+
+    The reason is a permanent error among librdkafka's errors (then `KafkaRefused`), else the newest one, else
+    `otherwise`.
+    """
+    permanent = find_permanent_error(connection, errors)
+    if permanent:
+        return permanent
+    # "All brokers are down" follows the errors of the single brokers, which have the reason.
     reasons = [otherwise, *(error.str() for error in errors if error.code() != KafkaError._ALL_BROKERS_DOWN)]
     return KafkaUnreachable(
-        f"Kafka's brokers at {', '.join(connection.brokers)} {what} ({reasons[-1]}); start them (glassflow-dagster "
+        f"Kafka's brokers at {', '.join(connection.brokers)} {failure} ({reasons[-1]}); start them (glassflow-dagster "
         "stack up starts an embedded one) or correct connection_params (brokers, protocol, credentials)"
     )

@@ -1,23 +1,23 @@
-"""What can be wrong with Kafka, for the people who can fix it."""
+"""The errors of Kafka connections, topics and records."""
 
 from glassflow_dagster.errors import GlassflowError
 
 
 class KafkaUnreachable(GlassflowError):
-    """The brokers do not answer: they are down, or the addresses are wrong; waiting may help."""
+    """The brokers do not answer: they are down, or the addresses are wrong. Waiting may help."""
 
 
 class KafkaRefused(GlassflowError):
-    """Brokers and client do not accept each other: a password or a certificate is wrong, which waiting does not fix."""
+    """Authentication or TLS failed: a password or a certificate is wrong. Waiting does not help."""
 
 
 class TopicMissing(GlassflowError):
-    """The brokers know no such topic; waiting helps where it is about to be created."""
+    """The topic does not exist. Waiting helps only when somebody creates it."""
 
 
 class TopicForbidden(GlassflowError):
-    """The brokers do not let this user see or read a topic, which waiting does not fix."""
+    """This user may not describe or read the topic. Waiting does not help."""
 
 
 class RecordMissing(GlassflowError):
-    """A record is no longer there: retention or compaction took it."""
+    """The record does not exist (any more): retention or compaction may have removed it."""

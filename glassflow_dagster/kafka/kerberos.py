@@ -1,8 +1,8 @@
-"""GSSAPI: a definition's Kerberos settings as librdkafka and as Spark's Kafka source (a Java client) want them told.
+"""GSSAPI: a definition's Kerberos settings for librdkafka and for Spark's Kafka source (a Java client).
 
-Both want files. The keytab and krb5.conf are written where only this user can read them; on a cluster the executors
-need them at the same path. Needs two things that the project does not bring: a confluent-kafka that was built with
-GSSAPI (the wheels on PyPI are not) and Cyrus SASL with its GSSAPI module.
+Both clients read files, so the keytab and krb5.conf are written to a folder that only this user can read; on a cluster
+the executors need them at the same path. Two requirements are not part of this project: a confluent-kafka built with
+GSSAPI (the wheels on PyPI are not), and Cyrus SASL with its GSSAPI module.
 """
 
 import base64
@@ -19,8 +19,11 @@ from glassflow_dagster.runtime.cache import cache_folder
 
 
 def client_settings(connection: KafkaConnection) -> dict[str, Any]:
-    """Give confluent-kafka's settings; raises `GlassflowError` for a keytab that is no base64."""
-    # librdkafka leaves krb5.conf to the Kerberos library, which looks here.
+    """Return confluent-kafka's SASL settings, and set KRB5_CONFIG in this process.
+
+    Raises `GlassflowError` for a keytab that is no base64.
+    """
+    # librdkafka has no setting for krb5.conf; the Kerberos library reads this variable.
     os.environ["KRB5_CONFIG"] = str(config_file(connection))
     return {
         "sasl.mechanism": "GSSAPI",
@@ -31,7 +34,7 @@ def client_settings(connection: KafkaConnection) -> dict[str, Any]:
 
 
 def spark_options(connection: KafkaConnection) -> dict[str, str]:
-    """Give the `kafka.*` options of Spark's Kafka source; raises `GlassflowError` for a keytab that is no base64."""
+    """Return the `kafka.*` options of Spark's Kafka source; raises `GlassflowError` for a keytab that is no base64."""
     jaas = (
         "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true doNotPrompt=true "
         f"keyTab={quoted(str(keytab_file(connection)))} principal={quoted(principal(connection))};"
@@ -44,20 +47,20 @@ def spark_options(connection: KafkaConnection) -> dict[str, str]:
 
 
 def java_options(connection: KafkaConnection) -> str:
-    """Give the options that every JVM of a pipeline needs; empty without GSSAPI."""
+    """Return the options that every JVM of a pipeline needs; empty without GSSAPI."""
     if connection.mechanism != "GSSAPI" or connection.skip_auth:
         return ""
     return f"-Djava.security.krb5.conf={config_file(connection)}"
 
 
 def principal(connection: KafkaConnection) -> str:
-    """Give the name to log in by; a username without a realm belongs to `kerberos_realm`."""
+    """Return the principal: the username, with `kerberos_realm` added when it has no realm."""
     user = connection.username or ""
     return user if "@" in user else f"{user}@{connection.kerberos_realm}"
 
 
 def keytab_file(connection: KafkaConnection) -> Path:
-    """Write the keytab, and give its place."""
+    """Write the keytab and return its path."""
     text = connection.kerberos_keytab.get_secret_value() if connection.kerberos_keytab else ""
     try:
         keytab = base64.b64decode("".join(text.split()), validate=True)
@@ -65,16 +68,19 @@ def keytab_file(connection: KafkaConnection) -> Path:
         keytab = b""
     if not keytab:
         raise GlassflowError("connection_params.kerberos_keytab: is no base64; write what base64 makes of the keytab")
-    return _written(keytab, "keytab")
+    return _write_private(keytab, "keytab")
 
 
 def config_file(connection: KafkaConnection) -> Path:
-    """Write krb5.conf, and give its place."""
-    return _written((connection.kerberos_config or "").encode(), "krb5.conf")
+    """Write krb5.conf and return its path."""
+    return _write_private((connection.kerberos_config or "").encode(), "krb5.conf")
 
 
-def _written(content: bytes, suffix: str) -> Path:
-    """Write a file that only this user can read, named by its content, so that pipelines do not disturb each other."""
+def _write_private(content: bytes, suffix: str) -> Path:
+    """Write a file that only this user can read and return its path.
+
+    The name contains a digest of the content, so that pipelines with different settings do not share a file.
+    """
     folder = cache_folder() / "kerberos"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = folder / f"{hashlib.sha256(content).hexdigest()[:16]}.{suffix}"

@@ -1,4 +1,4 @@
-"""Records themselves, read by their place: to count what really is there, and to look at one."""
+"""Reads records by topic, partition and offset: to count the records that exist, and to fetch single ones."""
 
 import time
 from collections import deque
@@ -15,14 +15,14 @@ from glassflow_dagster.kafka.consumer import ANSWER_TIMEOUT, answering, open_con
 from glassflow_dagster.kafka.errors import KafkaUnreachable, RecordMissing
 
 REPORT_INTERVAL = 2.0  # seconds between two reports while counting
-STALL_TIMEOUT = 60.0  # seconds without a record or an end, after which counting gives up
-_READ_ON = 1_000  # offsets that are read over rather than jumped over: a jump empties what was fetched ahead
-_FETCH_AT_ONCE = 10_000  # records handed over in one call
+STALL_TIMEOUT = 60.0  # seconds without a record or a partition's end, after which reading fails
+_MAX_GAP_READ = 1_000  # offsets; a longer gap is skipped by a seek, which discards the records fetched ahead
+_FETCH_AT_ONCE = 10_000  # records per call of consume()
 
 
 @dataclass(frozen=True)
 class Record:
-    """A record as it is in Kafka; `timestamp_ms` is None where it carries none."""
+    """A record as stored in Kafka; `timestamp_ms` is None for a record without a timestamp."""
 
     topic: str
     partition: int
@@ -33,8 +33,8 @@ class Record:
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-class Place(NamedTuple):
-    """Where a record is."""
+class RecordPosition(NamedTuple):
+    """The topic, partition and offset of a record."""
 
     topic: str
     partition: int
@@ -42,10 +42,10 @@ class Place(NamedTuple):
 
 
 class RangeCount:
-    """Counts records within [from, until) of each partition, and knows which partitions are done.
+    """Counts the records within [from, until) of each partition and tracks which partitions are done.
 
-    A partition is done with its last offset, with any later one, or with the end of the partition at or behind it:
-    the last offsets may be holes.
+    A partition is done at offset `until` - 1, at any later offset, or at its end: the last offsets of the range may
+    have no record.
     """
 
     def __init__(self, ranges: dict[int, tuple[int, int]]) -> None:
@@ -54,11 +54,11 @@ class RangeCount:
 
     @property
     def open_partitions(self) -> list[int]:
-        """Partitions that are not done."""
+        """The partitions that are not done, sorted."""
         return sorted(self._until)
 
-    def see(self, partition: int, offset: int, *, is_record: bool) -> None:
-        """Take note of a record, or of a partition's end (whose offset is the next record's)."""
+    def observe(self, partition: int, offset: int, *, is_record: bool) -> None:
+        """Count a record, or note a partition's end (its offset is the one after the last record)."""
         until = self._until.get(partition)
         if until is None:
             return
@@ -75,10 +75,10 @@ def count_records(
     report: Callable[[str], None],
     isolation: str = ISOLATION,
 ) -> int:
-    """Consume `ranges` (partition -> [from, until)) and count the records that are there.
+    """Consume `ranges` (partition -> [from, until)) and return the number of records in them.
 
-    Offsets are no count: transactions leave markers, compaction and aborted transactions leave holes. What retention
-    removed is not counted. Raises `KafkaUnreachable` when the brokers stop answering.
+    Subtracting offsets would not be exact: transaction markers take offsets, compaction and aborted transactions leave
+    gaps. Records that retention removed are not counted. Raises `KafkaUnreachable` when the brokers stop answering.
     """
     count = RangeCount(ranges)
     total = sum(max(0, until - first) for first, until in ranges.values())
@@ -95,7 +95,7 @@ def count_records(
             elif now - last_message > STALL_TIMEOUT:
                 raise unreachable(connection, errors, f"sent nothing of {topic!r} for {STALL_TIMEOUT:.0f} s")
             for message in messages:
-                count.see(*place(message), is_record=not is_end(message))
+                count.observe(*partition_and_offset(message), is_record=not is_end(message))
             done = [partition for partition in assigned if partition not in count.open_partitions]
             if done:
                 consumer.incremental_unassign([TopicPartition(topic, partition) for partition in done])
@@ -107,7 +107,7 @@ def count_records(
 
 
 def fetch_record(connection: KafkaConnection, topic: str, partition: int, offset: int) -> Record:
-    """Read one record by its place; raises `RecordMissing` when it is no longer (or not yet) there."""
+    """Read one record; raises `RecordMissing` when the offset has no record (any more, or yet)."""
     settings = {"isolation.level": ISOLATION, "auto.offset.reset": "earliest", "enable.partition.eof": True}
     deadline = time.monotonic() + ANSWER_TIMEOUT
     with open_consumer(connection, settings) as (consumer, errors), answering(connection, consumer, errors):
@@ -126,26 +126,26 @@ def fetch_record(connection: KafkaConnection, topic: str, partition: int, offset
 
 
 def fetch_records(
-    connection: KafkaConnection, places: Iterable[Place], isolation: str = ISOLATION
-) -> dict[Place, Record]:
-    """Read records by their places; those that retention or compaction took are left out.
+    connection: KafkaConnection, positions: Iterable[RecordPosition], isolation: str = ISOLATION
+) -> dict[RecordPosition, Record]:
+    """Read records by position; those that retention or compaction removed are left out.
 
-    Raises `KafkaUnreachable` when the brokers stop answering, `TopicMissing` for a topic that is gone.
+    Raises `KafkaUnreachable` when the brokers stop answering, `TopicMissing` for a topic that was deleted.
     """
-    found: dict[Place, Record] = {}
+    records: dict[RecordPosition, Record] = {}
     settings = {"isolation.level": isolation, "auto.offset.reset": "earliest", "enable.partition.eof": True}
     with open_consumer(connection, settings) as (consumer, errors), answering(connection, consumer, errors):
-        for (topic, partition), group in groupby(sorted(places), key=lambda place: place[:2]):
-            wanted = [place.offset for place in group]
-            for record in _forward(connection, consumer, errors, topic, partition, wanted):
-                found[Place(topic, partition, record.offset)] = record
-    return found
+        for (topic, partition), group in groupby(sorted(positions), key=lambda position: position[:2]):
+            wanted = [position.offset for position in group]
+            for record in _records_at(connection, consumer, errors, topic, partition, wanted):
+                records[RecordPosition(topic, partition, record.offset)] = record
+    return records
 
 
 def read_to_end(
     connection: KafkaConnection, topic: str, partition: int, first: int, isolation: str = ISOLATION
 ) -> Iterator[Record]:
-    """Yield a partition's records from an offset on, or from its first one, up to the end as it is when reached."""
+    """Yield a partition's records from the offset `first` to its end; from its first record if that offset is gone."""
     settings = {"isolation.level": isolation, "auto.offset.reset": "earliest", "enable.partition.eof": True}
     deadline = time.monotonic() + STALL_TIMEOUT
     with open_consumer(connection, settings) as (consumer, errors), answering(connection, consumer, errors):
@@ -161,7 +161,7 @@ def read_to_end(
         raise unreachable(connection, errors, f"sent nothing of {topic!r} for {STALL_TIMEOUT:.0f} s")
 
 
-def _forward(  # noqa: PLR0913, PLR0917 - the consumer, and what is asked of it
+def _records_at(  # noqa: PLR0913, PLR0917 - the consumer, and what it reads
     connection: KafkaConnection,
     consumer: Consumer,
     errors: list[KafkaError],
@@ -169,11 +169,14 @@ def _forward(  # noqa: PLR0913, PLR0917 - the consumer, and what is asked of it
     partition: int,
     wanted: list[int],
 ) -> Iterator[Record]:
-    """Yield the records at the wanted offsets, in order; reads on over short gaps and jumps over long ones."""
-    waiting, position = deque(wanted), -_READ_ON - 1
+    """Yield a partition's records at the `wanted` offsets (sorted), without those that are gone.
+
+    Between two wanted offsets it consumes the records of a short gap and seeks across a long one.
+    """
+    waiting, position = deque(wanted), -_MAX_GAP_READ - 1
     deadline = time.monotonic() + STALL_TIMEOUT
     while waiting:
-        if waiting[0] - position > _READ_ON:
+        if waiting[0] - position > _MAX_GAP_READ:
             position = waiting[0]
             consumer.assign([TopicPartition(topic, partition, position)])
         message = consumer.poll(1.0)
@@ -184,17 +187,17 @@ def _forward(  # noqa: PLR0913, PLR0917 - the consumer, and what is asked of it
         if is_end(message):
             return
         deadline = time.monotonic() + STALL_TIMEOUT
-        offset = place(message)[1]
+        offset = partition_and_offset(message)[1]
         position = offset + 1
         while waiting and waiting[0] < offset:
-            waiting.popleft()  # gone
+            waiting.popleft()  # retention or compaction has removed it
         if waiting and waiting[0] == offset:
             waiting.popleft()
             yield read_record(message)
 
 
 def is_end(message: Message) -> bool:
-    """Whether a message says that a partition ends here; raises `KafkaUnreachable` when it is another error."""
+    """Return True for the end-of-partition event, False for a record; raises `KafkaUnreachable` for an error."""
     error = message.error()
     if error is None:
         return False
@@ -203,8 +206,8 @@ def is_end(message: Message) -> bool:
     raise KafkaUnreachable(f"Kafka reports for topic {message.topic()!r}: {error.str()}; look after the brokers")
 
 
-def place(message: Message) -> tuple[int, int]:
-    """Give a consumed message's partition and offset."""
+def partition_and_offset(message: Message) -> tuple[int, int]:
+    """Return a consumed message's partition and offset."""
     partition, offset = message.partition(), message.offset()
     assert partition is not None
     assert offset is not None
@@ -212,8 +215,8 @@ def place(message: Message) -> tuple[int, int]:
 
 
 def read_record(message: Message) -> Record:
-    """Copy a consumed message."""
-    partition, offset = place(message)
+    """Convert a consumed message to a `Record`."""
+    partition, offset = partition_and_offset(message)
     kind, timestamp = message.timestamp()
     headers = message.headers() or []
     pairs = headers.items() if isinstance(headers, dict) else headers

@@ -1,7 +1,7 @@
-"""What a record on a replay topic says of itself, in headers beside its own.
+"""The headers that mark a record on a replay topic as a replayed dead letter.
 
-Only `dead-letters replay` writes them, and only on a pipeline's replay topic are they believed: there an exemption
-from deduplication lets a record pass whose key it claimed itself, when it was read for the first time.
+Only `dead-letters replay` writes them, and they are honoured only on a pipeline's replay topic. One of them exempts the
+record from deduplication: the record may already have put its key into the state when it was first read.
 """
 
 from collections.abc import Iterable
@@ -14,16 +14,16 @@ ORIGIN_OFFSET = "glassflow-origin-offset"
 ATTEMPT = "glassflow-attempt"
 PASSED_DEDUP = "glassflow-passed-dedup"
 
-_OWN = frozenset({CHECKPOINT_ID, ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ATTEMPT, PASSED_DEDUP})
+_REPLAY_HEADERS = frozenset({CHECKPOINT_ID, ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ATTEMPT, PASSED_DEDUP})
 
 Header = tuple[str, bytes | None]
 
 
 @dataclass(frozen=True)
 class Replay:
-    """Where a record was first read, by which checkpoint, and how often it was sent again.
+    """The origin of a replayed record: its first position, the checkpoint that read it, and the number of replays.
 
-    `passed_dedup`: it was let pass by deduplication before, so it is no duplicate of itself.
+    `passed_dedup`: deduplication accepted it before, so it must not be dropped as a duplicate of itself.
     """
 
     checkpoint_id: str
@@ -34,7 +34,7 @@ class Replay:
     passed_dedup: bool
 
     def headers(self) -> list[Header]:
-        """Write it as headers."""
+        """Return the Kafka headers for this origin."""
         texts = {
             CHECKPOINT_ID: self.checkpoint_id,
             ORIGIN_TOPIC: self.topic,
@@ -48,8 +48,8 @@ class Replay:
 
 
 def read_replay(headers: Iterable[Header]) -> Replay | None:
-    """Read a replay's headers; None for a record that somebody else wrote."""
-    found = {name: (value or b"").decode(errors="replace") for name, value in headers if name in _OWN}
+    """Parse a replayed record's headers; None when they are missing or invalid: another producer wrote the record."""
+    found = {name: (value or b"").decode(errors="replace") for name, value in headers if name in _REPLAY_HEADERS}
     try:
         return Replay(
             checkpoint_id=found[CHECKPOINT_ID],
@@ -64,5 +64,5 @@ def read_replay(headers: Iterable[Header]) -> Replay | None:
 
 
 def without_replay(headers: Iterable[Header]) -> list[Header]:
-    """Give the headers that the record had of its own."""
-    return [(name, value) for name, value in headers if name not in _OWN]
+    """Return the headers that the record had before it was replayed."""
+    return [(name, value) for name, value in headers if name not in _REPLAY_HEADERS]

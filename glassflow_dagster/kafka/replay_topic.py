@@ -1,4 +1,4 @@
-"""A pipeline's own topic for dead letters that are sent again: made by whoever comes first, driver or replay."""
+"""The topic through which a pipeline reads replayed dead letters. Driver or replay creates it, whichever is first."""
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -11,17 +11,17 @@ from glassflow_dagster.kafka.consumer import ANSWER_TIMEOUT
 from glassflow_dagster.kafka.errors import TopicForbidden, TopicMissing
 from glassflow_dagster.kafka.topics import offsets_if_there, wait_for_topic
 
-# Replays are few and their order is kept; only what lies in this partition counts as sent.
+# One partition keeps the order of the few replayed records. Replay checks only here which records it has already sent.
 REPLAY_PARTITION = 0
 
-# A replay must wait for its pipeline, however long that stands still.
-_KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+# No retention limit: replayed records must wait for a stopped pipeline, however long.
+_NO_RETENTION = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 _LARGEST_RECORD = "max.message.bytes"
 
 
 def find_replay_topic(config: PipelineConfig) -> bool:
-    """Whether the replay topic is there and may be seen; raises `KafkaUnreachable`."""
+    """Return whether the replay topic exists and this user may describe it; raises `KafkaUnreachable`."""
     try:
         return bool(offsets_if_there(config.source.connection_params, config.replay_topic))
     except TopicForbidden:
@@ -29,14 +29,14 @@ def find_replay_topic(config: PipelineConfig) -> bool:
 
 
 def ensure_replay_topic(config: PipelineConfig) -> None:
-    """Make the replay topic unless it is there; raises `TopicMissing` or `TopicForbidden` with what to do."""
+    """Create the replay topic unless it exists; raises `TopicMissing` or `TopicForbidden` with what to do."""
     if find_replay_topic(config):
         return
     connection, topic = config.source.connection_params, config.replay_topic
     admin = AdminClient(client_settings(connection))
-    made = NewTopic(topic, num_partitions=1, config={**_KEPT, **_record_limit(admin, config.source.topic)})
+    new_topic = NewTopic(topic, num_partitions=1, config={**_NO_RETENTION, **_record_limit(admin, config.source.topic)})
     try:
-        admin.create_topics([made], request_timeout=ANSWER_TIMEOUT)[topic].result(ANSWER_TIMEOUT)
+        admin.create_topics([new_topic], request_timeout=ANSWER_TIMEOUT)[topic].result(ANSWER_TIMEOUT)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise TopicMissing(
@@ -48,10 +48,10 @@ def ensure_replay_topic(config: PipelineConfig) -> None:
 
 
 def _record_limit(admin: AdminClient, source_topic: str) -> dict[str, str]:
-    """A record that fitted into the source must fit here, with some headers more."""
+    """Return max.message.bytes for the replay topic: the source topic's limit, plus room for the replay headers."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, source_topic)
     try:
-        found = admin.describe_configs([resource], request_timeout=ANSWER_TIMEOUT)[resource].result(ANSWER_TIMEOUT)
+        settings = admin.describe_configs([resource], request_timeout=ANSWER_TIMEOUT)[resource].result(ANSWER_TIMEOUT)
     except KafkaException:
-        return {}  # not for this user to see: the brokers' own limit holds
-    return {_LARGEST_RECORD: str(int(found[_LARGEST_RECORD].value) + 4096)}
+        return {}  # this user may not read the settings; the brokers' default applies
+    return {_LARGEST_RECORD: str(int(settings[_LARGEST_RECORD].value) + 4096)}

@@ -1,6 +1,6 @@
-"""A sample of a topic's records: from the beginning and from the end of every partition, and nothing committed.
+"""Reads a sample of a topic: records from the beginning and from the end of every partition. Commits nothing.
 
-Old and new records differ where a producer has changed; what lies between is not read.
+Both ends are read because records differ in form after a producer has changed.
 """
 
 import time
@@ -14,23 +14,24 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.client import ISOLATION
 from glassflow_dagster.kafka.consumer import ANSWER_TIMEOUT, answering, ask_metadata, open_consumer, unreachable
 from glassflow_dagster.kafka.errors import TopicMissing
-from glassflow_dagster.kafka.records import RangeCount, Record, is_end, place, read_record
+from glassflow_dagster.kafka.records import RangeCount, Record, is_end, partition_and_offset, read_record
 from glassflow_dagster.kafka.topics import Offsets, offsets
 
-# Memory for a sample; a thousand records of a megabyte each would be a gigabyte.
+# Bytes of record values in a sample: a thousand records of a megabyte each would need a gigabyte of memory.
 SAMPLE_BYTES = 64 * 1024 * 1024
 TOPICS_SHOWN = 10
-_FETCH_AT_ONCE = 500  # records handed over in one call
+_FETCH_AT_ONCE = 500  # records per call of consume()
 
-Ranges = dict[int, tuple[int, int]]
+Ranges = dict[int, tuple[int, int]]  # partition -> [from, until) offsets
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Records of a topic, oldest first in each partition.
+    """Records of a topic, sorted by partition and offset.
 
-    `about` says how many the topic holds: exactly where all of them were read, else at most, since transactions and
-    compaction leave holes in the offsets. `complete` is false where time or memory ended the reading early.
+    `partitions`: their number. `about`: the number of records in the topic, exact when all of them were read, else an
+    upper limit, as transactions and compaction leave gaps in the offsets. `complete`: False when the time or memory
+    limit ended the reading early.
     """
 
     records: tuple[Record, ...]
@@ -42,7 +43,7 @@ class Sample:
 def sample_records(connection: KafkaConnection, topic: str, limit: int, timeout_seconds: float) -> Sample:
     """Read about `limit` records, half of them from the beginning and half from the end of the partitions.
 
-    Raises `TopicMissing` with near names, `KafkaUnreachable`, and `GlassflowError` for a topic without records.
+    Raises `TopicMissing` with similar topic names, `KafkaUnreachable`, and `GlassflowError` for an empty topic.
     """
     _require_topic(connection, topic)
     held = offsets(connection, topic)
@@ -52,7 +53,7 @@ def sample_records(connection: KafkaConnection, topic: str, limit: int, timeout_
     reader = _Reader(connection, topic, limit, time.monotonic() + timeout_seconds)
     everything: Ranges = {partition: (low, high) for partition, (low, high) in held.items() if low < high}
     for ranges in (*sample_ranges(held, limit), everything):
-        # All of it is looked through only where both ends are holes: markers of transactions, records taken back.
+        # The whole topic is read only when both ends have no records, only markers and aborted transactions.
         if ranges is not everything or not reader.records:
             reader.read(ranges)
     if not reader.records and reader.complete:
@@ -64,17 +65,18 @@ def sample_records(connection: KafkaConnection, topic: str, limit: int, timeout_
 
 
 def sample_ranges(held: dict[int, Offsets], limit: int) -> tuple[Ranges, Ranges]:
-    """Choose what to read, [from, until) of each partition: at their beginnings, and at their ends.
+    """Choose the ranges to read at the beginnings and at the ends of the partitions (`held`: their offsets).
 
-    Each partition gives the same number, as far as it has them; the ranges do not overlap.
+    The limit is shared equally; what a small partition does not use goes to the larger ones. The ranges do not overlap.
     """
     first: Ranges = {}
     last: Ranges = {}
-    left = limit
+    remaining = limit
     by_size = sorted(held.items(), key=lambda entry: entry[1].high - entry[1].low)
-    for position, (partition, (low, high)) in enumerate(by_size):
-        share = min(-(-left // (len(by_size) - position)), high - low)
-        left -= share
+    for index, (partition, (low, high)) in enumerate(by_size):
+        # Rounded up, so that no partition is left without a record.
+        share = min(-(-remaining // (len(by_size) - index)), high - low)
+        remaining -= share
         middle = low + -(-share // 2)
         if share:
             first[partition] = (low, middle)
@@ -84,6 +86,8 @@ def sample_ranges(held: dict[int, Offsets], limit: int) -> tuple[Ranges, Ranges]
 
 @dataclass
 class _Reader:
+    """Collects records over several reads, until the limit of records, time or memory is reached."""
+
     connection: KafkaConnection
     topic: str
     limit: int
@@ -95,7 +99,7 @@ class _Reader:
         self._bytes = 0
 
     def read(self, ranges: Ranges) -> None:
-        """Read ranges until they are done, there are enough records, the time is over or the memory is full."""
+        """Read the ranges into `records`; `complete` becomes False when the time or memory limit ends the reading."""
         if not ranges:
             return
         settings = {"isolation.level": ISOLATION, "auto.offset.reset": "earliest", "enable.partition.eof": True}
@@ -106,6 +110,7 @@ class _Reader:
                 raise unreachable(self.connection, errors, f"sent nothing of {self.topic!r}")
 
     def _consume(self, consumer: Consumer, ranges: Ranges) -> None:
+        """Consume the ranges with an open consumer until they are done or a limit is reached."""
         count = RangeCount(ranges)
         consumer.assign([TopicPartition(self.topic, partition, start) for partition, (start, _) in ranges.items()])
         while count.open_partitions and len(self.records) < self.limit:
@@ -113,29 +118,30 @@ class _Reader:
                 self.complete = False
                 return
             for message in consumer.consume(_FETCH_AT_ONCE, timeout=0.5):
-                partition, offset = place(message)
+                partition, offset = partition_and_offset(message)
                 end = is_end(message)
                 if not end and offset < ranges[partition][1]:
                     record = read_record(message)
                     self.records.append(record)
                     self._bytes += len(record.value or b"")
-                count.see(partition, offset, is_record=not end)
+                count.observe(partition, offset, is_record=not end)
 
 
 def _require_topic(connection: KafkaConnection, topic: str) -> None:
-    """Raise `TopicMissing` with the topics that there are instead."""
+    """Raise `TopicMissing` when the topic does not exist; the message proposes existing topics."""
     with open_consumer(connection) as (consumer, errors):
-        found = ask_metadata(connection, consumer, errors, None, ANSWER_TIMEOUT).topics
-    if topic not in found:
+        existing = ask_metadata(connection, consumer, errors, None, ANSWER_TIMEOUT).topics
+    if topic not in existing:
         where = ", ".join(connection.brokers)
-        others = _listed(topic, sorted(name for name in found if not name.startswith("__")))
-        raise TopicMissing(f"topic {topic!r} does not exist on {where}, or is not open to this user; {others}")
+        advice = _advice(topic, sorted(name for name in existing if not name.startswith("__")))
+        raise TopicMissing(f"topic {topic!r} does not exist on {where}, or is not open to this user; {advice}")
 
 
-def _listed(topic: str, names: list[str]) -> str:
-    near = nearest(topic, names)
-    if near:
-        return f"did you mean {near!r}?"
+def _advice(topic: str, names: list[str]) -> str:
+    """Return the end of the error message: a topic with a similar name, else a list of topics."""
+    similar = nearest(topic, names)
+    if similar:
+        return f"did you mean {similar!r}?"
     if not names:
         return "there is no topic at all; create it and send messages"
     more = f" and {len(names) - TOPICS_SHOWN} more" if len(names) > TOPICS_SHOWN else ""

@@ -1,4 +1,4 @@
-"""Questions about topics, asked of the brokers themselves. Nothing here creates a topic or joins a consumer group."""
+"""Reads metadata, offsets and settings of topics from the brokers. Creates no topic, joins no consumer group."""
 
 import re
 import time
@@ -13,29 +13,29 @@ from glassflow_dagster.kafka.client import client_settings
 from glassflow_dagster.kafka.consumer import ANSWER_TIMEOUT, answering, ask_metadata, open_consumer
 from glassflow_dagster.kafka.errors import KafkaUnreachable, TopicForbidden, TopicMissing
 
-# While waiting, each question ends soon; the connection is kept, so a slow one comes up all the same.
+# Timeout of one request while waiting. It can be short: the connection is kept, so a slow one is still established.
 WAITING_ANSWER_TIMEOUT = 3.0  # seconds
 
-WAIT_INTERVAL = 1.0  # seconds between two looks at something that is not there yet
+WAIT_INTERVAL = 1.0  # seconds between two requests for something that does not exist yet
 
 
-# What differs in one reason from one attempt to the next: how long it took, how often it was the same.
-_CIRCUMSTANCES = re.compile(r"\(after [^)]*\)")
+# The part of an error text that differs between attempts: how long it took, and how often it occurred.
+_VARYING_PART = re.compile(r"\(after [^)]*\)")
 
-_NOT_TO_BE_SEEN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+_NOT_VISIBLE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
 
 class Offsets(NamedTuple):
-    """A partition's first offset that is still there, and the next one to be written."""
+    """A partition's first available offset (`low`) and the offset of the next record to be written (`high`)."""
 
     low: int
     high: int
 
 
 def wait_for_brokers(connection: KafkaConnection, timeout_seconds: float, report: Callable[[str], None]) -> None:
-    """Return once a broker answers; raises `KafkaUnreachable` when none does within the timeout.
+    """Wait until a broker answers; raises `KafkaUnreachable` when none does within the timeout.
 
-    A password or certificate that is not accepted is final: that raises `KafkaRefused` at once, here and below.
+    Raises `KafkaRefused` at once for a wrong password or certificate, as do the other functions of this module.
     """
     wait = _Wait(timeout_seconds, report)
     with open_consumer(connection) as (consumer, errors):
@@ -43,7 +43,7 @@ def wait_for_brokers(connection: KafkaConnection, timeout_seconds: float, report
             try:
                 ask_metadata(connection, consumer, errors, None, WAITING_ANSWER_TIMEOUT)
             except KafkaUnreachable as problem:
-                wait.go_on(problem)
+                wait.pause_after(problem)
             else:
                 return
 
@@ -51,10 +51,10 @@ def wait_for_brokers(connection: KafkaConnection, timeout_seconds: float, report
 def wait_for_topic(
     connection: KafkaConnection, topic: str, timeout_seconds: float | None, report: Callable[[str], None]
 ) -> int:
-    """Return a topic's number of partitions once it exists; None waits for ever.
+    """Wait until a topic exists and return its number of partitions; a timeout of None waits forever.
 
-    Reports what it waits for when that changes. Raises `TopicMissing` or `KafkaUnreachable`, whichever was the case
-    when the time was over, and `TopicForbidden` at once. Never creates the topic.
+    Reports each new reason for waiting once. Raises the last `TopicMissing` or `KafkaUnreachable` after the timeout,
+    and `TopicForbidden` at once. Never creates the topic.
     """
     wait = _Wait(timeout_seconds, report)
     with open_consumer(connection) as (consumer, errors):
@@ -62,20 +62,23 @@ def wait_for_topic(
             try:
                 return len(_partitions(connection, consumer, errors, topic, WAITING_ANSWER_TIMEOUT))
             except (KafkaUnreachable, TopicMissing) as problem:
-                wait.go_on(problem)
+                wait.pause_after(problem)
 
 
 def require_readable(connection: KafkaConnection, topics: Iterable[str]) -> None:
-    """Raise `TopicForbidden` for a topic that this user may see and not read; brokers before Kafka 2.3 do not tell."""
+    """Raise `TopicForbidden` for a topic that this user may describe but not read.
+
+    Brokers before Kafka 2.3 do not report the rights; then nothing is raised.
+    """
     names = list(topics)
-    # Kept in a variable until all answers are there: it takes them along when it goes.
+    # Kept in a variable until all results are read: they are lost when the client is garbage-collected.
     admin = AdminClient(client_settings(connection))
-    asked = admin.describe_topics(
+    requests = admin.describe_topics(
         TopicCollection(names), request_timeout=ANSWER_TIMEOUT, include_authorized_operations=True
     )
     for name in names:
         try:
-            granted = asked[name].result(ANSWER_TIMEOUT).authorized_operations
+            granted = requests[name].result(ANSWER_TIMEOUT).authorized_operations
         except KafkaException as error:
             raise _topic_error(connection, name, error.args[0]) from error
         if granted and AclOperation.READ not in granted:
@@ -83,7 +86,7 @@ def require_readable(connection: KafkaConnection, topics: Iterable[str]) -> None
 
 
 def offsets(connection: KafkaConnection, topic: str) -> dict[int, Offsets]:
-    """Ask for each partition's low and high offset; raises `TopicMissing`, `TopicForbidden` or `KafkaUnreachable`."""
+    """Return the offsets of each partition; raises `TopicMissing`, `TopicForbidden` or `KafkaUnreachable`."""
     with open_consumer(connection) as (consumer, errors):
         partitions = _partitions(connection, consumer, errors, topic, ANSWER_TIMEOUT)
         with answering(connection, consumer, errors):
@@ -96,7 +99,7 @@ def offsets(connection: KafkaConnection, topic: str) -> dict[int, Offsets]:
 
 
 def offsets_if_there(connection: KafkaConnection, topic: str) -> dict[int, Offsets]:
-    """Do as `offsets`; nothing for a topic that does not exist."""
+    """Return the offsets of each partition; empty for a topic that does not exist."""
     try:
         return offsets(connection, topic)
     except TopicMissing:
@@ -104,52 +107,53 @@ def offsets_if_there(connection: KafkaConnection, topic: str) -> dict[int, Offse
 
 
 def topic_ids(connection: KafkaConnection, topics: Iterable[str]) -> dict[str, str]:
-    """Give the brokers' own names of topics, which a topic that is recreated has not; without those that have none.
+    """Return the topic ids that the brokers assign: name -> id. A topic that is deleted and created again has a new id.
 
-    None has one that does not exist, or is not to be seen, or whose brokers are older than Kafka 2.8.
+    Topics without an id are left out: those that do not exist or that this user may not describe, and all topics of
+    brokers before Kafka 2.8. Raises `KafkaUnreachable`.
     """
     names = list(topics)
-    # Kept in a variable until all answers are there: it takes them along when it goes.
+    # Kept in a variable until all results are read: they are lost when the client is garbage-collected.
     admin = AdminClient(client_settings(connection))
-    asked = admin.describe_topics(TopicCollection(names), request_timeout=ANSWER_TIMEOUT)
-    found = {}
+    requests = admin.describe_topics(TopicCollection(names), request_timeout=ANSWER_TIMEOUT)
+    ids = {}
     for name in names:
         try:
-            made = asked[name].result(ANSWER_TIMEOUT).topic_id
+            topic_id = requests[name].result(ANSWER_TIMEOUT).topic_id
         except KafkaException as error:
-            if error.args[0].code() in _NOT_TO_BE_SEEN:
+            if error.args[0].code() in _NOT_VISIBLE:
                 continue
             brokers = ", ".join(connection.brokers)
             raise KafkaUnreachable(
                 f"Kafka at {brokers} cannot tell about topic {name!r}: {error.args[0].str()}; try again"
             ) from error
-        words = made.get_most_significant_bits(), made.get_least_significant_bits()
-        if any(words):
-            found[name] = ":".join(str(word) for word in words)
-    return found
+        halves = topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits()
+        if any(halves):  # the zero id stands for none
+            ids[name] = ":".join(str(half) for half in halves)
+    return ids
 
 
 class Cleanup(NamedTuple):
-    """Topics that are compacted, and those of which this user may not see whether they are."""
+    """`compacted`: the compacted topics; `unknown`: topics whose settings this user may not read."""
 
     compacted: frozenset[str]
     unknown: frozenset[str]
 
 
 def cleanup_of(connection: KafkaConnection, topics: Iterable[str]) -> Cleanup:
-    """Ask whether compaction removes records from topics; one that does not exist is not compacted.
+    """Read from each topic's cleanup.policy whether it is compacted; a missing topic counts as not compacted.
 
     Raises `KafkaUnreachable`.
     """
     compacted, unknown = set(), set()
-    # Kept in a variable until all answers are there: it takes them along when it goes.
+    # Kept in a variable until all results are read: they are lost when the client is garbage-collected.
     admin = AdminClient(client_settings(connection))
     resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics]
-    for resource, asked in admin.describe_configs(resources, request_timeout=ANSWER_TIMEOUT).items():
+    for resource, request in admin.describe_configs(resources, request_timeout=ANSWER_TIMEOUT).items():
         try:
-            policy = asked.result(ANSWER_TIMEOUT)["cleanup.policy"].value
+            policy = request.result(ANSWER_TIMEOUT)["cleanup.policy"].value
         except KafkaException as error:
-            if error.args[0].code() in {*_NOT_TO_BE_SEEN, KafkaError.CLUSTER_AUTHORIZATION_FAILED}:
+            if error.args[0].code() in {*_NOT_VISIBLE, KafkaError.CLUSTER_AUTHORIZATION_FAILED}:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     unknown.add(resource.name)
                 continue
@@ -163,7 +167,10 @@ def cleanup_of(connection: KafkaConnection, topics: Iterable[str]) -> Cleanup:
 
 
 def commit_offsets(connection: KafkaConnection, group: str, topic: str, committed: dict[int, int]) -> None:
-    """Tell the brokers, for lag tools only, the next offset that `group` reads of each partition."""
+    """Commit the next offset of each partition for a consumer group, so that lag monitoring tools can show it.
+
+    The pipeline itself never reads these offsets. Raises `KafkaUnreachable`.
+    """
     positions = [TopicPartition(topic, partition, offset) for partition, offset in committed.items()]
     settings = {"group.id": group}
     with open_consumer(connection, settings) as (consumer, errors), answering(connection, consumer, errors):
@@ -173,16 +180,17 @@ def commit_offsets(connection: KafkaConnection, group: str, topic: str, committe
 def _partitions(
     connection: KafkaConnection, consumer: Consumer, errors: list[KafkaError], topic: str, timeout: float
 ) -> list[int]:
-    found = ask_metadata(connection, consumer, errors, topic, timeout).topics[topic]
-    if found.error is None:
-        return sorted(found.partitions)
-    raise _topic_error(connection, topic, found.error)
+    """Return the topic's partition numbers; raises an error of `_topic_error` when the brokers report one."""
+    metadata = ask_metadata(connection, consumer, errors, topic, timeout).topics[topic]
+    if metadata.error is None:
+        return sorted(metadata.partitions)
+    raise _topic_error(connection, topic, metadata.error)
 
 
 def _topic_error(
     connection: KafkaConnection, topic: str, error: KafkaError
 ) -> TopicMissing | TopicForbidden | KafkaUnreachable:
-    """Say what the brokers answer in place of a topic."""
+    """Convert the error that the brokers report for a topic."""
     brokers = ", ".join(connection.brokers)
     if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
         return TopicMissing(f"topic {topic!r} does not exist on {brokers}; create it, or correct sources[0].topic")
@@ -192,6 +200,7 @@ def _topic_error(
 
 
 def _forbidden(connection: KafkaConnection, topic: str, verb: str, rights: str) -> TopicForbidden:
+    """Build the error for a missing right; it names the Kafka user and the ACL operations to grant."""
     authenticates = connection.mechanism != "NO_AUTH" and not connection.skip_auth
     if authenticates and connection.username:
         principal = f"user {connection.username!r}"
@@ -207,18 +216,18 @@ def _forbidden(connection: KafkaConnection, topic: str, verb: str, rights: str) 
 
 
 class _Wait:
-    """A wait that reports why it waits once for each reason, and gives up after its time; None is for ever."""
+    """Pauses between attempts until a timeout (None: never); reports each new reason for waiting once."""
 
     def __init__(self, timeout_seconds: float | None, report: Callable[[str], None]) -> None:
         self._deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         self._report = report
         self._reported: set[str] = set()
 
-    def go_on(self, problem: KafkaUnreachable | TopicMissing) -> None:
-        """Pause before the next attempt; raises `problem` when the time is over."""
+    def pause_after(self, problem: KafkaUnreachable | TopicMissing) -> None:
+        """Pause before the next attempt; raises `problem` after the timeout."""
         if self._deadline is not None and time.monotonic() >= self._deadline:
             raise problem
-        reason = _CIRCUMSTANCES.sub("", str(problem))
+        reason = _VARYING_PART.sub("", str(problem))
         if reason not in self._reported:
             self._reported.add(reason)
             self._report(f"waiting: {problem}")

@@ -1,7 +1,7 @@
-"""A Kafka broker in one JVM: broker and KRaft controller together, on loopback, its data in one folder.
+"""A Kafka broker for development: broker and KRaft controller in one JVM, on loopback, with its data in one folder.
 
-The controller has a port of its own that only the broker itself uses. A fresh one is taken at each start: with a
-static quorum the address of the one voter is read from the configuration, nothing stored depends on it.
+The controller listens on a port that only the broker uses. Each start chooses a free one: with a static quorum, Kafka
+reads the voter's address from the configuration and does not store it.
 """
 
 import base64
@@ -22,13 +22,13 @@ from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.runtime.jars import ensure_jars
 from glassflow_dagster.runtime.java import JavaRuntime, find_java, java_environment
 
-# 370 MB of memory in all while 76,000 small events a second were written and read; half of it led to long pauses.
+# With this the JVM used 370 MB for 76,000 small events per second, written and read; half of it led to long GC pauses.
 _HEAP = "512m"
 
 _FORMAT_SECONDS = 60
 
-# The id of the cluster. Written last: storage without it is a formatting that did not end.
-_IDENTITY = "cluster-id"
+# The file with the cluster id, written after formatting: storage without it was not formatted completely.
+_CLUSTER_ID_FILE = "cluster-id"
 
 _PROPERTIES = """\
 process.roles=broker,controller
@@ -65,7 +65,7 @@ rootLogger.level=warn
 rootLogger.appenderRef.console.ref=console
 """
 
-# The client that asks whether the broker is there would report each refused connection on the terminal.
+# Without it, the admin client that checks the broker would log each refused connection to the terminal.
 _SILENT = logging.getLogger(f"{__name__}.probe")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
@@ -73,7 +73,7 @@ _SILENT.propagate = False
 
 @dataclass(frozen=True)
 class Broker:
-    """A broker that is ready to be started: the command and the variables it needs."""
+    """A broker that is ready to start: its command and its environment variables."""
 
     command: Sequence[str]
     variables: dict[str, str]
@@ -82,7 +82,7 @@ class Broker:
 def prepare_broker(folder: Path, port: int, report: Callable[[str], None]) -> Broker:
     """Write the broker's configuration into `folder`, and format its storage the first time.
 
-    Fetches the jars when they are not there yet. Raises GlassflowError when they, Java or the storage cannot be had.
+    Downloads the jars if needed. Raises GlassflowError when the jars or Java are not available, or formatting fails.
     """
     java = find_java()
     jars = ensure_jars("broker", report)
@@ -94,7 +94,7 @@ def prepare_broker(folder: Path, port: int, report: Callable[[str], None]) -> Br
     logging_properties = folder / "log4j2.properties"
     logging_properties.write_text(_LOGGING)
     jvm = [str(java.executable), f"-Dlog4j2.configurationFile={logging_properties}", "-cp", classpath]
-    if not (folder / _IDENTITY).exists():
+    if not (folder / _CLUSTER_ID_FILE).exists():
         report("formatting the Kafka storage (once)")
         _format(folder, jvm, java)
     return Broker(
@@ -104,15 +104,16 @@ def prepare_broker(folder: Path, port: int, report: Callable[[str], None]) -> Br
 
 
 def broker_answers(port: int, folder: Path) -> bool:
-    """Whether the broker of this folder serves metadata at 127.0.0.1:`port`; waits for at most a second."""
+    """Return whether the broker of this folder, and no other, answers at 127.0.0.1:`port`; waits up to a second."""
     client = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"}, logger=_SILENT)
     try:
-        return bool(client.list_topics(timeout=1).cluster_id == (folder / _IDENTITY).read_text().strip())
+        return bool(client.list_topics(timeout=1).cluster_id == (folder / _CLUSTER_ID_FILE).read_text().strip())
     except KafkaException:
         return False
 
 
 def _format(folder: Path, jvm: Sequence[str], java: JavaRuntime) -> None:
+    """Format the storage with Kafka's StorageTool, then write the file with the cluster id."""
     shutil.rmtree(folder / "data", ignore_errors=True)
     cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     command = [
@@ -133,13 +134,13 @@ def _format(folder: Path, jvm: Sequence[str], java: JavaRuntime) -> None:
             env={**os.environ, **java_environment(java)},
         )
     except subprocess.SubprocessError as error:
-        said = (getattr(error, "stderr", None) or getattr(error, "stdout", None) or str(error)).strip().splitlines()
-        raise GlassflowError(f"{folder}: the Kafka storage could not be formatted: {said[-1]}") from error
-    (folder / _IDENTITY).write_text(cluster_id + "\n")
+        output = (getattr(error, "stderr", None) or getattr(error, "stdout", None) or str(error)).strip().splitlines()
+        raise GlassflowError(f"{folder}: the Kafka storage could not be formatted: {output[-1]}") from error
+    (folder / _CLUSTER_ID_FILE).write_text(cluster_id + "\n")
 
 
 def _escaped(path: Path) -> str:
-    """The path as the value of a Java property that is a list."""
+    """Escape a path for `log.dirs`, a comma-separated list in a Java properties file."""
     text = str(path)
     if "," in text:
         raise GlassflowError(f"{text}: Kafka takes no comma in its folder's name; choose another with --data DIR")

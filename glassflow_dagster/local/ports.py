@@ -1,4 +1,4 @@
-"""TCP ports on loopback: whether one is free, and who holds one that is not."""
+"""Checks of TCP ports on loopback: whether a port is free, and which process holds it."""
 
 import re
 import socket
@@ -10,16 +10,19 @@ _LISTEN = "0A"  # the state in /proc/net/tcp
 
 
 def free_port() -> int:
-    """A port that nobody listens on at this moment."""
+    """Return a port on which no process listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def require_free(port: int, service: str, option: str) -> None:
-    """Raise GlassflowError, naming the holder where it can be seen, when 127.0.0.1:`port` cannot be listened on."""
+    """Raise GlassflowError when 127.0.0.1:`port` cannot be bound; the message names the process that holds it.
+
+    service: whose port it is; option: of the command line, with which another port is chosen.
+    """
     with socket.socket() as probe:
-        # As servers do: a connection that is still being closed does not count.
+        # As servers do: connections in TIME_WAIT do not prevent binding.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
@@ -36,25 +39,26 @@ def require_free(port: int, service: str, option: str) -> None:
 
 
 def holder_of(port: int) -> str | None:
-    """`command (process id)` of the listener on the port; None where the system does not let it be seen."""
+    """Return `command (process id)` of the process that listens on the port; None when it is not visible in /proc."""
     sockets = _listening(port)
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if any(str(file.readlink()) in sockets for file in (folder / "fd").iterdir()):
-                words = (folder / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
-                return f"{Path(words[0].decode(errors='replace')).name} (process {folder.name})"
+                arguments = (folder / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+                return f"{Path(arguments[0].decode(errors='replace')).name} (process {folder.name})"
         except OSError:
-            continue  # gone, or another user's
+            continue  # the process has ended, or belongs to another user
     return None
 
 
 def _listening(port: int) -> set[str]:
-    found = set()
+    """Return the sockets that listen on the port, as /proc/PID/fd links name them: "socket:[inode]"."""
+    sockets = set()
     for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
         if not table.exists():
             continue
         for row in table.read_text().splitlines()[1:]:
             fields = row.split()
             if fields[3] == _LISTEN and re.search(r":([0-9A-F]{4})$", fields[1]) and int(fields[1][-4:], 16) == port:
-                found.add(f"socket:[{fields[9]}]")
-    return found
+                sockets.add(f"socket:[{fields[9]}]")
+    return sockets

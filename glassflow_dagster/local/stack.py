@@ -1,10 +1,10 @@
-"""The local stack: a Kafka broker and a ClickHouse, in the background, their data in one folder.
+"""The local stack: a Kafka broker and a ClickHouse server in the background, with their data in one folder.
 
-    DIR/kafka  DIR/clickhouse      data
-    DIR/logs                       what they say
-    DIR/kafka.json  clickhouse.json which processes they are
+    DIR/kafka  DIR/clickhouse            data
+    DIR/logs                             log files
+    DIR/kafka.json  DIR/clickhouse.json  process records: process id, start time and ports
 
-Both listen on loopback only, and are found again through their records, never by name.
+Both listen on loopback only. Later commands find the processes by these records, never by name.
 """
 
 import fcntl
@@ -22,12 +22,12 @@ from pathlib import Path
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local.broker import broker_answers, prepare_broker
 from glassflow_dagster.local.ports import require_free
-from glassflow_dagster.runtime.process import Background, record, recorded, start
+from glassflow_dagster.runtime.process import Background, read_process, start_process, write_process
 
-# Both are up in 3 seconds here; a slow disk with much to recover may need far longer.
+# Both usually start within 3 seconds; recovery on a slow disk may need far longer.
 _START_SECONDS = 120
 
-# The broker closes its segments, ClickHouse finishes its requests.
+# Time for the broker to close its segments and for ClickHouse to finish its requests.
 _END_SECONDS = 30
 
 _POLL_SECONDS = 0.1
@@ -37,9 +37,9 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ServerStatus:
-    """One server: `pid`, `port` and `address` (host:port) are None while it is not running.
+    """The status of one server; `pid`, `port` and `address` (host:port) are None while it is not running.
 
-    native_address: where ClickHouse speaks its native protocol, None where it does not, and for Kafka.
+    native_address: host:port of ClickHouse's native protocol; None when it is off, and for Kafka.
     """
 
     name: str
@@ -54,14 +54,14 @@ class ServerStatus:
 
 @dataclass(frozen=True)
 class StackStatus:
-    """Both servers."""
+    """The status of both servers."""
 
     kafka: ServerStatus
     clickhouse: ServerStatus
 
     @property
     def servers(self) -> tuple[ServerStatus, ServerStatus]:
-        """Both of them."""
+        """Both servers, Kafka first."""
         return self.kafka, self.clickhouse
 
     @property
@@ -72,7 +72,7 @@ class StackStatus:
 
 @dataclass(frozen=True)
 class _Server:
-    """Where a server's things lie, and the option that chooses its port."""
+    """A server's names and paths; `option` is the command line option for its port."""
 
     key: str
     name: str
@@ -92,10 +92,12 @@ class _Server:
         return self.folder / f"{self.key}.json"
 
     def running(self) -> Background | None:
-        process = recorded(self.record)
+        """Return the server's process; None when it is not running."""
+        process = read_process(self.record)
         return process if process and process.alive() else None
 
     def status(self) -> ServerStatus:
+        """Return the server's status from its process record."""
         process = self.running()
         return ServerStatus(
             name=self.name,
@@ -112,12 +114,12 @@ class _Server:
 def up(
     data: Path, kafka_port: int, clickhouse_port: int, report: Report, native_port: int | None = None
 ) -> StackStatus:
-    """Start what is not running yet and return when both answer.
+    """Start the servers that are not running and wait until both answer.
 
-    native_port: where ClickHouse speaks its native protocol, too, if it is started here; None for nowhere.
+    native_port: for ClickHouse's native protocol; None switches it off.
 
     Raises GlassflowError when a port is taken or differs from that of a running server, when the folder cannot be
-    written, or when a server does not come up; what this call has started is ended again then.
+    written, or when a server does not start; the servers that this call has started are then stopped.
     """
     if kafka_port == clickhouse_port:
         raise GlassflowError(f"Kafka and ClickHouse cannot share port {kafka_port}; choose another with --kafka-port N")
@@ -140,18 +142,18 @@ def up(
                 started.append((kafka, _start_kafka(kafka, kafka_port, report)))
             if not running[clickhouse]:
                 started.append((clickhouse, _start_clickhouse(clickhouse, clickhouse_port, native_port, report)))
-            # Also those that ran before: an `up` that was killed may have left them on their way.
+            # Also for servers that were running: an `up` that was killed may have left them while starting.
             _wait(kafka, lambda: broker_answers(kafka_port, kafka.data))
             _wait(clickhouse, lambda: _clickhouse_answers(clickhouse_port))
         except BaseException:
             for server, process in started:
-                _end(server, process)
+                _stop(server, process)
             raise
         return status(data)
 
 
 def down(data: Path, report: Report) -> None:
-    """End both servers and return when they are gone. What does not run is left alone."""
+    """Stop the servers that are running and return when their processes have ended."""
     servers = _servers(data)
     if not data.is_dir():
         report("nothing is running")
@@ -160,18 +162,19 @@ def down(data: Path, report: Report) -> None:
         running = [(server, process) for server in servers if (process := server.running())]
         for server, process in running:
             report(f"stopping {server.name} (process {process.pid})")
-            _end(server, process)
+            _stop(server, process)
         if not running:
             report("nothing is running")
 
 
 def status(data: Path) -> StackStatus:
-    """What runs now. Needs no server and writes nothing."""
+    """Return the status of both servers from their process records; connects to no server."""
     kafka, clickhouse = _servers(data)
     return StackStatus(kafka.status(), clickhouse.status())
 
 
 def _servers(data: Path) -> tuple[_Server, _Server]:
+    """Return Kafka and ClickHouse with their paths below a data folder."""
     folder = data.absolute()
     return (
         _Server("kafka", "Kafka", "--kafka-port", folder),
@@ -181,7 +184,10 @@ def _servers(data: Path) -> tuple[_Server, _Server]:
 
 @contextmanager
 def _locked(data: Path) -> Iterator[None]:
-    """One `up` or `down` at a time in a folder, and the folder there and writable."""
+    """Create the folders and hold a lock in them, so that only one `up` or `down` runs at a time.
+
+    Raises GlassflowError when the folder cannot be written.
+    """
     try:
         for folder in ("logs", "kafka", "clickhouse"):
             (data / folder).mkdir(parents=True, exist_ok=True)
@@ -196,6 +202,7 @@ def _locked(data: Path) -> Iterator[None]:
 
 
 def _running_on(server: _Server, port: int) -> Background | None:
+    """Return the server's process, None when it is not running; raises when it runs on another port."""
     process = server.running()
     if process and process.port != port:
         raise GlassflowError(
@@ -206,6 +213,7 @@ def _running_on(server: _Server, port: int) -> Background | None:
 
 
 def _require_native_port(server: _Server, running: Background | None, port: int | None) -> None:
+    """Raise GlassflowError when ClickHouse is running without the requested native port."""
     if running and port and running.native_port != port:
         raise GlassflowError(
             f"{server.name} of {server.folder} already runs, without port {port} for its native protocol; stop it "
@@ -216,7 +224,7 @@ def _require_native_port(server: _Server, running: Background | None, port: int 
 def _start_kafka(server: _Server, port: int, report: Report) -> Background:
     broker = prepare_broker(server.data, port, report)
     report(f"starting Kafka at 127.0.0.1:{port}")
-    return _started(server, broker.command, port, broker.variables)
+    return _start(server, broker.command, port, broker.variables)
 
 
 def _start_clickhouse(server: _Server, port: int, native_port: int | None, report: Report) -> Background:
@@ -226,15 +234,16 @@ def _start_clickhouse(server: _Server, port: int, native_port: int | None, repor
     module = "glassflow_dagster.local.embedded_clickhouse"
     command = [sys.executable, "-m", module, "--data", str(server.data), "--port", str(port)]
     command += ["--native-port", str(native_port)] if native_port else []
-    return _started(server, command, port, {}, native_port)
+    return _start(server, command, port, {}, native_port)
 
 
-def _started(
+def _start(
     server: _Server, command: Sequence[str], port: int, variables: Mapping[str, str], native_port: int | None = None
 ) -> Background:
-    process = replace(start(command, port, server.log, variables), native_port=native_port)
+    """Start a detached process and write its record; without a record it would not be found again, so it is ended."""
+    process = replace(start_process(command, port, server.log, variables), native_port=native_port)
     try:
-        record(process, server.record)
+        write_process(process, server.record)
     except BaseException:
         process.end(_END_SECONDS)
         raise
@@ -242,7 +251,8 @@ def _started(
 
 
 def _clickhouse_answers(port: int) -> bool:
-    # Never through a proxy of the environment: this is loopback.
+    """Return whether ClickHouse's HTTP interface answers a ping."""
+    # Without the proxies of the environment: the address is loopback.
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with direct.open(f"http://127.0.0.1:{port}/ping", timeout=1) as answer:
@@ -252,6 +262,7 @@ def _clickhouse_answers(port: int) -> bool:
 
 
 def _wait(server: _Server, answers: Callable[[], bool]) -> None:
+    """Wait until a server answers; raises GlassflowError when its process ends or the time is over."""
     deadline = time.monotonic() + _START_SECONDS
     while not answers():
         if not server.running():
@@ -261,13 +272,15 @@ def _wait(server: _Server, answers: Callable[[], bool]) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _end(server: _Server, process: Background) -> None:
+def _stop(server: _Server, process: Background) -> None:
+    """End a server's process and delete its record."""
     process.end(_END_SECONDS)
     server.record.unlink(missing_ok=True)
 
 
 def _last_line(log: Path) -> str:
+    """Return the last line of a log that is not part of a stack trace: the reason of a failure."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    # A stack trace ends in places; what went wrong stands in front of them.
-    told = [line for line in lines if not line.startswith(("at ", "... "))]
-    return told[-1] if told else "it said nothing"
+    # Java prints the exception first, then the frames of its stack trace.
+    messages = [line for line in lines if not line.startswith(("at ", "... "))]
+    return messages[-1] if messages else "it said nothing"

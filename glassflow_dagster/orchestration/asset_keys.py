@@ -1,4 +1,4 @@
-"""What a pipeline is called in Dagster: its group, its assets, and all that is named after it."""
+"""The Dagster names of a pipeline: its group and the keys of its assets."""
 
 import re
 from collections.abc import Iterator
@@ -11,16 +11,16 @@ from glassflow_dagster.config.model.source import Source
 
 
 def identifier(text: str) -> str:
-    """Give a name that Dagster takes anywhere: letters, digits and underscores."""
+    """Replace the characters that Dagster does not allow in names: all but letters, digits and underscores."""
     return re.sub(r"[^A-Za-z0-9_]", "_", text)
 
 
 @dataclass(frozen=True)
 class AssetKeys:
-    """A pipeline's names.
+    """The asset keys of a pipeline; `pipeline` is its Dagster name, which is the group and the keys' first part.
 
-    `raw` and `deduplicated` have an entry for each input, a join's left one first; one of `deduplicated` is None where
-    that source is not deduplicated. `joined` is None without a join.
+    `raw` and `deduplicated` have an entry for each input, a join's left one first; an entry of `deduplicated` is None
+    when its source is not deduplicated. `joined` is None without a join.
     """
 
     pipeline: str
@@ -31,25 +31,25 @@ class AssetKeys:
 
     @property
     def sides(self) -> tuple[dg.AssetKey, ...]:
-        """The last asset of each input by itself: its deduplicated stream, or its topic."""
+        """The last asset of each input before a join: its deduplicated stream, or else its topic."""
         return tuple(deduplicated or raw for raw, deduplicated in zip(self.raw, self.deduplicated, strict=True))
 
     @property
     def stream(self) -> dg.AssetKey:
-        """The asset that shows how the stream as a whole is; without a node of its own, the table."""
+        """The asset that shows the state of the stream: joined, else deduplicated; the table when there is neither."""
         return self.joined or self.deduplicated[0] or self.table
 
     @property
     def assets(self) -> list[dg.AssetKey]:
-        """The pipeline's assets, in the order the data moves."""
+        """All assets of the pipeline, in the order of the data flow."""
         return [key for key in (*self.raw, *self.deduplicated, self.joined, self.table) if key]
 
 
-def names(config: PipelineConfig) -> AssetKeys:
-    """Name a pipeline's parts: `<pipeline>/raw_<topic>`, `<pipeline>/deduplicated_<topic>`, `<pipeline>/<table>`.
+def build_asset_keys(config: PipelineConfig) -> AssetKeys:
+    """Build a pipeline's asset keys: `<pipeline>/raw_<topic>`, `<pipeline>/deduplicated_<topic>`, `<pipeline>/<table>`.
 
-    A joined stream is `<pipeline>/joined_<left source>_<right source>`. The lineage shows the last part of a key alone,
-    so it says topic and table by name.
+    A joined stream is `<pipeline>/joined_<left source>_<right source>`. Dagster's lineage shows only the last part of a
+    key, so that part names the topic or table. A table with the name of another asset gets the suffix `_table`.
     """
     pipeline = identifier(config.pipeline_id)
     topics = list(_topic_names(config.inputs))
@@ -72,7 +72,7 @@ def names(config: PipelineConfig) -> AssetKeys:
 
 
 def _topic_names(sources: tuple[Source, ...]) -> Iterator[str]:
-    """Name topics; one that Dagster could not tell from the topic before it (`a.b`, `a_b`) gets a number."""
+    """Yield the inputs' topics as identifiers; equal ones (of topics `a.b` and `a_b`) get a number."""
     seen: list[str] = []
     for source in sources:
         name = identifier(source.topic)

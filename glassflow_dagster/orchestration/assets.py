@@ -1,7 +1,7 @@
-"""A pipeline's assets as one step: one stream fills them all, so one run looks after all of them.
+"""A pipeline's assets, built as one multi-asset, because one stream fills them all.
 
-Materializing does not move data. It sees to it that the stream runs by the definition as it is now, and records how
-far it is. Nothing is materialized for a stream that is not meant to run: observations say so.
+Materializing does not move data. It ensures that the stream runs with the current definition, and records its offsets,
+counts and state as metadata. For a stopped stream, a scheduled run records an observation and no materialization.
 """
 
 from collections.abc import Iterator
@@ -34,21 +34,21 @@ from glassflow_dagster.resources.clickhouse import ClickHouseResource
 from glassflow_dagster.resources.kafka import KafkaResource
 from glassflow_dagster.resources.stream_runner import StreamRunner
 
-# Where Dagster keeps an asset's data version; it has no public name.
+# The tag in which Dagster stores an asset's data version; Dagster has no public constant for it.
 DATA_VERSION_TAG = "dagster/data_version"
 
 
-def build_assets(definition: Path, pipeline: PipelineConfig, names: AssetKeys) -> dg.AssetsDefinition:
-    """Build the pipeline's assets. The run needs the resources `stream_runner`, `kafka` and `clickhouse`."""
-    noted = rewriting_warnings(definition)
+def build_assets(definition: Path, pipeline: PipelineConfig, keys: AssetKeys) -> dg.AssetsDefinition:
+    """Build the pipeline's assets. Their run needs the resources `stream_runner`, `kafka` and `clickhouse`."""
+    warnings = rewriting_warnings(definition)
 
     @dg.multi_asset(
-        name=f"{names.pipeline}__stream",
+        name=f"{keys.pipeline}__stream",
         description=f"Launches the stream of {pipeline.pipeline_id}, or checks its health.",
-        specs=list(asset_specs(definition, pipeline, names)),
+        specs=list(asset_specs(definition, pipeline, keys)),
         can_subset=True,
         # With a limit of 1 (dagster.yaml), no two runs launch the same stream at once.
-        pool=f"stream_{names.pipeline}",
+        pool=f"stream_{keys.pipeline}",
     )
     def stream(
         context: dg.AssetExecutionContext,
@@ -57,62 +57,63 @@ def build_assets(definition: Path, pipeline: PipelineConfig, names: AssetKeys) -
         kafka: KafkaResource,
         clickhouse: ClickHouseResource,
     ) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
-        for warning in noted:
+        for warning in warnings:
             context.log.warning("%s: %s", definition, warning)
         try:
             if AUTOMATED_TAG in context.run.tags:
-                tended = ensure_if_wanted(definition, pipeline, stream_runner, context.log.info)
+                outcome = ensure_if_wanted(definition, pipeline, stream_runner, context.log.info)
             else:
-                tended = control(config.mode, definition, pipeline, stream_runner, context.log.info)
+                outcome = control(config.mode, definition, pipeline, stream_runner, context.log.info)
         except GlassflowError as error:
             _fail(error)
-        if isinstance(tended, StreamStatus):
-            _observe(context, names, tended)
+        if isinstance(outcome, StreamStatus):  # the stream is stopped on purpose
+            _observe(context, keys, outcome)
             return
-        status, done = tended
-        said = f"{status.state.value} {status.message}".rstrip()
-        context.log.info("%s: %s; %s", pipeline.pipeline_id, done.replace("_", " "), said)
+        status, action = outcome
+        state = f"{status.state.value} {status.message}".rstrip()
+        context.log.info("%s: %s; %s", pipeline.pipeline_id, action.replace("_", " "), state)
         if status.heartbeat is None:
-            _observe(context, names, status)
+            _observe(context, keys, status)
             return
         health = examine(pipeline, status, kafka, clickhouse)
         version = data_version(health)
-        for key, metadata in _figures(pipeline, names, health, done).items():
+        for key, metadata in _metadata(pipeline, keys, health, action).items():
             if key in context.selected_asset_keys:
-                known = version or _known_version(context, key)
-                yield dg.MaterializeResult(asset_key=key, metadata=metadata, data_version=known)
+                data = version or _last_version(context, key)
+                yield dg.MaterializeResult(asset_key=key, metadata=metadata, data_version=data)
 
     return stream
 
 
-def _figures(pipeline: PipelineConfig, names: AssetKeys, health: Health, done: str) -> dict[dg.AssetKey, Metadata]:
-    """Give each asset's figures; without a node of its own, the stream's are the table's."""
-    figures: dict[dg.AssetKey, Metadata] = {
-        raw: topic_metadata(health, source.topic) for raw, source in zip(names.raw, pipeline.inputs, strict=True)
+def _metadata(pipeline: PipelineConfig, keys: AssetKeys, health: Health, action: str) -> dict[dg.AssetKey, Metadata]:
+    """Return each asset's metadata; the table has also the stream's when the stream has no asset of its own."""
+    metadata: dict[dg.AssetKey, Metadata] = {
+        raw: topic_metadata(health, source.topic) for raw, source in zip(keys.raw, pipeline.inputs, strict=True)
     }
-    figures |= {key: side_metadata(health, done) for key in names.deduplicated if key}
-    figures[names.stream] = joined_metadata(health, done) if names.joined else stream_metadata(health, done)
-    figures[names.table] = {**figures.get(names.table, {}), **table_metadata(health)}
-    return figures
+    metadata |= {key: side_metadata(health, action) for key in keys.deduplicated if key}
+    metadata[keys.stream] = joined_metadata(health, action) if keys.joined else stream_metadata(health, action)
+    metadata[keys.table] = {**metadata.get(keys.table, {}), **table_metadata(health)}
+    return metadata
 
 
-def _known_version(context: dg.AssetExecutionContext, key: dg.AssetKey) -> dg.DataVersion | None:
-    """Give an asset's last data version: not to know the offsets does not make the data new."""
+def _last_version(context: dg.AssetExecutionContext, key: dg.AssetKey) -> dg.DataVersion | None:
+    """Return the data version of an asset's last materialization; used when the current offsets are not available."""
     event = context.instance.get_latest_materialization_event(key)
     materialization = event.asset_materialization if event else None
     tags = materialization.tags if materialization else None
-    known = (tags or {}).get(DATA_VERSION_TAG)
-    return dg.DataVersion(known) if known else None
+    version = (tags or {}).get(DATA_VERSION_TAG)
+    return dg.DataVersion(version) if version else None
 
 
-def _observe(context: dg.AssetExecutionContext, names: AssetKeys, status: StreamStatus) -> None:
-    """Record that the stream does not run and is not meant to; its assets are as they were."""
+def _observe(context: dg.AssetExecutionContext, keys: AssetKeys, status: StreamStatus) -> None:
+    """Record the stream's state as an observation of its asset, without a materialization."""
     context.log.info("%s: %s; it is left so", status.pipeline_id, status.message)
-    figures = observed_joined(status) if names.joined else observed_stream(status)
-    context.log_event(dg.AssetObservation(names.stream, metadata=figures))
+    metadata = observed_joined(status) if keys.joined else observed_stream(status)
+    context.log_event(dg.AssetObservation(keys.stream, metadata=metadata))
 
 
 def _fail(error: GlassflowError) -> NoReturn:
+    """Fail the run with the error's text; for a failed launch with the path and end of the driver's log."""
     metadata: dict[str, dg.MetadataValue] = {}
     if isinstance(error, LaunchFailed):
         metadata = {

@@ -1,6 +1,6 @@
-"""The checks on a pipeline's table. What they compare is decided in `verification`; here it becomes Dagster's.
+"""The asset checks on a pipeline's table. The logic is in `verification`; this module returns it as Dagster's results.
 
-None of them blocks: a stream does not wait for a check, and what lies downstream reads the table anyway.
+None of the checks is blocking: the stream does not wait for a check, and downstream consumers read the table anyway.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ STREAM_IS_LIVE = "stream_is_live"
 DEAD_LETTERS = "dead_letters"
 UNMATCHED_SHARE = "unmatched_share"
 
-# Bytes of a record's value in the check's metadata, which Dagster keeps for ever.
+# Bytes of a record's value in the check's metadata, which Dagster keeps forever.
 _VALUE_SHOWN = 200
 
 _DESCRIPTIONS = {
@@ -42,10 +42,10 @@ _DESCRIPTIONS = {
     ),
     NO_RESIDUAL_DUPLICATES: "No key has two rows that arrived within one deduplication window.",
     STREAM_IS_LIVE: "The stream's driver runs, and closes batches while records wait.",
-    DEAD_LETTERS: "No more dead letters wait than checks.max_dead_letters allows: sent again, or purged, they do not.",
+    DEAD_LETTERS: "Dead letters that are neither replayed nor purged do not exceed checks.max_dead_letters.",
     UNMATCHED_SHARE: (
-        "Of the left events that were decided within the last day, no more had no match than checks.max_unmatched "
-        "allows."
+        "Of the left events that were decided within the last day, the share without a match does not exceed "
+        "checks.max_unmatched."
     ),
 }
 _DESCRIPTIONS_OF_JOINS = _DESCRIPTIONS | {
@@ -61,7 +61,9 @@ _DESCRIPTIONS_OF_JOINS = _DESCRIPTIONS | {
 
 
 @dataclass(frozen=True)
-class _Finding:
+class _Result:
+    """The result of one check; `figures` become its metadata."""
+
     passed: bool
     description: str
     figures: dict[str, Any]
@@ -69,25 +71,25 @@ class _Finding:
 
 
 def check_names(config: PipelineConfig) -> tuple[str, ...]:
-    """Name the checks that a pipeline's table has; without deduplication, equal keys are no mistake."""
+    """Return the names of the checks for a pipeline: duplicates only with deduplication, unmatched only with a join."""
     always = (COUNTS_AGREE, STREAM_IS_LIVE, DEAD_LETTERS)
     keyed = (NO_RESIDUAL_DUPLICATES,) if deduplicated_sources(config) else ()
     return (*always, *keyed, *((UNMATCHED_SHARE,) if config.join else ()))
 
 
-def build_checks(pipeline: PipelineConfig, names: AssetKeys) -> dg.AssetChecksDefinition:
-    """Build the checks on the pipeline's table. The run needs the resource `stream_runner`."""
+def build_checks(pipeline: PipelineConfig, keys: AssetKeys) -> dg.AssetChecksDefinition:
+    """Build the asset checks of the pipeline's table. Their run needs the resource `stream_runner`."""
     descriptions = _DESCRIPTIONS_OF_JOINS if pipeline.join else _DESCRIPTIONS
 
     @dg.multi_asset_check(
-        name=f"{names.pipeline}__checks",
+        name=f"{keys.pipeline}__checks",
         specs=[
-            dg.AssetCheckSpec(name, asset=names.table, description=descriptions[name]) for name in check_names(pipeline)
+            dg.AssetCheckSpec(name, asset=keys.table, description=descriptions[name]) for name in check_names(pipeline)
         ],
         can_subset=True,
     )
     def checks(context: dg.AssetCheckExecutionContext, stream_runner: StreamRunner) -> Iterator[dg.AssetCheckResult]:
-        questions: dict[str, Callable[[], _Finding]] = {
+        evaluations: dict[str, Callable[[], _Result]] = {
             COUNTS_AGREE: lambda: _counts_agree(pipeline, context.log.info),
             NO_RESIDUAL_DUPLICATES: lambda: _no_residual_duplicates(pipeline, context.log.info),
             DEAD_LETTERS: lambda: _dead_letters(pipeline),
@@ -95,62 +97,63 @@ def build_checks(pipeline: PipelineConfig, names: AssetKeys) -> dg.AssetChecksDe
             STREAM_IS_LIVE: lambda: _stream_is_live(stream_runner.status(pipeline.pipeline_id)),
         }
         for key in sorted(context.selected_asset_check_keys):
-            found = _answer(questions[key.name])
+            result = _evaluate(evaluations[key.name])
             yield dg.AssetCheckResult(
                 asset_key=key.asset_key,
                 check_name=key.name,
-                passed=found.passed,
-                severity=found.severity,
-                description=found.description,
-                metadata=found.figures,
+                passed=result.passed,
+                severity=result.severity,
+                description=result.description,
+                metadata=result.figures,
             )
 
     return checks
 
 
-def _answer(question: Callable[[], _Finding]) -> _Finding:
-    """A question that cannot be answered is a failed check with the reason.
+def _evaluate(evaluation: Callable[[], _Result]) -> _Result:
+    """Run a check; one that raises becomes a failed result with the reason as its description.
 
-    Where a limit has ended it, a warning: the question was too large, and nothing is known to be wrong.
+    A query that exceeded its limits is only a warning: it does not show that anything is wrong.
     """
     try:
-        return question()
+        return evaluation()
     except LimitReached as limit:
         why = not_checked(limit)
-        return _Finding(passed=False, description=why, figures={"problem": why}, severity=dg.AssetCheckSeverity.WARN)
+        return _Result(passed=False, description=why, figures={"problem": why}, severity=dg.AssetCheckSeverity.WARN)
     except GlassflowError as error:
-        return _Finding(passed=False, description=str(error), figures={"problem": str(error)})
+        return _Result(passed=False, description=str(error), figures={"problem": str(error)})
 
 
-def _counts_agree(pipeline: PipelineConfig, report: Callable[[str], None]) -> _Finding:
+def _counts_agree(pipeline: PipelineConfig, report: Callable[[str], None]) -> _Result:
     found = compare_counts(pipeline, report)
-    return _Finding(found.passed, found.description, {"exact": found.exact, **found.figures})
+    return _Result(found.passed, found.description, {"exact": found.exact, **found.figures})
 
 
-def _no_residual_duplicates(pipeline: PipelineConfig, report: Callable[[str], None]) -> _Finding:
+def _no_residual_duplicates(pipeline: PipelineConfig, report: Callable[[str], None]) -> _Result:
     found = find_residual_duplicates(pipeline, report)
     severity = dg.AssetCheckSeverity.WARN if found.severity == "warn" else dg.AssetCheckSeverity.ERROR
-    return _Finding(found.passed, found.description, shown_figures(pipeline, found.figures), severity)
+    return _Result(found.passed, found.description, shown_figures(pipeline, found.figures), severity)
 
 
-def _dead_letters(pipeline: PipelineConfig) -> _Finding:
-    """Letters are a matter of the records, not of the pipeline: nobody needs to be woken for them."""
+def _dead_letters(pipeline: PipelineConfig) -> _Result:
+    """Check the number of dead letters. Severity WARN: the records are invalid, the pipeline works."""
     found = examine_dead_letters(pipeline)
     figures: dict[str, Any] = dict(found.figures)
     if found.causes:
         figures["reasons"] = dg.MetadataValue.table([dg.TableRecord(cause._asdict()) for cause in found.causes])
-        shown = _letter_with_values if shows_values(pipeline) else _letter
-        figures["last"] = dg.MetadataValue.table([dg.TableRecord(shown(letter)) for letter in found.last])
-    return _Finding(found.passed, found.description, figures, dg.AssetCheckSeverity.WARN)
+        to_row = _dead_letter_with_values if shows_values(pipeline) else _dead_letter
+        figures["last"] = dg.MetadataValue.table([dg.TableRecord(to_row(letter)) for letter in found.last])
+    return _Result(found.passed, found.description, figures, dg.AssetCheckSeverity.WARN)
 
 
-def _unmatched_share(pipeline: PipelineConfig) -> _Finding:
-    """Like dead letters, a matter of the records: the pipeline itself does as it should."""
+def _unmatched_share(pipeline: PipelineConfig) -> _Result:
+    """Check the share of left events without a match. Severity WARN: the pipeline works as it should."""
     found = examine_unmatched(pipeline)
-    return _Finding(found.passed, found.description, dict(found.figures), dg.AssetCheckSeverity.WARN)
+    return _Result(found.passed, found.description, dict(found.figures), dg.AssetCheckSeverity.WARN)
 
 
-def _letter(letter: DeadLetter) -> dict[str, str | int]:
+def _dead_letter(letter: DeadLetter) -> dict[str, str | int]:
+    """Return the table row of a dead letter without values of the record."""
     return {
         "record": f"{letter.topic}/{letter.partition}/{letter.offset}",
         "batch_time": datetime.fromtimestamp(letter.batch_time_ms / 1000, UTC).isoformat(timespec="seconds"),
@@ -159,17 +162,17 @@ def _letter(letter: DeadLetter) -> dict[str, str | int]:
     }
 
 
-def _letter_with_values(letter: DeadLetter) -> dict[str, str | int]:
-    """Add the reason, which quotes what is wrong with a value, and the beginning of the record."""
+def _dead_letter_with_values(letter: DeadLetter) -> dict[str, str | int]:
+    """Return the table row of a dead letter with the reason, which quotes values, and the beginning of the record."""
     value = (letter.value or b"")[:_VALUE_SHOWN].decode(errors="backslashreplace")
-    return {**_letter(letter), "reason": letter.reason, "value": value}
+    return {**_dead_letter(letter), "reason": letter.reason, "value": value}
 
 
-def _stream_is_live(status: StreamStatus) -> _Finding:
-    """A stream that someone stopped is not live either, but nobody needs to be woken for it."""
+def _stream_is_live(status: StreamStatus) -> _Result:
+    """Check that the stream is running or waiting for its topic. Severity WARN when a user has stopped it."""
     stopped_on_purpose = status.state is StreamState.STOPPED and not status.wanted
     text = f"{status.state.value}: {status.message}" if status.message else status.state.value
-    return _Finding(
+    return _Result(
         passed=status.state in (StreamState.RUNNING, StreamState.WAITING),
         description=f"{text}; materialize the table to start it" if stopped_on_purpose else text,
         figures=observed_stream(status),

@@ -1,4 +1,4 @@
-"""What a run does with a stream, by its mode and by who asked for it."""
+"""Starts, restarts or stops a stream for a Dagster run, by the run's mode and by who launched it."""
 
 import time
 from collections.abc import Callable
@@ -12,12 +12,12 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.process import POLL, Action, StreamState, StreamStatus
 from glassflow_dagster.resources.stream_runner import StreamRunner
 
-# Spark compiles its plan during the first batch, which takes 5 to 15 s; a topic without records is known by then too.
+# Spark compiles its plan in the first batch, which takes 5 to 15 s.
 FIRST_BATCH_WAIT = 20.0  # seconds
 
 
 class Mode(Enum):
-    """What is asked for."""
+    """The action that a run requests."""
 
     ENSURE = "ENSURE"
     RESTART = "RESTART"
@@ -25,7 +25,7 @@ class Mode(Enum):
 
 
 class StreamRunConfig(dg.Config):
-    """A run's configuration, as the Launchpad offers it."""
+    """The configuration of a run in Dagster's Launchpad."""
 
     mode: Mode = Field(
         default=Mode.ENSURE,
@@ -39,7 +39,7 @@ class StreamRunConfig(dg.Config):
 def control(
     mode: Mode, definition: Path, config: PipelineConfig, runner: StreamRunner, report: Callable[[str], None]
 ) -> tuple[StreamStatus, str]:
-    """Do what a person asked for; gives the state afterwards and what was done."""
+    """Apply the mode of a run that a user launched; return the stream's status afterwards and the action taken."""
     if mode is Mode.STOP:
         ending = runner.stop(config.pipeline_id)
         return runner.status(config.pipeline_id), ending.value
@@ -53,18 +53,24 @@ def control(
 def ensure_if_wanted(
     definition: Path, config: PipelineConfig, runner: StreamRunner, report: Callable[[str], None]
 ) -> tuple[StreamStatus, str] | StreamStatus:
-    """Do what the schedule asks for; gives the state alone when the stream is not meant to run and was left so."""
+    """Ensure in an automatic run that the stream is running, unless a user has stopped it.
+
+    Returns the status and the action taken; only the status when the stream is meant to be stopped.
+    """
     status = runner.status(config.pipeline_id)
     return control(Mode.ENSURE, definition, config, runner, report) if status.wanted else status
 
 
 def _after_first_batch(config: PipelineConfig, runner: StreamRunner) -> StreamStatus:
-    """Give a new driver time for its first batch, so that a launch already has figures to show and to check."""
+    """Wait for a new driver's first batch, so that the run has counts to record and check; return the status.
+
+    The wait ends early when no records wait, when the driver is not running (any more), or after FIRST_BATCH_WAIT.
+    """
     deadline = time.monotonic() + FIRST_BATCH_WAIT
     while True:
         status = runner.status(config.pipeline_id)
         heartbeat = status.heartbeat
-        idle = heartbeat is None or heartbeat.batch_id is not None or heartbeat.lag == 0
-        if idle or status.state is not StreamState.RUNNING or time.monotonic() > deadline:
+        nothing_to_wait_for = heartbeat is None or heartbeat.batch_id is not None or heartbeat.lag == 0
+        if nothing_to_wait_for or status.state is not StreamState.RUNNING or time.monotonic() > deadline:
             return status
         time.sleep(POLL)

@@ -1,7 +1,7 @@
-"""What a health check finds: the stream, its topics, its table and its ledger, each asked once.
+"""Reads the state of a pipeline for a health check: its stream, topics, table and ledger.
 
-A server that cannot be reached is a finding too, not the end of the check: the driver retries by itself, and the
-asset checks turn red with the reason.
+An unreachable server does not fail the health check: its error takes the place of the value, the driver retries by
+itself, and the asset checks fail with the reason.
 """
 
 from collections.abc import Callable
@@ -18,14 +18,14 @@ from glassflow_dagster.kafka.topics import Offsets
 from glassflow_dagster.resources.clickhouse import ClickHouseResource
 from glassflow_dagster.resources.kafka import KafkaResource
 
-Answer = TypeVar("Answer")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
 class Health:
-    """The state of a pipeline; where a question had no answer, the error that says why.
+    """The state of a pipeline; a value that could not be read is replaced by its error.
 
-    topics: each input's topic, its partitions and their offsets.
+    topics: topic -> partition -> offsets. table: None when it does not exist.
     """
 
     status: StreamStatus
@@ -37,17 +37,18 @@ class Health:
 def examine(
     config: PipelineConfig, status: StreamStatus, kafka: KafkaResource, clickhouse: ClickHouseResource
 ) -> Health:
-    """Ask Kafka and ClickHouse how far the pipeline is."""
+    """Read the topics' offsets from Kafka, and the table and the ledger's sums from ClickHouse."""
     return Health(
         status=status,
-        topics={source.topic: _ask(partial(kafka.offsets, source)) for source in config.inputs},
-        table=_ask(lambda: clickhouse.table(config)),
-        ledger=_ask(lambda: clickhouse.totals(config)),
+        topics={source.topic: _value_or_error(partial(kafka.offsets, source)) for source in config.inputs},
+        table=_value_or_error(lambda: clickhouse.table(config)),
+        ledger=_value_or_error(lambda: clickhouse.totals(config)),
     )
 
 
-def _ask(question: Callable[[], Answer]) -> Answer | GlassflowError:
+def _value_or_error(read: Callable[[], Value]) -> Value | GlassflowError:
+    """Call a function and return its value, or the `GlassflowError` that it raises."""
     try:
-        return question()
+        return read()
     except GlassflowError as error:
         return error

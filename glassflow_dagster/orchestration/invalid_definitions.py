@@ -1,8 +1,8 @@
-"""Definitions that cannot run, as Dagster shows them: each one asset that fails with its mistakes.
+"""Shows each invalid pipeline definition in Dagster as an asset whose run fails with the errors.
 
-The other files load all the same, and nothing goes missing in silence: a sensor materializes such an asset once when it
-appears and once whenever its mistakes change. The run fails, so the asset turns red and the alert for failed runs goes
-out. A stream that runs is not touched by any of this; it goes on by the definition that it was started with.
+The other definitions load as usual. A sensor materializes such an asset once when it appears and once whenever its
+errors change; the run fails, so the asset turns red and the alert for failed runs is sent. A running stream of the
+pipeline is not affected: it continues with the definition that it was started with.
 """
 
 import hashlib
@@ -15,38 +15,39 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.asset_keys import identifier
 from glassflow_dagster.orchestration.specs import code_reference
 
-LOOK_INTERVAL = 30  # seconds between two looks for such assets
+EVALUATION_INTERVAL = 30  # seconds between the sensor's evaluations
 
 
-def build_broken_definitions(broken: Mapping[Path, GlassflowError]) -> dg.Definitions:
-    """Build one failing asset for each file, and the sensor that lets them fail; nothing where no file is broken."""
-    if not broken:
+def build_invalid_definitions(invalid: Mapping[Path, GlassflowError]) -> dg.Definitions:
+    """Build a failing asset for each invalid file, and the sensor that materializes them; empty without such files."""
+    if not invalid:
         return dg.Definitions()
     assets = [
-        _broken_asset(name, file, error) for name, (file, error) in zip(_names(broken), broken.items(), strict=True)
+        _failing_asset(name, file, error) for name, (file, error) in zip(_names(invalid), invalid.items(), strict=True)
     ]
     sensor = dg.AutomationConditionSensorDefinition(
         name="definition_errors",
         description="Runs the assets of definitions with mistakes once, so that they are red and an alert goes out.",
         target=dg.AssetSelection.assets(*assets),
-        minimum_interval_seconds=LOOK_INTERVAL,
-        # The one that Dagster would add by itself is created stopped.
+        minimum_interval_seconds=EVALUATION_INTERVAL,
+        # Dagster's default automation sensor is stopped when it is created.
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     return dg.Definitions(assets=assets, sensors=[sensor])
 
 
 def _names(files: Mapping[Path, GlassflowError]) -> Sequence[str]:
-    """Name the assets after the files' stems; a stem that is taken gets its ending, or a number."""
+    """Return a unique asset name for each file: its stem, else its name with the suffix, else that with a number."""
     names: list[str] = []
     for file in files:
-        stem, whole = identifier(file.stem), identifier(file.name)
-        numbered = (f"{whole}_{number}" for number in range(2, len(files) + 2))
-        names.append(next(name for name in (stem, whole, *numbered) if name not in names))
+        stem, full = identifier(file.stem), identifier(file.name)
+        numbered = (f"{full}_{number}" for number in range(2, len(files) + 2))
+        names.append(next(name for name in (stem, full, *numbered) if name not in names))
     return names
 
 
-def _broken_asset(name: str, file: Path, error: GlassflowError) -> dg.AssetsDefinition:
+def _failing_asset(name: str, file: Path, error: GlassflowError) -> dg.AssetsDefinition:
+    """Build the asset of an invalid file: it shows the errors in its description and fails with them."""
     problems = str(error)
     shown = f"```\n{problems}\n```"
 
@@ -59,7 +60,7 @@ def _broken_asset(name: str, file: Path, error: GlassflowError) -> dg.AssetsDefi
         ),
         kinds={"yaml"} if file.suffix != ".json" else {"json"},
         metadata={"problems": dg.MetadataValue.md(shown), **code_reference(file)},
-        # Other mistakes are another version, which the condition looks for.
+        # Other errors change the code version, which the automation condition reacts to.
         code_version=hashlib.sha256(problems.encode()).hexdigest()[:12],
         automation_condition=dg.AutomationCondition.missing().newly_true()
         | dg.AutomationCondition.code_version_changed(),

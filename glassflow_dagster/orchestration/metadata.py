@@ -1,6 +1,6 @@
-"""Figures for people: what materializations and observations say of each asset, and of how far the stream is.
+"""The metadata of materializations (functions `*_metadata`) and of observations (functions `observed_*`).
 
-Dagster plots every number, so a figure keeps its name in materializations and observations alike.
+Dagster plots every number over time, so a figure has the same name in materializations and observations.
 """
 
 import hashlib
@@ -16,37 +16,41 @@ from glassflow_dagster.orchestration.health import Health
 Metadata = dict[str, Any]
 Offsets = dict[int, int]
 
-# A data version is read by people while it is short; a topic with many partitions gets a digest.
+# A longer data version, of a topic with many partitions, is replaced by its digest.
 MAX_READABLE_VERSION = 200  # characters
 
 
-# What a join has made of its events. In the ledger they are sums over all batches, and so they are in the heartbeat.
+# The counts of a join's events, summed over batches, in the ledger's totals and in the heartbeat.
 _JOIN_FIGURES = ("matched", "unmatched", "waiting", "late", "accepted", "null_keys", "joined")
 
 
 def topic_metadata(health: Health, topic: str) -> Metadata:
-    """Describe a raw topic: its partitions and offsets, and how many records wait."""
-    found = health.topics[topic]
-    if isinstance(found, GlassflowError):
-        return {"problem": str(found)}
+    """Return the metadata of a raw topic: partitions, offsets and lag (in records)."""
+    partitions = health.topics[topic]
+    if isinstance(partitions, GlassflowError):
+        return {"problem": str(partitions)}
     figures: Metadata = {
-        "partitions": len(found),
-        "low_offsets": {str(partition): offsets.low for partition, offsets in sorted(found.items())},
-        "high_offsets": {str(partition): offsets.high for partition, offsets in sorted(found.items())},
+        "partitions": len(partitions),
+        "low_offsets": {str(partition): offsets.low for partition, offsets in sorted(partitions.items())},
+        "high_offsets": {str(partition): offsets.high for partition, offsets in sorted(partitions.items())},
     }
     committed = committed_offsets(health, topic)
     if committed is None:
         return figures
-    lag = sum(max(0, offsets.high - committed.get(partition, offsets.low)) for partition, offsets in found.items())
+    lag = sum(max(0, offsets.high - committed.get(partition, offsets.low)) for partition, offsets in partitions.items())
     return figures | {
         "committed_offsets": {str(partition): offset for partition, offset in sorted(committed.items())},
         "lag": lag,
     }
 
 
-def stream_metadata(health: Health, done: str) -> Metadata:
-    """Describe the stream: its state, its pace, what it has let pass and what not since the pipeline's first batch."""
-    figures = {"action": done, **observed_stream(health.status), "spark_log": dg.MetadataValue.path(health.status.log)}
+def stream_metadata(health: Health, action: str) -> Metadata:
+    """Return the metadata of the stream: state, rates, and the ledger's counts since the first batch."""
+    figures = {
+        "action": action,
+        **observed_stream(health.status),
+        "spark_log": dg.MetadataValue.path(health.status.log),
+    }
     if isinstance(health.ledger, GlassflowError):
         return {**figures, "problem": str(health.ledger)}
     outcomes = health.ledger.outcomes
@@ -60,21 +64,21 @@ def stream_metadata(health: Health, done: str) -> Metadata:
     }
 
 
-def side_metadata(health: Health, done: str) -> Metadata:
-    """Describe the deduplicated stream of one side of a join; the duplicates of both are counted behind them."""
-    return {"action": done, **observed_side(health.status)}
+def side_metadata(health: Health, action: str) -> Metadata:
+    """Return the metadata of a join's deduplicated input; only the joined stream has counts, of both inputs."""
+    return {"action": action, **observed_side(health.status)}
 
 
-def joined_metadata(health: Health, done: str) -> Metadata:
-    """Describe the stream of a join, and what became of the events of both sides since the pipeline's first batch."""
-    figures = stream_metadata(health, done) | _state_size(health.status.heartbeat)
+def joined_metadata(health: Health, action: str) -> Metadata:
+    """Return the metadata of a join's stream: as `stream_metadata`, with the join's counts and state size."""
+    figures = stream_metadata(health, action) | _state_size(health.status.heartbeat)
     if isinstance(health.ledger, GlassflowError):
         return figures
     return figures | {name: getattr(health.ledger.outcomes, name) for name in _JOIN_FIGURES}
 
 
 def table_metadata(health: Health) -> Metadata:
-    """Describe the ClickHouse table: what it holds, and what the pipeline wrote into it."""
+    """Return the metadata of the ClickHouse table: row count, engine, and the ledger's counts of written rows."""
     figures: Metadata = {}
     if isinstance(health.table, GlassflowError):
         return {"problem": str(health.table)}
@@ -91,12 +95,12 @@ def table_metadata(health: Health) -> Metadata:
 
 
 def observed_topic(heartbeat: Heartbeat, topic: str) -> Metadata:
-    """Describe a topic as the driver sees it."""
+    """Return the lag of a topic from the driver's heartbeat; empty when it is unknown."""
     return {"lag": heartbeat.lags[topic]} if topic in heartbeat.lags else {}
 
 
 def observed_stream(status: StreamStatus) -> Metadata:
-    """Describe the stream by its heartbeat."""
+    """Return the stream's state, and rates, lag and batch from its heartbeat."""
     figures: Metadata = {"state": status.state.value}
     if status.message:
         figures["message"] = status.message
@@ -118,12 +122,12 @@ def observed_stream(status: StreamStatus) -> Metadata:
 
 
 def observed_side(status: StreamStatus) -> Metadata:
-    """Describe the deduplicated stream of one side of a join by the heartbeat."""
+    """Return the stream's state for a join's deduplicated input, which has no counts of its own."""
     return {"state": status.state.value, **({"message": status.message} if status.message else {})}
 
 
 def observed_joined(status: StreamStatus) -> Metadata:
-    """Describe the stream of a join, and what became of its events, by the heartbeat."""
+    """Return a join's state, rates, counts and state size from the heartbeat."""
     figures = observed_stream(status)
     if status.heartbeat is None:
         return figures
@@ -132,11 +136,12 @@ def observed_joined(status: StreamStatus) -> Metadata:
 
 
 def _state_size(heartbeat: Heartbeat | None) -> Metadata:
+    """Return the size of the stream's state in bytes; empty when it is unknown."""
     return {} if heartbeat is None or heartbeat.state_bytes is None else {"state_bytes": heartbeat.state_bytes}
 
 
 def observed_table(heartbeat: Heartbeat) -> Metadata:
-    """Describe the table by what the running driver has written into it."""
+    """Return the counts since the start of the running driver from its heartbeat."""
     totals = heartbeat.totals
     return {
         "written_since_start": totals.written,
@@ -146,16 +151,16 @@ def observed_table(heartbeat: Heartbeat) -> Metadata:
 
 
 def committed_offsets(health: Health, topic: str) -> Offsets | None:
-    """Give the next offset of each partition: the driver's word, or the ledger's before a driver's first batch.
+    """Return the next offset of each partition, from the heartbeat, else from the ledger (before the first batch).
 
-    None when neither can be had; empty when nothing was read yet.
+    None when neither is available; empty when nothing was read yet.
     """
     heartbeat = health.status.heartbeat
     if heartbeat and topic in heartbeat.offsets:
         return heartbeat.offsets[topic]
     if isinstance(health.ledger, GlassflowError):
         return None
-    ranges = [found for found in health.ledger.ranges if found.topic == topic]
+    ranges = [r for r in health.ledger.ranges if r.topic == topic]
     return {
         partition: max(r.until for r in ranges if r.partition == partition)
         for partition in {r.partition for r in ranges}
@@ -163,9 +168,9 @@ def committed_offsets(health: Health, topic: str) -> Offsets | None:
 
 
 def data_version(health: Health) -> dg.DataVersion | None:
-    """Name the data by the offsets it reaches to, so that a health check that finds nothing new changes nothing.
+    """Build the data version from the committed offsets, so that it changes only with new data.
 
-    None when the offsets of a topic cannot be had.
+    None when the offsets of a topic are not available.
     """
     texts = []
     for topic in health.topics:

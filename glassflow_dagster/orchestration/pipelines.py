@@ -1,6 +1,6 @@
-"""From a definition to all that Dagster has of it: assets, checks, sensors.
+"""Builds a pipeline's Dagster definitions: assets, checks, jobs and sensors.
 
-A plain function, so that one's own Dagster project can use it without the folder component.
+Plain functions, so that other Dagster projects can use them without the folder component.
 """
 
 from pathlib import Path
@@ -12,75 +12,75 @@ from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.problems import DefinitionError, Problem
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.orchestration.asset_keys import identifier, names
+from glassflow_dagster.orchestration.asset_keys import build_asset_keys, identifier
 from glassflow_dagster.orchestration.assets import build_assets
 from glassflow_dagster.orchestration.automation import build_health_check_sensor, require_schedule
 from glassflow_dagster.orchestration.checks import build_checks
 from glassflow_dagster.orchestration.exact import build_reconciliation
-from glassflow_dagster.orchestration.invalid_definitions import build_broken_definitions
+from glassflow_dagster.orchestration.invalid_definitions import build_invalid_definitions
 from glassflow_dagster.orchestration.sensors import build_observer
 
 
 def build_pipeline_definitions(definition: Path, config: PipelineConfig) -> dg.Definitions:
-    """Build a pipeline's assets, checks, sensors and the job that compares every key; no server is asked.
+    """Build a pipeline's assets, checks, sensors and the job that compares every key; contacts no server.
 
     They need the resources `stream_runner`, `kafka`, `clickhouse` and `pyspark`. Raises `DefinitionError` for a
     schedule that Dagster cannot run.
     """
     require_schedule(definition, config)
-    named = names(config)
+    keys = build_asset_keys(config)
     return dg.Definitions(
-        assets=[build_assets(definition, config, named)],
-        asset_checks=[build_checks(config, named)],
-        jobs=[build_reconciliation(config, named)],
-        sensors=[build_observer(config, named), build_health_check_sensor(named)],
+        assets=[build_assets(definition, config, keys)],
+        asset_checks=[build_checks(config, keys)],
+        jobs=[build_reconciliation(config, keys)],
+        sensors=[build_observer(config, keys), build_health_check_sensor(keys)],
     )
 
 
 def build_folder_definitions(folder: Path) -> dg.Definitions:
-    """Build the definitions of every pipeline in a folder; a file with mistakes becomes one asset that fails with them.
+    """Build the definitions of every pipeline in a folder; an invalid file becomes an asset that fails with its errors.
 
-    Files whose pipelines have the same name in Dagster are all refused: to take one of them could redeploy a running
-    stream by a definition that was not meant for it.
+    Files whose pipelines have the same name in Dagster are all invalid: loading one of them could redeploy a running
+    stream with the definition of another pipeline.
     """
     configs: dict[Path, PipelineConfig] = {}
-    broken: dict[Path, GlassflowError] = {}
+    invalid: dict[Path, GlassflowError] = {}
     for file in definition_files(folder):
         try:
             configs[file] = load_pipeline(file)
             _require_name(file, configs[file])
         except GlassflowError as error:
             configs.pop(file, None)
-            broken[file] = error
-    broken |= _clashes(configs)
-    found: list[dg.Definitions] = []
+            invalid[file] = error
+    invalid |= _clashes(configs)
+    definitions: list[dg.Definitions] = []
     for file, config in configs.items():
         try:
-            if file not in broken:
-                found.append(build_pipeline_definitions(file, config))
+            if file not in invalid:
+                definitions.append(build_pipeline_definitions(file, config))
         except GlassflowError as error:
-            broken[file] = error
+            invalid[file] = error
         except dg.DagsterError as error:
-            # A name, say, that a definition may have and Dagster does not take.
+            # For example a name that is valid in a definition but not in Dagster.
             text = f"Dagster does not take this definition: {' '.join(str(error).split())}; correct it"
-            broken[file] = DefinitionError(file, [Problem("", text)])
-    return dg.Definitions.merge(*found, build_broken_definitions(broken))
+            invalid[file] = DefinitionError(file, [Problem("", text)])
+    return dg.Definitions.merge(*definitions, build_invalid_definitions(invalid))
 
 
 def _require_name(file: Path, config: PipelineConfig) -> None:
-    """Refuse a pipeline that people would take for another one."""
+    """Raise `DefinitionError` unless the file is named after its pipeline_id."""
     if file.stem != config.pipeline_id:
         text = f"{config.pipeline_id!r} is not the file's name; rename the file to {config.pipeline_id}{file.suffix}"
         raise DefinitionError(file, [Problem("pipeline_id", text)])
 
 
 def _clashes(configs: dict[Path, PipelineConfig]) -> dict[Path, GlassflowError]:
-    """Find the pipelines that Dagster would take for one another."""
-    same: dict[str, list[Path]] = {}
+    """Return an error for each file whose pipeline has the same Dagster name as that of another file."""
+    files_by_name: dict[str, list[Path]] = {}
     for file, config in configs.items():
-        same.setdefault(identifier(config.pipeline_id), []).append(file)
-    refused: dict[Path, GlassflowError] = {}
-    for files in same.values():
+        files_by_name.setdefault(identifier(config.pipeline_id), []).append(file)
+    errors: dict[Path, GlassflowError] = {}
+    for files in files_by_name.values():
         for file in files if len(files) > 1 else ():
             pipeline = configs[file].pipeline_id
             others = [other for other in files if other != file]
@@ -88,8 +88,8 @@ def _clashes(configs: dict[Path, PipelineConfig]) -> dict[Path, GlassflowError]:
                 text = f"{pipeline!r} is also defined in {_listed(others)}; keep one of the files"
             else:
                 text = f"{pipeline!r} has the same name in Dagster as the pipeline in {_listed(others)}; rename one"
-            refused[file] = DefinitionError(file, [Problem("pipeline_id", text)])
-    return refused
+            errors[file] = DefinitionError(file, [Problem("pipeline_id", text)])
+    return errors
 
 
 def _listed(files: list[Path]) -> str:

@@ -1,6 +1,6 @@
-"""What a pipeline's assets are before anything runs: keys, lineage, columns, addresses.
+"""The asset specs of a pipeline: keys, lineage, column schemas, descriptions and URIs.
 
-All of it comes from the definition; no server is asked, so definitions load with both of them down.
+They follow from the definition alone; no server is contacted, so definitions load while Kafka and ClickHouse are down.
 """
 
 import re
@@ -20,24 +20,24 @@ from glassflow_dagster.config.stages import joined_nulls
 from glassflow_dagster.orchestration.asset_keys import AssetKeys
 from glassflow_dagster.orchestration.automation import freshness_policy, health_check_condition
 
-MAX_TAG_LENGTH = 63  # characters; Dagster takes no longer one
+MAX_TAG_LENGTH = 63  # characters, a limit of Dagster
 _TAG = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_TAG_LENGTH}}}")
 
 
-def asset_specs(definition: Path, config: PipelineConfig, names: AssetKeys) -> Iterator[dg.AssetSpec]:
-    """Yield the pipeline's assets: raw topics, deduplicated and joined streams, ClickHouse table; not all have all."""
+def asset_specs(definition: Path, config: PipelineConfig, keys: AssetKeys) -> Iterator[dg.AssetSpec]:
+    """Yield the pipeline's asset specs: raw topics, deduplicated and joined streams (if any), ClickHouse table."""
     common: dict[str, Any] = {
-        "group_name": names.pipeline,
+        "group_name": keys.pipeline,
         "tags": {
-            "glassflow/pipeline": names.pipeline[:MAX_TAG_LENGTH],
+            "glassflow/pipeline": keys.pipeline[:MAX_TAG_LENGTH],
             **{f"glassflow/{tag}": "" for tag in _tags(config)},
         },
         "automation_condition": health_check_condition(config),
-        # Dagster then marks the assets of an edited definition, whose stream is not yet redeployed.
+        # With it, Dagster marks the assets of a definition that was edited and whose stream is not yet redeployed.
         "code_version": config.digest[:12],
     }
     reference = code_reference(definition)
-    for source, raw, deduplicated in zip(config.inputs, names.raw, names.deduplicated, strict=True):
+    for source, raw, deduplicated in zip(config.inputs, keys.raw, keys.deduplicated, strict=True):
         yield dg.AssetSpec(
             raw,
             description=f"Kafka topic `{source.topic}`, as its producers left it.",
@@ -59,10 +59,10 @@ def asset_specs(definition: Path, config: PipelineConfig, names: AssetKeys) -> I
                 },
                 **common,
             )
-    if names.joined and config.join:
+    if keys.joined and config.join:
         yield dg.AssetSpec(
-            names.joined,
-            deps=names.sides,
+            keys.joined,
+            deps=keys.sides,
             description=_joined_description(config, config.join),
             kinds={"spark", "streaming"},
             metadata={
@@ -73,10 +73,10 @@ def asset_specs(definition: Path, config: PipelineConfig, names: AssetKeys) -> I
             **common,
         )
     yield dg.AssetSpec(
-        names.table,
-        deps=[names.joined] if names.joined else names.sides,
+        keys.table,
+        deps=[keys.joined] if keys.joined else keys.sides,
         description=_table_description(config),
-        kinds={"clickhouse", "table"} if names.stream != names.table else {"spark", "clickhouse", "table"},
+        kinds={"clickhouse", "table"} if keys.stream != keys.table else {"spark", "clickhouse", "table"},
         metadata={**_table_metadata(config), **reference},
         freshness_policy=freshness_policy(config),
         **common,
@@ -84,20 +84,21 @@ def asset_specs(definition: Path, config: PipelineConfig, names: AssetKeys) -> I
 
 
 def _tags(config: PipelineConfig) -> list[str]:
-    """Give the definition's labels that Dagster takes as tags; it is strict about their characters."""
+    """Return the definition's labels that are valid as Dagster tags."""
     return [tag for tag in config.metadata.tags if _TAG.fullmatch(tag)]
 
 
 def code_reference(definition: Path) -> dict[str, Any]:
-    """Link an asset's page to its definition."""
+    """Return the metadata that links an asset's page in Dagster to its definition file."""
     with warnings.catch_warnings():
-        # Marked beta in Dagster 1.13; it gives the asset page its link to the definition, and nothing rests on it.
+        # Beta in Dagster 1.13; only the link on the asset's page depends on it.
         warnings.simplefilter("ignore", dg.BetaWarning)
         reference = dg.LocalFileCodeReference(file_path=str(definition.resolve()), label="pipeline definition")
         return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[reference])}
 
 
 def _topic_metadata(config: PipelineConfig, source: Source) -> dict[str, Any]:
+    """Return the static metadata of a raw topic: columns, URI and name."""
     return {
         "dagster/column_schema": _event_schema(config, source),
         "dagster/uri": f"kafka://{','.join(source.connection_params.brokers)}/{source.topic}",
@@ -107,6 +108,7 @@ def _topic_metadata(config: PipelineConfig, source: Source) -> dict[str, Any]:
 
 
 def _dedup_metadata(dedup: DedupConfig) -> dict[str, Any]:
+    """Return the settings of deduplication as metadata."""
     return {
         "dedup_key": ", ".join(dedup.key_fields),
         "dedup_window": format_duration(dedup.time_window),
@@ -115,6 +117,7 @@ def _dedup_metadata(dedup: DedupConfig) -> dict[str, Any]:
 
 
 def _join_metadata(join: JoinConfig) -> dict[str, Any]:
+    """Return the settings of a join as metadata."""
     left, right = join.sides
     figures = {
         "join_type": "left" if join.keeps_unmatched else "inner",
@@ -134,6 +137,7 @@ def _join_metadata(join: JoinConfig) -> dict[str, Any]:
 
 
 def _table_metadata(config: PipelineConfig) -> dict[str, Any]:
+    """Return the static metadata of the target table: columns, URI and name."""
     connection = config.sink.connection_params
     database, table = config.sink.full_table
     return {
@@ -145,12 +149,13 @@ def _table_metadata(config: PipelineConfig) -> dict[str, Any]:
 
 
 def _event_schema(config: PipelineConfig, source: Source) -> dg.TableSchema:
+    """Return the declared fields of a source's events as columns."""
     return dg.TableSchema(
         columns=[
             dg.TableColumn(
                 field.name,
                 field.type,
-                description=_part(config, source, field.name),
+                description=_role(config, source, field.name),
                 constraints=dg.TableColumnConstraints(nullable=not field.required),
             )
             for field in source.schema_fields
@@ -158,20 +163,21 @@ def _event_schema(config: PipelineConfig, source: Source) -> dg.TableSchema:
     )
 
 
-def _part(config: PipelineConfig, source: Source, field: str) -> str | None:
-    """Say what a field is a part of; None where of nothing."""
+def _role(config: PipelineConfig, source: Source, field: str) -> str | None:
+    """Describe the role of a field as key or event time; None when it has none."""
     dedup = config.dedup_of(source)
     keys = ["the deduplication key"] if dedup and field in dedup.key_fields else []
     side = next((s for s in config.join.sides if s.source_id == source.source_id), None) if config.join else None
     if side and field in side.key_fields:
         keys.append("the join key")
-    words = [f"part of {' and of '.join(keys)}"] if keys else []
+    roles = [f"part of {' and of '.join(keys)}"] if keys else []
     if side and field == side.event_time:
-        words.append("event time of the join")
-    return "; ".join(words) or None
+        roles.append("event time of the join")
+    return "; ".join(roles) or None
 
 
 def _joined_schema(config: PipelineConfig, join: JoinConfig) -> dg.TableSchema:
+    """Return the columns of the joined stream, with the source that each one comes from."""
     sources, nulls = {source.source_id: source for source in config.inputs}, joined_nulls(config, join)
 
     def column(output: OutputField) -> dg.TableColumn:
@@ -188,6 +194,7 @@ def _joined_schema(config: PipelineConfig, join: JoinConfig) -> dg.TableSchema:
 
 
 def _table_schema(config: PipelineConfig) -> dg.TableSchema:
+    """Return the table's columns: the mapped ones, then those that only CREATE TABLE adds."""
     mapped = [
         dg.TableColumn(
             mapping.column_name,
@@ -212,6 +219,7 @@ def _deduplicated_description(dedup: DedupConfig) -> str:
 
 
 def _joined_description(config: PipelineConfig, join: JoinConfig) -> str:
+    """Describe in the asset's text which events a join matches: keys, windows, clock, and events without a match."""
     left, right = join.sides
     topics = {source.source_id: source.topic for source in config.inputs}
     before, after = format_duration(right.time_window), format_duration(left.time_window)
@@ -235,6 +243,7 @@ def _keys(side: JoinSide) -> str:
 
 
 def _clock(join: JoinConfig) -> str:
+    """Return the part of a join's description that names its clock."""
     if join.clock == "processing":
         return "by the time at which they are read"
     left, right = join.sides

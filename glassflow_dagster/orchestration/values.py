@@ -1,8 +1,8 @@
-"""Whether values of records may go into what Dagster keeps.
+"""Decides whether values of records may appear in Dagster's metadata.
 
-Dagster keeps the metadata of checks and runs for as long as its storage lasts, past the retention of dead letters, and
-shows it to everybody who may look at it. So values stay out, unless a definition or the machine says otherwise.
-Descriptions, which alerts carry on to a webhook, never hold any.
+Dagster keeps the metadata of checks and runs longer than dead letters are retained and shows it to all its users. So
+values are left out unless the definition (`checks.show_values`) or the environment allows them. Descriptions, which
+alerts send to a webhook, never contain values.
 """
 
 import os
@@ -11,16 +11,16 @@ from typing import Any
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 
-# `make dev` sets it: what is in the embedded stack is there to be looked at.
+# `make dev` sets it to true, as the embedded stack is for development.
 SHOW_VALUES = "GLASSFLOW_SHOW_VALUES"
 
 
 def shows_values(config: PipelineConfig) -> bool:
-    """Whether the pipeline's checks may show values: what `checks.show_values` says, else the environment."""
+    """Return whether the pipeline's checks may show values: `checks.show_values`, else the environment variable."""
     setting = config.checks.show_values
     return os.environ.get(SHOW_VALUES) == "true" if setting is None else setting
 
 
 def shown_figures(config: PipelineConfig, figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out the examples, which are keys of records, where values are not to be shown."""
+    """Remove the examples, which contain keys of records, unless the pipeline's checks may show values."""
     return {name: figure for name, figure in figures.items() if not name.endswith("examples") or shows_values(config)}

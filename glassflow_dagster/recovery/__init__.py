@@ -1,1 +1,1 @@
-"""A checkpoint that was lost, rebuilt from what is left: the topic, the ledger and the table."""
+"""Recovery from a lost checkpoint: rebuilds it from topic, ledger and table, or continues without what is lost."""

@@ -1,13 +1,14 @@
-"""Going on without what is lost: `run --accept-loss`.
+"""Continues a pipeline without lost records or a lost checkpoint: `run --accept-loss`.
 
-Where records are gone from the topics, or a checkpoint cannot be used and cannot be rebuilt, a pipeline stops rather
-than skip anything. This is the way out for who has decided to go on: what is skipped is written down in
-`glassflow_losses` first, so that everything else can still be compared.
+When records are missing from the topics, or a checkpoint is unusable and cannot be rebuilt, a pipeline stops instead of
+skipping anything. With this option the operator accepts the loss: the skipped offset ranges are first recorded in
+`glassflow_losses`, so that verification can still compare everything else.
 
-A checkpoint that is whole keeps its state: a copy of it, made of links, gets other offsets to go on from, and takes its
-place when it is complete. Without one the pipeline goes on from the ledger's offsets with an empty state. The name of
-the checkpoint stays in both cases, so ledger, dead letters and replays go on; its insert tokens are others. A batch
-that was under way is read again as far as it is there, and rows of it that are in the table are told by their values.
+A usable checkpoint keeps its state: a copy made of hard links gets new start offsets and replaces the original when it
+is complete. Without a usable checkpoint, the pipeline continues from the ledger's offsets with an empty state. The
+checkpoint id stays the same in both cases, so ledger, dead letters and replays continue; the token prefix is new, so
+blocks get new insert tokens. An open batch is read again as far as its records exist; its rows that are already in the
+table are recognized by their values.
 """
 
 import os
@@ -40,23 +41,23 @@ from glassflow_dagster.streaming.stages.source import MAX_BATCH_RECORDS
 Report = Callable[[str], None]
 Positions = dict[str, dict[int, int]]  # topic -> partition -> offset
 
-# Spark's partitions of a state that is begun anew; the driver's own choice where it starts one.
+# `shuffle_partitions` of a checkpoint without a state: the driver sets the number when it starts the state.
 _NO_STATE = 0
 
 
 @dataclass
 class _Topics:
-    """The topics as they are: each partition's offsets, and those that are not the ones that were read."""
+    """The existing topics: offsets of each partition, and the topics that were recreated since they were read."""
 
-    there: dict[str, dict[int, Offsets]] = field(default_factory=dict)
-    made_anew: set[str] = field(default_factory=set)
+    offsets: dict[str, dict[int, Offsets]] = field(default_factory=dict)
+    recreated: set[str] = field(default_factory=set)
 
 
 def accept_loss(client: Client, config: PipelineConfig, table: Table, checkpoint: Checkpoint, report: Report) -> None:
-    """Let the next start go on without what is lost, and note what that is; nothing where nothing is.
+    """Record what is lost and prepare a checkpoint that continues without it; do nothing when nothing is lost.
 
-    client: of a user who may write to the bookkeeping tables, which exist. Raises `GlassflowError` where a
-    server does not answer.
+    client: with the right to write to the bookkeeping tables, which must exist. Raises `GlassflowError` when a server
+    does not answer.
     """
     database = config.sink.connection_params.database
     totals, history = (
@@ -64,89 +65,93 @@ def accept_loss(client: Client, config: PipelineConfig, table: Table, checkpoint
         read_history(client, database, config.pipeline_id),
     )
     problem = _why_unusable(client, config, checkpoint)
-    known = checkpoint.identity() if problem is None else None
-    if known is None and not totals.batches:
+    identity = checkpoint.identity() if problem is None else None
+    if identity is None and not totals.batches:
         report("nothing was read yet, so nothing is lost")
         return
-    topics = _look_at(config, checkpoint.topic_ids() if known else {})
-    name = known.checkpoint_id if known else history.checkpoint_id
-    begin_epoch(client, database, config.pipeline_id, name, str(checkpoint.folder.parent), table.rows)
-    if known:
-        _keep_state(client, config, checkpoint, known, topics, report)
+    topics = _read_topics(config, checkpoint.topic_ids() if identity else {})
+    checkpoint_id = identity.checkpoint_id if identity else history.checkpoint_id
+    begin_epoch(client, database, config.pipeline_id, checkpoint_id, str(checkpoint.folder.parent), table.rows)
+    if identity:
+        _keep_state(client, config, checkpoint, identity, topics, report)
     else:
         _begin_without_state(client, config, table, checkpoint, (totals, history), topics, str(problem), report)
 
 
 def _why_unusable(client: Client, config: PipelineConfig, checkpoint: Checkpoint) -> CheckpointError | None:
-    """Say why the checkpoint cannot go on; None where it can, or none was ever made."""
+    """Return why the pipeline cannot continue from the checkpoint; None when it can."""
     try:
         checkpoint.inspect()
-        found = checkpoint.identity()
-        if found is None:
+        identity = checkpoint.identity()
+        if identity is None:
             return CheckpointError(f"{checkpoint.folder}: is not there")
-        require_ledger(client, config, checkpoint, found)
-        if found.state != state_shape(config):
+        require_ledger(client, config, checkpoint, identity)
+        if identity.state != state_shape(config):
             return CheckpointError(
-                f"{checkpoint.folder}: was built for {found.state}, and the definition is another one"
+                f"{checkpoint.folder}: was built for {identity.state}, and the definition is another one"
             )
     except CheckpointError as problem:
         return problem
     return None
 
 
-def _look_at(config: PipelineConfig, ids: Mapping[str, str]) -> _Topics:
-    now = topic_ids(config.connection, config.topics)
-    there = {topic: offsets_if_there(config.connection, topic) for topic in config.topics}
-    anew = {topic for topic, name in ids.items() if topic in now and now[topic] != name}
-    return _Topics({topic: found for topic, found in there.items() if found}, anew)
+def _read_topics(config: PipelineConfig, known_ids: Mapping[str, str]) -> _Topics:
+    """Read the topics' offsets, and compare their ids with those that the checkpoint has kept (`known_ids`)."""
+    current_ids = topic_ids(config.connection, config.topics)
+    offsets = {topic: offsets_if_there(config.connection, topic) for topic in config.topics}
+    recreated = {topic for topic, known in known_ids.items() if topic in current_ids and current_ids[topic] != known}
+    return _Topics({topic: partitions for topic, partitions in offsets.items() if partitions}, recreated)
 
 
-def _keep_state(  # noqa: PLR0913, PLR0917 - what a checkpoint is moved by
+def _keep_state(  # noqa: PLR0913, PLR0917 - all that a checkpoint depends on
     client: Client,
     config: PipelineConfig,
     checkpoint: Checkpoint,
-    known: CheckpointIdentity,
+    identity: CheckpointIdentity,
     topics: _Topics,
     report: Report,
 ) -> None:
-    """Move a whole checkpoint to offsets that are there; its open batch, if records of it are gone, is read anew."""
-    following, open_batch = checkpoint.next_batch, checkpoint.pending_plan()
-    number = known.batches_before + following
-    # The ledger may have the open batch: then all of it is written, and what it put into the state is lost.
+    """Move a usable checkpoint to offsets that exist, and record what is skipped; do nothing when nothing is lost.
+
+    An open batch is removed from the checkpoint: the next batch reads its records again, as far as they exist.
+    """
+    next_batch, open_batch = checkpoint.next_batch, checkpoint.pending_plan()
+    number = identity.batches_before + next_batch  # of the next batch in the ledger
+    # When the ledger already has the open batch, its rows are complete, but its changes of the state are lost.
     is_written = number == last_batch(
-        client, config.sink.connection_params.database, config.pipeline_id, known.checkpoint_id
+        client, config.sink.connection_params.database, config.pipeline_id, identity.checkpoint_id
     )
     ends = _ends(open_batch)
     positions = ends if is_written else checkpoint.next_offsets()
-    reached, losses = _reachable(positions, topics, number + is_written)
-    losses += _lost_of_open_batch(config, open_batch, topics, number + is_written)
+    available, losses = _move_to_available(positions, topics, number + is_written)
+    losses += _losses_of_open_batch(config, open_batch, topics, number + is_written)
     if not losses:
         report("nothing is lost: the pipeline goes on as it is")
         return
     if is_written:
         losses.append(Loss(number + 1, LossReason.STATE))
-    _note(client, config, known.checkpoint_id, losses, report)
+    _record_losses(client, config, identity.checkpoint_id, losses, report)
     work = Checkpoint(checkpoint.folder.with_name("checkpoint.new"))
     shutil.rmtree(work.folder, ignore_errors=True)
-    # Links, as a state may be large: its files are never changed, only removed.
+    # Hard links, as a state may be large. This is safe: Spark never changes a state file, it only removes them.
     shutil.copytree(checkpoint.folder, work.folder, copy_function=os.link)
-    work.forget_batch(following)
-    work.move_to(reached)
+    work.forget_batch(next_batch)
+    work.move_to(available)
     work.rename(
-        known.model_copy(
+        identity.model_copy(
             update={
                 "token_prefix": str(uuid.uuid4()),
-                "batches_before": known.batches_before + is_written,
-                "first_batch": following,
+                "batches_before": identity.batches_before + is_written,
+                "first_batch": next_batch,
                 "look_until": {} if is_written else ends,
             }
         )
     )
     work.keep_topic_ids(topic_ids(config.connection, config.topics))
-    _put_in_place(work, checkpoint, report)
+    _replace_checkpoint(work, checkpoint, report)
 
 
-def _begin_without_state(  # noqa: PLR0913, PLR0917 - what a checkpoint is begun with
+def _begin_without_state(  # noqa: PLR0913, PLR0917 - all that a checkpoint depends on
     client: Client,
     config: PipelineConfig,
     table: Table,
@@ -156,25 +161,25 @@ def _begin_without_state(  # noqa: PLR0913, PLR0917 - what a checkpoint is begun
     problem: str,
     report: Report,
 ) -> None:
-    """Begin a checkpoint with an empty state where the ledger ends."""
+    """Create a checkpoint with an empty state that continues after the ledger's last batch, and record the loss."""
     totals, history = past
     report(f"the state is given up: {problem}")
     number = (history.last_batch or 0) + 1
     positions: Positions = {}
-    for found in history.batches[-1].ranges:
-        positions.setdefault(found.topic, {})[found.partition] = found.until
-    reached, losses = _reachable(positions, topics, number)
+    for last_range in history.batches[-1].ranges:
+        positions.setdefault(last_range.topic, {})[last_range.partition] = last_range.until
+    available, losses = _move_to_available(positions, topics, number)
     waiting = totals.outcomes.waiting
     losses.append(Loss(number, LossReason.STATE, waiting=waiting))
-    _note(client, config, history.checkpoint_id, losses, report)
-    # Where a partition was not read yet it begins at its first record.
+    _record_losses(client, config, history.checkpoint_id, losses, report)
+    # A partition that was not read yet starts at its first record.
     starting = {
-        topic: {p: reached.get(topic, {}).get(p, offsets.low) for p, offsets in partitions.items()}
-        for topic, partitions in topics.there.items()
+        topic: {p: available.get(topic, {}).get(p, offsets.low) for p, offsets in partitions.items()}
+        for topic, partitions in topics.offsets.items()
     }
-    # What a batch that was under way may have read at most.
+    # The offsets that an open batch can have read at most: rows below them may be in the table already.
     look_until = {
-        topic: {p: min(topics.there[topic][p].high, first + MAX_BATCH_RECORDS) for p, first in partitions.items()}
+        topic: {p: min(topics.offsets[topic][p].high, first + MAX_BATCH_RECORDS) for p, first in partitions.items()}
         for topic, partitions in starting.items()
     }
     work = Checkpoint(checkpoint.folder.with_name("checkpoint.new"))
@@ -195,64 +200,75 @@ def _begin_without_state(  # noqa: PLR0913, PLR0917 - what a checkpoint is begun
             starting=starting,
         )
     )
-    _put_in_place(work, checkpoint, report)
+    _replace_checkpoint(work, checkpoint, report)
 
 
 def _ends(plan: BatchPlan | None) -> Positions:
+    """Return the end offsets of a batch plan; empty for None."""
     if plan is None:
         return {}
-    return {topic: {p: until for p, (_, until) in found.items()} for topic, found in plan.offsets.items()}
+    return {topic: {p: until for p, (_, until) in ranges.items()} for topic, ranges in plan.offsets.items()}
 
 
-def _reachable(
+def _move_to_available(
     positions: Mapping[str, Mapping[int, int]], topics: _Topics, number: int
 ) -> tuple[Positions, list[Loss]]:
-    """Give from where each partition can be read on, and what is skipped by that."""
-    reached: Positions = {}
+    """Move each position to an offset that exists; return the positions and the losses. number: the losses' batch.
+
+    A partition that does not exist any more has no position in the result.
+    """
+    available: Positions = {}
     losses = []
     for topic, partitions in positions.items():
-        there = topics.there.get(topic, {})
+        offsets_of_topic = topics.offsets.get(topic, {})
         for partition, position in partitions.items():
-            found = there.get(partition)
-            if found is None or topic in topics.made_anew or position > found.high:
+            offsets = offsets_of_topic.get(partition)
+            if offsets is None or topic in topics.recreated or position > offsets.high:
                 losses.append(Loss(number, LossReason.TOPIC, topic, partition, position, position))
-                if found is None:
+                if offsets is None:
                     continue
-                # Of the same topic, what was there is not read again.
-                position = found.low if topic in topics.made_anew else found.high  # noqa: PLW2901
-            elif position < found.low:
-                losses.append(Loss(number, LossReason.RETENTION, topic, partition, position, found.low))
-                position = found.low  # noqa: PLW2901
-            reached.setdefault(topic, {})[partition] = position
-    return reached, losses
+                # A recreated topic is read from its beginning; in the same topic, earlier records were read before.
+                position = offsets.low if topic in topics.recreated else offsets.high  # noqa: PLW2901
+            elif position < offsets.low:
+                losses.append(Loss(number, LossReason.RETENTION, topic, partition, position, offsets.low))
+                position = offsets.low  # noqa: PLW2901
+            available.setdefault(topic, {})[partition] = position
+    return available, losses
 
 
-def _lost_of_open_batch(config: PipelineConfig, plan: BatchPlan | None, topics: _Topics, number: int) -> list[Loss]:
-    """Find the partitions of which records are gone that an open batch has read, and has to read again."""
+def _losses_of_open_batch(config: PipelineConfig, plan: BatchPlan | None, topics: _Topics, number: int) -> list[Loss]:
+    """Find the offset ranges of an open batch of which records are gone, although the batch must be repeated.
+
+    In compacted topics, the plan's record counts are compared with the records that still exist.
+    """
     if plan is None:
         return []
     losses = []
     for topic, partitions in plan.offsets.items():
-        counted = (plan.records or {}).get(topic, {})
+        planned_counts = (plan.records or {}).get(topic, {})
         for partition, (first, until) in partitions.items():
-            found = topics.there.get(topic, {}).get(partition, Offsets(0, 0))
-            gone = first < until and not found.low <= first <= until <= found.high
-            if not gone and partition in counted:
+            offsets = topics.offsets.get(topic, {}).get(partition, Offsets(0, 0))
+            is_lost = first < until and not offsets.low <= first <= until <= offsets.high
+            if not is_lost and partition in planned_counts:
                 span = {partition: (first, until)}
-                now = count_records(config.connection, topic, span, lambda _: None, config.source.isolation)
-                gone = now != counted[partition]
-            if gone:
+                count = count_records(config.connection, topic, span, lambda _: None, config.source.isolation)
+                is_lost = count != planned_counts[partition]
+            if is_lost:
                 losses.append(Loss(number, LossReason.COMPACTION, topic, partition, first, until))
     return losses
 
 
-def _note(client: Client, config: PipelineConfig, checkpoint_id: str, losses: list[Loss], report: Report) -> None:
+def _record_losses(
+    client: Client, config: PipelineConfig, checkpoint_id: str, losses: list[Loss], report: Report
+) -> None:
+    """Write the losses to `glassflow_losses` and report them."""
     note_losses(client, config.sink.connection_params.database, config.pipeline_id, checkpoint_id, losses)
     for loss in losses:
         report(f"LOST: {loss}")
 
 
-def _put_in_place(work: Checkpoint, checkpoint: Checkpoint, report: Report) -> None:
+def _replace_checkpoint(work: Checkpoint, checkpoint: Checkpoint, report: Report) -> None:
+    """Rename the new checkpoint (`work`) to the old one's folder; the old one is kept under another name."""
     if checkpoint.folder.exists():
         aside = checkpoint.folder.with_name(time.strftime("checkpoint.aside-%Y%m%d-%H%M%S"))
         checkpoint.folder.rename(aside)

@@ -1,7 +1,8 @@
-"""A checkpoint's files, made of a state and of what the ledger says was read.
+"""Writes the files of a Spark checkpoint from a set of keys and the ledger's offset ranges.
 
-Spark itself writes the state, in a query of one batch that has nothing but the state to make. That query's files are
-the pattern: its first version of the state becomes that of the next batch, its logs tell of the ledger's last batches.
+Spark itself writes the state: a query with a single batch puts the keys into it and leaves a checkpoint of one batch.
+Then that checkpoint's state is renamed to the version after the ledger's last batch, and its offset and commit logs are
+replaced by logs of the ledger's last batches.
 """
 
 import json
@@ -19,76 +20,83 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.streaming.spark.spark_errors import explain_failure
 from glassflow_dagster.streaming.stages.dedup import put_known
 
-# A version of a partition's state, as Spark writes it after its first batch.
-_FIRST_VERSION = re.compile(r"(?P<dot>\.?)1\.(?P<kind>zip|changelog)(?P<sums>(\.crc)?)")
-# In a line of the offset log: version, what Spark says of the batch, then one line a source.
-_ABOUT = 1
+# Names of the files with version 1 of a partition's state, which Spark writes in its first batch.
+_FIRST_VERSION = re.compile(r"(?P<dot>\.?)1\.(?P<kind>zip|changelog)(?P<checksum>(\.crc)?)")
+# A file of the offset log has the version, the batch's metadata as JSON, then one line per source.
+_METADATA_LINE = 1
 
-_KEYS = "key BINARY, until LONG"
+_KEY_COLUMNS = "key BINARY, until LONG"
 
 
-def write_state(spark: SparkSession, known: DataFrame | None, dedup: DedupConfig | None, folder: Path) -> Path:
-    """Let Spark write a checkpoint of one batch whose state knows these keys; gives its folder.
+def write_state(spark: SparkSession, keys: DataFrame | None, dedup: DedupConfig | None, folder: Path) -> Path:
+    """Let Spark write a checkpoint of one batch whose state holds the keys; return the checkpoint's folder.
 
-    known: as `put_known` takes them; None of a pipeline without a state. Raises `GlassflowError` when Spark fails.
+    keys: columns key BINARY, until LONG, as in `put_known`; None for a pipeline without a state. Raises
+    `GlassflowError` when Spark fails.
     """
-    keys, pattern = folder / "keys", folder / "pattern"
+    key_folder, checkpoint = folder / "keys", folder / "pattern"
     try:
-        rows = known if known is not None else spark.createDataFrame([], _KEYS)
-        rows.write.parquet(str(keys))
-        stream = spark.readStream.schema(_KEYS).parquet(str(keys))
-        made = put_known(stream, dedup) if dedup is not None else stream
-        writer = made.writeStream.format("noop").outputMode("append").trigger(availableNow=True)
-        writer.option("checkpointLocation", str(pattern)).start().awaitTermination()
+        rows = keys if keys is not None else spark.createDataFrame([], _KEY_COLUMNS)
+        rows.write.parquet(str(key_folder))
+        key_stream = spark.readStream.schema(_KEY_COLUMNS).parquet(str(key_folder))
+        query = put_known(key_stream, dedup) if dedup is not None else key_stream
+        writer = query.writeStream.format("noop").outputMode("append").trigger(availableNow=True)
+        writer.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
     except PySparkException as error:
         raise GlassflowError(f"the state could not be written: {explain_failure(error)}") from error
     finally:
-        shutil.rmtree(keys, ignore_errors=True)
-    return pattern
+        shutil.rmtree(key_folder, ignore_errors=True)
+    return checkpoint
 
 
-def as_of_batch(pattern: Path, batches: Sequence[BatchEntry]) -> None:
-    """Make the files of a checkpoint of one batch those of a checkpoint that has done the ledger's batches.
+def continue_after(checkpoint: Path, batches: Sequence[BatchEntry]) -> None:
+    """Rewrite a checkpoint of one batch so that the next batch is the one after the ledger's last batch.
 
-    batches: the last two of them, or the only one.
+    batches: the ledger's last two, or its only one; Spark reads the offset logs of both when it resumes.
     """
     last = batches[-1]
-    lines = (pattern / "offsets" / "0").read_text(encoding="utf-8").splitlines()
-    commit = (pattern / "commits" / "0").read_bytes()
+    lines = (checkpoint / "offsets" / "0").read_text(encoding="utf-8").splitlines()
+    commit = (checkpoint / "commits" / "0").read_bytes()
     for log in ("offsets", "commits", "sources"):
-        shutil.rmtree(pattern / log, ignore_errors=True)
-        (pattern / log).mkdir()
+        shutil.rmtree(checkpoint / log, ignore_errors=True)
+        (checkpoint / log).mkdir()
     for batch in batches:
-        _write_offsets(pattern, lines, batch.batch_id, batch.batch_time_ms, batch.ranges)
-        (pattern / "commits" / str(batch.batch_id)).write_bytes(commit)
-    initial = pattern / "sources" / "0" / "0"
+        _write_offsets(checkpoint, lines, batch.batch_id, batch.batch_time_ms, batch.ranges)
+        (checkpoint / "commits" / str(batch.batch_id)).write_bytes(commit)
+    initial = checkpoint / "sources" / "0" / "0"
     initial.parent.mkdir()
-    # Spark reads it before its first batch only, which is done.
-    begun = {topic: dict.fromkeys(partitions, 0) for topic, partitions in _ends(last.ranges).items()}
-    initial.write_text(f"v1\n{json.dumps(begun)}", encoding="utf-8")
-    for file in (pattern / "state").glob("*/*/*"):
-        found = _FIRST_VERSION.fullmatch(file.name)
-        if found:
-            file.rename(file.with_name(f"{found['dot']}{last.batch_id + 1}.{found['kind']}{found['sums']}"))
+    # The initial offsets: Spark uses them only before its first batch, so zeros are enough.
+    zeros = {topic: dict.fromkeys(partitions, 0) for topic, partitions in _ends(last.ranges).items()}
+    initial.write_text(f"v1\n{json.dumps(zeros)}", encoding="utf-8")
+    for file in (checkpoint / "state").glob("*/*/*"):
+        match = _FIRST_VERSION.fullmatch(file.name)
+        if match:
+            # The state after batch N is version N + 1.
+            file.rename(file.with_name(f"{match['dot']}{last.batch_id + 1}.{match['kind']}{match['checksum']}"))
 
 
-def begin_batch(pattern: Path, ranges: Sequence[BatchRange]) -> None:
-    """Fix what the batch reads that these ranges are of: each from where the batch before it ended."""
+def begin_batch(checkpoint: Path, ranges: Sequence[BatchRange]) -> None:
+    """Write the offset log of the next batch, so that Spark runs it with exactly the ends of these ranges.
+
+    ranges: all of one batch; each begins where the batch before it ended.
+    """
     batch_id, batch_time_ms = ranges[0].batch_id, ranges[0].batch_time_ms
-    lines = (pattern / "offsets" / str(batch_id - 1)).read_text(encoding="utf-8").splitlines()
-    _write_offsets(pattern, lines, batch_id, batch_time_ms, ranges)
+    lines = (checkpoint / "offsets" / str(batch_id - 1)).read_text(encoding="utf-8").splitlines()
+    _write_offsets(checkpoint, lines, batch_id, batch_time_ms, ranges)
 
 
 def _write_offsets(
-    pattern: Path, lines: Sequence[str], batch_id: int, batch_time_ms: int, ranges: Sequence[BatchRange]
+    checkpoint: Path, lines: Sequence[str], batch_id: int, batch_time_ms: int, ranges: Sequence[BatchRange]
 ) -> None:
-    about = {**json.loads(lines[_ABOUT]), "batchTimestampMs": batch_time_ms}
-    text = "\n".join([lines[0], json.dumps(about), json.dumps(_ends(ranges))])
-    (pattern / "offsets" / str(batch_id)).write_text(text, encoding="utf-8")
+    """Write a batch's file of the offset log; `lines` is a file of the same log, from which the settings are copied."""
+    metadata = {**json.loads(lines[_METADATA_LINE]), "batchTimestampMs": batch_time_ms}
+    text = "\n".join([lines[0], json.dumps(metadata), json.dumps(_ends(ranges))])
+    (checkpoint / "offsets" / str(batch_id)).write_text(text, encoding="utf-8")
 
 
 def _ends(ranges: Sequence[BatchRange]) -> dict[str, dict[int, int]]:
+    """Return the end offsets of the ranges: topic -> partition -> offset."""
     ends: dict[str, dict[int, int]] = {}
-    for found in ranges:
-        ends.setdefault(found.topic, {})[found.partition] = found.until
+    for batch_range in ranges:
+        ends.setdefault(batch_range.topic, {})[batch_range.partition] = batch_range.until
     return ends

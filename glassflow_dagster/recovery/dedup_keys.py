@@ -1,8 +1,8 @@
-"""Which keys a lost state knew: the records that the last batches read are deduplicated once more.
+"""Rebuilds the keys of a lost deduplication state by deduplicating the records of the last batches again.
 
-What was accepted before the first batch that is looked at is not known here. Keys that come again and again may hang on
-it, each acceptance on the one before. So every batch of the last window is held against the ledger's count of
-duplicates, and where one differs, more batches are looked at, until all that Kafka has are.
+The rows accepted before the first of these batches are unknown, and they can matter: a key that keeps coming is
+accepted once per window, and each acceptance depends on the one before. So the duplicates of every batch in the last
+window are compared with the ledger's counts; if one differs, more batches are replayed, up to all that Kafka has.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,38 +19,41 @@ from glassflow_dagster.recovery.errors import CannotRebuild
 from glassflow_dagster.recovery.records import LostCheckpoint, Records
 from glassflow_dagster.verification.exact.expected import first_of_windows
 
-# So many windows are looked at first: whatever came a window or more after the first batch is judged as it was.
+# Deduplication windows in the first attempt: the last one, whose counts are compared, and the one before, because what
+# is a duplicate in a window depends on the rows accepted in the window before.
 _WINDOWS = 2
 
 
 @dataclass(frozen=True)
 class Accepted:
-    """The rows that passed deduplication in the batches that were looked at; `whole` when no batch is left out.
+    """The rows that deduplication accepts in the replayed batches; `whole`: these are all batches of the ledger.
 
-    rows: columns as in `Records.rows`; they are persisted.
+    rows: columns as in `Records.rows`; persisted.
     """
 
     rows: DataFrame
     whole: bool
 
     def known(self, dedup: DedupConfig, now_ms: int) -> DataFrame:
-        """Give the keys that are known at a batch time. Columns out: key BINARY, until LONG, as in `put_known`."""
+        """Return the keys in the state at a batch time. Columns out: key BINARY, until LONG, as in `put_known`."""
         until = (F.col("batch_ms") + F.lit(milliseconds(dedup.time_window))).alias("until")
         keys = self.rows.where(~F.col("exempt")).select(F.col("dedup_key").alias("key"), until)
         return keys.where(F.col("until") > F.lit(now_ms)).groupBy("key").agg(F.max("until").alias("until"))
 
 
 def replay_dedup(records: Records, past: LostCheckpoint, now_ms: int, report: Callable[[str], None]) -> Accepted:
-    """Deduplicate the last batches once more; without deduplication all that Kafka has and this definition has made.
+    """Deduplicate the records of the last batches again and return the accepted rows.
 
-    Raises `CannotRebuild` when the records do not make the duplicates that the ledger has counted.
+    Without deduplication, return the rows of all batches that Kafka still has and that ran with this definition.
+    Raises `CannotRebuild` when the records do not yield the duplicates that the ledger has counted.
     """
     config, readable, last = records.config, past.readable(), past.batches[-1]
     dedup = config.dedup_of(config.source)
     if dedup is None:
-        made = _made_by(config, readable)
-        rows = (_rows_of(records, made, report) if made else records.rows(())).persist()
-        return Accepted(rows, whole=len(made) == len(past.batches))
+        batches = _of_this_definition(config, readable)
+        rows = (_rows_of(records, batches, report) if batches else records.rows(())).persist()
+        return Accepted(rows, whole=len(batches) == len(past.batches))
+    # All keys have expired.
     if not readable and now_ms - last.batch_time_ms >= milliseconds(dedup.time_window):
         return Accepted(records.rows(()), whole=False)
     if not readable:
@@ -66,29 +69,31 @@ def _accepted(
     dedup: DedupConfig,
     report: Callable[[str], None],
 ) -> Accepted:
-    for batches in _ever_more(readable, milliseconds(dedup.time_window)):
+    """Replay growing numbers of the last batches until the duplicates agree with the ledger's counts."""
+    for batches in _growing_spans(readable, milliseconds(dedup.time_window)):
         rows = _rows_of(records, batches, report).persist()
-        passed = first_of_windows(rows, dedup).persist()
-        differing = _differing(rows, passed, _of_last_window(batches, dedup))
+        accepted = first_of_windows(rows, dedup).persist()
+        differences = _compare_duplicates(rows, accepted, _duplicates_of_last_window(batches, dedup))
         rows.unpersist()
-        if not differing:
-            return Accepted(passed, whole=len(batches) == len(past.batches))
-        passed.unpersist()
-    batch_id, (found, told) = max(differing.items())
+        if not differences:
+            return Accepted(accepted, whole=len(batches) == len(past.batches))
+        accepted.unpersist()
+    batch_id, (replayed, recorded) = max(differences.items())
     raise CannotRebuild(
         records.config.pipeline_id,
-        f"its records make {found:,} duplicates in batch {batch_id}, but the ledger has {told:,}: "
-        + _why_other(past, readable),
+        f"its records make {replayed:,} duplicates in batch {batch_id}, but the ledger has {recorded:,}: "
+        + _why_different(past, readable),
     )
 
 
-def _made_by(config: PipelineConfig, batches: Sequence[BatchEntry]) -> Sequence[BatchEntry]:
-    """Give the last batches, back to the last edit of the definition."""
-    others = [place for place, batch in enumerate(batches) if batch.definition != config.digest]
+def _of_this_definition(config: PipelineConfig, batches: Sequence[BatchEntry]) -> Sequence[BatchEntry]:
+    """Return the last batches that all ran with the current definition."""
+    others = [index for index, batch in enumerate(batches) if batch.definition != config.digest]
     return batches[others[-1] + 1 :] if others else batches
 
 
 def _rows_of(records: Records, batches: Sequence[BatchEntry], report: Callable[[str], None]) -> DataFrame:
+    """Return `Records.rows` of the batches; raises `CannotRebuild` if one ran with another definition."""
     others = [batch.batch_id for batch in batches if batch.definition != records.config.digest]
     if others:
         raise CannotRebuild(
@@ -100,8 +105,8 @@ def _rows_of(records: Records, batches: Sequence[BatchEntry], report: Callable[[
     return records.rows(found for batch in batches for found in batch.ranges)
 
 
-def _ever_more(batches: Sequence[BatchEntry], window_ms: int) -> list[Sequence[BatchEntry]]:
-    """Give the last batches over ever longer times, at the end all of them."""
+def _growing_spans(batches: Sequence[BatchEntry], window_ms: int) -> list[Sequence[BatchEntry]]:
+    """Return the last batches over 2, 4, 8 ... windows; the last entry has all batches."""
     spans: list[Sequence[BatchEntry]] = []
     span = _WINDOWS * window_ms
     while not spans or len(spans[-1]) < len(batches):
@@ -110,24 +115,30 @@ def _ever_more(batches: Sequence[BatchEntry], window_ms: int) -> list[Sequence[B
     return spans
 
 
-def _of_last_window(batches: Sequence[BatchEntry], dedup: DedupConfig) -> dict[int, int]:
-    """Give the duplicates that the ledger has of each batch of the last window."""
+def _duplicates_of_last_window(batches: Sequence[BatchEntry], dedup: DedupConfig) -> dict[int, int]:
+    """Return the ledger's number of duplicates for each batch in the last window: batch -> number."""
     since = batches[-1].batch_time_ms - milliseconds(dedup.time_window)
     return {batch.batch_id: batch.duplicates for batch in batches if batch.batch_time_ms > since}
 
 
-def _differing(rows: DataFrame, passed: DataFrame, told: Mapping[int, int]) -> dict[int, tuple[int, int]]:
-    """Give the batches whose duplicates are not as many as the ledger has: batch -> (found, told)."""
-    came, went_on = _by_batch(rows), _by_batch(passed)
-    found = {batch_id: came.get(batch_id, 0) - went_on.get(batch_id, 0) for batch_id in told}
-    return {batch_id: (found[batch_id], number) for batch_id, number in told.items() if found[batch_id] != number}
+def _compare_duplicates(
+    rows: DataFrame, accepted: DataFrame, recorded: Mapping[int, int]
+) -> dict[int, tuple[int, int]]:
+    """Return the batches whose number of duplicates differs from the ledger's: batch -> (replayed, recorded)."""
+    all_counts, accepted_counts = _count_by_batch(rows), _count_by_batch(accepted)
+    replayed = {batch_id: all_counts.get(batch_id, 0) - accepted_counts.get(batch_id, 0) for batch_id in recorded}
+    return {
+        batch_id: (replayed[batch_id], number) for batch_id, number in recorded.items() if replayed[batch_id] != number
+    }
 
 
-def _by_batch(rows: DataFrame) -> dict[int, int]:
+def _count_by_batch(rows: DataFrame) -> dict[int, int]:
+    """Count the rows of each batch: batch -> number."""
     return {row["batch_id"]: row["count"] for row in rows.groupBy("batch_id").count().collect()}
 
 
-def _why_other(past: LostCheckpoint, readable: Sequence[BatchEntry]) -> str:
+def _why_different(past: LostCheckpoint, readable: Sequence[BatchEntry]) -> str:
+    """Return the most likely reason why the duplicates differ, for the error message."""
     if len(readable) < len(past.batches):
         return f"Kafka has no records from before batch {readable[0].batch_id}, which decided about later ones"
     return "Kafka's records are other ones than those that were read"

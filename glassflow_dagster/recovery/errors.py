@@ -1,15 +1,15 @@
-"""What keeps a checkpoint from being rebuilt."""
+"""The error of a checkpoint that cannot be rebuilt."""
 
 from glassflow_dagster.errors import GlassflowError
 
-_ANEW = (
+_REMEDY = (
     "go on without the state (run FILE --accept-loss), or empty the table and read the topics anew (run FILE "
     "--start-over)"
 )
 
 
 class CannotRebuild(GlassflowError):
-    """What is left does not tell what the state knew; `remedy` is what a person can do instead."""
+    """Topic, ledger and table do not determine the lost state; `remedy` tells the operator what to do instead."""
 
-    def __init__(self, pipeline_id: str, why: str, remedy: str = _ANEW) -> None:
+    def __init__(self, pipeline_id: str, why: str, remedy: str = _REMEDY) -> None:
         super().__init__(f"{pipeline_id}: the state cannot be rebuilt: {why}; {remedy}")

@@ -1,7 +1,8 @@
-"""The batch that was under way when a checkpoint was lost: which of its rows are in the table, nobody has written down.
+"""Finds the rows of the in-flight batch, the batch that was being written when the checkpoint was lost.
 
-They are told by their values: rows that records behind the ledger's last batch would make, and that the table has more
-of than the batches before can have put there. Where the table's count tells how many there are, they must be as many.
+The ledger has no entry for this batch, so its rows in the table are recognized by their values: the rows that records
+after the ledger's last batch would yield, as far as the table has more of them than the earlier batches have written.
+When the table's row count tells how many rows the in-flight batch has written, the two numbers must agree.
 """
 
 from collections.abc import Sequence
@@ -24,29 +25,29 @@ from glassflow_dagster.verification.exact.compare_keys import Compared
 from glassflow_dagster.verification.exact.expected import first_of_windows
 from glassflow_dagster.verification.exact.table_rows import actual_rows
 
-_PLACE = SingleTopicCounter.place
+_POSITION = SingleTopicCounter.place  # topic_rank, partition, offset
 
 
 def following_ranges(past: LostCheckpoint, batch_time_ms: int) -> list[BatchRange]:
-    """Give what the batch behind the last one can have read at most."""
+    """Return the largest offset ranges that the batch after the ledger's last batch can have read."""
     last = past.batches[-1]
-    begun = {(found.topic, found.partition): found.until for found in last.ranges}
+    ends = {(r.topic, r.partition): r.until for r in last.ranges}
     ranges = []
     for topic, partitions in past.offsets.items():
-        for partition, there in partitions.items():
-            first = begun.get((topic, partition), there.low)
-            until = max(first, min(there.high, first + MAX_BATCH_RECORDS))
+        for partition, offsets in partitions.items():
+            first = ends.get((topic, partition), offsets.low)
+            until = max(first, min(offsets.high, first + MAX_BATCH_RECORDS))
             ranges.append(BatchRange(last.batch_id + 1, batch_time_ms, topic, partition, first, until))
     return ranges
 
 
-def records_there(
+def find_written_records(
     records: Records, ranges: Sequence[BatchRange], accepted: Accepted, compared: Compared, unknown: int | None
 ) -> list[tuple[int, int, int]]:
-    """Find the records of the ranges whose rows are in the table: topic's rank, partition, offset.
+    """Find the records of the ranges whose rows are in the table: (index of the topic, partition, offset).
 
-    unknown: how many rows no batch has put into the table, as `unknown_rows` counts them.
-    Raises `CannotRebuild` when it cannot be told which they are.
+    unknown: the number of rows that no batch in the ledger has written, from `unknown_rows`.
+    Raises `CannotRebuild` when the records cannot be identified.
     """
     if unknown == 0:
         return []
@@ -54,50 +55,65 @@ def records_there(
     dedup = config.dedup_of(config.source)
     if not compared.values or (unknown is None and dedup is None and not accepted.whole):
         raise _cannot_tell(config, "rows of it may be there, and their values alone do not tell which")
-    coming = records.rows(ranges)
+    candidates = records.rows(ranges)
     if dedup is not None:
-        coming = _not_known(coming, accepted, dedup, ranges)
-    found = _surplus(records, coming, accepted, compared)
-    if unknown is not None and len(found) != unknown:
+        candidates = _without_duplicates(candidates, accepted, dedup, ranges)
+    written = _written_candidates(records, candidates, accepted, compared)
+    if unknown is not None and len(written) != unknown:
         raise _cannot_tell(
             config,
             f"the table has {unknown:,} rows that no batch in the ledger has written, and by their values "
-            f"{len(found):,} of them can be that batch's",
+            f"{len(written):,} of them can be that batch's",
         )
-    return found
+    return written
 
 
 def unknown_rows(config: PipelineConfig, table: Table, totals: LedgerTotals) -> int | None:
-    """Count the rows that no batch has put into the table; None where the table's count does not tell."""
-    more = table.rows - totals.rows_before - totals.outcomes.written
-    return more if table.is_plain and more >= 0 and not config.checks.other_writers else None
+    """Count the rows of the table that no batch in the ledger has written.
+
+    None when the row count does not tell: rows may be merged, expired or deleted, or others write to the table.
+    """
+    surplus = table.rows - totals.rows_before - totals.outcomes.written
+    return surplus if table.is_plain and surplus >= 0 and not config.checks.other_writers else None
 
 
-def _not_known(coming: DataFrame, accepted: Accepted, dedup: DedupConfig, ranges: Sequence[BatchRange]) -> DataFrame:
-    now_ms = max(found.batch_time_ms for found in ranges)
+def _without_duplicates(
+    candidates: DataFrame, accepted: Accepted, dedup: DedupConfig, ranges: Sequence[BatchRange]
+) -> DataFrame:
+    """Drop the rows that deduplication would drop: those of keys in the state, and repetitions among themselves."""
+    now_ms = max(r.batch_time_ms for r in ranges)
     known = accepted.known(dedup, now_ms).select(F.col("key").alias("dedup_key"))
-    return first_of_windows(coming.join(known, "dedup_key", "left_anti"), dedup)
+    return first_of_windows(candidates.join(known, "dedup_key", "left_anti"), dedup)
 
 
-def _surplus(records: Records, coming: DataFrame, accepted: Accepted, compared: Compared) -> list[tuple[int, int, int]]:
-    """Give the first of the coming rows of each value, as many as the table has more than were accepted before."""
-    coming = coming.select(*_PLACE, "row_hash").persist()
-    values = coming.select("row_hash").distinct()
+def _written_candidates(
+    records: Records, candidates: DataFrame, accepted: Accepted, compared: Compared
+) -> list[tuple[int, int, int]]:
+    """Return the positions of the candidates whose rows are in the table.
+
+    Of candidates with equal values (row_hash), these are the first ones, as many as the table has such rows beyond
+    those that earlier batches have written (`accepted`).
+    """
+    candidates = candidates.select(*_POSITION, "row_hash").persist()
+    values = candidates.select("row_hash").distinct()
     _, digest = hashed(compared.values)
-    there = (
+    in_table = (
         actual_rows(records.spark, records.config, digest, digest)
         .select("row_hash")
         .join(values, "row_hash", "left_semi")
     )
-    before = accepted.rows.select("row_hash").join(values, "row_hash", "left_semi")
-    more = _counted(there, 1).unionAll(_counted(before, -1)).groupBy("row_hash").agg(F.sum("rows").alias("more"))
-    nth = F.row_number().over(Window.partitionBy("row_hash").orderBy(*_PLACE))
-    found = coming.withColumn("nth", nth).join(more, "row_hash").where("nth <= more").select(*_PLACE).collect()
-    coming.unpersist()
-    return sorted((row[0], row[1], row[2]) for row in found)
+    from_earlier_batches = accepted.rows.select("row_hash").join(values, "row_hash", "left_semi")
+    counts = _counted(in_table, 1).unionAll(_counted(from_earlier_batches, -1))
+    surplus = counts.groupBy("row_hash").agg(F.sum("rows").alias("surplus"))
+    nth = F.row_number().over(Window.partitionBy("row_hash").orderBy(*_POSITION))
+    written = candidates.withColumn("nth", nth).join(surplus, "row_hash").where("nth <= surplus").select(*_POSITION)
+    positions = written.collect()
+    candidates.unpersist()
+    return sorted((row[0], row[1], row[2]) for row in positions)
 
 
 def _counted(rows: DataFrame, sign: int) -> DataFrame:
+    """Count the rows of each value, times `sign`. Columns out: row_hash, rows LONG."""
     return rows.groupBy("row_hash").agg((F.count("*") * F.lit(sign)).alias("rows"))
 
 

@@ -1,8 +1,8 @@
-"""Makes a lost checkpoint anew, so that its pipeline goes on where the ledger ends: `run --rebuild-state`.
+"""Rebuilds a lost checkpoint, so that its pipeline continues after the ledger's last batch: `run --rebuild-state`.
 
-The new one has the name of the old one, so the ledger goes on, and dead letters and their replays stay its own. Its
-insert tokens are others: the batch that was under way is done again with other blocks. The rows of it that are in the
-table are found, and left as they are.
+The rebuilt checkpoint keeps the checkpoint id, so that the ledger continues and dead letters and replays still belong
+to it. Its insert tokens are new, because the in-flight batch is repeated with other blocks. The rows of that batch that
+are already in the table are found and not written again.
 """
 
 import shutil
@@ -26,10 +26,10 @@ from glassflow_dagster.clickhouse.tables import Table, require_table
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.topics import offsets_if_there
-from glassflow_dagster.recovery.checkpoint_files import as_of_batch, begin_batch, write_state
+from glassflow_dagster.recovery.checkpoint_files import begin_batch, continue_after, write_state
 from glassflow_dagster.recovery.dedup_keys import Accepted, replay_dedup
 from glassflow_dagster.recovery.errors import CannotRebuild
-from glassflow_dagster.recovery.inflight_batch import following_ranges, records_there, unknown_rows
+from glassflow_dagster.recovery.inflight_batch import find_written_records, following_ranges, unknown_rows
 from glassflow_dagster.recovery.records import LostCheckpoint, Records
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
 from glassflow_dagster.streaming.spark.session import SHUFFLE_PARTITIONS
@@ -43,13 +43,13 @@ Report = Callable[[str], None]
 def rebuild_checkpoint(
     spark: SparkSession, config: PipelineConfig, table: Table, checkpoint: Checkpoint, report: Report
 ) -> None:
-    """Make a checkpoint that goes on behind the ledger's last batch; the old driver writes nothing from here on.
+    """Write a checkpoint that continues after the ledger's last batch; the old driver is fenced first.
 
-    `spark` is the session that the pipeline will run in. Raises `GlassflowError` where it cannot be made exactly.
+    spark: the session that the pipeline will run in. Raises `GlassflowError` when the state cannot be rebuilt exactly.
     """
     require_possible(config)
     client = connect(config.sink.connection_params)
-    past, checkpoint_id = _past(client, config)
+    past, checkpoint_id = _read_lost_checkpoint(client, config)
     database = config.sink.connection_params.database
     begin_epoch(client, database, config.pipeline_id, checkpoint_id, str(checkpoint.folder.parent), table.rows)
     table = require_table(client, table.database, table.name)
@@ -61,38 +61,38 @@ def rebuild_checkpoint(
         accepted = replay_dedup(records, past, now_ms, report)
         ranges = following_ranges(past, now_ms)
         report(f"looking for rows of a batch that was under way in {table.database}.{table.name} ...")
-        there = records_there(records, ranges, accepted, compared, unknown_rows(config, table, totals))
+        written = find_written_records(records, ranges, accepted, compared, unknown_rows(config, table, totals))
         work = checkpoint.folder.with_name("checkpoint.new")
         shutil.rmtree(work, ignore_errors=True)
-        made = _write(records, past, accepted, work, now_ms)
+        rebuilt = _write_checkpoint(records, past, accepted, work, now_ms)
     except PySparkException as error:
         raise GlassflowError(
             f"{config.pipeline_id}: the state could not be rebuilt: {explain_failure(error)}"
         ) from error
     finally:
         spark.catalog.clearCache()
-    # The batch that was under way is done again, and writes these again.
+    # The in-flight batch is repeated, and writes its dead letters and splits again.
     for bookkeeping in (DEAD_LETTERS, SPLITS):
         last = past.batches[-1].batch_id
         bookkeeping.delete_later_batches(client, database, config.pipeline_id, checkpoint_id, last)
-    if there:
-        begin_batch(made.folder, _up_to(config, ranges, there))
-        made.keep_rows_there(past.batches[-1].batch_id + 1, there)
+    if written:
+        begin_batch(rebuilt.folder, _ranges_with(config, ranges, written))
+        rebuilt.keep_rows_there(past.batches[-1].batch_id + 1, written)
     partitions = int(str(spark.conf.get(SHUFFLE_PARTITIONS)))
-    made.create(config, f"{table.database}.{table.name}", totals.rows_before, partitions, checkpoint_id)
-    # What is there is new: of topics, their names only.
+    rebuilt.create(config, f"{table.database}.{table.name}", totals.rows_before, partitions, checkpoint_id)
+    # At most topic ids are in this folder: a damaged checkpoint was moved aside before.
     shutil.rmtree(checkpoint.folder, ignore_errors=True)
-    made.folder.rename(checkpoint.folder)
+    rebuilt.folder.rename(checkpoint.folder)
     shutil.rmtree(work, ignore_errors=True)
     checkpoint.follow_move()
     report(
         f"the state is rebuilt behind batch {past.batches[-1].batch_id}; "
-        f"{len(there):,} rows of the batch that was under way are in the table and stay"
+        f"{len(written):,} rows of the batch that was under way are in the table and stay"
     )
 
 
 def require_possible(config: PipelineConfig) -> None:
-    """Raise `CannotRebuild` for a pipeline whose state cannot be read from topic and ledger."""
+    """Raise `CannotRebuild` for a pipeline whose state does not follow from topic and ledger."""
     dedup = config.dedup_of(config.source)
     why = ""
     if config.join:
@@ -103,31 +103,38 @@ def require_possible(config: PipelineConfig) -> None:
         raise CannotRebuild(config.pipeline_id, why)
 
 
-def _past(client: Client, config: PipelineConfig) -> tuple[LostCheckpoint, str]:
+def _read_lost_checkpoint(client: Client, config: PipelineConfig) -> tuple[LostCheckpoint, str]:
+    """Read the lost checkpoint's batches from the ledger and the available offsets from Kafka; return also its id."""
     history = read_history(client, config.sink.connection_params.database, config.pipeline_id)
     if not history.batches:
         raise GlassflowError(
             f"{config.pipeline_id}: has no batch in the ledger, so there is no state to make anew; run it without "
             "--rebuild-state"
         )
-    known = {topic: found for topic in config.topics if (found := offsets_if_there(config.connection, topic))}
-    return LostCheckpoint(history.batches, known), history.checkpoint_id
+    available = {topic: offsets for topic in config.topics if (offsets := offsets_if_there(config.connection, topic))}
+    return LostCheckpoint(history.batches, available), history.checkpoint_id
 
 
-def _write(records: Records, past: LostCheckpoint, accepted: Accepted, work: Path, now_ms: int) -> Checkpoint:
+def _write_checkpoint(
+    records: Records, past: LostCheckpoint, accepted: Accepted, work: Path, now_ms: int
+) -> Checkpoint:
+    """Write the files of the rebuilt checkpoint below `work`: the state at `now_ms`, and the logs."""
     dedup = records.config.dedup_of(records.config.source)
-    known = accepted.known(dedup, now_ms) if dedup is not None else None
-    pattern = write_state(records.spark, known, dedup, work)
-    as_of_batch(pattern, past.batches[-2:])
-    return Checkpoint(pattern)
+    keys = accepted.known(dedup, now_ms) if dedup is not None else None
+    folder = write_state(records.spark, keys, dedup, work)
+    continue_after(folder, past.batches[-2:])
+    return Checkpoint(folder)
 
 
-def _up_to(
-    config: PipelineConfig, ranges: Iterable[BatchRange], there: Sequence[tuple[int, int, int]]
+def _ranges_with(
+    config: PipelineConfig, ranges: Iterable[BatchRange], written: Sequence[tuple[int, int, int]]
 ) -> list[BatchRange]:
-    """Narrow the ranges to what has all of these records, and no more than the batch that was under way."""
-    farthest: dict[tuple[str, int], int] = defaultdict(int)
-    for rank, partition, offset in there:
-        place = config.topics[rank], partition
-        farthest[place] = max(farthest[place], offset + 1)
-    return [replace(r, until=max(r.first, farthest[r.topic, r.partition])) for r in ranges]
+    """Narrow each range to end with its last written record, so that the repeated batch contains all of them.
+
+    The in-flight batch has read at least this far. written: (index of the topic, partition, offset).
+    """
+    ends: dict[tuple[str, int], int] = defaultdict(int)
+    for topic_index, partition, offset in written:
+        topic = config.topics[topic_index]
+        ends[topic, partition] = max(ends[topic, partition], offset + 1)
+    return [replace(r, until=max(r.first, ends[r.topic, r.partition])) for r in ranges]

@@ -1,4 +1,4 @@
-"""What records make, batch by batch, and what a lost checkpoint had read of them."""
+"""The rows that a pipeline's records yield, and the batches of a lost checkpoint."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Records:
-    """The records of a pipeline; `row_hash` is made of `row`, a STRUCT of the target's columns."""
+    """Reads the records of a pipeline as rows. `row_hash` hashes `row`, the STRUCT of the target's columns."""
 
     spark: SparkSession
     config: PipelineConfig
@@ -29,30 +29,32 @@ class Records:
     row_hash: Column
 
     def rows(self, ranges: Iterable[BatchRange]) -> DataFrame:
-        """Give the rows that come to deduplication. Columns out: those of `rows_of_batches`, and row_hash STRING."""
-        read = [found for found in ranges if found.until > found.first]
-        if not read:
+        """Return the rows of the ranges before deduplication. Columns out: `ROWS`."""
+        not_empty = [r for r in ranges if r.until > r.first]
+        if not not_empty:
             return self.spark.createDataFrame([], ROWS)
-        return rows_of_batches(self.spark, self.config, self.table, read, self.checkpoint_id, [self.row_hash])
+        return rows_of_batches(self.spark, self.config, self.table, not_empty, self.checkpoint_id, [self.row_hash])
 
 
 @dataclass(frozen=True)
 class LostCheckpoint:
-    """The batches of a lost checkpoint, one at least, and what Kafka still has: topic -> partition -> offsets."""
+    """The batches of a lost checkpoint (at least one), and Kafka's available offsets: topic -> partition -> offsets."""
 
     batches: Sequence[BatchEntry]
     offsets: Mapping[str, Mapping[int, Offsets]]
 
     def readable(self) -> Sequence[BatchEntry]:
-        """Give the last batches, as far back as Kafka has all that they read."""
+        """Return the last batches, as far back as Kafka still has all records that they read."""
         first = len(self.batches)
-        while first and self._is_there(self.batches[first - 1]):
+        while first and self._is_available(self.batches[first - 1]):
             first -= 1
         return self.batches[first:]
 
-    def _is_there(self, batch: BatchEntry) -> bool:
-        return all(self._low(found) <= found.first for found in batch.ranges if found.until > found.first)
+    def _is_available(self, batch: BatchEntry) -> bool:
+        """Return whether Kafka still has the records of a batch; retention removes them from the beginning."""
+        return all(self._low(r) <= r.first for r in batch.ranges if r.until > r.first)
 
-    def _low(self, found: BatchRange) -> int:
-        there = self.offsets.get(found.topic, {}).get(found.partition)
-        return there.low if there else found.until
+    def _low(self, batch_range: BatchRange) -> int:
+        """Return the first available offset of a range's partition; the range's end if the partition is gone."""
+        offsets = self.offsets.get(batch_range.topic, {}).get(batch_range.partition)
+        return offsets.low if offsets else batch_range.until

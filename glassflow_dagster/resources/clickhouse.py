@@ -1,4 +1,4 @@
-"""ClickHouse as Dagster's assets use it: asked, never written to."""
+"""The Dagster resource that reads from ClickHouse; it never writes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,15 +17,15 @@ from glassflow_dagster.errors import GlassflowError
 
 
 class ClickHouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """Answers questions about a pipeline's table and ledger. How to reach the server is part of each definition."""
+    """Reads a pipeline's table and ledger. Each pipeline definition has its own connection."""
 
     def table(self, config: PipelineConfig) -> Table | None:
-        """Describe the pipeline's table, None when it does not exist; raises `GlassflowError` without an answer."""
+        """Return the pipeline's table, None when it does not exist; raises `GlassflowError` when ClickHouse fails."""
         with _client(config.sink.connection_params) as client:
             return find_table(client, *config.sink.full_table)
 
     def totals(self, config: PipelineConfig) -> LedgerTotals:
-        """Sum the pipeline's ledger up; raises `GlassflowError` without an answer."""
+        """Return the sums over the pipeline's ledger; raises `GlassflowError` when ClickHouse fails."""
         connection = config.sink.connection_params
         with _client(connection) as client:
             return read_totals(client, connection.database, config.pipeline_id)
@@ -33,6 +33,7 @@ class ClickHouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
 @contextmanager
 def _client(connection: ClickHouseConnection) -> Iterator[Client]:
+    """Yield a client; convert its errors to `GlassflowError`."""
     client = connect(connection)
     try:
         yield client

@@ -1,4 +1,4 @@
-"""Kafka as Dagster's assets use it: asked, never consumed."""
+"""The Dagster resource that reads offsets from Kafka; it consumes no records."""
 
 import dagster as dg
 
@@ -7,8 +7,8 @@ from glassflow_dagster.kafka.topics import Offsets, offsets
 
 
 class KafkaResource(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """Answers questions about topics. How to reach the brokers is part of each definition."""
+    """Reads the offsets of topics. Each pipeline definition has its own connection."""
 
     def offsets(self, source: Source) -> dict[int, Offsets]:
-        """Give each partition's lowest and next offset; raises `GlassflowError` when topic or brokers are missing."""
+        """Return the offsets of each partition; raises `GlassflowError` for a missing topic or failing brokers."""
         return offsets(source.connection_params, source.topic)

@@ -1,7 +1,7 @@
-"""Spark for what Dagster itself computes: a bounded job, never a stream.
+"""The Spark resource for batch jobs in Dagster's process (the comparison of keys), not for streams.
 
-It is dagster-pyspark's lazy resource, so `spark_config` is where one's settings go, for the drivers of streams too. Its
-session carries this project's jars and settings, which the stages need.
+It extends dagster-pyspark's lazy resource: its `spark_config` applies also to the drivers of streams, and its session
+has the jars and settings that the pipeline stages need.
 """
 
 import tempfile
@@ -16,16 +16,17 @@ from glassflow_dagster.streaming.spark.session import start_session
 
 
 def spark_settings(resource: LazyPySparkResource) -> dict[str, str]:
-    """Give a resource's settings by their full names."""
+    """Flatten a resource's nested `spark_config` to Spark's property names and text values."""
     return {key: spark_text(value) for key, value in flatten_dict(resource.spark_config)}  # type: ignore[no-untyped-call]
 
 
 class StageSparkResource(LazyPySparkResource):
-    """A session in which the stages of a pipeline run; started when it is first asked for."""
+    """Starts a Spark session with the project's jars and settings on first use."""
 
     def _init_session(self) -> None:
+        """Start the session (dagster-pyspark calls this on the first access to `spark_session`)."""
         if self._spark_session is None:
-            # Dagster gives a run no folder that outlives it, and nothing here has to.
+            # A temporary folder is enough: nothing in it is needed after the run.
             scratch = Path(tempfile.mkdtemp(prefix="glassflow-spark-"))
             self._spark_session: SparkSession = start_session(
                 "glassflow dagster", scratch, spark_settings(self), lambda _: None

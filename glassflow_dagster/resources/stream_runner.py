@@ -1,7 +1,7 @@
-"""Where drivers run: the one thing that assets, checks and sensors know of it.
+"""The interface through which Dagster controls streams: `StreamRunner`.
 
-Dagster launches, watches and stops streams through a `StreamRunner` and never hosts one. `LocalStreamRunner` keeps
-them on this host, as detached processes beside their checkpoints.
+Dagster starts, monitors and stops streams through it; no stream runs in Dagster's processes. `LocalStreamRunner` runs
+the drivers on this host, as detached processes with their checkpoints in a local folder.
 """
 
 from abc import ABC, abstractmethod
@@ -19,55 +19,57 @@ from glassflow_dagster.resources.spark import spark_settings
 
 
 class StreamRunner(dg.ConfigurableResource, ABC):  # type: ignore[type-arg]
-    """Launches, judges and stops streams. Every method may raise `GlassflowError`."""
+    """Starts, monitors and stops streams. Every method may raise `GlassflowError`."""
 
     @abstractmethod
     def ensure_running(
         self, definition: Path, config: PipelineConfig, report: Callable[[str], None]
     ) -> tuple[StreamStatus, Action]:
-        """See to it that the stream runs by this definition; says what that took."""
+        """Start, keep or redeploy the stream so that it runs with this definition; return its status and the action."""
 
     @abstractmethod
     def restart(self, definition: Path, config: PipelineConfig, report: Callable[[str], None]) -> StreamStatus:
-        """Stop the stream, if it runs, and start it on the same checkpoint."""
+        """Stop the stream if it is running, then start it on the same checkpoint."""
 
     @abstractmethod
     def stop(self, pipeline_id: str) -> Ending:
-        """End the stream after its batch; it is not wanted any more."""
+        """Stop the stream after its current batch and mark it as not wanted, so that nothing restarts it."""
 
     @abstractmethod
     def status(self, pipeline_id: str) -> StreamStatus:
-        """Tell how the stream is, without asking its driver."""
+        """Return the stream's status without contacting its driver."""
 
 
 class LocalStreamRunner(StreamRunner):
-    """Drivers as detached processes of this host."""
+    """Runs drivers as detached processes on this host."""
 
     pyspark: dg.ResourceDependency[LazyPySparkResource]
-    state: str = Field(description="the folder that holds heartbeats, logs and checkpoints")
-    create_table: bool = Field(default=False, description="create a missing table even where the definition is silent")
-    timeout: float = Field(default=LAUNCH_TIMEOUT, description="seconds that a launch may take")
+    state: str = Field(description="folder of heartbeats, logs and checkpoints")
+    create_table: bool = Field(
+        default=False, description="create a missing table even when the definition has no create_table"
+    )
+    timeout: float = Field(default=LAUNCH_TIMEOUT, description="seconds that a start may take")
 
     def ensure_running(
         self, definition: Path, config: PipelineConfig, report: Callable[[str], None]
     ) -> tuple[StreamStatus, Action]:
-        """See to it that the stream runs by this definition; says what that took."""
+        """Start, keep or redeploy the driver so that it runs with this definition; return status and action."""
         return process.ensure_running(self._deployment(definition, config), report)
 
     def restart(self, definition: Path, config: PipelineConfig, report: Callable[[str], None]) -> StreamStatus:
-        """Stop the driver, if it runs, and launch another on the same checkpoint."""
+        """Stop the driver if it is running, then start another one on the same checkpoint."""
         return process.restart(self._deployment(definition, config), report)
 
     def stop(self, pipeline_id: str) -> Ending:
-        """End the driver after its batch; the stream is not wanted any more."""
+        """Stop the driver after its current batch and mark the stream as not wanted."""
         return process.stop(Path(self.state), pipeline_id)
 
     def status(self, pipeline_id: str) -> StreamStatus:
-        """Tell how the stream is, by heartbeat and process table."""
+        """Return the stream's status from its heartbeat file and the process table."""
         return process.status(Path(self.state), pipeline_id)
 
     def _deployment(self, definition: Path, config: PipelineConfig) -> Deployment:
-        """Spark's settings are those of the `pyspark` resource, whose own session is never started for this."""
+        """Build the deployment, with the Spark settings of the `pyspark` resource, whose session is not started."""
         return Deployment(
             definition=definition,
             config=config,

@@ -1,7 +1,7 @@
-"""Where alerts go: always the log, and a webhook where one is set up.
+"""Delivers alerts: always to the log, and to a webhook when one is configured.
 
-Dagster's own alert policies are not part of its open-source edition. A JSON object over HTTP is what Slack, Teams,
-PagerDuty and their like all take, as it is or through a small relay; it needs no library.
+Dagster's own alert policies are not part of its open-source edition. Slack, Teams, PagerDuty and similar services
+accept JSON over HTTP, directly or through a small relay, so no client library is needed.
 """
 
 import http.client
@@ -17,13 +17,13 @@ from pydantic import Field
 
 from glassflow_dagster.errors import GlassflowError
 
-# A webhook answers in well under a second; a sensor's tick must not hang on one that does not.
+# A webhook answers in well under a second; one that does not must not block the sensor's tick.
 WEBHOOK_TIMEOUT = 10.0  # seconds
 TOO_MANY_REQUESTS = 429
 
 
 class AlertUndelivered(GlassflowError):
-    """The webhook did not take an alert; `reached` says whether it answered, so that it may take another one."""
+    """The webhook did not accept an alert. `reached`: it answered, so it may accept other alerts."""
 
     def __init__(self, reason: str, *, reached: bool) -> None:
         self.reached = reached
@@ -32,7 +32,7 @@ class AlertUndelivered(GlassflowError):
 
 @dataclass(frozen=True)
 class Alert:
-    """Something that changed: `subject` (a check, a run), its new `state` (ERROR, WARN, RESOLVED, FAILED), and why."""
+    """A change of `subject` (a check, a run) to `state` (ERROR, WARN, RESOLVED, FAILED); `text` has the reason."""
 
     subject: str
     state: str
@@ -40,35 +40,36 @@ class Alert:
 
     @property
     def line(self) -> str:
-        """The alert in one line."""
+        """The alert as one line of text."""
         return f"{self.state}: {self.subject}: {self.text}"
 
 
 class AlertResource(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """Sends alerts to the webhook that an environment variable names; where it names none, there is only the log."""
+    """Sends alerts to the webhook whose URL is in an environment variable; without it, alerts are only logged."""
 
     webhook_variable: str = Field(
         default="GLASSFLOW_ALERT_WEBHOOK",
-        description="the environment variable with the webhook's address, which is often a secret",
+        description="environment variable with the URL of the webhook, which is often secret",
     )
 
     def send(self, alert: Alert) -> None:
-        """Send an alert; raises `AlertUndelivered` when the webhook does not take it."""
+        """Send an alert to the webhook, if there is one; raises `AlertUndelivered` when it does not accept it."""
         address = os.environ.get(self.webhook_variable)
         if address:
             self._post(address, alert)
 
     def _post(self, address: str, alert: Alert) -> None:
+        """Post an alert as JSON; raises `AlertUndelivered` without the address, which may be secret, in its text."""
         if not address.startswith(("http://", "https://")):
             text = f"{self.webhook_variable}: is no address; write http://... or https://..."
             raise AlertUndelivered(text, reached=False)
-        # `text` is what Slack and Teams show; the rest is for programs.
+        # Slack and Teams show `text`; the other fields are for programs.
         body = json.dumps({**asdict(alert), "text": alert.line, "reason": alert.text}).encode()
         request = urllib.request.Request(address, body, {"Content-Type": "application/json"})  # noqa: S310 - checked above
         try:
             urllib.request.urlopen(request, timeout=WEBHOOK_TIMEOUT).close()  # noqa: S310 - checked above
         except (OSError, http.client.HTTPException, ValueError) as error:
-            # The address stays out of the text: whoever has it can post.
+            # The text leaves out the address: everybody who knows it can post.
             code = error.code if isinstance(error, urllib.error.HTTPError) else None
             reason = f"HTTP status {code}" if code else getattr(error, "reason", type(error).__name__)
             text = f"{self.webhook_variable}: the webhook did not take the alert ({reason})"
@@ -76,5 +77,5 @@ class AlertResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
 
 def log_alert(alert: Alert, log: logging.Logger) -> None:
-    """Write an alert to the log, webhook or not."""
+    """Log an alert: as an error when something failed, else as a warning."""
     log.log(logging.ERROR if alert.state in ("ERROR", "FAILED") else logging.WARNING, alert.line)

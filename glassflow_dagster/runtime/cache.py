@@ -1,7 +1,7 @@
-"""The folder for what is fetched or made once: jars, the Java home of the bundled runtime.
+"""The cache folder for downloads and build results: jars, Scala classes, the Java home of the bundled runtime.
 
-What lies in it is complete or absent. Everything is put together in a temporary folder beside its place and
-renamed into it under a lock, so neither a killed process nor two at once leave half of it behind.
+Every entry is complete or absent: it is written to a temporary folder beside it and renamed under a lock, so neither a
+killed process nor two processes at once leave an incomplete entry.
 """
 
 import fcntl
@@ -16,15 +16,15 @@ from glassflow_dagster.errors import GlassflowError
 
 
 def cache_folder() -> Path:
-    """`$GLASSFLOW_CACHE`, or `~/.cache/glassflow-dagster`; it need not exist yet."""
+    """Return `$GLASSFLOW_CACHE`, or `~/.cache/glassflow-dagster`; it may not exist yet."""
     return Path(os.environ.get("GLASSFLOW_CACHE") or Path.home() / ".cache" / "glassflow-dagster").absolute()
 
 
 @contextmanager
 def exclusive(folder: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold the lock of `folder` (a file beside it); `waiting` is called once when another process has it.
+    """Hold the lock of `folder` (a file beside it); `waiting` is called once when another process holds it.
 
-    Raises GlassflowError where the cache cannot be written.
+    Raises GlassflowError when the cache cannot be written.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -45,12 +45,13 @@ def exclusive(folder: Path, waiting: Callable[[], None] = lambda: None) -> Itera
 
 @contextmanager
 def filled(folder: Path) -> Iterator[Path]:
-    """A temporary folder that takes the place of `folder` when the block ends well, and vanishes otherwise.
+    """Yield a temporary folder that replaces `folder` after the block, or is deleted when the block raises.
 
-    To be called under the folder's lock.
+    The caller must hold the lock of `folder` (`exclusive`).
     """
-    for left_by_a_killed_process in folder.parent.glob(f".{folder.name}-*"):
-        shutil.rmtree(left_by_a_killed_process, ignore_errors=True)
+    # Left behind by killed processes.
+    for abandoned in folder.parent.glob(f".{folder.name}-*"):
+        shutil.rmtree(abandoned, ignore_errors=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         yield temporary

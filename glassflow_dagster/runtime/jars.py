@@ -1,7 +1,7 @@
-"""The jars that are in no wheel: Spark's Kafka connector, RE2/J and the Kafka broker.
+"""Downloads the jars that no wheel contains: Spark's Kafka connector, RE2/J and the Kafka broker.
 
-They are fetched once, by the Ivy that lies inside pyspark (spark-submit's own `spark.jars.packages` would ask the
-registry at every start), and kept in the cache under the digest of ivy.xml.
+The Ivy that pyspark contains downloads them once into the cache, below the digest of ivy.xml. Spark's own
+`spark.jars.packages` would contact the registry at every start.
 """
 
 import hashlib
@@ -21,10 +21,10 @@ from glassflow_dagster.runtime.java import find_java
 
 Configuration = Literal["spark", "broker", "format"]
 
-# Written last: the names of the jars. A folder without it, or with a jar missing, is fetched again.
+# The file with the names of the jars, written last. Without it, or with a jar missing, the jars are downloaded again.
 _COMPLETE = "complete.txt"
 
-# Without them a network that swallows packets holds Ivy for ever. Milliseconds.
+# Milliseconds. Without them Ivy hangs on a network that drops packets.
 _TIMEOUTS = ["-Dsun.net.client.defaultConnectTimeout=20000", "-Dsun.net.client.defaultReadTimeout=60000"]
 
 _MODULE = r"[\w.\-]+#[\w.\-]+;[\w.\-]+"
@@ -35,17 +35,17 @@ _CAUSE = re.compile(r"\(?((?:javax?|sun)\.[\w.]*Exception[^\r\n)]*)")
 
 
 def ensure_jars(configuration: Configuration, report: Callable[[str], None]) -> list[Path]:
-    """The jars of one configuration of ivy.xml, fetched on the first call and looked up on later ones.
+    """Return the paths of one configuration's jars (see ivy.xml); the first call downloads them.
 
-    `report` is given one line of progress at a time ("12 of 46 jars").
-    Raises GlassflowError naming what could not be fetched; nothing half-fetched stays behind.
+    `report` gets the progress line by line ("12 of 46 jars").
+    Raises GlassflowError with the names of the modules that could not be downloaded.
     """
     definition = resources.files(__package__).joinpath("ivy.xml").read_bytes()
     folder = cache_folder() / "jars" / hashlib.sha256(definition).hexdigest()[:16] / configuration
-    if jars := _complete(folder):
+    if jars := _cached(folder):
         return jars
     with exclusive(folder, lambda: report(f"another process is fetching the {configuration} jars; waiting for it")):
-        if jars := _complete(folder):
+        if jars := _cached(folder):
             return jars
         ivy_cache = folder.with_name(f".{configuration}.ivy-cache")
         with filled(folder) as temporary:
@@ -59,15 +59,15 @@ def ensure_jars(configuration: Configuration, report: Callable[[str], None]) -> 
 
 
 def pyspark_folder() -> Path:
-    """Where pyspark is installed, found without importing it."""
+    """Return the folder in which pyspark is installed, without importing it."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise GlassflowError("pyspark is not installed; run: pip install glassflow-dagster")
     return Path(spec.origin).parent
 
 
-def _complete(folder: Path) -> list[Path]:
-    """The jars of a finished folder; empty when it is not finished, or a jar is gone."""
+def _cached(folder: Path) -> list[Path]:
+    """Return the jars of a complete folder; empty when it is incomplete or a jar is missing."""
     try:
         names = (folder / _COMPLETE).read_text().split()
     except (FileNotFoundError, NotADirectoryError):
@@ -77,9 +77,9 @@ def _complete(folder: Path) -> list[Path]:
 
 
 def _fetch(configuration: Configuration, folder: Path, ivy_cache: Path, report: Callable[[str], None]) -> None:
-    """Run Ivy with `folder/ivy.xml` and put the jars beside it.
+    """Run Ivy with `folder/ivy.xml`, which downloads the jars into `folder`.
 
-    Ivy's own cache outlives a failure, so that the next try fetches only what is still missing.
+    Ivy's own cache is kept after a failure, so that the next attempt downloads only the missing jars.
     """
     ivy = next(iter((pyspark_folder() / "jars").glob("ivy-*.jar")), None)
     if ivy is None:
@@ -97,37 +97,38 @@ def _fetch(configuration: Configuration, folder: Path, ivy_cache: Path, report: 
     ) as process:
         assert process.stdout is not None  # asked for above
         try:
-            said = _followed(process.stdout, report)
+            output = _relay_progress(process.stdout, report)
         except BaseException:
             process.kill()
             raise
-    missing = sorted(set(_UNRESOLVED.findall(said)))
+    missing = sorted(set(_UNRESOLVED.findall(output)))
     if process.returncode or missing or not any(folder.glob("*.jar")):
-        raise GlassflowError(_failure(configuration, missing, said, folder.parent / configuration))
+        raise GlassflowError(_failure(configuration, missing, output, folder.parent / configuration))
 
 
-def _followed(lines: Iterable[str], report: Callable[[str], None]) -> str:
-    """All that Ivy says, with its progress passed on while it says it."""
-    said: list[str] = []
+def _relay_progress(lines: Iterable[str], report: Callable[[str], None]) -> str:
+    """Read Ivy's output line by line, report the numbers of jars found and fetched, and return the whole output."""
+    output: list[str] = []
     found = fetched = 0
     for line in lines:
-        said.append(line)
+        output.append(line)
         if _FOUND.match(line):
             found += 1
             report(f"{found} jars found")
         elif _FETCHED.match(line):
             fetched += 1
             report(f"{fetched} of {found} jars")
-    return "".join(said)
+    return "".join(output)
 
 
-def _failure(configuration: Configuration, missing: list[str], said: str, folder: Path) -> str:
-    what = ", ".join(missing) or f"the {configuration} jars"
-    cause = _CAUSE.search(said)
-    last = said.strip().splitlines()[-1:] or ["Ivy said nothing"]
+def _failure(configuration: Configuration, missing: list[str], output: str, folder: Path) -> str:
+    """Build the error message: which modules are missing, and why according to Ivy's output."""
+    names = ", ".join(missing) or f"the {configuration} jars"
+    cause = _CAUSE.search(output)
+    last = output.strip().splitlines()[-1:] or ["Ivy said nothing"]
     why = cause[1].strip() if cause else "not found" if missing else last[0].strip()
     return (
-        f"could not fetch {what} ({why}); let this machine reach a Maven repository, name a mirror in an Ivy settings "
+        f"could not fetch {names} ({why}); let this machine reach a Maven repository, name a mirror in an Ivy settings "
         f"file (GLASSFLOW_IVY_SETTINGS=FILE), or copy {folder} from a machine that has it"
     )
 

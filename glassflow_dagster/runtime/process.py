@@ -1,6 +1,6 @@
-"""Background processes that outlive the command that started them, and are found again by it.
+"""Background processes that outlive the command that started them and are found again by later commands.
 
-A record beside the data names the process by its id and the moment it started: ids are used again, the pair is not.
+A record in a file identifies the process by its id and its start time: the system reuses ids, but not the pair.
 """
 
 import json
@@ -18,9 +18,9 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Background:
-    """A process that was started here. `started` is its start as the system tells it, `port` where it listens.
+    """A detached process: `started` is its start time as `start_of` returns it, `port` the port it listens on.
 
-    native_port: where it speaks a second protocol, None where it does not.
+    native_port: the port of a second protocol; None without one.
     """
 
     pid: int
@@ -29,15 +29,15 @@ class Background:
     native_port: int | None = None
 
     def alive(self) -> bool:
-        """Whether this very process still runs."""
+        """Return whether this process is running; False when its id now belongs to another process."""
         with suppress(ChildProcessError):
-            os.waitpid(self.pid, os.WNOHANG)  # a dead child of ours stays visible until it is asked for
+            os.waitpid(self.pid, os.WNOHANG)  # a dead child process stays in the process table until it is waited for
         return start_of(self.pid) == self.started
 
     def end(self, seconds: float) -> None:
-        """SIGTERM, and SIGKILL after so many seconds; returns when the process is gone."""
-        for number, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, seconds)):
-            deadline = time.monotonic() + patience
+        """Send SIGTERM, and SIGKILL after so many seconds; return when the process has ended."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            deadline = time.monotonic() + seconds
             if self.alive():
                 with suppress(ProcessLookupError):
                     os.kill(self.pid, number)
@@ -45,7 +45,7 @@ class Background:
                 time.sleep(_POLL_SECONDS)
 
 
-def start(command: Sequence[str], port: int, log: Path, variables: Mapping[str, str]) -> Background:
+def start_process(command: Sequence[str], port: int, log: Path, variables: Mapping[str, str]) -> Background:
     """Start `command` detached from this terminal and session, its output appended to `log`."""
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -59,29 +59,32 @@ def start(command: Sequence[str], port: int, log: Path, variables: Mapping[str, 
     return Background(process.pid, start_of(process.pid) or "", port)
 
 
-def recorded(file: Path) -> Background | None:
-    """The process that `file` names, None when there is no readable record."""
+def read_process(file: Path) -> Background | None:
+    """Read a process record; None when the file is missing or invalid."""
     try:
         return Background(**json.loads(file.read_text()))
     except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
         return None
 
 
-def record(process: Background, file: Path) -> None:
-    """Write the record in one step, so that it is whole or absent."""
+def write_process(process: Background, file: Path) -> None:
+    """Write a process record atomically."""
     temporary = file.with_suffix(".tmp")
     temporary.write_text(json.dumps(asdict(process)))
     temporary.replace(file)
 
 
 def start_of(pid: int) -> str | None:
-    """When the process started, in the system's own words; None when there is none, or only its remains."""
+    """Return the start time of a process as text, to compare only; None when it has ended or is a zombie.
+
+    It is the start time in clock ticks from /proc, or the text of `ps` on systems without /proc.
+    """
     stat = Path(f"/proc/{pid}/stat")
     if Path("/proc/self/stat").exists():
         try:
-            # The name in brackets may hold anything; state is the first field after it, start time the twentieth.
+            # The command name in brackets may contain spaces; behind it, field 0 is the state and 19 the start time.
             fields = stat.read_text().rpartition(")")[2].split()
-            # A killed process is a zombie from the death of its first thread; its ports are free after the last one's.
+            # A killed process is a zombie once its first thread has ended, but holds its ports until the last one has.
             threads = len(list((stat.parent / "task").iterdir()))
         except (FileNotFoundError, ProcessLookupError):
             return None
@@ -92,16 +95,16 @@ def start_of(pid: int) -> str | None:
 
 
 def started_with(variable: str, value: str) -> dict[int, str]:
-    """Find the processes that were given an environment variable, also by a parent that is gone: pid -> start.
+    """Find the running processes that have an environment variable with this value: pid -> start time.
 
-    Empty where the system does not show environments, which is where it has no /proc.
+    This finds processes whose parent has ended, too. Empty on systems without /proc.
     """
-    wanted = f"{variable}={value}".encode()
-    found = {}
+    entry = f"{variable}={value}".encode()
+    processes = {}
     for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it ended meanwhile, or is another user's
-            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+        with suppress(OSError):  # the process has ended, or belongs to another user
+            if entry in (folder / "environ").read_bytes().split(b"\0"):
                 pid = int(folder.name)
                 if started := start_of(pid):
-                    found[pid] = started
-    return found
+                    processes[pid] = started
+    return processes

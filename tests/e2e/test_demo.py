@@ -49,7 +49,7 @@ def test_the_demo_ends_well_and_says_what_arrived(tmp_path: Path) -> None:
         "unmatched": ("220", "52"),
         "waiting": ("295", "930"),
         "written": ("9,705", "26,074"),
-        "rows to be there (computed apart)": ("9,705", "26,074"),
+        "rows expected (computed apart)": ("9,705", "26,074"),
         "rows in ClickHouse (counted apart)": ("9,705", "26,074"),
         "of them without a match (counted apart)": ("220", "52"),
     }

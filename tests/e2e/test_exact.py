@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from glassflow_dagster.cli.verify import verify
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.orchestration.asset_keys import names
+from glassflow_dagster.orchestration.asset_keys import build_asset_keys
 from glassflow_dagster.orchestration.exact import build_reconciliation
 from glassflow_dagster.resources import spark as spark_resource
 from glassflow_dagster.verification import wait_until_stable
@@ -85,7 +85,7 @@ def test_a_lost_a_doubled_a_strange_and_a_swapped_row_are_found(
     # A job of Dagster's, with the session of its resource, which is the test's own here.
     monkeypatch.setenv("GLASSFLOW_SHOW_VALUES", "true")
     monkeypatch.setattr(spark_resource, "start_session", lambda *_: spark)
-    job = build_reconciliation(config, names(config))
+    job = build_reconciliation(config, build_asset_keys(config))
     resources = {"pyspark": spark_resource.StageSparkResource(spark_config={})}
     result = job.execute_in_process(resources=resources, raise_on_error=False)
 

@@ -12,7 +12,7 @@ from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.local.broker import broker_answers, prepare_broker
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.runtime.process import Background, start
+from glassflow_dagster.runtime.process import Background, start_process
 from tests.faults.http_proxy import HttpProxy
 from tests.faults.tcp_proxy import TcpProxy
 from tests.waiting import wait_until
@@ -31,7 +31,7 @@ class Server:
         self.process: Background | None = None
 
     def start(self) -> None:
-        self.process = start(self._command, self.port, self._log, self._variables)
+        self.process = start_process(self._command, self.port, self._log, self._variables)
 
     def kill(self) -> None:
         """End it without a warning."""

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.kafka import records
 from glassflow_dagster.kafka.errors import KafkaUnreachable, RecordMissing, TopicMissing
-from glassflow_dagster.kafka.records import Place, RangeCount, count_records, fetch_record, fetch_records
+from glassflow_dagster.kafka.records import RangeCount, RecordPosition, count_records, fetch_record, fetch_records
 from glassflow_dagster.kafka.topics import Offsets, commit_offsets, offsets, wait_for_brokers, wait_for_topic
 
 
@@ -17,22 +17,22 @@ def test_records_outside_a_range_are_not_counted() -> None:
     count = RangeCount({0: (5, 8), 1: (0, 0)})
     assert count.open_partitions == [0]
     for offset in (5, 6, 7, 8):
-        count.see(0, offset, is_record=True)
+        count.observe(0, offset, is_record=True)
     assert (count.records, count.open_partitions) == (3, [])
 
 
 def test_a_range_that_ends_in_holes_is_done_with_a_later_record_or_the_end() -> None:
     later, end = RangeCount({0: (0, 4)}), RangeCount({0: (0, 4)})
     for count in (later, end):
-        count.see(0, 0, is_record=True)
-    later.see(0, 9, is_record=True)
-    end.see(0, 4, is_record=False)
+        count.observe(0, 0, is_record=True)
+    later.observe(0, 9, is_record=True)
+    end.observe(0, 4, is_record=False)
     assert (later.records, later.open_partitions) == (end.records, end.open_partitions) == (1, [])
 
 
 def test_the_end_of_what_is_written_so_far_is_not_the_end_of_the_range() -> None:
     count = RangeCount({0: (0, 4)})
-    count.see(0, 2, is_record=False)
+    count.observe(0, 2, is_record=False)
     assert count.open_partitions == [0]
 
 
@@ -119,7 +119,7 @@ def test_offsets_are_committed_for_lag_tools(connection: KafkaConnection, new_to
 def test_records_are_found_by_their_places_and_those_that_are_gone_are_left_out(
     connection: KafkaConnection, new_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "_READ_ON", 3)
+    monkeypatch.setattr(records, "_MAX_GAP_READ", 3)
     topic = new_topic(2)
     producer = Producer({"bootstrap.servers": connection.brokers[0]})
     for offset in range(40):
@@ -128,10 +128,10 @@ def test_records_are_found_by_their_places_and_those_that_are_gone_are_left_out(
     admin = AdminClient({"bootstrap.servers": connection.brokers[0]})
     for future in admin.delete_records([TopicPartition(topic, 1, 10)]).values():
         future.result()
-    wanted = [Place(topic, 1, offset) for offset in (3, 10, 12, 30, 39, 40, 99)] + [Place(topic, 0, 0)]
-    found = fetch_records(connection, wanted)
-    assert {place: record.value for place, record in found.items()} == {
-        Place(topic, 1, offset): str(offset).encode() for offset in (10, 12, 30, 39)
+    wanted = [RecordPosition(topic, 1, offset) for offset in (3, 10, 12, 30, 39, 40, 99)]
+    found = fetch_records(connection, [*wanted, RecordPosition(topic, 0, 0)])
+    assert {position: record.value for position, record in found.items()} == {
+        RecordPosition(topic, 1, offset): str(offset).encode() for offset in (10, 12, 30, 39)
     }
-    first = found[Place(topic, 1, 10)]
+    first = found[RecordPosition(topic, 1, 10)]
     assert (first.key, first.timestamp_ms, first.headers) == (b"k", 5, (("h", b"1"), ("h", None)))

@@ -13,7 +13,7 @@ from dagster_pyspark import LazyPySparkResource
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.driver import process
 from glassflow_dagster.driver.process import Deployment, StreamState
-from glassflow_dagster.orchestration.asset_keys import names
+from glassflow_dagster.orchestration.asset_keys import build_asset_keys
 from glassflow_dagster.orchestration.assets import build_assets
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG
 from glassflow_dagster.resources.clickhouse import ClickHouseResource
@@ -32,7 +32,7 @@ def run(
     **settings: Any,
 ) -> dg.ExecuteInProcessResult:
     config = load_pipeline(deployment.definition)
-    named = names(config)
+    named = build_asset_keys(config)
     pyspark = LazyPySparkResource(spark_config={"spark": {"ui.enabled": True}})
     return dg.materialize(
         [build_assets(deployment.definition, config, named)],
@@ -102,7 +102,7 @@ def test_settings_of_the_pyspark_resource_reach_the_driver(deployment: Deploymen
 
 
 def test_one_asset_alone_looks_after_the_stream_too(deployment: Deployment) -> None:
-    table = names(deployment.config).table
+    table = build_asset_keys(deployment.config).table
     assert set(materialized(run(deployment, selection=[table]))) == {"sms_statuses_latest"}
     assert state_of(deployment) is StreamState.RUNNING
 
@@ -116,7 +116,7 @@ def test_a_joins_assets_have_figures_each_and_a_version_of_both_topics(join_defi
     result = run(Deployment(join_definition, config, state, timeout=30))
     assert result.success
     figures = materialized(result)
-    assert list(figures) == [key.path[-1] for key in names(config).assets]
+    assert list(figures) == [key.path[-1] for key in build_asset_keys(config).assets]
     for topic in ("raw_auction_bids", "raw_auction_lots"):
         assert "127.0.0.1" in figures[topic]["problem"]
     for stream in ("deduplicated_auction_bids", "deduplicated_auction_lots"):
@@ -169,7 +169,7 @@ def test_automation_leaves_a_stopped_stream_alone_and_says_so(deployment: Deploy
     assert result.success
     assert not materialized(result)
     assert [event.asset_key for event in result.all_events if event.is_asset_observation] == [
-        names(deployment.config).stream
+        build_asset_keys(deployment.config).stream
     ]
     assert state_of(deployment) is StreamState.STOPPED
     assert stream_figures(run(deployment))["action"] == "launched"

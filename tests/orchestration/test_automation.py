@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.orchestration.asset_keys import names
+from glassflow_dagster.orchestration.asset_keys import build_asset_keys
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG, longest_gap
 
 NOON = datetime(2026, 3, 2, 12, 0, 30, tzinfo=UTC)
@@ -29,7 +29,7 @@ def requested(definitions: dg.Definitions, materialized: list[dg.AssetKey]) -> l
 
 
 def test_a_health_check_follows_the_schedule(definition: Path, loaded: dg.Definitions) -> None:
-    assert requested(loaded, names(load_pipeline(definition)).assets) == [0, 0, 3]
+    assert requested(loaded, build_asset_keys(load_pipeline(definition)).assets) == [0, 0, 3]
 
 
 def test_nothing_is_requested_before_somebody_has_materialized_it(loaded: dg.Definitions) -> None:

@@ -12,7 +12,7 @@ from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.driver import process
 from glassflow_dagster.driver.process import Deployment
 from glassflow_dagster.orchestration import checks
-from glassflow_dagster.orchestration.asset_keys import names
+from glassflow_dagster.orchestration.asset_keys import build_asset_keys
 from glassflow_dagster.orchestration.checks import build_checks
 from glassflow_dagster.resources.stream_runner import LocalStreamRunner
 from glassflow_dagster.verification.dead_letters import Cause, DeadLettersReport
@@ -27,8 +27,8 @@ def evaluate(definition: Path, state: Path) -> dict[str, dg.AssetCheckEvaluation
     config = load_pipeline(definition)
     runner = LocalStreamRunner(pyspark=LazyPySparkResource(spark_config={}), state=str(state))
     definitions = dg.Definitions(
-        assets=[dg.AssetSpec(names(config).table)],
-        asset_checks=[build_checks(config, names(config))],
+        assets=[dg.AssetSpec(build_asset_keys(config).table)],
+        asset_checks=[build_checks(config, build_asset_keys(config))],
         resources={"stream_runner": runner},
     )
     result = definitions.resolve_implicit_global_asset_job_def().execute_in_process(raise_on_error=False)
@@ -152,6 +152,8 @@ def test_a_check_that_a_limit_has_ended_warns_that_nothing_was_checked(
 
 def test_the_checks_of_a_join_say_what_they_are_about(join_definition: Path) -> None:
     config = load_pipeline(join_definition)
-    described = {spec.name: spec.description or "" for spec in build_checks(config, names(config)).check_specs}
+    described = {
+        spec.name: spec.description or "" for spec in build_checks(config, build_asset_keys(config)).check_specs
+    }
     assert "both topics" in described["counts_agree"]
     assert "left event" in described["no_residual_duplicates"]

@@ -12,7 +12,7 @@ from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.defs.resources import resources
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.orchestration.asset_keys import names
+from glassflow_dagster.orchestration.asset_keys import build_asset_keys
 from glassflow_dagster.orchestration.assets import build_assets
 from glassflow_dagster.orchestration.checks import check_names
 from glassflow_dagster.orchestration.pipelines import build_pipeline_definitions
@@ -31,7 +31,7 @@ TABLE = dg.AssetKey(["sms_status", "sms_statuses_latest"])
 
 def spec(definition: Path, key: dg.AssetKey) -> dg.AssetSpec:
     config = load_pipeline(definition)
-    return build_assets(definition, config, names(config)).specs_by_key[key]
+    return build_assets(definition, config, build_asset_keys(config)).specs_by_key[key]
 
 
 def graph_of(definition: Path, config: PipelineConfig) -> Any:
@@ -51,7 +51,7 @@ def test_the_code_location_loads_without_servers(definition: Path, monkeypatch: 
 def test_every_shipped_pipeline_of_one_topic_is_a_chain_of_three_assets(file: Path) -> None:
     config = load_pipeline(file)
     graph = graph_of(file, config)
-    raw, deduplicated, table = names(config).assets
+    raw, deduplicated, table = build_asset_keys(config).assets
     assert graph.get(deduplicated).parent_keys == {raw}
     assert graph.get(table).parent_keys == {deduplicated}
     assert {graph.get(key).group_name for key in (raw, deduplicated, table)} == {config.pipeline_id}
@@ -94,13 +94,13 @@ def test_pairs_are_checked_where_both_sources_are_deduplicated(transforms: list[
 
 def test_topics_that_dagster_could_not_tell_apart_have_assets_of_their_own() -> None:
     config = joined_pipeline(sources__0__topic="auction_bids")
-    named = [key.path[-1] for key in names(config).assets]
+    named = [key.path[-1] for key in build_asset_keys(config).assets]
     assert named[:2] == ["raw_auction_bids", "raw_auction_bids_2"]
     assert len(set(named)) == 6
 
 
 def test_a_table_named_like_the_joined_stream_keeps_a_key_of_its_own() -> None:
-    assert names(joined_pipeline(sink__table="joined_bids_lots")).table.path[-1] == "joined_bids_lots_table"
+    assert build_asset_keys(joined_pipeline(sink__table="joined_bids_lots")).table.path[-1] == "joined_bids_lots_table"
 
 
 def test_the_fields_of_a_joins_topics_say_what_they_are_keys_of(join_definition: Path) -> None:
@@ -162,7 +162,7 @@ def lineage(graph: Any) -> dict[str, set[str]]:
 def test_a_table_named_like_its_topics_asset_keeps_a_key_of_its_own(definition: Path) -> None:
     config = load_pipeline(definition)
     sink = config.sink.model_copy(update={"table": "raw_sms_status_events"})
-    named = names(config.model_copy(update={"sink": sink}))
+    named = build_asset_keys(config.model_copy(update={"sink": sink}))
     assert named.table == dg.AssetKey(["sms_status", "raw_sms_status_events_table"])
 
 

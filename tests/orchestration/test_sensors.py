@@ -11,15 +11,15 @@ from dagster_pyspark import LazyPySparkResource
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.driver.heartbeat import DriverState, Heartbeat
 from glassflow_dagster.driver.process import StreamState, StreamStatus
-from glassflow_dagster.orchestration.asset_keys import names
+from glassflow_dagster.orchestration.asset_keys import build_asset_keys
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG
-from glassflow_dagster.orchestration.sensors import MAX_RESTARTS, Cursor, load_cursor, look
+from glassflow_dagster.orchestration.sensors import MAX_RESTARTS, Cursor, evaluate, load_cursor
 from glassflow_dagster.resources.stream_runner import LocalStreamRunner
 from glassflow_dagster.streaming.delivery.totals import Totals
 from tests.orchestration.joins import JOIN_FIGURES, joined_pipeline
 
 CONFIG = load_pipeline(Path(__file__).parents[2] / "pipelines" / "sms_status.yaml")
-NAMES = names(CONFIG)
+NAMES = build_asset_keys(CONFIG)
 JOIN = joined_pipeline()
 
 
@@ -45,7 +45,7 @@ def result(found: dg.SensorResult | dg.SkipReason) -> dg.SensorResult:
 
 
 def test_a_running_stream_is_observed_asset_by_asset() -> None:
-    found = result(look(status(StreamState.RUNNING), CONFIG, NAMES, Cursor()))
+    found = result(evaluate(status(StreamState.RUNNING), CONFIG, NAMES, Cursor()))
     assert not found.run_requests
     figures = {event.asset_key: event.metadata for event in found.asset_events}
     assert list(figures) == NAMES.assets
@@ -61,12 +61,12 @@ def test_a_join_is_observed_topic_by_topic_and_its_events_at_the_joined_stream()
     totals = Totals(read=30, matched=7, unmatched=2, waiting=3, late=1, accepted=12, null_keys=4, joined=6, written=5)
     update = {"lags": {"auction.bids": 5, "auction.lots": 8}, "state_bytes": 4096, "totals": totals}
     running = replace(running, heartbeat=running.heartbeat.model_copy(update=update))
-    found = result(look(running, JOIN, names(JOIN), Cursor()))
+    found = result(evaluate(running, JOIN, build_asset_keys(JOIN), Cursor()))
     figures = {
         event.asset_key.path[-1]: {name: value.value for name, value in event.metadata.items()}
         for event in found.asset_events
     }
-    assert list(figures) == [key.path[-1] for key in names(JOIN).assets]
+    assert list(figures) == [key.path[-1] for key in build_asset_keys(JOIN).assets]
     assert (figures["raw_auction_bids"], figures["raw_auction_lots"]) == ({"lag": 5}, {"lag": 8})
     assert figures["deduplicated_auction_bids"] == {"state": "RUNNING", "message": "why"}
     joined = {name: figures["joined_bids_lots"][name] for name in JOIN_FIGURES}
@@ -79,45 +79,45 @@ def test_a_join_is_observed_topic_by_topic_and_its_events_at_the_joined_stream()
 
 def test_a_join_whose_driver_left_no_word_is_observed_at_the_joined_stream() -> None:
     never = replace(status(StreamState.STOPPED), heartbeat=None)
-    [observed] = result(look(never, JOIN, names(JOIN), Cursor())).asset_events
-    assert observed.asset_key == names(JOIN).joined
+    [observed] = result(evaluate(never, JOIN, build_asset_keys(JOIN), Cursor())).asset_events
+    assert observed.asset_key == build_asset_keys(JOIN).joined
 
 
 def test_nothing_new_is_not_recorded_again() -> None:
-    first = result(look(status(StreamState.RUNNING), CONFIG, NAMES, Cursor()))
-    again = result(look(status(StreamState.RUNNING), CONFIG, NAMES, load_cursor(first.cursor)))
+    first = result(evaluate(status(StreamState.RUNNING), CONFIG, NAMES, Cursor()))
+    again = result(evaluate(status(StreamState.RUNNING), CONFIG, NAMES, load_cursor(first.cursor)))
     assert not again.asset_events
-    later = result(look(status(StreamState.RUNNING, batch=2), CONFIG, NAMES, load_cursor(again.cursor)))
+    later = result(evaluate(status(StreamState.RUNNING, batch=2), CONFIG, NAMES, load_cursor(again.cursor)))
     assert later.asset_events
 
 
 @pytest.mark.parametrize("state", [StreamState.FAILED, StreamState.STALLED, StreamState.STALE, StreamState.STOPPED])
 def test_a_wanted_stream_that_does_not_run_is_brought_back_once_for_each_death(state: StreamState) -> None:
-    found = result(look(status(state), CONFIG, NAMES, Cursor()))
+    found = result(evaluate(status(state), CONFIG, NAMES, Cursor()))
     [request] = found.run_requests or []
     assert request.asset_selection == NAMES.assets
     assert request.tags[AUTOMATED_TAG] == "restart"
     assert request.tags["glassflow/reason"] == state.value
-    assert not result(look(status(state), CONFIG, NAMES, load_cursor(found.cursor))).run_requests
+    assert not result(evaluate(status(state), CONFIG, NAMES, load_cursor(found.cursor))).run_requests
 
 
 @pytest.mark.parametrize("state", [StreamState.FAILED, StreamState.STOPPED])
 def test_a_stream_that_nobody_wants_is_left_alone_with_the_reason(state: StreamState) -> None:
-    skipped = look(status(state, wanted=False), CONFIG, NAMES, Cursor())
+    skipped = evaluate(status(state, wanted=False), CONFIG, NAMES, Cursor())
     assert isinstance(skipped, dg.SkipReason)
     assert "materialize to start it" in str(skipped.skip_message)
 
 
 def test_a_stream_that_never_ran_is_left_alone() -> None:
     never = replace(status(StreamState.STOPPED, wanted=False), heartbeat=None)
-    assert isinstance(look(never, CONFIG, NAMES, Cursor()), dg.SkipReason)
+    assert isinstance(evaluate(never, CONFIG, NAMES, Cursor()), dg.SkipReason)
 
 
 def requests_for(seen: Cursor, *looks: StreamStatus) -> tuple[int, Cursor]:
     """Look at one status after another; gives how many restarts were asked for, and the memory."""
     asked = 0
     for found in looks:
-        answer = result(look(found, CONFIG, NAMES, seen))
+        answer = result(evaluate(found, CONFIG, NAMES, seen))
         asked += len(answer.run_requests or [])
         seen = load_cursor(answer.cursor)
     return asked, seen

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
 from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.local.broker import broker_answers, prepare_broker
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.runtime.process import start
+from glassflow_dagster.runtime.process import start_process
 from tests.security.certificates import Authority, Certificate
 from tests.waiting import wait_until
 
@@ -112,7 +112,7 @@ def secure_broker(authority: Authority, tmp_path_factory: pytest.TempPathFactory
     found = SecureBroker(*(free_port() for _ in range(4)), authority, authority.sign("client"))
     broker = prepare_broker(folder, found.plain, print)
     _add_listeners(folder, found)
-    process = start(broker.command, found.plain, folder / "log", broker.variables)
+    process = start_process(broker.command, found.plain, folder / "log", broker.variables)
     try:
         wait_until(lambda: broker_answers(found.plain, folder) or not process.alive(), "the broker answers")
         assert process.alive(), (folder / "log").read_text()

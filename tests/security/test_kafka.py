@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.client import client_settings, spark_options
-from glassflow_dagster.kafka.connection_errors import find_refusal
+from glassflow_dagster.kafka.connection_errors import find_permanent_error
 from glassflow_dagster.kafka.errors import KafkaRefused, TopicForbidden
 from glassflow_dagster.kafka.topics import (
     Offsets,
@@ -210,7 +210,7 @@ def test_a_right_that_is_missing_or_revoked_is_not_waited_for(
 )
 def test_a_broker_that_goes_away_while_it_answers_has_refused_nothing(text: str) -> None:
     errors = [KafkaError(KafkaError._AUTHENTICATION, text)]
-    assert find_refusal(KafkaConnection(brokers=("b:1",)), errors) is None
+    assert find_permanent_error(KafkaConnection(brokers=("b:1",)), errors) is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from glassflow_dagster.bookkeeping.dead_letters import RAW_SCHEMA, SCHEMA
 from glassflow_dagster.clickhouse.inserts.tokens import Token
-from glassflow_dagster.kafka.records import Place, Record
+from glassflow_dagster.kafka.records import Record, RecordPosition
 from glassflow_dagster.kafka.replay_headers import Header, read_replay, without_replay
 
 
@@ -21,7 +21,7 @@ from glassflow_dagster.kafka.replay_headers import Header, read_replay, without_
 class Refused:
     """A row that was refused when its record's bytes had gone: where the record is, and what the row was, as JSON."""
 
-    place: Place
+    place: RecordPosition
     stage: str
     reason: str
     row: bytes
@@ -97,7 +97,7 @@ class DeadLetterBatch:
         return {name: pa.array(column, SCHEMA.field(name).type) for name, column in columns.items()}
 
 
-def dead_letters_of_rows(rows: Sequence[Refused], found: Mapping[Place, Record]) -> pa.Table:
+def dead_letters_of_rows(rows: Sequence[Refused], found: Mapping[RecordPosition, Record]) -> pa.Table:
     """Put together what is known of refused rows; columns as `DeadLetterBatch.letters` takes them.
 
     found: the records that Kafka still has; of another one the row stands in the value, and the reason says so.

@@ -29,7 +29,7 @@ from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.config.model.sink import Delivery
 from glassflow_dagster.config.model.source import Source
 from glassflow_dagster.config.model.types import ColumnType
-from glassflow_dagster.kafka.records import Place, fetch_records
+from glassflow_dagster.kafka.records import RecordPosition, fetch_records
 from glassflow_dagster.streaming.checkpoint.blocks import BlockLimits, cut
 from glassflow_dagster.streaming.delivery.arrow import to_arrow
 from glassflow_dagster.streaming.delivery.block_writer import BlockWriter, WholeBlockWriter
@@ -169,9 +169,9 @@ class PartitionWriter:
             ]
         )
 
-    def _places(self, rows: pa.Table) -> list[Place]:
+    def _places(self, rows: pa.Table) -> list[RecordPosition]:
         found = rows.select(["topic_rank", "partition", "offset"]).to_pylist()
-        return [Place(self.topics[row["topic_rank"]], row["partition"], row["offset"]) for row in found]
+        return [RecordPosition(self.topics[row["topic_rank"]], row["partition"], row["offset"]) for row in found]
 
     def _with_raw(self, rows: Sequence[Refused]) -> pa.Table:
         """Read the records of refused rows from Kafka once more: good rows have left their raw bytes behind."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from glassflow_dagster.kafka.records import Place, Record
+from glassflow_dagster.kafka.records import Record, RecordPosition
 from glassflow_dagster.kafka.replay_headers import Replay, read_replay
 from glassflow_dagster.streaming.delivery.dead_letter_rows import DeadLetterBatch, Refused, dead_letters_of_rows
 
@@ -59,11 +59,11 @@ def test_what_somebody_else_wrote_to_the_replay_topic_is_a_record_like_others() 
 
 def test_a_row_that_the_server_refused_gets_its_record_back_or_stands_in_for_it() -> None:
     rows = [
-        Refused(Place("t", 0, 4), "insert", "violated", b"{}"),
-        Refused(Place("t", 0, 8), "insert", "violated too", b'{"n": 8, "d": null}'),
+        Refused(RecordPosition("t", 0, 4), "insert", "violated", b"{}"),
+        Refused(RecordPosition("t", 0, 8), "insert", "violated too", b'{"n": 8, "d": null}'),
     ]
     record = Record("t", 0, 4, 11, b"k", b"raw", (("h", None),))
-    there, gone = BATCH.letters(dead_letters_of_rows(rows, {Place("t", 0, 4): record})).to_pylist()
+    there, gone = BATCH.letters(dead_letters_of_rows(rows, {RecordPosition("t", 0, 4): record})).to_pylist()
     assert (there["value"], there["key"], there["reason"], there["passed_dedup"]) == (b"raw", b"k", "violated", True)
     assert there["headers"] == [{"name": "h", "value": None}]
     assert gone["value"] == b'{"n": 8, "d": null}'
