@@ -18,7 +18,7 @@ from glassflow_dagster.expressions.language.check import Checked, check_filter, 
 from glassflow_dagster.expressions.language.outputs import misspelt_output_type
 
 if TYPE_CHECKING:
-    from glassflow_dagster.streaming.evaluate import Outcome
+    from glassflow_dagster.streaming.evaluate import Evaluation
 
 
 @click.command("eval")
@@ -110,8 +110,8 @@ def _kind(value: Any) -> FieldKind:
 
 def _run(
     checked: Checked, fields: tuple[SchemaField, ...], record: bytes, output_type: str, *, as_filter: bool
-) -> "Outcome":
-    from glassflow_dagster.streaming.evaluate import try_filter, try_transform
+) -> "Evaluation":
+    from glassflow_dagster.streaming.evaluate import evaluate_filter, evaluate_output
     from glassflow_dagster.streaming.spark.session import start_session, stop_session
 
     report("starting Spark ...")
@@ -119,19 +119,19 @@ def _run(
         spark = start_session("eval", Path(folder), {"spark.master": "local[1]"}, report)
         try:
             if as_filter:
-                return try_filter(spark, checked, fields, record)
-            return try_transform(spark, checked, output_type, fields, record)
+                return evaluate_filter(spark, checked, fields, record)
+            return evaluate_output(spark, checked, output_type, fields, record)
         finally:
             stop_session(spark)
 
 
-def _json(outcome: "Outcome") -> str:
+def _json(outcome: "Evaluation") -> str:
     if outcome.dead_letter is not None:
         return json.dumps({"dead_letter": outcome.dead_letter}, ensure_ascii=False)
     return json.dumps({"value": outcome.value, "type": outcome.kind}, ensure_ascii=False)
 
 
-def _text(outcome: "Outcome", *, as_filter: bool) -> str:
+def _text(outcome: "Evaluation", *, as_filter: bool) -> str:
     if outcome.dead_letter is not None:
         return f"dead letter: {outcome.dead_letter}"
     value = json.dumps(outcome.value, ensure_ascii=False)

@@ -132,7 +132,7 @@ def _keep_state(  # noqa: PLR0913, PLR0917 - what a checkpoint is moved by
     shutil.copytree(checkpoint.folder, work.folder, copy_function=os.link)
     work.forget_batch(following)
     work.move_to(reached)
-    work.rename(
+    work.replace_identity(
         known.model_copy(
             update={
                 "token_prefix": str(uuid.uuid4()),
@@ -179,7 +179,7 @@ def _begin_without_state(  # noqa: PLR0913, PLR0917 - what a checkpoint is begun
     }
     work = Checkpoint(checkpoint.folder.with_name("checkpoint.new"))
     shutil.rmtree(work.folder, ignore_errors=True)
-    work.rename(
+    work.replace_identity(
         CheckpointIdentity(
             checkpoint_id=history.checkpoint_id,
             token_prefix=str(uuid.uuid4()),

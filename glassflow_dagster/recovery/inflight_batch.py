@@ -24,7 +24,7 @@ from glassflow_dagster.verification.exact.compare_keys import Compared
 from glassflow_dagster.verification.exact.expected import first_of_windows
 from glassflow_dagster.verification.exact.table_rows import actual_rows
 
-_PLACE = SingleTopicCounter.place
+_PLACE = SingleTopicCounter.position_columns
 
 
 def following_ranges(past: LostCheckpoint, batch_time_ms: int) -> list[BatchRange]:

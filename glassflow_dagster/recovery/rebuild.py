@@ -77,7 +77,7 @@ def rebuild_checkpoint(
         bookkeeping.delete_later_batches(client, database, config.pipeline_id, checkpoint_id, last)
     if there:
         begin_batch(made.folder, _up_to(config, ranges, there))
-        made.keep_rows_there(past.batches[-1].batch_id + 1, there)
+        made.keep_already_written(past.batches[-1].batch_id + 1, there)
     partitions = int(str(spark.conf.get(SHUFFLE_PARTITIONS)))
     made.create(config, f"{table.database}.{table.name}", totals.rows_before, partitions, checkpoint_id)
     # What is there is new: of topics, their names only.

@@ -69,7 +69,7 @@ class LocalStreamRunner(StreamRunner):
     def _deployment(self, definition: Path, config: PipelineConfig) -> Deployment:
         """Spark's settings are those of the `pyspark` resource, whose own session is never started for this."""
         return Deployment(
-            definition=definition,
+            path=definition,
             config=config,
             state=Path(self.state),
             create_table=self.create_table,
