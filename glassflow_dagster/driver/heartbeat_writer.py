@@ -88,6 +88,7 @@ class HeartbeatWriter:
             self._try_to_write({})
 
     def _try_to_write(self, update: dict[str, Any]) -> None:
+        """Write a heartbeat; ignore errors of the disk."""
         # On a full disk the heartbeat just becomes stale. The error must neither end the thread, which goes on writing
         # once there is room, nor hide the failure that ends the driver.
         with suppress(OSError):

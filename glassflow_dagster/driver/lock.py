@@ -76,7 +76,7 @@ class PipelineLock:
         self._mark = str(uuid.uuid4())
 
     def __enter__(self) -> Self:
-        """Take the lock, kill what the last driver left behind; raise `AlreadyRunning` when another driver has it."""
+        """Acquire the lock, and kill what the last driver left behind; raise `AlreadyRunning` if another one has it."""
         try:
             handle = self._file.open("a+", encoding="utf-8")
         except OSError as error:
@@ -136,6 +136,7 @@ class PipelineLock:
         return Holder(pid=pid, started=start_of(pid) or "", host=host, mark=mark, jvm=jvm, jvm_started=jvm_started)
 
     def _write(self, holder: Holder) -> None:
+        """Replace the content of the lock file, which this driver holds."""
         assert self._handle
         try:
             self._handle.seek(0)
@@ -206,6 +207,7 @@ def _describe_holder(folder: Path) -> str:
 
 
 def _unusable(file: Path, error: OSError) -> GlassflowError:
+    """Return the error for a lock file that cannot be written or locked."""
     return GlassflowError(
         f"{file}: cannot be written or locked ({error.strerror}); make room or grant the right, or name another "
         "folder with --state DIR"

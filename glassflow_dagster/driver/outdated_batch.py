@@ -26,6 +26,7 @@ class OutdatedBatch:
 def find_outdated_batch(config: PipelineConfig, table: Table, checkpoint: Checkpoint) -> OutdatedBatch | None:
     """Return the open batch with its old definition and types; None if no batch is open, or nothing was edited since.
 
+    The batch's plan has the old definition's digest, the checkpoint has the definition itself.
     Raises `CheckpointError` where the checkpoint does not have the definition that the batch was begun with.
     """
     pending = checkpoint.pending_plan()

@@ -117,6 +117,7 @@ class ProgressWatch:
         )
 
     def _loop(self) -> None:
+        """Judge the query every second; report when it stalls, and when it goes on."""
         while not self._stopped.wait(_INTERVAL):
             reason = self.judge(time.monotonic())
             if bool(reason) != bool(self.stalled):

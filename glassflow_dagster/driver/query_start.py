@@ -135,7 +135,7 @@ class QueryStarter:
         return Subscription(topics, {topic: starting[topic] for topic in topics})
 
     def _ledger_before(self) -> Totals:
-        """Return the ledger's totals of all batches that are committed."""
+        """Return the totals of all batches that this checkpoint has committed, from the ledger."""
         config, checkpoint, identity = self.run.config, self.opened.checkpoint, self.opened.identity
         scope = (config.sink.connection_params.database, config.pipeline_id, identity.checkpoint_id)
         first = identity.batches_before + checkpoint.next_batch

@@ -131,7 +131,7 @@ def _keep_state(  # noqa: PLR0913, PLR0917 - what a checkpoint is moved by
     # Links, as a state may be large: its files are never changed, only removed.
     shutil.copytree(checkpoint.folder, work.folder, copy_function=os.link)
     work.forget_batch(following)
-    work.move_to(reached)
+    work.set_next_offsets(reached)
     work.replace_identity(
         known.model_copy(
             update={

@@ -107,6 +107,7 @@ def _run(events: DataFrame, position_columns: tuple[str, ...], checkpoint: Path)
 
 
 def _count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Count the rows of a partition, in place of writing them; columns out: those of `BatchOutcomes`."""
     outcomes = BatchOutcomes()
     outcomes.read = sum(batch.num_rows for batch in batches)
     yield outcomes.to_batch()

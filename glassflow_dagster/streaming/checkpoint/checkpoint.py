@@ -224,9 +224,11 @@ class Checkpoint:
             # Spark expects no state before its first batch.
             shutil.rmtree(self.folder / "state", ignore_errors=True)
 
-    def move_to(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
+    def set_next_offsets(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
         """Rewrite Spark's log so that the next batch begins at these offsets.
 
+        A batch begins where the one before it ended, so the end offsets of the last committed batch are replaced; where
+        there is none, the start offsets of the source.
         offsets: topic -> partition -> offset; a partition without one begins at its first record.
         """
         last = self.next_batch - 1

@@ -16,6 +16,7 @@ def start_workers(spark: SparkSession) -> None:
 
 
 def _pass_a_row(spark: SparkSession) -> None:
+    """Run a job that passes one row through a Python worker, which starts the daemon."""
     # Errors are ignored: if Python does not work, or the session is stopped meanwhile, the first batch fails as well.
     with suppress(Exception):
         spark.range(0, 1, 1, 1).mapInArrow(_same, "id long").collect()

@@ -43,7 +43,7 @@ def size_and_dead_letter() -> list[Column]:
 
 
 def dead_letters_of_joined(rows: DataFrame, scope: Scope) -> DataFrame:
-    """Make dead letters of the joined rows with an error. The raw bytes of their records were dropped before the join.
+    """Turn joined rows with an error into dead letters. The raw bytes of their records were dropped before the join.
 
     scope: that of the joined event. Columns in: those of `join_sides`, is_joined BOOLEAN, row, error.
     Column changed: dead_letter; for such a row value is the joined event as JSON, and topic and headers are NULL, so

@@ -116,6 +116,7 @@ class JoinCounter:
         outcomes.joined += after
         outcomes.joined_filtered += after
         outcomes.filtered += before + after
+        # Each record of the topics is one of these: a duplicate, taken by the join, late, or filtered before the join.
         outcomes.read += tallies["duplicates"] + tallies["taken"] + tallies["late"] + before
 
     def count_stored(self, block: pa.Table, outcomes: BatchOutcomes) -> None:

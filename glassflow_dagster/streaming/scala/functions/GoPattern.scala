@@ -14,7 +14,6 @@ class GoPattern(pattern: String) extends Serializable {
   @transient private lazy val compiled = Pattern.compile(pattern)
 
   // Matched as a String: with UTF-8 bytes, RE2/J 1.8 takes the position after each non-ASCII character for the
-  // beginning
-  // of the text.
+  // beginning of the text.
   def isIn(text: UTF8String): Boolean = compiled.matcher(text.toString).find()
 }

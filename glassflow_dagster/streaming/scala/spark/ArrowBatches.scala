@@ -94,10 +94,8 @@ private class SizedBatches(rows: Iterator[InternalRow]) extends Iterator[Iterato
 
 private object SizedBatches {
   // Each task has one batch at a time, and a batch takes its size three times outside of Java's heap, where Spark may
-  // use
-  // as much memory as inside: in Arrow's vectors, which double as they grow, in the message that is made of them, and
-  // in
-  // the buffer that the message is sent from. A thousand rows (the limit in rows) of up to 1.5 kB each fit; with larger
-  // rows, a larger batch would save nothing.
+  // use as much memory as inside: in Arrow's vectors, which double as they grow, in the message that is made of them,
+  // and in the buffer that the message is sent from. A thousand rows (the limit in rows) of up to 1.5 kB each fit; with
+  // larger rows, a larger batch would save nothing.
   val BYTES: Long = 4L * 1024 * 1024
 }

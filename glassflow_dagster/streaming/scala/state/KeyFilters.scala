@@ -57,8 +57,7 @@ private object KeyFilter {
   val BYTES_A_KEY = 0.8
   val LEAST_KEYS = 4096L
   // The most packs of a source and shard to build a filter from: reading as many takes some 10 ms. Batches of few
-  // events
-  // make packs of few keys.
+  // events make packs of few keys.
   val MOST_PACKS = 1024L
 }
 

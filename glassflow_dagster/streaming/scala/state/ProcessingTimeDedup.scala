@@ -118,8 +118,7 @@ class PutKnownKeys(windowsMs: Array[Long]) extends StatefulProcessor[Int, KnownK
     known = ProcessingTimeDedup.states(getHandle, windowsMs)
 
   override def handleInputRows(shard: Int, rows: Iterator[KnownKey], timers: TimerValues): Iterator[Verdict] = {
-    // A pack is forgotten as a whole, so its keys should expire at about the same time: within a hundredth of the
-    // window.
+    // A pack is removed as a whole, so its keys should expire at about the same time: within 1 % of the window.
     val gathered = mutable.TreeMap.empty[(Int, Long), ArrayBuffer[KnownKey]]
     rows.foreach { key =>
       val end = key.until / (1 + windowsMs(key.source) / 100)

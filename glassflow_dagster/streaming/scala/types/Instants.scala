@@ -99,8 +99,7 @@ object Instants {
     else if (dayOfMonth > java.time.YearMonth.of(year, month).lengthOfMonth) null
     else java.time.LocalDate.of(year, month, dayOfMonth).toEpochDay
 
-  // The rare layouts. Groups: y (or yy) year, b a month's name or m its number, d day; h, i, s time, f fraction; z
-  // zone.
+  // The rare layouts. Groups: y or yy year, b a month's name or m its number, d day, h, i, s time, f fraction, z zone.
   private val MONTHS = Array("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
   private val MONTH = MONTHS.mkString("(?<b>", "|", ")")
   private val WEEKDAY = "(?:mon|tue|wed|thu|fri|sat|sun)"

@@ -253,8 +253,7 @@ final case class MemberPath(one: Long, other: Long) {
 object MemberPath {
   val ROOT: MemberPath = MemberPath(1, 1)
 
-  // The factors of the two hashes: odd, with about as many ones as zeros, so that each character changes all higher
-  // bits.
+  // The factors of the two hashes: odd, with about as many ones as zeros, so that a character changes all higher bits.
   private val ONE = 0x9e3779b97f4a7c15L
   private val OTHER = 0xc2b2ae3d27d4eb4fL
 
