@@ -47,7 +47,7 @@ from glassflow_dagster.streaming.delivery import batch_writer as batches
 from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
 from glassflow_dagster.streaming.delivery.partition_writer import PartitionWriter
 from glassflow_dagster.streaming.delivery.totals import Totals
-from glassflow_dagster.streaming.stages.record_counter import Counts
+from glassflow_dagster.streaming.stages.record_counter import BatchOutcomes
 
 KINDS = ("guarded", "unguarded")
 
@@ -162,7 +162,7 @@ class BarePartitionWriter(PartitionWriter):
                 data=sink.getvalue().to_pybytes(),
                 settings={"async_insert": 0, "insert_deduplicate": 0},
             )
-        yield Counts().to_batch()
+        yield BatchOutcomes().to_batch()
 
 
 if __name__ == "__main__":

@@ -65,7 +65,10 @@ class Epoch:
     driver: str
 
     def confirm(self, client: Client) -> None:
-        """Do as `require_newest`, unless the last answer still counts."""
+        """Raise `Fenced` when a newer driver has begun; ClickHouse is queried at most every `ANSWER_COUNTS` seconds.
+
+        Between two queries the last result is taken as still valid. Raises what `require_newest` raises.
+        """
         now = steady_seconds()
         if now - _asked.get(self.driver, float("-inf")) >= ANSWER_COUNTS:
             self.require_newest(client)

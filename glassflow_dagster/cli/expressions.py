@@ -18,7 +18,7 @@ from glassflow_dagster.expressions.language.check import Checked, check_filter, 
 from glassflow_dagster.expressions.language.outputs import misspelt_output_type
 
 if TYPE_CHECKING:
-    from glassflow_dagster.streaming.evaluate import Outcome
+    from glassflow_dagster.streaming.evaluate import Evaluation
 
 
 @click.command("eval")
@@ -116,9 +116,9 @@ def _infer_kind(value: Any) -> FieldKind:
 
 def _evaluate(
     checked: Checked, fields: tuple[SchemaField, ...], record: bytes, output_type: str, *, as_filter: bool
-) -> "Outcome":
+) -> "Evaluation":
     """Start a local Spark session and evaluate the expression in it: its value, or why it makes a dead letter."""
-    from glassflow_dagster.streaming.evaluate import try_filter, try_transform
+    from glassflow_dagster.streaming.evaluate import evaluate_filter, evaluate_output
     from glassflow_dagster.streaming.spark.session import start_session, stop_session
 
     report("starting Spark ...")
@@ -126,20 +126,20 @@ def _evaluate(
         spark = start_session("eval", Path(folder), {"spark.master": "local[1]"}, report)
         try:
             if as_filter:
-                return try_filter(spark, checked, fields, record)
-            return try_transform(spark, checked, output_type, fields, record)
+                return evaluate_filter(spark, checked, fields, record)
+            return evaluate_output(spark, checked, output_type, fields, record)
         finally:
             stop_session(spark)
 
 
-def _json(outcome: "Outcome") -> str:
+def _json(outcome: "Evaluation") -> str:
     """Return the result as a JSON object: {"dead_letter"} with its reason, or {"value", "type"}."""
     if outcome.dead_letter is not None:
         return json.dumps({"dead_letter": outcome.dead_letter}, ensure_ascii=False)
     return json.dumps({"value": outcome.value, "type": outcome.kind}, ensure_ascii=False)
 
 
-def _text(outcome: "Outcome", *, as_filter: bool) -> str:
+def _text(outcome: "Evaluation", *, as_filter: bool) -> str:
     """Return the line that shows the result to a user."""
     if outcome.dead_letter is not None:
         return f"dead letter: {outcome.dead_letter}"

@@ -1,57 +1,58 @@
-"""Whether a pipeline keeps up with its topics, and what to raise where it does not."""
+"""Detects a pipeline that cannot keep up with its topics, and advises which setting to raise."""
 
 from collections import deque
 from dataclasses import dataclass, field
 
-# What waits goes up and down with each batch; over so long it is the rates that tell. Seconds.
-_WATCHED = 300.0
-# The least of one such part is held against the greatest of another. Seconds.
+# The lag rises and falls with every batch; only over this many seconds does it show a trend.
+_WINDOW = 300.0
+# Length in seconds of the two parts that are compared: the highest lag of the first part, the lowest of the last one.
 _PART = 60.0
-# From here on a block's overhead is small beside its rows.
+# From this many rows on, the overhead of a block is small beside the cost of its rows.
 _LARGE_BLOCK = 10_000
 
 
 @dataclass
 class Backlog:
-    """The records that wait in Kafka, as they were seen over the last minutes: pairs of (seconds, records).
+    """Samples of a pipeline's lag over the last five minutes, as pairs of (seconds, unread records in Kafka).
 
     cores: tasks that run at once; block_rows: `max_batch_size`.
     """
 
     cores: int
     block_rows: int
-    _seen: deque[tuple[float, int]] = field(default_factory=deque)
+    _samples: deque[tuple[float, int]] = field(default_factory=deque)
 
-    def judge(self, now: float, waiting: int | None, partitions: int) -> str:
-        """Take what waits now, None where it is not known; gives what to tell the user, empty while all is well.
+    def judge(self, now: float, lag: int | None, partitions: int) -> str:
+        """Add a sample of the lag; return a warning for the user when the lag keeps growing, else an empty string.
 
-        partitions: of the sources' topics.
-        A pipeline cannot keep up when what waits only grows: in the last minute never less waited than at any time of
-        the minute five minutes ago, and more.
+        now: monotonic seconds. lag: unread records, None where Spark does not know it yet. partitions: the number of
+        partitions of the sources' topics.
+        The lag keeps growing when its lowest value of the last minute is above its highest value of the minute that
+        began five minutes ago.
         """
-        if waiting is None:
+        if lag is None:
             return ""
-        self._seen.append((now, waiting))
-        # One sample that is older stays, to tell that the time has passed.
-        while len(self._seen) > 1 and self._seen[1][0] <= now - _WATCHED:
-            self._seen.popleft()
-        begin = self._seen[0][0]
-        if now - begin < _WATCHED:
+        self._samples.append((now, lag))
+        # One sample older than the window is kept: it proves that the window has been sampled from its start.
+        while len(self._samples) > 1 and self._samples[1][0] <= now - _WINDOW:
+            self._samples.popleft()
+        start = self._samples[0][0]
+        if now - start < _WINDOW:
             return ""
-        before = max(count for at, count in self._seen if at <= begin + _PART)
-        lately = min(count for at, count in self._seen if at >= now - _PART)
-        if lately <= before:
+        highest_before = max(count for at, count in self._samples if at <= start + _PART)
+        lowest_now = min(count for at, count in self._samples if at >= now - _PART)
+        if lowest_now <= highest_before:
             return ""
         return (
-            f"cannot keep up: {before:,} records waited five minutes ago, {waiting:,} do now; raise "
+            f"cannot keep up: {highest_before:,} records waited five minutes ago, {lag:,} do now; raise "
             f"{self._advice(partitions)}"
         )
 
     def _advice(self, partitions: int) -> str:
-        """Say what to raise, the cheapest first."""
-        found = [f"the cores it runs on ({self.cores})"]
+        """Return the settings to raise as text, the cheapest one first."""
+        settings = [f"the cores it runs on ({self.cores})"]
         if partitions < self.cores:
-            found.insert(0, f"the partitions of its topics ({partitions}, where {self.cores} could be read at once)")
+            settings.insert(0, f"the partitions of its topics ({partitions}, where {self.cores} could be read at once)")
         if self.block_rows < _LARGE_BLOCK:
-            found.insert(0, f"sink.max_batch_size ({self.block_rows:,} rows; good are {_LARGE_BLOCK:,} to 50,000)")
-        return ", or ".join(found)
+            settings.insert(0, f"sink.max_batch_size ({self.block_rows:,} rows; good are {_LARGE_BLOCK:,} to 50,000)")
+        return ", or ".join(settings)

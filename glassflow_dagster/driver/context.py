@@ -1,4 +1,4 @@
-"""What every step of a run has at hand: the definition, the options, the folder, and whom to tell."""
+"""The context that every step of a run shares: the definition, the options, the folder, and how to report."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RunContext:
-    """One run of a pipeline. folder: the pipeline's own, with its checkpoint."""
+    """One run of a pipeline by a driver.
+
+    folder: the pipeline's state folder, which holds its checkpoint. report: prints a line for the user.
+    """
 
     config: PipelineConfig
     options: RunOptions
@@ -25,19 +28,19 @@ class RunContext:
     report: Report
 
     def warn(self, text: str) -> None:
-        """Report what the run can live with."""
+        """Report a problem that does not stop the run."""
         self.report(f"warning: {text}")
 
     def report_starting(self, text: str) -> None:
-        """Report a step of the start, in the heartbeat too."""
-        self.heartbeat.say(DriverState.STARTING, text)
+        """Report a step of the start, and write it into the heartbeat with the state STARTING."""
+        self.heartbeat.set_state(DriverState.STARTING, text)
         self.report(text)
 
     def report_waiting(self, text: str) -> None:
-        """Report that the start waits for a topic, in the heartbeat too."""
-        self.heartbeat.say(DriverState.WAITING, text)
+        """Report that the start waits for a topic, and write it into the heartbeat with the state WAITING."""
+        self.heartbeat.set_state(DriverState.WAITING, text)
         self.report(text)
 
-    def retry(self, ask: Callable[[], T]) -> T:
-        """Ask ClickHouse until it answers, for `timeout_seconds` at most; return the answer."""
-        return retry(ask, self.options.timeout_seconds, self.report)
+    def retry(self, request: Callable[[], T]) -> T:
+        """Call a function that queries ClickHouse until it succeeds, `timeout_seconds` at most; return its result."""
+        return retry(request, self.options.timeout_seconds, self.report)

@@ -1,4 +1,4 @@
-"""What the failures of a running driver say to a person: Spark's, of a query, of the disk."""
+"""Turns the failures of a running driver (of Spark, of its query, of the disk) into errors that a person can read."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,7 +20,7 @@ from glassflow_dagster.streaming.spark.spark_errors import explain_failure, may_
 
 @contextmanager
 def disk_failures(folder: Path) -> Iterator[None]:
-    """Raise `GlassflowError` that names the file, where the block fails to read or write one."""
+    """Turn an `OSError` of the block into a `GlassflowError` that names the file."""
     try:
         yield
     except OSError as error:
@@ -32,7 +32,10 @@ def disk_failures(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def spark_failures(folder: Path) -> Iterator[None]:
-    """Raise `GlassflowError` where Spark's JVM is gone. folder: the pipeline's, which has Spark's log."""
+    """Turn the loss of Spark's JVM during the block into a `GlassflowError`.
+
+    folder: the pipeline's state folder, which has Spark's log.
+    """
     try:
         yield
     except (Py4JError, ConnectionError) as error:
@@ -45,7 +48,7 @@ def spark_failures(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def stream_failures() -> Iterator[None]:
-    """Raise `GlassflowError` that explains what Spark raises in the block."""
+    """Turn an exception that Spark raises in the block into a `GlassflowError` that explains it."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
@@ -55,12 +58,12 @@ def stream_failures() -> Iterator[None]:
 def query_failure(
     error: StreamingQueryException, config: PipelineConfig, checkpoint: Checkpoint, epoch: Epoch, client: Client
 ) -> GlassflowError:
-    """Return what ended a query: a newer driver, records that Kafka no longer has, or what Spark says.
+    """Return the error that ended a query: a newer driver, records that Kafka no longer has, or Spark's own reason.
 
-    Kafka and ClickHouse are asked where Spark's text says less than they can; without an answer the text has to do.
+    ClickHouse and Kafka are asked for the details that Spark's text lacks; when they do not answer, the text is used.
     """
     if Fenced.__name__ in str(error) and (fenced := _find_newer_driver(epoch, client)):
-        # Raised in a worker, it is a text by now; asked again, it is itself.
+        # Raised in a Python worker, it arrives as text only; the query returns it as an exception with all details.
         return fenced
     if may_lack_records(error) and (lost := _find_lost_records(config, checkpoint)):
         return lost
@@ -68,7 +71,7 @@ def query_failure(
 
 
 def _find_newer_driver(epoch: Epoch, client: Client) -> GlassflowError | None:
-    """Return the error that names the driver that has fenced this one off; None where ClickHouse cannot tell."""
+    """Return the error that names the driver that has fenced this one off; None where ClickHouse does not answer."""
     with suppress(ClickHouseError, OSError):
         try:
             epoch.require_newest(client)
@@ -78,7 +81,7 @@ def _find_newer_driver(epoch: Epoch, client: Client) -> GlassflowError | None:
 
 
 def _find_lost_records(config: PipelineConfig, checkpoint: Checkpoint) -> CheckpointError | None:
-    """Return the error that names the topic and the offsets that Spark has missed; None where Kafka cannot tell."""
+    """Return the error that names the topic and offsets that are lost; None if none are, or Kafka does not answer."""
     try:
         wait_for_topics(config, checkpoint, 0, _ignore, _ignore)
         require_topics(config, checkpoint)
@@ -90,4 +93,4 @@ def _find_lost_records(config: PipelineConfig, checkpoint: Checkpoint) -> Checkp
 
 
 def _ignore(_: str) -> None:
-    """Take a text that nobody is told: the question is asked for its answer alone."""
+    """Discard a progress message: only the result of the check is wanted."""

@@ -1,7 +1,8 @@
-"""What a driver says of itself, once a second, in a file beside its checkpoint.
+"""The heartbeat: the state and progress of a driver, which it writes once a second to a file beside its checkpoint.
 
-Everyone who asks how a pipeline is (the command line, Dagster's sensor and checks) reads this file; nobody asks the
-driver. Layout of a pipeline's folder: `<state>/<pipeline_id>/{heartbeat.json, driver.log, lock, checkpoint/}`.
+Whoever wants to know the state of a pipeline (the command line, Dagster's sensor and checks) reads this file; nobody
+connects to the driver. Layout of a pipeline's folder:
+`<state>/<pipeline_id>/{heartbeat.json, driver.log, lock, checkpoint/}`.
 """
 
 import time
@@ -13,12 +14,12 @@ from pydantic import BaseModel, ConfigDict
 from glassflow_dagster.runtime.process import start_of
 from glassflow_dagster.streaming.delivery.totals import Totals
 
-# A driver writes every second; one that missed this many is hung or dead. A long garbage collection stays below it.
+# A driver writes every second. One that has not for this long hangs or is dead; a long garbage collection is shorter.
 STALE_AFTER = 30.0  # seconds
 
 
 class DriverState(StrEnum):
-    """Where a driver is in its life."""
+    """The state of a driver, as it reports it itself."""
 
     STARTING = "STARTING"  # Spark is coming up, servers are being reached
     WAITING = "WAITING"  # the topic does not exist, and never did
@@ -29,10 +30,10 @@ class DriverState(StrEnum):
 
 
 class Heartbeat(BaseModel):
-    """A driver's own account. Times are seconds since 1970; offsets are the next ones to read.
+    """The state and progress of a driver. Times are seconds since 1970; offsets are the next ones to read.
 
-    lag: the records that wait in all topics; `lags`: those in each source's topic. state_bytes: what the state of the
-    query takes, in memory and on disk; None where it has none, or none is known yet.
+    lag: the unread records of all topics; lags: those of each source's topic. state_bytes: the size of the query's
+    state store, in memory and on disk; None where there is no state, or its size is not known yet.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -57,20 +58,20 @@ class Heartbeat(BaseModel):
 
 
 def pipeline_folder(state: Path, pipeline_id: str) -> Path:
-    """Give the folder that holds all that belongs to one pipeline on this host."""
+    """Return the folder that holds everything of one pipeline on this host. state: the folder of all pipelines."""
     return state / pipeline_id
 
 
 def make_pipeline_folder(folder: Path) -> None:
-    """Make a pipeline's folder unless it is there; raises `OSError`.
+    """Create a pipeline's folder unless it exists; raise `OSError` where that fails.
 
-    Checkpoint, working files and logs hold what is in records, so it is for its own user only.
+    Checkpoint, working files and logs contain values of records, so only the user who runs the pipeline may read it.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def read_heartbeat(folder: Path) -> Heartbeat | None:
-    """Read the last account of a pipeline's driver; None when it never ran here."""
+    """Read the last heartbeat of a pipeline's driver; return None when it never ran on this state folder."""
     try:
         return Heartbeat.model_validate_json((folder / "heartbeat.json").read_text())
     except FileNotFoundError:
@@ -78,17 +79,17 @@ def read_heartbeat(folder: Path) -> Heartbeat | None:
 
 
 def write_heartbeat(folder: Path, heartbeat: Heartbeat) -> None:
-    """Replace the account at once, so that a reader never sees half of it."""
+    """Replace the heartbeat file atomically, so that a reader never sees half of it."""
     temporary = folder / "heartbeat.json.new"
     temporary.write_text(heartbeat.model_dump_json())
     temporary.replace(folder / "heartbeat.json")
 
 
 def is_alive(heartbeat: Heartbeat) -> bool:
-    """Whether the process that wrote the heartbeat still runs."""
+    """Return whether the process that wrote the heartbeat still runs."""
     return start_of(heartbeat.pid) == heartbeat.process_started
 
 
 def is_fresh(heartbeat: Heartbeat) -> bool:
-    """Whether the driver wrote lately enough to be believed."""
+    """Return whether the heartbeat is recent: a driver that runs writes one every second."""
     return time.time() - heartbeat.updated_at < STALE_AFTER

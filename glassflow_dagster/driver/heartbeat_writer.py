@@ -1,4 +1,4 @@
-"""Writes a driver's heartbeat once a second, from a thread of its own.
+"""Writes a driver's heartbeat once a second, from a separate thread.
 
 A slow batch must not look like a dead driver, and a dead driver must not look alive: the thread goes with the process.
 """
@@ -16,12 +16,12 @@ from glassflow_dagster.driver.heartbeat import DriverState, Heartbeat, write_hea
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.process import start_of
 
-_INTERVAL = 1.0  # seconds; what is shown of a driver is never older
+_INTERVAL = 1.0  # seconds; the state that is shown of a driver is never older
 
 
 @contextmanager
 def write_heartbeats(folder: Path, config: PipelineConfig) -> Iterator["HeartbeatWriter"]:
-    """Write a heartbeat every second of the block; the last one says how it ended: stopped, or failed and why."""
+    """Write a heartbeat every second while the block runs, and a last one: STOPPED, or FAILED with the reason."""
     writer = HeartbeatWriter(folder, config)
     writer.start()
     try:
@@ -36,7 +36,7 @@ def write_heartbeats(folder: Path, config: PipelineConfig) -> Iterator["Heartbea
 
 
 class HeartbeatWriter:
-    """Holds the heartbeat of one driver, and the thread that writes it."""
+    """The heartbeat of one driver, and the thread that writes it every second."""
 
     def __init__(self, folder: Path, config: PipelineConfig) -> None:
         self._folder = folder
@@ -51,34 +51,34 @@ class HeartbeatWriter:
             fingerprint=config.fingerprint,
         )
         self._lock = threading.Lock()
-        self._stalled: Callable[[], str] = str
+        self._stall_reason: Callable[[], str] = str
         self._thread = threading.Thread(target=self._loop, name="heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Write the first beat, then one every second."""
+        """Write the first heartbeat, and start the thread that writes one every second."""
         self._write({})
         self._thread.start()
 
-    def say(self, state: DriverState, message: str = "") -> None:
-        """Write a beat with another state at once."""
+    def set_state(self, state: DriverState, message: str = "") -> None:
+        """Change the driver's state and message, and write a heartbeat at once."""
         self._write({"state": state, "message": message})
 
-    def carry(self, progress: dict[str, Any]) -> None:
-        """Let every beat from now on carry these fields of the heartbeat."""
+    def update(self, progress: dict[str, Any]) -> None:
+        """Set fields of the heartbeat; they are in every one that is written from now on."""
         with self._lock:
             self._beat = self._beat.model_copy(update=progress)
 
     @contextmanager
-    def watching(self, stalled: Callable[[], str]) -> Iterator[None]:
-        """Let the beats within the block say `STALLED` while there is a reason for it, instead of `RUNNING`."""
-        self._stalled = stalled
+    def report_stalls(self, stall_reason: Callable[[], str]) -> Iterator[None]:
+        """Write `STALLED` instead of `RUNNING` while the block runs and `stall_reason` returns a reason, not ''."""
+        self._stall_reason = stall_reason
         try:
             yield
         finally:
-            self._stalled = str
+            self._stall_reason = str
 
     def end(self, state: DriverState, message: str) -> None:
-        """Write the last beat."""
+        """Stop the thread and write the last heartbeat."""
         self._stopped.set()
         self._thread.join()
         self._try_to_write({"state": state, "message": message})
@@ -88,15 +88,17 @@ class HeartbeatWriter:
             self._try_to_write({})
 
     def _try_to_write(self, update: dict[str, Any]) -> None:
-        # A full disk shows as silence. It must neither end the thread, which beats again once there is room, nor
-        # stand in the place of the failure that ends the driver.
+        """Write a heartbeat; ignore errors of the disk."""
+        # On a full disk the heartbeat just becomes stale. The error must neither end the thread, which goes on writing
+        # once there is room, nor hide the failure that ends the driver.
         with suppress(OSError):
             self._write(update)
 
     def _write(self, update: dict[str, Any]) -> None:
+        """Update fields of the heartbeat and its time, and write it; a stalled driver is written as STALLED."""
         with self._lock:
             self._beat = self._beat.model_copy(update={"updated_at": time.time(), **update})
-            reason = self._stalled() if self._beat.state is DriverState.RUNNING else ""
+            reason = self._stall_reason() if self._beat.state is DriverState.RUNNING else ""
             beat = self._beat
             if reason:
                 beat = beat.model_copy(update={"state": DriverState.STALLED, "message": reason})

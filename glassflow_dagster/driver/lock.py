@@ -1,9 +1,9 @@
-"""One driver a pipeline folder: who holds the lock may run the checkpoint.
+"""The lock of a pipeline's folder: only the driver that holds it may use the checkpoint.
 
-The lock is the operating system's and goes with the process, however it ends. A driver that was killed leaves its JVM
-and its Python workers behind for a moment, or for good when they were stopped (SIGSTOP) before: a worker that wakes up
-would send its next block. So the next driver ends them before it does anything else. They are known by a mark in their
-environment, which every process has from the one that started it.
+It is a lock of the operating system (flock), which ends with the process, however that ends. A driver that was killed
+leaves its JVM and its Python workers behind for a moment, or for good when they were stopped (SIGSTOP) before: a worker
+that is continued would send its next block. So the next driver kills these processes first. It finds them by an
+environment variable, the mark, which every process inherits from the one that started it.
 """
 
 import fcntl
@@ -24,20 +24,25 @@ from glassflow_dagster.driver.heartbeat import STALE_AFTER, is_alive, is_fresh, 
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.process import start_of, started_with
 
-# What the processes of one driver have in their environment.
+# The environment variable that marks the processes which one driver has started.
 MARK = "GLASSFLOW_DRIVER"
 
-# Death after SIGKILL waits for nothing but the kernel.
+# After SIGKILL only the kernel can delay the end of a process.
 _DEATH_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 
 
 class AlreadyRunning(GlassflowError):
-    """Another driver runs this pipeline on this state folder."""
+    """Another driver runs this pipeline on this state folder: stop it, or take it over (`--take-over`)."""
 
 
 class Holder(BaseModel):
-    """Who has the lock, or had it last; a driver that ended well has no mark and no JVM here any more."""
+    """The driver that has the lock or had it last, as it is written in the lock file.
+
+    mark: the value of `MARK` in the environment of its processes; jvm: the process id of Spark's JVM. Both are removed
+    when the driver ends without an error. started, jvm_started: when these processes started, which tells a process
+    from a later one with the same id.
+    """
 
     pid: int
     started: str
@@ -47,19 +52,23 @@ class Holder(BaseModel):
     jvm_started: str | None = None
 
     def processes(self) -> dict[int, str]:
-        """Find the living processes that this driver started: pid -> start."""
+        """Return the processes that this driver started and that still run: process id -> start time."""
         found = started_with(MARK, self.mark) if self.mark else {}
         if self.jvm and self.jvm_started and start_of(self.jvm) == self.jvm_started:
             found[self.jvm] = self.jvm_started
         return found
 
     def remains(self) -> dict[int, str]:
-        """Find those that outlive the driver; none while it lives itself: then the lock is a copy of its own."""
+        """Return the processes that have outlived the driver: process id -> start time.
+
+        Empty while the driver itself runs: whoever got the lock then holds that of a copied folder, and must kill
+        nothing of the original's.
+        """
         return {} if start_of(self.pid) == self.started else self.processes()
 
 
 class PipelineLock:
-    """Held for as long as a driver lives: `with PipelineLock(folder) as lock`."""
+    """The lock that a driver holds while it runs: `with PipelineLock(folder) as lock`. folder: the pipeline's."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "lock"
@@ -67,7 +76,7 @@ class PipelineLock:
         self._mark = str(uuid.uuid4())
 
     def __enter__(self) -> Self:
-        """Take the lock, and end what the last driver left behind; raises `AlreadyRunning` when another has it."""
+        """Acquire the lock, and kill what the last driver left behind; raise `AlreadyRunning` if another one has it."""
         try:
             handle = self._file.open("a+", encoding="utf-8")
         except OSError as error:
@@ -76,7 +85,7 @@ class PipelineLock:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             handle.close()
-            raise AlreadyRunning(_why_refused(self._file.parent)) from None
+            raise AlreadyRunning(_describe_holder(self._file.parent)) from None
         except OSError as error:
             handle.close()
             raise _unusable(self._file, error) from None
@@ -92,7 +101,7 @@ class PipelineLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give the lock back; a driver that ended well has stopped its query, so nothing of it is in the way."""
+        """Release the lock; after a run without an error no process is left, so remove the mark and the JVM from it."""
         if self._handle:
             if error is None:
                 self._write(self._holder())
@@ -100,32 +109,34 @@ class PipelineLock:
 
     @contextmanager
     def marking(self) -> Iterator[None]:
-        """Let the processes that start within, and all that they start, be known as this driver's."""
+        """Mark the processes that start while the block runs, and all that they start, as this driver's."""
         before = os.environ.get(MARK)
         os.environ[MARK] = self._mark
         try:
             yield
         finally:
-            # This process may start others that are nobody's, and that must outlive it.
+            # Processes that this one starts otherwise (a Dagster run, for instance) may outlive the driver.
             os.environ.pop(MARK)
             if before is not None:
                 os.environ[MARK] = before
 
     def end_started(self) -> None:
-        """Kill what was started as this driver's, and return when all of it is dead."""
-        _end(lambda: started_with(MARK, self._mark))
+        """Kill the processes that are marked as this driver's, and return when all of them have ended."""
+        _kill_all(lambda: started_with(MARK, self._mark))
 
     def remember_jvm(self, pid: int) -> None:
-        """Note the JVM of this driver, for the driver that comes after a crash."""
+        """Write the JVM's process id to the lock file, so that the next driver can kill it after a crash."""
         self._write(self._holder(mark=self._mark, jvm=pid, jvm_started=start_of(pid)))
 
     @staticmethod
     def _holder(mark: str = "", jvm: int | None = None, jvm_started: str | None = None) -> Holder:
+        """Return this process as the lock's holder."""
         pid = os.getpid()
         host = socket.gethostname()
         return Holder(pid=pid, started=start_of(pid) or "", host=host, mark=mark, jvm=jvm, jvm_started=jvm_started)
 
     def _write(self, holder: Holder) -> None:
+        """Replace the content of the lock file, which this driver holds."""
         assert self._handle
         try:
             self._handle.seek(0)
@@ -137,18 +148,18 @@ class PipelineLock:
 
 
 def end_remains(folder: Path) -> None:
-    """Kill what the driver that last held the lock has started, and return when all of it is dead.
+    """Kill the processes left behind by the driver that last held the lock; return when all of them have ended.
 
-    To be called when that driver itself is dead. Raises `GlassflowError` when something does not die.
+    Call it when that driver itself has ended. Raises `GlassflowError` when a process does not end.
     """
-    if holder := _holder(folder):
-        _end(holder.remains)
+    if holder := _read_holder(folder):
+        _kill_all(holder.remains)
 
 
-def _end(find: Callable[[], dict[int, str]]) -> None:
-    """Kill what is found, until nothing is."""
+def _kill_all(find: Callable[[], dict[int, str]]) -> None:
+    """Kill the processes that `find` returns (process id -> start time), until it returns none."""
     deadline = time.monotonic() + _DEATH_SECONDS
-    # Again and again: what lives may start others until it is dead itself.
+    # Searched repeatedly: until it has ended, each of them may start more.
     while remains := find():
         if time.monotonic() > deadline:
             raise GlassflowError(
@@ -161,18 +172,20 @@ def _end(find: Callable[[], dict[int, str]]) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _holder(folder: Path) -> Holder | None:
+def _read_holder(folder: Path) -> Holder | None:
+    """Read the lock file of a pipeline's folder; return None when there is none, or a crash has cut it off."""
     try:
         return Holder.model_validate_json((folder / "lock").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (ValidationError, UnicodeDecodeError):
-        # Cut off by a crash in the moment of writing: the JVM was not up yet.
+        # It is first written before the JVM starts, so a crash while writing it has left no JVM behind.
         return None
 
 
-def _why_refused(folder: Path) -> str:
-    name, holder = folder.name, _holder(folder)
+def _describe_holder(folder: Path) -> str:
+    """Return the message for a pipeline that another driver runs: which one it is, and how to stop it."""
+    name, holder = folder.name, _read_holder(folder)
     who = f"pid {holder.pid}" if holder else "pid unknown"
     if holder and holder.host != socket.gethostname():
         return (
@@ -194,6 +207,7 @@ def _why_refused(folder: Path) -> str:
 
 
 def _unusable(file: Path, error: OSError) -> GlassflowError:
+    """Return the error for a lock file that cannot be written or locked."""
     return GlassflowError(
         f"{file}: cannot be written or locked ({error.strerror}); make room or grant the right, or name another "
         "folder with --state DIR"

@@ -1,4 +1,4 @@
-"""Opens a pipeline's checkpoint for this driver: its identity, its state, the fence, and the ledger against it."""
+"""Opens a pipeline's checkpoint for this driver: creates it if needed, fences off older drivers, checks the ledger."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from glassflow_dagster.streaming.checkpoint.first_start import require_alone, re
 
 @dataclass(frozen=True)
 class OpenCheckpoint:
-    """A checkpoint that this driver alone may go on from. epoch: the driver's turn, which every insert asks for."""
+    """A checkpoint that only this driver may use. epoch: the driver's number, which every insert checks (fencing)."""
 
     checkpoint: Checkpoint
     identity: CheckpointIdentity
@@ -24,10 +24,10 @@ class OpenCheckpoint:
 
 
 def open_checkpoint(run: RunContext, prepared: Prepared, spark: SparkSession) -> OpenCheckpoint:
-    """Take the checkpoint over from whatever driver had it before, and return it, checked against the ledger.
+    """Open the checkpoint for this driver: create or rebuild a missing one, fence off older drivers, check the ledger.
 
-    A new one is created, or rebuilt where the options say so. The session is set to what the state was made with.
-    Raises `CheckpointError` where rows would be lost or doubled by going on.
+    The session's shuffle partitions are set to those that the checkpoint's state was created with. Raises
+    `CheckpointError` where continuing from the checkpoint would lose or duplicate rows.
     """
     checkpoint = prepared.checkpoint
     identity = _with_partitions(checkpoint, _find_or_create(run, prepared, spark), spark)
@@ -35,35 +35,38 @@ def open_checkpoint(run: RunContext, prepared: Prepared, spark: SparkSession) ->
     epoch = _begin_epoch(run, prepared, identity)
     if checkpoint.is_new and not run.options.start_over:
         run.retry(lambda: require_alone(prepared.client, run.config, prepared.table, epoch))
-    # Not before the epoch: a driver that is older now may have written until then.
+    # Only after the epoch has begun: until then an older driver may still have written to the ledger.
     run.retry(lambda: require_ledger(prepared.client, run.config, checkpoint, identity))
     checkpoint.forget_unplanned()
     return OpenCheckpoint(checkpoint, identity, epoch)
 
 
 def _find_or_create(run: RunContext, prepared: Prepared, spark: SparkSession) -> CheckpointIdentity:
-    """Return the checkpoint's identity, after rebuilding or creating the checkpoint where there is none."""
+    """Return the checkpoint's identity; rebuild or create the checkpoint first where there is none."""
     checkpoint, table = prepared.checkpoint, prepared.table
-    found = checkpoint.identity()
-    if found is None and run.options.rebuild:
-        run.report_starting("making the state anew ...")
+    identity = checkpoint.identity()
+    if identity is None and run.options.rebuild:
+        run.report_starting("rebuilding the state ...")
         run.options.rebuild(spark, run.config, table, checkpoint, run.report_starting)
         require_topics(run.config, checkpoint)
-        found = checkpoint.identity()
-    if found is not None:
-        return found
+        identity = checkpoint.identity()
+    if identity is not None:
+        return identity
     if not run.options.start_over:
-        # Asked before Spark started, too; another driver may have written in the meantime.
+        # Checked before Spark started, too; another driver may have written in the meantime.
         run.retry(lambda: require_nothing_written(prepared.client, run.config, table))
     return checkpoint.create(run.config, f"{table.database}.{table.name}", table.rows, shuffle_partitions(spark))
 
 
 def _with_partitions(checkpoint: Checkpoint, identity: CheckpointIdentity, spark: SparkSession) -> CheckpointIdentity:
-    """Return the identity with the partitions of its state, which a state that was given up leaves open."""
+    """Return the identity with its number of state partitions.
+
+    `--accept-loss` leaves the number at 0, as the new state may have any; then it is set to the session's and written.
+    """
     if identity.shuffle_partitions:
         return identity
     fixed = identity.model_copy(update={"shuffle_partitions": shuffle_partitions(spark)})
-    checkpoint.rename(fixed)
+    checkpoint.replace_identity(fixed)
     return fixed
 
 

@@ -1,4 +1,4 @@
-"""How a pipeline is run, as the command line and tests say it."""
+"""The options of a run, as the command line sets them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,18 +15,18 @@ Report = Callable[[str], None]
 
 # Rebuilds the checkpoint of a pipeline that has lost its own.
 Rebuild = Callable[[SparkSession, PipelineConfig, Table, Checkpoint, Report], None]
-# Lets a checkpoint go on without what is lost.
+# Changes a checkpoint so that the pipeline continues without records or state that are lost.
 AcceptLoss = Callable[[Client, PipelineConfig, Table, Checkpoint, Report], None]
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a pipeline is run.
+    """The options of a run; the last five fields are for recovery.
 
-    rebuild: what to do when its checkpoint is lost or damaged, where something is to be done. accept: what to do about
-    records or a checkpoint that are lost for good, where the pipeline is to go on without them. start_over: whether the
-    topics are read from their beginning again, into tables that are empty. accept_clock: whether the machine's clock is
-    believed whatever earlier batches say.
+    state: the folder of all pipelines. until_caught_up: end when all records are read. spark: settings of `--conf`.
+    rebuild: rebuilds a lost or damaged checkpoint (`--rebuild-state`). accept: continues without records or a
+    checkpoint that are lost (`--accept-loss`). start_over: read the topics again from their beginning, into empty
+    tables (`--start-over`). accept_clock: do not compare the machine's clock with earlier batches (`--accept-clock`).
     """
 
     state: Path

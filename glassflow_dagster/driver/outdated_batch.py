@@ -1,6 +1,6 @@
-"""The open batch where it was begun with another definition, or other column types, than there are now.
+"""An open batch that was begun before the definition, or the target's column types, were changed.
 
-Its blocks must be cut again as they were, so it is finished by what it was begun with, before the edit takes effect.
+Its blocks must be the same when it is repeated, so it is finished with the old definition and types first.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from glassflow_dagster.streaming.delivery.batch_writer import fits
 
 @dataclass(frozen=True)
 class OutdatedBatch:
-    """An open batch, and the definition and table that it was begun with; the connections are today's."""
+    """An open batch, and the definition and table that it was begun with; the connections are the current ones."""
 
     batch_id: int
     config: PipelineConfig
@@ -24,9 +24,10 @@ class OutdatedBatch:
 
 
 def find_outdated_batch(config: PipelineConfig, table: Table, checkpoint: Checkpoint) -> OutdatedBatch | None:
-    """Return the open batch with what it was begun with; None where there is none, or nothing was edited since.
+    """Return the open batch with its old definition and types; None if no batch is open, or nothing was edited since.
 
-    Raises `CheckpointError` where the definition that it was begun with is not kept.
+    The batch's plan has the old definition's digest, the checkpoint has the definition itself.
+    Raises `CheckpointError` where the checkpoint does not have the definition that the batch was begun with.
     """
     pending = checkpoint.pending_plan()
     if pending is None or fits(pending, config, table):
@@ -42,7 +43,7 @@ def find_outdated_batch(config: PipelineConfig, table: Table, checkpoint: Checkp
 
 
 def _with_connections_of(config: PipelineConfig, kept: dict[str, Any]) -> PipelineConfig:
-    """Return the kept definition, which has no secrets, with the connections of today's."""
+    """Return the definition that the checkpoint kept, which has no secrets, with the connections of `config`."""
     old = PipelineConfig.model_validate(kept)
     connection = {"connection_params": config.connection}
     sources = tuple(source.model_copy(update=connection) for source in old.sources)
@@ -51,6 +52,6 @@ def _with_connections_of(config: PipelineConfig, kept: dict[str, Any]) -> Pipeli
 
 
 def _with_types(table: Table, types: Mapping[str, str]) -> Table:
-    """Return the table as it was when its mapped columns had these types."""
-    before = {name: replace(table.columns[name], type=parse_column_type(text)) for name, text in types.items()}
-    return replace(table, columns={**table.columns, **before})
+    """Return the table with other types for its mapped columns. types: column name -> ClickHouse type."""
+    columns = {name: replace(table.columns[name], type=parse_column_type(text)) for name, text in types.items()}
+    return replace(table, columns={**table.columns, **columns})

@@ -1,7 +1,7 @@
-"""What is made ready before Spark starts: folder, checkpoint files, ClickHouse, topics.
+"""Prepares a run before Spark starts: folder, checkpoint files, ClickHouse tables, topics.
 
-Whatever can be refused without Spark is refused here: starting Spark takes ten seconds and a gigabyte, and a refusal
-that comes after it looks like a failure of the stream.
+Everything that can be checked without Spark is checked here: starting Spark takes ten seconds and a gigabyte, and an
+error that comes after it looks like a failure of the stream.
 """
 
 import time
@@ -38,7 +38,7 @@ from glassflow_dagster.streaming.checkpoint.first_start import require_empty, re
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a run found and made ready before Spark. client: open as long as the run; its pool survives an outage."""
+    """The result of the preparation. client: stays open during the run; its connection pool survives an outage."""
 
     client: Client
     table: Table
@@ -47,7 +47,7 @@ class Prepared:
 
 
 def prepare_folder(state: Path, pipeline_id: str) -> Path:
-    """Make the pipeline's folder and return its absolute path; raises `GlassflowError` where it cannot be used."""
+    """Create the pipeline's folder and return its absolute path; raise `GlassflowError` where it cannot be used."""
     folder = pipeline_folder(state.resolve(), pipeline_id)
     if "," in str(folder):
         # Spark splits its setting for working folders at commas, and knows no way to escape one.
@@ -66,9 +66,9 @@ def prepare_folder(state: Path, pipeline_id: str) -> Path:
 
 
 def prepare(run: RunContext) -> Prepared:
-    """Wait for the servers, make tables and topics ready, and check the definition against the checkpoint.
+    """Wait for the servers, create tables and topics, and check definition, topics and checkpoint against each other.
 
-    Raises `GlassflowError` for what the pipeline cannot run with, and `Stopped` when it is told to stop meanwhile.
+    Raises `GlassflowError` where the pipeline cannot run, and `Stopped` when a signal asks it to stop meanwhile.
     """
     _require_spark_settings(run.options.spark)
     checkpoint = Checkpoint(run.folder / "checkpoint")
@@ -89,21 +89,22 @@ def prepare(run: RunContext) -> Prepared:
     return Prepared(client, table, checkpoint, _compacted_topics(run))
 
 
-def _require_spark_settings(given: Mapping[str, str]) -> None:
+def _require_spark_settings(settings: Mapping[str, str]) -> None:
+    """Raise `GlassflowError` for a Spark setting that the product does not allow."""
     try:
-        spark_settings(given)
+        spark_settings(settings)
     except ValueError as problem:
         raise GlassflowError(f"--conf, or spark_config of Dagster's resource: {problem}") from None
 
 
 def _prepare_checkpoint_files(run: RunContext, checkpoint: Checkpoint) -> None:
-    """Set the checkpoint aside where the options say so; check one that is used before any server is asked."""
+    """Move the checkpoint aside where the options ask for it; else check it, before any server is contacted."""
     if run.options.rebuild:
         _set_damaged_aside(run, checkpoint)
     if run.options.start_over:
         _set_aside(run, checkpoint)
     if run.options.accept:
-        # A checkpoint that cannot be used is what it may be called for.
+        # A checkpoint that cannot be used may be the very reason for --accept-loss.
         return
     checkpoint.inspect()
     require_same_definition(run.config, checkpoint)
@@ -111,7 +112,7 @@ def _prepare_checkpoint_files(run: RunContext, checkpoint: Checkpoint) -> None:
 
 
 def _set_damaged_aside(run: RunContext, checkpoint: Checkpoint) -> None:
-    """Move a damaged checkpoint out of the way; a whole one stays, and is used."""
+    """Move a damaged checkpoint aside; keep and use one that is intact."""
     try:
         checkpoint.inspect()
     except CheckpointError as problem:
@@ -123,6 +124,7 @@ def _set_damaged_aside(run: RunContext, checkpoint: Checkpoint) -> None:
 
 
 def _set_aside(run: RunContext, checkpoint: Checkpoint) -> None:
+    """Rename the checkpoint's folder, if there is one, so that the run begins without a checkpoint."""
     if checkpoint.folder.exists():
         aside = run.folder / time.strftime("checkpoint.aside-%Y%m%d-%H%M%S")
         checkpoint.folder.rename(aside)
@@ -130,7 +132,7 @@ def _set_aside(run: RunContext, checkpoint: Checkpoint) -> None:
 
 
 def _prepare_tables(run: RunContext, client: Client, checkpoint: Checkpoint) -> Table:
-    """Make sure that the target and the bookkeeping tables are there and safe to write to; return the target."""
+    """Create the target table (if allowed) and the bookkeeping tables, check them, and return the target."""
     config, options = run.config, run.options
     table = run.retry(lambda: prepare_target(client, config, create=options.create_table))
     bookkeeping = (config.sink.connection_params.database, config.sink.bookkeeping_engine, config.sink.cluster)
@@ -144,9 +146,9 @@ def _prepare_tables(run: RunContext, client: Client, checkpoint: Checkpoint) -> 
 
 
 def _prepare_topics(run: RunContext, checkpoint: Checkpoint) -> None:
-    """Wait for the brokers and the topics, and create the replay topic where that is allowed."""
+    """Wait for the brokers and the topics, and create the replay topic where the brokers allow it."""
     wait_for_brokers(run.config.connection, run.options.timeout_seconds, run.report_starting)
-    # A query that is to end cannot wait for ever; one that is to stay can wait for its topic.
+    # A run until caught up cannot wait for ever; one that keeps running can wait for its topic.
     patience = run.options.timeout_seconds if run.options.until_caught_up else None
     wait_for_topics(run.config, checkpoint, patience, run.report_starting, run.report_waiting)
     try:
@@ -156,7 +158,10 @@ def _prepare_topics(run: RunContext, checkpoint: Checkpoint) -> None:
 
 
 def _require_first_start(run: RunContext, client: Client, table: Table, checkpoint: Checkpoint) -> None:
-    """Raise `GlassflowError` unless the topics may be read from where the definition says, or a rebuild is to come."""
+    """Check a pipeline without a batch: nothing may be written yet, and the definition's start offsets must exist.
+
+    Raises `GlassflowError`. Nothing is checked where the checkpoint will be rebuilt.
+    """
     identity = checkpoint.identity()
     if identity is None:
         if run.options.rebuild:
@@ -164,13 +169,13 @@ def _require_first_start(run: RunContext, client: Client, table: Table, checkpoi
         if not run.options.start_over:
             run.retry(lambda: require_nothing_written(client, run.config, table))
     if identity is None or not identity.starting:
-        # Asked again when the query starts: a topic may have got a partition by then.
+        # Read again when the query starts: a topic may have a new partition by then.
         for index in range(len(run.config.inputs)):
             starting_offsets(run.config, index)
 
 
 def _compacted_topics(run: RunContext) -> frozenset[str]:
-    """Return the compacted topics of the sources; warn of those whose settings cannot be read."""
+    """Return the compacted topics of the sources; warn of topics whose settings cannot be read."""
     found = cleanup_of(run.config.connection, [source.topic for source in run.config.inputs])
     for topic in sorted(found.unknown):
         run.warn(

@@ -1,12 +1,11 @@
-"""A pipeline's driver as a process of its own: launched, asked, stopped, and brought back.
+"""Launches, inspects, stops and restarts the driver of a pipeline, which is a process of its own.
 
-The driver is detached (its own session, no terminal, its output in `driver.log`), so it outlives whoever launched it:
-a Dagster run, `dagster dev`, a shell. All that is known of it comes from its heartbeat, checked against the process
-table: a pid alone would be believed after another process has taken it.
+The driver is detached (its own session, no terminal, its output in `driver.log`), so it outlives the process that
+launched it: a Dagster run, `dagster dev`, a shell. Its state is read from its heartbeat and checked against the process
+table by process id and start time, as another process may have got the id since.
 
-Whether a stream is *meant* to run is a fact of its own, kept in the file `wanted`: a launch creates it, a stop removes
-it. A machine that goes down also ends drivers in good order, and those are to come back; those that someone stopped,
-and those that nobody ever launched, are not.
+Whether a stream is *meant* to run is kept separately, in the file `wanted`: a launch creates it, a stop removes it. So
+a driver that ended because the machine was shut down is started again, and one that someone stopped is not.
 """
 
 import contextlib
@@ -37,38 +36,38 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.process import start_of
 
 DRIVER = (sys.executable, "-m", "glassflow_dagster.driver.run")
-# Spark needs 10 to 20 s on a loaded machine; the rest is for servers that are coming up at the same time.
+# Spark needs 10 to 20 s on a loaded machine; the rest is for servers that start at the same time.
 LAUNCH_TIMEOUT = 180.0  # seconds
-# A batch is bounded by max_batch_size and takes seconds; a minute is a driver that waits for a dead server.
+# A batch takes seconds; a driver that needs a minute waits for a server that does not answer.
 STOP_TIMEOUT = 60.0  # seconds
-# Death after SIGKILL waits for nothing but the kernel.
+# After SIGKILL only the kernel can delay the end of a process.
 KILL_TIMEOUT = 10.0  # seconds
 POLL = 0.1  # seconds
-# A Spark failure with its Java causes; more is read in the log itself.
+# Enough for a Spark failure with its Java causes; the rest is in the log itself.
 LOG_TAIL_LINES = 40
 LOG_TAIL_BYTES = 64 * 1024
 
 
 class StreamState(StrEnum):
-    """How a stream is, seen from outside."""
+    """The state of a stream, judged from its heartbeat and the process table."""
 
     RUNNING = "RUNNING"
     STARTING = "STARTING"
     WAITING = "WAITING"  # for its topic to be created
-    STALLED = "STALLED"  # it talks, but records wait and no batch is closed
-    STALE = "STALE"  # the process lives but has stopped talking
-    FAILED = "FAILED"  # it said so, or died without a word
-    STOPPED = "STOPPED"  # in good order, or never started
+    STALLED = "STALLED"  # its heartbeat is fresh, but records wait and no batch is written
+    STALE = "STALE"  # the process runs but has stopped writing its heartbeat
+    FAILED = "FAILED"  # it reported a failure, or died without an error message
+    STOPPED = "STOPPED"  # on request, or never started
 
 
-# The states of a driver that does its work, or is about to.
+# The states of a driver that works, or is about to.
 UP = frozenset({StreamState.RUNNING, StreamState.STARTING, StreamState.WAITING})
-# Those of a driver that lives, and that nobody need ask to finish its batch.
+# The states of a driver that runs but makes no progress: waiting for it to finish its batch is useless.
 _STUCK = frozenset({StreamState.STALLED, StreamState.STALE})
 
 
 class Action(StrEnum):
-    """What was done so that a stream is as it is meant to be."""
+    """What `ensure_running` did: nothing but a check, or which kind of start."""
 
     LAUNCHED = "launched"
     HEALTH_CHECKED = "health_checked"
@@ -77,7 +76,7 @@ class Action(StrEnum):
 
 
 class Ending(StrEnum):
-    """How a stop ended."""
+    """The result of stopping a driver."""
 
     STOPPED = "stopped"
     KILLED = "killed"
@@ -86,7 +85,10 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True)
 class StreamStatus:
-    """How a stream is: its state in a word and in a sentence, and the driver's last account of itself."""
+    """The status of a stream: its state, a message for people, and the driver's last heartbeat.
+
+    wanted: whether the stream is meant to run, so that a driver that has ended is started again.
+    """
 
     pipeline_id: str
     state: StreamState
@@ -97,18 +99,19 @@ class StreamStatus:
 
     @property
     def log(self) -> Path:
-        """Where the driver's output goes."""
+        """The file that the driver's output goes to."""
         return self.folder / "driver.log"
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """A pipeline that is to run on this host: its definition (file and content), its state, and how to start it.
+    """A pipeline to run on this host, and how to start its driver.
 
-    `timeout` is how many seconds a launch may take. `spark_config` goes to the driver's session as it is.
+    path: the definition's file; config: its content. state: the folder of all pipelines' state. timeout: the seconds
+    that a launch may take. spark_config: settings of the driver's Spark session.
     """
 
-    definition: Path
+    path: Path
     config: PipelineConfig
     state: Path
     create_table: bool = False
@@ -118,7 +121,7 @@ class Deployment:
     @property
     def command(self) -> list[str]:
         """The driver's command line."""
-        command = [*DRIVER, "--definition", str(self.definition.absolute()), "--state", str(self.state.absolute())]
+        command = [*DRIVER, "--definition", str(self.path.absolute()), "--state", str(self.state.absolute())]
         command += ["--create-table"] if self.create_table else []
         for key, value in self.spark_config.items():
             command += ["--conf", f"{key}={value}"]
@@ -126,38 +129,38 @@ class Deployment:
 
 
 class LaunchFailed(GlassflowError):
-    """A driver did not come up: its own message, and the end of its log for those who can show more than a line.
+    """A driver did not start: its own reason, and the end of its log (`tail`) for callers that can show several lines.
 
-    A driver that ends before its first heartbeat (another one holds the lock, the definition can't be read) has said
-    why in the last line of its log only.
+    A driver that ends before its first heartbeat (another one holds the lock, the definition cannot be read) has
+    written the reason to the last line of its log only.
     """
 
     def __init__(self, pipeline_id: str, reason: str, log: Path, tail: str) -> None:
         self.log = log
         self.tail = tail
         last_line = tail.rpartition("\n")[2]
-        said = reason or last_line.partition(" failed: ")[2] or last_line or "the driver ended without a word"
-        super().__init__(f"{pipeline_id}: the stream did not start: {said}; its log is {log}")
+        why = reason or last_line.partition(" failed: ")[2] or last_line or "the driver ended without an error message"
+        super().__init__(f"{pipeline_id}: the stream did not start: {why}; its log is {log}")
 
 
 def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where state is kept when nobody says: GLASSFLOW_STATE, else `.glassflow/state` in the working folder."""
+    """Return the default folder of state: GLASSFLOW_STATE, else `.glassflow/state` in the working folder."""
     return Path(environment.get("GLASSFLOW_STATE") or Path(".glassflow") / "state").absolute()
 
 
 def status(state: Path, pipeline_id: str) -> StreamStatus:
-    """Tell how a stream is, by heartbeat and process table; raises `GlassflowError` when its folder can't be read."""
+    """Return a stream's status, from heartbeat and process table; raise `GlassflowError` where they cannot be read."""
     folder = pipeline_folder(state, pipeline_id)
     heartbeat = _heartbeat(folder)
-    judged, message = _judge(heartbeat)
-    return StreamStatus(pipeline_id, judged, message, heartbeat, folder, wanted=_wanted(folder).exists())
+    stream_state, message = _judge(heartbeat)
+    return StreamStatus(pipeline_id, stream_state, message, heartbeat, folder, wanted=_wanted(folder).exists())
 
 
 def launch(deployment: Deployment, report: Callable[[str], None] = lambda _: None) -> StreamStatus:
-    """Start a detached driver and wait until it runs, or waits for its topic.
+    """Start a detached driver, wait until it runs or waits for its topic, and return the stream's status.
 
-    Raises `LaunchFailed` when the driver ends or has not come up in time; nothing of it is left running. The stream
-    counts as wanted from here on, so that whoever looks after it tries again.
+    Raises `LaunchFailed` when the driver ends or is not up in time; none of its processes is left running. The stream
+    counts as wanted from now on even then, so that the sensor tries again.
     """
     pipeline_id = deployment.config.pipeline_id
     folder = pipeline_folder(deployment.state, pipeline_id)
@@ -188,10 +191,10 @@ def launch(deployment: Deployment, report: Callable[[str], None] = lambda _: Non
 
 
 def stop(state: Path, pipeline_id: str, timeout: float = STOP_TIMEOUT) -> Ending:
-    """Ask a driver to finish its batch and end, and wait for that; past `timeout` seconds it is killed.
+    """Ask a driver to finish its batch and end; kill it when it has not after `timeout` seconds.
 
-    The stream is not wanted any more. A killed driver's batch is done again at the next start; nothing is lost or
-    doubled by it.
+    The stream is not wanted any more. A killed driver's batch is repeated at the next start; no row is lost or
+    duplicated.
     """
     current = status(state, pipeline_id)
     _wanted(current.folder).unlink(missing_ok=True)
@@ -199,22 +202,21 @@ def stop(state: Path, pipeline_id: str, timeout: float = STOP_TIMEOUT) -> Ending
 
 
 def give_up(state: Path, pipeline_id: str) -> None:
-    """Say that a stream is not wanted here any more: it runs elsewhere, and bringing it back would end it there."""
+    """Mark a stream as no longer wanted here: it runs elsewhere, and a restart here would stop it there."""
     _wanted(pipeline_folder(state, pipeline_id)).unlink(missing_ok=True)
 
 
 def restart(deployment: Deployment, report: Callable[[str], None] = lambda _: None) -> StreamStatus:
-    """Stop the driver, if there is one, and launch another on the same checkpoint."""
+    """Stop the driver, if one runs, and launch another on the same checkpoint; return the stream's status."""
     take_over(deployment.state, deployment.config.pipeline_id, report)
     return launch(deployment, report)
 
 
 def take_over(state: Path, pipeline_id: str, report: Callable[[str], None] = lambda _: None) -> None:
-    """End the driver that runs a pipeline here, if there is one, so that another may go on from its checkpoint.
+    """Stop the driver that runs a pipeline here, if one runs, so that another can continue from its checkpoint.
 
-    One that makes progress finishes its batch; one that does not, or gives no signs of life, as when it or its JVM was
-    stopped (SIGSTOP), is killed at once with all that it started. Whether somebody wants the stream to run is left as
-    it is.
+    A driver that makes progress finishes its batch. One that is stalled or stale (as when it or its JVM was stopped by
+    SIGSTOP) is killed at once with all processes that it started. Whether the stream is wanted does not change.
     """
     current = status(state, pipeline_id)
     if current.heartbeat is None or not is_alive(current.heartbeat):
@@ -227,19 +229,20 @@ def take_over(state: Path, pipeline_id: str, report: Callable[[str], None] = lam
 def ensure_running(
     deployment: Deployment, report: Callable[[str], None] = lambda _: None
 ) -> tuple[StreamStatus, Action]:
-    """Leave a good driver alone, and see to it that there is one; says what that took.
+    """Make sure that a healthy driver runs the current definition; return the stream's status and what was done.
 
-    A driver of another fingerprint (the definition was edited) is replaced on the same checkpoint, a dead, failed,
-    stalled or silent one likewise. Raises `LaunchFailed`.
+    A healthy driver is left alone. One with another fingerprint (the definition was edited), and one that is dead,
+    failed, stalled or stale, is replaced by a driver on the same checkpoint. Raises `LaunchFailed`.
     """
     current = status(deployment.state, deployment.config.pipeline_id)
-    action = _needed(current, deployment.config)
+    action = _action_for(current, deployment.config)
     if action is Action.HEALTH_CHECKED:
-        return _settled(current, deployment, report), action
+        return _wait_if_starting(current, deployment, report), action
     return restart(deployment, report), action
 
 
 def _halt(current: StreamStatus, timeout: float) -> Ending:
+    """Stop a stream's driver, by force after `timeout` seconds; write the heartbeat that a killed one cannot write."""
     heartbeat = current.heartbeat
     if heartbeat is None or not is_alive(heartbeat):
         return Ending.NOT_RUNNING
@@ -252,7 +255,8 @@ def _halt(current: StreamStatus, timeout: float) -> Ending:
     return ending
 
 
-def _needed(current: StreamStatus, config: PipelineConfig) -> Action:
+def _action_for(current: StreamStatus, config: PipelineConfig) -> Action:
+    """Return what a stream in this state needs, so that a healthy driver runs this definition."""
     if current.state is StreamState.STOPPED or current.heartbeat is None:
         return Action.LAUNCHED
     if current.state not in UP:
@@ -260,8 +264,8 @@ def _needed(current: StreamStatus, config: PipelineConfig) -> Action:
     return Action.HEALTH_CHECKED if current.heartbeat.fingerprint == config.fingerprint else Action.REDEPLOYED
 
 
-def _settled(current: StreamStatus, deployment: Deployment, report: Callable[[str], None]) -> StreamStatus:
-    """Wait for a driver that someone else is starting; one that is up is up."""
+def _wait_if_starting(current: StreamStatus, deployment: Deployment, report: Callable[[str], None]) -> StreamStatus:
+    """Wait until a driver that another process launched is up, if it is still starting; return the stream's status."""
     heartbeat = current.heartbeat
     if current.state is not StreamState.STARTING or heartbeat is None:
         return current
@@ -274,40 +278,48 @@ def _settled(current: StreamStatus, deployment: Deployment, report: Callable[[st
 def _await_up(
     folder: Path, pid: int, alive: Callable[[], bool], timeout: float, report: Callable[[str], None]
 ) -> str | None:
-    """Wait until the driver `pid` is up, which gives None; else its reason, empty when it gave none."""
+    """Wait until the driver `pid` runs or waits for its topic; report the messages of its heartbeat meanwhile.
+
+    Return None when it is up, else the reason why it is not: empty where the driver ended without one.
+    """
     deadline = time.monotonic() + timeout
-    said = ""
+    message = ""
     while True:
-        living = alive()  # before its account is read: the last one is written before the end
+        is_running = alive()  # before the heartbeat is read: a driver writes its last one before it ends
         heartbeat = _heartbeat(folder)
         own = heartbeat if heartbeat and heartbeat.pid == pid else None
-        if own and own.state in (DriverState.RUNNING, DriverState.WAITING) and living:
+        if own and own.state in (DriverState.RUNNING, DriverState.WAITING) and is_running:
             return None
-        if own and own.message and own.message != said:
-            said = own.message
-            report(said)
-        if not living or (own and own.state in (DriverState.FAILED, DriverState.STOPPED)):
+        if own and own.message and own.message != message:
+            message = own.message
+            report(message)
+        if not is_running or (own and own.state in (DriverState.FAILED, DriverState.STOPPED)):
             return _why_ended(own)
         if time.monotonic() > deadline:
-            return f"not up after {timeout:.0f} s" + (f" ({said})" if said else "")
+            return f"not up after {timeout:.0f} s" + (f" ({message})" if message else "")
         time.sleep(POLL)
 
 
 def _why_ended(heartbeat: Heartbeat | None) -> str:
+    """Return the reason in the last heartbeat of a driver that ended while it started; empty where there is none."""
     if heartbeat and heartbeat.state is DriverState.STOPPED:
         return "it was stopped while it started"
     return heartbeat.message if heartbeat else ""
 
 
 def _judge(heartbeat: Heartbeat | None) -> tuple[StreamState, str]:
+    """Return the stream's state and a message for people, from the driver's last heartbeat and the process table."""
     if heartbeat is None:
         return StreamState.STOPPED, "never started here"
     if heartbeat.state is DriverState.STOPPED:
         return StreamState.STOPPED, heartbeat.message or "stopped in good order"
     if heartbeat.state is DriverState.FAILED:
-        return StreamState.FAILED, heartbeat.message or "the driver failed without a word"
+        return StreamState.FAILED, heartbeat.message or "the driver failed without an error message"
     if not is_alive(heartbeat):
-        return StreamState.FAILED, f"the driver (pid {heartbeat.pid}) died without a word; nothing is lost by it"
+        return StreamState.FAILED, (
+            f"driver process {heartbeat.pid} died without an error message; no data is lost; "
+            "the next start repeats the open batch"
+        )
     if not is_fresh(heartbeat):
         silence = time.time() - heartbeat.updated_at
         return StreamState.STALE, f"no sign of life for {silence:.0f} s (more than {STALE_AFTER:.0f} s)"
@@ -315,29 +327,33 @@ def _judge(heartbeat: Heartbeat | None) -> tuple[StreamState, str]:
 
 
 def _end(folder: Path, pid: int, started: str | None, timeout: float) -> Ending:
-    """End a driver in good order, or past `timeout` seconds by force, with all that it has started."""
+    """Stop a driver by SIGTERM, after `timeout` seconds by SIGKILL, with all processes that it has started.
+
+    started: the process's start time; a process `pid` with another one is not the driver.
+    """
     if started is None or start_of(pid) != started:
         return Ending.NOT_RUNNING
-    # The Python process alone: Spark's JVM is in the same group and must live until its query has stopped.
+    # Only the Python process: Spark's JVM is in the same process group, and must run until the query has stopped.
     _signal(pid, signal.SIGTERM)
-    if _gone(pid, started, timeout):
+    if _has_ended(pid, started, timeout):
         return Ending.STOPPED
-    # Now the group, so that no JVM is left; but only one that the driver leads: another may be a shell's.
+    # Now the whole group, so that no JVM is left; but only a group that the driver leads: another may be a shell's.
     if _group(pid) == pid:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
     else:
         _signal(pid, signal.SIGKILL)
-    if not _gone(pid, started, KILL_TIMEOUT):
+    if not _has_ended(pid, started, KILL_TIMEOUT):
         raise GlassflowError(
             f"pid {pid}: does not die even by SIGKILL; it waits for a disk or another device, look there"
         )
-    # Spark's Python workers are in a group of their own, and would send what they hold once they wake up.
+    # Spark's Python workers are in another group; one that was stopped would send its block once it is continued.
     end_remains(folder)
     return Ending.KILLED
 
 
 def _group(pid: int) -> int | None:
+    """Return the process group of a process; None when the process has ended."""
     try:
         return os.getpgid(pid)
     except ProcessLookupError:
@@ -345,17 +361,19 @@ def _group(pid: int) -> int | None:
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
+    """Send a signal to a process, unless it has ended; raise `GlassflowError` for another user's."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
-        return  # it ended in this moment, which is what was wanted
+        return  # it has just ended by itself
     except PermissionError:
         raise GlassflowError(
             f"pid {pid}: belongs to another user; stop the stream as the user that started it"
         ) from None
 
 
-def _gone(pid: int, started: str, timeout: float) -> bool:
+def _has_ended(pid: int, started: str, timeout: float) -> bool:
+    """Wait for the end of a process, for `timeout` seconds at most; return whether it has ended."""
     deadline = time.monotonic() + timeout
     while start_of(pid) == started:
         if time.monotonic() > deadline:
@@ -365,6 +383,7 @@ def _gone(pid: int, started: str, timeout: float) -> bool:
 
 
 def _heartbeat(folder: Path) -> Heartbeat | None:
+    """Read a pipeline's heartbeat, None where there is none; raise `GlassflowError` for a file that cannot be read."""
     try:
         return read_heartbeat(folder)
     except (OSError, ValueError):
@@ -378,12 +397,12 @@ def _wanted(folder: Path) -> Path:
 
 
 def _driver_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a driver inherits: not the run or instance of the Dagster process that happens to launch it."""
+    """Return the environment for a driver: without the run and instance of the Dagster process that launches it."""
     return {name: value for name, value in environment.items() if not name.startswith("DAGSTER_")}
 
 
 def _log_tail(log: Path, start: int = 0) -> str:
-    """Give the last lines of a log, from byte `start` on."""
+    """Return the last lines of a log, none from before byte `start`."""
     with log.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(max(start, end - LOG_TAIL_BYTES))

@@ -1,4 +1,4 @@
-"""How far a query is, as fields of a heartbeat: from its writer's counts and Spark's progress."""
+"""Computes the progress fields of a heartbeat from the batch writer's progress and Spark's."""
 
 import json
 import math
@@ -15,21 +15,24 @@ from glassflow_dagster.streaming.delivery.totals import Totals
 def query_progress(
     query: StreamingQuery, written: WriterProgress, before: Totals, topics: Sequence[str]
 ) -> dict[str, Any]:
-    """Return how far a query is. before: the ledger's totals of the earlier batches. topics: the sources'."""
-    found: dict[str, Any] = {"totals": before + written.totals}
-    found |= batch_position(written.last)
+    """Return a query's progress as fields of a heartbeat.
+
+    before: the ledger's totals of the earlier batches. topics: those of the sources.
+    """
+    progress: dict[str, Any] = {"totals": before + written.totals}
+    progress |= batch_position(written.last)
     if last := query.lastProgress:
-        found |= {
+        progress |= {
             "input_rows_per_second": _rate(last.inputRowsPerSecond),
             "processed_rows_per_second": _rate(last.processedRowsPerSecond),
             **_lag(last.sources[0], topics),
             **_state_size(last.stateOperators),
         }
-    return found
+    return progress
 
 
 def batch_position(plan: BatchPlan | None) -> dict[str, Any]:
-    """Return where a batch ended; nothing without one."""
+    """Return a batch's id, time and end offsets as fields of a heartbeat; an empty dict for None."""
     if plan is None:
         return {}
     offsets = {t: {p: until for p, (_, until) in partitions.items()} for t, partitions in plan.offsets.items()}
@@ -37,12 +40,12 @@ def batch_position(plan: BatchPlan | None) -> dict[str, Any]:
 
 
 def _rate(rows_per_second: float | None) -> float:
-    """Return Spark's rate; 0 for a query's first moments, of which Spark gives none, or one that is no number."""
+    """Return Spark's rate; 0 where Spark has none yet or reports NaN or infinity, as it does right after the start."""
     return rows_per_second if rows_per_second and math.isfinite(rows_per_second) else 0.0
 
 
 def _lag(source: Any, topics: Sequence[str]) -> dict[str, Any]:
-    """Return the records that wait in Kafka, in all and in each source's topic; None while Spark does not know."""
+    """Return the unread records, in all (`lag`) and per source topic (`lags`); `lag` is None while Spark has none."""
     latest, end = (json.loads(text) if text else None for text in (source.latestOffset, source.endOffset))
     if not latest or not end:
         return {"lag": None}
@@ -51,13 +54,14 @@ def _lag(source: Any, topics: Sequence[str]) -> dict[str, Any]:
 
 
 def _behind(latest: dict[str, int], end: dict[str, int]) -> int:
+    """Return a topic's unread records. latest: the log's end offsets by partition; end: those read so far."""
     return sum(until - end.get(partition, 0) for partition, until in latest.items())
 
 
 def _state_size(operators: Sequence[Any]) -> dict[str, Any]:
-    """Return what the state stores hold: their memory, with all that is not yet in files, and their files.
+    """Return the size of the state stores in bytes: their memory, and their files on disk (RocksDB's SST files).
 
-    Nothing while no batch has opened a store.
+    An empty dict while no batch has opened a store.
     """
     size = sum(o.memoryUsedBytes + o.customMetrics.get("rocksdbSstFileSize", 0) for o in operators)
     return {"state_bytes": size} if size else {}

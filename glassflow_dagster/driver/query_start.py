@@ -1,4 +1,4 @@
-"""Starts the streaming queries of one run: the stages of the definition, between the topics and the checkpoint."""
+"""Starts the streaming queries of one run: reads the topics, applies the stages, writes the batches."""
 
 import uuid
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from glassflow_dagster.streaming.stages.source import Subscription, batch_limits
 
 @dataclass(frozen=True)
 class QueryStarter:
-    """Starts the queries of one run on its open checkpoint. record_bytes: the mean size of the next records."""
+    """Starts the queries of one run on its open checkpoint. record_bytes: the mean size of the next records, or 0."""
 
     run: RunContext
     prepared: Prepared
@@ -40,7 +40,7 @@ class QueryStarter:
     record_bytes: int
 
     def finish_outdated_batch(self) -> Totals:
-        """Finish the open batch by what it was begun with, if that was edited since; return the totals of the batch."""
+        """Finish the open batch with its old definition, if that was edited since; return the batch's totals."""
         batch = find_outdated_batch(self.run.config, self.prepared.table, self.opened.checkpoint)
         if batch is None:
             return Totals()
@@ -51,14 +51,14 @@ class QueryStarter:
         return running.written().totals
 
     def start(self) -> RunningQuery:
-        """Start the pipeline's query. It ends by itself only where the run is to catch up."""
+        """Start the pipeline's query. It ends by itself only in a run until caught up."""
         self.opened.checkpoint.keep_definition(self.run.config)
         return self._start(self.run.config, self.prepared.table)
 
     def _start(self, config: PipelineConfig, table: Table, only_batch: int | None = None) -> RunningQuery:
-        """Start a query by a definition. only_batch: the one batch that it writes; None for all that come."""
+        """Start a query of a definition. only_batch: the one batch that it writes; None for all that come."""
         before = self._ledger_before()
-        # A query of one batch is ended behind it; one that ended by itself would have read the topics to their end.
+        # A query of one batch is stopped after it; with availableNow it would read the topics to their end.
         until_caught_up = self.run.options.until_caught_up and only_batch is None
         bound = BatchBound(self.spark, config.pipeline_id)
         records = self._read(config, table, bound, until_caught_up=until_caught_up)
@@ -72,7 +72,7 @@ class QueryStarter:
             TargetWatch(self.prepared.client, config, table, notes, self.run.warn),
             self.run.options.timeout_seconds,
             self.opened.epoch,
-            pace=pacer,
+            pacer=pacer,
             clock=self._batch_clock(config),
             bound=bound,
             compacted=self.prepared.compacted_topics,
@@ -86,7 +86,7 @@ class QueryStarter:
         return RunningQuery(config, self.prepared.client, self.opened, before, writer, pacer, stream.start())
 
     def _read(self, config: PipelineConfig, table: Table, bound: BatchBound, *, until_caught_up: bool) -> DataFrame:
-        """Return the records of the topics as a stream, in batches of the definition's size."""
+        """Return the topics' records as a stream, in batches of the definition's size; columns of `read_topics`."""
         client = self.prepared.client
         partitioned = self.run.retry(lambda: writes_partitions(client, table.database, table.name))
         limits = batch_limits(config, self.record_bytes, partitioned=partitioned)
@@ -98,19 +98,22 @@ class QueryStarter:
     def _build(
         self, records: DataFrame, config: PipelineConfig, table: Table, waiting: int
     ) -> tuple[DataFrame, BatchPacer | None]:
-        """Return the rows of the target, and the pacer of a query that joins. waiting: the left events that wait."""
+        """Apply the stages: return the stream that the writer takes, and the pacer (None unless the pipeline joins).
+
+        waiting: the number of left events that wait for a match.
+        """
         checkpoint_id = self.opened.identity.checkpoint_id
         if config.join is None:
             return build_query(records, config, table, checkpoint_id), None
-        # A clock of the query's own: another query on this checkpoint may have been ended before.
-        ticks = ClockSource(self.spark, f"{checkpoint_id}/{uuid.uuid4()}")
+        # A new name for each query: an earlier query of this process on this checkpoint had a clock, too.
+        clock_source = ClockSource(self.spark, f"{checkpoint_id}/{uuid.uuid4()}")
         last = self.opened.checkpoint.last_committed()
         max_event_times = (last and last.leads) or (NO_EVENT_TIME, NO_EVENT_TIME)
-        pacer = BatchPacer(config.join, ticks, waiting, max_event_times)
-        return build_join_query(records, ticks.read(), config, table, checkpoint_id), pacer
+        pacer = BatchPacer(config.join, clock_source, waiting, max_event_times)
+        return build_join_query(records, clock_source.read(), config, table, checkpoint_id), pacer
 
     def _batch_clock(self, config: PipelineConfig) -> BatchClock | None:
-        """Return what judges the times of the batches; None where no window depends on them."""
+        """Return the check of the batches' times; None where no window depends on them."""
         tolerance = tolerance_of(config)
         if tolerance is None:
             return None
@@ -118,7 +121,7 @@ class QueryStarter:
         return BatchClock(tolerance, last, self.run.options.accept_clock, self.run.report)
 
     def _subscription(self) -> Subscription:
-        """Return what is read: sources and replay topic, and where a new checkpoint begins in them."""
+        """Return the topics to read (sources and replay topic), and the start offsets of a new checkpoint."""
         config, identity = self.run.config, self.opened.identity
         *sources, replays = config.topics
         topics = config.topics if find_replay_topic(config) else tuple(sources)
@@ -127,15 +130,15 @@ class QueryStarter:
         if identity.starting:
             return Subscription(topics, {topic: identity.starting[topic] for topic in topics})
         starting = {source.topic: starting_offsets(config, index) for index, source in enumerate(config.inputs)}
-        # What was sent again before this checkpoint was for an earlier one.
+        # Dead letters that were replayed before this checkpoint was created were meant for an earlier one.
         starting[replays] = {REPLAY_PARTITION: NEXT}
         return Subscription(topics, {topic: starting[topic] for topic in topics})
 
     def _ledger_before(self) -> Totals:
-        """Return what the ledger says of all batches before those that the next query will commit."""
+        """Return the totals of all batches that this checkpoint has committed, from the ledger."""
         config, checkpoint, identity = self.run.config, self.opened.checkpoint, self.opened.identity
         scope = (config.sink.connection_params.database, config.pipeline_id, identity.checkpoint_id)
         first = identity.batches_before + checkpoint.next_batch
         before = Totals.of(self.run.retry(lambda: read_outcomes(self.prepared.client, *scope, first)))
-        # A state that was begun anew behind batches of another one has no event that waits.
+        # Before the first batch of a new state no event waits, whatever an earlier checkpoint's batches counted.
         return before if checkpoint.next_batch else before.model_copy(update={"waiting": 0})

@@ -1,4 +1,4 @@
-"""A look at the records that come next: their size bounds the first batch."""
+"""Samples the records that will be read next: their mean size limits the first batch."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ from glassflow_dagster.streaming.delivery.batch_bound import sample_sizes
 
 @dataclass(frozen=True)
 class RecordSample:
-    """How many of the next records were looked at, and the bytes of their values."""
+    """The number of records in the sample, and the total bytes of their values."""
 
     records: int = 0
     bytes: int = 0
 
     @property
     def record_bytes(self) -> int:
-        """The mean size of a record; 0 where none was looked at."""
+        """The mean size of a record's value in bytes; 0 for an empty sample."""
         return self.bytes // max(1, self.records)
 
 
 def sample_records(config: PipelineConfig, checkpoint: Checkpoint) -> RecordSample:
-    """Look at some of the records that come next; return an empty sample where that fails.
+    """Read some of the records that the next batch will read; return an empty sample where that fails.
 
-    Whatever is wrong, the query finds out, and says so.
+    Errors are ignored here: the query meets the same ones, and reports them.
     """
     with suppress(GlassflowError, OSError):
         following = checkpoint.next_offsets()

@@ -1,4 +1,4 @@
-"""The driver: the process that one pipeline's query lives in.
+"""The driver: the process that runs one pipeline's query.
 
 `run_pipeline` is what `glassflow-dagster run` does in the foreground, and what `python -m
 glassflow_dagster.driver.run` does detached.
@@ -34,7 +34,7 @@ from glassflow_dagster.streaming.delivery.totals import Totals
 def run_pipeline(config: PipelineConfig, options: RunOptions, report: Report) -> Totals:
     """Run a pipeline until it is stopped or has caught up; return the totals of the batches that this run committed.
 
-    Raises `GlassflowError` when something outside is not as it must be.
+    Raises `GlassflowError` when the run cannot start or go on: a server, a table, a topic, the disk, another driver.
     """
     folder = prepare_folder(options.state, config.pipeline_id)
     with (
@@ -55,11 +55,11 @@ def run_pipeline(config: PipelineConfig, options: RunOptions, report: Report) ->
 def _stream(run: RunContext, prepared: Prepared, lock: PipelineLock, stop: StopRequest) -> Totals:
     """Start Spark and run the pipeline's query until its end; return the totals of the batches that it committed."""
     with ThreadPoolExecutor(1) as beside:
-        # While Spark starts, which takes about as long.
+        # In parallel with the start of Spark, which takes about as long.
         sampling = beside.submit(sample_records, run.config, prepared.checkpoint)
         with running_spark(run, lock) as spark:
             sample = sampling.result()
-            BatchBound(spark, run.config.pipeline_id).saw(sample.records, sample.bytes)
+            BatchBound(spark, run.config.pipeline_id).update(sample.records, sample.bytes)
             opened = open_checkpoint(run, prepared, spark)
             queries = QueryStarter(run, prepared, opened, spark, sample.record_bytes)
             finished = queries.finish_outdated_batch()
@@ -67,30 +67,30 @@ def _stream(run: RunContext, prepared: Prepared, lock: PipelineLock, stop: StopR
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a driver as a process of its own; exit code 0 when it was stopped, 1 when something is not right."""
+    """Run a driver as a process; return its exit code: 0 when it was stopped, 1 after an error."""
     parser = argparse.ArgumentParser(prog="glassflow_dagster.driver.run")
     parser.add_argument("--definition", type=Path, required=True)
     parser.add_argument("--state", type=Path, required=True)
     parser.add_argument("--create-table", action="store_true")
     parser.add_argument("--timeout", type=float, default=300.0)
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
-    given = parser.parse_args(arguments)
+    parsed = parser.parse_args(arguments)
 
     def report(text: str) -> None:
         print(time.strftime("%Y-%m-%d %H:%M:%S"), text, file=sys.stderr, flush=True)  # noqa: T201
 
     try:
-        config = load_pipeline(given.definition)
-        report_rewriting(given.definition, report)
+        config = load_pipeline(parsed.definition)
+        report_rewriting(parsed.definition, report)
         options = RunOptions(
-            state=given.state,
-            create_table=given.create_table,
-            timeout_seconds=given.timeout,
-            spark=dict(pair.split("=", 1) for pair in given.conf),
+            state=parsed.state,
+            create_table=parsed.create_table,
+            timeout_seconds=parsed.timeout,
+            spark=dict(pair.split("=", 1) for pair in parsed.conf),
         )
         run_pipeline(config, options, report)
     except Fenced as error:
-        give_up(given.state, config.pipeline_id)
+        give_up(parsed.state, config.pipeline_id)
         report(f"failed: {error}")
         return 1
     except GlassflowError as error:

@@ -1,4 +1,4 @@
-"""A streaming query that was started: how far it is, how it ends, and what it failed of."""
+"""A streaming query that was started: its progress, its end, and its failure."""
 
 import math
 import time
@@ -17,14 +17,14 @@ from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter, Write
 from glassflow_dagster.streaming.delivery.totals import Totals
 from glassflow_dagster.streaming.stages.batch_pacer import BatchPacer
 
-# Between a batch's last write and Spark's commit lie milliseconds; past this the query is ended all the same, and
+# Spark commits a batch milliseconds after its last write. After this many seconds the query is stopped anyway, and
 # the batch is replayed from its plan at the next start.
 _COMMIT_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class RunningQuery:
-    """A query that was started. before: the ledger's totals of all batches before those of this query."""
+    """A query that was started. before: the ledger's totals of all earlier batches. pacer: None unless it joins."""
 
     config: PipelineConfig
     client: Client
@@ -35,35 +35,35 @@ class RunningQuery:
     query: StreamingQuery
 
     def wait(self) -> bool:
-        """Wait a second for the query's end; return whether it has ended. `raise_failure` tells how."""
+        """Wait a second for the query's end; return whether it has ended. `raise_failure` raises its failure."""
         try:
             return bool(self.query.awaitTermination(1))
         except StreamingQueryException:
             return True
 
     def written(self) -> WriterProgress:
-        """Return how far the batches are; asks nothing of Spark, so that any thread may call it at any time."""
+        """Return the writer's progress; Spark is not called, so any thread may call this at any time."""
         return self.writer.progress()
 
     def progress(self) -> dict[str, Any]:
-        """Return how far the query is, as fields of a heartbeat."""
+        """Return the query's progress as fields of a heartbeat."""
         topics = [source.topic for source in self.config.inputs]
         return query_progress(self.query, self.written(), self.before, topics)
 
     def last_duration(self) -> tuple[int, float] | None:
-        """Return the last batch that Spark has closed, and how many seconds it took; None before the first."""
+        """Return the id and duration (seconds) of the last batch that Spark has committed; None before the first."""
         last = self.query.lastProgress
         return None if last is None else (last.batchId, last.batchDuration / 1000)
 
     def wait_until_committed(self, batch_id: int, seconds: float = math.inf) -> None:
-        """Return when Spark has closed a batch, or the query has ended before, or so many seconds have passed."""
+        """Wait until Spark has committed a batch, the query has ended, or `seconds` have passed."""
         deadline = time.monotonic() + seconds
         committed = self.opened.checkpoint.is_committed
         while self.query.isActive and not committed(batch_id) and time.monotonic() < deadline:
             self.wait()
 
     def end(self) -> None:
-        """End the query between two batches; raises `GlassflowError` where it has failed."""
+        """Stop the query after the batch that is running now; raise `GlassflowError` where the query has failed."""
         last = self.writer.stop()
         if last:
             self.wait_until_committed(last.batch_id, _COMMIT_SECONDS)
@@ -71,7 +71,7 @@ class RunningQuery:
         self.raise_failure()
 
     def raise_failure(self) -> None:
-        """Raise `GlassflowError` where the query has failed."""
+        """Raise `GlassflowError` where the query has failed; that the writer refused a further batch is no failure."""
         error = self.query.exception()
         if error is not None and not self.writer.has_refused_batch:
             checkpoint, epoch = self.opened.checkpoint, self.opened.epoch

@@ -1,8 +1,8 @@
-"""How a driver is told to stop: SIGTERM and Ctrl-C.
+"""Handles the signals that ask a driver to stop: SIGTERM and Ctrl-C.
 
-While nothing is at stake (servers are waited for) they end the wait at once; as soon as a batch may run they are only
-remembered, and the driver ends between two batches. A second Ctrl-C ends the process whatever it does: the checkpoint
-is made for that, too.
+While the driver still waits for servers, a signal ends the wait at once. As soon as a batch may run, it is only
+remembered, and the driver ends between two batches. A second signal ends the process immediately: the checkpoint
+survives that as it survives a crash.
 """
 
 import os
@@ -10,29 +10,29 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# What shells give for a process that Ctrl-C ended.
+# The exit code that shells report for a process that Ctrl-C has ended.
 _INTERRUPTED = 130
 
 
 class Stopped(Exception):
-    """The driver was told to stop before its query ran."""
+    """A signal asked the driver to stop before its query ran."""
 
 
 class StopRequest:
-    """Whether someone asked the driver to stop."""
+    """Remembers whether a signal has asked the driver to stop (`asked`)."""
 
     def __init__(self) -> None:
         self.asked = False
         self._patient = False
 
     def be_patient(self) -> None:
-        """Only remember requests from now on; raises `Stopped` when there was one."""
+        """From now on only remember signals, as a batch may run; raise `Stopped` when there was one before."""
         self._patient = True
         if self.asked:
             raise Stopped
 
     def ask(self, _number: int, _frame: object) -> None:
-        """Handle a signal."""
+        """Handle a signal: exit on the second one; raise `Stopped` on the first, unless it is only to be remembered."""
         if self.asked:
             os._exit(_INTERRUPTED)
         self.asked = True
@@ -42,7 +42,7 @@ class StopRequest:
 
 @contextmanager
 def stop_signals() -> Iterator[StopRequest]:
-    """Handle SIGTERM and SIGINT for as long as the block runs."""
+    """Handle SIGTERM and SIGINT while the block runs; restore the handlers from before at its end."""
     request = StopRequest()
     before = {number: signal.signal(number, request.ask) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

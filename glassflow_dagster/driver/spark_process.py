@@ -1,4 +1,4 @@
-"""Spark's JVM and Python workers of one driver: started as the driver's own, and ended with it."""
+"""Starts Spark's JVM and Python workers for one driver, and ends them with it."""
 
 import os
 import shutil
@@ -29,9 +29,9 @@ from glassflow_dagster.streaming.spark.session import (
 
 @contextmanager
 def running_spark(run: RunContext, lock: PipelineLock) -> Iterator[SparkSession]:
-    """Start a session for the block, and end Spark with all its processes behind it, however the block ends.
+    """Start a Spark session for the block; afterwards stop it and kill all its processes, however the block ends.
 
-    Raises `GlassflowError` for a JVM that dies, and for what Spark raises in the block.
+    Raises `GlassflowError` when the JVM dies, and for exceptions of Spark's in the block.
     """
     try:
         with spark_failures(run.folder):
@@ -42,14 +42,14 @@ def running_spark(run: RunContext, lock: PipelineLock) -> Iterator[SparkSession]
             finally:
                 stop_session(spark)
     finally:
-        # Left to itself the JVM may never end: on its way out it waits for RocksDB's threads, and one of them that has
-        # something to log just then waits for it. It would keep its memory, and this process's output open.
+        # The JVM may not end by itself: it waits for RocksDB's threads, and one of them that is about to log waits for
+        # the JVM. It would keep its memory and hold this process's output open.
         lock.end_started()
         shutil.rmtree(run.folder / SPARK_SCRATCH, ignore_errors=True)
 
 
 def spark_settings_of(config: PipelineConfig, options: RunOptions) -> dict[str, str]:
-    """Return what the definition means for Spark; settings of the command line go before."""
+    """Return the Spark settings that follow from the definition; those of the command line take precedence."""
     settings = {}
     resources, kerberos_options = config.resources, kerberos.java_options(config.connection)
     if resources and resources.cores and resources.cores > (os.cpu_count() or 1):
@@ -62,16 +62,17 @@ def spark_settings_of(config: PipelineConfig, options: RunOptions) -> dict[str, 
 
 
 def shuffle_partitions(spark: SparkSession) -> int:
-    """Return the number of partitions that a new state gets."""
+    """Return the session's number of shuffle partitions, which is that of the partitions of a new state."""
     return int(str(spark.conf.get(SHUFFLE_PARTITIONS)))
 
 
 def fit_to_state(spark: SparkSession, partitions: int, settings: dict[str, str]) -> None:
-    """Set what depends on the partitions that the state was made with, whatever cores and settings there are now.
+    """Set the shuffle partitions to those of the checkpoint's state, and RocksDB's write buffer to match.
 
-    settings: those of `spark_settings_of`, of which a size of the write buffer goes before.
+    partitions: fixed when the state was created, whatever cores and settings there are now. settings: those of
+    `spark_settings_of`; a write buffer size among them is kept.
     """
-    # The shards of keys depend on it, too.
+    # The shards of the keys (scala/state/Shards.scala) depend on the number of partitions, too.
     spark.conf.set(SHUFFLE_PARTITIONS, str(partitions))
     if WRITE_BUFFER not in settings:
         spark.conf.set(WRITE_BUFFER, str(write_buffer_megabytes(partitions)))
@@ -83,8 +84,9 @@ def jvm_pid(spark: SparkSession) -> int:
 
 
 def _start(run: RunContext, lock: PipelineLock) -> SparkSession:
+    """Start the session and its Python workers, marked in the lock as processes of this driver."""
     run.report_starting("starting Spark ...")
-    # Spark's own reaction to Ctrl-C would cancel the running batch; it is put in place when the context starts.
+    # Starting the context installs Spark's own handler for Ctrl-C, which would cancel the running batch.
     handler = signal.getsignal(signal.SIGINT)
     # A driver that was killed leaves its state stores' working copies behind.
     shutil.rmtree(run.folder / SPARK_SCRATCH, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Watches the pipeline's query until it ends: heartbeat, report, consumer group, stalls, and the request to stop."""
+"""Watches a pipeline's query until it ends: updates heartbeat, report and consumer group, detects stalls, stops it."""
 
 import time
 from dataclasses import dataclass, field
@@ -20,32 +20,32 @@ from glassflow_dagster.streaming.checkpoint.checkpoint import BatchPlan
 from glassflow_dagster.streaming.delivery.batch_writer import WriterProgress
 from glassflow_dagster.streaming.delivery.totals import Totals
 
-# A line, and an offset commit for lag tools, at most this often: small batches come several a second.
+# How often at most progress is printed and offsets are committed for lag tools: there may be several batches a second.
 _REPORT_SECONDS = 5.0
 
 
 def supervise(run: RunContext, running: RunningQuery, stop: StopRequest, spark: SparkSession) -> Totals:
-    """Watch the query until it ends, or end it between two batches when `stop` asks; return its batches' totals.
+    """Watch the query until it ends, or stop it between two batches on request; return the totals of its batches.
 
     Raises `GlassflowError` where the query fails.
     """
-    run.heartbeat.say(DriverState.RUNNING)
+    run.heartbeat.set_state(DriverState.RUNNING)
     run.report(f"{run.config.pipeline_id} is running")
-    # An insert is tried for so long before it ends the driver.
+    # An insert is retried for this long before its failure ends the driver.
     patience = run.options.timeout_seconds + run.config.sink.max_delay_time.total_seconds()
     backlog = Backlog(spark.sparkContext.defaultParallelism, run.config.sink.max_batch_size)
     with (
         ProgressWatch(running.written, lambda: _records_wait(running), patience, jvm_pid(spark), run.report) as watch,
-        run.heartbeat.watching(lambda: watch.stalled),
+        run.heartbeat.report_stalls(lambda: watch.stalled),
     ):
         _Supervisor(run, running, watch, backlog).watch_until_end(stop)
     return running.written().totals
 
 
 def _records_wait(running: RunningQuery) -> bool:
-    """Return whether a batch is under way, or the topics have records that none has read; False without a broker.
+    """Return whether a batch is being written, or the topics have unread records.
 
-    Without the brokers the query ends by itself.
+    False when the brokers do not answer: then the query fails by itself.
     """
     if running.written().is_writing:
         return True
@@ -63,6 +63,8 @@ def _records_wait(running: RunningQuery) -> bool:
 
 @dataclass
 class _Supervisor:
+    """Polls a running query every second, and reports on it."""
+
     run: RunContext
     running: RunningQuery
     watch: ProgressWatch
@@ -71,47 +73,49 @@ class _Supervisor:
     _report_again: float = field(default=0.0, init=False)
 
     def watch_until_end(self, stop: StopRequest) -> None:
+        """Poll the query until it ends, or end it between two batches when `stop` was asked; raise its failure."""
         opened = self.running.opened
         committed = batch_position(opened.checkpoint.last_committed())
-        self.run.heartbeat.carry({"checkpoint_id": opened.identity.checkpoint_id, **committed})
-        while (found := self._poll()) is not None:
-            self.run.heartbeat.carry({**found, "message": self._judge_backlog(found)})
+        self.run.heartbeat.update({"checkpoint_id": opened.identity.checkpoint_id, **committed})
+        while (progress := self._poll()) is not None:
+            self.run.heartbeat.update({**progress, "message": self._judge_backlog(progress)})
             if self.running.pacer:
-                self.running.pacer.go_on()
+                self.running.pacer.advance_clock()
             if stop.asked:
                 self.run.report("finishing the batch ...")
                 self.running.end()
                 break
             self._report_now_and_then()
         self.running.raise_failure()
-        self.run.heartbeat.carry(self.running.progress())
+        self.run.heartbeat.update(self.running.progress())
         self._report(self.running.written())
 
     def _poll(self) -> dict[str, Any] | None:
-        """Wait a second and return the query's progress, as fields of a heartbeat; None when it has ended."""
+        """Wait a second; return the query's progress as fields of a heartbeat, or None when the query has ended."""
         with self.watch.asking():
             if self.running.wait():
                 return None
-            found = self.running.progress()
+            progress = self.running.progress()
             if last := self.running.last_duration():
                 self.watch.took(*last)
-            return found
+            return progress
 
-    def _judge_backlog(self, found: dict[str, Any]) -> str:
-        """Return what to tell the user about records that wait, empty while all is well."""
-        offsets = found.get("offsets", {})
-        # Not those of the replay topic, which a user does not choose.
+    def _judge_backlog(self, progress: dict[str, Any]) -> str:
+        """Return a warning for a pipeline that cannot keep up with its topics, else an empty string."""
+        offsets = progress.get("offsets", {})
+        # Without the replay topic, whose partitions the user does not choose.
         partitions = sum(len(offsets.get(source.topic, {})) for source in self.run.config.inputs)
-        return self.backlog.judge(time.monotonic(), found.get("lag"), partitions)
+        return self.backlog.judge(time.monotonic(), progress.get("lag"), partitions)
 
     def _report_now_and_then(self) -> None:
+        """Report the totals when there is a new batch, every `_REPORT_SECONDS` at most."""
         written, now = self.running.written(), time.monotonic()
         if written.last and written.last.batch_id != self._reported_batch and now > self._report_again:
             self._reported_batch, self._report_again = written.last.batch_id, now + _REPORT_SECONDS
             self._report(written)
 
     def _report(self, written: WriterProgress) -> None:
-        """Report the totals behind the last batch, and commit its offsets for lag tools."""
+        """Report the totals up to the last batch, and commit its offsets for lag tools."""
         if written.last is None:
             return
         t = written.totals
@@ -123,10 +127,11 @@ class _Supervisor:
         self._commit_offsets(written.last)
 
     def _commit_offsets(self, plan: BatchPlan) -> None:
+        """Commit a batch's end offsets to the pipeline's consumer group, where lag tools read them."""
         for topic, partitions in plan.offsets.items():
             offsets = {partition: until for partition, (_, until) in partitions.items()}
             try:
                 commit_offsets(self.run.config.connection, self.run.config.pipeline_id, topic, offsets)
             except GlassflowError as error:
-                # For lag tools only: the checkpoint is what counts, so the pipeline goes on.
+                # Only lag tools use these; the pipeline itself continues from its checkpoint.
                 self.run.warn(str(error))

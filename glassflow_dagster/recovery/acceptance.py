@@ -136,8 +136,8 @@ def _keep_state(  # noqa: PLR0913, PLR0917 - all that a checkpoint depends on
     # Hard links, as a state may be large. This is safe: Spark never changes a state file, it only removes them.
     shutil.copytree(checkpoint.folder, work.folder, copy_function=os.link)
     work.forget_batch(next_batch)
-    work.move_to(available)
-    work.rename(
+    work.set_next_offsets(available)
+    work.replace_identity(
         identity.model_copy(
             update={
                 "token_prefix": str(uuid.uuid4()),
@@ -184,7 +184,7 @@ def _begin_without_state(  # noqa: PLR0913, PLR0917 - all that a checkpoint depe
     }
     work = Checkpoint(checkpoint.folder.with_name("checkpoint.new"))
     shutil.rmtree(work.folder, ignore_errors=True)
-    work.rename(
+    work.replace_identity(
         CheckpointIdentity(
             checkpoint_id=history.checkpoint_id,
             token_prefix=str(uuid.uuid4()),

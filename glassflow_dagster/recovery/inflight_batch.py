@@ -25,7 +25,7 @@ from glassflow_dagster.verification.exact.compare_keys import Compared
 from glassflow_dagster.verification.exact.expected import first_of_windows
 from glassflow_dagster.verification.exact.table_rows import actual_rows
 
-_POSITION = SingleTopicCounter.place  # topic_rank, partition, offset
+_POSITION = SingleTopicCounter.position_columns  # topic_rank, partition, offset
 
 
 def following_ranges(past: LostCheckpoint, batch_time_ms: int) -> list[BatchRange]:

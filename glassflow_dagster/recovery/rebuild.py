@@ -77,7 +77,7 @@ def rebuild_checkpoint(
         bookkeeping.delete_later_batches(client, database, config.pipeline_id, checkpoint_id, last)
     if written:
         begin_batch(rebuilt.folder, _ranges_with(config, ranges, written))
-        rebuilt.keep_rows_there(past.batches[-1].batch_id + 1, written)
+        rebuilt.keep_already_written(past.batches[-1].batch_id + 1, written)
     partitions = int(str(spark.conf.get(SHUFFLE_PARTITIONS)))
     rebuilt.create(config, f"{table.database}.{table.name}", totals.rows_before, partitions, checkpoint_id)
     # At most topic ids are in this folder: a damaged checkpoint was moved aside before.

@@ -71,7 +71,7 @@ class LocalStreamRunner(StreamRunner):
     def _deployment(self, definition: Path, config: PipelineConfig) -> Deployment:
         """Build the deployment, with the Spark settings of the `pyspark` resource, whose session is not started."""
         return Deployment(
-            definition=definition,
+            path=definition,
             config=config,
             state=Path(self.state),
             create_table=self.create_table,

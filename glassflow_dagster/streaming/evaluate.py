@@ -1,4 +1,4 @@
-"""One expression on one record, through the stages of a pipeline: what it would make of such an event."""
+"""Evaluates one expression on one sample record, with the stages of a pipeline (the command `eval`)."""
 
 import json
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from glassflow_dagster.config.model.source import SchemaField
 from glassflow_dagster.config.model.types import FieldKind
@@ -20,20 +20,20 @@ from glassflow_dagster.streaming.stages.filter import keep_matching
 from glassflow_dagster.streaming.stages.scope import field_scope
 from glassflow_dagster.streaming.stages.transform import transform
 
-# The name of the output that is tried; it stands in the reason of a dead letter.
+# The name of the output that is evaluated; it is in the reason of a dead letter.
 OUTPUT = "value"
 
-# What a record carries beside its value; nothing of a sample is known.
+# The columns of a record. All but the value are made up, as a sample is not in Kafka.
 _RECORD = (
     "value binary, topic string, partition int, offset bigint, timestamp timestamp, key binary, batch_time timestamp"
 )
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What became of the record: a value of a kind of field, or the reason why it is a dead letter.
+class Evaluation:
+    """The result of an expression: a value and its kind, or the reason why the record would be a dead letter.
 
-    Of a filter the value says whether the event goes on. Arrays and objects are Python's own.
+    For a filter the value is whether the event passes. Arrays and objects are Python lists and dicts.
     """
 
     value: Any
@@ -41,36 +41,39 @@ class Outcome:
     dead_letter: str | None = None
 
 
-def try_filter(spark: SparkSession, checked: Checked, fields: Sequence[SchemaField], sample: bytes) -> Outcome:
-    """Ask a filter about a record; now() is the present time."""
-    kept = keep_matching(_decoded(spark, fields, sample), FilterStage(checked), field_scope(fields))
-    row = kept.select("error", "drop_reason").collect()[0]
-    return _refused(row, "bool") or Outcome(row["drop_reason"] is None, "bool")
+def evaluate_filter(spark: SparkSession, checked: Checked, fields: Sequence[SchemaField], sample: bytes) -> Evaluation:
+    """Evaluate a filter's condition on a record. sample: the record's value, JSON; now() is the present time."""
+    events = keep_matching(_decode(spark, fields, sample), FilterStage(checked), field_scope(fields))
+    row = events.select("error", "drop_reason").collect()[0]
+    return _dead_letter(row, "bool") or Evaluation(row["drop_reason"] is None, "bool")
 
 
-def try_transform(
+def evaluate_output(
     spark: SparkSession, checked: Checked, output_type: str, fields: Sequence[SchemaField], sample: bytes
-) -> Outcome:
-    """Make an output of a record; now() is the present time."""
+) -> Evaluation:
+    """Evaluate an output of a transform on a record. sample: the record's value, JSON; now() is the present time."""
     kind = output_kind(checked.kind, output_type)
     stage = TransformStage((CheckedOutput(OUTPUT, checked, output_type, kind),))
-    made, names = transform(_decoded(spark, fields, sample), stage, field_scope(fields), 0)
-    row = made.select("error", names.mappable[OUTPUT].alias("value")).collect()[0]
-    return _refused(row, kind) or Outcome(_plain(row["value"], kind), kind)
+    events, scope = transform(_decode(spark, fields, sample), stage, field_scope(fields), 0)
+    row = events.select("error", scope.mappable[OUTPUT].alias("value")).collect()[0]
+    return _dead_letter(row, kind) or Evaluation(_to_python(row["value"], kind), kind)
 
 
-def _decoded(spark: SparkSession, fields: Sequence[SchemaField], sample: bytes) -> Any:
+def _decode(spark: SparkSession, fields: Sequence[SchemaField], sample: bytes) -> DataFrame:
+    """Return the sample as a decoded record; columns: those of `decode` and `_RECORD`."""
     now = datetime.now(UTC).replace(tzinfo=None)
     record = spark.createDataFrame([(sample, "sample", 0, 0, now, None, now)], _RECORD)
     return decode(record, [json_decoder(fields)])
 
 
-def _refused(row: Row, kind: FieldKind) -> Outcome | None:
+def _dead_letter(row: Row, kind: FieldKind) -> Evaluation | None:
+    """Return the evaluation of a record that would be a dead letter; None for any other."""
     error = row["error"]
-    return Outcome(None, kind, f"{error['stage']}: {error['reason']}") if error else None
+    return Evaluation(None, kind, f"{error['stage']}: {error['reason']}") if error else None
 
 
-def _plain(value: Any, kind: FieldKind) -> Any:
+def _to_python(value: Any, kind: FieldKind) -> Any:
+    """Return a field's value as a Python value: JSON text parsed, a whole decimal as an int."""
     if value is None:
         return None
     if kind in ("array", "map"):

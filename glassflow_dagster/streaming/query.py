@@ -1,4 +1,4 @@
-"""A pipeline as one Spark query; reads like the way of a record in the documentation."""
+"""Builds a pipeline's Spark query from its stages, in the order in which records pass them."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from glassflow_dagster.clickhouse.tables import Table, filled_columns
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.types import ColumnType
 from glassflow_dagster.config.stages import FilterStage, TransformStage, plan_stages
-from glassflow_dagster.streaming.stages.dead_letters import keep_raw_of_dead_letters, letters_of_joined
+from glassflow_dagster.streaming.stages.dead_letters import dead_letters_of_joined, keep_raw_of_dead_letters
 from glassflow_dagster.streaming.stages.decode.decode import decode
 from glassflow_dagster.streaming.stages.decode.formats import decoder_of
 from glassflow_dagster.streaming.stages.dedup import (
@@ -28,79 +28,89 @@ from glassflow_dagster.streaming.stages.scope import Scope, field_scope
 from glassflow_dagster.streaming.stages.source_index import add_source_index, is_of
 from glassflow_dagster.streaming.stages.transform import transform
 
-# What the sink takes of a joined stream.
-_JOINED = (*JoinCounter().place, *TALLIES, *MAX_EVENT_TIMES, "is_joined", "row", "size", "dead_letter", "drop_reason")
+# The columns of a joined stream that the sink takes.
+_JOINED = (
+    *JoinCounter().position_columns,
+    *TALLIES,
+    *MAX_EVENT_TIMES,
+    "is_joined",
+    "row",
+    "size",
+    "dead_letter",
+    "drop_reason",
+)
 
 
 def build_query(records: DataFrame, config: PipelineConfig, table: Table, checkpoint_id: str) -> DataFrame:
-    """Put the stages of a pipeline with one source together. `checkpoint_id` is the checkpoint's name.
+    """Build the query of a pipeline with one source. checkpoint_id: the checkpoint's id, to recognize its replays.
 
     Columns in: those of `read_topics`.
     Columns out: topic_rank INT, partition INT, offset LONG, row STRUCT of the target's columns, size INT, dead_letter
-    STRUCT, drop_reason STRING, duplicates LONG; `PartitionWriter` says what each means.
+    STRUCT, drop_reason STRING, duplicates LONG; see `PartitionWriter` for their meaning.
     """
     return _deduplicate(map_records(records, config, table, checkpoint_id), config)
 
 
 def map_records(records: DataFrame, config: PipelineConfig, table: Table, checkpoint_id: str) -> DataFrame:
-    """Put the stages before deduplication together, which look at each record alone.
+    """Apply the stages before deduplication, which are stateless: decode, filters and transforms, mapping.
 
-    Columns in: those of `read_topics`, and any others, which pass as they are.
+    Columns in: those of `read_topics`, and any others, which pass unchanged.
     Columns added: those of `decode`, `mark_replays` and `map_columns`.
     """
     decoded = decode(records, [decoder_of(config.source, config.fields_of(config.source))])
     marked = mark_replays(decoded, config.replay_topic, checkpoint_id)
     steps = plan_stages(config).steps
-    made, names = _apply(marked, steps, field_scope(config.fields_of(config.source)))
-    return map_columns(made, filled_columns(config, table), names, _types(table))
+    events, scope = _apply(marked, steps, field_scope(config.fields_of(config.source)))
+    return map_columns(events, filled_columns(config, table), scope, _types(table))
 
 
 def build_join_query(
-    records: DataFrame, ticks: DataFrame, config: PipelineConfig, table: Table, checkpoint_id: str
+    records: DataFrame, clock_rows: DataFrame, config: PipelineConfig, table: Table, checkpoint_id: str
 ) -> DataFrame:
-    """Put the stages of a pipeline that joins two sources together.
+    """Build the query of a pipeline that joins two sources.
 
-    Columns in: those of `read_topics`; ticks as in `ClockSource.read`.
-    Columns out: those of `build_query` and those that `JoinCounter` takes. A row's place is that of its left event.
+    clock_rows: the stream of `ClockSource.read`. Columns in: those of `read_topics`.
+    Columns out: those of `build_query` and those that `JoinCounter` takes. A row's position is that of its left event.
     """
     join = config.join
     assert join is not None
     fields = [config.fields_of(source) for source in config.inputs]
-    names = [field_scope(declared, number) for number, declared in enumerate(fields)]
+    scopes = [field_scope(declared, index) for index, declared in enumerate(fields)]
 
     marked = add_source_index(records, config)
     decoders = [decoder_of(source, declared) for source, declared in zip(config.inputs, fields, strict=True)]
     decoded = decode(marked, decoders)
     events = mark_replays(decoded, config.replay_topic, checkpoint_id)
     stages = plan_stages(config)
-    for number, source in enumerate(config.inputs):
+    for index, source in enumerate(config.inputs):
         for stage in stages.before.get(source.source_id, ()):
-            events = keep_matching(events, stage, names[number], is_of(number))
+            events = keep_matching(events, stage, scopes[index], is_of(index))
     timed = read_times(events, join.sides, fields)
-    sides = drop_duplicates_of_sides(to_sides(timed, config, join, names), [config.dedup_of(s) for s in config.inputs])
-    joined = join_sides(sides, join, ticks)
+    sides = drop_duplicates_of_sides(to_sides(timed, config, join, scopes), [config.dedup_of(s) for s in config.inputs])
+    joined = join_sides(sides, join, clock_rows)
 
-    rows, joined_scope = unpack_fields(as_events(joined), join, names)
-    made, made_names = _apply(rows, stages.steps, joined_scope)
-    mapped = map_columns(made, filled_columns(config, table), made_names, _types(table))
-    return letters_of_joined(mapped, joined_scope).select(*_JOINED)
+    rows, joined_scope = unpack_fields(as_events(joined), join, scopes)
+    transformed, final_scope = _apply(rows, stages.steps, joined_scope)
+    mapped = map_columns(transformed, filled_columns(config, table), final_scope, _types(table))
+    return dead_letters_of_joined(mapped, joined_scope).select(*_JOINED)
 
 
 def _types(table: Table) -> dict[str, ColumnType]:
     return {name: column.type for name, column in table.columns.items()}
 
 
-def _apply(events: DataFrame, steps: Sequence[FilterStage | TransformStage], names: Scope) -> tuple[DataFrame, Scope]:
-    """Run filters and stateless transforms, and give the names behind the last one."""
-    for place, stage in enumerate(steps):
+def _apply(events: DataFrame, steps: Sequence[FilterStage | TransformStage], scope: Scope) -> tuple[DataFrame, Scope]:
+    """Apply filters and stateless transforms; return the events, and the scope after the last one."""
+    for index, stage in enumerate(steps):
         if isinstance(stage, FilterStage):
-            events = keep_matching(events, stage, names)
+            events = keep_matching(events, stage, scope)
         else:
-            events, names = transform(events, stage, names, place)
-    return events, names
+            events, scope = transform(events, stage, scope, index)
+    return events, scope
 
 
 def _deduplicate(mapped: DataFrame, config: PipelineConfig) -> DataFrame:
+    """Drop duplicates on the clock that the definition names, if it asks for deduplication."""
     dedup = config.dedup_of(config.source)
     if dedup is None:
         return keep_duplicates(keep_raw_of_dead_letters(mapped))

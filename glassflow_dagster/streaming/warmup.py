@@ -1,6 +1,6 @@
-"""A start of a driver without servers: a few records from files go through both kinds of query, and nothing is kept.
+"""A warm-up run of a driver without servers: a few records from files pass both kinds of query.
 
-It exists for what the JVM loads and compiles on the way; `spark.cds_archive` keeps that.
+It exists for the classes that the JVM loads meanwhile; `spark.cds_archive` writes them to an archive.
 """
 
 import json
@@ -22,7 +22,12 @@ from glassflow_dagster.config.model.types import parse_column_type
 from glassflow_dagster.streaming.query import build_join_query, build_query
 from glassflow_dagster.streaming.spark.session import DRIVER_JAVA_OPTIONS, SHUFFLE_PARTITIONS, java, start_session
 from glassflow_dagster.streaming.stages.clock_source import ClockSource
-from glassflow_dagster.streaming.stages.record_counter import COUNTS_SCHEMA, Counts, JoinCounter, SingleTopicCounter
+from glassflow_dagster.streaming.stages.record_counter import (
+    BATCH_OUTCOMES_SCHEMA,
+    BatchOutcomes,
+    JoinCounter,
+    SingleTopicCounter,
+)
 from glassflow_dagster.streaming.stages.source import batch_time
 
 _RECORDS = (
@@ -35,7 +40,7 @@ _END_SECONDS = 120
 
 
 def main(java_options: str) -> None:
-    """Run both kinds of query on a JVM with these options, and return when it has ended."""
+    """Run both kinds of query on a JVM with these options, and wait until the JVM has ended."""
     with tempfile.TemporaryDirectory(prefix="warmup-") as name:
         folder = Path(name)
         settings = {DRIVER_JAVA_OPTIONS: java_options, SHUFFLE_PARTITIONS: "2"}
@@ -44,19 +49,21 @@ def main(java_options: str) -> None:
         _load_kafka(spark)
         records = _records(spark, folder / "records")
         _run(
-            build_query(records, _config(joins=False), _table(), _name()), SingleTopicCounter().place, folder / "single"
+            build_query(records, _config(joins=False), _table(), _name()),
+            SingleTopicCounter().position_columns,
+            folder / "single",
         )
-        ticks = ClockSource(spark, _name())
-        joined = build_join_query(records, ticks.read(), _config(joins=True), _table(), _name())
-        _run(joined, JoinCounter().place, folder / "joined")
+        clock_source = ClockSource(spark, _name())
+        joined = build_join_query(records, clock_source.read(), _config(joins=True), _table(), _name())
+        _run(joined, JoinCounter().position_columns, folder / "joined")
         spark.stop()
         end_jvm(jvm, _END_SECONDS)
 
 
 def end_jvm(jvm: "subprocess.Popen[bytes]", seconds: float) -> None:
-    """Let a JVM end by itself, which it does with its standard input; kill it when that takes too long.
+    """Close a JVM's standard input, upon which it ends; kill it if it has not ended after `seconds`.
 
-    It writes the archive first. What comes behind that may never end: RocksDB's threads are waited for.
+    It writes the archive first. Afterwards it waits for RocksDB's threads, which may never end.
     """
     assert jvm.stdin
     jvm.stdin.close()
@@ -68,7 +75,7 @@ def end_jvm(jvm: "subprocess.Popen[bytes]", seconds: float) -> None:
 
 
 def _load_kafka(spark: SparkSession) -> None:
-    """Make Kafka's clients, which takes most of their classes, and ask nothing of them."""
+    """Create Kafka's clients, which loads most of their classes, and close them without a request."""
     clients = java(spark).org.apache.kafka.clients
     reader = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
     settings = {"bootstrap.servers": "127.0.0.1:9092", "key.deserializer": reader, "value.deserializer": reader}
@@ -77,6 +84,7 @@ def _load_kafka(spark: SparkSession) -> None:
 
 
 def _records(spark: SparkSession, folder: Path) -> DataFrame:
+    """Write records of two topics to files, and return them as a stream; columns: those of `read_topics`."""
     now = datetime.now(UTC).replace(tzinfo=None)
     rows: list[tuple[Any, ...]] = [
         (topic, rank, index % 2, index, now, b"", json.dumps({"id": str(index // 2), "n": index}).encode(), [])
@@ -88,21 +96,25 @@ def _records(spark: SparkSession, folder: Path) -> DataFrame:
     return stream.withColumn("batch_time", batch_time())
 
 
-def _run(events: DataFrame, place: tuple[str, ...], checkpoint: Path) -> None:
+def _run(events: DataFrame, position_columns: tuple[str, ...], checkpoint: Path) -> None:
+    """Run a query to its end. Its batches are sorted and passed to Python workers as in a driver, but not inserted."""
+
     def write(batch: DataFrame, _: int) -> None:
-        batch.sortWithinPartitions(*place).mapInArrow(_count, COUNTS_SCHEMA).collect()
+        batch.sortWithinPartitions(*position_columns).mapInArrow(_count, BATCH_OUTCOMES_SCHEMA).collect()
 
     stream = events.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint))
     stream.outputMode("append").trigger(availableNow=True).start().awaitTermination()
 
 
 def _count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    counts = Counts()
-    counts.read = sum(batch.num_rows for batch in batches)
-    yield counts.to_batch()
+    """Count the rows of a partition, in place of writing them; columns out: those of `BatchOutcomes`."""
+    outcomes = BatchOutcomes()
+    outcomes.read = sum(batch.num_rows for batch in batches)
+    yield outcomes.to_batch()
 
 
 def _config(*, joins: bool) -> PipelineConfig:
+    """Return a definition with deduplication, of one source or of two that are joined."""
     sources = _TOPICS if joins else _TOPICS[:1]
     connection = {"brokers": ["127.0.0.1:9092"], "protocol": "PLAINTEXT", "mechanism": "NO_AUTH"}
     fields = [{"name": "id", "type": "string"}, {"name": "n", "type": "int"}]

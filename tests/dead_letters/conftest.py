@@ -50,7 +50,7 @@ class Refused(Batches):
         }
         names = self.config.pipeline_id, self.checkpoint_id, self.checkpoint_id
         batch = DeadLetterBatch(*names, self.batches, batch_time_ms, "-", expires_at)
-        letters = batch.letters(pa.table(raw))
+        letters = batch.rows(pa.table(raw))
         for name, value in changes.items():
             letters = letters.set_column(letters.column_names.index(name), name, pa.array([value] * count))
         self.insert(self.database, DEAD_LETTERS.name, letters)

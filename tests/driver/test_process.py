@@ -115,14 +115,14 @@ def test_a_killed_stream_is_restarted(deployment: Deployment) -> None:
     kill(process.launch(deployment))
     status = process.status(deployment.state, ID)
     assert status.state is StreamState.FAILED
-    assert "died without a word" in status.message
+    assert "died without an error message" in status.message
     status, action = process.ensure_running(deployment)
     assert (status.state, action) == (StreamState.RUNNING, Action.RESTARTED)
 
 
 def test_an_edited_definition_is_redeployed(deployment: Deployment) -> None:
     first = process.launch(deployment)
-    file = deployment.definition
+    file = deployment.path
     file.write_text(file.read_text().replace("time_window: 5m", "time_window: 6m"))
     edited = replace(deployment, config=load_pipeline(file))
     second, action = process.ensure_running(edited)

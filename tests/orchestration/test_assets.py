@@ -31,11 +31,11 @@ def run(
     mode: str = "ENSURE",
     **settings: Any,
 ) -> dg.ExecuteInProcessResult:
-    config = load_pipeline(deployment.definition)
+    config = load_pipeline(deployment.path)
     named = build_asset_keys(config)
     pyspark = LazyPySparkResource(spark_config={"spark": {"ui.enabled": True}})
     return dg.materialize(
-        [build_assets(deployment.definition, config, named)],
+        [build_assets(deployment.path, config, named)],
         resources={
             "stream_runner": LocalStreamRunner(pyspark=pyspark, state=str(deployment.state)),
             "kafka": KafkaResource(),
@@ -80,12 +80,12 @@ def test_materializing_launches_the_stream_and_again_checks_its_health(deploymen
 
 def test_what_an_older_definition_has_for_nothing_is_in_the_log_of_the_run_once(deployment: Deployment) -> None:
     raw = yaml.safe_load((DEFINITIONS / "v2" / "elevators.json").read_text())
-    deployment.definition.write_text(yaml.safe_dump({**raw, "owner": "ops"}))
+    deployment.path.write_text(yaml.safe_dump({**raw, "owner": "ops"}))
     with dg.DagsterInstance.ephemeral() as instance:
         # The folder's definition has another name; the driver is not what this is about.
         result = run(deployment, "STOP", instance=instance)
         logged = [entry.user_message for entry in instance.all_logs(result.run_id)]
-    said = f"{deployment.definition}: owner: unknown key, which is ignored; remove it or check its spelling"
+    said = f"{deployment.path}: owner: unknown key, which is ignored; remove it or check its spelling"
     assert logged.count(said) == 1
 
 

@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 from glassflow_dagster.config.model.source import METADATA_FIELDS, SchemaField
 from glassflow_dagster.config.model.types import FieldKind
 from glassflow_dagster.expressions.language.check import check_filter, check_transform
-from glassflow_dagster.streaming.evaluate import Outcome, try_filter, try_transform
+from glassflow_dagster.streaming.evaluate import Evaluation, evaluate_filter, evaluate_output
 
 FIELDS = (
     SchemaField(name="name", type="string"),
@@ -16,34 +16,34 @@ FIELDS = (
 )
 KINDS: dict[str, FieldKind] = {**METADATA_FIELDS, **{field.name: field.kind for field in FIELDS}}
 
-TRANSFORMS: list[tuple[str, str, bytes, Outcome]] = [
-    ("upper(name) + unit", "", b'{"name": "a"}', Outcome("Akg", "string")),
-    ("n", "", b'{"name": "a", "n": 18446744073709551615}', Outcome(2**64 - 1, "uint")),
-    ("user", "", b'{"name": "a", "user": {"k": [1]}}', Outcome({"k": [1]}, "map")),
-    ("user?.k", "string", b'{"name": "a"}', Outcome(None, "string")),
-    ("now().Year() > 2000 and _topic == 'sample'", "bool", b'{"name": "a"}', Outcome(value=True, kind="bool")),
-    ("n + 1", "", b'{"name": "a"}', Outcome(None, "int", "transform: output 'value', n + 1: n + 1: n is nil")),
-    ("name", "int", b'{"name": "a"}', Outcome(None, "int", "transform: output 'value', name: the value is no int")),
-    ("name", "", b'{"name": 1}', Outcome(None, "string", "decode: field 'name': expected string, got number")),
+TRANSFORMS: list[tuple[str, str, bytes, Evaluation]] = [
+    ("upper(name) + unit", "", b'{"name": "a"}', Evaluation("Akg", "string")),
+    ("n", "", b'{"name": "a", "n": 18446744073709551615}', Evaluation(2**64 - 1, "uint")),
+    ("user", "", b'{"name": "a", "user": {"k": [1]}}', Evaluation({"k": [1]}, "map")),
+    ("user?.k", "string", b'{"name": "a"}', Evaluation(None, "string")),
+    ("now().Year() > 2000 and _topic == 'sample'", "bool", b'{"name": "a"}', Evaluation(value=True, kind="bool")),
+    ("n + 1", "", b'{"name": "a"}', Evaluation(None, "int", "transform: output 'value', n + 1: n + 1: n is nil")),
+    ("name", "int", b'{"name": "a"}', Evaluation(None, "int", "transform: output 'value', name: the value is no int")),
+    ("name", "", b'{"name": 1}', Evaluation(None, "string", "decode: field 'name': expected string, got number")),
 ]
-FILTERS: list[tuple[str, bytes, Outcome]] = [
-    ("n > 1", b'{"name": "a", "n": 2}', Outcome(value=True, kind="bool")),
-    ("n > 1", b'{"name": "a", "n": 1}', Outcome(value=False, kind="bool")),
-    ("n > 1", b'{"name": "a"}', Outcome(None, "bool", "filter: n > 1: n > 1: n is nil")),
-    ("n > 1", b"{", Outcome(None, "bool", "decode: invalid JSON: Unexpected end-of-input")),
+FILTERS: list[tuple[str, bytes, Evaluation]] = [
+    ("n > 1", b'{"name": "a", "n": 2}', Evaluation(value=True, kind="bool")),
+    ("n > 1", b'{"name": "a", "n": 1}', Evaluation(value=False, kind="bool")),
+    ("n > 1", b'{"name": "a"}', Evaluation(None, "bool", "filter: n > 1: n > 1: n is nil")),
+    ("n > 1", b"{", Evaluation(None, "bool", "decode: invalid JSON: Unexpected end-of-input")),
 ]
 
 
 @pytest.mark.parametrize(("expression", "output_type", "sample", "outcome"), TRANSFORMS)
 def test_a_transform_is_tried(
-    spark: SparkSession, expression: str, output_type: str, sample: bytes, outcome: Outcome
+    spark: SparkSession, expression: str, output_type: str, sample: bytes, outcome: Evaluation
 ) -> None:
-    assert try_transform(spark, check_transform(expression, KINDS), output_type, FIELDS, sample) == outcome
+    assert evaluate_output(spark, check_transform(expression, KINDS), output_type, FIELDS, sample) == outcome
 
 
 @pytest.mark.parametrize(("expression", "sample", "outcome"), FILTERS)
-def test_a_filter_is_tried(spark: SparkSession, expression: str, sample: bytes, outcome: Outcome) -> None:
-    found = try_filter(spark, check_filter(expression, KINDS), FIELDS, sample)
+def test_a_filter_is_tried(spark: SparkSession, expression: str, sample: bytes, outcome: Evaluation) -> None:
+    found = evaluate_filter(spark, check_filter(expression, KINDS), FIELDS, sample)
     assert (found.value, found.kind) == (outcome.value, outcome.kind)
     assert (found.dead_letter or "").startswith(outcome.dead_letter or "")
     assert (found.dead_letter is None) == (outcome.dead_letter is None)

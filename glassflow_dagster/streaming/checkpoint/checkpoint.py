@@ -1,15 +1,15 @@
-"""What this project keeps in a checkpoint beside Spark's own files, and what it reads of those.
+"""A pipeline's checkpoint folder: this project's files in it, and the parts of Spark's own files that are read.
 
-`<checkpoint>/glassflow/identity.json`: the checkpoint's name, made once. Batch ids start again at 0 in a new
-checkpoint, so tokens carry it.
-`<checkpoint>/glassflow/plans/<batch>.json`: written before a batch's first insert. A replay must cut the same blocks:
-it uses the plan's definition and limits, and stops if the offsets are not the plan's.
-`<checkpoint>/glassflow/there/<batch>.json`: of a checkpoint that was lost and rebuilt, the records of its
-first batch whose rows are in the table.
-`<checkpoint>/glassflow/topics.json`: the brokers' own names of the topics, which a topic that is recreated has not.
+`<checkpoint>/glassflow/identity.json`: the checkpoint's id, created once. Batch ids start again at 0 in a new
+checkpoint, so insert tokens contain an id of the checkpoint.
+`<checkpoint>/glassflow/plans/<batch>.json`: the batch's plan, written before its first insert. A replay must cut the
+same blocks: it uses the plan's definition and limits, and stops if the offsets differ from the plan's.
+`<checkpoint>/glassflow/there/<batch>.json`: in a rebuilt checkpoint, the records of its first batch whose rows are
+already in the table.
+`<checkpoint>/glassflow/topics.json`: the brokers' ids of the topics; a recreated topic has another id.
 
-A line with a checksum ends each of them: a bit that flips in an offset or a limit would lose or double rows without a
-word. Spark's own files have theirs beside them (`.<name>.crc`).
+Each of these files ends with a line that has a checksum: a flipped bit in an offset or a limit would silently lose or
+duplicate rows. Spark's own files have their checksums beside them (`.<name>.crc`).
 """
 
 import json
@@ -33,23 +33,23 @@ from glassflow_dagster.config.model.transforms import DedupConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.streaming.checkpoint.blocks import BlockLimits
 
-# Version of these files; a checkpoint of another one is refused.
+# Version of these files; a checkpoint of another version is an error.
 FORMAT = 6
 
 # Plans kept; a replay goes back one batch, so this is ample.
 PLANS_KEPT = 10
 
-# What is left to do about a damaged checkpoint.
+# How to recover from a damaged checkpoint, as the end of an error message.
 RESTORE = (
-    "restore the checkpoint and the table from copies of one moment, or remove the state folder, and let it be made "
-    "anew (glassflow-dagster run FILE --rebuild-state), or go on without it (--accept-loss), or empty the table to "
-    "read the topic anew (--start-over)"
+    "restore the checkpoint and the table from copies of one moment, or remove the state folder, and let it be "
+    "rebuilt (glassflow-dagster run FILE --rebuild-state), or go on without it (--accept-loss), or empty the table to "
+    "read the topic again (--start-over)"
 )
 
-# In a line of the offset log: its version, what Spark says of the batch, then one line a source, the topics first.
+# The lines of a file in the offset log: its version, the batch's metadata, then one line per source, Kafka first.
 _SOURCE_LINE = 2
 
-# Where Spark keeps the schema of a state, as it stands in its metadata; below the checkpoint it is always the same.
+# The absolute path of a state's schema in Spark's state metadata; group 1 is its part below the checkpoint folder.
 _SCHEMA_PATH = re.compile(r'"file:[^"]*(/state/\d+/_stateSchema/[^"]*)"')
 
 OffsetRanges = dict[str, dict[int, tuple[int, int]]]
@@ -60,12 +60,12 @@ class CheckpointError(GlassflowError):
 
 
 class CheckpointIdentity(BaseModel):
-    """A checkpoint's name, and what was so when it was made.
+    """A checkpoint's id, and what was fixed when it was created.
 
-    `token_prefix` tells its insert tokens from those of other checkpoints: the id, or another one after the checkpoint
-    was lost and rebuilt, when a batch of the same number may have other blocks. The last four are of a checkpoint that
-    went on without what is lost: how many batches the ledger has from before it, the first batch since, the offsets
-    below which rows may be in the table already, and where a new one begins.
+    token_prefix: tells its insert tokens from those of other checkpoints. It is the checkpoint's id, or a new one after
+    the checkpoint was rebuilt, as a batch with the same number may then have other blocks. The last four fields are for
+    a checkpoint that continues after a loss (`--accept-loss`): the number of the ledger's batches before it; the first
+    batch since; the offsets below which rows may be in the table already; the offsets at which its first batch begins.
     """
 
     format: int = FORMAT
@@ -76,7 +76,7 @@ class CheckpointIdentity(BaseModel):
     table: str
     rows_before: int
     created_at: float
-    # Fixed with the state: Spark cannot change it later.
+    # The number of state partitions: Spark cannot change it later.
     shuffle_partitions: int
     state: str
     batches_before: int = 0
@@ -86,26 +86,31 @@ class CheckpointIdentity(BaseModel):
 
 
 class BatchPlan(BaseModel):
-    """What decides which rows are in which block of a batch."""
+    """Everything that decides which rows are in which block of a batch: a replay with it sends the same inserts.
+
+    offsets: topic -> partition -> [from, until). definition: the digest of the pipeline's definition. rows, bytes: the
+    limits of a block.
+    """
 
     batch_id: int
     batch_time_ms: int
     offsets: OffsetRanges
     definition: str
-    # Of the mapped columns: they decide which values are refused.
+    # ClickHouse types of the mapped columns: they decide which values become dead letters.
     types: dict[str, str]
     rows: int
     bytes: int
-    # The target's columns and constraints as the server writes them: what was refused for them is in no table.
+    # The target's columns and constraints as the server prints them: rows that they refuse are in no table.
     table: str
     # Seconds since 1970; written into the dead letters and into the ledger alike.
     dead_letters_expire_at: int
-    # How far the sources of a join had come in event time before the batch, microseconds since 1970.
+    # The newest event time of each source of a join before the batch, microseconds since 1970.
     leads: tuple[int, int] | None = None
-    # The run of the server that the batch began with, and the tables that its inserts reached then (database.table).
+    # The run of the ClickHouse server when the batch was begun.
     server: ServerRun | None = None
-    # Of compacted topics: the records that there were, topic -> partition -> count.
+    # The number of records in compacted topics, topic -> partition -> count.
     records: dict[str, dict[int, int]] | None = None
+    # The tables that the batch's inserts reach: the target and those behind its views (database.table).
     written: tuple[str, ...] | None = None
     # How far ClickHouse's clock was ahead of the driver's, milliseconds.
     server_lead_ms: int | None = None
@@ -117,16 +122,16 @@ class BatchPlan(BaseModel):
 
 
 class Checkpoint:
-    """A checkpoint folder: Spark's, with ours inside."""
+    """A checkpoint folder: Spark's files, and this project's in the folder `glassflow` inside."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._own = folder / "glassflow"
 
     def inspect(self) -> None:
-        """Read what a start rests on; raises `CheckpointError` for the first file that is damaged or missing.
+        """Check the files that a start reads; raise `CheckpointError` for the first one that is damaged or missing.
 
-        What Spark keeps of the state is not looked at: it may be large, and Spark itself checks what it loads.
+        The contents of Spark's state are not read: they may be large, and Spark itself checks what it loads.
         """
         self.identity()
         self.kept_definition()
@@ -135,10 +140,10 @@ class Checkpoint:
             return
         _read_spark_file(self.folder / "metadata")
         _read_spark_file(self._initial)
-        for file in self._state_shapes():
+        for file in self._state_metadata():
             _require_sums(file, file.read_bytes())
         last, committed = self.last_begun, self._last("commits")
-        # Between two batches the last one is done; within one, the one before it.
+        # The last batch is committed, or it is open and the one before it is committed.
         if last is None or (-1 if committed is None else committed) not in {last, last - 1}:
             raise CheckpointError(
                 f"{self.folder}: has batch {or_none(last)} as begun and batch {or_none(committed)} as done, so files "
@@ -152,20 +157,20 @@ class Checkpoint:
             _read_spark_file(self.folder / "commits" / str(committed))
 
     def follow_move(self) -> None:
-        """Let the state find its schemas where the checkpoint is now: Spark has written where it was.
+        """Write the checkpoint's current folder into Spark's state metadata, which has absolute paths of state schemas.
 
-        A copy would read those of its original, and a folder that was moved would find none.
+        Otherwise a copy of the folder would read the schemas of its original, and a moved folder would find none.
         """
         here = json.dumps(f"file:{self.folder.absolute()}")[1:-1]
         for file in (self.folder / "state").glob("*/_metadata/*/*"):
             if file.name.isdigit():
                 content = file.read_bytes()
-                moved = _SCHEMA_PATH.sub(lambda found: f'"{here}{found[1]}"', content.decode()).encode()
+                moved = _SCHEMA_PATH.sub(lambda match: f'"{here}{match[1]}"', content.decode()).encode()
                 if moved != content:
                     _replace_spark_file(file, moved)
 
     def identity(self) -> CheckpointIdentity | None:
-        """Read the checkpoint's name; None for a new one."""
+        """Read the checkpoint's identity; return None for a new one."""
         file = self._own / "identity.json"
         if not file.exists():
             if not self.is_new:
@@ -176,9 +181,9 @@ class Checkpoint:
 
     @property
     def is_new(self) -> bool:
-        """Whether Spark has begun no batch in it yet, so that where to start is still open.
+        """Whether Spark has begun no batch yet, so that the start offsets are not fixed.
 
-        A crash in the moment of the first one leaves a file beside the log, which is no batch.
+        A crash while the first batch begins leaves a temporary file in the log, which does not count.
         """
         return self.last_begun is None and self._last("commits") is None
 
@@ -186,9 +191,13 @@ class Checkpoint:
         self, config: PipelineConfig, table: str, rows_before: int, shuffle_partitions: int,
         checkpoint_id: str | None = None,
     ) -> CheckpointIdentity:  # fmt: skip
-        """Name a new checkpoint; `checkpoint_id` is the name of a lost one whose place it takes."""
+        """Create the identity of a new checkpoint and return it.
+
+        table: database.table. rows_before: the target's rows now. checkpoint_id: the id of a lost checkpoint that this
+        one replaces, else None.
+        """
         token_prefix = str(uuid.uuid4())
-        made = CheckpointIdentity(
+        identity = CheckpointIdentity(
             checkpoint_id=checkpoint_id or token_prefix,
             token_prefix=token_prefix,
             pipeline_id=config.pipeline_id,
@@ -199,72 +208,77 @@ class Checkpoint:
             shuffle_partitions=shuffle_partitions,
             state=state_shape(config),
         )
-        _write_json(self._own / "identity.json", made.model_dump(mode="json"))
-        return made
+        _write_json(self._own / "identity.json", identity.model_dump(mode="json"))
+        return identity
 
-    def rename(self, identity: CheckpointIdentity) -> None:
-        """Give the checkpoint another name, or its name another content."""
+    def replace_identity(self, identity: CheckpointIdentity) -> None:
+        """Replace the checkpoint's identity."""
         _write_json(self._own / "identity.json", identity.model_dump(mode="json"))
 
     def forget_batch(self, batch_id: int) -> None:
-        """Remove what is written down of a batch that was begun and not closed."""
+        """Remove an open batch from the offset log, with its plan, so that Spark begins it again."""
         for file in (self.folder / "offsets" / str(batch_id), self.folder / "offsets" / f".{batch_id}.crc"):
             file.unlink(missing_ok=True)
         self._plan_file(batch_id).unlink(missing_ok=True)
         if batch_id == 0:
-            # Spark wants no state before its first batch.
+            # Spark expects no state before its first batch.
             shutil.rmtree(self.folder / "state", ignore_errors=True)
 
-    def move_to(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
-        """Let the next batch begin at these offsets; a partition without one begins at its first record."""
+    def set_next_offsets(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
+        """Rewrite Spark's log so that the next batch begins at these offsets.
+
+        A batch begins where the one before it ended, so the end offsets of the last committed batch are replaced; where
+        there is none, the start offsets of the source.
+        offsets: topic -> partition -> offset; a partition without one begins at its first record.
+        """
         last = self.next_batch - 1
         file = self._initial if last < 0 else self.folder / "offsets" / str(last)
         lines = _read_spark_file(file)
-        place = -1 if last < 0 else _SOURCE_LINE
-        line = lines[place]
-        lines[place] = line[: line.index("{")] + json.dumps({t: dict(found) for t, found in offsets.items()})
+        index = -1 if last < 0 else _SOURCE_LINE
+        line = lines[index]
+        lines[index] = line[: line.index("{")] + json.dumps({t: dict(by_p) for t, by_p in offsets.items()})
         _replace_spark_file(file, "\n".join(lines).encode())
 
     def plan(self, batch_id: int) -> BatchPlan | None:
-        """Read the plan of a batch; None when no block of it was ever sent."""
+        """Read the plan of a batch; return None when it has none, so that no block of it was ever sent."""
         file = self._plan_file(batch_id)
         return BatchPlan.model_validate(_read_json(file)) if file.exists() else None
 
     def record(self, plan: BatchPlan) -> None:
-        """Keep a plan, safe on disk when this returns, and forget the old ones."""
+        """Write a plan, which is on disk (fsync) when this returns, and remove the oldest one."""
         _write_json(self._plan_file(plan.batch_id), plan.model_dump(mode="json"))
         self._plan_file(plan.batch_id - PLANS_KEPT).unlink(missing_ok=True)
 
-    def keep_rows_there(self, batch_id: int, places: Iterable[tuple[int, int, int]]) -> None:
-        """Keep which records (topic's rank, partition, offset) of a batch have rows in the table before it runs."""
-        _write_json(self._there_file(batch_id), sorted(places))
+    def keep_already_written(self, batch_id: int, positions: Iterable[tuple[int, int, int]]) -> None:
+        """Keep which records of a batch, as (topic_rank, partition, offset), have rows in the table before it runs."""
+        _write_json(self._already_written_file(batch_id), sorted(positions))
 
     def already_written(self, batch_id: int) -> frozenset[tuple[int, int, int]]:
-        """Read which records of a batch had rows in the table before it ran: those of `keep_rows_there`."""
-        file = self._there_file(batch_id)
-        places = _read_json(file) if file.exists() else ()
-        return frozenset((rank, partition, offset) for rank, partition, offset in places)
+        """Read the records of a batch that had rows in the table before it ran, see `keep_already_written`."""
+        file = self._already_written_file(batch_id)
+        positions = _read_json(file) if file.exists() else ()
+        return frozenset((rank, partition, offset) for rank, partition, offset in positions)
 
     def keep_definition(self, config: PipelineConfig) -> None:
-        """Keep the definition of the running batches, without its secrets, so that a replay can use it."""
+        """Keep the definition of the batches from now on, without its secrets, so that a replay can use it."""
         _write_json(self._own / "definition.json", config.model_dump(mode="json", by_alias=True))
 
     def kept_definition(self) -> dict[str, Any] | None:
-        """Read the definition that the last run worked by."""
+        """Read the definition of the last run, as a dict for `PipelineConfig`; return None where there is none."""
         file = self._own / "definition.json"
         return _read_json(file) if file.exists() else None
 
     def keep_topic_ids(self, ids: Mapping[str, str]) -> None:
-        """Keep the brokers' names of the topics that are read."""
+        """Keep the brokers' ids of the topics: topic -> id."""
         _write_json(self._own / "topics.json", dict(ids))
 
     def topic_ids(self) -> dict[str, str]:
-        """Read the brokers' names of the topics as they were when they were read; nothing for those that have none."""
+        """Read the ids that the topics had when they were read: topic -> id; topics without an id are left out."""
         file = self._own / "topics.json"
         return dict(_read_json(file)) if file.exists() else {}
 
     def next_offsets(self) -> dict[str, dict[int, int]]:
-        """Give what is read next: topic -> partition -> offset; a batch that was begun is read from its start."""
+        """Return the offsets after the last committed batch, topic -> partition -> offset; empty if there is none."""
         if self.is_new:
             return {}
         following = self.next_batch
@@ -273,20 +287,20 @@ class Checkpoint:
         return _source_offsets(self._offset_lines(following - 1)[_SOURCE_LINE])
 
     def reached_offsets(self) -> dict[str, dict[int, int]]:
-        """Do as `next_offsets`; of a new checkpoint, where its first batch begins, nothing until Spark has noted it."""
+        """Return `next_offsets`; for a new checkpoint its start offsets, or nothing while Spark has not logged them."""
         if self.is_new:
             return self._initial_offsets() if self._initial.exists() else {}
         return self.next_offsets()
 
     def pending_plan(self) -> BatchPlan | None:
-        """Find the batch that was begun and not committed: its blocks may be in ClickHouse, some or all."""
+        """Return the plan of the open batch, some of whose blocks may be in ClickHouse; None without one."""
         batch_id = self._open_batch
         return None if batch_id is None else self.plan(batch_id)
 
     def forget_unplanned(self) -> None:
-        """Remove what Spark noted of a batch that was begun and has no plan: nothing of it was read or written.
+        """Remove an open batch without a plan from Spark's log: nothing of it was read or written.
 
-        The next batch then has what the topics hold by then, and a time of its own.
+        The next batch then takes the records that the topics have by then, and gets a new batch time.
         """
         batch_id = self._open_batch
         if batch_id is not None and self.plan(batch_id) is None:
@@ -294,35 +308,35 @@ class Checkpoint:
 
     @property
     def _open_batch(self) -> int | None:
-        """The batch that was begun and not closed; None where there is none."""
+        """The batch that was begun and not committed; None where there is none."""
         last = self.last_begun
         return None if last == self._last("commits") else last
 
     def last_committed(self) -> BatchPlan | None:
-        """Give the plan of the last committed batch; None before the first."""
+        """Return the plan of the last committed batch; None before the first."""
         return self.plan(self.next_batch - 1) if self.next_batch else None
 
     @property
     def last_begun(self) -> int | None:
-        """The newest batch of which Spark has written down what it reads, done or not."""
+        """The newest batch in Spark's offset log, committed or not."""
         return self._last("offsets")
 
     @property
     def next_batch(self) -> int:
-        """The batch that comes after the last committed one."""
+        """The id of the batch after the last committed one."""
         last = self._last("commits")
         return 0 if last is None else last + 1
 
     def is_committed(self, batch_id: int) -> bool:
-        """Whether Spark has closed a batch."""
+        """Return whether Spark has committed a batch."""
         return (self.folder / "commits" / str(batch_id)).exists()
 
     def batch_time_ms(self, batch_id: int) -> int:
-        """Give the batch's own time, milliseconds since 1970, as Spark logged it."""
+        """Return the batch's time in milliseconds since 1970, as Spark logged it."""
         return int(json.loads(self._offset_lines(batch_id)[1])["batchTimestampMs"])
 
     def offset_ranges(self, batch_id: int) -> OffsetRanges:
-        """Give what a batch reads: topic -> partition -> (from, until)."""
+        """Return the offset ranges of a batch: topic -> partition -> (from, until)."""
         start = _source_offsets(self._offset_lines(batch_id - 1)[_SOURCE_LINE]) if batch_id else self._initial_offsets()
         end = _source_offsets(self._offset_lines(batch_id)[_SOURCE_LINE])
         # A partition that was added since begins at its first record.
@@ -332,10 +346,11 @@ class Checkpoint:
         }
 
     def _initial_offsets(self) -> dict[str, dict[int, int]]:
+        """Return the offsets at which the first batch begins: topic -> partition -> offset."""
         return _source_offsets(_read_spark_file(self._initial)[-1])
 
-    def _state_shapes(self) -> Iterator[Path]:
-        """Give the small files that say what the state consists of; Spark calls a damaged one a bug of its own."""
+    def _state_metadata(self) -> Iterator[Path]:
+        """Yield the small files with the state's metadata and schemas; Spark's error for a damaged one is a puzzle."""
         for folder in ("_metadata", "_stateSchema"):
             for file in (self.folder / "state").glob(f"*/{folder}/**/*"):
                 if file.is_file() and not file.name.startswith("."):
@@ -343,23 +358,25 @@ class Checkpoint:
 
     @property
     def _initial(self) -> Path:
+        """Spark's file with the start offsets of its first source, Kafka."""
         return self.folder / "sources" / "0" / "0"
 
     def _offset_lines(self, batch_id: int) -> list[str]:
+        """Return the lines of a batch's file in the offset log: version, metadata, and one line per source."""
         file = self.folder / "offsets" / str(batch_id)
         lines = _read_spark_file(file)
-        # version, metadata, one line a source
         if len(lines) < 3:  # noqa: PLR2004
             raise CheckpointError(f"{file}: is cut off; {RESTORE}")
         return lines
 
     def _last(self, log: str) -> int | None:
+        """Return the newest batch id in one of Spark's logs ("offsets", "commits"); None while it has none."""
         folder = self.folder / log
         return (
             max((int(f.name) for f in folder.iterdir() if f.name.isdigit()), default=None) if folder.is_dir() else None
         )
 
-    def _there_file(self, batch_id: int) -> Path:
+    def _already_written_file(self, batch_id: int) -> Path:
         return self._own / "there" / f"{batch_id}.json"
 
     def _plan_file(self, batch_id: int) -> Path:
@@ -367,54 +384,69 @@ class Checkpoint:
 
 
 def state_shape(config: PipelineConfig) -> str:
-    """Name what the state was built for: keys, clocks and what it holds of events cannot change under it.
+    """Describe the state that a definition needs, as text: keys, clocks and the fields that the state holds of events.
 
-    Windows and lateness can.
+    A checkpoint keeps this text: none of it can be changed while its state is used. Windows and lateness can.
     """
     dedups = [_dedup_shape(config.dedup_of(source), source) for source in config.inputs]
     return "; ".join([*dedups, _join_shape(config.join, config.inputs)] if config.join else dedups)
 
 
 def _dedup_shape(dedup: DedupConfig | None, source: Source) -> str:
+    """Describe a source's dedup state, for `state_shape`: key fields with their kinds, and the clock."""
     if dedup is None:
         return "no deduplication"
-    text = f"deduplication by {_kinds(dedup.key_fields, source)}"
+    text = f"deduplication by {_fields_with_kinds(dedup.key_fields, source)}"
     return text if dedup.event_time is None else f"{text} on the event clock of {dedup.event_time} ({dedup.time_unit})"
 
 
 def _join_shape(join: JoinConfig, inputs: Sequence[Source]) -> str:
-    keys = " = ".join(_kinds(side.key_fields, source) for side, source in zip(join.sides, inputs, strict=True))
-    held = " and ".join(_kinds([f.name for f in join.outputs_of(s)], source) for s, source in enumerate(inputs))
-    clocks = [f"{side.event_time} ({side.time_unit})" for side in join.sides if side.event_time]
-    clock = f"the event clock of {' and '.join(clocks)}" if clocks else "the processing clock"
-    return f"join ({join.match}) by {keys} on {clock}, holding {held}"
+    """Describe a join's state, for `state_shape`: match mode, join keys, clock, and the output fields that it buffers.
+
+    Each part lists the left source first, then the right one. inputs: these two sources.
+    For example: "join (latest) by id string = user string on the processing clock, holding n int and name string".
+    """
+    keys = [_fields_with_kinds(side.key_fields, source) for side, source in zip(join.sides, inputs, strict=True)]
+    buffered = [
+        _fields_with_kinds([output.name for output in join.outputs_of(index)], source)
+        for index, source in enumerate(inputs)
+    ]
+    event_times = [f"{side.event_time} ({side.time_unit})" for side in join.sides if side.event_time]
+    clock = f"the event clock of {' and '.join(event_times)}" if event_times else "the processing clock"
+    return f"join ({join.match}) by {' = '.join(keys)} on {clock}, holding {' and '.join(buffered)}"
 
 
-def _kinds(names: Sequence[str], source: Source) -> str:
+def _fields_with_kinds(names: Sequence[str], source: Source) -> str:
+    """Return a source's fields with their kinds, as text: "id string, n int"."""
     kinds = {**METADATA_FIELDS, **{field.name: field.kind for field in source.schema_fields}}
     return ", ".join(f"{name} {kinds[name]}" for name in names)
 
 
 def _source_offsets(line: str) -> dict[str, dict[int, int]]:
-    # Spark's log of initial offsets may have its version before the JSON on the same line.
+    """Parse a Kafka source's line of Spark's log: topic -> partition -> offset."""
+    # In Spark's log of initial offsets the version may stand before the JSON on the same line.
     text = line[line.index("{") :]
     return {topic: {int(p): o for p, o in partitions.items()} for topic, partitions in json.loads(text).items()}
 
 
 def _require_format(file: Path) -> None:
-    """Raise when another version wrote a checkpoint; it may have sealed its files in another way, or not at all."""
+    """Raise `CheckpointError` if the identity file has another format version.
+
+    This is read before the checksum, which another version may write in another way.
+    """
     try:
-        found = json.loads(file.read_text(encoding="utf-8").partition("\n")[0])["format"]
+        version = json.loads(file.read_text(encoding="utf-8").partition("\n")[0])["format"]
     except (ValueError, TypeError, KeyError):
-        return  # damaged, which reading it will say
-    if found != FORMAT:
+        return  # damaged: reading the file raises the error for that
+    if version != FORMAT:
         raise CheckpointError(
-            f"{file}: format {found}, but this version reads {FORMAT}; use the version that wrote it, or let the state "
-            "be rebuilt (glassflow-dagster run FILE --rebuild-state; where that is not possible, --accept-loss)"
+            f"{file}: format {version}, but this version reads {FORMAT}; use the version that wrote it, or let the "
+            "state be rebuilt (glassflow-dagster run FILE --rebuild-state; where that is not possible, --accept-loss)"
         )
 
 
 def _read_json(file: Path) -> Any:
+    """Read one of this project's files and check its checksum; raise `CheckpointError` for a damaged one."""
     content, _, checksum = file.read_bytes().partition(b"\n")
     if not content:
         raise CheckpointError(f"{file}: is empty; {RESTORE}")
@@ -428,7 +460,7 @@ def _checksum(content: bytes) -> bytes:
 
 
 def _read_spark_file(file: Path) -> list[str]:
-    """Give the lines of one of Spark's files; raises `CheckpointError` when it is not as Spark wrote it."""
+    """Return the lines of one of Spark's files; raise `CheckpointError` if it is missing, damaged or has no JSON."""
     try:
         content = file.read_bytes()
     except FileNotFoundError:
@@ -436,16 +468,16 @@ def _read_spark_file(file: Path) -> list[str]:
     _require_sums(file, content)
     try:
         lines = content.decode().splitlines()
-        said = [json.loads(line[line.index("{") :]) for line in lines if "{" in line]
+        parsed = [json.loads(line[line.index("{") :]) for line in lines if "{" in line]
     except ValueError:
-        said = []
-    if not said:
+        parsed = []
+    if not parsed:
         raise CheckpointError(f"{file}: is cut off, or was changed; {RESTORE}")
     return lines
 
 
 def _replace_spark_file(file: Path, content: bytes) -> None:
-    """Write one of Spark's files anew. After a crash in between it is the old or the new one, perhaps without sums."""
+    """Replace one of Spark's files and its checksums; a crash leaves the old or the new file, perhaps without them."""
     sums = file.with_name(f".{file.name}.crc")
     header = sums.read_bytes()[:8] if sums.exists() else b""
     sums.unlink(missing_ok=True)
@@ -455,6 +487,7 @@ def _replace_spark_file(file: Path, content: bytes) -> None:
 
 
 def _require_sums(file: Path, content: bytes) -> None:
+    """Raise `CheckpointError` if the content of one of Spark's files does not fit the checksums beside it."""
     if not content:
         raise CheckpointError(f"{file}: is empty; {RESTORE}")
     sums = file.with_name(f".{file.name}.crc")
@@ -463,24 +496,28 @@ def _require_sums(file: Path, content: bytes) -> None:
 
 
 def or_none(batch_id: int | None) -> str:
-    """Name a batch, or say that there is none."""
+    """Return a batch id as text, "none" for None."""
     return "none" if batch_id is None else str(batch_id)
 
 
 def _sums_of(content: bytes, sums: bytes) -> bytes:
-    """Give what Hadoop's local file system writes beside a file: a mark, the size of a piece, each piece's CRC-32."""
+    """Return the content of Hadoop's checksum file: "crc" and a zero byte, the chunk size, each chunk's CRC-32.
+
+    sums: an existing checksum file, or its first 8 bytes, from which the size of a chunk is taken.
+    """
     size = int.from_bytes(sums[4:8], "big") or len(content)
-    pieces = (content[start : start + size] for start in range(0, len(content), size))
-    return b"crc\0" + sums[4:8] + b"".join(zlib.crc32(piece).to_bytes(4, "big") for piece in pieces)
+    chunks = (content[start : start + size] for start in range(0, len(content), size))
+    return b"crc\0" + sums[4:8] + b"".join(zlib.crc32(chunk).to_bytes(4, "big") for chunk in chunks)
 
 
 def _write_json(file: Path, content: Any) -> None:
-    """Write a file so that after a crash it is there whole or not at all."""
+    """Write one of this project's files, with its checksum; after a crash it is complete or as before."""
     line = json.dumps(content).encode()
     _write(file, line + b"\n" + _checksum(line) + b"\n")
 
 
 def _write(file: Path, content: bytes) -> None:
+    """Replace a file atomically and durably: write a temporary file, fsync it, rename it, fsync the folder."""
     file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_suffix(".new")
     with temporary.open("wb") as out:

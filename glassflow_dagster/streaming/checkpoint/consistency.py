@@ -1,8 +1,8 @@
-"""Whether a checkpoint, the ledger and the topics still belong together, asked before a driver reads anything.
+"""Checks that a checkpoint, the ledger and the topics still belong together, before a driver reads any record.
 
-Each of them may be restored, copied or rebuilt without the others. Going on then would lose rows or double them
-without a word: a topic that was recreated has other records under the same offsets, and a checkpoint that is older than
-the ledger reads again what is in the table.
+Each of them may be restored, copied or rebuilt without the others. To continue then would silently lose or duplicate
+rows: a recreated topic has other records at the same offsets, and a checkpoint that is older than the ledger reads
+records again whose rows are in the table.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,32 +30,33 @@ _LOST = (
     "it with --start-over"
 )
 
-# Brokers that have just come up may not know their topics yet: for so long a topic that was there is asked for again.
-_SETTLING = 5.0  # seconds
+# Brokers that have just started may not know their topics yet: a topic that existed before is looked up again for this
+# long before it counts as deleted.
+_DELETED_AFTER = 5.0  # seconds
 
 
 def require_same_definition(config: PipelineConfig, checkpoint: Checkpoint) -> None:
-    """Raise `CheckpointError` where the definition names another table, other topics or another state.
+    """Raise `CheckpointError` if the definition has another table, other topics or another state than the checkpoint.
 
-    These are fixed for as long as a checkpoint lives; a new checkpoint takes any. No server is asked.
+    These are fixed when a checkpoint is created. No server is contacted.
     """
-    found, table = checkpoint.identity(), ".".join(config.sink.full_table)
-    if found is None:
+    identity, table = checkpoint.identity(), ".".join(config.sink.full_table)
+    if identity is None:
         return
-    if found.table != table:
+    if identity.table != table:
         raise CheckpointError(
-            f"{checkpoint.folder}: writes to {found.table}, but the definition says {table}; give the definition "
+            f"{checkpoint.folder}: writes to {identity.table}, but the definition says {table}; give the definition "
             "a new pipeline_id to fill another table from the beginning"
         )
-    if found.topics != config.topics:
-        reads, asked = (", ".join(topics[:-1]) for topics in (found.topics, config.topics))
+    if identity.topics != config.topics:
+        reads, wanted = (", ".join(topics[:-1]) for topics in (identity.topics, config.topics))
         raise CheckpointError(
-            f"{checkpoint.folder}: reads topic {reads}, but the definition says {asked}; "
+            f"{checkpoint.folder}: reads topic {reads}, but the definition says {wanted}; "
             "take the edit back, or give the definition a new pipeline_id and table"
         )
-    if found.state != state_shape(config):
+    if identity.state != state_shape(config):
         raise CheckpointError(
-            f"{checkpoint.folder}: was built for {found.state}, but the definition says "
+            f"{checkpoint.folder}: was built for {identity.state}, but the definition says "
             f"{state_shape(config)}; take the edit back, or give the definition a new pipeline_id and table"
         )
 
@@ -63,15 +64,15 @@ def require_same_definition(config: PipelineConfig, checkpoint: Checkpoint) -> N
 def require_ledger(
     client: Client, config: PipelineConfig, checkpoint: Checkpoint, identity: CheckpointIdentity
 ) -> None:
-    """Raise `CheckpointError` unless checkpoint and ledger tell of the same batches.
+    """Raise `CheckpointError` unless checkpoint and ledger have the same batches, with the same offsets.
 
-    The ledger's row of a batch is written before Spark closes it. So it has every batch that is closed, perhaps the one
-    that is begun, and none beyond.
+    A batch's ledger row is written before Spark commits the batch. So the ledger must have every committed batch, may
+    have the one that is open, and none beyond.
     """
     database = config.sink.connection_params.database
     ledger, begun = f"{database}.{LEDGER.name}", checkpoint.last_begun
     newest = last_batch(client, database, config.pipeline_id, identity.checkpoint_id)
-    # Those before are of a checkpoint whose place this one took.
+    # The ledger's batch ids go on from those of the lost checkpoint that this one replaces, Spark's begin at 0 again.
     newest = -1 if newest is None else newest - identity.batches_before
     if newest >= 0 and (begun is None or newest > begun):
         raise CheckpointError(
@@ -81,18 +82,18 @@ def require_ledger(
         )
     if begun is None:
         return
-    closed = checkpoint.next_batch - 1
-    first = identity.batches_before + max(closed, 0)
-    found = read_offsets(client, database, config.pipeline_id, identity.checkpoint_id, first)
-    told = {batch_id - identity.batches_before: read for batch_id, read in found.items()}
-    if closed >= 0 and closed not in told:
+    committed = checkpoint.next_batch - 1
+    first = identity.batches_before + max(committed, 0)
+    offsets = read_offsets(client, database, config.pipeline_id, identity.checkpoint_id, first)
+    ledger_offsets = {batch_id - identity.batches_before: ranges for batch_id, ranges in offsets.items()}
+    if committed >= 0 and committed not in ledger_offsets:
         raise CheckpointError(
-            f"{checkpoint.folder}: batch {closed} is done, but {ledger} has not got it: the database was emptied, or "
-            "restored from an older copy, and rows may be missing in the table, too. Restore the newer one, or "
+            f"{checkpoint.folder}: batch {committed} is done, but {ledger} has not got it: the database was emptied, "
+            "or restored from an older copy, and rows may be missing in the table, too. Restore the newer one, or "
             f"{RESTORE}"
         )
-    for batch_id, read in told.items():
-        if batch_id >= identity.first_batch and read != checkpoint.offset_ranges(batch_id):
+    for batch_id, ranges in ledger_offsets.items():
+        if batch_id >= identity.first_batch and ranges != checkpoint.offset_ranges(batch_id):
             raise CheckpointError(
                 f"{checkpoint.folder}: batch {batch_id} read other records than {ledger} has for it: another copy of "
                 f"this checkpoint went on. Name the state folder that went on (--state DIR), or {RESTORE}"
@@ -100,10 +101,10 @@ def require_ledger(
 
 
 def require_known_tables(client: Client, config: PipelineConfig, plan: BatchPlan | None) -> None:
-    """Raise `CheckpointError` where a view has come since an open batch was begun, and its table would get rows twice.
+    """Raise `CheckpointError` if a view was created since an open batch was begun and its table would get rows twice.
 
-    plan: of the batch that was begun and not closed. All of its inserts are sent again, also those that the view has
-    passed on; only a table that remembered them then, by a window that it was made with, drops them.
+    plan: of the open batch, None where there is none. All of its inserts are sent again, also those that the new view
+    has passed on to its table. That table drops them only if it already had a deduplication window then.
     """
     if plan is None or plan.written is None or config.sink.delivery == "at_least_once":
         return
@@ -122,41 +123,42 @@ def wait_for_topics(
     config: PipelineConfig,
     checkpoint: Checkpoint,
     patience: float | None,
-    say: Callable[[str], None],
-    say_waiting: Callable[[str], None],
+    report: Callable[[str], None],
+    report_waiting: Callable[[str], None],
 ) -> None:
-    """Return once the sources' topics are there and may be read.
+    """Wait until the sources' topics exist and may be read.
 
-    patience: how many seconds to wait for a topic that was never there, None for ever. say, say_waiting: what to tell
-    while one that was there is asked for again, or one that never was is waited for. Raises `CheckpointError` for a
+    patience: seconds to wait for a topic that never existed, None for ever. report: called while a topic that existed
+    before is looked up again; report_waiting: while waiting for one that never existed. Raises `CheckpointError` for a
     topic that was deleted, `TopicForbidden` for one that this user may not read, and `TopicMissing`.
     """
     ids, following = _known_topics(checkpoint)
     for source in config.inputs:
         topic = source.topic
-        was_there = topic in ids or topic in following
+        existed = topic in ids or topic in following
         try:
-            if was_there:
-                wait_for_topic(source.connection_params, topic, _SETTLING, say)
+            if existed:
+                wait_for_topic(source.connection_params, topic, _DELETED_AFTER, report)
             else:
-                wait_for_topic(source.connection_params, topic, patience, say_waiting)
+                wait_for_topic(source.connection_params, topic, patience, report_waiting)
         except TopicMissing as problem:
-            if not was_there:
+            if not existed:
                 raise
-            raise _deleted(config, topic, following.get(topic)) from problem
+            raise _deleted_error(config, topic, following.get(topic)) from problem
     require_readable(config.connection, [source.topic for source in config.inputs])
 
 
 def _known_topics(checkpoint: Checkpoint) -> tuple[dict[str, str], dict[str, dict[int, int]]]:
+    """Return the topics' ids (topic -> id) and next offsets (topic -> partition -> offset) that the checkpoint has."""
     try:
         return checkpoint.topic_ids(), checkpoint.next_offsets()
     except CheckpointError:
-        # It cannot be used, so nobody goes on from it: a start that gets here gives it up (--accept-loss).
+        # Only a start with --accept-loss gets here with a damaged checkpoint, and it replaces the checkpoint.
         return {}, {}
 
 
-def _deleted(config: PipelineConfig, topic: str, following: Mapping[int, int] | None) -> CheckpointError:
-    """Say that a topic is gone. following: what would be read next of it, None where nothing was read."""
+def _deleted_error(config: PipelineConfig, topic: str, following: Mapping[int, int] | None) -> CheckpointError:
+    """Return the error for a deleted topic. following: its next offsets by partition, None where nothing was read."""
     gone = f"topic {topic} does not exist on {', '.join(config.connection.brokers)} any more: it was deleted since "
     if not following:
         return CheckpointError(
@@ -171,32 +173,37 @@ def _deleted(config: PipelineConfig, topic: str, following: Mapping[int, int] | 
 
 
 def require_topics(config: PipelineConfig, checkpoint: Checkpoint) -> None:
-    """Raise `CheckpointError` unless the topics are those that were read, with all that was not read yet.
+    """Raise `CheckpointError` unless the topics are the ones that were read, and still have all unread records.
 
-    Notes the brokers' names of the topics. Partitions that are new are read from their first record.
+    Keeps the topics' ids, by which a recreated topic is detected, in the checkpoint. New partitions are no error: they
+    are read from their first record.
     """
     known, following = checkpoint.topic_ids(), checkpoint.next_offsets()
-    found = topic_ids(config.connection, config.topics)
+    current = topic_ids(config.connection, config.topics)
     for topic, partitions in following.items():
-        if topic in known and topic in found and known[topic] != found[topic]:
+        if topic in known and topic in current and known[topic] != current[topic]:
             raise CheckpointError(
                 f"topic {topic} was deleted and recreated since {config.pipeline_id} read it: the offsets of its "
                 f"checkpoint mean other records now; {_LOST}"
             )
         _require_offsets(topic, partitions, offsets_if_there(config.connection, topic))
     kept = known if following else {}
-    if found.keys() - kept.keys():
-        checkpoint.keep_topic_ids({**found, **kept})
+    if current.keys() - kept.keys():
+        checkpoint.keep_topic_ids({**current, **kept})
 
 
-def _require_offsets(topic: str, following: Mapping[int, int], there: Mapping[int, Offsets]) -> None:
+def _require_offsets(topic: str, following: Mapping[int, int], existing: Mapping[int, Offsets]) -> None:
+    """Raise `CheckpointError` if a next offset is outside of what Kafka has.
+
+    following: partition -> next offset to read. existing: partition -> first offset, and end of the partition.
+    """
     for partition, offset in following.items():
-        if partition not in there:
+        if partition not in existing:
             raise CheckpointError(
                 f"topic {topic}: partition {partition}, which was read up to offset {offset}, is gone: the topic was "
                 f"deleted, or recreated with fewer partitions; {_LOST}"
             )
-        low, high = there[partition]
+        low, high = existing[partition]
         if offset < low:
             raise CheckpointError(
                 f"topic {topic}, partition {partition}: offsets {offset} to {low - 1} were not read and are gone: "

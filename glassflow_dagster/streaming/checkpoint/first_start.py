@@ -1,8 +1,8 @@
-"""Whether a pipeline may begin at the beginning: with a checkpoint that is new, into a table that has none of its rows.
+"""Checks that a pipeline may start with a new checkpoint: nothing of it has been written before.
 
-The ledger says whether it has written before; that a table looks empty says nothing, where rows go on to views, merge
-or expire. Two first starts at once, on state folders of their own, are told apart by their rows in `glassflow_epochs`:
-the later one goes on only if the earlier one is found to have written nothing.
+The ledger shows whether the pipeline has written. An empty table does not: its rows may have gone on to views, merged
+or expired. Two first starts at the same time, on different state folders, are detected by their rows in
+`glassflow_epochs`: the later one continues only if the earlier one has written nothing.
 """
 
 from clickhouse_connect.driver.client import Client
@@ -18,7 +18,7 @@ from glassflow_dagster.streaming.checkpoint.checkpoint import CheckpointError
 
 
 def require_nothing_written(client: Client, config: PipelineConfig, table: Table) -> None:
-    """Raise `CheckpointError` where the ledger has batches of the pipeline, which a new checkpoint would read again."""
+    """Raise `CheckpointError` if the ledger has batches of the pipeline: a new checkpoint would write them again."""
     if read_totals(client, config.sink.connection_params.database, config.pipeline_id).batches:
         raise CheckpointError(
             f"{config.pipeline_id} has no checkpoint in this state folder, but it has written to "
@@ -30,17 +30,19 @@ def require_nothing_written(client: Client, config: PipelineConfig, table: Table
 
 
 def require_alone(client: Client, config: PipelineConfig, table: Table, epoch: Epoch) -> None:
-    """Raise `CheckpointError` where another checkpoint of the pipeline was begun and may have written its first rows.
+    """Raise `CheckpointError` if another new checkpoint of the pipeline was started and may have written rows.
 
-    epoch: of this start; no driver before it writes any more.
+    It has written none if the ledger has no batch of it, and the target has as many rows as when it was started; the
+    number of rows proves that only for a plain table without views.
+    epoch: of this start; drivers of earlier epochs write no more.
     """
     rivals = rival_starts(client, epoch)
     if not rivals:
         return
-    first, wrote = rivals[0], any(rival.closed for rival in rivals)
+    first, has_batches = rivals[0], any(rival.closed for rival in rivals)
     has_views = bool(find_written_tables(client, table.database, table.name).views)
     rows = count_rows(client, table.database, table.name)
-    if not wrote and table.is_plain and not has_views and rows == first.rows:
+    if not has_batches and table.is_plain and not has_views and rows == first.rows:
         return
     raise CheckpointError(
         f"{config.pipeline_id} was started with another checkpoint, on host {first.host} with its state in "
@@ -51,15 +53,15 @@ def require_alone(client: Client, config: PipelineConfig, table: Table, epoch: E
 
 
 def require_empty(client: Client, table: Table) -> None:
-    """Raise `CheckpointError` with the statements to run, where the target or a table behind its views has rows."""
+    """Raise `CheckpointError`, with TRUNCATE statements to run, if the target or a table behind its views has rows."""
     filled = [
-        place
-        for place in find_written_tables(client, table.database, table.name).places
-        if fetch(client, f"SELECT 1 FROM {full_name(*place)} LIMIT 1")
+        name
+        for name in find_written_tables(client, table.database, table.name).places
+        if fetch(client, f"SELECT 1 FROM {full_name(*name)} LIMIT 1")
     ]
     if filled:
-        statements = "; ".join(f"TRUNCATE TABLE {full_name(*place)}" for place in filled)
+        statements = "; ".join(f"TRUNCATE TABLE {full_name(*name)}" for name in filled)
         raise CheckpointError(
-            f"{' and '.join('.'.join(place) for place in filled)} must be empty for --start-over, or all rows that are "
+            f"{' and '.join('.'.join(name) for name in filled)} must be empty for --start-over, or all rows that are "
             f"read again are there twice: {statements}"
         )

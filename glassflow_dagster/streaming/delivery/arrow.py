@@ -1,7 +1,7 @@
 """The Arrow type in which each ClickHouse type is sent.
 
-Spark has no unsigned integers and no decimals beyond 38 digits; the mapping carries them in larger types and as
-texts. The last step, a cast here, fails on a value that does not fit: ClickHouse would wrap it in silence.
+Spark has no unsigned integers and no decimals beyond 38 digits; the mapping stage carries these in larger types and as
+strings. The cast in this module fails on a value that does not fit, where ClickHouse would wrap it silently.
 """
 
 import pyarrow as pa
@@ -19,13 +19,13 @@ _SPARK_DIGITS = 38
 
 
 def to_arrow(values: pa.ChunkedArray, column: ColumnType) -> pa.ChunkedArray:
-    """Cast a column as it comes from Spark to what ClickHouse is sent; raises pa.ArrowInvalid where a value is lost."""
+    """Cast a column from Spark to the type that ClickHouse is sent; raise pa.ArrowInvalid where a value is lost."""
     wanted = _arrow_type(values.type, column)
     return values if wanted == values.type else values.cast(wanted)
 
 
 def _arrow_type(carried: pa.DataType, column: ColumnType) -> pa.DataType:
-    """Give the type to send; what Spark carries as it is stays, at every depth."""
+    """Return the Arrow type to send for a column that Spark carries as `carried`: the same unless Spark lacks it."""
     base = column.base
     if base.name in _UNSIGNED:
         return _UNSIGNED[base.name]

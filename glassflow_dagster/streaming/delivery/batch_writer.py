@@ -1,8 +1,8 @@
-"""One micro-batch: plan, write, account. Spark calls it once a batch, and closes the batch when it returns.
+"""Writes a micro-batch: plan, blocks, ledger row. Spark calls it once per batch, and commits the batch afterwards.
 
-The order is the guarantee: the plan is on disk before the first block is sent, all blocks and dead letters are in
-ClickHouse before the ledger's row, and that row is there before Spark commits. A crash anywhere between repeats the
-batch with the same plan, and ClickHouse drops what it has.
+The guarantee rests on this order: the plan is on disk before the first block is sent; all blocks and dead letters are
+in ClickHouse before the ledger row; the ledger row is written before Spark commits. After a crash in between, the batch
+is repeated with the same plan, and ClickHouse drops the blocks that it already has.
 """
 
 import logging
@@ -23,7 +23,13 @@ from glassflow_dagster.clickhouse.queries import retry
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.clickhouse.target.target_watch import TargetWatch
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.streaming.checkpoint.checkpoint import BatchPlan, Checkpoint, CheckpointError, CheckpointIdentity
+from glassflow_dagster.streaming.checkpoint.checkpoint import (
+    BatchPlan,
+    Checkpoint,
+    CheckpointError,
+    CheckpointIdentity,
+    OffsetRanges,
+)
 from glassflow_dagster.streaming.delivery.batch_bound import BatchBound
 from glassflow_dagster.streaming.delivery.batch_clock import BatchClock, Reading
 from glassflow_dagster.streaming.delivery.compaction import count_records, require_same_records
@@ -32,8 +38,8 @@ from glassflow_dagster.streaming.delivery.partition_writer import MAX_BLOCK_BYTE
 from glassflow_dagster.streaming.delivery.totals import Totals
 from glassflow_dagster.streaming.stages.batch_pacer import BatchPacer
 from glassflow_dagster.streaming.stages.record_counter import (
-    COUNTS_SCHEMA,
-    Counts,
+    BATCH_OUTCOMES_SCHEMA,
+    BatchOutcomes,
     JoinCounter,
     SingleTopicCounter,
     total,
@@ -43,12 +49,12 @@ _logger = logging.getLogger(__name__)
 
 
 class StopBetweenBatches(Exception):
-    """Raised at the start of a batch, before anything of it is written, when the query is to end."""
+    """Raised at the start of a batch, before any of it is written, to end the query between two batches."""
 
 
 @dataclass(frozen=True)
 class WriterProgress:
-    """How far a writer is: the last batch that it wrote, the totals of its batches, and whether it writes one now."""
+    """The progress of a writer: its last batch, the totals of its batches, and whether it writes one now."""
 
     last: BatchPlan | None = None
     totals: Totals = field(default_factory=Totals)
@@ -57,11 +63,11 @@ class WriterProgress:
 
 @dataclass
 class BatchWriter:
-    """Writes the batches of one query.
+    """Writes the batches of one query: the function that Spark's `foreachBatch` calls.
 
-    pace: of a query that joins, None for others; clock: of one with windows. bound: what its source may take.
-    compacted: the topics that are. waiting: the left events of a join that waited before. only_batch: the one that is
-    written, where the query is to end behind it.
+    pacer: None unless the query joins. clock: checks the batches' times; None without windows. bound: limits the
+    records of the next batch. compacted: the compacted topics among the sources'. waiting: the number of left events
+    of a join that wait for a match at the start. only_batch: the only batch to write; the query ends after it.
     """
 
     config: PipelineConfig
@@ -72,80 +78,65 @@ class BatchWriter:
     retry_seconds: float
     epoch: Epoch
     _: KW_ONLY
-    pace: BatchPacer | None = None
+    pacer: BatchPacer | None = None
     clock: BatchClock | None = None
     bound: BatchBound | None = None
     compacted: frozenset[str] = frozenset()
     waiting: InitVar[int] = 0
     only_batch: int | None = None
-    # Held while a batch runs.
+    # Locked while a batch is written.
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _stopping: threading.Event = field(default_factory=threading.Event, init=False)
     _has_refused_batch: bool = field(default=False, init=False)
     _progress: WriterProgress = field(init=False)
 
     def __post_init__(self, waiting: int) -> None:
-        """Begin with no batch written."""
+        """Begin with no batch written, and the left events that wait."""
         self._progress = WriterProgress(totals=Totals(waiting=waiting))
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Write one batch. Columns in: those of `build_query`."""
+        """Write one batch. Columns in: those of `build_query` or `build_join_query`."""
         with self._lock:
             if self._stopping.is_set() or self.only_batch not in (None, batch_id):
                 self._has_refused_batch = True
                 raise StopBetweenBatches
             plan, repeated = self._plan(batch.sparkSession, batch_id)
-            counts = self._write(batch, plan, repeated=repeated)
-            totals = self._account(plan, counts, repeated=repeated)
+            outcomes = self._write(batch, plan, repeated=repeated)
+            totals = self._account(plan, outcomes, repeated=repeated)
             if self.bound:
-                self.bound.saw(counts.sized, counts.sized_bytes)
-            # At once: other threads read it while batches run.
+                self.bound.update(outcomes.sized, outcomes.sized_bytes)
+            # Replaced as a whole, as other threads read it while batches run.
             self._progress = WriterProgress(plan, totals)
-            if self.pace:
-                self.pace.after_batch(counts)
+            if self.pacer:
+                self.pacer.after_batch(outcomes)
 
     def progress(self) -> WriterProgress:
-        """Return how far the batches are; waits for nothing."""
+        """Return the writer's progress without waiting; any thread may call it."""
         return replace(self._progress, is_writing=self._lock.locked())
 
     def stop(self) -> BatchPlan | None:
-        """Refuse every further batch, wait for the one that is written now, and return the last one's plan."""
+        """Refuse further batches, wait for the one that is being written, and return the last one's plan, if any."""
         self._stopping.set()
         with self._lock:
             return self._progress.last
 
     @property
     def has_refused_batch(self) -> bool:
-        """Whether the query ended because a batch was refused: between two batches, which is no failure."""
+        """Whether the writer has refused a batch, which ends the query between two batches and is no failure."""
         return self._has_refused_batch
 
     def _plan(self, spark: SparkSession, batch_id: int) -> tuple[BatchPlan, bool]:
-        """Give the batch's plan, and whether an earlier run made it: then some of the batch may be written."""
+        """Return the batch's plan, and whether an earlier run made it.
+
+        A new batch gets a plan, which is on disk before its first block is sent. A batch that already has one is
+        repeated: some of its blocks may be in the table, so definition, offsets and records must be those of the plan.
+        """
         offsets = self.checkpoint.offset_ranges(batch_id)
         reading = Reading.now()
         plan = self.checkpoint.plan(batch_id)
         repeated = plan is not None
         if plan is None:
-            batch_time_ms = self.checkpoint.batch_time_ms(batch_id)
-            target = retry(self.target.look, self.retry_seconds, _logger.warning)
-            if self.clock:
-                self.clock.require_plausible(batch_time_ms, reading, target.lead_ms)
-            plan = BatchPlan(
-                batch_id=batch_id,
-                batch_time_ms=batch_time_ms,
-                offsets=offsets,
-                definition=self.config.digest,
-                types=mapped_types(self.config, self.table),
-                table=target.definition,
-                dead_letters_expire_at=expiry(self.config.dead_letters.retention, batch_time_ms),
-                rows=self.config.sink.max_batch_size,
-                bytes=MAX_BLOCK_BYTES,
-                leads=self.pace.max_event_times if self.pace else None,
-                server=target.run,
-                records=count_records(spark, self.config, offsets, self.compacted),
-                written=target.written,
-                server_lead_ms=target.lead_ms,
-            )
+            plan = self._make_plan(spark, batch_id, offsets, reading)
             self.checkpoint.record(plan)
         elif plan.offsets != offsets or not fits(plan, self.config, self.table):
             raise CheckpointError(
@@ -158,47 +149,76 @@ class BatchWriter:
             self.clock.follow(plan, reading)
         return plan, repeated
 
-    def _write(self, batch: DataFrame, plan: BatchPlan, *, repeated: bool) -> Counts:
+    def _make_plan(self, spark: SparkSession, batch_id: int, offsets: OffsetRanges, reading: Reading) -> BatchPlan:
+        """Return the plan of a new batch; raise `ClockMoved` where the batch's time is not plausible.
+
+        offsets: those of Spark's log. reading: this machine's clocks when the batch began.
+        """
+        batch_time_ms = self.checkpoint.batch_time_ms(batch_id)
+        target = retry(self.target.look, self.retry_seconds, _logger.warning)
+        if self.clock:
+            self.clock.require_plausible(batch_time_ms, reading, target.lead_ms)
+        return BatchPlan(
+            batch_id=batch_id,
+            batch_time_ms=batch_time_ms,
+            offsets=offsets,
+            definition=self.config.digest,
+            types=mapped_types(self.config, self.table),
+            table=target.definition,
+            dead_letters_expire_at=expiry(self.config.dead_letters.retention, batch_time_ms),
+            rows=self.config.sink.max_batch_size,
+            bytes=MAX_BLOCK_BYTES,
+            leads=self.pacer.max_event_times if self.pacer else None,
+            server=target.run,
+            records=count_records(spark, self.config, offsets, self.compacted),
+            written=target.written,
+            server_lead_ms=target.lead_ms,
+        )
+
+    def _write(self, batch: DataFrame, plan: BatchPlan, *, repeated: bool) -> BatchOutcomes:
+        """Write the batch's blocks and dead letters from Spark's workers; return the outcomes of its records."""
         database, table = self.config.sink.full_table
-        accounts = JoinCounter() if self.config.join else SingleTopicCounter()
+        counter = JoinCounter() if self.config.join else SingleTopicCounter()
         writer = PartitionWriter(
-            accounts=accounts,
+            counter=counter,
             connection=self.config.sink.connection_params,
             database=database,
             table=table,
             types={name: column.type for name, column in self.table.columns.items()},
             source=self.config.source,
             topics=self.config.topics,
-            letters=self._letters(plan),
+            dead_letters=self._dead_letter_batch(plan),
             limits=plan.limits,
             retry_seconds=self.retry_seconds,
-            definition=plan.table,
-            begun=plan.server,
+            table_ddl=plan.table,
+            server_run=plan.server,
             repeated=repeated,
             epoch=self.epoch,
             cluster=self.config.sink.cluster,
             engine=self.table.engine,
             delivery=self.config.sink.delivery,
-            there=self.checkpoint.already_written(plan.batch_id),
-            look=self._may_be_written(plan),
+            already_written=self.checkpoint.already_written(plan.batch_id),
+            compare_values=self._may_be_written(plan),
         )
-        # A fixed order, so that blocks do not depend on the order in which a shuffle fetched its rows. Offsets first:
-        # Spark compares eight bytes of the first column before it takes two rows apart, and offsets mostly differ.
-        ordered = batch.sortWithinPartitions("offset", *(name for name in accounts.place if name != "offset"))
+        # A fixed order, so that blocks do not depend on the order in which a shuffle fetched its rows. The offset comes
+        # first: Spark first compares eight bytes of the first column, which is enough where they differ, as offsets do.
+        others = (name for name in counter.position_columns if name != "offset")
+        ordered = batch.sortWithinPartitions("offset", *others)
         attempted = ordered.withColumn("stage_attempt", F.call_function("glassflow_stage_attempt"))
-        partitions = attempted.mapInArrow(writer, COUNTS_SCHEMA).collect()
-        return total(Counts(**row.asDict()) for row in partitions)
+        partitions = attempted.mapInArrow(writer, BATCH_OUTCOMES_SCHEMA).collect()
+        return total(BatchOutcomes(**row.asDict()) for row in partitions)
 
     def _may_be_written(self, plan: BatchPlan) -> bool:
-        """Whether a batch of an earlier checkpoint may have written rows of this one, under other tokens."""
-        looked = self.identity.look_until
+        """Return whether a batch of an earlier checkpoint may have written rows of this batch, with other tokens."""
+        until = self.identity.look_until
         return any(
-            first < looked.get(topic, {}).get(partition, 0)
+            first < until.get(topic, {}).get(partition, 0)
             for topic, partitions in plan.offsets.items()
             for partition, (first, _) in partitions.items()
         )
 
-    def _letters(self, plan: BatchPlan) -> DeadLetterBatch:
+    def _dead_letter_batch(self, plan: BatchPlan) -> DeadLetterBatch:
+        """Return the values that all dead letters of the batch share."""
         return DeadLetterBatch(
             pipeline_id=self.config.pipeline_id,
             checkpoint_id=self.identity.checkpoint_id,
@@ -209,11 +229,12 @@ class BatchWriter:
             expires_at=plan.dead_letters_expire_at,
         )
 
-    def _account(self, plan: BatchPlan, counts: Counts, *, repeated: bool) -> Totals:
-        """Write the batch's row into the ledger; return the totals with it."""
+    def _account(self, plan: BatchPlan, outcomes: BatchOutcomes, *, repeated: bool) -> Totals:
+        """Write the batch's ledger row; return the totals of this writer's batches, this one included."""
         before = self._progress.totals
-        outcomes = Outcomes(**{f.name: getattr(counts, f.name) for f in fields(Outcomes)})
-        outcomes.waiting += before.waiting
+        ledger_outcomes = Outcomes(**{f.name: getattr(outcomes, f.name) for f in fields(Outcomes)})
+        # The workers count by how much it has changed; the ledger has how many wait after the batch.
+        ledger_outcomes.waiting += before.waiting
         row = LedgerRow(
             pipeline_id=self.config.pipeline_id,
             checkpoint_id=self.identity.checkpoint_id,
@@ -222,9 +243,9 @@ class BatchWriter:
             definition=plan.definition,
             offsets=plan.offsets,
             rows_before=self.identity.rows_before,
-            outcomes=outcomes,
-            blocks=counts.blocks,
-            bytes=counts.bytes,
+            outcomes=ledger_outcomes,
+            blocks=outcomes.blocks,
+            bytes=outcomes.bytes,
             dead_letters_expire_at=plan.dead_letters_expire_at,
         )
         token = Token.of_ledger_row(self.config.pipeline_id, self.identity.token_prefix, plan.batch_id)
@@ -233,21 +254,21 @@ class BatchWriter:
             self.target.client, self.retry_seconds, _logger.warning, self.epoch, plan.server, repeated=repeated
         )
         insert_ledger_row(inserter, database, row, token)
-        return before + Totals.of(outcomes)
+        return before + Totals.of(ledger_outcomes)
 
 
 def expiry(retention: timedelta | None, batch_time_ms: int) -> int:
-    """Give the second since 1970 at which a batch's dead letters may go."""
+    """Return when a batch's dead letters may be deleted, in seconds since 1970; `NEVER` without a retention."""
     if retention is None:
         return NEVER
     return min(NEVER, math.ceil(batch_time_ms / 1000 + retention.total_seconds()))
 
 
 def mapped_types(config: PipelineConfig, table: Table) -> dict[str, str]:
-    """Give the target's own types of the mapped columns, as texts."""
+    """Return the mapped columns' ClickHouse types: column name -> type, as the target table has it."""
     return {m.column_name: str(table.columns[m.column_name].type) for m in config.sink.mapping}
 
 
 def fits(plan: BatchPlan, config: PipelineConfig, table: Table) -> bool:
-    """Whether a definition and a table give the rows and blocks that a plan was made for."""
+    """Return whether a definition and a table still produce the rows and blocks that a plan was made for."""
     return plan.definition == config.digest and plan.types == mapped_types(config, table)

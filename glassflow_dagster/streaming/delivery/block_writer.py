@@ -1,15 +1,16 @@
-"""A block that the server refuses for some of its rows: the good ones go in exactly once, the others are named.
+"""Inserts a block of which the server may refuse some rows: the good rows exactly once, the bad ones are returned.
 
-A block is refused as a whole: the server puts none of it in place before all of it is made (`insert.py` pins that). So
-it is halved until the rows at fault stand alone. Each half is a request with a token of its own: the block's, and from
-which row to which. Whether a part is sent or taken apart must
-not change when the batch is repeated, or a part would follow its own halves into the table: the server may refuse other
-rows by then. So a refusal is written down (`glassflow_splits`) before the first half goes out, and how far a block is
-settled now and then; a repeated batch reads that first. What was refused without a note went nowhere, and may be tried
-again.
+The server refuses a block as a whole: it writes no row before it has parsed all of them (`insert.py` pins that). So a
+refused block is split in halves, and these again, until each bad row is alone. Each part is an insert with a token of
+its own: the block's token with the part's range of rows.
 
-One thing no note can tell: whether a block that is refused now was taken by the batch's first run, before somebody
-gave the table a new constraint. Then it stops, and says how to go on.
+Whether a part is inserted or split must not change when the batch is repeated, or a part would be inserted after its
+own halves: the server may refuse other rows by then. So a split is noted in ClickHouse (`glassflow_splits`) before the
+first half is sent, and now and then up to which row a block is done; a repeated batch reads these notes first. A part
+that was refused without a note has left no row, and may be sent again.
+
+One case the notes do not cover: a part that is refused now may have been inserted by the batch's first run, before
+somebody gave the table a new constraint. Then the writer stops with an error that says how to continue.
 This module runs inside Spark's Python workers: it imports neither pyspark nor pandas.
 """
 
@@ -31,16 +32,17 @@ from glassflow_dagster.config.model.sink import Delivery
 
 T = TypeVar("T")
 
-# Rows that are sent one by one when they were refused together: halving on would cost a note for each half.
+# A refused part of up to so many rows is sent row by row: splitting it further would cost a note for each half.
 ROWS_SENT_SINGLY = 16
 
-# Parts taken between two notes of how far a block is settled; what is settled is not sent again.
+# Inserted parts between two notes of how far a block is done; rows that are done are not sent again.
 PARTS_PER_NOTE = 200
 
-# Parts push the tokens of whole blocks out of the table's memory. So many of each task fit beside a batch's blocks.
+# Tokens of parts push tokens of whole blocks out of the table's deduplication window. This many parts of each task fit
+# into the window beside a batch's blocks.
 PARTS_BESIDE_BLOCKS = 100
-# With more it must remember as many as there can be: no batch has more records than these, nor more parts. A token
-# costs the server some 100 bytes.
+# With more parts, the window is enlarged for the most that there can be: a batch has no more records than this, and so
+# no more parts. A token takes some 100 bytes of the server's memory.
 TOKENS_KEPT_FOR_PARTS = TOKENS_KEPT + 200_000
 
 
@@ -48,23 +50,24 @@ TOKENS_KEPT_FOR_PARTS = TOKENS_KEPT + 200_000
 class BlockWriter:
     """Writes a batch's blocks into one table.
 
-    `definition` is the table's columns and constraints when the batch was begun. `splits` has what earlier runs of the
-    batch wrote down, by block; None when this is its first run. With `delivery` at_least_once the table's window is
-    left as it is: it may have none. `cluster` is where tables are altered.
+    table_ddl: the table's columns and constraints when the batch was begun, see `read_table_ddl`. splits: the notes of
+    earlier runs of the batch, by the block's token; None when this is its first run. delivery: with at_least_once the
+    table's deduplication window is not enlarged, as it may have none. cluster: where tables are altered (ON CLUSTER).
     """
 
     inserter: Inserter
     database: str
     table: str
     batch: BatchName
-    definition: str
+    table_ddl: str
     splits: Mapping[str, Split] | None
     delivery: Delivery = "exactly_once"
     cluster: str | None = None
-    _taken: Iterator[int] = field(default_factory=lambda: count(1))
+    # Counts the parts that were inserted, from one, as `next` returns the number of the part that is counted.
+    _parts: Iterator[int] = field(default_factory=lambda: count(1))
 
     def insert(self, block: pa.Table, token: Token) -> tuple[RefusedRow, ...]:
-        """Insert a block under its token; gives the rows that the server refuses, all others are in the table once.
+        """Insert a block under its token; return the rows that the server refuses. All others are in the table once.
 
         Raises what `Inserter.insert` raises, but for `RowsRefused` and `TooManyPartitions`.
         """
@@ -72,34 +75,39 @@ class BlockWriter:
         return tuple(self._insert_parts(block, token, split))
 
     def _insert_parts(self, block: pa.Table, token: Token, split: "Split") -> list[RefusedRow]:
-        """Send a block, and halves of what is refused, in their order; gives the rows that are refused alone."""
-        refused, settled, sent = list(split.refused), split.until, 0
+        """Insert a block, splitting refused parts, in the order of the rows; return the rows that are refused alone.
+
+        split: the notes of the batch's earlier runs about this block: the rows before `split.until` are done, with
+        `split.refused` among them, and the parts in `split.divided` were split. Parts still to do are on a stack, the
+        first one on top.
+        """
+        refused, done_until, inserted = list(split.refused), split.until, 0
         whole = _Part(0, block.num_rows, token)
-        waiting = [whole]
-        while waiting:
-            part = waiting.pop()
-            if part.until <= settled:
+        stack = [whole]
+        while stack:
+            part = stack.pop()
+            if part.until <= done_until:
                 continue
             if (part.first, part.until) not in split.divided:
                 reason = self._send(block, part)
                 if reason is None:
                     if part != whole:
-                        self._take_part()
-                    sent += 1
-                    if sent % PARTS_PER_NOTE == 0:
-                        self._note_settled(token, part.until, refused)
+                        self._count_part()
+                    inserted += 1
+                    if inserted % PARTS_PER_NOTE == 0:
+                        self._note_done(token, part.until, refused)
                     continue
                 if part.until - part.first == 1:
                     refused.append(RefusedRow(part.first, reason))
                     continue
-                self._note_divided(token, part)
-            waiting.extend(reversed(list(_halves(part, token))))
-        if refused and settled < block.num_rows:
-            self._note_settled(token, block.num_rows, refused)
+                self._note_split(token, part)
+            stack.extend(reversed(list(_halves(part, token))))
+        if refused and done_until < block.num_rows:
+            self._note_done(token, block.num_rows, refused)
         return refused
 
     def _send(self, block: pa.Table, part: "_Part") -> str | None:
-        """Send a part; gives the reason why it was refused, None when it is in the table."""
+        """Insert a part of a block; return None when it is in the table, else the reason why it was refused."""
         try:
             rows = block.slice(part.first, part.until - part.first)
             self.inserter.insert(self.database, self.table, rows, part.token)
@@ -111,27 +119,33 @@ class BlockWriter:
             return error.reason
         return None
 
-    def _take_part(self) -> None:
-        if self.delivery == "exactly_once" and next(self._taken) == PARTS_BESIDE_BLOCKS:
+    def _count_part(self) -> None:
+        """Count an inserted part; enlarge the table's deduplication window once there are many."""
+        if self.delivery == "exactly_once" and next(self._parts) == PARTS_BESIDE_BLOCKS:
             client = self.inserter.client
-            place = (self.database, self.table)
-            self._retry(lambda: keep_more_tokens(client, *place, TOKENS_KEPT_FOR_PARTS, self.cluster))
+            table = (self.database, self.table)
+            self._retry(lambda: keep_more_tokens(client, *table, TOKENS_KEPT_FOR_PARTS, self.cluster))
 
     def _require_unchanged(self, error: RowsRefused) -> None:
-        """A table that is as it was would have refused the part at any time before; of another one nobody knows."""
-        now = self._retry(lambda: read_definition(self.inserter.client, self.database, self.table))
-        if now != self.definition:
+        """Raise `InsertRefused` if the table's columns or constraints were changed since the batch was begun.
+
+        An unchanged table has refused the part in every earlier run, too, so none of its rows is in the table.
+        """
+        now = self._retry(lambda: read_table_ddl(self.inserter.client, self.database, self.table))
+        if now != self.table_ddl:
             raise InsertRefused(
                 f"{error}; its columns or constraints were changed while batch {self.batch.batch_id} was under way, so "
                 "these rows may be in it already; take the change back, start the pipeline, and make the change again "
                 "after that batch"
             ) from error
 
-    def _note_divided(self, token: Token, part: "_Part") -> None:
+    def _note_split(self, token: Token, part: "_Part") -> None:
+        """Write the note that a part of the block was split. token: the block's."""
         note = SplitNote(token.text, part.first, part.until, settled=False)
         insert_split_note(self.inserter, self.batch, note, token.divided(part.first, part.until))
 
-    def _note_settled(self, token: Token, until: int, refused: list[RefusedRow]) -> None:
+    def _note_done(self, token: Token, until: int, refused: list[RefusedRow]) -> None:
+        """Write the note that the block's rows before `until` are done, and which of them were refused."""
         note = SplitNote(token.text, 0, until, settled=True, refused=tuple(refused))
         insert_split_note(self.inserter, self.batch, note, token.settled(until))
 
@@ -143,7 +157,8 @@ class BlockWriter:
 class WholeBlockWriter:
     """Writes blocks into a Distributed table, each as a whole or not at all.
 
-    A block is never taken apart there: a shard that has its piece would take it again as a part, under another token.
+    A refused block is not split: a shard that has already written its share would write it again with the parts, which
+    have other tokens.
     """
 
     inserter: Inserter
@@ -151,7 +166,10 @@ class WholeBlockWriter:
     table: str
 
     def insert(self, block: pa.Table, token: Token) -> tuple[RefusedRow, ...]:
-        """Insert a block under its token; raises as `Inserter.insert`, and `InsertRefused` for refused rows."""
+        """Insert a block under its token; raise `InsertRefused` when the server refuses rows, so that none is returned.
+
+        Also raises what `Inserter.insert` raises.
+        """
         try:
             self.inserter.insert(self.database, self.table, block, token)
         except RowsRefused as error:
@@ -164,29 +182,32 @@ class WholeBlockWriter:
 
 @dataclass(frozen=True)
 class _Part:
-    """Rows of a block, and the token they are sent under."""
+    """A range of a block's rows, [first, until), and the insert token of the range."""
 
     first: int
     until: int
     token: Token
 
 
-def read_definition(client: Client, database: str, table: str) -> str:
-    """Give a table's columns and constraints as the server writes them: they decide which rows it takes."""
-    found = fetch(
+def read_table_ddl(client: Client, database: str, table: str) -> str:
+    """Return the part of a table's DDL that decides which rows it accepts: its columns and constraints.
+
+    That is the CREATE query without the engine clause; an empty string where there is no table.
+    """
+    rows = fetch(
         client,
         "SELECT create_table_query, engine_full FROM system.tables "
         "WHERE database = {database:String} AND name = {name:String}",
         {"database": database, "name": table},
     )
-    if not found:
+    if not rows:
         return ""
-    query, engine = found[0]
+    query, engine = rows[0]
     return str(query).partition(f" ENGINE = {engine}")[0]
 
 
 def _halves(part: _Part, token: Token) -> Iterator[_Part]:
-    """Cut a part in two, or a small one into its rows; token: the block's."""
+    """Split a part in two halves, or a small one into its rows; yield these parts. token: the block's."""
     first, until = part.first, part.until
     ends = range(first + 1, until + 1) if until - first <= ROWS_SENT_SINGLY else ((first + until) // 2, until)
     for end in ends:

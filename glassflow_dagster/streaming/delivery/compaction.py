@@ -1,9 +1,10 @@
-"""Whether a batch that is repeated reads the records that it read before, where compaction may have removed some.
+"""Checks that a repeated batch reads the same records as before, where compaction may have removed some of them.
 
-The offsets of a batch are fixed, its records are not: compaction takes those away that have a newer one of their Kafka
-key. With other records the rows of a batch are cut into other blocks, other events of a key come first, and what is in
-the table already would come again. So the records are counted before the first insert, and again before a repetition:
-compaction only removes, so as many are the same ones.
+The offsets of a batch are fixed, its records are not: compaction removes a record when a newer one has the same Kafka
+key. With other records the rows of a batch are cut into other blocks, under other insert tokens, and other events are
+the first of their dedup key; rows that are in the table already would be inserted again. So the records are counted
+before a batch's first insert, and again before it is repeated: as compaction only removes, equal counts mean equal
+records.
 """
 
 from collections.abc import Collection, Mapping
@@ -20,7 +21,10 @@ RecordCounts = dict[str, dict[int, int]]  # topic -> partition -> records
 def count_records(
     spark: SparkSession, config: PipelineConfig, offsets: OffsetRanges, compacted: Collection[str]
 ) -> RecordCounts:
-    """Count what the compacted ones of the topics hold between two offsets; nothing where none is compacted."""
+    """Return the number of records in the offset ranges of compacted topics; an empty dict where none is compacted.
+
+    offsets: topic -> partition -> (from, until). compacted: the topics that are.
+    """
     ranges = {
         topic: {partition: span for partition, span in partitions.items() if span[0] < span[1]}
         for topic, partitions in offsets.items()
@@ -30,16 +34,16 @@ def count_records(
     if not ranges:
         return {}
     counts: RecordCounts = {topic: dict.fromkeys(partitions, 0) for topic, partitions in ranges.items()}
-    found = read_ranges(spark, config.source, list(ranges), ranges).groupBy("topic", "partition").count().collect()
-    for row in found:
+    records = read_ranges(spark, config.source, list(ranges), ranges)
+    for row in records.groupBy("topic", "partition").count().collect():
         counts[row["topic"]][row["partition"]] = row["count"]
     return counts
 
 
 def require_same_records(plan: BatchPlan, counts: Mapping[str, Mapping[int, int]]) -> None:
-    """Raise `CheckpointError` unless a batch that is repeated has the records that were counted when it was begun.
+    """Raise `CheckpointError` unless a repeated batch has as many records as its plan counted when it was begun.
 
-    counts: as `count_records` gives them now.
+    counts: those of `count_records` now.
     """
     before = plan.records or {}
     for topic, partitions in counts.items():

@@ -1,7 +1,7 @@
-"""Rows of the dead letter table, from what is known of a refused record; runs in Spark's Python workers.
+"""Builds rows of the dead letter table; runs in Spark's Python workers.
 
-A record that was refused on its way brings its raw bytes along. Of a row that only the server refused they were
-dropped long before: such records are read from Kafka once more, by their place.
+A record that a stage made a dead letter still has its raw bytes. A row that only the server refused does not, as a
+record's raw bytes are dropped once it is mapped: such records are read from Kafka again, by their position.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,10 +18,13 @@ from glassflow_dagster.kafka.replay_headers import Header, read_replay, without_
 
 
 @dataclass(frozen=True)
-class Refused:
-    """A row that was refused when its record's bytes had gone: where the record is, and what the row was, as JSON."""
+class DeadLetterWithoutRaw:
+    """A dead letter whose record's raw bytes are gone, so that the record must be read from Kafka again.
 
-    place: RecordPosition
+    position: the record's position in Kafka. row: the refused row as JSON, used when Kafka no longer has the record.
+    """
+
+    position: RecordPosition
     stage: str
     reason: str
     row: bytes
@@ -29,9 +32,9 @@ class Refused:
 
 @dataclass(frozen=True)
 class DeadLetterBatch:
-    """What all dead letters of a batch have in common. `expires_at` is in seconds since 1970.
+    """The values that all dead letters of a batch share; builds their rows.
 
-    token_prefix: what tells the checkpoint's insert tokens from those of another one.
+    token_prefix: the part of insert tokens that identifies the checkpoint. expires_at: seconds since 1970.
     """
 
     pipeline_id: str
@@ -43,15 +46,15 @@ class DeadLetterBatch:
     expires_at: int
 
     def token(self, position: Iterable[int]) -> Token:
-        """Return the token of the batch's block whose first record is at a position."""
+        """Return the insert token of the batch's block whose first record is at a position."""
         return Token.of_block(self.pipeline_id, self.token_prefix, self.batch_id, position)
 
-    def letters(self, raw: pa.Table) -> pa.Table:
-        """Make rows of the dead letter table, in the order of the refused records.
+    def rows(self, raw: pa.Table) -> pa.Table:
+        """Build rows of the dead letter table, in the order of the records.
 
-        Columns in: topic, partition, offset, timestamp, key, value, headers (LIST<STRUCT<name, value>>), stage,
-        reason and passed_dedup. Columns out: those of `DEAD_LETTERS`. A record of the replay topic gets the
-        origin and the attempt that its headers tell, and is rid of those headers.
+        Columns in (`RAW_SCHEMA`): topic, partition, offset, timestamp, key, value, headers (LIST<STRUCT<name, value>>),
+        stage, reason and passed_dedup. Columns out: those of `DEAD_LETTERS`. For a record of the replay topic, origin
+        and attempt are read from its replay headers, and these headers are removed.
         """
         raw = raw.select(RAW_SCHEMA.names).cast(RAW_SCHEMA)
         count = raw.num_rows
@@ -63,10 +66,14 @@ class DeadLetterBatch:
             "expires_at": self.expires_at,
         }
         repeated = {name: pa.repeat(pa.scalar(value, SCHEMA.field(name).type), count) for name, value in common.items()}
-        known = {name: raw.column(name) for name in RAW_SCHEMA.names}
-        return pa.table({**repeated, **known, **self._origins(raw)}, schema=SCHEMA)
+        own = {name: raw.column(name) for name in RAW_SCHEMA.names}
+        return pa.table({**repeated, **own, **self._origins(raw)}, schema=SCHEMA)
 
     def _origins(self, raw: pa.Table) -> dict[str, Any]:
+        """Return the columns attempt, origin_*, passed_dedup, and headers where a replayed record changes them.
+
+        A record that was not replayed is its own origin, with attempt 0. columns of `raw`: as in `rows`.
+        """
         origins: dict[str, Any] = {
             "attempt": pa.repeat(pa.scalar(0, SCHEMA.field("attempt").type), raw.num_rows),
             "origin_topic": raw.column("topic"),
@@ -76,10 +83,10 @@ class DeadLetterBatch:
         }
         if not pc.any(pc.equal(raw.column("topic"), self.replay_topic)).as_py():
             return origins
-        # Few records are ever sent again: these are looked at one by one.
+        # Few records are ever replayed, so a loop over rows is fast enough.
         columns = {
-            name: pa.chunked_array(found).to_pylist() if isinstance(found, pa.Array) else found.to_pylist()
-            for name, found in origins.items()
+            name: pa.chunked_array(values).to_pylist() if isinstance(values, pa.Array) else values.to_pylist()
+            for name, values in origins.items()
         }
         columns["headers"] = []
         pairs = zip(raw.column("topic").to_pylist(), raw.column("headers").to_pylist(), strict=True)
@@ -97,17 +104,18 @@ class DeadLetterBatch:
         return {name: pa.array(column, SCHEMA.field(name).type) for name, column in columns.items()}
 
 
-def dead_letters_of_rows(rows: Sequence[Refused], found: Mapping[RecordPosition, Record]) -> pa.Table:
-    """Put together what is known of refused rows; columns as `DeadLetterBatch.letters` takes them.
+def dead_letters_of_rows(rows: Sequence[DeadLetterWithoutRaw], records: Mapping[RecordPosition, Record]) -> pa.Table:
+    """Combine refused rows with their records; columns out: those that `DeadLetterBatch.rows` takes.
 
-    found: the records that Kafka still has; of another one the row stands in the value, and the reason says so.
+    records: those that Kafka still has, by position. Of a missing one the row becomes the value, and the reason says
+    so.
     """
-    letters = []
+    dead_letters = []
     for row in rows:
-        record = found.get(row.place)
+        record = records.get(row.position)
         gone = f"{row.reason}; Kafka no longer has the record: value is the row, as JSON"
-        letters.append({
-            **row.place._asdict(),
+        dead_letters.append({
+            **row.position._asdict(),
             "timestamp": (record.timestamp_ms if record else None) or 0,
             "key": record.key if record else None,
             "value": record.value if record else row.row,
@@ -116,4 +124,4 @@ def dead_letters_of_rows(rows: Sequence[Refused], found: Mapping[RecordPosition,
             "reason": row.reason if record else gone,
             "passed_dedup": True,
         })  # fmt: skip
-    return pa.Table.from_pylist(letters, schema=RAW_SCHEMA)
+    return pa.Table.from_pylist(dead_letters, schema=RAW_SCHEMA)

@@ -1,10 +1,10 @@
-"""The sink: a partition's rows go into ClickHouse from the executor that holds them, block by block.
+"""The sink: each executor inserts the rows of its partitions into ClickHouse, block by block.
 
-One request is one block with one token: pipeline, checkpoint, batch, and the position in Kafka of the block's first
-record. A replay cuts the same blocks, because rows are in a fixed order and the limits are those of the batch's
-plan; ClickHouse drops a block whose token it knows. The number of Spark's partition would not do: without a shuffle
-Spark numbers a topic's partitions in another order when it replays a batch from its log. Dead letters take the same
-way into their own table.
+One insert is one block with one token: pipeline, checkpoint, batch, and the position in Kafka of the block's first
+record. A replay cuts the same blocks, because the rows are in a fixed order and the limits are those of the batch's
+plan; ClickHouse drops a block whose token it knows. The number of Spark's partition cannot be part of the token:
+without a shuffle Spark numbers a topic's partitions in another order when it replays a batch from its log. Dead letters
+are inserted into their own table in the same way.
 """
 
 import json
@@ -33,10 +33,14 @@ from glassflow_dagster.kafka.records import RecordPosition, fetch_records
 from glassflow_dagster.streaming.checkpoint.blocks import BlockLimits, cut
 from glassflow_dagster.streaming.delivery.arrow import to_arrow
 from glassflow_dagster.streaming.delivery.block_writer import BlockWriter, WholeBlockWriter
-from glassflow_dagster.streaming.delivery.dead_letter_rows import DeadLetterBatch, Refused, dead_letters_of_rows
-from glassflow_dagster.streaming.stages.record_counter import Counts, RecordCounter
+from glassflow_dagster.streaming.delivery.dead_letter_rows import (
+    DeadLetterBatch,
+    DeadLetterWithoutRaw,
+    dead_letters_of_rows,
+)
+from glassflow_dagster.streaming.stages.record_counter import BatchOutcomes, RecordCounter
 
-# Bytes of raw records in one block: a server parses a block in memory, several pipelines' at once.
+# Bytes of raw records in one block: the server parses blocks in memory, those of several pipelines at once.
 MAX_BLOCK_BYTES = 64 * 1024 * 1024
 
 
@@ -44,72 +48,75 @@ MAX_BLOCK_BYTES = 64 * 1024 * 1024
 class PartitionWriter:
     """Writes one partition of a batch; called by Spark in a Python worker on the executor.
 
-    `definition` is the target's columns and constraints when the batch was begun, `engine` what it is, `begun` the
-    run of the server then; `cluster` is where tables are altered; `repeated` says that the batch, or some of it,
-    may have been written before; `epoch` is the driver's. `topics` are in the order of their ranks. `accounts` say
-    how records are told apart and counted. `there` are the places (topic_rank, partition, offset) of records whose
-    rows a run has left in the table that could not close the batch and lost its checkpoint; with `look` such rows
-    are told by their values. Columns in, in the order of the accounts' place: topic_rank, partition, offset, row
-    STRUCT (what goes into the table), size, refused STRUCT (what goes to the dead letters; without a topic where
-    the record has to be read once more), dropped ('filtered' or 'late': what goes nowhere), and those that the
-    accounts take. At most one of row, refused and dropped is set; none of them for a record that only counts.
-    stage_attempt INT: how often Spark has begun the stage before. Columns out: those of `Counts`, one row.
+    Columns in, sorted by the counter's position columns: topic_rank INT, partition INT, offset LONG; row STRUCT (the
+    target's columns); dead_letter STRUCT (its topic is NULL where the record must be read from Kafka again);
+    drop_reason ('filtered' or 'late'); size INT (bytes of the raw record); stage_attempt INT (how often Spark has begun
+    this stage before); and those that the counter takes. At most one of row, dead_letter and drop_reason is set; none
+    of them for a record that is only counted, such as a duplicate.
+    Columns out: those of `BatchOutcomes`, one row.
+
+    counter: counts the records of this kind of query. topics: in the order of topic_rank. table_ddl: the target's
+    columns and constraints when the batch was begun; server_run: the run of the ClickHouse server then. repeated: some
+    of the batch may have been written before. epoch: the driver's number, for fencing. engine: the target's; cluster:
+    where tables are altered. already_written: positions (topic_rank, partition, offset) of records whose rows an
+    earlier run wrote before its checkpoint was lost. compare_values: find such rows by their values instead.
     """
 
-    accounts: RecordCounter
+    counter: RecordCounter
     connection: ClickHouseConnection
     database: str
     table: str
     types: dict[str, ColumnType] = field(repr=False)
     source: Source
     topics: tuple[str, ...]
-    letters: DeadLetterBatch
+    dead_letters: DeadLetterBatch
     limits: BlockLimits
     retry_seconds: float
-    definition: str = field(repr=False)
-    begun: ServerRun | None
+    table_ddl: str = field(repr=False)
+    server_run: ServerRun | None
     repeated: bool
     epoch: Epoch
     engine: str = "MergeTree"
     delivery: Delivery = "exactly_once"
     cluster: str | None = None
-    look: bool = False
-    there: frozenset[tuple[int, int, int]] = frozenset()
+    compare_values: bool = False
+    already_written: frozenset[tuple[int, int, int]] = frozenset()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write all blocks of the partition, then report what they held."""
-        counts = Counts()
+        """Write all blocks of the partition, then yield one row with the outcomes of its records."""
+        outcomes = BatchOutcomes()
         writers: _Writers | None = None
-        for block in cut(self._stored(batches, counts), self.limits):
+        for block in cut(self._stored(batches, outcomes), self.limits):
             writers = writers or self._open(repeated=self.repeated or _is_retried(block))
-            # A row is in one block of its batch only, so no two blocks begin with the same one.
-            first = [block.column(name)[0].as_py() for name in self.accounts.place]
-            self._write(writers, block, self.letters.token(first), counts)
-        yield counts.to_batch()
+            # No two blocks of a batch begin with the same row, so the first row's position identifies the block.
+            first = [block.column(name)[0].as_py() for name in self.counter.position_columns]
+            self._write(writers, block, self.dead_letters.token(first), outcomes)
+        yield outcomes.to_batch()
 
-    def _write(self, writers: "_Writers", block: pa.Table, token: Token, counts: Counts) -> None:
+    def _write(self, writers: "_Writers", block: pa.Table, token: Token, outcomes: BatchOutcomes) -> None:
+        """Insert a block's rows and its dead letters, and count its records. token: the block's."""
         rows = block.filter(pc.is_valid(block.column("row")))
-        refused = block.filter(pc.is_valid(block.column("dead_letter")))
-        if rows.num_rows and self.look:
-            rows = self._without_written(writers, rows, counts)
+        dead_letters = block.filter(pc.is_valid(block.column("dead_letter")))
+        if rows.num_rows and self.compare_values:
+            rows = self._drop_written_values(writers, rows, outcomes)
         if rows.num_rows:
-            by_server = writers.rows.insert(self._columns(rows), token)
-            counts.blocks += 1
-            counts.written += rows.num_rows - len(by_server)
-            counts.bytes += pc.sum(rows.column("size")).as_py()
-            if by_server:
-                wrong = rows.take([found.row for found in by_server])
-                counts.bytes -= pc.sum(wrong.column("size")).as_py()
-                raw = self._refused_by_server(wrong, by_server)
-                self._insert_letters(writers, raw, token.dead_letters_of_server())
-                self.accounts.count_dead_letters(wrong, counts)
-        if refused.num_rows:
-            self._insert_letters(writers, self._refused_before(refused), token.dead_letters())
-            self.accounts.count_dead_letters(refused, counts)
-        self.accounts.count_stored(block, counts)
+            refused = writers.rows.insert(self._columns(rows), token)
+            outcomes.blocks += 1
+            outcomes.written += rows.num_rows - len(refused)
+            outcomes.bytes += pc.sum(rows.column("size")).as_py()
+            if refused:
+                refused_rows = rows.take([entry.row for entry in refused])
+                outcomes.bytes -= pc.sum(refused_rows.column("size")).as_py()
+                raw = self._raw_of_refused(refused_rows, refused)
+                self._insert_dead_letters(writers, raw, token.dead_letters_of_server())
+                self.counter.count_dead_letters(refused_rows, outcomes)
+        if dead_letters.num_rows:
+            self._insert_dead_letters(writers, self._raw_of_dead_letters(dead_letters), token.dead_letters())
+            self.counter.count_dead_letters(dead_letters, outcomes)
+        self.counter.count_stored(block, outcomes)
 
-    def _without_written(self, writers: "_Writers", rows: pa.Table, counts: Counts) -> pa.Table:
-        """Count the rows whose values are in the table already, and give the others."""
+    def _drop_written_values(self, writers: "_Writers", rows: pa.Table, outcomes: BatchOutcomes) -> pa.Table:
+        """Count the rows whose values are in the table already, and return the rows that are not."""
         client, inserter = writers.inserter.client, writers.inserter
         block = self._columns(rows)
 
@@ -118,102 +125,113 @@ class PartitionWriter:
 
         written = set(retry(ask, self.retry_seconds, print))
         is_written = pa.array([row in written for row in range(rows.num_rows)], pa.bool_())
-        counts.written += len(written)
-        counts.bytes += pc.sum(rows.filter(is_written).column("size")).as_py() or 0
+        outcomes.written += len(written)
+        outcomes.bytes += pc.sum(rows.filter(is_written).column("size")).as_py() or 0
         return rows.filter(pc.invert(is_written))
 
     def _open(self, *, repeated: bool) -> "_Writers":
-        """Open what the partition is written with; repeated: an earlier attempt may have written some of it."""
+        """Return the writers of the partition. repeated: an earlier attempt may have written some of it."""
         client = _client(self.connection, self.retry_seconds)
-        inserter = Inserter(client, self.retry_seconds, print, self.epoch, self.begun, repeated=repeated)
+        inserter = Inserter(client, self.retry_seconds, print, self.epoch, self.server_run, repeated=repeated)
         if self.engine == "Distributed" and self.delivery == "exactly_once":
             return _Writers(inserter, WholeBlockWriter(inserter, self.database, self.table))
-        letters = self.letters
-        batch = BatchName(self.connection.database, letters.pipeline_id, letters.checkpoint_id, letters.batch_id)
+        names = self.dead_letters
+        batch = BatchName(self.connection.database, names.pipeline_id, names.checkpoint_id, names.batch_id)
         splits = retry(lambda: read_splits(client, batch), self.retry_seconds, print) if repeated else None
-        how = (self.delivery, self.cluster)
-        writer = BlockWriter(inserter, self.database, self.table, batch, self.definition, splits, *how)
+        options = (self.delivery, self.cluster)
+        writer = BlockWriter(inserter, self.database, self.table, batch, self.table_ddl, splits, *options)
         return _Writers(inserter, writer)
 
-    def _insert_letters(self, writers: "_Writers", raw: pa.Table, token: Token) -> None:
-        insert_dead_letters(writers.inserter, self.connection.database, self.letters.letters(raw), token)
+    def _insert_dead_letters(self, writers: "_Writers", raw: pa.Table, token: Token) -> None:
+        """Insert records into the dead letter table. Columns of `raw`: those of `RAW_SCHEMA`."""
+        insert_dead_letters(writers.inserter, self.connection.database, self.dead_letters.rows(raw), token)
 
     def _columns(self, rows: pa.Table) -> pa.Table:
+        """Return the target's columns of the rows, in the Arrow types that ClickHouse is sent."""
         flat = _struct_columns(rows, "row")
         return pa.table({name: to_arrow(column, self.types[name]) for name, column in flat.items()})
 
-    def _refused_before(self, refused: pa.Table) -> pa.Table:
-        """Put together what is known of records that never reached the server; for `DeadLetterBatch.letters`."""
-        flat = pa.table(_struct_columns(refused, "dead_letter"))
-        with_raw = pc.is_valid(flat.column("topic"))
-        known = flat.filter(with_raw)
-        places = refused.filter(with_raw).select(["partition", "offset"])
-        passed = pa.repeat(False, known.num_rows)  # noqa: FBT003 - a value
-        raw = pa.table({**_columns_of(known), **_columns_of(places), "passed_dedup": passed}).select(RAW_SCHEMA.names)
-        wrong = refused.filter(pc.invert(with_raw))
-        if not wrong.num_rows:
-            return raw
-        reasons = flat.filter(pc.invert(with_raw)).to_pylist()
-        rows = [
-            Refused(place, letter["stage"], letter["reason"], letter["value"])
-            for place, letter in zip(self._places(wrong), reasons, strict=True)
-        ]
-        return pa.concat_tables([raw.cast(RAW_SCHEMA), self._with_raw(rows)])
+    def _raw_of_dead_letters(self, records: pa.Table) -> pa.Table:
+        """Return the raw records of dead letters that a stage of the query made; columns out: those of `RAW_SCHEMA`.
 
-    def _refused_by_server(self, rows: pa.Table, refused: Sequence[RefusedRow]) -> pa.Table:
+        They carry their raw record, except joined rows (their topic is NULL): of these, the left event's record is read
+        from Kafka again.
+        """
+        flat = pa.table(_struct_columns(records, "dead_letter"))
+        has_raw = pc.is_valid(flat.column("topic"))
+        complete = flat.filter(has_raw)
+        positions = records.filter(has_raw).select(["partition", "offset"])
+        passed = pa.repeat(False, complete.num_rows)  # noqa: FBT003 - a value
+        columns = {**_columns_of(complete), **_columns_of(positions), "passed_dedup": passed}
+        raw = pa.table(columns).select(RAW_SCHEMA.names)
+        incomplete = records.filter(pc.invert(has_raw))
+        if not incomplete.num_rows:
+            return raw
+        structs = flat.filter(pc.invert(has_raw)).to_pylist()
+        rows = [
+            DeadLetterWithoutRaw(position, struct["stage"], struct["reason"], struct["value"])
+            for position, struct in zip(self._positions(incomplete), structs, strict=True)
+        ]
+        return pa.concat_tables([raw.cast(RAW_SCHEMA), self._fetch_raw(rows)])
+
+    def _raw_of_refused(self, rows: pa.Table, refused: Sequence[RefusedRow]) -> pa.Table:
+        """Return the raw records of rows that the server refused; columns out: those of `RAW_SCHEMA`."""
         values = (json.dumps(row, default=str, ensure_ascii=False).encode() for row in rows.column("row").to_pylist())
-        return self._with_raw(
+        return self._fetch_raw(
             [
-                Refused(place, INSERT_STAGE, reason, value)
-                for place, (_, reason), value in zip(self._places(rows), refused, values, strict=True)
+                DeadLetterWithoutRaw(position, INSERT_STAGE, reason, value)
+                for position, (_, reason), value in zip(self._positions(rows), refused, values, strict=True)
             ]
         )
 
-    def _places(self, rows: pa.Table) -> list[RecordPosition]:
-        found = rows.select(["topic_rank", "partition", "offset"]).to_pylist()
-        return [RecordPosition(self.topics[row["topic_rank"]], row["partition"], row["offset"]) for row in found]
+    def _positions(self, rows: pa.Table) -> list[RecordPosition]:
+        """Return the positions of the rows' records in Kafka; of a joined row that of its left event."""
+        columns = rows.select(["topic_rank", "partition", "offset"]).to_pylist()
+        return [RecordPosition(self.topics[row["topic_rank"]], row["partition"], row["offset"]) for row in columns]
 
-    def _with_raw(self, rows: Sequence[Refused]) -> pa.Table:
-        """Read the records of refused rows from Kafka once more: good rows have left their raw bytes behind."""
-        places = [row.place for row in rows]
-        return dead_letters_of_rows(rows, fetch_records(self.source.connection_params, places, self.source.isolation))
+    def _fetch_raw(self, rows: Sequence[DeadLetterWithoutRaw]) -> pa.Table:
+        """Read the rows' raw records from Kafka again; columns out: those of `RAW_SCHEMA`."""
+        positions = [row.position for row in rows]
+        records = fetch_records(self.source.connection_params, positions, self.source.isolation)
+        return dead_letters_of_rows(rows, records)
 
-    def _stored(self, batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
-        """Pass on the records that become a row or a dead letter, and count the others, which belong to no block."""
+    def _stored(self, batches: Iterable[pa.RecordBatch], outcomes: BatchOutcomes) -> Iterator[pa.RecordBatch]:
+        """Yield the records that become a row or a dead letter; count the dropped ones, which are in no block."""
         for batch in batches:
-            self.accounts.count_dropped(batch, counts)
+            self.counter.count_dropped(batch, outcomes)
             sizes = batch.column("size")
-            counts.sized += pc.sum(pc.greater(sizes, 0)).as_py() or 0
-            counts.sized_bytes += pc.sum(sizes).as_py() or 0
+            outcomes.sized += pc.sum(pc.greater(sizes, 0)).as_py() or 0
+            outcomes.sized_bytes += pc.sum(sizes).as_py() or 0
             stored = batch.filter(pc.or_(pc.is_valid(batch.column("row")), pc.is_valid(batch.column("dead_letter"))))
-            yield self._missing(stored, counts) if self.there else stored
+            yield self._drop_already_written(stored, outcomes) if self.already_written else stored
 
-    def _missing(self, batch: pa.RecordBatch, counts: Counts) -> pa.RecordBatch:
-        """Count the rows that are in the table already, and pass on the others."""
-        places = zip(*(batch.column(name).to_pylist() for name in self.accounts.place), strict=True)
-        is_there = pa.array((place in self.there for place in places), pa.bool_())
-        found = pa.Table.from_batches([batch.filter(is_there)])
-        self.accounts.count_stored(found, counts)
-        counts.written += found.num_rows
-        counts.bytes += pc.sum(found.column("size")).as_py() or 0
-        return batch.filter(pc.invert(is_there))
+    def _drop_already_written(self, batch: pa.RecordBatch, outcomes: BatchOutcomes) -> pa.RecordBatch:
+        """Count the records whose position is in `already_written`, and return the records that are not."""
+        positions = zip(*(batch.column(name).to_pylist() for name in self.counter.position_columns), strict=True)
+        is_written = pa.array((position in self.already_written for position in positions), pa.bool_())
+        written = pa.Table.from_batches([batch.filter(is_written)])
+        self.counter.count_stored(written, outcomes)
+        outcomes.written += written.num_rows
+        outcomes.bytes += pc.sum(written.column("size")).as_py() or 0
+        return batch.filter(pc.invert(is_written))
 
 
 @dataclass(frozen=True)
 class _Writers:
-    """What a partition's rows and its dead letters are written with."""
+    """The inserter of one partition, for its dead letters, and the block writer, for its rows."""
 
     inserter: Inserter
     rows: BlockWriter | WholeBlockWriter
 
 
 def _is_retried(block: pa.Table) -> bool:
-    """Whether Spark runs this task, or its stage, anew within the batch; no Spark, as in a test, repeats nothing."""
+    """Return whether Spark runs this task, or its stage, again within the batch; False without Spark, as in a test."""
     context = TaskContext.get()
     return context is not None and (context.attemptNumber() > 0 or block.column("stage_attempt")[0].as_py() > 0)
 
 
 def _struct_columns(table: pa.Table, name: str) -> dict[str, pa.ChunkedArray]:
+    """Return the fields of a STRUCT column as columns."""
     column = table.column(name)
     return {f.name: pc.struct_field(column, index) for index, f in enumerate(column.type)}
 
@@ -222,13 +240,14 @@ def _columns_of(table: pa.Table) -> dict[str, pa.ChunkedArray]:
     return dict(zip(table.column_names, table.columns, strict=True))
 
 
-# A worker serves many tasks; opening a connection for each would cost more than most blocks.
+# A worker runs many tasks; opening a connection for each would cost more than inserting most blocks.
 _clients: dict[str, Client] = {}
 
 
 def _client(connection: ClickHouseConnection, patience_seconds: float) -> Client:
+    """Return this worker's client for a server; connect first where there is none."""
     key = repr(connection)
     if key not in _clients:
-        # Spark ends idle workers: a server that restarts between two batches must not end the pipeline.
+        # Spark ends idle workers, so a new one may connect while the server restarts: wait for it.
         _clients[key] = wait_for_clickhouse(connection, patience_seconds, print)
     return _clients[key]

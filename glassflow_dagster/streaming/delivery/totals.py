@@ -1,18 +1,20 @@
-"""The totals of a driver's batches, as `run`, `status` and the heartbeat tell them."""
+"""The totals of a pipeline's batches, as `run`, `status` and the heartbeat report them."""
 
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
 if TYPE_CHECKING:
-    # Whoever reads a heartbeat answers at once: no library of ClickHouse's or Arrow's is loaded for it.
+    # Reading a heartbeat must be fast, so it must not load the libraries of ClickHouse and Arrow.
     from glassflow_dagster.bookkeeping.ledger import Outcomes
 
 
 class Totals(BaseModel):
-    """What became of the records, as the ledger counts them; the last four are of a join only.
+    """Sums of `Outcomes` over many batches, for people: what a heartbeat and the commands `run` and `status` show.
 
-    waiting is a level: the left events of a join that wait now.
+    The ledger's `Outcomes` count the records of one batch; this model has those of their fields that are shown, summed,
+    and is written as JSON. The fields from `unmatched` on, except `late`, belong to joins. `waiting` is a gauge, not a
+    sum: the left events that wait for a match now.
     """
 
     read: int = 0
@@ -30,10 +32,10 @@ class Totals(BaseModel):
 
     @classmethod
     def of(cls, outcomes: "Outcomes") -> "Totals":
-        """Take them from the ledger's."""
+        """Return the totals of one batch, or of a sum of batches, from the ledger's outcomes."""
         return cls(**{name: getattr(outcomes, name) for name in cls.model_fields})
 
     def __add__(self, other: "Totals") -> "Totals":
-        """Add count by count; `other` is the later one, whose level counts."""
+        """Add field by field; `waiting`, a gauge, is that of `other`, the later one."""
         sums = {name: getattr(self, name) + getattr(other, name) for name in Totals.model_fields}
         return Totals(**{**sums, "waiting": other.waiting})

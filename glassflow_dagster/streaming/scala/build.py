@@ -1,8 +1,7 @@
-"""Makes the jar of the Scala sources beside this file, without a JDK: pyspark's wheel carries the Scala compiler.
+"""Compiles the Scala sources beside this file to a jar, without a JDK: pyspark's wheel contains the Scala compiler.
 
-The jar is kept in the cache under a digest of the sources, of Spark's version and of the names of the jars beside
-Spark's, so it is never older than what it was made from. `make setup` and the container image make it; where neither
-did, the first run does.
+The jar is kept in the cache under a digest of the sources, Spark's version and the names of the other jars, so a
+change of any of them compiles a new one. `make setup` and the container image compile it; otherwise the first run does.
 """
 
 import hashlib
@@ -22,7 +21,7 @@ _JAR = "glassflow-state.jar"
 
 
 def state_jar(report: Callable[[str], None]) -> Path:
-    """Give the jar, made from the sources first when there is none yet."""
+    """Return the path of the jar; compile it first if the cache does not have it."""
     sources = sorted(Path(__file__).parent.rglob("*.scala"))
     libraries = ensure_jars("spark", report)
     folder = cache_folder() / "state" / _digest(sources, libraries)
@@ -36,6 +35,7 @@ def state_jar(report: Callable[[str], None]) -> Path:
 
 
 def _digest(sources: list[Path], libraries: list[Path]) -> str:
+    """Return a digest of everything that the jar depends on, as the name of its folder in the cache."""
     digest = hashlib.sha256(" ".join([version("pyspark"), *(jar.name for jar in libraries)]).encode())
     for source in sources:
         digest.update(source.read_bytes())
@@ -43,6 +43,7 @@ def _digest(sources: list[Path], libraries: list[Path]) -> str:
 
 
 def _compile(sources: list[Path], libraries: list[Path], jar: Path) -> None:
+    """Compile the sources to a jar; raise `GlassflowError` with the compiler's output where they have errors."""
     classpath = os.pathsep.join([str(pyspark_folder() / "jars" / "*"), *map(str, libraries)])
     command = [find_java().executable, "-cp", classpath, _COMPILER, "-usejavacp", "-d", jar, *sources]
     result = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)

@@ -1,8 +1,8 @@
-"""The classes that a driver's JVM loads, kept as the JVM has them in memory, so that the next one need not read them.
+"""The archive of the classes that a driver's JVM loads (Java's class data sharing, CDS), which speeds up its start.
 
-Java calls it class data sharing. A driver has its first batch done with some 40 % less CPU time. The archive belongs to
-one Java and one Spark, and Java itself looks whether it fits; where it does not, or there is none, a driver starts as
-it did before, only slower. `make setup` and the container image make it.
+With it a driver needs some 40 % less CPU time until its first batch is done. The archive belongs to one Java and one
+Spark, and Java itself checks that it fits; without a fitting archive a driver only starts more slowly. `make setup` and
+the container image create it.
 """
 
 import hashlib
@@ -19,23 +19,23 @@ from glassflow_dagster.runtime.java import JavaRuntime, find_java
 from glassflow_dagster.streaming.scala.build import state_jar
 
 _ARCHIVE = "driver.jsa"
-# Where the Spark and the Java lie that an archive belongs to, a line each.
+# A file with the paths of the Spark and the Java that an archive belongs to, one per line.
 _OWNERS = "owners"
 
-# An archive that does not fit is no news for the user.
+# No warning for the user when an archive does not fit.
 _SILENT = "-Xlog:cds*=off"
-# At the address that it was made for its pages are those of the file, and several drivers have them together. Newer
-# Javas move it to another one, for which they write to nearly all of its 200 MiB.
+# Map the archive at the address that it was made for: then several drivers share the pages of the file. Newer versions
+# of Java relocate it, which writes to nearly all of its 200 MiB.
 _IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 
 
 def driver_jars(report: Callable[[str], None]) -> list[Path]:
-    """Give the jars that a driver needs beside Spark's own, fetched or compiled first where they are not there yet."""
+    """Return the jars that a driver needs besides Spark's own; fetch or compile those that are missing first."""
     return [*ensure_jars("spark", report), state_jar(report)]
 
 
 def reading_options(java: JavaRuntime, jars: Sequence[Path]) -> str:
-    """Give the options that make this Java start with its archive; none where there is no archive.
+    """Return the Java options to start with the archive; an empty string where there is none.
 
     jars: those before Spark's own in the class path.
     """
@@ -44,7 +44,7 @@ def reading_options(java: JavaRuntime, jars: Sequence[Path]) -> str:
 
 
 def make_archive(report: Callable[[str], None]) -> None:
-    """Make the archive by a warm-up run, where there is none yet."""
+    """Create the archive by a warm-up run, if there is none yet, and remove archives that no driver can use."""
     java = find_java()
     folder = _folder(java, driver_jars(report))
     if (folder / _ARCHIVE).exists():
@@ -60,30 +60,32 @@ def make_archive(report: Callable[[str], None]) -> None:
 
 
 def _remove_orphans(current: Path) -> None:
-    """Remove archives of Sparks and Javas that are gone, or were installed anew in their places.
+    """Remove archives whose Spark or Java was removed, or was reinstalled at the same path.
 
-    Java takes an archive only for the very files that it was made from.
+    Java accepts an archive only with the very files that it was created from. current: the archive's folder in use.
     """
     owners = (current / _OWNERS).read_text()
     for other in current.parent.glob(f"*/{_OWNERS}"):
-        found = other.read_text()
-        is_gone = not all(Path(line).exists() for line in found.splitlines())
-        if is_gone or (found == owners and other.parent != current):
+        other_owners = other.read_text()
+        is_gone = not all(Path(line).exists() for line in other_owners.splitlines())
+        if is_gone or (other_owners == owners and other.parent != current):
             shutil.rmtree(other.parent, ignore_errors=True)
 
 
 def _run_warmup(archive: Path, report: Callable[[str], None]) -> None:
+    """Run the warm-up on a JVM that writes the archive when it ends; report a failure, which only costs time."""
     options = f'"-XX:ArchiveClassesAtExit={archive}" {_SILENT}'
     command = [sys.executable, "-m", "glassflow_dagster.streaming.warmup", options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0 or not archive.exists():
-        said = (done.stderr or done.stdout).strip().splitlines() or ["no error message"]
-        report(f"warning: no class archive was made, so drivers start slower: {said[-1]}")
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0 or not archive.exists():
+        lines = (result.stderr or result.stdout).strip().splitlines() or ["no error message"]
+        report(f"warning: no class archive was made, so drivers start slower: {lines[-1]}")
 
 
 def _folder(runtime: JavaRuntime, jars: Sequence[Path]) -> Path:
+    """Return the folder of the archive in the cache, named by a digest of the files that the archive depends on."""
     java, spark = runtime.executable, pyspark_folder()
-    # Java compares the time of each jar, which an installation of the same version in the same place changes.
+    # Java compares the modification time of each jar, which reinstalling the same version changes.
     files = (java.resolve(), *jars, *sorted((spark / "jars").glob("*.jar")))
     parts = [
         version("pyspark"),

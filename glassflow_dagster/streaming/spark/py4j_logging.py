@@ -1,7 +1,7 @@
-"""No tracebacks for a JVM that is gone: whoever needs it gets an exception, and says it in a line.
+"""Suppresses the tracebacks that py4j and pyspark print when the JVM has ended.
 
-A driver ends its JVM, and a JVM may be killed. Threads of the libraries between Python and Java that are about
-something just then would print what they find, each in its way.
+A driver ends its JVM, and a JVM may be killed. Code that calls the JVM then gets an exception and reports it in one
+line; but background threads of py4j and pyspark would also print tracebacks of their own.
 """
 
 import logging
@@ -13,23 +13,24 @@ from typing import Any
 from pyspark.accumulators import AccumulatorTCPServer
 from pyspark.errors import PySparkRuntimeError
 
-# How the server for Spark's accumulators, of which this project has none, meets the end of its connection: in reading,
-# and, where the other side has reset it, before.
+# The errors of the server for Spark's accumulators (which this project does not use) when its connection ends.
 _ENDS = (ConnectionError, EOFError, PySparkRuntimeError)
 
 
 def be_quiet_about_lost_jvm() -> None:
-    """Let neither py4j nor pyspark print what a thread of theirs finds of a JVM that is gone."""
+    """Stop py4j and pyspark from printing tracebacks when the JVM has ended."""
     logging.getLogger("py4j").propagate = False
-    # A part it writes as the root's own.
+    # py4j also logs through the root logger directly.
     logging.getLogger().addFilter(_is_not_py4j)
     AccumulatorTCPServer.handle_error = _handle_error  # type: ignore[method-assign, assignment]
 
 
 def _is_not_py4j(record: logging.LogRecord) -> bool:
+    """Return False for log records from py4j's files, so that the root logger drops them."""
     return Path(record.pathname).parent.name != "py4j"
 
 
 def _handle_error(server: AccumulatorTCPServer, request: Any, address: Any) -> None:
+    """Handle an error of the accumulator server: ignore the end of its connection, print anything else."""
     if not isinstance(sys.exception(), _ENDS):
         socketserver.TCPServer.handle_error(server, request, address)

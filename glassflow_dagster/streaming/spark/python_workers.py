@@ -1,4 +1,4 @@
-"""Spark's Python workers: where they come from, and that they are there when the first batch wants them."""
+"""Starts Spark's Python workers early, so that the first batch need not wait for them."""
 
 import threading
 from collections.abc import Iterable, Iterator
@@ -11,12 +11,13 @@ DAEMON_MODULE = "glassflow_dagster.streaming.worker_daemon"
 
 
 def start_workers(spark: SparkSession) -> None:
-    """Let their daemon start beside what Spark does before its first batch; returns at once."""
+    """Start the workers' daemon in the background, by a job of one row on a thread; return at once."""
     threading.Thread(target=_pass_a_row, args=(spark,), daemon=True).start()
 
 
 def _pass_a_row(spark: SparkSession) -> None:
-    # If Python does not work here, or the session is stopped meanwhile, then those say so who need it.
+    """Run a job that passes one row through a Python worker, which starts the daemon."""
+    # Errors are ignored: if Python does not work, or the session is stopped meanwhile, the first batch fails as well.
     with suppress(Exception):
         spark.range(0, 1, 1, 1).mapInArrow(_same, "id long").collect()
 

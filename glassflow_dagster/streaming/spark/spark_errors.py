@@ -1,4 +1,4 @@
-"""What a failed query says to a person: one line, and what to do."""
+"""Explains failures of Spark in one line that says what to do."""
 
 import re
 from collections.abc import Iterable
@@ -7,21 +7,21 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from glassflow_dagster.streaming.checkpoint.checkpoint import RESTORE
 
-# The last line of a Python traceback that carries one of this project's own errors.
+# The last line of a Python traceback, for one of this project's own errors.
 _OWN_ERROR = re.compile(r"glassflow_dagster\.[\w.]+: (?P<text>[^\n]+)")
-# How Java and Python write what was raised, and Java what was behind it; one without a message says nothing.
+# The lines in which Java and Python print an exception, and Java its cause; those without a message are of no use.
 _RAISED = re.compile(r"^(?:: )?(?P<text>[\w.$]*(?:Error|Exception): [^\n]+)", re.MULTILINE)
 _CAUSED_BY = re.compile(r"^Caused by: (?P<text>[\w.$]+: [^\n]+)", re.MULTILINE)
-# Behind it comes the query's plan, pages of it.
+# After this line comes the query's plan, several pages.
 _PLAN = "=== Streaming Query ==="
 _TRACEBACK = "Traceback (most recent call last):"
 
 _NO_MEMORY = (
     re.compile(
         r"OutOfMemoryError: (Java heap space|GC overhead limit exceeded)"
-        # Beside the heap Java has as much again, for what goes to Python.
+        # Outside of the heap Java may use as much memory again, for the Arrow batches to Python.
         r"|OutOfDirectMemoryError|OutOfMemoryException: Failure allocating buffer|Cannot reserve \d+ bytes of direct"
-        # What a query says that was under way when Spark ended itself over one of these.
+        # The error of a query that was running when Spark shut itself down after one of the errors above.
         r'|SparkContext\.dagScheduler\(\)" is null'
     ),
     (
@@ -30,11 +30,12 @@ _NO_MEMORY = (
     ),
 )
 _DATA_LOSS = re.compile(r"(data may have been lost|OffsetOutOfRange|KAFKA_DATA_LOSS|failOnDataLoss)", re.IGNORECASE)
-# As Java's client and as librdkafka say it.
+# The texts of Java's Kafka client and of librdkafka.
 _UNKNOWN_TOPIC = re.compile(r"UnknownTopicOrPartition|Unknown topic or partition")
 _NO_ANSWER = re.compile(r"(TimeoutException|DisconnectException|TimeoutExpired)")
-# Before those that want of memory may look like.
-_KNOWN = (
+# Known errors with their explanations, the first match wins. A lack of memory comes first, as it may cause errors that
+# match the patterns after it.
+_KNOWN_ERRORS = (
     _NO_MEMORY,
     (
         _DATA_LOSS,
@@ -93,7 +94,8 @@ _KNOWN = (
         ),
     ),
 )
-_AT_START = (
+# The same for the start of a session.
+_KNOWN_START_ERRORS = (
     _NO_MEMORY,
     (
         re.compile(r"JAVA_GATEWAY_EXITED"),
@@ -104,51 +106,53 @@ _AT_START = (
 
 
 def explain_failure(error: BaseException, rest: str = "; spark.log beside the checkpoint has the rest") -> str:
-    """Find what went wrong in an exception of Spark's; falls back to what was raised first, and says where the rest is.
+    """Return what went wrong in an exception of Spark's: an explanation of a known error, else the deepest cause.
 
-    To be asked while the JVM lives, which has the texts.
+    rest: added to the latter; it says where to read more. Call this while the JVM runs, as it has the texts.
     """
     text = _text(error)
     if own := _OWN_ERROR.search(text):
         return own["text"].strip()
-    return _known(_KNOWN, text) or f"{_reason(error, text.partition(_PLAN)[0])}{rest}"
+    return _explain_known(_KNOWN_ERRORS, text) or f"{_reason(error, text.partition(_PLAN)[0])}{rest}"
 
 
 def may_lack_records(error: BaseException) -> bool:
-    """Give whether Spark may have missed a topic, a partition, or records that were there."""
+    """Return whether the error may mean that a topic, a partition or unread records are gone from Kafka."""
     text = _text(error)
-    # Of a topic that is deleted under a reader the brokers say nothing more.
+    # For a topic that is deleted while it is read, a timeout may be the only error.
     return any(pattern.search(text) for pattern in (_DATA_LOSS, _UNKNOWN_TOPIC, _NO_ANSWER))
 
 
 def explain_start(error: BaseException) -> str:
-    """Find why a session of Spark's did not start."""
+    """Return why a Spark session did not start."""
     text = _text(error)
-    return _known(_AT_START, text) or _reason(error, text)
+    return _explain_known(_KNOWN_START_ERRORS, text) or _reason(error, text)
 
 
 def _text(error: BaseException) -> str:
+    """Return the text of an exception; Java's is read from the JVM, which may have ended."""
     try:
         return str(error)
     except (Py4JError, ConnectionError):
-        # Of what Java raised only Java has the text.
         return "Spark's JVM ended before it said why"
 
 
-def _known(patterns: Iterable[tuple[re.Pattern[str], str]], text: str) -> str | None:
-    for pattern, remedy in patterns:
-        if found := pattern.search(text):
-            return f"{remedy} ({found[0]})"
+def _explain_known(patterns: Iterable[tuple[re.Pattern[str], str]], text: str) -> str | None:
+    """Return the explanation of the first pattern that matches the text; None where none does."""
+    for pattern, explanation in patterns:
+        if match := pattern.search(text):
+            return f"{explanation} ({match[0]})"
     return None
 
 
 def _reason(error: BaseException, text: str) -> str:
+    """Return the most specific line of an unknown error: its last cause, else its exception, else its first line."""
     causes = [cause.strip() for cause in _CAUSED_BY.findall(text) if not cause.endswith(_TRACEBACK)]
     if causes:
         return str(causes[-1])
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = lines[0] if lines else "no reason given"
-    # What Python raised, or Java below it, comes last; before it is the way there.
+    # In a traceback, or Java's text, the exception itself is the last one printed.
     if (isinstance(error, Py4JJavaError) or first.endswith(_TRACEBACK)) and (raised := _RAISED.findall(text)):
         return str(raised[-1]).strip()
     return f"{type(error).__name__}: {first}"

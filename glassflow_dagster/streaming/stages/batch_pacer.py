@@ -1,9 +1,9 @@
-"""How far the two sources of a join have come in event time, and when batches must go on without records.
+"""Computes the watermark of a join, and triggers batches for left events that wait while no records arrive.
 
-The event clock is the time before which nothing more is expected: the newest event of the slower source, less the
-allowed lateness. A source that has been silent for the idle timeout does not count; when both have, the clock goes on
-as the time goes by. What the clock said stands in the log of each batch (scala/spark/ClockSource.scala): a replay hears
-the same.
+The watermark is the newest event time of the slower source, less the allowed lateness: nothing before it is expected
+any more. A source without events for the idle timeout is ignored; when both are idle, the watermark advances with the
+machine's time. The watermark is in the offset log of each batch (scala/spark/ClockSource.scala), so that a replay has
+the same one.
 """
 
 import time
@@ -13,20 +13,20 @@ from dataclasses import dataclass, field
 from glassflow_dagster.config.model.durations import microseconds
 from glassflow_dagster.config.model.join import JoinConfig
 from glassflow_dagster.streaming.stages.clock_source import ClockSource
-from glassflow_dagster.streaming.stages.record_counter import NO_EVENT_TIME, Counts
+from glassflow_dagster.streaming.stages.record_counter import NO_EVENT_TIME, BatchOutcomes
 
-# How soon after its window an event that waits is decided while both topics are silent; a batch for it alone costs
-# some 0.2 seconds.
+# While both topics are silent, a left event that waits is decided at most this long after the end of its window. A
+# batch for it alone takes some 0.2 seconds.
 TICK_MS = 2000
 
 
 @dataclass
 class EventClock:
-    """The clock of one query.
+    """The event clock of one join: keeps the newest event time of each source, and computes the watermark from them.
 
-    max_event_times: microseconds since 1970. now: seconds of a clock that never goes back.
-
-    Which source of the two, left or right, an index says.
+    lateness_us: the allowed lateness, microseconds. idle_seconds: the idle timeout. started: when the query started,
+    monotonic seconds, as are all `now` here. max_event_times: the newest event time of the left and the right source,
+    microseconds since 1970, or `NO_EVENT_TIME`. active: when each of them last had an event, monotonic seconds.
     """
 
     lateness_us: int
@@ -36,70 +36,79 @@ class EventClock:
     active: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Take both sources for active: they have been given no time yet."""
+        """Treat both sources as active at the start, so that none is idle before its timeout has passed."""
         self.active = [self.started, self.started]
 
-    def saw(self, max_event_times: Sequence[int], now: float) -> None:
-        """Take note of how far the events of a batch have come; `NO_EVENT_TIME` for a source without one."""
+    def observe(self, max_event_times: Sequence[int], now: float) -> None:
+        """Update the clock by a batch. max_event_times: of left and right; `NO_EVENT_TIME` for one without an event."""
         for side, max_event_time in enumerate(max_event_times):
             if max_event_time != NO_EVENT_TIME:
                 self.active[side] = now
                 self.max_event_times[side] = max(self.max_event_times[side], max_event_time)
 
-    def milliseconds(self, now: float) -> int:
-        """Say how far the clock is; 0 while that is not known."""
+    def watermark_ms(self, now: float) -> int:
+        """Return the watermark at `now`, milliseconds since 1970; 0 while it is not known.
+
+        It is the older one of both sources' newest event times, less the allowed lateness. An idle source is ignored.
+        When both are idle, it is the newest event time of both plus the time since the last event, less the lateness.
+        It is not known while a source that is not idle has had no event, or when none has had any.
+        """
         newest = max(self.max_event_times)
         idle = [now - active >= self.idle_seconds for active in self.active]
-        if newest == NO_EVENT_TIME or any(
-            max_event_time == NO_EVENT_TIME and not idle[side]
-            for side, max_event_time in enumerate(self.max_event_times)
-        ):
+        active_times = [time_us for time_us, is_idle in zip(self.max_event_times, idle, strict=True) if not is_idle]
+        if newest == NO_EVENT_TIME or NO_EVENT_TIME in active_times:
             return 0
-        if all(idle):
-            reached = newest + int((now - max(self.active)) * 1_000_000)
-        else:
-            reached = min(max_event_time for side, max_event_time in enumerate(self.max_event_times) if not idle[side])
-        return max(0, (reached - self.lateness_us) // 1000)
+        since_last_event_us = int((now - max(self.active)) * 1_000_000)
+        event_time_us = min(active_times) if active_times else newest + since_last_event_us
+        return max(0, (event_time_us - self.lateness_us) // 1000)
 
 
 class BatchPacer:
-    """Sees to it that the left events of a query that wait are decided in time, whether records come or not."""
+    """Keeps a join going while left events wait: triggers batches without records, and advances the watermark."""
 
-    def __init__(self, join: JoinConfig, ticks: ClockSource, waiting: int, max_event_times: Sequence[int]) -> None:
-        """Go on where an earlier run ended: how many events waited, and how far the sources had come."""
-        self._ticks, self._waiting = ticks, waiting
+    def __init__(
+        self, join: JoinConfig, clock_source: ClockSource, waiting: int, max_event_times: Sequence[int]
+    ) -> None:
+        """Continue where the last batch ended.
+
+        clock_source: the query's. waiting: the number of left events that wait. max_event_times: the newest event time
+        of left and right, microseconds since 1970, or `NO_EVENT_TIME`.
+        """
+        self._clock_source, self._waiting = clock_source, waiting
         self._clock: EventClock | None = None
         if join.clock == "event":
             idle = join.idle_timeout.total_seconds()
             self._clock = EventClock(microseconds(join.lateness), idle, time.monotonic(), list(max_event_times))
-        self._moved = time.monotonic()
-        self._set_ticks()
+        self._advanced = time.monotonic()
+        self._set_interval()
 
     @property
     def max_event_times(self) -> tuple[int, int]:
-        """How far left and right have come, microseconds since 1970, or `NO_EVENT_TIME`."""
+        """The newest event time of left and right, microseconds since 1970, or `NO_EVENT_TIME`."""
         left, right = self._clock.max_event_times if self._clock else (NO_EVENT_TIME, NO_EVENT_TIME)
         return left, right
 
-    def after_batch(self, counts: Counts) -> None:
-        """Take note of what a batch did."""
-        self._waiting += counts.waiting
-        self._set_ticks()
-        max_event_times = (counts.left_max_event_time, counts.right_max_event_time)
+    def after_batch(self, outcomes: BatchOutcomes) -> None:
+        """Update the number of waiting events and the event clock by a batch's outcomes."""
+        self._waiting += outcomes.waiting
+        self._set_interval()
+        max_event_times = (outcomes.left_max_event_time, outcomes.right_max_event_time)
         if self._clock and max_event_times != (NO_EVENT_TIME, NO_EVENT_TIME):
-            self._clock.saw(max_event_times, time.monotonic())
-            self._move()
+            self._clock.observe(max_event_times, time.monotonic())
+            self._advance()
 
-    def go_on(self) -> None:
-        """Move the event clock on for those that wait; to be called every second or so."""
-        if self._clock and self._waiting and time.monotonic() - self._moved >= TICK_MS / 1000:
-            self._move()
+    def advance_clock(self) -> None:
+        """Advance the watermark while left events wait; call it about every second."""
+        if self._clock and self._waiting and time.monotonic() - self._advanced >= TICK_MS / 1000:
+            self._advance()
 
-    def _move(self) -> None:
+    def _advance(self) -> None:
+        """Write the current watermark to the clock source, whose next batch brings it into Spark."""
         assert self._clock
-        self._moved = time.monotonic()
-        self._ticks.move_to(self._clock.milliseconds(self._moved))
+        self._advanced = time.monotonic()
+        self._clock_source.move_to(self._clock.watermark_ms(self._advanced))
 
-    def _set_ticks(self) -> None:
-        # On the event clock a batch has something to do only when the clock has moved, and then comes by itself.
-        self._ticks.tick_every(TICK_MS if self._waiting and not self._clock else 0)
+    def _set_interval(self) -> None:
+        """Trigger batches without records while left events wait on the processing clock."""
+        # On the event clock a batch has something to decide only after the watermark has moved, which triggers one.
+        self._clock_source.tick_every(TICK_MS if self._waiting and not self._clock else 0)

@@ -1,6 +1,6 @@
-"""ClockSource: a stream of no records, by which batches go on while events wait and the topics are silent.
+"""The clock source: a stream source without records, which triggers batches while the topics are silent.
 
-On the event clock they also carry the clock into Spark's watermark. scala/spark/ClockSource.scala is the source itself.
+On the event clock its rows also carry the watermark into Spark. The source itself is scala/spark/ClockSource.scala.
 """
 
 from collections.abc import Sequence
@@ -13,27 +13,33 @@ from glassflow_dagster.streaming.spark.session import java
 
 
 class ClockSource:
-    """The ticks of one query; what is set counts from the next batch on."""
+    """The clock source of one query. What is set here takes effect with the next batch.
+
+    name: a name that no other query of the process has.
+    """
 
     def __init__(self, spark: SparkSession, name: str) -> None:
         self._spark, self._name = spark, name
         self._clock = java(spark).glassflow.ClockSource.of(name)
 
     def read(self) -> DataFrame:
-        """Read the stream. Columns out: clock TIMESTAMP, how far the event clock has come when it has moved on."""
+        """Return the stream. Columns out: clock TIMESTAMP, the watermark: one row if a batch advances it, else none."""
         return self._spark.readStream.format("glassflow.ClockSource").option("name", self._name).load()
 
     def move_to(self, milliseconds: int) -> None:
-        """Move the event clock on, to milliseconds since 1970; it never goes back."""
+        """Advance the watermark to a time in milliseconds since 1970; an earlier one than before has no effect."""
         self._clock.moveTo(milliseconds)
 
     def tick_every(self, milliseconds: int) -> None:
-        """Make a batch happen this long after the last one at the latest; 0 leaves it to the topics."""
+        """Trigger a batch at the latest this long after the last one; with 0 only records and `move_to` trigger one."""
         self._clock.tickEvery(milliseconds)
 
 
-def without_rows(ticks: DataFrame, schema: StructType, columns: Sequence[str]) -> DataFrame:
-    """Give the ticks the columns of another stream, and no rows, so that a union makes them part of it."""
-    # Not a condition that Spark knows the answer of: it would leave the ticks out of the plan.
-    nothing = ticks.where(F.col("clock").isNull())
-    return nothing.select(*(F.lit(None).cast(schema[name].dataType).alias(name) for name in columns))
+def without_rows(clock_rows: DataFrame, schema: StructType, columns: Sequence[str]) -> DataFrame:
+    """Return the clock stream without its rows, with the columns of another stream, for a union with that.
+
+    The union makes the clock source a source of the query: its batches and its watermark become the query's.
+    """
+    # A clock is never NULL, but Spark does not know that; with lit(False) it would remove the source from the plan.
+    no_rows = clock_rows.where(F.col("clock").isNull())
+    return no_rows.select(*(F.lit(None).cast(schema[name].dataType).alias(name) for name in columns))

@@ -1,6 +1,6 @@
-"""Deduplication: the first event of a key passes, those that follow within the window are counted.
+"""Deduplication: the first event of a key passes, later ones within the window are dropped and counted.
 
-This module is the Python bridge. What drops a duplicate, the state and its clocks, are in
+This module is the Python bridge. The stateful processors, on the processing and on the event clock, are in
 scala/state/ProcessingTimeDedup.scala and scala/state/EventTimeDedup.scala.
 """
 
@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 from glassflow_dagster.config.model.durations import microseconds, milliseconds
 from glassflow_dagster.config.model.transforms import DedupConfig
 from glassflow_dagster.streaming.spark.session import java
-from glassflow_dagster.streaming.stages.event_time import late_letter
+from glassflow_dagster.streaming.stages.event_time import late_dead_letter
 from glassflow_dagster.streaming.stages.source_index import FIELDS
 
-# What travels packed through the state.
+# Columns that pass the stateful processor packed into one BINARY column: of a pipeline with one source, and of a join.
 _PAYLOAD = ("row", "size", "dead_letter", "drop_reason")
 _SIDE_PAYLOAD = (
     "source",
@@ -31,86 +31,93 @@ _SIDE_PAYLOAD = (
 
 
 def drop_duplicates(events: DataFrame, dedup: DedupConfig) -> DataFrame:
-    """Drop events whose key was accepted less than the window ago.
+    """Drop events whose key was accepted less than the window ago, on the processing clock.
 
     Dead letters, dropped and exempt records pass unchanged.
 
     Columns in: those of `keep_raw_of_dead_letters`.
-    Columns out: topic_rank, partition, offset, row, size, dead_letter, drop_reason, and duplicates LONG: how many other
-    records of the same key this batch held, or all of them where the key was known; row, dead_letter and drop_reason
-    are NULL then.
+    Columns out: topic_rank, partition, offset, row, size, dead_letter, drop_reason, and duplicates LONG. A key has one
+    row per batch: its first event, and in duplicates the number of its other events in the batch. If the key was
+    accepted in an earlier batch, duplicates counts all of them, and row, dead_letter and drop_reason are NULL.
     """
     keyed = events.withColumn("key", _key(dedup, FIELDS[0])).withColumn("source", F.lit(0))
-    return _first_seen(keyed, [dedup], _PAYLOAD)
+    return _drop_in_processing_time(keyed, [dedup], _PAYLOAD)
 
 
 def drop_duplicates_of_sides(events: DataFrame, dedups: Sequence[DedupConfig | None]) -> DataFrame:
-    """Drop duplicates of each source by its own key and window; a source without deduplication passes untouched.
+    """Drop duplicates of each source of a join by its own key and window; without dedup a source passes unchanged.
 
+    dedups: of the left and the right source; None for one without deduplication.
     Columns in: those of `to_sides`. Columns out: the same without dedup_key and exempt, and duplicates as in
-    `drop_duplicates`; of a known key source, body, dead_letter and drop_reason are NULL.
+    `drop_duplicates`; for a key that was accepted before, source, body, dead_letter and drop_reason are NULL.
     """
-    return _first_seen(events.withColumnRenamed("dedup_key", "key"), dedups, _SIDE_PAYLOAD)
+    return _drop_in_processing_time(events.withColumnRenamed("dedup_key", "key"), dedups, _SIDE_PAYLOAD)
 
 
 def put_known(keys: DataFrame, dedup: DedupConfig) -> DataFrame:
-    """Put keys into the state that `drop_duplicates` goes on with; the stream that comes out has no rows.
+    """Write keys into a state that `drop_duplicates` can continue with, to rebuild it; the stream out has no rows.
 
-    Columns in: key BINARY as `dedup_key` gives it, and until LONG, the millisecond since 1970 from which it is not
-    known any more.
+    Columns in: key BINARY as in `dedup_key`, and until LONG, the end of the key's window, milliseconds since 1970.
     """
-    known = keys.select("key", F.lit(0).alias("source"), "until")
+    input_keys = keys.select("key", F.lit(0).alias("source"), "until")
     spark = keys.sparkSession
-    door = java(spark).glassflow.ProcessingTimeDedup
-    return DataFrame(door.putKnown(known._jdf, [milliseconds(dedup.time_window)]), spark)
+    processor = java(spark).glassflow.ProcessingTimeDedup
+    return DataFrame(processor.putKnown(input_keys._jdf, [milliseconds(dedup.time_window)]), spark)
 
 
 def dedup_key(dedup: DedupConfig | None, fields: str) -> Column:
-    """Return the key of a source's event, BINARY.
+    """Return the dedup key of a source's event, BINARY; without dedup, the key of records that always pass.
 
-    Columns in: the source's fields STRUCT, partition, and those of `is_active`.
+    fields: the column of the source's decoded fields. Columns in: that column, partition, and those of `is_active`.
     """
     return _no_key() if dedup is None else _key(dedup, fields)
 
 
-def _first_seen(keyed: DataFrame, dedups: Sequence[DedupConfig | None], names: Sequence[str]) -> DataFrame:
-    """Judge by the columns key and source; names: what travels packed, as it comes out beside place and duplicates."""
-    payload = F.struct(*names)
+def _drop_in_processing_time(
+    keyed: DataFrame, dedups: Sequence[DedupConfig | None], columns: Sequence[str]
+) -> DataFrame:
+    """Run the stateful processor of the processing clock.
+
+    dedups: by source index. columns: those that pass the processor packed.
+    Columns in: key BINARY, source INT, topic_rank, partition, offset and `columns`. Columns out: topic_rank, partition,
+    offset, size, duplicates and `columns`, NULL for a key that was accepted before.
+    """
+    payload = F.struct(*columns)
     packed = F.call_function("glassflow_pack", payload).alias("payload")
-    events = keyed.select("key", F.col("source"), *_place(), packed)
+    events = keyed.select("key", F.col("source"), *_position(), packed)
     spark = keyed.sparkSession
     windows = [milliseconds(dedup.time_window) if dedup else 0 for dedup in dedups]
-    verdicts = java(spark).glassflow.ProcessingTimeDedup.apply(events._jdf, windows)
-    unpacked = _unpacked(DataFrame(verdicts, spark), keyed.select(payload.alias("payload")))
-    others = [F.col(f"payload.{name}") for name in names if name != "size"]
-    return unpacked.select(*_passed(), *others)
+    results = java(spark).glassflow.ProcessingTimeDedup.apply(events._jdf, windows)
+    unpacked = _unpack(DataFrame(results, spark), keyed.select(payload.alias("payload")))
+    others = [F.col(f"payload.{name}") for name in columns if name != "size"]
+    return unpacked.select(*_common_columns(), *others)
 
 
 def drop_duplicates_in_event_time(events: DataFrame, dedup: DedupConfig) -> DataFrame:
-    """Drop events whose key has an accepted one nearer in event time than the window, and those that come too late.
+    """Drop events that are nearer in event time than the window to an accepted event of their key, and late events.
 
     Columns in: those of `keep_raw_of_dead_letters`, and timing as in `read_event_time`.
-    Columns out: as in `drop_duplicates`. Of a late event dead_letter is set, or drop_reason is 'late', as the
+    Columns out: those of `drop_duplicates`. For a late event dead_letter is set or drop_reason is 'late', as the
     definition asks.
     """
     payload = F.struct(*_PAYLOAD, "timing.letter")
     keyed = events.select(
         _key(dedup, FIELDS[0]).alias("key"),
-        *_place(),
+        *_position(),
         F.coalesce("timing.event_time", F.lit(0)).alias("time"),
         F.coalesce("timing.keep_late", F.lit(0).cast("boolean")).alias("keepLate"),
         F.call_function("glassflow_pack", payload).alias("payload"),
     )
     spark = events.sparkSession
-    door = java(spark).glassflow.EventTimeDedup
-    judged = door.apply(keyed._jdf, microseconds(dedup.time_window))
-    verdicts = DataFrame(judged, spark)
+    processor = java(spark).glassflow.EventTimeDedup
+    results = DataFrame(processor.apply(keyed._jdf, microseconds(dedup.time_window)), spark)
+    # The processor sets the watermark for late events only.
     late = F.col("watermark").isNotNull()
-    letter = late_letter(F.col("payload.letter"), F.col("watermark"))
-    return _unpacked(verdicts, events.select(payload.alias("payload"))).select(
-        *_passed(),
+    struct = late_dead_letter(F.col("payload.letter"), F.col("watermark"))
+    return _unpack(results, events.select(payload.alias("payload"))).select(
+        *_common_columns(),
         F.when(~late, F.col("payload.row")).alias("row"),
-        F.when(late, F.when(F.col("payload.letter").isNotNull(), letter))
+        F.when(late, F.when(F.col("payload.letter").isNotNull(), struct))
         .otherwise(F.col("payload.dead_letter"))
         .alias("dead_letter"),
         F.when(late, F.when(F.col("payload.letter").isNull(), F.lit("late")))
@@ -120,34 +127,38 @@ def drop_duplicates_in_event_time(events: DataFrame, dedup: DedupConfig) -> Data
 
 
 def keep_duplicates(events: DataFrame) -> DataFrame:
-    """Let every event pass. Columns in and out as in `drop_duplicates`; duplicates is 0."""
+    """Pass every event, for a source without deduplication. Columns as in `drop_duplicates`; duplicates is 0."""
     return events.select("topic_rank", "partition", "offset", *_PAYLOAD, F.lit(0).cast("bigint").alias("duplicates"))
 
 
-def _admitted() -> Column:
+def _is_deduplicated() -> Column:
+    """Return a condition, BOOLEAN: the record takes part in deduplication; dead letters, dropped and exempt do not."""
     return F.col("dead_letter").isNull() & F.col("drop_reason").isNull() & ~F.col("exempt")
 
 
 def _key(dedup: DedupConfig, fields: str) -> Column:
-    """Give the key as bytes; all that is not admitted has a key of its partition's, which no event has."""
+    """Return the dedup key, BINARY; records that take no part in deduplication have one of their Kafka partition."""
     parts = [F.col(fields).getField(name) for name in dedup.key_fields]
-    return F.when(_admitted(), F.call_function("glassflow_key", *parts)).otherwise(_no_key())
+    return F.when(_is_deduplicated(), F.call_function("glassflow_key", *parts)).otherwise(_no_key())
 
 
 def _no_key() -> Column:
+    """Return the key of a partition's records without a key, BINARY: no event's key is equal to it."""
     return F.call_function("glassflow_no_key", F.col("partition"))
 
 
-def _place() -> list[Column]:
+def _position() -> list[Column]:
+    """Return the columns of a record's position, as the stateful processors name them."""
     return [F.col("topic_rank").alias("topic"), F.col("partition"), F.col("offset")]
 
 
-def _unpacked(verdicts: DataFrame, packed: DataFrame) -> DataFrame:
-    """Unpack what travelled. packed: the same column before it was packed."""
-    schema = packed.schema["payload"].dataType.json()
-    return verdicts.withColumn("payload", F.call_function("glassflow_unpack", F.col("payload"), F.lit(schema)))
+def _unpack(results: DataFrame, unpacked: DataFrame) -> DataFrame:
+    """Unpack the column payload of a processor's results. unpacked: has the column as it was before it was packed."""
+    schema = unpacked.schema["payload"].dataType.json()
+    return results.withColumn("payload", F.call_function("glassflow_unpack", F.col("payload"), F.lit(schema)))
 
 
-def _passed() -> list[Column]:
+def _common_columns() -> list[Column]:
+    """Return the columns that both processors' results have: position, size and duplicates."""
     size = F.coalesce("payload.size", F.lit(0)).alias("size")
     return [F.col("topic").alias("topic_rank"), F.col("partition"), F.col("offset"), size, F.col("duplicates")]

@@ -1,7 +1,7 @@
-"""The event clock: when a record's event happened, and how far the stream has come in event time.
+"""Reads the event time of records, and sets Spark's watermark by it.
 
-How far it has come is Spark's watermark: the newest event time so far less `allowed_lateness`. It moves between batches
-and is logged with each, so a replay has the same one.
+The watermark is the newest event time so far, less `allowed_lateness`. It moves between batches and Spark logs it with
+each batch, so a replay has the same one.
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ from glassflow_dagster.streaming.stages.dead_letters import dead_letter
 from glassflow_dagster.streaming.stages.errors import is_active, set_error
 from glassflow_dagster.streaming.stages.source_index import FIELDS, by_source
 
-# RFC 3339, with a blank for the T and without a zone (then UTC), or a date alone (then midnight). \z and not $, which
-# in Java also stands before a last line end.
+# RFC 3339, also with a blank for the T and without a zone (then UTC), or a date alone (then midnight). It ends with \z,
+# as $ in Java also matches before a final line break.
 _TIME_TEXT = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})?)?\z"
-# The years 1 to 9999, in microseconds: what Spark reads as a text, and far from the ends of 64 bits.
+# The years 1 to 9999, in microseconds: the range that Spark parses from text, far from the limits of 64 bits.
 _FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
-# How far a producer's clock may be ahead: a local time that is taken for UTC is, by up to 14 hours.
+# How far a producer's clock may be ahead, in microseconds: a local time taken for UTC is ahead by up to 14 hours.
 _AHEAD = 86_400_000_000
 _MICROSECONDS = {"s": 1_000_000, "ms": 1000, "us": 1}
 _NANOSECONDS = 1000  # in a microsecond
@@ -32,27 +32,28 @@ _UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns":
 
 
 class EventTimed(Protocol):
-    """A part of a definition that names the event time of its events."""
+    """A part of a definition (a dedup, or a side of a join) that names the field with the event time."""
 
     @property
     def event_time(self) -> str | None:
-        """The field."""
+        """The name of the field; None on the processing clock."""
 
     @property
     def time_unit(self) -> TimeUnit:
-        """What a number in it counts."""
+        """The unit of a number in the field."""
 
 
 def read_times(events: DataFrame, sides: Sequence[EventTimed], fields: Sequence[Sequence[SchemaField]]) -> DataFrame:
-    """Read the event time of two sources' records, where their sides name one.
+    """Read the event time of the records of a join's two sources, if the join is on the event clock.
 
+    sides: the join's, left and right; fields: those of their sources.
     Columns in: error, drop_reason, batch_time, and those of `decode`. Columns added: time LONG (microseconds since
-    1970) and max_event_time LONG (how far the event shows that its source has come), NULL without an event time. error
-    is set where the field says no time.
+    1970) and max_event_time LONG (the time to which the event may advance the watermark), both NULL on the processing
+    clock. error is set where the field has no valid time.
     """
     if any(side.event_time is None for side in sides):
-        nothing = F.lit(None).cast("bigint")
-        return events.withColumn("time", nothing).withColumn("max_event_time", nothing)
+        no_time = F.lit(None).cast("bigint")
+        return events.withColumn("time", no_time).withColumn("max_event_time", no_time)
     times, problems = [], []
     for side, declared, column in zip(sides, fields, FIELDS, strict=True):
         field, kind = F.col(column).getField(str(side.event_time)), _kind(side, declared)
@@ -64,13 +65,13 @@ def read_times(events: DataFrame, sides: Sequence[EventTimed], fields: Sequence[
 
 
 def read_event_time(events: DataFrame, dedup: DedupConfig, fields: Sequence[SchemaField]) -> DataFrame:
-    """Read each record's event time, and let the watermark follow it.
+    """Read each record's event time, and set the stream's watermark by it.
 
-    Columns in: those of `read_topics`, fields, error, drop_reason, replayed. Column added: timing STRUCT<event_time
-    LONG (microseconds since 1970), keep_late BOOLEAN (whether it passes also when it is late: a replay does, since what
-    kept it back was fixed), letter STRUCT (the dead letter to be made of the record if it is late, see `dead_letter`;
-    NULL unless the definition wants that)>, NULL for a record that does not go on. error is set where the field says no
-    time.
+    Columns in: those of `read_topics`, fields, error, drop_reason, replayed. Column added: timing STRUCT, NULL for a
+    record that is dropped or a dead letter, of event_time LONG (microseconds since 1970), keep_late BOOLEAN (the record
+    passes even if it is late; a replayed dead letter does, as it is late only because it had to be fixed), and letter
+    STRUCT (the dead letter to be made if the record is late, see `dead_letter`; NULL unless the definition asks for
+    it). error is set where the field has no valid time.
     """
     assert dedup.event_time is not None
     kind = _kind(dedup, fields)
@@ -83,37 +84,42 @@ def read_event_time(events: DataFrame, dedup: DedupConfig, fields: Sequence[Sche
     )
     # Spark drops late rows of a stream that still has this column.
     timed = clocked.withWatermark("_clock", f"{milliseconds(dedup.lateness)} milliseconds").drop("_clock")
-    letter = dead_letter(F.lit("dedup"), _quoted(dedup, _readable(F.col("_time"))))
+    if_late = dead_letter(F.lit("dedup"), _quoted(dedup, _readable(F.col("_time"))))
     wanted = F.lit(dedup.when_late == "dead_letter")
     timing = F.struct(
         F.col("_time").alias("event_time"),
         (F.col("replayed") | F.lit(dedup.when_late == "keep")).alias("keep_late"),
-        F.when(wanted, letter).alias("letter"),
+        F.when(wanted, if_late).alias("letter"),
     )
     return timed.withColumn("timing", F.when(is_active(), timing)).drop("_time")
 
 
 def _kind(timed: EventTimed, fields: Sequence[SchemaField]) -> FieldKind:
+    """Return the declared kind of the field with the event time."""
     return next(field.kind for field in fields if field.name == timed.event_time)
 
 
 def _max_event_time(time: Column, present: Column) -> Column:
-    """Say how far an event shows that the stream has come.
+    """Return the time to which an event may advance the watermark, LONG, microseconds since 1970.
 
-    One event from the future would let the watermark pass everything that is still to come. A clock that is ahead shows
-    the present at most; a time that no clock and no time zone explains shows nothing.
+    One event from the future must not advance the watermark past all events still to come. So a time after the present
+    counts as the present, and one more than a day ahead, which no wrong clock or time zone explains, counts as 0.
+    present: the batch's time, LONG, microseconds.
     """
     return F.when(time <= present + F.lit(_AHEAD), F.least(time, present)).otherwise(0)
 
 
-def late_letter(letter: Column, watermark: Column) -> Column:
-    """Complete the dead letter of a late record. letter: as in `read_event_time`; watermark: LONG, milliseconds."""
+def late_dead_letter(struct: Column, watermark: Column) -> Column:
+    """Return the dead letter of a late record, with the watermark in its reason.
+
+    struct: `timing.letter` of `read_event_time`. watermark: LONG, milliseconds since 1970.
+    """
     behind = F.concat(F.lit(" is behind the watermark "), _readable(watermark * F.lit(1000)))
-    return letter.withField("reason", F.concat(letter["reason"], behind))
+    return struct.withField("reason", F.concat(struct["reason"], behind))
 
 
 def _microseconds(field: Column, kind: FieldKind, unit: TimeUnit) -> Column:
-    """Give microseconds since 1970, NULL where the field says no time; finer digits are cut off."""
+    """Return a field's time, LONG, microseconds since 1970, finer digits cut off; NULL where it is no valid time."""
     if kind == "string":
         time = F.unix_micros(F.when(field.rlike(_TIME_TEXT), field.try_cast("timestamp")))
         return F.when(time.between(F.lit(_FIRST), F.lit(_LAST)), time)
@@ -131,6 +137,7 @@ def _microseconds(field: Column, kind: FieldKind, unit: TimeUnit) -> Column:
 
 
 def _problem(timed: EventTimed, field: Column, kind: FieldKind) -> Column:
+    """Return the reason, STRING, for a field without a valid time."""
     if kind == "string":
         return F.concat(_quoted(timed, field), F.lit(" is no time (write 2024-10-28T10:00:05Z)"))
     unit = _UNIT_NAMES[timed.time_unit]
@@ -140,11 +147,12 @@ def _problem(timed: EventTimed, field: Column, kind: FieldKind) -> Column:
 
 
 def _quoted(timed: EventTimed, value: Column) -> Column:
+    """Return the beginning of a reason, STRING: the name of the field, and its value in quotes."""
     text = F.substring(value.cast("string"), 1, 100)
     return F.concat(F.lit(f"event_time '{timed.event_time}': '"), text, F.lit("'"))
 
 
 def _readable(microseconds: Column) -> Column:
-    """Write a time as `2024-10-28T10:00:05.5Z`."""
+    """Return a time as text, STRING, such as `2024-10-28T10:00:05.5Z`. microseconds: LONG, since 1970."""
     text = F.timestamp_micros(microseconds).cast("string")
     return F.concat(F.replace(text, F.lit(" "), F.lit("T")), F.lit("Z"))

@@ -1,8 +1,8 @@
-"""The join: each left event with the right events of its key, by time.
+"""The join: combines each left event with right events of its key, by time.
 
-The state and both clocks are in scala/state/TemporalJoin.scala, which matches are in scala/state/Matching.scala; this
-module is their Python bridge. It is a state processor of the project's own and not Spark's join of two streams, because
-that one gives every pair, needs a watermark that moves with data only, and cannot count what it leaves out.
+The stateful processor is scala/state/TemporalJoin.scala, the rules of matching are in scala/state/Matching.scala; this
+module is their Python bridge. Spark's own stream-stream join cannot be used: it returns every pair, its watermark moves
+with data only, and it does not count the events that it leaves out.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -14,24 +14,24 @@ from glassflow_dagster.streaming.spark.session import java
 from glassflow_dagster.streaming.stages.clock_source import without_rows
 from glassflow_dagster.streaming.stages.record_counter import MAX_EVENT_TIMES, NO_EVENT_TIME, TALLIES
 
-# The numbers of the sides, which are those of their sources, and of records that are no event of either.
+# The side of a record that is no event of either source; that of an event is the index of its source.
 _PASSES = -1
+# The columns of such a record that pass the processor packed.
 _PASSING = ("size", "dead_letter", "drop_reason")
 
 
-def join_sides(events: DataFrame, join: JoinConfig, ticks: DataFrame) -> DataFrame:
+def join_sides(events: DataFrame, join: JoinConfig, clock_rows: DataFrame) -> DataFrame:
     """Join the events of two sources.
 
     Columns in: source INT (0 left, 1 right), topic_rank INT, partition INT, offset LONG, join_key BINARY (NULL where a
-    part of the key is null), time LONG and max_event_time LONG (microseconds since 1970, NULL on the processing clock;
-    max_event_time: how far the event shows that its source has come), keep_late BOOLEAN (whether a late event goes on),
-    body BINARY (what of the event becomes part of the row), size, dead_letter, drop_reason, duplicates; ticks as in
-    `ClockSource.read`.
+    part of the key is null), time LONG and max_event_time LONG (microseconds since 1970, NULL on the processing clock,
+    see `read_times`), keep_late BOOLEAN (a late event is joined all the same), body BINARY (the event's output fields),
+    size, dead_letter, drop_reason, duplicates. clock_rows: those of `ClockSource.read`.
     Columns out: topic_rank, partition, offset (of the left event), right_topic_rank, right_partition, right_offset (-1
-    where there is no right event), left BINARY and right BINARY (the bodies; left is NULL for a record that is no row,
-    right where a left event has no match), size INT, dead_letter, drop_reason (set for a record that is no row),
-    `TALLIES`, LONG: what became of the records beside this row, and `MAX_EVENT_TIMES`, LONG: how far each source has
-    come, microseconds since 1970, or the least LONG.
+    without a right event), left BINARY and right BINARY (the bodies; right is NULL where a left event has no match),
+    size INT, dead_letter, drop_reason; `TALLIES`, LONG: counts of the records that this row stands for;
+    `MAX_EVENT_TIMES`, LONG: the newest event time of each source, microseconds since 1970, or the least LONG.
+    A record that is no joined row (a dead letter, a dropped record, or a row with counts only) has NULL in left.
     """
     is_event = F.col("dead_letter").isNull() & F.col("drop_reason").isNull() & F.col("body").isNotNull()
     keyed = F.when(is_event & F.col("join_key").isNotNull(), F.col("join_key"))
@@ -49,8 +49,8 @@ def join_sides(events: DataFrame, join: JoinConfig, ticks: DataFrame) -> DataFra
         F.when(is_event, F.col("body")).otherwise(F.call_function("glassflow_pack", passing)).alias("payload"),
     )
     on_event_clock = join.clock == "event"
-    clocked = ticks.withWatermark("clock", "0 seconds") if on_event_clock else ticks
-    # The ticks come second: a batch's offsets are read by the place of their source.
+    clocked = clock_rows.withWatermark("clock", "0 seconds") if on_event_clock else clock_rows
+    # The clock comes second in the union: the checkpoint module expects Kafka's offsets first in a batch's log.
     driven = sides.unionByName(without_rows(clocked, sides.schema, sides.columns))
     spark = events.sparkSession
     joined = java(spark).glassflow.TemporalJoin.apply(
@@ -84,14 +84,17 @@ def join_sides(events: DataFrame, join: JoinConfig, ticks: DataFrame) -> DataFra
 
 
 def _or_least(name: str) -> Column:
+    """Return a time column under the name that the processor expects, with the least LONG for NULL."""
     return F.coalesce(F.col(name), F.lit(NO_EVENT_TIME).cast("bigint")).alias(_camel(name))
 
 
 def _size() -> Column:
+    """Return the size of a row: the bytes of both bodies; of a record that is no row, its own size."""
     row = F.coalesce(F.octet_length("left"), F.lit(0)) + F.coalesce(F.octet_length("right"), F.lit(0))
     return F.when(F.col("left").isNotNull(), row).otherwise(F.coalesce(F.col("passing.size"), F.lit(0)))
 
 
 def _camel(name: str) -> str:
+    """Return a column's name as Scala has it: max_event_time becomes maxEventTime."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)

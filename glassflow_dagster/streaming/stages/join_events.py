@@ -1,4 +1,4 @@
-"""What of an event goes into a join, and what comes out of it: keys, times, and the fields of the joined row."""
+"""Prepares events for a join (keys, times, packed output fields), and unpacks the joined rows."""
 
 from collections.abc import Collection, Sequence
 from functools import reduce
@@ -11,7 +11,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from glassflow_dagster.config.model.join import JoinConfig
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.types import FieldKind
-from glassflow_dagster.streaming.stages.dead_letters import size_and_refused
+from glassflow_dagster.streaming.stages.dead_letters import size_and_dead_letter
 from glassflow_dagster.streaming.stages.dedup import dedup_key
 from glassflow_dagster.streaming.stages.errors import is_active
 from glassflow_dagster.streaming.stages.scope import Scope, carrier, joined_scope
@@ -21,18 +21,19 @@ from glassflow_dagster.streaming.stages.source_index import FIELDS, by_source
 LEFT_RIGHT = (0, 1)
 # Holds every integer that a field may be.
 _INTEGER = "decimal(20,0)"
-# Doubles from here on are compared as doubles: no integer field is equal to one but those past 64 bits.
+# Doubles from here on are compared as doubles: only integers beyond signed 64 bits could be equal to one.
 _LONGS = 2.0**63
 
 
-def to_sides(events: DataFrame, config: PipelineConfig, join: JoinConfig, names: Sequence[Scope]) -> DataFrame:
-    """Trim every record to what the join needs of it.
+def to_sides(events: DataFrame, config: PipelineConfig, join: JoinConfig, scopes: Sequence[Scope]) -> DataFrame:
+    """Select the columns that deduplication and the join need of each record.
 
-    names: of each source, left first. Columns in: those of `read_topics`, those that the names stand for, source,
-    error, drop_reason, exempt, replayed, and those of `read_times`.
+    scopes: of the left and the right source. Columns in: those of `read_topics`, the columns in scope, source, error,
+    drop_reason, exempt, replayed, and those of `read_times`.
     Columns out: source, topic_rank, partition, offset, dedup_key BINARY, exempt, join_key BINARY (NULL where a part of
-    the key is null), time, max_event_time, keep_late BOOLEAN, body BINARY (the output fields of its side, NULL for
-    a record that does not go on), size INT, dead_letter STRUCT as in `keep_raw_of_dead_letters`, drop_reason.
+    the key is null), time, max_event_time, keep_late BOOLEAN, body BINARY (the output fields of the event's side,
+    packed; NULL for a record that is dropped or a dead letter), size INT, dead_letter STRUCT as in
+    `keep_raw_of_dead_letters`, drop_reason.
     """
     trimmed = events.select(
         "source",
@@ -40,12 +41,12 @@ def to_sides(events: DataFrame, config: PipelineConfig, join: JoinConfig, names:
         "partition",
         "offset",
         "exempt",
-        by_source(join_keys(join, names)).alias("join_key"),
+        by_source(join_keys(join, scopes)).alias("join_key"),
         "time",
         "max_event_time",
         F.col("replayed").alias("keep_late"),
-        F.when(is_active(), by_source([_body(join, side, names[side]) for side in LEFT_RIGHT])).alias("body"),
-        *size_and_refused(),
+        F.when(is_active(), by_source([_body(join, side, scopes[side]) for side in LEFT_RIGHT])).alias("body"),
+        *size_and_dead_letter(),
         "drop_reason",
         *FIELDS,
     )
@@ -55,73 +56,84 @@ def to_sides(events: DataFrame, config: PipelineConfig, join: JoinConfig, names:
 
 
 def as_events(joined: DataFrame) -> DataFrame:
-    """Let the rows of a join go on as events do; what is no row goes no further.
+    """Add the columns that the stages after the join expect of an event; records that are no joined row are inactive.
 
-    Columns in: those of `join_sides`. Columns added: is_joined BOOLEAN, whether there is a row, batch_time TIMESTAMP,
-    and error STRUCT, NULL for a row.
+    Columns in: those of `join_sides`. Columns added: is_joined BOOLEAN, true for a joined row; batch_time TIMESTAMP;
+    error STRUCT, NULL for a joined row, and set for other records, so that no stage changes them.
     """
-    nothing = F.struct(F.lit("join").alias("stage"), F.lit("no row").alias("reason"))
+    no_row = F.struct(F.lit("join").alias("stage"), F.lit("no row").alias("reason"))
     is_joined = F.col("left").isNotNull()
     return (
         joined.withColumn("is_joined", is_joined)
-        .withColumn("error", F.when(~is_joined, nothing))
+        .withColumn("error", F.when(~is_joined, no_row))
         .withColumn("batch_time", batch_time())
     )
 
 
-def unpack_fields(rows: DataFrame, join: JoinConfig, names: Sequence[Scope]) -> tuple[DataFrame, Scope]:
-    """Unpack what the join put together, and give the names of the joined event.
+def unpack_fields(rows: DataFrame, join: JoinConfig, scopes: Sequence[Scope]) -> tuple[DataFrame, Scope]:
+    """Unpack the output fields of joined rows; return the rows, and the scope of the joined event.
 
-    Columns in: left BINARY, right BINARY, as they come out of the join; batch_time. Columns changed: left STRUCT, right
-    STRUCT, NULL where there is none.
+    scopes: of the left and the right source, before the join. Columns in: left BINARY and right BINARY, as in
+    `join_sides`; batch_time. Columns changed: left and right, which become STRUCT; NULL stays.
     """
     kinds: dict[str, FieldKind] = {}
     columns: dict[str, Column] = {}
     for side, column in zip(LEFT_RIGHT, ("left", "right"), strict=True):
-        schema = F.lit(_body_schema(join, side, names[side]).json())
+        schema = F.lit(_body_schema(join, side, scopes[side]).json())
         rows = rows.withColumn(column, F.call_function("glassflow_unpack", F.col(column), schema))
         for index, field in enumerate(join.outputs_of(side)):
-            kinds[field.made] = names[side].kinds[field.name]
+            kinds[field.made] = scopes[side].kinds[field.name]
             columns[field.made] = F.col(column).getField(f"c{index}")
     return rows, joined_scope(kinds, columns)
 
 
-def _body(join: JoinConfig, side: int, names: Scope) -> Column:
+def _body(join: JoinConfig, side: int, scope: Scope) -> Column:
+    """Return the output fields of one side, packed: BINARY. The fields are c0, c1, ... in the join's order."""
     fields = join.outputs_of(side)
-    values = [names.mappable[field.name].cast(carrier(names.kinds[field.name])) for field in fields]
+    values = [scope.mappable[field.name].cast(carrier(scope.kinds[field.name])) for field in fields]
     columns = [value.alias(f"c{index}") for index, value in enumerate(values)]
-    # A struct has a field at least, also where the row takes none of this side.
+    # A struct needs a field, also where no output field is of this side.
     return F.call_function("glassflow_pack", F.struct(*(columns or [F.lit(0).alias("c0")])))
 
 
-def _body_schema(join: JoinConfig, side: int, names: Scope) -> StructType:
-    """Say what `_body` packed. It lies in checkpoints, so `state_shape` names it."""
-    carriers = [carrier(names.kinds[field.name]) for field in join.outputs_of(side)] or ["int"]
+def _body_schema(join: JoinConfig, side: int, scope: Scope) -> StructType:
+    """Return the schema of what `_body` packs. Packed bodies are kept in checkpoints, so `state_shape` describes it."""
+    carriers = [carrier(scope.kinds[field.name]) for field in join.outputs_of(side)] or ["int"]
     return StructType([StructField(f"c{i}", DataType.fromDDL(kind)) for i, kind in enumerate(carriers)])
 
 
-def join_keys(join: JoinConfig, names: Sequence[Scope]) -> list[Column]:
-    """Give each side's key as bytes: the same for keys that are equal, whatever kinds of numbers they are."""
+def join_keys(join: JoinConfig, scopes: Sequence[Scope]) -> list[Column]:
+    """Return the join key of each side, BINARY, NULL where a part of the key is null.
+
+    Equal keys have equal bytes, even if a part is an integer on one side and a float on the other.
+    """
     sides = [side.key_fields for side in join.sides]
-    kinds = [[names[number].kinds[name] for name in key_fields] for number, key_fields in enumerate(sides)]
-    both = [set(pair) for pair in zip(*kinds, strict=True)]
+    kinds = [[scopes[side].kinds[name] for name in key_fields] for side, key_fields in enumerate(sides)]
+    kinds_of_both = [set(pair) for pair in zip(*kinds, strict=True)]
     keys = []
-    for number, key_fields in enumerate(sides):
-        fields = [names[number].mappable[name] for name in key_fields]
-        parts = [part for place in zip(fields, kinds[number], both, strict=True) for part in _comparable(*place)]
-        there = reduce(and_, (field.isNotNull() for field in fields))
-        keys.append(F.when(there, F.call_function("glassflow_key", *parts)))
+    for side, key_fields in enumerate(sides):
+        fields = [scopes[side].mappable[name] for name in key_fields]
+        parts = [
+            part
+            for field, kind, both in zip(fields, kinds[side], kinds_of_both, strict=True)
+            for part in _comparable(field, kind, both)
+        ]
+        is_complete = reduce(and_, (field.isNotNull() for field in fields))
+        keys.append(F.when(is_complete, F.call_function("glassflow_key", *parts)))
     return keys
 
 
 def _comparable(field: Column, kind: FieldKind, kinds: Collection[FieldKind]) -> list[Column]:
-    """Give a part of a key so that equal values of the kinds of both sides are equal columns, and of equal types."""
+    """Return a part of a join key as columns that are equal, and of equal types, for equal values on both sides.
+
+    kind: the field's on this side. kinds: those of the field on both sides.
+    """
     if len(kinds) == 1:
         return [field]
     if "float" not in kinds:
         return [field.cast(_INTEGER)]
     if kind != "float":
         return [field.cast(_INTEGER), F.lit(None).cast("double")]
-    # A float is the integer that it equals; one that equals none is a number that no integer is.
+    # A float that is a whole number is compared as an integer, any other one as a float, with NULL for the integer.
     is_whole = (field >= F.lit(-_LONGS)) & (field < F.lit(_LONGS)) & (field == F.floor(field).cast("double"))
     return [F.when(is_whole, field.cast("bigint").cast(_INTEGER)), F.when(~is_whole, field)]

@@ -1,9 +1,10 @@
-"""From fields to ClickHouse columns: converted, and checked for everything that ClickHouse would change in silence.
+"""Converts fields to ClickHouse columns, and checks everything that ClickHouse would change silently.
 
 ClickHouse's Arrow input wraps integers (300 into Int8 becomes 44) and turns NULL into '' or 0 where a column is not
-Nullable. So ranges, lengths, names of enums, digits and nulls are checked here, before deduplication, at every depth of
-a nested value: a record that does not fit becomes a dead letter, and never claims a key. The rules of each type are in
-scala/types/Converter.scala and scala/types/NestedValues.scala; this module tells them what the columns are.
+Nullable. So ranges, lengths, names of enums, digits and nulls are checked here, at every depth of a nested value. That
+is before deduplication: a record that does not fit becomes a dead letter and does not enter its key into the state. The
+rules of each type are in scala/types/Converter.scala and scala/types/NestedValues.scala; this module describes the
+columns to them.
 """
 
 import json
@@ -20,18 +21,18 @@ from glassflow_dagster.streaming.stages.scope import Scope
 
 
 def map_columns(
-    events: DataFrame, mapping: Sequence[ColumnMapping], names: Scope, types: Mapping[str, ColumnType]
+    events: DataFrame, mapping: Sequence[ColumnMapping], scope: Scope, types: Mapping[str, ColumnType]
 ) -> DataFrame:
     """Convert fields to the target's columns.
 
-    Columns in: those that the names stand for, error, drop_reason. Column added: row STRUCT (a field a mapped column,
-    in the mapping's order), NULL for a record that does not go on; error is set where a value does not fit its column.
+    Columns in: the columns in scope, error, drop_reason. Column added: row STRUCT (one field per mapped column, in the
+    mapping's order), NULL for a record that is dropped or a dead letter. error is set where a value does not fit.
 
-    types: the target table's actual types by column name; they say what may be NULL and which names an Enum has.
+    types: the target table's actual types by column name; they decide what may be NULL and which names an Enum has.
     """
-    values = F.struct(*(names.mappable[m.name].alias(f"c{index}") for index, m in enumerate(mapping)))
+    values = F.struct(*(scope.mappable[m.name].alias(f"c{index}") for index, m in enumerate(mapping)))
     spec = [
-        {"column": m.column_name, "kind": names.kinds[m.name], "type": _type_spec(types[m.column_name])}
+        {"column": m.column_name, "kind": scope.kinds[m.name], "type": _type_spec(types[m.column_name])}
         for m in mapping
     ]
     mapped = F.call_function("glassflow_map", values, F.lit(json.dumps(spec)))
@@ -42,7 +43,7 @@ def map_columns(
 
 
 def _type_spec(column: ColumnType) -> dict[str, Any]:
-    """Describe a type to scala/types/Converter.scala (ColumnSpec)."""
+    """Return a type's description for scala/types/Converter.scala (ColumnSpec)."""
     base = column.base
     return {
         "name": "Decimal" if base.name.startswith("Decimal") else base.name,
@@ -56,6 +57,7 @@ def _type_spec(column: ColumnType) -> dict[str, Any]:
 
 
 def _numbers(base: ColumnType) -> tuple[int, ...]:
+    """Return a type's numbers: precision and scale, the digits of a DateTime64's fraction, or a length."""
     if base.name.startswith("Decimal"):
         return decimal_digits(base)
     return (second_digits(base),) if base.name == "DateTime64" else base.numbers

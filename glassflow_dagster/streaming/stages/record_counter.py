@@ -1,4 +1,4 @@
-"""What a partition's records became; all are counted from the records themselves."""
+"""Counts the outcomes of a partition's records (written, duplicates, dead letters, ...) from the records themselves."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -10,124 +10,131 @@ import pyarrow.compute as pc
 
 from glassflow_dagster.bookkeeping.ledger import Outcomes
 
-# What the state of a join counts beside its rows; each is a column of the records and an outcome.
+# The counts that a join's state adds to its rows: each is a LONG column of the query and a field of `Outcomes`.
 TALLIES = ("duplicates", "taken", "accepted", "matched", "unmatched", "waiting", "late", "null_keys")
-# How far each source of a join has come in event time, microseconds since 1970.
+# The newest event time of each source of a join, microseconds since 1970: columns of the query.
 MAX_EVENT_TIMES = ("left_max_event_time", "right_max_event_time")
-# Where no event says how far its source has come.
+# The newest event time of a source without an event.
 NO_EVENT_TIME = -(2**63)
 
 
 @dataclass
-class Counts(Outcomes):
-    """The outcomes of a partition, or of a batch: `waiting` is a difference here, what has become more or fewer."""
+class BatchOutcomes(Outcomes):
+    """The `Outcomes` of a batch, or of one of its partitions, with what else a worker reports to the driver.
+
+    The driver adds up those of the partitions (`total`), writes the fields of `Outcomes` into the batch's `LedgerRow`,
+    and uses the others itself. Unlike in the ledger, `waiting` is a difference here: by how many the left events that
+    wait for a match have become more or, if negative, fewer.
+    """
 
     blocks: int = 0
     bytes: int = 0
-    # Records whose size is known here, and the bytes of their values.
+    # Records whose raw value reached the sink, and the bytes of these values.
     sized: int = 0
     sized_bytes: int = 0
     left_max_event_time: int = NO_EVENT_TIME
     right_max_event_time: int = NO_EVENT_TIME
 
-    def __add__(self, other: "Counts") -> "Counts":
-        """Add count by count; of the max_event_times the farther one counts."""
-        pairs = ((f.name, getattr(self, f.name), getattr(other, f.name)) for f in fields(Counts))
-        return Counts(**{name: max(a, b) if name in MAX_EVENT_TIMES else a + b for name, a, b in pairs})
+    def __add__(self, other: "BatchOutcomes") -> "BatchOutcomes":
+        """Add field by field; of the newest event times take the later one."""
+        pairs = ((f.name, getattr(self, f.name), getattr(other, f.name)) for f in fields(BatchOutcomes))
+        return BatchOutcomes(**{name: max(a, b) if name in MAX_EVENT_TIMES else a + b for name, a, b in pairs})
 
     def to_batch(self) -> pa.RecordBatch:
-        """Give one row of LONG columns, in the order of `COUNTS_SCHEMA`."""
-        return pa.RecordBatch.from_pylist([{f.name: getattr(self, f.name) for f in fields(Counts)}])
+        """Return one row with the columns of `BATCH_OUTCOMES_SCHEMA`."""
+        return pa.RecordBatch.from_pylist([{f.name: getattr(self, f.name) for f in fields(BatchOutcomes)}])
 
 
-COUNTS_SCHEMA = ", ".join(f"{f.name} bigint" for f in fields(Counts))
+BATCH_OUTCOMES_SCHEMA = ", ".join(f"{f.name} bigint" for f in fields(BatchOutcomes))
 
 
-def total(counts: Iterable[Counts]) -> Counts:
-    """Add them all."""
-    return reduce(Counts.__add__, counts, Counts())
+def total(outcomes: Iterable[BatchOutcomes]) -> BatchOutcomes:
+    """Return the sum of the partitions' outcomes, which is that of the batch."""
+    return reduce(BatchOutcomes.__add__, outcomes, BatchOutcomes())
 
 
 class RecordCounter(Protocol):
-    """How the records of a query are told apart and counted."""
+    """Counts the outcomes of a query's records; one implementation per kind of query (one source, or a join)."""
 
     @property
-    def place(self) -> tuple[str, ...]:
-        """The columns that order the rows of a partition; no two of a batch are in one place."""
+    def position_columns(self) -> tuple[str, ...]:
+        """The columns that order the rows of a partition; together they identify a row of a batch."""
 
-    def count_dropped(self, batch: pa.RecordBatch, counts: Counts) -> None:
-        """Count what is neither a row nor a dead letter. Columns: those of the query."""
+    def count_dropped(self, batch: pa.RecordBatch, outcomes: BatchOutcomes) -> None:
+        """Count the records that become neither a row nor a dead letter. Columns: those of the query."""
 
-    def count_stored(self, block: pa.Table, counts: Counts) -> None:
-        """Count the records that have been read for a block of rows and dead letters. Columns: those of the query."""
+    def count_stored(self, block: pa.Table, outcomes: BatchOutcomes) -> None:
+        """Count the records of a block of rows and dead letters as read. Columns: those of the query."""
 
-    def count_dead_letters(self, dead_letters: pa.Table, counts: Counts) -> None:
-        """Count dead letters. Columns: those of the query."""
+    def count_dead_letters(self, dead_letters: pa.Table, outcomes: BatchOutcomes) -> None:
+        """Count dead letters, in addition to `count_stored`. Columns: those of the query."""
 
 
 @dataclass(frozen=True)
 class SingleTopicCounter:
-    """RecordCounter of `build_query`: a row is a record."""
+    """The counter for `build_query`: each row is one record."""
 
-    place: tuple[str, ...] = ("topic_rank", "partition", "offset")
+    position_columns: tuple[str, ...] = ("topic_rank", "partition", "offset")
 
-    def count_dropped(self, batch: pa.RecordBatch, counts: Counts) -> None:
+    def count_dropped(self, batch: pa.RecordBatch, outcomes: BatchOutcomes) -> None:
         """Count duplicates, filtered and late records."""
         duplicates = _sum(batch, "duplicates")
-        filtered, late = _dropped(batch.column("drop_reason"))
-        counts.duplicates += duplicates
-        counts.filtered += filtered
-        counts.late += late
-        counts.read += duplicates + filtered + late
+        filtered, late = _filtered_and_late(batch.column("drop_reason"))
+        outcomes.duplicates += duplicates
+        outcomes.filtered += filtered
+        outcomes.late += late
+        outcomes.read += duplicates + filtered + late
 
-    def count_stored(self, block: pa.Table, counts: Counts) -> None:
-        """Count the records."""
-        counts.read += block.num_rows
+    def count_stored(self, block: pa.Table, outcomes: BatchOutcomes) -> None:
+        """Count the records as read."""
+        outcomes.read += block.num_rows
 
-    def count_dead_letters(self, dead_letters: pa.Table, counts: Counts) -> None:
-        """Count the records."""
-        counts.dead_letters += dead_letters.num_rows
+    def count_dead_letters(self, dead_letters: pa.Table, outcomes: BatchOutcomes) -> None:
+        """Count the dead letters."""
+        outcomes.dead_letters += dead_letters.num_rows
 
 
 @dataclass(frozen=True)
 class JoinCounter:
-    """RecordCounter of `build_join_query`: a row is a left event, or one with each of its right events."""
+    """The counter for `build_join_query`: each row is a left event, alone or with one of its right events."""
 
-    place: tuple[str, ...] = (
+    position_columns: tuple[str, ...] = (
         "topic_rank", "partition", "offset", "right_topic_rank", "right_partition", "right_offset",
     )  # fmt: skip
 
-    def count_dropped(self, batch: pa.RecordBatch, counts: Counts) -> None:
-        """Count what the state of the join counted, and what was filtered before and behind it."""
+    def count_dropped(self, batch: pa.RecordBatch, outcomes: BatchOutcomes) -> None:
+        """Count what the join's state counted, and the records that were filtered before and after the join."""
         tallies = {name: _sum(batch, name) for name in TALLIES}
         for name, number in tallies.items():
-            setattr(counts, name, getattr(counts, name) + number)
+            setattr(outcomes, name, getattr(outcomes, name) + number)
         for name in MAX_EVENT_TIMES:
-            farthest = pc.max(batch.column(name)).as_py()
-            setattr(counts, name, max(getattr(counts, name), NO_EVENT_TIME if farthest is None else farthest))
+            newest = pc.max(batch.column(name)).as_py()
+            setattr(outcomes, name, max(getattr(outcomes, name), NO_EVENT_TIME if newest is None else newest))
         is_joined = batch.column("is_joined")
-        before, _ = _dropped(pc.filter(batch.column("drop_reason"), pc.invert(is_joined)))
-        behind, _ = _dropped(pc.filter(batch.column("drop_reason"), is_joined))
-        counts.joined += behind
-        counts.joined_filtered += behind
-        counts.filtered += before + behind
-        counts.read += tallies["duplicates"] + tallies["taken"] + tallies["late"] + before
+        before, _ = _filtered_and_late(pc.filter(batch.column("drop_reason"), pc.invert(is_joined)))
+        after, _ = _filtered_and_late(pc.filter(batch.column("drop_reason"), is_joined))
+        outcomes.joined += after
+        outcomes.joined_filtered += after
+        outcomes.filtered += before + after
+        # Each record of the topics is one of these: a duplicate, taken by the join, late, or filtered before the join.
+        outcomes.read += tallies["duplicates"] + tallies["taken"] + tallies["late"] + before
 
-    def count_stored(self, block: pa.Table, counts: Counts) -> None:
-        """Count the rows of the join; of records only dead letters are here that never came to it."""
+    def count_stored(self, block: pa.Table, outcomes: BatchOutcomes) -> None:
+        """Count the joined rows; the block's other records are dead letters from before the join, and count as read."""
         joined = _sum(block, "is_joined")
-        counts.joined += joined
-        counts.read += block.num_rows - joined
+        outcomes.joined += joined
+        outcomes.read += block.num_rows - joined
 
-    def count_dead_letters(self, dead_letters: pa.Table, counts: Counts) -> None:
-        """Count dead letters from before and from behind the join."""
-        counts.dead_letters += dead_letters.num_rows
-        counts.joined_dead_letters += _sum(dead_letters, "is_joined")
+    def count_dead_letters(self, dead_letters: pa.Table, outcomes: BatchOutcomes) -> None:
+        """Count the dead letters, and those of them that are joined rows."""
+        outcomes.dead_letters += dead_letters.num_rows
+        outcomes.joined_dead_letters += _sum(dead_letters, "is_joined")
 
 
-def _dropped(reasons: pa.Array) -> tuple[int, int]:
-    found = {entry["values"]: entry["counts"] for entry in pc.value_counts(reasons).to_pylist()}
-    return found.get("filtered", 0), found.get("late", 0)
+def _filtered_and_late(reasons: pa.Array) -> tuple[int, int]:
+    """Return how many drop reasons are 'filtered', and how many 'late'."""
+    counts = {entry["values"]: entry["counts"] for entry in pc.value_counts(reasons).to_pylist()}
+    return counts.get("filtered", 0), counts.get("late", 0)
 
 
 def _sum(batch: pa.RecordBatch | pa.Table, column: str) -> int:

@@ -1,4 +1,4 @@
-"""Dead letters that come again, over the pipeline's own replay topic."""
+"""Replayed dead letters: records that come again through the pipeline's replay topic."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -7,13 +7,13 @@ from glassflow_dagster.kafka.replay_headers import CHECKPOINT_ID, ORIGIN_TOPIC, 
 
 
 def mark_replays(events: DataFrame, replay_topic: str, checkpoint_id: str) -> DataFrame:
-    """Tell replays that belong to this checkpoint from those of an earlier one.
+    """Mark replayed records of this checkpoint, and drop those that were meant for an earlier one.
 
-    Columns in: topic, headers, error, drop_reason. Columns added: replayed BOOLEAN, whether the record is a replay of
-    this checkpoint's; exempt BOOLEAN, whether deduplication let it pass when it was read for the first time, so that it
-    would take it for a duplicate of itself.
-    Column changed: drop_reason, 'filtered' for a replay that was sent to an earlier checkpoint, which is no dead letter
-    then: this one has read its source anew, and with it the record itself.
+    Columns in: topic, headers, error, drop_reason. Columns added: replayed BOOLEAN, true for a replay of this
+    checkpoint's record; exempt BOOLEAN, true where its first reading has passed deduplication, which would now take the
+    record for a duplicate of itself.
+    Columns changed: drop_reason, 'filtered', and error, NULL, for a replay to an earlier checkpoint: this checkpoint
+    has read the source again from its start, and the record with it.
     """
     sent_to = F.when(F.col("topic") == F.lit(replay_topic), _header(CHECKPOINT_ID))
     foreign = F.coalesce(sent_to != F.lit(checkpoint_id), F.lit(0).cast("boolean"))
@@ -27,12 +27,12 @@ def mark_replays(events: DataFrame, replay_topic: str, checkpoint_id: str) -> Da
 
 
 def origin_topic(replay_topic: str) -> Column:
-    """Give the topic that a record was first read from. Columns in: topic, headers."""
+    """Return the topic that a record was first read from, STRING. Columns in: topic, headers."""
     origin = F.when(F.col("topic") == F.lit(replay_topic), _header(ORIGIN_TOPIC))
     return F.coalesce(origin, F.col("topic"))
 
 
 def _header(name: str) -> Column:
-    """Give a header's value as text; NULL where there is none."""
-    found = F.filter("headers", lambda header: header["key"] == F.lit(name))
-    return F.get(found, F.lit(0))["value"].cast("string")
+    """Return the value of the first header of a name, STRING; NULL where there is none."""
+    matching = F.filter("headers", lambda header: header["key"] == F.lit(name))
+    return F.get(matching, F.lit(0))["value"].cast("string")

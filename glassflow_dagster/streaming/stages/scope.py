@@ -1,4 +1,4 @@
-"""What the names in expressions and mappings stand for at a point of a record's way: columns of the stream."""
+"""The scope of a stage: which column each name in an expression or a mapping refers to."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from glassflow_dagster.expressions.columns.compile import BATCH_TIME
 from glassflow_dagster.expressions.columns.outputs import FIELD_TYPES
 from glassflow_dagster.streaming.stages.source_index import FIELDS
 
-# A text is a text; a time is seconds with a fraction, like a field that carries one (microseconds stay exact).
+# Kafka's metadata as columns: times are seconds with a fraction, as in a field (a double keeps microseconds exact).
 _METADATA_CASTS = {
     "_topic": "string",
     "_key": "string",
@@ -26,11 +26,11 @@ _METADATA_CASTS = {
 
 @dataclass(frozen=True)
 class Scope:
-    """The kind and the column of each name.
+    """The names that a stage may use, with their kinds and columns.
 
-    columns: STRING, LONG, DECIMAL(20,0), DOUBLE or BOOLEAN by kind; array, map and any as their JSON text.
-    Expressions may use all of `visible`, the mapping only `mappable`. `visible` also has what now() gives. `metadata`
-    are the names that stay, whatever a transform makes.
+    kinds: the kind of each name. visible: the columns that expressions may use, and the value of now(). mappable: those
+    that the mapping may use. metadata: Kafka's metadata (`_topic`, `_offset`, ...), which stays in scope after a
+    transform. Columns are STRING, LONG, DECIMAL(20,0), DOUBLE or BOOLEAN by kind; array, map and any are JSON text.
     """
 
     kinds: Mapping[str, FieldKind]
@@ -38,23 +38,28 @@ class Scope:
     mappable: Mapping[str, Column]
     metadata: Mapping[str, Column]
 
-    def after(self, made: Mapping[str, FieldKind], columns: Mapping[str, Column]) -> "Scope":
-        """Give the names behind a stateless transform: what it made stands alone for the mapping."""
+    def after_transform(self, kinds: Mapping[str, FieldKind], columns: Mapping[str, Column]) -> "Scope":
+        """Return the scope after a stateless transform, whose outputs are `columns` of these kinds.
+
+        Expressions may still use the earlier names that no output hides; the mapping may use only outputs and metadata.
+        """
         return Scope(
-            kinds={**without_hidden(self.kinds, list(made)), **made},
-            visible={**without_hidden(self.visible, list(made)), **columns, BATCH_TIME: self.visible[BATCH_TIME]},
+            kinds={**without_hidden(self.kinds, list(kinds)), **kinds},
+            visible={**without_hidden(self.visible, list(kinds)), **columns, BATCH_TIME: self.visible[BATCH_TIME]},
             mappable={**self.metadata, **columns},
             metadata=self.metadata,
         )
 
 
 def carrier(kind: FieldKind) -> str:
-    """Give Spark's type of a name's column; a value of any kind is its JSON text."""
+    """Return the Spark type of a column of a kind; a value of the kind `any` is JSON text."""
     return "string" if kind == "any" else FIELD_TYPES[kind]
 
 
 def field_scope(fields: Sequence[SchemaField], source: int = 0) -> Scope:
-    """Give the names of a decoded record: its fields, and Kafka's own; a declared field hides Kafka's of its name.
+    """Return the scope of a decoded record: its declared fields, and Kafka's metadata, which a field's name can hide.
+
+    source: the index of the record's source among the definition's inputs.
 
     Columns in: those of `read_topics`, and the source's of `decode`.
     """
@@ -64,17 +69,18 @@ def field_scope(fields: Sequence[SchemaField], source: int = 0) -> Scope:
 
 
 def joined_scope(kinds: Mapping[str, FieldKind], columns: Mapping[str, Column]) -> Scope:
-    """Give the names of a joined event: its output fields, and the time of the batch that it is written in.
+    """Return the scope of a joined event: the join's output fields, and the time of the batch that writes it.
 
     Column in: batch_time TIMESTAMP.
     """
-    own = {"_batch_time": _metadata()["_batch_time"]}
-    every = {**own, **columns}
-    every_kind = {"_batch_time": METADATA_FIELDS["_batch_time"], **kinds}
-    return Scope(every_kind, {**every, BATCH_TIME: F.col("batch_time")}, every, own)
+    metadata = {"_batch_time": _metadata()["_batch_time"]}
+    all_columns = {**metadata, **columns}
+    all_kinds = {"_batch_time": METADATA_FIELDS["_batch_time"], **kinds}
+    return Scope(all_kinds, {**all_columns, BATCH_TIME: F.col("batch_time")}, all_columns, metadata)
 
 
 def _field(field: SchemaField, fields: str) -> Column:
+    """Return a declared field's column, with its default for NULL. fields: the STRUCT column of decoded fields."""
     column = F.col(fields).getField(field.name)
     if field.default is None:
         return column
@@ -82,4 +88,5 @@ def _field(field: SchemaField, fields: str) -> Column:
 
 
 def _metadata() -> dict[str, Column]:
+    """Return the columns of Kafka's metadata by name, `_topic` and so on."""
     return {name: F.col(name.removeprefix("_")).cast(cast) for name, cast in _METADATA_CASTS.items()}

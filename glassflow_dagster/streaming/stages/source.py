@@ -1,4 +1,4 @@
-"""Kafka's records as rows, and how many of them make a micro-batch."""
+"""Reads Kafka's records as rows, and limits how many of them a micro-batch takes."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,21 +14,21 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.source import Source
 from glassflow_dagster.kafka.client import spark_options
 
-# Records in one micro-batch at most: a replay after a crash then repeats seconds of work, not minutes. Of large records
-# a batch takes fewer (batch_bound.py).
+# The most records of one micro-batch: a replay after a crash then repeats seconds of work, not minutes. A batch of
+# large records has fewer (batch_bound.py).
 MAX_BATCH_RECORDS = 200_000
 
-# Records that Kafka's client hands over at once, unless it is told otherwise, and how large they may be together: it
-# takes them out of their compressed batches for it, and each partition's reader holds those that it has not passed on.
+# Kafka's default of the records that one poll returns, and the bytes that these may have in all: the client
+# decompresses them, and the reader of each partition holds the records that it has not processed yet.
 _POLLED_RECORDS = 500
 _POLLED_BYTES = 16 * 1024 * 1024
-# A broker that creates topics which are asked for would bring a deleted one back, empty.
+# Brokers that create topics automatically would bring a deleted topic back, empty.
 _NOTHING_CREATED = {"kafka.allow.auto.create.topics": "false"}
 
-# How long a broker holds a request for records that are not there yet. Spark's consumer asks for the next records
-# before it is told to, and then for the partition's offsets on the same connection, where the answer waits for the
-# first one: with Kafka's 500 ms every task that read to the end of its partition took half a second for 10 ms of work.
-# No consumer asks while no task runs, so a short wait costs the brokers nothing.
+# How long a broker holds a fetch request at the end of a partition. Spark's consumer prefetches the next records, then
+# asks for the partition's offsets on the same connection, where that answer waits for the fetch: with Kafka's default
+# of 500 ms each task that read to the end of its partition took half a second for 10 ms of work. No consumer fetches
+# while no task runs, so a short wait adds no load on the brokers.
 FETCH_WAIT_MS = 10
 
 
@@ -36,8 +36,8 @@ FETCH_WAIT_MS = 10
 class BatchLimits:
     """When a micro-batch starts and how much it takes.
 
-    A batch starts when `start_records` wait or `start_after_ms` have passed since the last one, and takes
-    `max_records` at most. Kafka's client gives `polled_records` of them at once.
+    A batch starts when `start_records` are unread or `start_after_ms` have passed since the last one, and takes
+    `max_records` at most. One poll of Kafka's client returns up to `polled_records` of them.
     """
 
     start_records: int
@@ -48,11 +48,10 @@ class BatchLimits:
 
 @dataclass(frozen=True)
 class Subscription:
-    """Which topics a pipeline reads, in the order in which the records of one batch follow each other.
+    """The topics that a pipeline reads, in the order of their records within a batch, and where to start.
 
-    starting: topic -> partition -> the first offset, or -2 for the topic's first record and -1 for the one to come. It
-    counts for a new checkpoint, and is empty for others, where a topic or partition that is new begins at its first
-    record.
+    starting: topic -> partition -> the first offset, or -2 for the partition's first record and -1 for its end. It is
+    used with a new checkpoint; else it is empty, and new topics and partitions are read from their first record.
     """
 
     topics: tuple[str, ...]
@@ -62,9 +61,9 @@ class Subscription:
 def batch_limits(config: PipelineConfig, record_bytes: int = 0, *, partitioned: bool) -> BatchLimits:
     """Derive the limits from `max_batch_size` and `max_delay_time`.
 
-    The blocks of one batch stay below half the number of tokens that the table remembers, so that a replay of the
-    batch finds all of them. A partitioned table counts a block once for each partition that it touches.
-    record_bytes: the mean size of the records to come, 0 where it is not known.
+    The blocks of one batch stay below half of the table's deduplication window, so that the window still has the tokens
+    of all of them at a replay. A partitioned table stores a token for each partition that a block touches.
+    record_bytes: the mean size of the next records, 0 where it is not known. partitioned: whether the table is.
     """
     blocks = TOKENS_KEPT // 2 // (PARTITIONS_PER_BLOCK if partitioned else 1)
     most = min(MAX_BATCH_RECORDS, blocks * config.sink.max_batch_size)
@@ -85,9 +84,9 @@ def read_topics(  # noqa: PLR0913 - what a stream is made of
     *,
     until_caught_up: bool,
 ) -> DataFrame:
-    """Read topics as one stream. A micro-batch takes as many records as the `BatchBound` of the query's name allows.
+    """Read topics as one stream. The `BatchBound` of the query's name may limit a micro-batch further.
 
-    Columns out: topic STRING, topic_rank INT (its place in the subscription), partition INT, offset LONG,
+    Columns out: topic STRING, topic_rank INT (the topic's index in the subscription), partition INT, offset LONG,
     timestamp TIMESTAMP, key BINARY, value BINARY, headers ARRAY<STRUCT<key STRING, value BINARY>>, batch_time TIMESTAMP
     (Spark's logged time of the micro-batch).
     """
@@ -100,13 +99,13 @@ def read_topics(  # noqa: PLR0913 - what a stream is made of
         "subscribe": ",".join(subscription.topics),
         "startingOffsets": json.dumps(subscription.starting) if subscription.starting else "earliest",
         "includeHeaders": "true",
-        # Offsets that the broker no longer has are records lost: stop and say so.
+        # Fail when the broker no longer has the offsets: their records are lost.
         "failOnDataLoss": "true",
         "maxOffsetsPerTrigger": str(limits.max_records),
         "glassflow.bound": query,
     }
     if not until_caught_up:
-        # A query that ends when all is read must not wait for company.
+        # A query that ends when all is read must not wait for a full batch.
         options["minOffsetsPerTrigger"] = str(limits.start_records)
         options["maxTriggerDelay"] = f"{limits.start_after_ms}ms"
     records = spark.readStream.format("glassflow.BoundedKafka").options(**options).load()
@@ -119,7 +118,7 @@ def read_ranges(
     topics: Sequence[str],
     ranges: Mapping[str, Mapping[int, tuple[int, int]]],
 ) -> DataFrame:
-    """Read what topics hold between two offsets once, as a table.
+    """Read offset ranges of topics as a table, not as a stream.
 
     ranges: topic -> partition -> [from, until). topics: in the order of their ranks.
     Columns out: those of `read_topics` without batch_time.
@@ -129,28 +128,31 @@ def read_ranges(
         **_NOTHING_CREATED,
         "kafka.isolation.level": source.isolation,
         "assign": json.dumps({topic: sorted(partitions) for topic, partitions in ranges.items()}),
-        "startingOffsets": _bound(ranges, 0),
-        "endingOffsets": _bound(ranges, 1),
+        "startingOffsets": _offsets_json(ranges, 0),
+        "endingOffsets": _offsets_json(ranges, 1),
         "includeHeaders": "true",
         "failOnDataLoss": "true",
     }
     return spark.read.format("kafka").options(**options).load().select(*_columns(topics))
 
 
-def _bound(ranges: Mapping[str, Mapping[int, tuple[int, int]]], end: int) -> str:
-    return json.dumps({topic: {str(p): span[end] for p, span in found.items()} for topic, found in ranges.items()})
+def _offsets_json(ranges: Mapping[str, Mapping[int, tuple[int, int]]], end: int) -> str:
+    """Return the first (end 0) or last (end 1) offsets of ranges, as JSON for Spark's Kafka source."""
+    return json.dumps({topic: {str(p): span[end] for p, span in spans.items()} for topic, spans in ranges.items()})
 
 
 def _columns(topics: Sequence[str]) -> list[str | Column]:
+    """Return the columns of a record as Spark's Kafka source has them, and its topic_rank."""
     rank = _rank(topics).alias("topic_rank")
     return ["topic", rank, "partition", "offset", "timestamp", "key", "value", "headers"]
 
 
 def batch_time() -> Column:
-    """Give Spark's logged time of the micro-batch, a TIMESTAMP."""
+    """Return the time of the micro-batch that Spark logs with it, TIMESTAMP: a replay has the same one."""
     return F.call_function("glassflow_batch_time", F.current_timestamp())
 
 
 def _rank(topics: Sequence[str]) -> Column:
+    """Return the index of the record's topic among `topics`, INT."""
     ranks = [F.when(F.col("topic") == topic, F.lit(rank)) for rank, topic in enumerate(topics)]
     return F.coalesce(*ranks, F.lit(len(topics)))

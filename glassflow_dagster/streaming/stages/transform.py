@@ -1,4 +1,4 @@
-"""Stateless transforms: expressions make the fields of an event anew."""
+"""Stateless transforms: expressions compute the fields of an event."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -11,32 +11,39 @@ from glassflow_dagster.streaming.stages.errors import is_active, set_error
 from glassflow_dagster.streaming.stages.scope import Scope
 
 
-def transform(events: DataFrame, stage: TransformStage, names: Scope, place: int) -> tuple[DataFrame, Scope]:
-    """Evaluate the outputs, and give the names that stand for them from here on.
+def transform(events: DataFrame, stage: TransformStage, scope: Scope, index: int) -> tuple[DataFrame, Scope]:
+    """Compute the outputs of a stateless transform; return the events with them, and the scope of the next stage.
 
-    Columns in: those that the names stand for, error, drop_reason. Column added: outputs_<place> STRUCT, a field an
-    output. error is set, with the expression, where one cannot be evaluated; the first one in order is named.
+    scope: the names that the expressions may use, with their columns. index: the stage's index in the pipeline; it
+    makes the name of the new column unique.
+    Columns in: the columns in scope, error, drop_reason. Column added: outputs_<index> STRUCT, one field per output and
+    _reason; NULL for a record that is dropped or a dead letter already. Column changed: error, set where an output
+    cannot be evaluated; its reason names the first such output, with its expression.
     """
     steps = Steps()
-    compiled = [(output, _compiled(output, names, steps)) for output in stage.outputs]
+    compiled = [(output, _compile(output, scope, steps)) for output in stage.outputs]
     reasons = [_reason(output, column) for output, column in compiled]
-    made = F.struct(
+    outputs = F.struct(
         *(column.value.alias(output.name) for output, column in compiled),
         F.coalesce(*reasons, F.lit(None).cast("string")).alias("_reason"),
     )
-    column = f"outputs_{place}"
-    evaluated = steps.after(steps.before(events).withColumn(column, F.when(is_active(), made)))
-    after = names.after(
+    name = f"outputs_{index}"
+    # The parts of the expressions are temporary columns: `steps` adds them before the struct, and removes them after.
+    with_parts = steps.before(events)
+    evaluated = steps.after(with_parts.withColumn(name, F.when(is_active(), outputs)))
+    next_scope = scope.after_transform(
         {output.name: output.kind for output in stage.outputs},
-        {output.name: F.col(column).getField(output.name) for output in stage.outputs},
+        {output.name: F.col(name).getField(output.name) for output in stage.outputs},
     )
-    return set_error(evaluated, "transform", F.col(column)["_reason"]), after
+    return set_error(evaluated, "transform", F.col(name)["_reason"]), next_scope
 
 
-def _compiled(output: CheckedOutput, names: Scope, steps: Steps) -> Compiled:
-    return as_output(compile_expression(output.value, names.visible, steps), output.output_type)
+def _compile(output: CheckedOutput, scope: Scope, steps: Steps) -> Compiled:
+    """Compile an output's expression to columns: its value, of the type that the output declares, and its error."""
+    return as_output(compile_expression(output.value, scope.visible, steps), output.output_type)
 
 
 def _reason(output: CheckedOutput, column: Compiled) -> Column:
+    """Return the reason, STRING, why an output cannot be evaluated; NULL where it can."""
     text = f"output '{output.name}', {' '.join(output.value.text.split())}: "
     return F.when(column.error.isNotNull(), F.concat(F.lit(text), column.error))

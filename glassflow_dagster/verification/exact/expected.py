@@ -24,7 +24,7 @@ from glassflow_dagster.streaming.stages.record_counter import SingleTopicCounter
 from glassflow_dagster.streaming.stages.source import read_ranges
 from glassflow_dagster.streaming.stages.source_index import FIELDS
 
-_PLACE = SingleTopicCounter.place
+_PLACE = SingleTopicCounter.position_columns
 _BATCH = "batch_id LONG, batch_ms LONG, topic STRING, partition INT, first LONG, until LONG"
 
 

@@ -25,9 +25,9 @@ def test_records_within_a_limit(limit: int, records: int, size: int, fitting: in
 def test_a_query_is_bounded_by_what_it_saw_last(spark: SparkSession) -> None:
     bounds = java(spark).glassflow.BatchBound
     bound = BatchBound(spark, "bounded")
-    bound.saw(2, 2_000_000)
+    bound.update(2, 2_000_000)
     assert bounds.of("bounded") == BATCH_BYTES // 1_000_000
     # A batch that had no records whose size is known says nothing.
-    bound.saw(0, 0)
+    bound.update(0, 0)
     assert bounds.of("bounded") == BATCH_BYTES // 1_000_000
     assert bounds.of("another") == 2**63 - 1

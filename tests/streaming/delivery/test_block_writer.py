@@ -21,7 +21,7 @@ from glassflow_dagster.clickhouse.server_run import read_server_run
 from glassflow_dagster.clickhouse.target.token_window import read_window
 from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.streaming.delivery import block_writer
-from glassflow_dagster.streaming.delivery.block_writer import BlockWriter, read_definition
+from glassflow_dagster.streaming.delivery.block_writer import BlockWriter, read_table_ddl
 
 pytestmark = pytest.mark.servers
 
@@ -64,7 +64,7 @@ class Target:
     def begin(self) -> None:
         """Begin a new batch: it plans with the table as it is."""
         self.batch = BatchName(self.database, "pipeline", str(uuid4()), 0)
-        self.planned = read_definition(self.client, self.database, "t")
+        self.planned = read_table_ddl(self.client, self.database, "t")
         self.epoch = begin_epoch(self.client, self.database, self.batch.pipeline_id, self.batch.checkpoint_id, "", 0)
         self.tried = False
 
@@ -192,7 +192,7 @@ def test_many_parts_do_not_make_the_table_forget_the_blocks_before_them(
         assert target.rows() == [*good, 500, 501]
     window = read_window(target.client, target.database, "t")
     assert window.blocks == block_writer.TOKENS_KEPT_FOR_PARTS
-    assert target.planned == read_definition(target.client, target.database, "t")
+    assert target.planned == read_table_ddl(target.client, target.database, "t")
 
 
 def test_a_constraint_that_is_added_after_the_block_went_in_stops_with_what_to_do(target: Target) -> None:

@@ -6,7 +6,11 @@ import pyarrow as pa
 
 from glassflow_dagster.kafka.records import Record, RecordPosition
 from glassflow_dagster.kafka.replay_headers import Replay, read_replay
-from glassflow_dagster.streaming.delivery.dead_letter_rows import DeadLetterBatch, Refused, dead_letters_of_rows
+from glassflow_dagster.streaming.delivery.dead_letter_rows import (
+    DeadLetterBatch,
+    DeadLetterWithoutRaw,
+    dead_letters_of_rows,
+)
 
 BATCH = DeadLetterBatch("p", "inc", "inc", 7, 1_700_000_000_000, "p.glassflow-replay", 4)
 ORIGIN = ("attempt", "origin_topic", "origin_partition", "origin_offset", "passed_dedup")
@@ -28,7 +32,7 @@ def letter(topic: str, stage: str, headers: list[tuple[str, bytes | None]]) -> d
         name: pa.array([value], types.field(name).type if name in types.names else None) for name, value in raw.items()
     }
     kind = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
-    found: dict[str, Any] = BATCH.letters(pa.table({**columns, "headers": pa.array([pairs], kind)})).to_pylist()[0]
+    found: dict[str, Any] = BATCH.rows(pa.table({**columns, "headers": pa.array([pairs], kind)})).to_pylist()[0]
     return found
 
 
@@ -59,11 +63,11 @@ def test_what_somebody_else_wrote_to_the_replay_topic_is_a_record_like_others() 
 
 def test_a_row_that_the_server_refused_gets_its_record_back_or_stands_in_for_it() -> None:
     rows = [
-        Refused(RecordPosition("t", 0, 4), "insert", "violated", b"{}"),
-        Refused(RecordPosition("t", 0, 8), "insert", "violated too", b'{"n": 8, "d": null}'),
+        DeadLetterWithoutRaw(RecordPosition("t", 0, 4), "insert", "violated", b"{}"),
+        DeadLetterWithoutRaw(RecordPosition("t", 0, 8), "insert", "violated too", b'{"n": 8, "d": null}'),
     ]
     record = Record("t", 0, 4, 11, b"k", b"raw", (("h", None),))
-    there, gone = BATCH.letters(dead_letters_of_rows(rows, {RecordPosition("t", 0, 4): record})).to_pylist()
+    there, gone = BATCH.rows(dead_letters_of_rows(rows, {RecordPosition("t", 0, 4): record})).to_pylist()
     assert (there["value"], there["key"], there["reason"], there["passed_dedup"]) == (b"raw", b"k", "violated", True)
     assert there["headers"] == [{"name": "h", "value": None}]
     assert gone["value"] == b'{"n": 8, "d": null}'

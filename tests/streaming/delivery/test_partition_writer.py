@@ -34,7 +34,7 @@ from glassflow_dagster.streaming.delivery import partition_writer
 from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
 from glassflow_dagster.streaming.delivery.dead_letter_rows import DeadLetterBatch
 from glassflow_dagster.streaming.delivery.partition_writer import PartitionWriter
-from glassflow_dagster.streaming.stages.record_counter import Counts, SingleTopicCounter
+from glassflow_dagster.streaming.stages.record_counter import BatchOutcomes, SingleTopicCounter
 
 CONNECTION = ClickHouseConnection(host="127.0.0.1", port=9000, database="d", username="u")
 SOURCE = Source(
@@ -61,9 +61,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
 
 def writer(rows: int) -> PartitionWriter:
     return PartitionWriter(
-        accounts=SingleTopicCounter(), connection=CONNECTION, database="d", table="t", types={"n": ColumnType("UInt8")},
-        source=SOURCE, topics=("t",), letters=DeadLetterBatch("p", "i", "i", 7, 0, "replay", 0),
-        limits=BlockLimits(rows, 1000), retry_seconds=0, definition="", begun=None, repeated=False,
+        counter=SingleTopicCounter(), connection=CONNECTION, database="d", table="t", types={"n": ColumnType("UInt8")},
+        source=SOURCE, topics=("t",), dead_letters=DeadLetterBatch("p", "i", "i", 7, 0, "replay", 0),
+        limits=BlockLimits(rows, 1000), retry_seconds=0, table_ddl="", server_run=None, repeated=False,
         epoch=EPOCH,
     )  # fmt: skip
 
@@ -82,8 +82,8 @@ def records(partition: int, offsets: range) -> pa.RecordBatch:
     })  # fmt: skip
 
 
-def counted(found: list[pa.RecordBatch]) -> Counts:
-    return sum((Counts(**row) for batch in found for row in batch.to_pylist()), Counts())
+def counted(found: list[pa.RecordBatch]) -> BatchOutcomes:
+    return sum((BatchOutcomes(**row) for batch in found for row in batch.to_pylist()), BatchOutcomes())
 
 
 def test_a_block_has_the_name_of_its_first_record_whichever_task_writes_it(sent: Sent) -> None:
@@ -99,7 +99,9 @@ def test_a_block_has_the_name_of_its_first_record_whichever_task_writes_it(sent:
 
 def test_every_record_is_counted_from_the_blocks(sent: Sent) -> None:
     counts = counted(list(writer(2)([records(0, range(3))])))
-    assert counts == Counts(read=9, written=3, duplicates=6, dead_letters=0, blocks=2, bytes=3, sized=3, sized_bytes=3)
+    assert counts == BatchOutcomes(
+        read=9, written=3, duplicates=6, dead_letters=0, blocks=2, bytes=3, sized=3, sized_bytes=3
+    )
     assert list(sent.values()) == [[0, 1], [2]]
 
 
@@ -111,14 +113,14 @@ def test_what_is_not_stored_is_counted_and_belongs_to_no_block(sent: Sent) -> No
     batch = batch.set_column(6, "drop_reason", pa.array(dropped, pa.string()))
     batch = batch.set_column(7, "duplicates", pa.array([0] * 6, pa.int64()))
     counts = counted(list(writer(2)([batch.slice(0, 2), batch.slice(2)])))
-    assert counts == Counts(read=6, written=3, filtered=2, late=1, blocks=2, bytes=3, sized=6, sized_bytes=6)
+    assert counts == BatchOutcomes(read=6, written=3, filtered=2, late=1, blocks=2, bytes=3, sized=6, sized_bytes=6)
     assert sent == {"p/i/7/0/0/0": [0, 3], "p/i/7/0/0/5": [5]}
 
 
 def test_rows_that_are_in_the_table_are_counted_and_not_sent(sent: Sent) -> None:
-    found = replace(writer(2), there=frozenset({(0, 0, 0), (0, 0, 2), (0, 1, 1), (1, 0, 1)}))
+    found = replace(writer(2), already_written=frozenset({(0, 0, 0), (0, 0, 2), (0, 1, 1), (1, 0, 1)}))
     counts = counted(list(found([records(0, range(4))])))
-    assert counts == Counts(read=12, written=4, duplicates=8, blocks=1, bytes=4, sized=4, sized_bytes=4)
+    assert counts == BatchOutcomes(read=12, written=4, duplicates=8, blocks=1, bytes=4, sized=4, sized_bytes=4)
     assert sent == {"p/i/7/0/0/1": [1, 3]}
 
 
@@ -182,7 +184,7 @@ def test_every_insert_of_a_batch_asks_for_a_newer_driver(monkeypatch: pytest.Mon
     rows = pa.array([{"n": 1}, None], batch.schema.field("row").type)
     list(writer(10)([batch.set_column(3, "row", rows).set_column(5, "dead_letter", refused)]))
     plan = batch_plan({"t": {0: (0, 2)}})
-    batch_writer(tmp_path)._account(plan, Counts(), repeated=False)
+    batch_writer(tmp_path)._account(plan, BatchOutcomes(), repeated=False)
     assert asked == {"t": EPOCH, "glassflow_dead_letters": EPOCH, "glassflow_ledger": EPOCH}
 
 

@@ -14,7 +14,7 @@ glassflow_dagster.clickhouse.errors.InsertRefused: a.t takes no rows: table is r
 
 WITHIN_THE_BATCH = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
   File "batch.py", line 130, in _write
-    partitions = ordered.mapInArrow(writer, COUNTS_SCHEMA).collect()
+    partitions = ordered.mapInArrow(writer, BATCH_OUTCOMES_SCHEMA).collect()
 py4j.protocol.Py4JJavaError: An error occurred while calling o607.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 2.0 failed
 	at org.apache.spark.scheduler.DAGScheduler.abortStage

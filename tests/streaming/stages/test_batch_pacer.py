@@ -20,45 +20,45 @@ def max_event_times(left: int | None, right: int | None) -> tuple[int, ...]:
 
 def test_the_slower_source_counts_less_the_lateness() -> None:
     found = clock()
-    found.saw(max_event_times(1000, 400), 1.0)
-    assert found.milliseconds(2.0) == 390_000
-    found.saw(max_event_times(None, 700), 3.0)
-    found.saw(max_event_times(900, 650), 4.0)  # older events move nothing back
-    assert found.milliseconds(5.0) == 690_000
+    found.observe(max_event_times(1000, 400), 1.0)
+    assert found.watermark_ms(2.0) == 390_000
+    found.observe(max_event_times(None, 700), 3.0)
+    found.observe(max_event_times(900, 650), 4.0)  # older events move nothing back
+    assert found.watermark_ms(5.0) == 690_000
 
 
 def test_a_source_that_has_said_nothing_yet_holds_the_clock_until_it_is_idle() -> None:
     found = clock()
-    found.saw(max_event_times(1000, None), 50.0)
-    assert found.milliseconds(59.0) == 0
-    assert found.milliseconds(60.0) == 990_000
+    found.observe(max_event_times(1000, None), 50.0)
+    assert found.watermark_ms(59.0) == 0
+    assert found.watermark_ms(60.0) == 990_000
 
 
 def test_a_silent_source_does_not_count_and_does_again_when_it_speaks() -> None:
     found = clock()
-    found.saw(max_event_times(1000, 400), 0.0)
-    found.saw(max_event_times(1100, None), 59.0)
-    assert found.milliseconds(59.0) == 390_000
-    assert found.milliseconds(60.0) == 1_090_000
-    found.saw(max_event_times(None, 500), 61.0)
-    assert found.milliseconds(61.0) == 490_000
+    found.observe(max_event_times(1000, 400), 0.0)
+    found.observe(max_event_times(1100, None), 59.0)
+    assert found.watermark_ms(59.0) == 390_000
+    assert found.watermark_ms(60.0) == 1_090_000
+    found.observe(max_event_times(None, 500), 61.0)
+    assert found.watermark_ms(61.0) == 490_000
 
 
 def test_when_both_are_silent_the_clock_goes_on_with_the_time() -> None:
     found = clock()
-    found.saw(max_event_times(1000, 400), 0.0)
-    found.saw(max_event_times(1010, None), 20.0)
-    assert found.milliseconds(79.0) == 1_000_000  # right is idle, left is not
-    assert found.milliseconds(80.0) == (1010 + 60 - 10) * 1000
-    assert found.milliseconds(95.5) == (1010 + 75.5 - 10) * 1000
+    found.observe(max_event_times(1000, 400), 0.0)
+    found.observe(max_event_times(1010, None), 20.0)
+    assert found.watermark_ms(79.0) == 1_000_000  # right is idle, left is not
+    assert found.watermark_ms(80.0) == (1010 + 60 - 10) * 1000
+    assert found.watermark_ms(95.5) == (1010 + 75.5 - 10) * 1000
 
 
 def test_before_any_event_there_is_no_clock() -> None:
-    assert clock().milliseconds(1e9) == 0
+    assert clock().watermark_ms(1e9) == 0
 
 
 @pytest.mark.parametrize("newest", [0, 5, 10])
 def test_the_clock_is_never_before_its_beginning(newest: int) -> None:
     found = clock()
-    found.saw(max_event_times(newest, newest), 0.0)
-    assert found.milliseconds(1.0) == 0
+    found.observe(max_event_times(newest, newest), 0.0)
+    assert found.watermark_ms(1.0) == 0

@@ -6,8 +6,8 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 
-/** Makes a table's row of a record's fields, strictly: a value that its column would change, cut or refuse is a reason
-  * to refuse the record. One pass over the fields; the first error, in the order of the columns, is the reason.
+/** Converts a record's fields to a row of the table, strictly: a value that its column would change, cut off or reject
+  * makes the record a dead letter. The first error, in the order of the columns, is its reason.
   *
   * @param spec
   *   JSON: [{"column": name, "kind": the field's kind, "type": see ColumnSpec}, ...]
@@ -17,13 +17,13 @@ class ColumnMapper(spec: String) extends Serializable {
 
   @transient private lazy val columns: Array[MappedColumn] = readSpec(spec)
 
-  /** row: a column a mapped column, NULL for a refused record; reason: why it is refused, NULL for a good one. */
+  /** row: one field per mapped column, NULL for a dead letter; reason: why it is one, NULL for a good record. */
   val schema: StructType = StructType(Seq(
     StructField("row", StructType(readSpec(spec).map(c => StructField(c.name, c.values.sqlType)))),
     StructField("reason", StringType)
   ))
 
-  /** fields: a column a mapped column, in the same order, of the type that its kind is carried in. */
+  /** Convert a record. fields: one field per mapped column, in the same order, of the type that carries its kind. */
   def convert(fields: InternalRow): InternalRow = {
     val row = new Array[Any](columns.length)
     var i = 0
@@ -42,7 +42,7 @@ class ColumnMapper(spec: String) extends Serializable {
 }
 
 object ColumnMapper {
-  // How StrictJson carries a uint.
+  // The precision of the Decimal in which StrictJson carries a uint.
   private val UINT_DIGITS = 20
 
   private class MappedColumn(val name: String, kind: String, val values: Converter) {

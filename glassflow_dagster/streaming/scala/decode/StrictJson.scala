@@ -11,11 +11,11 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 
-/** Decodes JSON objects by declared fields, strictly, in one pass over the bytes.
+/** Decodes JSON objects to the declared fields, strictly, in one pass over the bytes.
   *
-  * Spark's own from_json takes {"id": 1} for a text, "NaN" for a number, and a missing field for a null one. Here a
-  * value that is not of its declared kind is a reason to refuse the record, and so is a missing or null one where the
-  * field is required, a declared field given twice, and anything that is not exactly one JSON object.
+  * Spark's own from_json accepts {"id": 1} as a text, "NaN" as a number, and a missing field as a null one. Here a
+  * record becomes a dead letter if a value is not of its declared kind, a required field is missing or null, a declared
+  * field is there twice, or its value is anything else than exactly one JSON object.
   *
   * @param spec
   *   JSON: [[name, kind, required], ...]; kinds: string, int, uint, float, bool, array, map, any (whatever JSON has),
@@ -26,12 +26,13 @@ class StrictJson(spec: String) extends Serializable {
 
   private val fields: Array[Field] = readSpec(spec)
 
-  /** One column a field (array, map and any: their JSON text; decimal, bigint and ubigint: their digits), then the
-    * reason why not, null for a good record.
+  /** One column per field (array, map and any: their JSON text; decimal, bigint and ubigint: their digits), and the
+    * reason why the record cannot be decoded, null for a good one.
     */
   val schema: StructType =
     StructType(fields.map(f => StructField(f.name, sqlType(f.kind)))).add(ERROR, StringType)
 
+  /** The declared names as a tree: a name "a.b" is looked for as the member "a.b", and as the path a -> b. */
   @transient private lazy val root: Node = fields.zipWithIndex.foldLeft(new Node) { case (node, (field, index)) =>
     node.child(field.name).take(index, literal = true)
     val path = field.name.split('.')
@@ -46,6 +47,7 @@ class StrictJson(spec: String) extends Serializable {
     new GenericInternalRow(values)
   }
 
+  /** Read all fields into `values`; return the reason why the record cannot be decoded, null for a good one. */
   private def refusal(value: Array[Byte], values: Array[Any]): UTF8String = {
     if (value == null) return utf8("the record has no value")
     if (value.isEmpty) return utf8("the record's value is empty")
@@ -68,6 +70,7 @@ class StrictJson(spec: String) extends Serializable {
     firstProblem(found, problems)
   }
 
+  /** The reason of the first declared field, in their order, that is wrong, missing or null; null for none. */
   private def firstProblem(found: Array[Byte], problems: Array[String]): UTF8String = {
     var i = 0
     while (i < fields.length) {
@@ -79,6 +82,7 @@ class StrictJson(spec: String) extends Serializable {
     null
   }
 
+  /** Read the members of an object, down to the declared names; others are skipped. The parser is at its start. */
   private def readObject(
       parser: JsonParser,
       bytes: Array[Byte],
@@ -93,7 +97,7 @@ class StrictJson(spec: String) extends Serializable {
       if (child == null) parser.skipChildren()
       else {
         if (child.hasChildren && token == JsonToken.START_OBJECT) {
-          // Its own value, if it is declared too, is the text between here and the end of the object.
+          // If the object itself is declared, too, its value is the JSON text from here to its end.
           val start = parser.currentTokenLocation().getByteOffset.toInt
           readObject(parser, bytes, child, values, found, problems)
           child.takers.foreach { taker =>
@@ -104,6 +108,7 @@ class StrictJson(spec: String) extends Serializable {
       }
     }
 
+  /** Read a value for each field that takes it. */
   private def readValue(
       parser: JsonParser,
       bytes: Array[Byte],
@@ -116,7 +121,7 @@ class StrictJson(spec: String) extends Serializable {
     val read: Array[Any] = node.takers.map { taker =>
       if (token == JsonToken.VALUE_NULL) null else convert(parser, bytes, token, fields(taker.index).kind)
     }
-    parser.skipChildren() // an array or object that no field wanted
+    parser.skipChildren() // an array or object that no field takes
     var i = 0
     while (i < read.length) {
       accept(node.takers(i), values, found, problems)(read(i))
@@ -124,7 +129,9 @@ class StrictJson(spec: String) extends Serializable {
     }
   }
 
-  /** Notes a value for a field. The literal name "a.b" goes before the path a -> b. */
+  /** Set a field's value, or its problem. The literal name "a.b" takes precedence over the path a -> b; two values by
+    * the same way are a problem.
+    */
   private def accept(
       taker: Taker,
       values: Array[Any],
@@ -136,7 +143,7 @@ class StrictJson(spec: String) extends Serializable {
     val before = found(index)
     val beforePlace = (before & ~NULL).toByte
     if (beforePlace == place) problems(index) = "is given twice"
-    else if (beforePlace == LITERAL && place == NESTED) () // the literal name has spoken
+    else if (beforePlace == LITERAL && place == NESTED) () // the literal name takes precedence
     else {
       values(index) = null
       problems(index) = null
@@ -148,9 +155,11 @@ class StrictJson(spec: String) extends Serializable {
     }
   }
 
+  /** The JSON text of an object that the parser has just read, as the value of a field of this kind. */
   private def rawObject(kind: String, bytes: Array[Byte], start: Int, parser: JsonParser): Any =
     if (kind == "map" || kind == "any") slice(bytes, start, parser) else Refused(s"expected $kind, got object")
 
+  /** The parser's value as one of a field of this kind, or Refused. */
   private def convert(parser: JsonParser, bytes: Array[Byte], token: JsonToken, kind: String): Any =
     (kind, token) match {
       case ("string", JsonToken.VALUE_STRING) => text(parser)
@@ -172,12 +181,13 @@ class StrictJson(spec: String) extends Serializable {
       case _ => Refused(s"expected ${called(kind)}, got ${describe(parser)}")
     }
 
+  /** The bytes from `start` to the parser's position, as text. */
   private def slice(bytes: Array[Byte], start: Int, parser: JsonParser): UTF8String =
     UTF8String.fromBytes(bytes, start, parser.currentLocation().getByteOffset.toInt - start).copy()
 
   private def text(parser: JsonParser): Any = {
     val string = parser.getText
-    // UTF-8 has no bytes for half a surrogate pair; Java would write a question mark.
+    // Half a surrogate pair cannot be encoded in UTF-8; Java would replace it by a question mark.
     if (string.exists(_.isSurrogate) && !UTF_8.newEncoder().canEncode(string))
       Refused("holds half a surrogate pair, which is no character")
     else utf8(string)
@@ -188,7 +198,7 @@ class StrictJson(spec: String) extends Serializable {
     case string => utf8("\"" + new String(JsonStringEncoder.getInstance.quoteAsString(string.toString)) + "\"")
   }
 
-  /** A number as it was written; beyond a float's range expressions could not read it. */
+  /** A number as it was written. It must be within a double's range, as expressions read it as one. */
   private def numberText(parser: JsonParser): Any = double(parser) match {
     case refused: Refused => refused
     case _ => utf8(parser.getText)
@@ -206,7 +216,7 @@ class StrictJson(spec: String) extends Serializable {
         case None => Refused(s"expected int, got ${abbreviate(parser.getText)}")
       }
 
-  /** A number's digits, each number in one way only, so that a key is known again: 1.50 and 15e-1 are 1.5. */
+  /** A number's digits in a canonical form, so that equal keys are equal texts: 1.50 and 15e-1 become 1.5. */
   private def digits(parser: JsonParser): Any = {
     val number = decimalValue(parser)
     val shortest = if (number.signum == 0) java.math.BigDecimal.ZERO else number.stripTrailingZeros
@@ -232,11 +242,11 @@ class StrictJson(spec: String) extends Serializable {
     case None => Refused(s"expected uint, got ${abbreviate(parser.getText)}")
   }
 
-  /** A number's integer value: 3 and 3.0 have one, 3.7 has none. */
+  /** A number's integer value, which 3 and 3.0 have and 3.7 has not; TOO_BIG with more than `digits` digits. */
   private def integral(parser: JsonParser, digits: Int = UINT_DIGITS): Option[java.math.BigInteger] = {
     val number = decimalValue(parser)
-    // 1e2147483647 is not to be written out, nor its scale to be counted with in 32 bits: more digits than the type
-    // holds are enough to refuse it.
+    // Checked before the number is expanded, which for 1e2147483647 would take 2 GB; in 64 bits, as its scale could
+    // overflow 32.
     if (number.signum != 0 && number.precision.toLong - number.scale > digits + 1) Some(TOO_BIG)
     else {
       val shortest = number.stripTrailingZeros
@@ -265,14 +275,14 @@ object StrictJson {
   private val NESTED: Byte = 2
   private val NULL: Byte = 4
 
-  // Bounds of a record's JSON, which keep its time in proportion to its length and its depth within a thread's stack:
-  // whatever reads nested values here calls itself. A catch of StackOverflowError would not do: the depth that a stack
-  // holds depends on what Java has compiled by then, so that a repeated batch could decide otherwise.
+  // Limits of a record's JSON: its nesting, as the code that reads nested values is recursive and must not overflow the
+  // stack. To catch StackOverflowError would not do: at which depth it is thrown depends on what Java has compiled by
+  // then, so a repeated batch could decide differently.
   private val DEEPEST = 1000
-  // Java reads digits in a time that grows by their number's square. The largest float has 309 before its point.
+  // The digits of a number, as Java parses them in quadratic time. The largest double has 309 before its point.
   private val NUMBER_CHARACTERS = 1000
   private val NAME_CHARACTERS = 50000
-  // More than any broker takes unless it is told to.
+  // More than brokers accept by default.
   private val TEXT_CHARACTERS = 100 * 1000 * 1000
 
   private def beyondBounds(error: StreamConstraintsException): String = {
@@ -288,8 +298,8 @@ object StrictJson {
     "String value length" -> s"a text of more than $TEXT_CHARACTERS characters"
   )
 
-  /** For all JSON of records. Scope come from producers: they are not kept for ever, and many that share a hash cost
-    * time, not the query.
+  /** The parser factory for all JSON of records. Names of members come from producers, so they are not interned, which
+    * would keep them for ever, and many names with the same hash are only slow, not an error.
     */
   val FACTORY: JsonFactory = new JsonFactoryBuilder()
     .streamReadConstraints(
@@ -300,7 +310,9 @@ object StrictJson {
     .disable(JsonFactory.Feature.FAIL_ON_SYMBOL_HASH_OVERFLOW)
     .build()
 
-  /** Jackson would guess UTF-16 and UTF-32 from the zeros of their first characters; JSON in Kafka is UTF-8. */
+  /** Whether the value does not look like UTF-16 or UTF-32, which Jackson would detect by zeros or a byte order mark in
+    * the first four bytes, and accept. JSON in Kafka must be UTF-8.
+    */
   def isUtf8Json(value: Array[Byte]): Boolean = {
     var i = 0
     while (i < value.length && i < 4) {
@@ -312,12 +324,13 @@ object StrictJson {
 
   private case class Field(name: String, kind: String, required: Boolean)
 
-  /** Why a value is not what its field declares. */
+  /** The result for a value that does not fit its field's kind. */
   private case class Refused(problem: String)
 
+  /** A field that takes the value of a name: by the literal name, or as the end of a path. */
   private case class Taker(index: Int, literal: Boolean)
 
-  /** A name in the events: which fields take its value, and which names are looked for inside it. */
+  /** A member's name: the fields that take its value, and the names that are looked for inside an object there. */
   private class Node {
     private val children = new java.util.HashMap[String, Node]()
     var takers: Array[Taker] = Array.empty
@@ -343,18 +356,18 @@ object StrictJson {
     case "string" | "array" | "map" | "any" | "decimal" | "bigint" | "ubigint" => StringType
   }
 
-  /** A kind as definitions declare it. */
+  /** A kind's name for an error message, as in a definition. */
   private def called(kind: String): String = kind match {
     case "bigint" => "int128 or int256"
     case "ubigint" => "uint128 or uint256"
     case other => other
   }
 
-  // A number beyond what BigDecimal's exponent of 32 bits can say, and one below.
+  // Stand for numbers whose exponent does not fit into BigDecimal's 32 bits: a huge and a tiny one.
   private val GREATEST = java.math.BigDecimal.ONE.scaleByPowerOfTen(Int.MaxValue)
   private val LEAST = java.math.BigDecimal.ONE.scaleByPowerOfTen(-Int.MaxValue)
 
-  /** A number's value; one with a larger exponent than Java can write, such as 1e99999999999, is the nearest it can. */
+  /** A number's value; GREATEST or LEAST if its exponent is beyond BigDecimal's, such as 1e99999999999. */
   def decimalValue(parser: JsonParser): java.math.BigDecimal =
     try parser.getDecimalValue
     catch {
@@ -362,6 +375,7 @@ object StrictJson {
         if (parser.getText.toLowerCase(java.util.Locale.ROOT).contains("e-")) LEAST else GREATEST
     }
 
+  /** The kind of the parser's token, for an error message. */
   private def describe(parser: JsonParser): String = parser.currentToken() match {
     case null => "nothing"
     case JsonToken.START_OBJECT => "object"

@@ -9,18 +9,22 @@ import org.apache.spark.sql.execution.python.SizedMapInArrowStrategy
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 
-/** What every session with spark.sql.extensions=glassflow.Functions has: Arrow batches that are bounded by their bytes
-  * (SizedMapInArrowStrategy), and the project's own SQL functions:
+/** The session extension (spark.sql.extensions=glassflow.Functions): Arrow batches that are limited in bytes
+  * (SizedMapInArrowStrategy), and the project's SQL functions:
   *
-  * glassflow_decode(value BINARY, spec STRING) -> STRUCT: see StrictJson glassflow_map(fields STRUCT, spec STRING) ->
-  * STRUCT: see ColumnMapper glassflow_key(part, ...) -> BINARY: see KeyBytes glassflow_no_key(partition INT) -> BINARY:
-  * the group of a partition's refused records glassflow_shard(key BINARY, partitions INT) -> INT: see Shards;
-  * partitions is a literal glassflow_pack(row STRUCT) -> BINARY: see RowBytes glassflow_unpack(bytes BINARY, schema
-  * STRING) -> STRUCT, schema in Spark's JSON form glassflow_batch_time(now TIMESTAMP) -> TIMESTAMP: see BatchTime
-  * glassflow_matches(text, pattern STRING) -> BOOLEAN: see GoPattern; NULL where the text is glassflow_stage_attempt()
-  * -> INT: how often Spark has begun the task's stage before glassflow_upper(text), glassflow_lower(text),
-  * glassflow_trim(text), glassflow_split(text, separator), glassflow_integer(text), glassflow_round(DOUBLE),
-  * glassflow_float_text(DOUBLE), glassflow_to_int(DOUBLE): see Scalars; NULL where an argument is
+  *   - glassflow_decode(value BINARY, spec STRING) -> STRUCT: see StrictJson
+  *   - glassflow_map(fields STRUCT, spec STRING) -> STRUCT: see ColumnMapper
+  *   - glassflow_key(part, ...) -> BINARY: see KeyBytes
+  *   - glassflow_no_key(partition INT) -> BINARY: the group of a Kafka partition's records without a key
+  *   - glassflow_shard(key BINARY, partitions INT) -> INT: see Shards; partitions is a literal
+  *   - glassflow_pack(row STRUCT) -> BINARY: see RowBytes
+  *   - glassflow_unpack(bytes BINARY, schema STRING) -> STRUCT: see RowBytes; schema is Spark's JSON
+  *   - glassflow_batch_time(now TIMESTAMP) -> TIMESTAMP: see BatchTime
+  *   - glassflow_matches(text STRING, pattern STRING) -> BOOLEAN: see GoPattern; NULL for a NULL text
+  *   - glassflow_stage_attempt() -> INT: see StageAttempt
+  *   - glassflow_upper(text), glassflow_lower(text), glassflow_trim(text), glassflow_split(text, separator),
+  *     glassflow_integer(text), glassflow_round(DOUBLE), glassflow_float_text(DOUBLE), glassflow_to_int(DOUBLE): see
+  *     Scalars; NULL for a NULL argument
   */
 class Functions extends (SparkSessionExtensions => Unit) {
   import Functions._
@@ -28,7 +32,7 @@ class Functions extends (SparkSessionExtensions => Unit) {
   override def apply(extensions: SparkSessionExtensions): Unit = {
     register(extensions, "glassflow_decode") { case Seq(value, Text(spec)) =>
       val decoder = new StrictJson(spec)
-      // A record without a value has a reason, too: null goes in.
+      // Called for a NULL value, too, as the record then gets a reason.
       Invoke(constant(decoder), "decode", decoder.schema, Seq(value), Seq(BinaryType), propagateNull = false)
     }
     register(extensions, "glassflow_map") { case Seq(fields, Text(spec)) => MapColumns(fields, spec) }
@@ -97,7 +101,7 @@ object Functions {
     }
   }
 
-  /** Replaced before a plan runs, when the types of its arguments are known. */
+  /** Replaced by a call of RowBytes when a plan is analyzed and the type of its argument is known. */
   case class Pack(child: Expression) extends UnaryExpression with RuntimeReplaceable {
     override lazy val replacement: Expression = {
       val packer = new RowBytes(child.dataType.asInstanceOf[StructType])
@@ -137,9 +141,9 @@ object Functions {
     }
   }
 
-  /** The time of a micro-batch, which Spark has put in place of current_timestamp(), handed to the Java code of the
-    * batch instead of written into it: code that differs in a number only would be compiled anew for every batch, by
-    * Spark and then by Java, which would never come to its fast code.
+  /** The time of a micro-batch, with which Spark replaces current_timestamp(). It is passed to the generated Java code
+    * as an object, not as a literal: otherwise the code would differ in each batch, so that Spark and Java had to
+    * compile it for each batch, and Java never got to optimize it.
     */
   case class BatchTime(child: Expression) extends UnaryExpression {
     override def dataType: DataType = child.dataType

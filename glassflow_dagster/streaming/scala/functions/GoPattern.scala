@@ -3,17 +3,17 @@ package glassflow
 import com.google.re2j.Pattern
 import org.apache.spark.unsafe.types.UTF8String
 
-/** Finds a regular expression of Go's syntax in texts, in a time that is linear in the text's length, whatever the text
-  * and the expression are. Java's own engine tries alternatives one after the other, on its stack: a record could hold
-  * a batch for ever or end the driver.
+/** Searches texts for a regular expression in Go's syntax, in time linear in the text's length. Java's own engine
+  * backtracks, on its stack: a record could block a batch for ever, or end the driver by a stack overflow.
   *
   * @param pattern
-  *   as expressions/language/patterns.py writes it
+  *   as expressions/language/patterns.py produces it
   */
 class GoPattern(pattern: String) extends Serializable {
-  // Compiled on the first text of a task: the driver only plans.
+  // Compiled with the first text of a task; the driver, which only plans, does not need it.
   @transient private lazy val compiled = Pattern.compile(pattern)
 
-  // RE2/J 1.8 reads bytes, too, but takes each that follows a character beyond ASCII for the text's beginning.
+  // Matched as a String: with UTF-8 bytes, RE2/J 1.8 takes the position after each non-ASCII character for the
+  // beginning of the text.
   def isIn(text: UTF8String): Boolean = compiled.matcher(text.toString).find()
 }

@@ -3,38 +3,40 @@ package glassflow
 import org.apache.spark.sql.catalyst.util.{ArrayData, CollationSupport, GenericArrayData}
 import org.apache.spark.unsafe.types.UTF8String
 
-/** Functions of the expression language whose Spark columns are a chain of regular expressions, conversions to decimals
-  * and the like: each of them took longer than a record's JSON field does. No argument is ever NULL here.
+/** Functions of the expression language that are faster here than as Spark expressions, which would be chains of
+  * regular expressions and conversions to decimals: each of them took longer than to parse a JSON field. No argument is
+  * NULL.
   */
 object Scalars {
-  // Of Go's white space, what is in ASCII; and all of it.
+  // Go's white space: the characters in ASCII, and all of them.
   private val ASCII_SPACE = "\t\n\u000b\f\r "
   private val SPACE = UTF8String.fromString(
     ASCII_SPACE + "\u0085\u00a0\u1680" + ('\u2000' to '\u200a').mkString + "\u2028\u2029\u202f\u205f\u3000"
   )
 
-  // From here on every float is a whole number, and not every whole number is a float.
+  // From 2^53 on every double is a whole number, but not every whole number is a double.
   private val WHOLE = (1L << 53).toDouble
-  // Between them Go writes no exponent.
+  // Go writes numbers from the first to below the second one without an exponent.
   private val LEAST_PLAIN = 1e-4
   private val EXPONENT = 1e21
 
-  /** Most texts are ASCII, which needs no tables of cases. */
+  /** Upper case. Most texts are ASCII, which needs no Unicode tables. */
   def upper(text: UTF8String): UTF8String =
     if (text.isFullAscii) text.toUpperCaseAscii else CollationSupport.Upper.execBinaryICU(text)
 
   def lower(text: UTF8String): UTF8String =
     if (text.isFullAscii) text.toLowerCaseAscii else CollationSupport.Lower.execBinaryICU(text)
 
-  /** Takes white space from both ends. */
+  /** The text without white space at both ends. */
   def trim(text: UTF8String): UTF8String = {
     val bytes = text.numBytes
     if (bytes == 0 || (isInk(text.getByte(0)) && isInk(text.getByte(bytes - 1)))) text else text.trim(SPACE)
   }
 
+  /** Whether a byte is an ASCII character other than white space. */
   private def isInk(byte: Byte): Boolean = byte > 0 && ASCII_SPACE.indexOf(byte.toInt) < 0
 
-  /** The parts between a separator, which is not empty. */
+  /** The parts of a text between separators. The separator is not empty. */
   def split(text: UTF8String, separator: UTF8String): ArrayData = {
     val (bytes, wanted) = (text.getBytes, separator.getBytes)
     val parts = new scala.collection.mutable.ArrayBuffer[Any](4)
@@ -56,7 +58,7 @@ object Scalars {
     i == wanted.length
   }
 
-  /** A text of digits with or without a sign as 64 bits, null for any other. */
+  /** The value of a text of digits, with or without a sign; null for another text, or a value beyond 64 bits. */
   def integer(text: UTF8String): java.lang.Long = {
     val first = if (text.numBytes > 0 && (text.getByte(0) == '+' || text.getByte(0) == '-')) 1 else 0
     var i = first
@@ -65,7 +67,7 @@ object Scalars {
     if (i > first && i == text.numBytes && text.toLong(found)) found.value else null
   }
 
-  /** Half away from zero; there is no -0. */
+  /** The nearest whole number, halves away from zero, never -0. */
   def round(number: Double): Double = {
     val size = Math.abs(number)
     if (!(size < WHOLE)) number
@@ -76,7 +78,9 @@ object Scalars {
     }
   }
 
-  /** What Go's %v writes: the shortest digits; an exponent below 1e-4 and from 1e21 on, with a sign and two digits. */
+  /** The number as Go's %v prints it: with the fewest digits; below 1e-4 and from 1e21 on with an exponent, which has a
+    * sign and at least two digits.
+    */
   def floatText(number: Double): UTF8String = UTF8String.fromString(written(number))
 
   private def written(number: Double): String = {
@@ -95,7 +99,7 @@ object Scalars {
     }
   }
 
-  /** The whole number that a float is written as, else the one below it; 0 where 64 bits hold neither. */
+  /** The whole number that the float prints as, else the next one below it; 0 where it does not fit into 64 bits. */
   def toInt(number: Double): Long =
     if (Math.abs(number) < WHOLE) Math.floor(number).toLong
     else {

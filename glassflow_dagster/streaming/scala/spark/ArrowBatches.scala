@@ -1,4 +1,4 @@
-// Spark's own package: what it writes Arrow batches with is visible there only.
+// In Spark's own package, as its classes for Arrow batches are private to it.
 package org.apache.spark.sql.execution.python
 
 import scala.jdk.CollectionConverters._
@@ -14,8 +14,9 @@ import org.apache.spark.sql.execution.{SparkPlan, SparkStrategy, UnaryExecNode}
 import org.apache.spark.sql.types.{StructField, StructType}
 import org.apache.spark.sql.vectorized.{ArrowColumnVector, ColumnarBatch}
 
-/** Plans `mapInArrow` with batches that end by their bytes, too. Spark's own bound in bytes asks all columns for their
-  * size behind every row, which is half of all work with small rows; that of a row as Spark holds it is known.
+/** Plans `mapInArrow` with Arrow batches that are limited in bytes, too. Spark's own limit in bytes reads the size of
+  * all columns after every row, which is half of all work with small rows; this one takes the size of Spark's row,
+  * which is known.
   */
 object SizedMapInArrowStrategy extends SparkStrategy {
   override def apply(plan: LogicalPlan): Seq[SparkPlan] = plan match {
@@ -25,7 +26,7 @@ object SizedMapInArrowStrategy extends SparkStrategy {
   }
 }
 
-/** As Spark's MapInArrowExec, but for where a batch ends. */
+/** Spark's MapInArrowExec, with another rule for the end of a batch. */
 case class SizedMapInArrowExec(function: PythonUDF, output: Seq[Attribute], child: SparkPlan)
     extends UnaryExecNode with PythonSQLMetrics {
   override def producedAttributes: AttributeSet = AttributeSet(output)
@@ -59,7 +60,7 @@ case class SizedMapInArrowExec(function: PythonUDF, output: Seq[Attribute], chil
     }
   }
 
-  /** The rows of a batch from Python, where they are one column of structs. */
+  /** The rows of a batch from Python, which come as one column of structs. */
   private def unwrapped(batch: ColumnarBatch, columns: Int): Iterator[InternalRow] = {
     val struct = batch.column(0).asInstanceOf[ArrowColumnVector]
     val flat = new ColumnarBatch(Array.tabulate(columns)(struct.getChild))
@@ -68,8 +69,8 @@ case class SizedMapInArrowExec(function: PythonUDF, output: Seq[Attribute], chil
   }
 }
 
-/** Rows in runs, each of which becomes an Arrow batch of its own: a run ends with the row that takes it beyond
-  * `SizedBatches.BYTES`. Each row is the one column of another, as Spark's Python worker wants it.
+/** Divides rows into runs, each of which becomes an Arrow batch: a run ends with the row that exceeds
+  * `SizedBatches.BYTES`. Each row is wrapped as the only column of another row, as Spark's Python worker expects it.
   */
 private class SizedBatches(rows: Iterator[InternalRow]) extends Iterator[Iterator[InternalRow]] {
   override def hasNext: Boolean = rows.hasNext
@@ -83,7 +84,7 @@ private class SizedBatches(rows: Iterator[InternalRow]) extends Iterator[Iterato
       val row = rows.next()
       row match {
         case unsafe: UnsafeRow => bytes += unsafe.getSizeInBytes
-        // Spark's operators hand on none but these; the bound in rows holds for others.
+        // Spark's operators return UnsafeRows only; for others there is still the limit in rows.
         case _ =>
       }
       InternalRow(row)
@@ -92,8 +93,9 @@ private class SizedBatches(rows: Iterator[InternalRow]) extends Iterator[Iterato
 }
 
 private object SizedBatches {
-  // A batch is three times outside of Java's heap, where Spark may take as much as inside: in Arrow's vectors, which
-  // double as they grow, in the message made of them, and in the buffer that this is sent from. Each task has one under
-  // way. A thousand rows of 1.5 kB are within it, and what a larger batch would spare is nothing with rows of more.
+  // Each task has one batch at a time, and a batch takes its size three times outside of Java's heap, where Spark may
+  // use as much memory as inside: in Arrow's vectors, which double as they grow, in the message that is made of them,
+  // and in the buffer that the message is sent from. A thousand rows (the limit in rows) of up to 1.5 kB each fit; with
+  // larger rows, a larger batch would save nothing.
   val BYTES: Long = 4L * 1024 * 1024
 }

@@ -11,9 +11,9 @@ import org.apache.spark.sql.connector.read.streaming._
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
-/** Spark's own Kafka source as a stream, whose micro-batches take no more records than `BatchBound` allows at the time:
-  * maxOffsetsPerTrigger is fixed with the query. Its options are those of Spark's source, and `BoundedKafka.BOUND`.
-  * What it writes into a checkpoint is what Spark's source writes.
+/** Spark's own Kafka source, with a limit on the records of a micro-batch that can change while the query runs
+  * (`BatchBound`): maxOffsetsPerTrigger is fixed when the query starts. Its options are those of Spark's source, and
+  * `BoundedKafka.BOUND`. Its checkpoint is the same as that of Spark's source.
   */
 class BoundedKafka extends TableProvider {
   private lazy val kafka = {
@@ -29,13 +29,13 @@ class BoundedKafka extends TableProvider {
 
 object BoundedKafka {
 
-  /** The option that names the query's bound. */
+  /** The option with the name of the query, by which `BatchBound` has its limit. */
   val BOUND = "glassflow.bound"
   private val SPARKS = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 }
 
-/** How many records the next micro-batch of a query may take, by the query's name; as many as its options say where
-  * nothing is set.
+/** The most records that the next micro-batch of a query may take, by the query's name; where none is set, only the
+  * limits of the query's options apply.
   */
 object BatchBound {
   private val allowed = new ConcurrentHashMap[String, Long]
@@ -74,11 +74,11 @@ private class BoundedStream(stream: BoundedStream.Sparks, query: String)
   override def latestOffset(start: Offset, limit: ReadLimit): Offset =
     stream.latestOffset(start, bounded(limit, BatchBound.of(query)))
 
-  /** Spark asks for a query's limit once, so it is bounded where it is used. */
+  /** A read limit with at most so many records. Spark reads a query's limit once, so this is applied at each use. */
   private def bounded(limit: ReadLimit, records: Long): ReadLimit = limit match {
     case all: CompositeReadLimit => ReadLimit.compositeLimit(all.getReadLimits.map(bounded(_, records)))
     case most: ReadMaxRows => ReadLimit.maxRows(math.min(most.maxRows, records))
-    // A batch that is full does not wait for more.
+    // The least number of records to wait for must not exceed what the batch may take.
     case least: ReadMinRows => ReadLimit.minRows(math.min(least.minRows, records), least.maxTriggerDelayMs)
     case other => other
   }

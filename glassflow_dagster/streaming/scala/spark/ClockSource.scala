@@ -11,12 +11,12 @@ import org.apache.spark.sql.connector.read.streaming._
 import org.apache.spark.sql.types.{StructField, StructType, TimestampType}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
-/** A stream source without records of its own: it makes batches happen while events wait and the topics are silent, and
-  * carries the event clock into Spark's watermark.
+/** A stream source without records: it triggers batches while events wait and the topics are silent, and carries the
+  * watermark of the event clock into Spark.
   *
-  * Read with `format("glassflow.ClockSource")` and the option `name`, by which `ClockSource.of(name)` finds the clock
-  * to set. Column: clock TIMESTAMP; a batch has one row when the clock has moved on, else none. The clock stands in the
-  * offset, and so in the checkpoint: a replayed batch reads the same.
+  * Read it with `format("glassflow.ClockSource")` and the option `name`; `ClockSource.of(name)` is the clock to set.
+  * Column: clock TIMESTAMP; a batch has one row when the clock has advanced, else none. The clock is part of the
+  * offset, and so of the checkpoint: a replayed batch reads the same.
   */
 class ClockSource extends TableProvider {
   override def inferSchema(options: CaseInsensitiveStringMap): StructType = ClockSource.Schema
@@ -29,17 +29,17 @@ object ClockSource {
   private[glassflow] val Schema = StructType(Seq(StructField("clock", TimestampType)))
   private val clocks = new ConcurrentHashMap[String, TickClock]
 
-  /** The clock of a query in this process. */
+  /** The clock of a query in this process, by the option `name`. */
   def of(name: String): TickClock = clocks.computeIfAbsent(name, _ => new TickClock)
 }
 
-/** What a query's driver sets between two batches. */
+/** The settings of a query's clock source, which the driver changes between two batches. */
 class TickClock {
 
-  /** How far the event clock is, milliseconds since 1970; 0 before it has started. It never goes back. */
+  /** The watermark of the event clock, milliseconds since 1970; 0 while there is none. It never goes back. */
   @volatile var clockMs: Long = 0
 
-  /** Batches follow each other at this distance at least, in milliseconds; 0 while nothing waits. */
+  /** A batch is triggered at the latest after so many milliseconds; 0: none is triggered by time. */
   @volatile var everyMs: Long = 0
 
   def moveTo(ms: Long): Unit = clockMs = math.max(clockMs, ms)
@@ -59,8 +59,8 @@ private class TickScan(clock: String) extends Scan {
   override def toMicroBatchStream(checkpointLocation: String): MicroBatchStream = new TickStream(ClockSource.of(clock))
 }
 
-/** How many ticks there were, what the clock said, and whether it had moved: the watermark follows it one batch later,
-  * so that a tick that moved it is followed by another.
+/** The source's offset. ticks: how many batches it has triggered; clockMs: the clock; moved: whether the clock has
+  * advanced with this offset. Spark's watermark follows one batch later, so an advance triggers a second batch.
   */
 private case class TickOffset(ticks: Long, clockMs: Long, moved: Boolean) extends Offset {
   override def json: String = s"""{"ticks":$ticks,"clockMs":$clockMs,"moved":$moved}"""
@@ -77,7 +77,7 @@ private object TickOffset {
 
 private class TickStream(clock: TickClock) extends MicroBatchStream with SupportsTriggerAvailableNow {
   private var endsWhenAllIsRead = false
-  // Of a query that ends: one tick is due at its start, for what has been waiting since the last one ended.
+  // A query that ends when all is read gets one batch at its start, for events that wait since an earlier query.
   private var ticked = false
   private var lastTick = System.nanoTime()
 
@@ -96,6 +96,7 @@ private class TickStream(clock: TickClock) extends MicroBatchStream with Support
     } else from
   }
 
+  /** Whether a batch is to be triggered by time. */
   private def isDue: Boolean = {
     val every = clock.everyMs
     every > 0 && (if (endsWhenAllIsRead) !ticked else System.nanoTime() - lastTick >= every * 1000000)

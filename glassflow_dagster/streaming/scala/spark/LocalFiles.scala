@@ -10,19 +10,18 @@ import org.apache.hadoop.fs.permission.FsPermission
 
 /** Hadoop's local file system for checkpoints.
   *
-  * It asks the system itself for the permissions of a file: without its native library, which pyspark does not bring,
-  * Hadoop starts a `chmod` for every file that it makes.
+  * It sets permissions by Java's own API: without its native library, which pyspark does not contain, Hadoop starts a
+  * `chmod` process for every file that it creates.
   *
-  * And what Spark has written down is on the disk before Spark goes on: the bytes of a file when it is closed, its name
-  * when it has it. Spark leaves that to the file system, and Hadoop's leaves it to the system, which has some 30
-  * seconds in hand: a machine that loses its power then keeps our plan, but neither the offsets nor the state that
-  * belong to it.
+  * And it writes durably (fsync): a file's bytes when it is closed, its name when it is created or renamed. Hadoop's
+  * own local file system leaves that to the operating system, which may take some 30 seconds: after a power failure a
+  * batch's plan, which is synced, would be there without the offsets and the state that belong to it.
   */
 class LocalFiles extends LocalFileSystem(new RawLocalFiles)
 
 class RawLocalFiles extends RawLocalFileSystem {
   override def setPermission(path: Path, permission: FsPermission): Unit =
-    // Java has no sticky bit.
+    // Java's API has no sticky bit.
     if (permission.getStickyBit) super.setPermission(path, permission)
     else Files.setPosixFilePermissions(pathToFile(path).toPath, PosixFilePermissions.fromString(permission.toString))
 
@@ -51,7 +50,7 @@ class RawLocalFiles extends RawLocalFileSystem {
 
 object RawLocalFiles {
 
-  /** Put a file's bytes, or a folder's entries, on the disk. */
+  /** Write a file's bytes, or a folder's entries, to the disk (fsync). */
   private[glassflow] def sync(file: File): Unit = {
     val channel = FileChannel.open(file.toPath, StandardOpenOption.READ)
     try channel.force(true)
@@ -59,7 +58,7 @@ object RawLocalFiles {
   }
 }
 
-/** A file whose bytes are on the disk when it is closed. */
+/** An output file that is synced to the disk when it is closed. */
 private class SyncedStream(out: OutputStream, file: File) extends OutputStream {
   override def write(byte: Int): Unit = out.write(byte)
   override def write(bytes: Array[Byte], from: Int, length: Int): Unit = out.write(bytes, from, length)

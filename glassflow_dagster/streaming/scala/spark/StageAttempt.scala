@@ -2,8 +2,8 @@ package glassflow
 
 import org.apache.spark.TaskContext
 
-/** How often Spark has begun a task's stage before: one that lost its input to a dead executor is begun again, with
-  * tasks that are on their first attempt.
+/** The number of times that Spark has begun a task's stage before. A stage that lost its input with a dead executor is
+  * begun again, and its tasks then count as first attempts: only this number shows the repetition.
   */
 object StageAttempt {
   def ofTask(): Int = {

@@ -9,8 +9,9 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{UnsafeProjection, UnsafeRow}
 import org.apache.spark.sql.types._
 
-/** A row as bytes and back: typed rows pass a stateful operator as one opaque value, which spares it the conversion of
-  * every column to an object and back. The bytes are Spark's UnsafeRow; they never outlive the batch.
+/** Packs a row into bytes and unpacks it: a row then passes a stateful operator as one opaque value, so that the
+  * operator need not convert every column to an object and back. The bytes are Spark's UnsafeRow. A packed joined body
+  * is kept in the state; other packed rows do not outlive the batch.
   */
 class RowBytes(schema: StructType) extends Serializable {
   @transient private lazy val projection = UnsafeProjection.create(schema)
@@ -26,15 +27,16 @@ class RowBytes(schema: StructType) extends Serializable {
     }
 }
 
-/** A key of one or several parts as bytes: two keys have the same bytes when all parts are equal, and only then, but
-  * for the chance of a digest of 128 bits: 10 million long keys have two alike once in 10^24 times. A part's type is
-  * fixed by its column, so 1 and "1" never meet. The form is kept in checkpoints: never change it.
+/** Encodes a key of one or several parts as bytes. Two keys have the same bytes if and only if all parts are equal,
+  * except for collisions of a digest of 128 bits: among 10 million long keys two collide once in 10^24 times. The type
+  * of a part is that of its column, so 1 and "1" are never compared. The encoding is kept in checkpoints: never change
+  * it.
   *
-  * Form: a leading 1; for each part a byte 1, or 0 for a null; the values of those that are not null; the lengths of
-  * those among these that have no fixed one. Spark sorts a batch by its keys, and compares eight bytes at a time before
-  * it takes two keys apart: the values come early so that these eight tell most keys from each other. Beyond 24 bytes,
-  * a 2 and the first 16 bytes of the SHA-256 of all this: a state has each key twice, and no one can make two keys that
-  * meet, as with a faster hash.
+  * Encoding: a byte 1 (ADMITTED); for each part a byte 1, or 0 for a null; the values of the parts that are not null;
+  * the lengths of those values that have no fixed length. Spark sorts a batch by its keys, and compares their first
+  * eight bytes before it compares the rest: the values come early so that eight bytes tell most keys apart. A key of
+  * more than 24 bytes is replaced by a byte 2 (DIGEST) and the first 16 bytes of the SHA-256 of the encoding: the state
+  * stores each key twice, and unlike with a faster hash nobody can construct two keys that collide.
   */
 class KeyBytes(types: Array[DataType]) extends Serializable {
   def encode(parts: InternalRow): Array[Byte] = {
@@ -71,16 +73,17 @@ class KeyBytes(types: Array[DataType]) extends Serializable {
 }
 
 object KeyBytes {
-  // A refused record has no key; its group's name begins with another byte and so never meets a key's.
+  // The first byte of the group of records without a key (dead letters, dropped records): different from any key's.
   val REFUSED: Int = 0
   private val ADMITTED: Int = 1
   private val DIGEST: Int = 2
-  // Spark pads a key to a multiple of 8 bytes: a digest and the byte before it take no less.
+  // Spark pads a key to a multiple of 8 bytes: a digest and the byte before it take 24, too.
   private val LONGEST = 24
   private val DIGEST_BYTES = 16
 
   private val sha256 = ThreadLocal.withInitial[MessageDigest](() => MessageDigest.getInstance("SHA-256"))
 
+  /** The key itself, or its digest where it is too long. */
   private def bounded(key: Array[Byte]): Array[Byte] =
     if (key.length <= LONGEST) key
     else {
@@ -90,6 +93,7 @@ object KeyBytes {
       short
     }
 
+  /** The group of a Kafka partition's records without a key. */
   def ofRefused(partition: Int): Array[Byte] =
     java.nio.ByteBuffer.allocate(5).put(REFUSED.toByte).putInt(partition).array
 }

@@ -8,8 +8,9 @@ import scala.collection.mutable.ArrayBuffer
 import org.apache.spark.sql.{Dataset, Encoder, Encoders, Row}
 import org.apache.spark.sql.streaming._
 
-/** A record on its way through deduplication by event time: its key, its place in Kafka, its time in microseconds since
-  * 1970, whether it passes also when it is late, and the rest, packed. The time of a refused record means nothing.
+/** The input of deduplication by event time: a record with its key, its position in Kafka, its event time in
+  * microseconds since 1970, whether it passes even if it is late, and its other columns, packed. The time of a record
+  * without a key is not used.
   */
 case class TimedEvent(
     key: Array[Byte],
@@ -21,10 +22,10 @@ case class TimedEvent(
     payload: Array[Byte]
 ) extends RecordPosition
 
-/** What became of a record, and of the duplicates beside it.
+/** The output of deduplication by event time: one record, and the number of duplicates that it stands for.
   *
-  * payload: the record, null where there are only duplicates to be counted; watermark: for a late record that goes no
-  * further, what it is behind, in milliseconds since 1970, else null; duplicates: how many others were dropped.
+  * payload: the record, null in a row that only counts duplicates; watermark: set for a late record that does not pass,
+  * the watermark in milliseconds since 1970; duplicates: how many other records of the key were dropped in this batch.
   */
 case class TimedVerdict(
     topic: Int,
@@ -35,16 +36,17 @@ case class TimedVerdict(
     duplicates: Long
 )
 
-/** Lets an event pass unless its key has an accepted one nearer than the window in event time, before or after it.
+/** Drops an event if an accepted event of its key is nearer in event time than the window, before or after it.
   *
-  * Events are taken batch by batch, and within a batch by (topic, partition, offset): of two that are too near the
-  * first one stays. A key may have several accepted events, each a window or more from the others; their times are its
-  * state. A time counts until the watermark has passed it by a window: then only late events could be near it. An event
-  * that is behind the watermark and near to no time that counts is late; where it says `keepLate` it passes all the
-  * same. All this is decided by the records and the batch's watermark, which Spark logs: a replay decides the same.
+  * Events are processed batch by batch, and within a batch by (topic, partition, offset): of two that are too near to
+  * each other the first one is accepted. A key may have several accepted events, each at least a window from the
+  * others; their times are the key's state. A time expires when the watermark has passed it by a window: then only late
+  * events could be near it. An event behind the watermark that is near to no accepted time is late, and passes only
+  * with `keepLate`. All this depends only on the records and the batch's watermark, which Spark logs: a replay decides
+  * the same.
   *
-  * What counts no longer is removed by a key's timer, of which a key with state has exactly one: Spark finds the timers
-  * that are due by an index, so a batch costs nothing for the keys that it has nothing to do with.
+  * Expired times are removed by a timer, of which each key with state has exactly one: Spark finds the timers that are
+  * due by an index, so a batch costs nothing for the other keys.
   */
 class EventTimeDedup(windowUs: Long)
     extends StatefulProcessor[Array[Byte], TimedEvent, TimedVerdict] {
@@ -70,6 +72,7 @@ class EventTimeDedup(windowUs: Long)
       verdicts
     }
 
+  /** Decide on the events of one key in one batch; adds the accepted times to `times`. */
   private def judge(events: Iterator[TimedEvent], times: AcceptedTimes, watermarkMs: Long): Iterator[TimedVerdict] = {
     val behind = watermarkUs(watermarkMs)
     val verdicts = new ArrayBuffer[TimedVerdict](1)
@@ -100,9 +103,10 @@ class EventTimeDedup(windowUs: Long)
     Iterator.empty
   }
 
+  /** Write the key's accepted times into the state; a new state gets a timer. */
   private def remember(times: AcceptedTimes, isNew: Boolean): Unit = {
     val bytes = times.toBytes
-    // Late events alone leave nothing to remember.
+    // If all new events were late with `keepLate`, their times may have expired already: nothing to store.
     if (!isNew || bytes.nonEmpty) accepted.update(bytes)
     if (isNew && bytes.nonEmpty) getHandle.registerTimer(times.expiryMs)
   }
@@ -111,9 +115,10 @@ class EventTimeDedup(windowUs: Long)
 object EventTimeDedup {
   private def goesOn(e: TimedEvent): TimedVerdict = TimedVerdict(e.topic, e.partition, e.offset, e.payload, null, 0)
 
-  /** Spark's watermark is 0 until there is one; no event is late then. */
+  /** The watermark in microseconds. Spark's is 0 until there is one; no event is late then. */
   private def watermarkUs(ms: Long): Long = if (ms == 0) Long.MinValue else ms * 1000
 
+  /** The events by their positions in Kafka. There is at least one. */
   private def inOrder(events: Iterator[TimedEvent]): Iterator[TimedEvent] = {
     val first = events.next()
     if (!events.hasNext) Iterator.single(first)
@@ -130,15 +135,17 @@ object EventTimeDedup {
   }
 }
 
-/** A key's accepted times that still count, ascending, and those that a batch adds.
+/** A key's accepted times that have not expired, ascending, and those that a batch adds.
   *
-  * stored: 8 bytes a time; null for none. The form is kept in checkpoints: never change it.
+  * stored: the times as they are in the state, 8 bytes each; null for none. The encoding is kept in checkpoints: never
+  * change it.
   */
 private class AcceptedTimes(stored: Array[Byte], windowUs: Long, watermarkUs: Long) {
   private var times: Array[Long] = read
   private var size = times.length
   var grew = false
 
+  /** Whether a time has not expired: the watermark has not passed it by a window. */
   private def counts(time: Long): Boolean = watermarkUs == Long.MinValue || time > watermarkUs - windowUs
 
   private def read: Array[Long] =
@@ -163,6 +170,7 @@ private class AcceptedTimes(stored: Array[Byte], windowUs: Long, watermarkUs: Lo
     grew = true
   }
 
+  /** The index of the first accepted time at or after this time. */
   private def firstAfter(time: Long): Int = {
     val found = Arrays.binarySearch(times, 0, size, time)
     if (found >= 0) found else -found - 1
@@ -175,8 +183,8 @@ private class AcceptedTimes(stored: Array[Byte], windowUs: Long, watermarkUs: Lo
     bytes.array
   }
 
-  /** When the last of the times has been passed by a window. Rounded up to Spark's milliseconds; never before the first
-    * watermark, which would be no watermark yet.
+  /** The time of the timer: the last accepted time plus the window, rounded up to Spark's milliseconds. At least 1, as
+    * a watermark of 0 means that there is none yet.
     */
   def expiryMs: Long = math.max(1, -Math.floorDiv(-(times(size - 1) + windowUs), 1000L))
 }

@@ -4,8 +4,8 @@ import java.nio.ByteBuffer
 
 import scala.collection.mutable.ArrayBuffer
 
-/** An event that the join holds: its time in microseconds since 1970, its place in Kafka, its fields, packed, and for a
-  * left event of `match: all` whether it has found a right one yet.
+/** An event in the join's state: its time in microseconds since 1970, its position in Kafka, its fields, packed, and
+  * for a left event of `match: all` whether it has already been joined with a right one.
   */
 final class BufferedEvent(
     val time: Long,
@@ -16,7 +16,7 @@ final class BufferedEvent(
     var matched: Boolean
 ) extends RecordPosition {
 
-  /** The order in which events follow each other: by time, then by place. */
+  /** The order of events: by time, then by position in Kafka. */
   def isBefore(other: BufferedEvent): Boolean = if (time != other.time) time < other.time else precedes(other)
 }
 
@@ -40,7 +40,7 @@ final class BufferedEvents(initial: Array[BufferedEvent]) {
 
   def keep(wanted: BufferedEvent => Boolean): Unit = events = events.filter(wanted)
 
-  /** How many of them have a time before the given one. */
+  /** The number of events before a time, which is also the index of the first event at or after it. */
   def countBefore(time: Long): Int = {
     var low = 0
     var high = events.length
@@ -52,10 +52,10 @@ final class BufferedEvents(initial: Array[BufferedEvent]) {
   }
 }
 
-/** What the join holds of one key, as bytes and back. The form is kept in checkpoints: never change it.
+/** The join's state of one key, and its encoding as bytes. The encoding is kept in checkpoints: never change it.
   *
-  * Form: the time in milliseconds at which the key's one timer fires (0 for none), the number of left events, then the
-  * left and the right events: time, topic, partition, offset, whether it is matched, the payload with its length ahead.
+  * Encoding: the time in milliseconds of the key's only timer (0 for none); the number of left events; then the left
+  * and the right events, each as time, topic, partition, offset, matched, length of the payload, payload.
   */
 final class JoinState(var timerMs: Long, val lefts: BufferedEvents, val rights: BufferedEvents) {
   def isEmpty: Boolean = lefts.isEmpty && rights.isEmpty

@@ -9,20 +9,23 @@ import org.apache.spark.TaskContext
 import org.apache.spark.sql.streaming.StatefulProcessorHandle
 import org.apache.spark.util.sketch.BloomFilter
 
-/** Says of most keys that are not known that they are not, without asking the state: most keys of a stream are new, and
-  * RocksDB throws an exception for each that it does not find.
+/** A Bloom filter, in memory, over the known keys of one source and shard. It answers for most new keys that they are
+  * not known, without a lookup in the state: most keys of a stream are new, and in RocksDB each lookup that finds
+  * nothing costs an exception.
   *
-  * A Bloom filter over the keys of one source and shard, in memory. It is made of the packs, which have all known keys,
-  * and again when it is full; until then it has keys, too, that are forgotten by now.
+  * It is built from the packs of known keys (see KnownKeys), and rebuilt when it is full; until then it also has keys
+  * that have expired since.
+  *
+  * mostKeys: the most keys that it may hold; with more there is no filter, and each key is looked up in the state.
   */
 final class KeyFilter(mostKeys: Long) {
   private var filter: BloomFilter = _
   private var room = 0L
 
-  /** Make room for so many keys more. */
+  /** Make room for `coming` more keys; rebuild the filter where it is full. */
   def makeRoom(coming: Int, known: KnownKeys): Unit = if (room < coming) renew(coming, known)
 
-  /** Whether the state has to be asked. */
+  /** Whether the key may be known, so that the state has to be read. */
   def mayKnow(key: Array[Byte]): Boolean = filter == null || filter.mightContainBinary(key)
 
   def add(key: Array[Byte]): Unit = if (filter != null) {
@@ -31,7 +34,7 @@ final class KeyFilter(mostKeys: Long) {
   }
 
   private def renew(coming: Int, known: KnownKeys): Unit = {
-    // Read twice, as there may be more than the memory holds.
+    // The packs are read twice, to count the keys and to add them, as they may not fit into memory.
     val capacity =
       if (known.packCount > KeyFilter.MOST_PACKS) Long.MaxValue
       else math.max(KeyFilter.LEAST_KEYS, 2L * (known.allKeys.size + coming))
@@ -40,7 +43,7 @@ final class KeyFilter(mostKeys: Long) {
       room = capacity
       known.allKeys.foreach(add)
     } else {
-      // For the rest of the run, as each batch would have to read the packs to find out whether it can be one again.
+      // No filter for the rest of the run: to check whether one fits again, each batch would have to read the packs.
       filter = null
       room = Long.MaxValue
     }
@@ -48,16 +51,17 @@ final class KeyFilter(mostKeys: Long) {
 }
 
 private object KeyFilter {
-  // A false alarm costs a look at the state. At a tenth of them a key would take 5 bits, at a hundredth 10.
+  // The rate of false positives, each of which costs a lookup in the state. With 0.1 a key takes 5 bits, with 0.01 ten.
   val FALSE_ALARMS = 0.05
-  // What a key takes at that, and a little more.
+  // The memory of a key at this rate, rounded up.
   val BYTES_A_KEY = 0.8
   val LEAST_KEYS = 4096L
-  // Of one source and shard; reading as many takes some 10 ms. Batches of few events make packs of few keys.
+  // The most packs of a source and shard to build a filter from: reading as many takes some 10 ms. Batches of few
+  // events make packs of few keys.
   val MOST_PACKS = 1024L
 }
 
-/** The filters of one partition of the state, as they are behind the batch `last` of a run of the query. */
+/** The filters of one partition of the state, in a run of the query; `last` is the last batch that they include. */
 final class KeyFilters(val run: UUID, mostKeys: Long) {
   private val filters = mutable.HashMap.empty[(Int, Int), KeyFilter]
   private[glassflow] var last = -1L
@@ -67,17 +71,17 @@ final class KeyFilters(val run: UUID, mostKeys: Long) {
 
 /** Keeps a partition's filters in this process from one batch to the next.
   *
-  * They miss what other processes have added, and a driver of an earlier run. So only those are good that have seen the
-  * batch right before, in the same run.
+  * Filters miss the keys that other processes, or earlier runs, have added to the state. So they are only valid if they
+  * include the batch right before, of the same run.
   */
 object KeyFilters {
-  // Of the memory that Java may use, for all filters.
+  // The share of Java's maximal memory that all filters may take.
   private val SHARE = 1.0 / 16
   private val kept = new ConcurrentHashMap[Int, KeyFilters]
 
-  /** Give the filters of the task that is at work, and keep them when it is done. */
+  /** Return this task's filters, and keep them for the next batch when the task succeeds. */
   def ofTask(handle: StatefulProcessorHandle, sources: Int): KeyFilters = Option(TaskContext.get()) match {
-    // The driver, where Spark only asks which states there are.
+    // No task: the driver, where Spark only collects the names of the states.
     case None => new KeyFilters(null, 0)
     case Some(task) =>
       val query = handle.getQueryInfo()
@@ -90,8 +94,8 @@ object KeyFilters {
       mine
   }
 
-  /** Those that are kept, if they are good for this batch, or new ones. Whoever takes them has them alone: of two
-    * attempts of one task, the second makes its own, and one that fails leaves none.
+  /** Return the filters that were kept if they are valid for this batch, else new ones. Kept filters are removed here,
+    * so only one attempt of a task gets them: a second one builds new filters, and a failed one leaves none.
     */
   def take(partition: Int, run: UUID, batch: Long, mostKeys: Long): KeyFilters =
     Option(kept.remove(partition)).filter(it => it.run == run && it.last == batch - 1).getOrElse(new KeyFilters(
@@ -99,6 +103,7 @@ object KeyFilters {
       mostKeys
     ))
 
+  /** Keep filters that include `batch` for the next one. */
   def keep(partition: Int, batch: Long, filters: KeyFilters): Unit = {
     filters.last = batch
     kept.put(partition, filters)

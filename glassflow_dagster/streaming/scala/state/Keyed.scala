@@ -4,10 +4,10 @@ import org.apache.spark.sql.{Dataset, Encoder, Encoders, Row}
 import org.apache.spark.sql.functions.{call_function, lit}
 import org.apache.spark.sql.streaming.{OutputMode, StatefulProcessor, TimeMode}
 
-/** Hands rows with a key, as KeyBytes makes it, to a stateful processor. */
+/** Runs a stateful processor on rows grouped by their key, which is encoded by KeyBytes. */
 object Keyed {
 
-  /** Those of a key together. Columns in: key BINARY and the others of I. Columns out: those of O. */
+  /** Group the rows by key. Columns in: key BINARY and the other fields of I. Columns out: those of O. */
   def byKey[I: Encoder, O: Encoder](
       rows: Dataset[Row],
       processor: StatefulProcessor[Array[Byte], I, O],
@@ -17,14 +17,14 @@ object Keyed {
     rows.groupBy(rows("key")).as[Array[Byte], I].transformWithState(processor, clock, OutputMode.Append()).toDF()
   }
 
-  /** Those of a shard of the keys together, in no order. Columns as in `byKey`. */
+  /** Group the rows by the shard of their key (see Shards), in no order within a shard. Columns as in `byKey`. */
   def byShard[I: Encoder, O: Encoder](
       rows: Dataset[Row],
       processor: StatefulProcessor[Int, I, O],
       clock: TimeMode
   ): Dataset[Row] = {
     implicit val shard: Encoder[Int] = Encoders.scalaInt
-    // As many as the state has: the driver sees to it.
+    // The driver sets this to the number of partitions of the checkpoint's state.
     val partitions = lit(rows.sparkSession.conf.get("spark.sql.shuffle.partitions").toInt)
     val sharded = rows.withColumn("shard", call_function("glassflow_shard", rows("key"), partitions))
     sharded.groupBy(sharded("shard")).as[Int, I].transformWithState(processor, clock, OutputMode.Append()).toDF()

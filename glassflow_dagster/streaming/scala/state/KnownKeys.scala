@@ -8,18 +8,20 @@ import scala.collection.mutable.ArrayBuffer
 import org.apache.spark.sql.{Encoder, Encoders}
 import org.apache.spark.sql.streaming.{MapState, StatefulProcessorHandle, TTLConfig, ValueState}
 
-/** Keys that end at one moment or before it, in milliseconds since 1970: each as its length, in a byte, and its bytes.
+/** A pack of known keys, all of which have expired at `until`, in milliseconds since 1970. Each key is its length, one
+  * byte, and its bytes.
   */
 case class Pack(until: Long, keys: Array[Byte])
 
-/** Packs first to next - 1 are there, and the first of them ends at `due`. */
+/** The queue of packs: those numbered first to next - 1 exist, and the first one expires at `due`. */
 case class Queue(first: Long, next: Long, due: Long)
 
-/** The known keys of one source, those of the shard that is at hand, and until when each is known.
+/** The state of deduplication on the processing clock: the known keys of one source in the current shard, and until
+  * when each is known.
   *
-  * Spark's own state with a time to live has every key in an index of ends, too, and looks each up before it writes it.
-  * Here keys that come in one batch, which end together, are in one pack, and the packs in a queue. So a new key costs
-  * one look and one write. The names are kept in checkpoints.
+  * Spark's own state with a time to live keeps a second index of all keys by expiry, and looks each key up before it
+  * writes it. Here the keys of one batch, which expire together, are in one pack, and the packs in a queue. So a new
+  * key costs one lookup and one write. The names of the states are kept in checkpoints.
   */
 class KnownKeys(handle: StatefulProcessorHandle, source: Int) {
   import KnownKeys._
@@ -30,23 +32,23 @@ class KnownKeys(handle: StatefulProcessorHandle, source: Int) {
     handle.getMapState(s"packs$source", Encoders.scalaLong, Encoders.product[Pack], TTLConfig.NONE)
   private val queue: ValueState[Queue] = handle.getValueState(s"queue$source", Encoders.product[Queue], TTLConfig.NONE)
 
-  /** Until when a key is known, in milliseconds since 1970; 0 of one that is not. */
+  /** Return until when a key is known, in milliseconds since 1970; 0 for an unknown key. */
   def until(key: Array[Byte]): Long = ends.getValue(key)
 
-  /** Know keys until a moment. */
+  /** Add keys that are known until a time. */
   def add(keys: ArrayBuffer[Array[Byte]], until: Long): Unit = {
     keys.foreach(key => ends.updateValue(key, until))
     keys.grouped(MOST_IN_PACK).foreach(some => enqueue(Pack(until, packed(some))))
   }
 
-  /** Know each of these keys until its end, and forget them together, at the last one's. */
+  /** Add keys with different expiry times as one pack, which is forgotten when the last of them has expired. */
   def addPack(keys: ArrayBuffer[KnownKey]): Unit = {
     keys.foreach(known => ends.updateValue(known.key, known.until))
     enqueue(Pack(keys.map(_.until).max, packed(keys.map(_.key))))
   }
 
-  /** Forget what has ended by now: about so many keys, or all when there are fewer. What ended and is still there does
-    * no harm, and a batch after a long pause has no more to do than others.
+  /** Remove expired keys, about `atMost`, so that a batch after a long pause has no more to do than others. Expired
+    * keys that stay do no harm, as `until` tells that they have expired.
     */
   def forget(now: Long, atMost: Long): Unit = {
     val waiting = waitingPacks
@@ -58,27 +60,27 @@ class KnownKeys(handle: StatefulProcessorHandle, source: Int) {
         count += forgetKeys(unpacked(pack.keys), now)
         packs.removeKey(first)
         first += 1
-        // Null behind the last one.
+        // Null after the last one.
         pack = packs.getValue(first)
       }
       queue.update(Queue(first, waiting.next, due = if (pack == null) 0 else pack.until))
     }
   }
 
-  /** How many packs there are. */
+  /** The number of packs. */
   def packCount: Long = {
     val waiting = waitingPacks
     waiting.next - waiting.first
   }
 
-  /** The keys of all packs: all that are known, and some that are not any more. */
+  /** The keys of all packs: all known keys, and some that have expired. */
   def allKeys: Iterator[Array[Byte]] = {
     val waiting = waitingPacks
     (waiting.first until waiting.next).iterator.flatMap(number => unpacked(packs.getValue(number).keys))
   }
 
   private def forgetKeys(keys: Array[Array[Byte]], now: Long): Int = {
-    // One that has come again since has another end, and is in another pack.
+    // A key that was added again since has a later expiry, and is in a later pack, too.
     keys.foreach(key => if (ends.getValue(key) <= now) ends.removeKey(key))
     keys.length
   }
@@ -95,7 +97,7 @@ class KnownKeys(handle: StatefulProcessorHandle, source: Int) {
 
 object KnownKeys {
 
-  /** A pack is written and read as a whole: some 70 kB at most. */
+  /** The most keys of a pack, which is written and read as a whole: some 70 kB. */
   val MOST_IN_PACK = 4096
 
   private def packed(keys: ArrayBuffer[Array[Byte]]): Array[Byte] = {

@@ -2,13 +2,16 @@ package glassflow
 
 import scala.collection.mutable.ArrayBuffer
 
-/** Which right events a left one is joined with, and how long events are held for that. All times are microseconds. */
+/** The rule by which left events are joined with right ones, and how long events are kept for that. All times are in
+  * microseconds.
+  */
 trait Matching extends Serializable {
 
-  /** Take the events that have arrived, decide what can be decided, and forget what is needed no more.
+  /** Add the new events of a key to its state, decide the left events that can be decided, remove events that are not
+    * needed any more, and return the joined rows, as (left, right) with null for the right event of an unmatched one.
     *
-    * complete: nothing before this time arrives any more. Gives the rows; the right event of an unmatched one is null.
-    * outcome.waiting already has the new left events.
+    * complete: all events before this time have arrived. outcome: is updated; its `waiting` already includes the new
+    * left events.
     */
   private[glassflow] def settle(
       state: JoinState,
@@ -18,14 +21,14 @@ trait Matching extends Serializable {
       outcome: Outcome
   ): Iterator[(BufferedEvent, BufferedEvent)]
 
-  /** The value of `complete` at which there is something to decide or to forget. The state is not empty. */
+  /** The value of `complete` at which something can be decided or removed next. The state is not empty. */
   def wakeUs(state: JoinState): Long
 }
 
-/** One right event at most: the latest before the left one, else the first after it.
+/** Joins a left event with one right event at most: the latest one before it, else the first one after it.
   *
-  * A left event is decided when all that was before it has arrived. Then one right event is enough for all left ones to
-  * come: the latest of those that are complete.
+  * A left event is decided when all events before it have arrived. Of the right events before `complete`, only the
+  * latest one is kept: it is the one that left events still to come can be joined with.
   */
 class LatestMatch(leftWindow: Long, rightWindow: Long) extends Matching {
   private[glassflow] override def settle(
@@ -55,6 +58,7 @@ class LatestMatch(leftWindow: Long, rightWindow: Long) extends Matching {
     rows.iterator
   }
 
+  /** The right event of a left one, null where there is none yet or it cannot be decided yet. */
   private def find(left: BufferedEvent, rights: BufferedEvents, complete: Long): BufferedEvent =
     if (left.time >= complete) null
     else {
@@ -69,7 +73,9 @@ class LatestMatch(leftWindow: Long, rightWindow: Long) extends Matching {
     if (state.lefts.isEmpty) state.rights.last.time + rightWindow
     else state.lefts.iterator.map(decidedAt(_, state.rights)).min
 
-  /** When more is known of a left event: all before it, then the first after it, at last that there is none. */
+  /** The time at which a left event can be decided: when all events before it have arrived, if there is one; else when
+    * the first one after it is certain; at the latest at the end of its window.
+    */
   private def decidedAt(left: BufferedEvent, rights: BufferedEvents): Long = {
     val after = rights.countBefore(left.time + 1)
     val over = left.time + leftWindow
@@ -79,7 +85,7 @@ class LatestMatch(leftWindow: Long, rightWindow: Long) extends Matching {
   }
 }
 
-/** Every right event within the windows. */
+/** Joins a left event with every right event within the windows. */
 class EveryMatch(leftWindow: Long, rightWindow: Long) extends Matching {
   private[glassflow] override def settle(
       state: JoinState,
@@ -88,7 +94,7 @@ class EveryMatch(leftWindow: Long, rightWindow: Long) extends Matching {
       complete: Long,
       outcome: Outcome
   ): Iterator[(BufferedEvent, BufferedEvent)] = {
-    // New left events meet all right ones, those that were held meet the new ones: each pair once.
+    // New left events are joined with all right ones, earlier left events with the new right ones: so each pair once.
     val newRights = new BufferedEvents(Array.empty)
     newRights.add(rights)
     val before = state.lefts.iterator.toArray
@@ -110,10 +116,13 @@ class EveryMatch(leftWindow: Long, rightWindow: Long) extends Matching {
 
   private def isOver(left: BufferedEvent, complete: Long): Boolean = complete >= left.time + leftWindow
 
+  /** The index of the first right event within the windows of a left one. */
   private def first(left: BufferedEvent, rights: BufferedEvents): Int = rights.countBefore(left.time - rightWindow + 1)
 
+  /** The index after the last right event within the windows of a left one. */
   private def until(left: BufferedEvent, rights: BufferedEvents): Int = rights.countBefore(left.time + leftWindow)
 
+  /** Mark and count the left events that are joined for the first time. */
   private def markMatched(lefts: Iterator[BufferedEvent], rights: BufferedEvents, outcome: Outcome): Unit =
     lefts.foreach { left =>
       if (!left.matched && first(left, rights) < until(left, rights)) {
@@ -123,7 +132,7 @@ class EveryMatch(leftWindow: Long, rightWindow: Long) extends Matching {
       }
     }
 
-  /** Lazily: of one key there may be more pairs than memory holds. */
+  /** All pairs, lazily: one key may have more pairs than fit into memory. */
   private def pairs(lefts: Iterator[BufferedEvent], rights: BufferedEvents): Iterator[(BufferedEvent, BufferedEvent)] =
     lefts.flatMap(left => (first(left, rights) until until(left, rights)).iterator.map(i => (left, rights(i))))
 

@@ -9,29 +9,30 @@ import scala.jdk.CollectionConverters._
 import org.apache.spark.sql.{Dataset, Encoder, Encoders, Row}
 import org.apache.spark.sql.streaming._
 
-/** A record on its way through deduplication: its key, its source's number, its place in Kafka, and the rest, packed. A
-  * refused record passes and leaves no trace in the state; its key says so (KeyBytes.ofRefused).
+/** The input of deduplication on the processing clock: a record with its key, its source's index, its position in
+  * Kafka, and its other columns, packed. A record without a key (KeyBytes.ofRefused: a dead letter, a dropped or exempt
+  * record) passes without a change of the state.
   */
 case class Event(key: Array[Byte], source: Int, topic: Int, partition: Int, offset: Long, payload: Array[Byte])
     extends RecordPosition
 
-/** What became of the records of one key in one batch.
+/** The output of deduplication on the processing clock: the result for the records of one key in one batch.
   *
-  * payload: the record that goes on, null when the key was known; duplicates: how many others were dropped.
+  * payload: the record that passes, null when the key was known; duplicates: how many other records were dropped.
   */
 case class Verdict(topic: Int, partition: Int, offset: Long, payload: Array[Byte], duplicates: Long)
 
-/** A key that a source's events had, and the millisecond since 1970 from which it is not known any more. */
+/** A key of a source's events, known until a time in milliseconds since 1970: the input to rebuild a state. */
 case class KnownKey(key: Array[Byte], source: Int, until: Long)
 
-/** Lets the first event of a key pass and drops the others until the window has gone by.
+/** Passes the first event of a key, and drops later ones until the window has passed.
   *
-  * The clock is the batch's own time, which Spark logs with the batch: a replay decides the same. A key first seen at
-  * b0 is known while b - b0 < window; duplicates do not prolong it. Among the events of one batch the least (topic,
-  * partition, offset) is the first. Each source has keys and a window of its own; one without a window has no events
-  * here that are not refused.
+  * The clock is the batch's time, which Spark logs with the batch: a replay decides the same. A key first seen at b0 is
+  * known while b - b0 < window; duplicates do not extend that. The first event of a batch is the one with the least
+  * (topic, partition, offset). Each source has its own keys and window; the events of a source without a window all
+  * come without a key.
   *
-  * A group is a shard of the keys (see Shards): its events of a batch are in memory together, one of each key.
+  * A group is a shard of the keys (see Shards): one event of each key of a shard's events in a batch is in memory.
   */
 class ProcessingTimeDedup(windowsMs: Array[Long]) extends StatefulProcessor[Int, Event, Verdict] {
   @transient private var known: Array[KnownKeys] = _
@@ -52,7 +53,7 @@ class ProcessingTimeDedup(windowsMs: Array[Long]) extends StatefulProcessor[Int,
         val found = candidates(event.source).get(key)
         if (found == null) candidates(event.source).put(key, new Candidate(event)) else found.meet(event)
       }
-      // At once: the state belongs to this shard until this method returns.
+      // Computed here, not lazily: Spark's state is that of this shard only until this method returns.
       val verdicts = new ArrayBuffer[Verdict](candidates.map(_.size).sum)
       known.indices.foreach(source =>
         if (known(source) != null) judge(source, shard, now, candidates(source), verdicts)
@@ -60,6 +61,7 @@ class ProcessingTimeDedup(windowsMs: Array[Long]) extends StatefulProcessor[Int,
       verdicts.iterator
     }
 
+  /** Decide on the candidates of one source and shard, one of each key in the batch, and update the state. */
   private def judge(
       source: Int,
       shard: Int,
@@ -80,14 +82,14 @@ class ProcessingTimeDedup(windowsMs: Array[Long]) extends StatefulProcessor[Int,
         verdicts += ProcessingTimeDedup.goesOn(first, candidate.count - 1)
       }
     }
-    // First, so that what has ended is not looked for among what comes now.
+    // Before the new keys are added, so that only older keys are checked for their expiry.
     known(source).forget(now, atMost = ProcessingTimeDedup.FORGOTTEN_AT_LEAST + 2L * candidates.size)
     known(source).add(fresh, now + windowsMs(source))
   }
 }
 
-/** A key among those of a batch, to find it by. Comparable, as a table of keys that were made to fall together is then
-  * a tree.
+/** A key as a key of a hash map. Comparable, so that Java's map becomes a tree for keys that were constructed to have
+  * the same hash code.
   */
 private final class BatchKey(val bytes: Array[Byte]) extends Comparable[BatchKey] {
   override val hashCode: Int = Arrays.hashCode(bytes)
@@ -98,7 +100,7 @@ private final class BatchKey(val bytes: Array[Byte]) extends Comparable[BatchKey
   override def compareTo(other: BatchKey): Int = Arrays.compare(bytes, other.bytes)
 }
 
-/** The first of the events of a key in a batch, as far as they have been looked at, and how many these are. */
+/** The first event of a key in a batch among those read so far, and their number. */
 private final class Candidate(var first: Event) {
   var count = 1L
 
@@ -108,7 +110,7 @@ private final class Candidate(var first: Event) {
   }
 }
 
-/** Puts keys into the state of `ProcessingTimeDedup` as if it had seen them. */
+/** Writes keys into the state of `ProcessingTimeDedup`, as if events with them had passed: rebuilds a lost state. */
 class PutKnownKeys(windowsMs: Array[Long]) extends StatefulProcessor[Int, KnownKey, Verdict] {
   @transient private var known: Array[KnownKeys] = _
 
@@ -116,7 +118,7 @@ class PutKnownKeys(windowsMs: Array[Long]) extends StatefulProcessor[Int, KnownK
     known = ProcessingTimeDedup.states(getHandle, windowsMs)
 
   override def handleInputRows(shard: Int, rows: Iterator[KnownKey], timers: TimerValues): Iterator[Verdict] = {
-    // Keys of one pack are forgotten together: those that end at about one time, a hundredth of their window.
+    // A pack is removed as a whole, so its keys should expire at about the same time: within 1 % of the window.
     val gathered = mutable.TreeMap.empty[(Int, Long), ArrayBuffer[KnownKey]]
     rows.foreach { key =>
       val end = key.until / (1 + windowsMs(key.source) / 100)
@@ -133,9 +135,10 @@ class PutKnownKeys(windowsMs: Array[Long]) extends StatefulProcessor[Int, KnownK
 }
 
 object ProcessingTimeDedup {
-  // Keys that a source and shard forgets in a batch, at least: as many as some batches of few events bring.
+  // The least number of expired keys that a source and shard may remove in a batch: more than a small batch adds.
   private val FORGOTTEN_AT_LEAST = 256L
 
+  /** The states of all sources, by their index; null for a source without a window. */
   def states(handle: StatefulProcessorHandle, windowsMs: Array[Long]): Array[KnownKeys] =
     windowsMs.zipWithIndex.map { case (windowMs, source) => if (windowMs == 0) null else new KnownKeys(handle, source) }
 
@@ -144,16 +147,16 @@ object ProcessingTimeDedup {
 
   private implicit val verdict: Encoder[Verdict] = Encoders.product[Verdict]
 
-  /** Called from Python. Columns in: those of Event; out: those of Verdict. windowsMs: of each source, 0 for one whose
-    * events are not deduplicated.
+  /** Called from Python. Columns in: those of Event; out: those of Verdict. windowsMs: the window of each source, 0 for
+    * a source without deduplication.
     */
   def apply(events: Dataset[Row], windowsMs: java.util.List[Number]): Dataset[Row] = {
     implicit val event: Encoder[Event] = Encoders.product[Event]
     Keyed.byShard(events, new ProcessingTimeDedup(inMs(windowsMs)), TimeMode.ProcessingTime())
   }
 
-  /** Called from Python, to make the state of a checkpoint: the stream has no rows, but a state that `apply` goes on
-    * with. Columns in: those of KnownKey.
+  /** Called from Python, to rebuild the state of a checkpoint: the stream returns no rows, but leaves a state that
+    * `apply` can continue with. Columns in: those of KnownKey.
     */
   def putKnown(keys: Dataset[Row], windowsMs: java.util.List[Number]): Dataset[Row] = {
     implicit val known: Encoder[KnownKey] = Encoders.product[KnownKey]

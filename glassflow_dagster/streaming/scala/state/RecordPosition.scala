@@ -1,6 +1,6 @@
 package glassflow
 
-/** A record's place in Kafka; among the records of one batch the one with the least place comes first. */
+/** A record's position in Kafka; it orders the records of one batch. topic: the topic's rank in the subscription. */
 trait RecordPosition {
   def topic: Int
   def partition: Int

@@ -5,19 +5,20 @@ import java.nio.ByteBuffer
 import org.apache.spark.unsafe.Platform
 import org.apache.spark.unsafe.hash.Murmur3_x86_32.{hashInt, hashUnsafeBytes}
 
-/** The shards of the keys of a state with so many partitions: what a stateful processor calls a group is here all keys
-  * of a shard, not one. So Spark sorts a batch by a number, has few groups to open and close, and what is kept beside
-  * the keys is kept once a shard and batch.
+/** Divides the keys of a state into shards, so that a stateful processor's groups are shards of many keys, not single
+  * keys. Then Spark sorts a batch by an integer and has few groups, and the queue of packs (see KnownKeys) is written
+  * once per shard and batch.
   *
-  * A shard's number is one that Spark sends to the wanted partition, by Murmur3 with 42 modulo their number: each
-  * partition has as many shards as the others. Which key is in which shard is kept in checkpoints: never change it.
+  * partitions: of the state. The numbers of the shards are chosen so that Spark's partitioning (Murmur3 with seed 42,
+  * modulo the number of partitions) gives each partition the same number of shards. The shard of a key is kept in
+  * checkpoints: never change it.
   */
 class Shards(partitions: Int) extends Serializable {
   private val numbers: Array[Int] =
     (0 until partitions).flatMap(p => Iterator.from(0).filter(partitionOf(_) == p).take(Shards.PER_PARTITION)).toArray
 
-  /** The shard of a key as KeyBytes makes it. What has no key passes its processor record by record, in a group of its
-    * partition's in Kafka, which is negative.
+  /** The shard of an encoded key (see KeyBytes). Records without a key, which pass the processor one by one, get a
+    * negative number, by their Kafka partition.
     */
   def of(key: Array[Byte]): Int =
     if (key(0) == KeyBytes.REFUSED) -1 - ByteBuffer.wrap(key).getInt(1)
@@ -28,9 +29,8 @@ class Shards(partitions: Int) extends Serializable {
 }
 
 object Shards {
-  // With few, the events that a shard has in a batch take much memory at once; with many, batches of some hundred
-  // events
-  // have little more than one a shard.
+  // With fewer shards, a shard's events of a batch take more memory at once; with more, a batch of some hundred events
+  // has hardly more than one event per shard.
   val PER_PARTITION = 16
   private val SEED = 42
 }

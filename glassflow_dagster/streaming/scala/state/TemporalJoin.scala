@@ -5,13 +5,14 @@ import scala.collection.mutable.ArrayBuffer
 import org.apache.spark.sql.{Dataset, Encoder, Encoders, Row}
 import org.apache.spark.sql.streaming._
 
-/** A record on its way through the join.
+/** The input of the join: one record.
   *
-  * side: LEFT, RIGHT, or PASSES for one that is no event of either (refused, dropped, or a count of duplicates); key:
-  * the join key, or a group of its partition's (KeyBytes.ofRefused) where the record passes or its key is null; time:
-  * microseconds since 1970 on the event clock, not looked at on the processing clock; maxEventTime: how far it shows
-  * that its side has come, likewise; keepLate: whether it goes on although it is late (a replay does); duplicates: how
-  * many others of its key were dropped; payload: what becomes part of the row, or for one that passes, what it is.
+  * side: LEFT, RIGHT, or PASSES for a record that is not joined (a dead letter, a dropped record, a count of
+  * duplicates); key: the join key, or the group of its Kafka partition (KeyBytes.ofRefused) where the record passes or
+  * its key is null; time: microseconds since 1970, only used on the event clock; maxEventTime: the time to which the
+  * record may advance its side's newest event time, likewise; keepLate: whether it is joined even if it is late, as a
+  * replayed dead letter is; duplicates: how many other records of its dedup key were dropped; payload: the packed
+  * output fields, or the packed columns of a record that passes.
   */
 case class JoinInput(
     key: Array[Byte],
@@ -26,12 +27,13 @@ case class JoinInput(
     payload: Array[Byte]
 )
 
-/** A row (left is set), a record that passed (passing is set), or neither, and what its key's records became beside.
+/** The output of the join: a joined row (left is set), a record that passes (passing is set), or counts only.
   *
-  * taken counts the events that came in time, matched and unmatched the left ones that are decided, accepted the right
-  * ones. The place is that of the left event, or of the record that passed. right is null for a left event without a
-  * match. waiting is by how many the left events that wait have become more or, negative, fewer; the leads are
-  * Long.MinValue where no event says anything.
+  * The first row of a key in a batch has the counts of the key's records, the others have zeros: taken, the events that
+  * were not late; matched and unmatched, the left events that were decided; accepted, the right events; waiting, by how
+  * many the left events that wait for a match have become more or, if negative, fewer; the newest event times are
+  * Long.MinValue without an event. The position is that of the left event, or of the record that passes. right is null
+  * for a left event without a match.
   */
 case class Joined(
     topic: Int,
@@ -57,17 +59,17 @@ case class Joined(
 
 /** Joins each left event with right events of its key by time.
   *
-  * A right event belongs to a left one when it was before it (or at its time) by less than the right window, or after
-  * it by less than the left window. `LatestMatch` takes the latest of those before, else the first after; `EveryMatch`
-  * takes all. A left event that has found none when its window is over is unmatched: it is counted, and gives a row
-  * without a right event where `keepUnmatched` says so.
+  * A right event matches a left one if it is before it (or at its time) by less than the right window, or after it by
+  * less than the left window. `LatestMatch` takes the latest match before the left event, else the first one after it;
+  * `EveryMatch` takes all. A left event without a match at the end of its window is unmatched: it is counted, and with
+  * `keepUnmatched` makes a row without a right event.
   *
-  * Both clocks follow this one rule. On the processing clock an event's time is that of its batch, and everything up to
+  * This rule holds on both clocks. On the processing clock an event's time is that of its batch, and everything up to
   * the batch has arrived. On the event clock everything before the watermark has arrived; an event behind it is late
-  * and goes nowhere, or where it says `keepLate`, finds what is still held. Spark logs both with the batch, so a replay
-  * decides the same.
+  * and dropped, or with `keepLate` joined with what is still in the state. Spark logs both clocks with the batch, so a
+  * replay decides the same.
   *
-  * A key has one timer, at the next time at which something can be decided or forgotten.
+  * A key has one timer, at the next time at which something can be decided or removed.
   */
 class TemporalJoin(matching: Matching, keepUnmatched: Boolean, onEventClock: Boolean)
     extends StatefulProcessor[Array[Byte], JoinInput, Joined] {
@@ -126,16 +128,17 @@ class TemporalJoin(matching: Matching, keepUnmatched: Boolean, onEventClock: Boo
     }
   }
 
-  /** The time before which nothing arrives any more. Spark's watermark is 0 until there is one. */
+  /** The time in microseconds before which all events have arrived. Spark's watermark is 0 until there is one. */
   private def completeUs(timers: TimerValues): Long =
     if (!onEventClock) timers.getCurrentProcessingTimeInMs() * 1000 + 1
     else if (timers.getCurrentWatermarkInMs() == 0) Long.MinValue
     else timers.getCurrentWatermarkInMs() * 1000
 
+  /** Write the key's state, or remove an empty one, and set its timer. */
   private def remember(state: JoinState, isNew: Boolean, timers: TimerValues): Unit = {
     val before = state.timerMs
-    // A timer fires when the clock is past its time; `complete` has come to `wakeUs` one millisecond later.
-    // Spark looks for timers behind the clock of the last batch only: one that is not ahead of it would never fire.
+    // A timer fires when the clock is past its time, so it is set one millisecond before `wakeUs`. Spark only looks for
+    // timers after the clock of the last batch: one that is not after it would never fire.
     val next = (if (onEventClock) timers.getCurrentWatermarkInMs() else timers.getCurrentProcessingTimeInMs()) + 1
     val wanted = if (state.isEmpty) 0L else math.max(next, -Math.floorDiv(-matching.wakeUs(state), 1000L) - 1)
     if (wanted != 0 && (before == 0 || wanted < before)) {
@@ -147,6 +150,7 @@ class TemporalJoin(matching: Matching, keepUnmatched: Boolean, onEventClock: Boo
     else if (!isNew) held.clear()
   }
 
+  /** The output for a key: its rows, the first one with the counts, or a row at this position with the counts only. */
   private def emit(
       rows: Iterator[(BufferedEvent, BufferedEvent)],
       outcome: Outcome,
@@ -163,6 +167,7 @@ class TemporalJoin(matching: Matching, keepUnmatched: Boolean, onEventClock: Boo
     } else Iterator.single(outcome.on(Nothing.copy(topic = topic, partition = partition, offset = offset)))
   }
 
+  /** The output for a record without a key: it passes, or it is an event with a null key, which matches nothing. */
   private def withoutKey(record: JoinInput): Joined = {
     val placed = Nothing.copy(
       topic = record.topic,
@@ -201,7 +206,8 @@ object TemporalJoin {
 
   /** Called from Python. Columns in: those of JoinInput; out: those of Joined. Windows in microseconds.
     *
-    * onEventClock: the stream has a watermark, whose column is none of those of JoinInput.
+    * onEventClock: the stream has a watermark; its column must not be one of JoinInput's, or Spark would drop late
+    * rows.
     */
   def apply(
       records: Dataset[Row],
@@ -220,7 +226,7 @@ object TemporalJoin {
   }
 }
 
-/** What became of a key's records in one batch; each is counted where it happens. */
+/** The counts of a key's records in one batch: the fields of the same names in Joined. */
 private class Outcome {
   var taken, accepted, matched, unmatched, waiting, late = 0L
   private var duplicates = 0L
@@ -232,8 +238,10 @@ private class Outcome {
     else rightMaxEventTime = math.max(rightMaxEventTime, record.maxEventTime)
   }
 
+  /** Whether no left event was decided. */
   def isNothing: Boolean = matched == 0 && unmatched == 0
 
+  /** The row with these counts. */
   def on(row: Joined): Joined = row.copy(
     duplicates = duplicates,
     taken = taken,

@@ -8,17 +8,19 @@ import com.fasterxml.jackson.databind.JsonNode
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 
-/** Why a value does not fit; place: where it is inside a nested one, such as `[3].a`. */
+/** The result for a value that does not fit its column; place: its path inside a nested value, such as `[3].a`. */
 final case class ConversionError(problem: String, place: String = "") {
+
+  /** The same error, seen from the enclosing value. */
   def in(outer: String): ConversionError = copy(place = outer + place)
   def told: String = if (place.isEmpty) problem else s"${place.stripPrefix(".")}: $problem"
 }
 
-/** A ClickHouse type without Nullable and LowCardinality, as Python writes it (streaming/stages/mapping.py).
+/** A ClickHouse type, as Python describes it (streaming/stages/mapping.py).
   *
-  * text: the whole type as it is written; base: the same without the two; numbers: length, precision and scale, or
-  * digits after the second; names: of an Enum's values, a Tuple's elements or a JSON column's typed paths; inner: the
-  * types of elements.
+  * name: the type's name without parameters, Nullable and LowCardinality; text: the whole type; base: the whole type
+  * without Nullable and LowCardinality; numbers: a length, precision and scale, or digits after the second; names:
+  * those of an Enum's values, a Tuple's elements or a JSON column's typed paths; inner: the types of elements.
   */
 final case class ColumnSpec(
     name: String,
@@ -44,16 +46,16 @@ object ColumnSpec {
   private def each(list: JsonNode): Array[JsonNode] = Array.tabulate(list.size)(list.get)
 }
 
-/** The values of one ClickHouse type: each method makes one of a field's value, or gives the ConversionError that says
-  * why not. They are of the type that carries them through Spark and Arrow; ClickHouse takes it over Arrow without a
-  * loss.
+/** Converts values to one ClickHouse type. Each method converts a field's value of one kind, and returns the converted
+  * value or a ConversionError. A converted value is of `sqlType`, the type that carries it through Spark and Arrow
+  * without a loss.
   */
 abstract class Converter(val is: ColumnSpec) {
   import Converter._
 
   def sqlType: DataType
 
-  /** What JSON must have here, in words. */
+  /** The expected JSON value, for an error message. */
   protected def wanted: String
 
   def text(value: UTF8String): Any = not("string")
@@ -61,14 +63,14 @@ abstract class Converter(val is: ColumnSpec) {
   def number(value: Number): Any = not("number")
   def truth(value: Boolean): Any = not("bool")
 
-  /** A whole number that a field declares as uint. */
+  /** A value of a field of the kind uint. */
   def whole(value: Number): Any = number(value)
 
-  /** A number that a field declares as float; it has been one since, so its shortest digits are all that is left. */
+  /** A value of a field of the kind float. Its decimal digits are the shortest ones that identify the double. */
   def real(value: Double): Any =
     if (value.isNaN || value.isInfinite) ConversionError(s"$value is no number") else number(shortest(value))
 
-  /** An array or object, of which the parser has just read the first token; json: the bytes that it reads. */
+  /** An array, or the members of an object, whose first token the parser has just read; json: the bytes it reads. */
   protected def array(parser: JsonParser, json: Array[Byte]): Any = not("array")
   protected def members(parser: JsonParser, json: Array[Byte]): Any = not("object")
 
@@ -81,10 +83,10 @@ abstract class Converter(val is: ColumnSpec) {
 
   def ofNull: Any = if (is.nullable) null else ConversionError("null, but the column is not Nullable")
 
-  /** An array or object of its own, as JSON text. */
+  /** A value of a field of the kind array or map, as JSON text. */
   def jsonText(value: UTF8String): Any = jsonValue(value)
 
-  /** A value of whatever type, as JSON text: judged as one inside a nested value is. */
+  /** A value of a field of the kind any, as JSON text: converted like a value inside a nested one. */
   final def jsonValue(value: UTF8String): Any = {
     val bytes = value.getBytes
     if (!StrictJson.isUtf8Json(bytes)) return ConversionError("invalid JSON: not in UTF-8")
@@ -101,7 +103,7 @@ abstract class Converter(val is: ColumnSpec) {
     } finally parser.close()
   }
 
-  /** The value that the parser has come to, inside a nested one. */
+  /** The value at the parser's position, inside a nested value. */
   final def json(parser: JsonParser, bytes: Array[Byte]): Any = parser.currentToken() match {
     case JsonToken.VALUE_NULL => if (is.nullable) null else ConversionError(s"null, but ${is.text} is not Nullable")
     case JsonToken.VALUE_STRING => jsonString(parser) match {
@@ -122,7 +124,7 @@ abstract class Converter(val is: ColumnSpec) {
 object Converter {
   val HALF_CHARACTER: ConversionError = ConversionError("holds half a surrogate pair, which is no character")
 
-  // Of a value in a reason, and of a name in its place.
+  // The most characters of a value in a reason, and of a name in a path.
   private val TOLD_CHARACTERS = 100
   private val NAME_CHARACTERS = 40
 
@@ -153,19 +155,20 @@ object Converter {
     if (digits.length <= TOLD_CHARACTERS) digits else digits.take(TOLD_CHARACTERS) + "..."
   }
 
-  /** The place of an object's member. */
+  /** The path of an object's member. */
   def place(name: String): String =
     if (name.length <= NAME_CHARACTERS) "." + name else "." + name.take(NAME_CHARACTERS) + "..."
 
   def isLong(parser: JsonParser): Boolean =
     parser.currentToken() == JsonToken.VALUE_NUMBER_INT && parser.getNumberType != JsonParser.NumberType.BIG_INTEGER
 
-  /** A JSON text; None where it holds half a surrogate pair, for which UTF-8 has no bytes. */
+  /** A JSON string; None where it has half a surrogate pair, which UTF-8 cannot encode. */
   def jsonString(parser: JsonParser): Option[UTF8String] = {
     val string = parser.getText
     if (isWhole(string)) Some(UTF8String.fromString(string)) else None
   }
 
+  /** Whether a string can be encoded in UTF-8: it has no half of a surrogate pair. */
   def isWhole(string: String): Boolean = !string.exists(_.isSurrogate) || UTF_8.newEncoder().canEncode(string)
 
   /** The JSON text from where an array or object begins to its end; moves the parser there. */
@@ -175,10 +178,10 @@ object Converter {
     UTF8String.fromBytes(json, start, parser.currentLocation().getByteOffset.toInt - start).copy()
   }
 
-  /** The decimal number with the fewest digits that is this float. */
+  /** The decimal number with the fewest digits that identifies this double. */
   def shortest(value: Double): Number = {
     val exact = new Number(value)
-    // 15 digits survive a float in any case, 17 tell all floats apart.
+    // Up to 15 digits every decimal number survives a double, and 17 tell all doubles apart.
     val digits = (15 to 17).find(n => exact.round(new MathContext(n)).doubleValue == value).get
     exact.round(new MathContext(digits)).stripTrailingZeros
   }
@@ -186,15 +189,15 @@ object Converter {
   private val DECIMAL = java.util.regex.Pattern.compile("[+-]?(\\d+(\\.\\d*)?|\\.\\d+)([eE][+-]?\\d{1,9})?")
   private val LONGEST_NUMBER = 1000
 
-  /** The number that a text is, or null. */
+  /** The number that a text denotes, null where it is none. */
   def numberOf(text: UTF8String): Number =
     if (text.numBytes > LONGEST_NUMBER || !DECIMAL.matcher(text.toString).matches) null
     else new Number(text.toString)
 
-  /** How many digits a number has before the point, at most; 1e2147483647 is not to be written out. */
+  /** The number of digits before the point, at most, without expanding a number such as 1e2147483647. */
   def leadingDigits(number: Number): Long = if (number.signum == 0) 0L else number.precision.toLong - number.scale
 
-  /** The integer that a number is, null where it is none. For numbers of few leading digits. */
+  /** The number as an integer, null where it has a fraction. Check `leadingDigits` first, as the number is expanded. */
   def integral(number: Number): BigInteger = {
     val shortest = number.stripTrailingZeros
     if (shortest.scale > 0) null else shortest.toBigIntegerExact
@@ -203,7 +206,7 @@ object Converter {
 
 import Converter._
 
-/** Whole numbers of up to 64 bits. Spark has no unsigned types: they come in the next larger one. */
+/** Whole numbers of up to 64 bits. Spark has no unsigned types: the next larger type carries them. */
 class Integers(is: ColumnSpec) extends Converter(is) {
   private val bits = is.name.dropWhile(!_.isDigit).toInt
   private val signed = !is.name.startsWith("U")
@@ -250,7 +253,7 @@ class Integers(is: ColumnSpec) extends Converter(is) {
     ConversionError(s"${told(value)} is out of range $least..$greatest")
 }
 
-/** Whole numbers of 128 and 256 bits, as the bytes that ClickHouse keeps, the least significant first. */
+/** Whole numbers of 128 and 256 bits, as ClickHouse's binary format: little-endian bytes. */
 class BigIntegers(is: ColumnSpec) extends Converter(is) {
   private val bits = is.name.dropWhile(!_.isDigit).toInt
   private val signed = !is.name.startsWith("U")
@@ -278,7 +281,7 @@ class BigIntegers(is: ColumnSpec) extends Converter(is) {
       val found = new Array[Byte](bits / 8)
       if (value.signum < 0) java.util.Arrays.fill(found, (-1).toByte)
       val big = value.toByteArray
-      // One byte more than needed where the highest bit would be taken for a sign.
+      // Java's array has one byte more where the highest bit would be taken for a sign.
       var i = 0
       while (i < found.length && i < big.length) {
         found(i) = big(big.length - 1 - i)
@@ -292,7 +295,7 @@ class BigIntegers(is: ColumnSpec) extends Converter(is) {
 
 class Floats(is: ColumnSpec) extends Converter(is) {
   private val isSingle = is.name == "Float32"
-  // Whole numbers up to here are the same number as a float.
+  // Whole numbers up to here are exact as a float.
   private val exact = if (isSingle) 1L << 24 else 1L << 53
 
   override protected def wanted: String = "a number"
@@ -314,7 +317,7 @@ class Floats(is: ColumnSpec) extends Converter(is) {
   override def whole(value: Number): Any =
     if (value.compareTo(Number.valueOf(exact)) > 0) tooManyDigits(value) else number(value)
 
-  /** A number inside a nested value is a float, like a field that is declared as one. */
+  /** A number inside a nested value is read as a double, like a field of the kind float. */
   override protected def jsonNumber(parser: JsonParser): Any = {
     val value = parser.getDoubleValue
     if (value.isInfinite) ConversionError(s"${told(parser.getText)} is out of range of ${is.name}") else real(value)
@@ -329,7 +332,7 @@ class Floats(is: ColumnSpec) extends Converter(is) {
     ConversionError(s"${told(value)} has more digits than ${is.name} holds")
 }
 
-/** Decimal(P, S): Spark's own up to its 38 digits, beyond that the digits as a text. */
+/** Decimal(P, S): as Spark's decimal up to 38 digits, beyond that as text. */
 class Decimals(is: ColumnSpec) extends Converter(is) {
   private val Array(precision, scale) = is.numbers
   private val isWide = precision > DecimalType.MAX_PRECISION
@@ -365,7 +368,7 @@ class Bools(is: ColumnSpec) extends Converter(is) {
   }
 }
 
-/** Texts; an array or object is its JSON text. */
+/** Strings; an array or object becomes its JSON text. */
 class Strings(is: ColumnSpec) extends Converter(is) {
   override protected def wanted: String = "string"
   override def sqlType: DataType = StringType
@@ -432,18 +435,19 @@ class Dates(is: ColumnSpec) extends Converter(is) {
   }
 }
 
-/** DateTime and DateTime64: texts (see Instants), numbers as seconds since 1970. Fractions that the column does not
-  * hold are cut off. Spark's timestamps count microseconds; what is finer comes as a decimal number of seconds.
+/** DateTime and DateTime64, from texts (see Instants) and from numbers, as seconds since 1970. Digits of the fraction
+  * that the column does not have are cut off. Up to 6 digits a Spark timestamp carries the value; more digits come as a
+  * decimal number of seconds.
   */
 class Times(is: ColumnSpec) extends Converter(is) {
   private val digits = if (is.name == "DateTime") 0 else is.numbers.head
   private val (first, last) = {
-    // Source: ClickHouse's documentation of its date types.
+    // The range of the types, from ClickHouse's documentation.
     val (from, until) = if (is.name == "DateTime") (0L, (1L << 32) - 1) else (-2208988800L, 10413791999L)
-    // ClickHouse counts a column's own fractions of a second in 64 bits: nanoseconds end in 2262.
+    // ClickHouse stores the number of the column's fractions of a second in 64 bits: nanoseconds end in 2262.
     (from, math.min(until, Long.MaxValue / pow10(digits) - 1))
   }
-  // How many nanoseconds, or microseconds, the column's last digit is.
+  // The nanoseconds of the column's last digit.
   private val nanosUnit = pow10(9 - digits)
 
   override protected def wanted: String = "a time"
@@ -459,13 +463,13 @@ class Times(is: ColumnSpec) extends Converter(is) {
   override def real(value: Double): Any =
     if (!(value >= first && value < last + 1.0)) error(s"'$value'")
     else {
-      // Doubles of this size are exact to a microsecond at best.
+      // Doubles of this size are exact to about a microsecond.
       val micros = new Number(value * 1000000).setScale(0, java.math.RoundingMode.HALF_UP).longValue
       at(Math.floorDiv(micros, 1000000L), Math.floorMod(micros, 1000000L).toInt * 1000, s"'$value'")
     }
 
   override def number(value: Number): Any = {
-    // 1e-2147483647 is not to be written out either.
+    // Checked first, so that a number such as 1e-2147483647 is not expanded.
     if (leadingDigits(value) > 11 || value.scale > 1000) return error(s"'${told(value)}'")
     val nanos = value.setScale(9, java.math.RoundingMode.FLOOR).unscaledValue.divideAndRemainder(BILLION)
     val before = nanos(1).signum < 0
@@ -488,7 +492,7 @@ class Times(is: ColumnSpec) extends Converter(is) {
   private def BILLION: BigInteger = BigInteger.valueOf(1000000000L)
 }
 
-/** IPv4 as the number that its four bytes are. */
+/** IPv4 addresses, as the number that their four bytes form. */
 class IPv4s(is: ColumnSpec) extends Converter(is) {
   override protected def wanted: String = "an IPv4 address"
   override def sqlType: DataType = LongType
@@ -498,7 +502,7 @@ class IPv4s(is: ColumnSpec) extends Converter(is) {
   }
 }
 
-/** IPv6 as its 16 bytes; an IPv4 address is ::ffff:a.b.c.d, as ClickHouse has it. */
+/** IPv6 addresses, as 16 bytes; an IPv4 address becomes ::ffff:a.b.c.d, as in ClickHouse. */
 class IPv6s(is: ColumnSpec) extends Converter(is) {
   override protected def wanted: String = "an IPv6 address"
   override def sqlType: DataType = BinaryType
@@ -508,19 +512,20 @@ class IPv6s(is: ColumnSpec) extends Converter(is) {
   }
 }
 
-/** Addresses as texts. Java's own reader would ask a name server for what is no address. */
+/** Parses addresses. Java's own parser would ask a name server for a text that is no address. */
 object Addresses {
   private val LONGEST = 45
   private val GROUPS = 8
 
-  /** -1 where the text is none; a leading zero, which some read as octal, is none. */
+  /** The address as a number, -1 where the text is none. A leading zero, which some programs read as octal, is invalid.
+    */
   def v4(text: String): Long = {
     val parts = if (text.length > 15) Array.empty[String] else text.split("\\.", -1)
     val good = parts.length == 4 && parts.forall(p => p.matches("0|[1-9]\\d{0,2}") && p.toInt <= 255)
     if (good) parts.foldLeft(0L)((sum, part) => sum * 256 + part.toInt) else -1
   }
 
-  /** null where the text is none. */
+  /** The address as 16 bytes, null where the text is none. */
   def v6(text: String): Array[Byte] = {
     if (text.length > LONGEST) return null
     if (!text.contains(':')) return if (v4(text) < 0) null else v6("::ffff:" + text)
@@ -538,7 +543,7 @@ object Addresses {
     }
   }
 
-  /** The 16-bit groups of a text without `::`, the last two perhaps as an IPv4 address; null where one is wrong. */
+  /** The 16-bit groups of a text without `::`, whose last two may be an IPv4 address; null where one is invalid. */
   private def groups(text: String): Array[Int] =
     if (text.isEmpty) Array.empty
     else {

@@ -4,28 +4,28 @@ import java.util.regex.Pattern
 
 import org.apache.spark.unsafe.types.UTF8String
 
-/** A time: seconds since 1970 (UTC) and the nanoseconds after them. */
+/** A time: seconds since 1970 (UTC), and nanoseconds to add. */
 final class Instant(val seconds: Long, val nanos: Int)
 
-/** Reads times and dates as GlassFlow does: by Go's layouts, the first that fits wins. None is what none fits.
+/** Parses times and dates as GlassFlow does: by a list of Go's layouts, of which the first one that fits is used.
   *
-  * RFC 3339 and its like (a blank for the T, a fraction, no zone: then UTC, a date alone: then midnight) are read
-  * straight from the bytes; the rare layouts by patterns. Go's leniency is kept: an hour of one digit, several blanks
-  * for one, a fraction after any second, names in any case, and an abbreviated zone that counts as UTC, except GMT+3
-  * and its like.
+  * RFC 3339 and its variants (a blank for the T, a fraction, no zone: then UTC, a date alone: then midnight) are parsed
+  * from the bytes directly, the rare layouts by regular expressions. As in Go, these are accepted: an hour of one
+  * digit, several blanks for one, a fraction after any second, names in any case, and an abbreviated zone, which counts
+  * as UTC except in the form GMT+3.
   */
 object Instants {
   private val DAY_SECONDS = 86400L
-  // Longer than every layout; a text beyond it is none.
+  // A longer text fits no layout.
   private val LONGEST = 64
 
-  /** The time that a text names, or null. */
+  /** The time of a text, null where it fits no layout. */
   def parse(text: UTF8String): Instant = {
     val found = rfc3339(text)
     if (found != null || text.numBytes > LONGEST) found else rare(text.toString)
   }
 
-  /** The day that a text without a time of day names, in days since 1970, or null. */
+  /** The day of a text without a time of day, in days since 1970, null where it fits no layout. */
   def parseDay(text: UTF8String): java.lang.Long = {
     val plain = digitsAt(text, 0, 4) >= 0
     if (text.numBytes == 10 && plain && text.getByte(4) == '-' && text.getByte(7) == '-')
@@ -34,6 +34,7 @@ object Instants {
     else firstDay(text.toString)
   }
 
+  /** The time of a text in RFC 3339 or one of its variants, else null. */
   private def rfc3339(text: UTF8String): Instant = {
     val size = text.numBytes
     if (size < 10 || text.getByte(4) != '-' || text.getByte(7) != '-') return null
@@ -71,7 +72,7 @@ object Instants {
 
   private def isDigit(byte: Byte): Boolean = byte >= '0' && byte <= '9'
 
-  /** The number that so many digits give; -1 where there are none. */
+  /** The value of `count` digits from `start` on; -1 where there are not that many. */
   private def digitsAt(text: UTF8String, start: Int, count: Int): Int = {
     if (start + count > text.numBytes) return -1
     var value = 0
@@ -87,6 +88,7 @@ object Instants {
 
   private def isOffset(hours: Int, minutes: Int): Boolean = hours >= 0 && hours <= 24 && minutes >= 0 && minutes < 60
 
+  /** Seconds since midnight; -1 where there is no such time of day. */
   private def timeOfDay(hour: Int, minute: Int, second: Int): Int =
     if (hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 59) -1
     else hour * 3600 + minute * 60 + second
@@ -97,14 +99,14 @@ object Instants {
     else if (dayOfMonth > java.time.YearMonth.of(year, month).lengthOfMonth) null
     else java.time.LocalDate.of(year, month, dayOfMonth).toEpochDay
 
-  // The rare layouts. Groups: y (or yy) year, b month's name or m month, d day; h, i, s time, f fraction; z zone.
+  // The rare layouts. Groups: y or yy year, b a month's name or m its number, d day, h, i, s time, f fraction, z zone.
   private val MONTHS = Array("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
   private val MONTH = MONTHS.mkString("(?<b>", "|", ")")
   private val WEEKDAY = "(?:mon|tue|wed|thu|fri|sat|sun)"
   private val LONG_WEEKDAY = "(?:monday|tuesday|wednesday|thursday|friday|saturday|sunday)"
   private val MINUTES = "(?<h>\\d{1,2}):(?<i>\\d{2})"
   private val SECONDS = MINUTES + ":(?<s>\\d{2})(?:[.,](?<f>\\d+))?"
-  // Upper case only: Go knows abbreviations by it.
+  // Upper case only, as in Go.
   private val ZONE = "(?<z>(?-i:GMT[+-]\\d{1,2}|[A-Z]{3,4})|[+-]\\d{4})"
 
   private val DAYS: Array[Layout] = Array(
@@ -126,6 +128,7 @@ object Instants {
     s"$WEEKDAY +$MONTH +(?<d>\\d{1,2}) +$SECONDS +(?<y>\\d{4})" // ANSI C
   ).map(new Layout(_))
 
+  /** The time of a text in one of the rare layouts, or of a date alone, else null. */
   private def rare(text: String): Instant = {
     for (layout <- TIMES) {
       val parts = layout.read(text)
@@ -136,6 +139,7 @@ object Instants {
     if (date == null) null else new Instant(date * DAY_SECONDS, 0)
   }
 
+  /** The day of a text in the first layout of a date that fits, else null. */
   private def firstDay(text: String): java.lang.Long = {
     for (layout <- DAYS) {
       val parts = layout.read(text)
@@ -145,6 +149,7 @@ object Instants {
     null
   }
 
+  /** The time of a layout's groups; null where there is no such time. */
   private def timeOf(parts: Map[String, String]): Instant = {
     val date = dayOf(parts)
     val ofDay = timeOfDay(number(parts, "h", 0), number(parts, "i", 0), number(parts, "s", 0))
@@ -155,6 +160,7 @@ object Instants {
     new Instant(date * DAY_SECONDS + ofDay - offset, nanos)
   }
 
+  /** The day of a layout's groups, in days since 1970; null where there is no such day. */
   private def dayOf(parts: Map[String, String]): java.lang.Long = {
     val short = number(parts, "yy", -1)
     // Go's rule for years of two digits.
@@ -165,7 +171,7 @@ object Instants {
     day(year, month, number(parts, "d", -1))
   }
 
-  /** Seconds east of UTC; null for what is no offset. */
+  /** The zone's offset in seconds east of UTC; null for an invalid one. */
   private def offsetOf(zone: String): java.lang.Long =
     if (zone == null) 0L
     else if (zone.startsWith("GMT") && zone.length > 3) zone.substring(3).toInt * 3600L
@@ -180,12 +186,12 @@ object Instants {
   private def number(parts: Map[String, String], name: String, otherwise: Int): Int =
     parts.get(name).map(_.toInt).getOrElse(otherwise)
 
-  /** A pattern whose groups have names of one or two letters. */
+  /** A layout as a regular expression, whose groups have names of one or two letters. */
   private class Layout(source: String) {
     private val pattern = Pattern.compile(source, Pattern.CASE_INSENSITIVE)
     private val names = "\\(\\?<([a-z]{1,2})>".r.findAllMatchIn(source).map(_.group(1)).toArray
 
-    /** The groups that took part, by name; null where the text is of another form. */
+    /** The text's parts by the names of their groups; null where the text does not fit the layout. */
     def read(text: String): Map[String, String] = {
       val matcher = pattern.matcher(text)
       if (!matcher.matches) null else names.map(n => n -> matcher.group(n)).filter(_._2 != null).toMap

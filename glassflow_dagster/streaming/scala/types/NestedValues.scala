@@ -24,8 +24,9 @@ class Arrays(is: ColumnSpec) extends Converter(is) {
   }
 }
 
-/** Map(K, V) of an object: K is read from the names. Where V is a String every value becomes a text, as in GlassFlow:
-  * null an empty one, a number its digits, an array or object its JSON text. No object at all is an empty map.
+/** Map(K, V), from an object: the keys are read from the names of its members. If V is String, every value becomes a
+  * string, as in GlassFlow: null becomes an empty one, a number its digits, an array or object its JSON text. A missing
+  * or null object becomes an empty map.
   */
 class Maps(is: ColumnSpec) extends Converter(is) {
   private val keys = Converter(is.inner(0))
@@ -57,6 +58,7 @@ class Maps(is: ColumnSpec) extends Converter(is) {
     new ArrayBasedMapData(new GenericArrayData(foundKeys.toArray), new GenericArrayData(foundValues.toArray))
   }
 
+  /** The value at the parser's position as a string, or a ConversionError. */
   private def asText(parser: JsonParser, json: Array[Byte]): Any = parser.currentToken() match {
     case JsonToken.VALUE_NULL => if (is.inner(1).nullable) null else UTF8String.EMPTY_UTF8
     case JsonToken.VALUE_NUMBER_INT => UTF8String.fromString(if (parser.getText == "-0") "0" else parser.getText)
@@ -74,11 +76,11 @@ object Maps {
   private val EMPTY =
     new ArrayBasedMapData(new GenericArrayData(Array.empty[Any]), new GenericArrayData(Array.empty[Any]))
 
-  // Go's %g writes an exponent below 1e-4 and from 1e6 on.
+  // Go's %g prints an exponent below 1e-4 and from 1e6 on: the exponents between them.
   private val LEAST_PLAIN = -4
   private val GREATEST_PLAIN = 5
 
-  /** A float as Go's %g writes it. */
+  /** A float as Go's %g prints it. */
   def floatText(value: Double): String = {
     if (value == 0) return if (1 / value < 0) "-0" else "0"
     val shortestDigits = shortest(value)
@@ -92,8 +94,8 @@ object Maps {
   }
 }
 
-/** Tuple(...) of an array with as many elements; where they have names, also of an object. What else an object has is
-  * ignored, as in an event.
+/** Tuple(...), from an array with as many elements; a Tuple with named elements also from an object, whose other
+  * members are ignored.
   */
 class Tuples(is: ColumnSpec) extends Converter(is) {
   private val elements = is.inner.map(Converter(_))
@@ -143,8 +145,9 @@ class Tuples(is: ColumnSpec) extends Converter(is) {
   }
 }
 
-/** JSON: the object's text, after a look at what ClickHouse would refuse (a path given twice, floats beyond 64 bits) or
-  * keep as another value (integers beyond 64 bits become texts there, and a typed path's number is cut to fit).
+/** JSON, from an object: its text is passed on, after a check for values that ClickHouse would reject (a path that is
+  * there twice, floats beyond 64 bits) or change (it makes integers beyond 64 bits texts, and cuts the numbers of typed
+  * paths to fit).
   */
 class JsonObjects(is: ColumnSpec) extends Converter(is) {
   private val typed: Map[MemberPath, Converter] =
@@ -163,7 +166,9 @@ class JsonObjects(is: ColumnSpec) extends Converter(is) {
     else UTF8String.fromBytes(json, start, parser.currentLocation().getByteOffset.toInt - start).copy()
   }
 
-  /** path: of this object, within the nearest array; at: its place in the whole; seen: paths that have a value. */
+  /** The first error in an object's members, or null. path: the object's path from the column's root or the nearest
+    * array; at: its path in the whole value, for the error; seen: the paths that already have a value.
+    */
   private def membersError(
       parser: JsonParser,
       json: Array[Byte],
@@ -187,6 +192,7 @@ class JsonObjects(is: ColumnSpec) extends Converter(is) {
     null
   }
 
+  /** The error in the value at the parser's position, or null. values: the converter of a typed path, else null. */
   private def valueError(parser: JsonParser, json: Array[Byte], at: String, values: Converter): ConversionError =
     parser.currentToken() match {
       case JsonToken.VALUE_NUMBER_INT | JsonToken.VALUE_NUMBER_FLOAT =>
@@ -209,6 +215,7 @@ class JsonObjects(is: ColumnSpec) extends Converter(is) {
       case _ => null
     }
 
+  /** The ConversionError for a number beyond 64 bits, else null. */
   private def numberError(parser: JsonParser): Any =
     if (isLong(parser)) null
     else if (parser.currentToken() == JsonToken.VALUE_NUMBER_FLOAT)
@@ -222,8 +229,9 @@ class JsonObjects(is: ColumnSpec) extends Converter(is) {
   private def isInteger(name: String): Boolean = name.matches("U?Int\\d+")
 }
 
-/** The names from a JSON column's root to a value, a.b.c, as 128 bits: written out, a record of 1 MB that has a
-  * thousand objects inside each other would take half a GB. Two paths of one hash make their record a dead letter.
+/** A path in a JSON column, such as a.b.c, as a hash of 128 bits: as texts, the paths of a record of 1 MB with a
+  * thousand nested objects would take half a GB. If two paths of a record had the same hash, it would become a dead
+  * letter.
   */
 final case class MemberPath(one: Long, other: Long) {
   def member(name: String): MemberPath = {
@@ -245,7 +253,7 @@ final case class MemberPath(one: Long, other: Long) {
 object MemberPath {
   val ROOT: MemberPath = MemberPath(1, 1)
 
-  // Odd numbers with about as many ones as zeros in their bits, so that each character changes all higher bits.
+  // The factors of the two hashes: odd, with about as many ones as zeros, so that a character changes all higher bits.
   private val ONE = 0x9e3779b97f4a7c15L
   private val OTHER = 0xc2b2ae3d27d4eb4fL
 

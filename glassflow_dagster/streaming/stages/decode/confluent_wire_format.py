@@ -14,7 +14,7 @@ _HEADER = 5
 
 
 def strip_schema_id(decoder: Decoder) -> Decoder:
-    """Return a decoder that strips the schema id from the value and hands the rest to `decoder`."""
+    """Return a decoder that strips the schema id from the value and passes the rest to `decoder`."""
 
     def decode(value: Column) -> Decoded:
         has_id, is_long_enough = F.substring(value, 1, 1) == F.lit(b"\0"), F.octet_length(value) > F.lit(_HEADER)
@@ -25,6 +25,7 @@ def strip_schema_id(decoder: Decoder) -> Decoder:
 
 
 def _header_error(has_id: Column, is_long_enough: Column) -> Column:
+    """Return the reason why a value has no schema id, STRING; NULL where it has one."""
     return F.when(
         ~has_id,
         F.lit("no schema id: the value does not begin with the byte 0 and an id, as it must with a schema_registry"),

@@ -1,4 +1,4 @@
-"""From a record's value to typed fields, or to the reason why not."""
+"""Decodes a record's value to typed fields, or sets the reason why that is not possible."""
 
 from collections.abc import Sequence
 
@@ -11,18 +11,20 @@ from glassflow_dagster.streaming.stages.source_index import FIELDS, is_of
 
 
 def decode(records: DataFrame, decoders: Sequence[Decoder]) -> DataFrame:
-    """Decode each record by the decoder of its source.
+    """Decode each record with the decoder of its source.
+
+    decoders: by source index.
 
     Columns in: value BINARY, and source INT where there are two decoders (see `add_source_index`).
     Columns added: fields STRUCT and, for a second source, right_fields STRUCT (see `Decoded`; each is NULL for the
-    other source's records), error STRUCT<stage STRING, reason STRING>, NULL for a good record, and drop_reason STRING:
-    why a good record is not written, NULL where it is.
+    other source's records), error STRUCT<stage STRING, reason STRING>, NULL for a good record, and drop_reason STRING,
+    NULL here: later stages set it where they drop a good record.
     """
     errors: list[Column] = []
-    for number, (column, decoder) in enumerate(zip(FIELDS, decoders, strict=False)):
+    for index, (column, decoder) in enumerate(zip(FIELDS, decoders, strict=False)):
         fields, error = decoder(F.col("value"))
         if len(decoders) > 1:
-            fields, error = F.when(is_of(number), fields), F.when(is_of(number), error)
+            fields, error = F.when(is_of(index), fields), F.when(is_of(index), error)
         records = records.withColumn(column, fields)
         errors += [error, F.col(column)["_error"]]
     reason = F.coalesce(*errors)

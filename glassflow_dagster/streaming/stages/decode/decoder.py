@@ -1,4 +1,4 @@
-"""What a format has to give: columns that decode a record's value."""
+"""The interface of a format: a decoder returns columns that decode a record's value."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,8 +10,8 @@ class Decoded(NamedTuple):
     """The columns of a decoded value.
 
     fields: STRUCT of the declared fields (STRING, LONG, DECIMAL(20,0), DOUBLE or BOOLEAN by their kind; array, map and
-    any as their JSON text) and `_error` STRING. error: STRING. Both errors say why the value cannot be decoded, and are
-    NULL where it can; `error` is told first, and says what is wrong before the fields are looked at.
+    any as their JSON text) and `_error` STRING. error: STRING. Both errors are the reason why the value cannot be
+    decoded, NULL where it can. `error` is one that is found before the fields are read, and takes precedence.
     """
 
     fields: Column

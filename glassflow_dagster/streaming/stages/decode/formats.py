@@ -1,4 +1,4 @@
-"""The formats of records, by `source.format`: one line registers the decoder of one.
+"""The formats of records, by `source.format`: one line of `FORMATS` registers a format's decoder.
 
 A definition may name it once it is in the type of `Source.format`; `infer` reads it once inference/formats.py has it.
 """
@@ -16,6 +16,6 @@ FORMATS: Mapping[str, Callable[[Sequence[SchemaField]], Decoder]] = {
 
 
 def decoder_of(source: Source, fields: Sequence[SchemaField]) -> Decoder:
-    """Return the decoder of a source's records. fields: those to decode."""
+    """Return the decoder for a source's records. fields: the fields to decode."""
     decoder = FORMATS[source.format](fields)
     return strip_schema_id(decoder) if source.schema_registry else decoder
