@@ -33,19 +33,19 @@ def dead_letters() -> None:
 @readable
 def list_letters(pipeline: str, pipelines: Path, where: str, limit: int | None, as_json: bool) -> None:
     """Show dead letters, newest first."""
-    from glassflow_dagster.dead_letters import letters
+    from glassflow_dagster.dead_letters import store as stores
 
     _, config = find_definition(pipeline, pipelines)
-    box = letters.DeadLetterStore.open(config)
+    store = stores.DeadLetterStore.open(config)
     if as_json:
-        found = box.read(where, newest_first=True, limit=limit)
-        click.echo(json.dumps([letters.as_json(letter) for letter in found], indent=2, ensure_ascii=False))
+        found = store.read(where, newest_first=True, limit=limit)
+        click.echo(json.dumps([stores.as_json(letter) for letter in found], indent=2, ensure_ascii=False))
         return
     limit = SHOWN if limit is None else limit
-    rows = [_row(letter) for letter in box.read(where, newest_first=True, limit=limit)]
+    rows = [_row(letter) for letter in store.read(where, newest_first=True, limit=limit)]
     for line in _table(("record", "batch time", "stage", "attempt", "replayed", "reason", "value"), rows):
         click.echo(line)
-    count = box.count(where)
+    count = store.count(where)
     more = f"; {count - len(rows):,} more, --limit shows them" if count > len(rows) else ""
     report(f"{count:,} dead letter{'' if count == 1 else 's'}{more}")
 
@@ -71,8 +71,8 @@ def replay_letters(pipeline: str, pipelines: Path, where: str) -> None:
 @readable
 def purge_letters(pipeline: str, pipelines: Path, where: str) -> None:
     """Delete dead letters, replayed or not; `--where replayed` deletes those that were sent again."""
-    from glassflow_dagster.dead_letters.letters import DeadLetterStore
     from glassflow_dagster.dead_letters.purge import purge
+    from glassflow_dagster.dead_letters.store import DeadLetterStore
 
     _, config = find_definition(pipeline, pipelines)
     deleted = purge(DeadLetterStore.open(config), where)
@@ -80,7 +80,7 @@ def purge_letters(pipeline: str, pipelines: Path, where: str) -> None:
 
 
 def _row(letter: Any) -> tuple[str, ...]:
-    from glassflow_dagster.dead_letters.letters import as_json
+    from glassflow_dagster.dead_letters.store import as_json
 
     return (
         f"{letter.topic}/{letter.partition}/{letter.offset}",

@@ -7,7 +7,7 @@ the later one goes on only if the earlier one is found to have written nothing.
 
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.bookkeeping.fencing import Epoch, rival_starts
+from glassflow_dagster.bookkeeping.fencing import Epoch, read_rival_starts
 from glassflow_dagster.bookkeeping.totals import read_totals
 from glassflow_dagster.clickhouse.identifiers import full_name
 from glassflow_dagster.clickhouse.queries import fetch
@@ -34,7 +34,7 @@ def require_alone(client: Client, config: PipelineConfig, table: Table, epoch: E
 
     epoch: of this start; no driver before it writes any more.
     """
-    rivals = rival_starts(client, epoch)
+    rivals = read_rival_starts(client, epoch)
     if not rivals:
         return
     first, wrote = rivals[0], any(rival.closed for rival in rivals)
@@ -54,7 +54,7 @@ def require_empty(client: Client, table: Table) -> None:
     """Raise `CheckpointError` with the statements to run, where the target or a table behind its views has rows."""
     filled = [
         place
-        for place in find_written_tables(client, table.database, table.name).places
+        for place in find_written_tables(client, table.database, table.name).table_ids
         if fetch(client, f"SELECT 1 FROM {full_name(*place)} LIMIT 1")
     ]
     if filled:

@@ -127,7 +127,7 @@ class BatchWriter:
         repeated = plan is not None
         if plan is None:
             batch_time_ms = self.checkpoint.batch_time_ms(batch_id)
-            target = retry(self.target.look, self.retry_seconds, _logger.warning)
+            target = retry(self.target.read, self.retry_seconds, _logger.warning)
             if self.clock:
                 self.clock.require_plausible(batch_time_ms, reading, target.lead_ms)
             plan = BatchPlan(

@@ -73,14 +73,14 @@ class BlockWriter:
 
     def _insert_parts(self, block: pa.Table, token: Token, split: "Split") -> list[RefusedRow]:
         """Send a block, and halves of what is refused, in their order; gives the rows that are refused alone."""
-        refused, settled, sent = list(split.refused), split.until, 0
+        refused, settled, sent = list(split.refused), split.done_until, 0
         whole = _Part(0, block.num_rows, token)
         waiting = [whole]
         while waiting:
             part = waiting.pop()
             if part.until <= settled:
                 continue
-            if (part.first, part.until) not in split.divided:
+            if (part.first, part.until) not in split.split_parts:
                 reason = self._send(block, part)
                 if reason is None:
                     if part != whole:
@@ -128,12 +128,12 @@ class BlockWriter:
             ) from error
 
     def _note_divided(self, token: Token, part: "_Part") -> None:
-        note = SplitNote(token.text, part.first, part.until, settled=False)
-        insert_split_note(self.inserter, self.batch, note, token.divided(part.first, part.until))
+        note = SplitNote(token.text, part.first, part.until, done=False)
+        insert_split_note(self.inserter, self.batch, note, token.split(part.first, part.until))
 
     def _note_settled(self, token: Token, until: int, refused: list[RefusedRow]) -> None:
-        note = SplitNote(token.text, 0, until, settled=True, refused=tuple(refused))
-        insert_split_note(self.inserter, self.batch, note, token.settled(until))
+        note = SplitNote(token.text, 0, until, done=True, refused=tuple(refused))
+        insert_split_note(self.inserter, self.batch, note, token.done(until))
 
     def _retry(self, ask: Callable[[], T]) -> T:
         return retry(ask, self.inserter.retry_seconds, self.inserter.report)

@@ -197,7 +197,7 @@ def test_a_table_of_another_engine_gets_no_columns(
     table = find_table(client, connection.database, config.sink.table)
     assert table is not None
     left = add_missing_columns(client, config, table, pytest.fail)
-    assert left[0].place == "sink.table"
+    assert left[0].path == "sink.table"
     assert "does not recognise a repeated insert" in left[0].text
 
 
