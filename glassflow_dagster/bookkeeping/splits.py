@@ -106,6 +106,7 @@ def read_splits(client: Client, batch: BatchName) -> dict[str, Split]:
         {"pipeline": batch.pipeline_id, "checkpoint_id": batch.checkpoint_id, "batch": batch.batch_id},
     )
     splits: dict[str, Split] = {}
+    # In the order of `until`, so that of several done notes on a block the farthest one counts.
     for block, first, until, done, refused in notes:
         split = splits.get(block, Split())
         if done:

@@ -168,14 +168,14 @@ def _groups(dead_letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
     """Yield the dead letters in groups, one per transaction, within the limits of number and bytes."""
     group: list[DeadLetter] = []
     size = 0
-    for letter in dead_letters:
+    for dead_letter in dead_letters:
         if group and (
-            len(group) == DEAD_LETTERS_PER_TRANSACTION or size + len(letter.value or b"") > BYTES_PER_TRANSACTION
+            len(group) == DEAD_LETTERS_PER_TRANSACTION or size + len(dead_letter.value or b"") > BYTES_PER_TRANSACTION
         ):
             yield group
             group, size = [], 0
-        group.append(letter)
-        size += len(letter.value or b"")
+        group.append(dead_letter)
+        size += len(dead_letter.value or b"")
     if group:
         yield group
 
@@ -200,8 +200,8 @@ class _Sender:
         with self._explaining():
             self._producer.begin_transaction()
             try:
-                for letter in dead_letters:
-                    self._produce(letter, sent, failures)
+                for dead_letter in dead_letters:
+                    self._produce(dead_letter, sent, failures)
                 self._await_delivery()
                 _require_all_taken(failures)
                 self._producer.commit_transaction(_TRANSACTION_SECONDS)
@@ -210,39 +210,41 @@ class _Sender:
                 raise
         return sorted(sent, key=lambda entry: entry.replay_offset)
 
-    def _produce(self, letter: DeadLetter, sent: list[ReplayMark], failures: list[str]) -> None:
+    def _produce(self, dead_letter: DeadLetter, sent: list[ReplayMark], failures: list[str]) -> None:
         """Queue one dead letter; its delivery report adds a mark to `sent` or a message to `failures`."""
         next_attempt = Replay(
-            checkpoint_id=letter.checkpoint_id,
-            topic=letter.origin_topic,
-            partition=letter.origin_partition,
-            offset=letter.origin_offset,
-            attempt=letter.attempt + 1,
-            passed_dedup=letter.passed_dedup,
+            checkpoint_id=dead_letter.checkpoint_id,
+            topic=dead_letter.origin_topic,
+            partition=dead_letter.origin_partition,
+            offset=dead_letter.origin_offset,
+            attempt=dead_letter.attempt + 1,
+            passed_dedup=dead_letter.passed_dedup,
         )
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                sent.append(_mark_of(next_attempt, message.offset() or 0, min(letter.expires_at + _OUTLIVES, NEVER)))
+                sent.append(
+                    _mark_of(next_attempt, message.offset() or 0, min(dead_letter.expires_at + _OUTLIVES, NEVER))
+                )
             else:
-                failures.append(self._not_taken(letter, error))
+                failures.append(self._not_taken(dead_letter, error))
 
         try:
             self._producer.produce(
                 self._config.replay_topic,
-                value=letter.value,
-                key=letter.key,
-                headers=[*without_replay(letter.headers), *next_attempt.headers()],
+                value=dead_letter.value,
+                key=dead_letter.key,
+                headers=[*without_replay(dead_letter.headers), *next_attempt.headers()],
                 partition=REPLAY_PARTITION,
-                timestamp=max(letter.timestamp_ms, 0),
+                timestamp=max(dead_letter.timestamp_ms, 0),
                 on_delivery=delivered,
             )
         except KafkaException as error:
-            raise GlassflowError(self._not_taken(letter, error.args[0])) from error
+            raise GlassflowError(self._not_taken(dead_letter, error.args[0])) from error
 
-    def _not_taken(self, letter: DeadLetter, error: KafkaError) -> str:
+    def _not_taken(self, dead_letter: DeadLetter, error: KafkaError) -> str:
         """Return the message for a dead letter that the topic rejects, with the remedy."""
-        where, topic = f"{letter.topic}/{letter.partition}/{letter.offset}", self._config.replay_topic
+        where, topic = f"{dead_letter.topic}/{dead_letter.partition}/{dead_letter.offset}", self._config.replay_topic
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return (
                 f"topic {topic!r} does not take the dead letter of {where}: it is too large; raise max.message.bytes "

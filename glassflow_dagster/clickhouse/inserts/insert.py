@@ -206,6 +206,7 @@ class _BlockInsert:
                 missing = self._retry(self._find_missing_rows)
                 token = self._token.again(attempt)
                 if missing:
+                    # The next pass checks that the rows have arrived.
                     self._send_until_certain(self._block.take(missing), token, run, certain=False)
                 elif attempt == 0 and self._layout.has_views:
                     # The table drops the repeated block; a view that lacked it when the server died receives it now.
