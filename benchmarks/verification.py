@@ -21,7 +21,7 @@ from benchmarks import results
 from benchmarks.console import say
 from benchmarks.results import Figures, Runs
 from benchmarks.stack import Stack, running_stack
-from glassflow_dagster.bookkeeping.ledger import LEDGER, add_later
+from glassflow_dagster.bookkeeping.ledger import LEDGER, add_later_batches
 from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
 from glassflow_dagster.bookkeeping.totals import read_sums, read_totals
 from glassflow_dagster.clickhouse.client import connect
@@ -131,7 +131,7 @@ class Bench:
 
     def sum_later(self) -> None:
         """Look at ledger and table as `counts_agree` does."""
-        add_later(self._client, self._database, self._config.pipeline_id, self._sums)
+        add_later_batches(self._client, self._database, self._config.pipeline_id, self._sums)
         count_rows(self._client, *self._config.sink.full_table)
 
     @staticmethod

@@ -1,7 +1,7 @@
-"""Dead letters: the records that could not go on, as they were read, and why.
+"""The table of dead letters: records that failed in the pipeline, as they were read from Kafka, and why they failed.
 
-Headers are pairs, since Kafka allows a name twice; keys, values and header values are bytes, and null where Kafka had
-null.
+Headers are (name, value) pairs, since Kafka allows a name twice. Keys, values and header values are bytes, and null
+where Kafka had null.
 """
 
 import base64
@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.bookkeeping.purges import LETTER_ID, PURGES, purged_letters
-from glassflow_dagster.bookkeeping.replays import replayed_letters
+from glassflow_dagster.bookkeeping.purges import DEAD_LETTER_ID, PURGES, purged_ids_query
+from glassflow_dagster.bookkeeping.replays import replayed_attempts_query
 from glassflow_dagster.bookkeeping.schema import (
     BATCH,
     BATCH_TIME,
@@ -27,10 +27,10 @@ from glassflow_dagster.clickhouse.inserts.insert import Inserter
 from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.queries import execute, fetch
 
-# The stage of a record whose row the server refused.
+# The stage of a dead letter whose row ClickHouse rejected on insert.
 INSERT_STAGE = "insert"
 
-# What tells a record and its fault, before its origin is known.
+# The record and its error; the columns of its origin (before any replay) follow in the table.
 _RECORD = (
     *POSITION,
     Column("timestamp", "DateTime64(3, 'UTC')"),
@@ -46,7 +46,8 @@ _RECORD = (
 )
 _PASSED_DEDUP = Column("passed_dedup", "Bool")
 
-# Before there were replays, a record's place was its origin.
+# The origin is the position of the record's first read. Rows of versions without replays have none, so it defaults
+# to the position.
 DEAD_LETTERS = BookkeepingTable(
     "glassflow_dead_letters",
     (
@@ -65,10 +66,10 @@ DEAD_LETTERS = BookkeepingTable(
 )
 
 SCHEMA = DEAD_LETTERS.schema
-# Columns that every letter has, before its origin is known.
+# Columns of a dead letter before its origin is added.
 RAW_SCHEMA = pa.schema([column.field for column in (*_RECORD, _PASSED_DEDUP)])
 
-# How columns are read; the others are read as they are.
+# SQL expressions by which columns are selected; a column without one is selected by its name.
 _READ_AS = {
     "checkpoint_id": "toString(checkpoint_id)",
     "batch_time": "toUnixTimestamp64Milli(batch_time)",
@@ -82,7 +83,10 @@ _READ_AS = {
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A record that could not go on, as it was read, and why. Times are in milliseconds, expiry in seconds."""
+    """A failed record as it was read from Kafka, with the failing stage and the reason.
+
+    `*_ms` are milliseconds since 1970, `expires_at` is in seconds since 1970. `replayed`: this attempt was sent again.
+    """
 
     checkpoint_id: str
     batch_id: int
@@ -106,43 +110,46 @@ class DeadLetter:
 
     @classmethod
     def from_row(cls, row: Sequence[Any]) -> "DeadLetter":
-        """Read a row of `LETTER_COLUMNS`."""
+        """Return the dead letter of a result row whose columns are `DEAD_LETTER_COLUMNS`."""
         values = dict(zip(cls.__dataclass_fields__, row, strict=True))
-        headers = tuple((_bytes(name).decode(errors="replace"), _maybe(value)) for name, value in values["headers"])
+        headers = tuple(
+            (_decoded(name).decode(errors="replace"), _decoded_or_none(value)) for name, value in values["headers"]
+        )
         return cls(**{
-            **values, "key": _maybe(values["key"]), "value": _maybe(values["value"]), "headers": headers,
+            **values, "key": _decoded_or_none(values["key"]), "value": _decoded_or_none(values["value"]),
+            "headers": headers,
             "passed_dedup": bool(values["passed_dedup"]), "replayed": bool(values["replayed"]),
         })  # fmt: skip
 
 
-# What is selected from `letters_query` for a `DeadLetter`, in the order of its fields.
-LETTER_COLUMNS = tuple(
+# What is selected from `dead_letters_query` for a `DeadLetter`, in the order of its fields.
+DEAD_LETTER_COLUMNS = tuple(
     _READ_AS.get(name.removesuffix("_ms"), name.removesuffix("_ms")) for name in DeadLetter.__dataclass_fields__
 )
-# The order in which letters were refused.
-LETTER_ORDER = ("batch_time", "topic", "partition", "offset")
+# The order in which dead letters were written.
+DEAD_LETTER_ORDER = ("batch_time", "topic", "partition", "offset")
 
 
-def letters_query(database: str) -> str:
-    """Write the query for a pipeline's dead letters that have not expired and were not purged.
+def dead_letters_query(database: str) -> str:
+    """Return the SELECT of a pipeline's dead letters that have neither expired nor been purged.
 
-    Columns out: those of the table, and `replayed`, whether the letter was sent again. Its parameter is `pipeline`.
+    Columns out: those of the table, and `replayed`: whether this attempt was sent again. Query parameter: `pipeline`.
     """
-    sent = "(checkpoint_id, origin_topic, origin_partition, origin_offset, toUInt16(attempt + 1))"
+    next_attempt = "(checkpoint_id, origin_topic, origin_partition, origin_offset, toUInt16(attempt + 1))"
     return (
-        f"SELECT *, {sent} IN ({replayed_letters(database)}) AS replayed "
+        f"SELECT *, {next_attempt} IN ({replayed_attempts_query(database)}) AS replayed "
         f"FROM {DEAD_LETTERS.full_name(database)} WHERE pipeline_id = {{pipeline:String}} AND expires_at > now() "
-        f"AND ({LETTER_ID}) NOT IN ({purged_letters(database, '{pipeline:String}')})"
+        f"AND ({DEAD_LETTER_ID}) NOT IN ({purged_ids_query(database, '{pipeline:String}')})"
     )
 
 
-def insert_dead_letters(inserter: Inserter, database: str, letters: pa.Table, token: Token) -> None:
-    """Write a block of letters under its token; raises what `Inserter.insert` raises."""
-    DEAD_LETTERS.insert(inserter, database, letters, token)
+def insert_dead_letters(inserter: Inserter, database: str, dead_letters: pa.Table, token: Token) -> None:
+    """Insert a block of dead letters under its insert token; raises what `Inserter.insert` raises."""
+    DEAD_LETTERS.insert(inserter, database, dead_letters, token)
 
 
 def delete_purged(client: Client, database: str, pipeline_id: str) -> None:
-    """Delete the letters that are marked as purged.
+    """Delete the dead letters that are marked as purged, and wait for the mutation.
 
     Raises `AccessDenied` with the statement to run where the user may not delete.
     """
@@ -151,26 +158,30 @@ def delete_purged(client: Client, database: str, pipeline_id: str) -> None:
     execute(
         client,
         f"ALTER TABLE {DEAD_LETTERS.full_name(database)} DELETE WHERE pipeline_id = {pipeline} "
-        f"AND ({LETTER_ID}) IN ({purged_letters(database, pipeline)}) SETTINGS mutations_sync = 1",
+        f"AND ({DEAD_LETTER_ID}) IN ({purged_ids_query(database, pipeline)}) SETTINGS mutations_sync = 1",
     )
 
 
 def read_refused_by_server(client: Client, database: str, pipeline_id: str) -> list[tuple[str, int, int]]:
-    """List the positions of the records whose rows the server refused; a letter that was purged may have been one."""
-    of = "WHERE pipeline_id = {pipeline:String}"
-    found = fetch(
+    """Return (topic, partition, offset) of each record whose row ClickHouse may have rejected.
+
+    Purged dead letters are included: their stage is no longer known.
+    """
+    of_pipeline = "WHERE pipeline_id = {pipeline:String}"
+    rows = fetch(
         client,
-        f"SELECT toString(topic), partition, offset FROM {DEAD_LETTERS.full_name(database)} {of} "
+        f"SELECT toString(topic), partition, offset FROM {DEAD_LETTERS.full_name(database)} {of_pipeline} "
         f"AND stage = {quote_text(INSERT_STAGE)} "
-        f"UNION DISTINCT SELECT topic, partition, offset FROM {PURGES.full_name(database)} {of}",
+        f"UNION DISTINCT SELECT topic, partition, offset FROM {PURGES.full_name(database)} {of_pipeline}",
         {"pipeline": pipeline_id},
     )
-    return [(topic, partition, offset) for topic, partition, offset in found]
+    return [(topic, partition, offset) for topic, partition, offset in rows]
 
 
-def _maybe(text: str | None) -> bytes | None:
-    return None if text is None else _bytes(text)
+def _decoded_or_none(text: str | None) -> bytes | None:
+    return None if text is None else _decoded(text)
 
 
-def _bytes(text: str) -> bytes:
+def _decoded(text: str) -> bytes:
+    """Decode a value that ClickHouse returned as Base64."""
     return base64.b64decode(text)

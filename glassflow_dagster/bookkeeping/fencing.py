@@ -1,10 +1,11 @@
-"""Which driver of a pipeline is the newest: an older one, on whatever host, writes nothing any more.
+"""Fencing: only the newest driver of a pipeline may write; an older one, on whatever host, stops writing.
 
-On one host a lock keeps drivers apart. It does not see a copy of the state folder, nor always a folder that two hosts
-share, nor another folder where the pipeline begins anew. So every start of a driver is a row in ClickHouse, and every
-insert asks first whether a newer one has come; an answer counts for a moment. A driver that begins waits for that
-moment, so what is older has begun its last insert by then, unless it slept between question and insert; only the first
-of a pipeline has nobody to wait for. One that slept anywhere else asks again when it wakes.
+On one host a lock file keeps drivers apart. The lock does not detect a copy of the state folder, nor always a folder
+that two hosts share, nor a second folder where the pipeline starts over. So every start of a driver inserts a row with
+an epoch into ClickHouse, and before an insert the driver checks that no newer row exists. The result of a check is
+valid for `CHECK_VALID_SECONDS`. A new driver waits as long before it writes, so every older driver has begun its last
+insert by then. The exception: a process that is suspended between check and insert. The first driver of a pipeline has
+no older one and does not wait.
 This module runs inside Spark's Python workers: it imports neither pyspark nor pandas.
 """
 
@@ -22,7 +23,7 @@ from glassflow_dagster.clickhouse.server_run import require_one_server
 from glassflow_dagster.clocks import steady_seconds
 from glassflow_dagster.errors import GlassflowError
 
-# Every start of a driver; the one with the greatest epoch may write.
+# One row for each start of a driver; the driver with the greatest epoch may write.
 EPOCHS = BookkeepingTable(
     "glassflow_epochs",
     (
@@ -38,24 +39,25 @@ EPOCHS = BookkeepingTable(
     settings=WRITE_EVERYWHERE,
 )
 
-# How long an answer counts, in seconds. A question takes 6 to 9 ms of CPU, client and embedded server together, as much
-# as the insert of 1,000 rows; asked twice a second it is 2 % of a core for each task that writes. A driver that begins
-# waits no longer than a person notices.
-ANSWER_COUNTS = 0.5
+# How long a check stays valid, in seconds. A check takes 6 to 9 ms of CPU, client and embedded server together, as much
+# as the insert of 1,000 rows; twice a second it is 2 % of a core for each task that writes. A new driver waits as long,
+# which is no longer than a person notices.
+CHECK_VALID_SECONDS = 0.5
 
-# When each driver whose workers this process is was last found to be the newest.
-_asked: dict[str, float] = {}
+# Driver id -> when (clock of `steady_seconds`) this worker process last found that driver to be the newest.
+_checked_at: dict[str, float] = {}
 
 
 class Fenced(GlassflowError):
-    """A newer driver has begun to run this pipeline; this one must not write, and is not to be brought back."""
+    """A newer driver runs this pipeline; this one must not write and must not be restarted."""
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """A driver's turn at a pipeline: `number` is one more than that of the driver before.
+    """One start of a driver of a pipeline: `number` is one more than that of the previous start.
 
-    Of two that took the same number at the same time the one with the greater `driver` (a uuid) is the newer.
+    Two drivers that start at the same time may have the same number; the one with the greater `driver` (a UUID) counts
+    as the newer.
     """
 
     database: str
@@ -64,28 +66,31 @@ class Epoch:
     number: int
     driver: str
 
-    def confirm(self, client: Client) -> None:
-        """Raise `Fenced` when a newer driver has begun; ClickHouse is queried at most every `ANSWER_COUNTS` seconds.
+    def require_newest_cached(self, client: Client) -> None:
+        """Raise `Fenced` when a newer driver has started; query ClickHouse at most every `CHECK_VALID_SECONDS`.
 
-        Between two queries the last result is taken as still valid. Raises what `require_newest` raises.
+        Called before every insert. A check that succeeded is remembered for this worker process, counted from before
+        its query was sent. Raises what `require_newest` raises.
         """
         now = steady_seconds()
-        if now - _asked.get(self.driver, float("-inf")) >= ANSWER_COUNTS:
+        last_check = _checked_at.get(self.driver)
+        if last_check is None or now - last_check >= CHECK_VALID_SECONDS:
             self.require_newest(client)
-            _asked[self.driver] = now
+            _checked_at[self.driver] = now
 
     def require_newest(self, client: Client) -> None:
-        """Raise `Fenced` when another driver has a newer one; errors of the client are its own.
+        """Query ClickHouse, and raise `Fenced` unless this driver has the greatest (epoch, driver) of its pipeline.
 
-        Raises `ClickHouseRefused` where another server answers, which has bookkeeping tables of its own.
+        Raises `ClickHouseRefused` when the address leads to several servers with separate bookkeeping tables, and the
+        client's own errors.
         """
-        found = client.query(
+        rows = client.query(
             f"SELECT epoch, toString(driver), host, folder, toString(inserted_at) "
             f"FROM {EPOCHS.full_name(self.database)} WHERE pipeline_id = {{pipeline:String}} "
             "ORDER BY epoch DESC, toString(driver) DESC LIMIT 1",
             parameters={"pipeline": self.pipeline_id},
         ).result_rows
-        newest = (found[0][0], found[0][1]) if found else (0, "")
+        newest = (rows[0][0], rows[0][1]) if rows else (0, "")
         if newest < (self.number, self.driver):
             require_one_server(client, f"{self.database}.{EPOCHS.name}")
             raise Fenced(
@@ -93,7 +98,7 @@ class Epoch:
                 "runs the pipeline is not known; see that nothing else does, then start it again"
             )
         if newest > (self.number, self.driver):
-            _, _, host, folder, since = found[0]
+            _, _, host, folder, since = rows[0]
             raise Fenced(
                 f"{self.pipeline_id}: another driver runs this pipeline since {since} UTC, on host {host} with its "
                 f"state in {folder}; this one has stopped and written nothing since. Let one of them run, and remove "
@@ -102,8 +107,8 @@ class Epoch:
 
 
 @dataclass(frozen=True)
-class Start:
-    """A driver's start: where its state is, when it began (UTC), and how many rows the target had then.
+class DriverStart:
+    """A recorded start of a driver: its host and state folder, the time (UTC), and the target's row count then.
 
     closed: whether the ledger has a batch of its checkpoint.
     """
@@ -115,15 +120,15 @@ class Start:
     closed: bool
 
 
-def rival_starts(client: Client, epoch: Epoch) -> list[Start]:
-    """Give the starts of the pipeline's other checkpoints that this one has not taken note of, the first one first.
+def read_rival_starts(client: Client, epoch: Epoch) -> list[DriverStart]:
+    """Return the starts of the pipeline's other checkpoints that this checkpoint does not account for, oldest first.
 
-    All that came after this checkpoint's own first one, and of those before it the ones without a batch in the ledger:
-    what the others had written was known when this checkpoint was made.
+    These are all starts after this checkpoint's own first start, and the earlier ones whose checkpoint has no batch in
+    the ledger. The rows of an earlier checkpoint with batches were accounted for when this checkpoint was created.
     """
     epochs, ledger = EPOCHS.full_name(epoch.database), LEDGER.full_name(epoch.database)
     mine = "pipeline_id = {pipeline:String} AND checkpoint_id = {checkpoint_id:UUID}"
-    found = fetch(
+    starts = fetch(
         client,
         f"SELECT host, folder, toString(inserted_at), rows, checkpoint_id IN (SELECT checkpoint_id FROM {ledger} "
         f"WHERE pipeline_id = {{pipeline:String}}) AS closed FROM {epochs} WHERE pipeline_id = {{pipeline:String}} "
@@ -131,20 +136,20 @@ def rival_starts(client: Client, epoch: Epoch) -> list[Start]:
         f"(SELECT min(epoch) FROM {epochs} WHERE {mine})) ORDER BY epoch, toString(driver)",
         {"pipeline": epoch.pipeline_id, "checkpoint_id": epoch.checkpoint_id},
     )
-    return [Start(host, folder, since, rows, bool(closed)) for host, folder, since, rows, closed in found]
+    return [DriverStart(host, folder, since, rows, bool(closed)) for host, folder, since, rows, closed in starts]
 
 
 def begin_epoch(  # noqa: PLR0913, PLR0917 - the columns of a row
     client: Client, database: str, pipeline_id: str, checkpoint_id: str, folder: str, rows: int
 ) -> Epoch:
-    """Take the next turn at a pipeline; when this returns, no driver before begins another insert.
+    """Insert a row with the next epoch of a pipeline; when this returns, no older driver begins another insert.
 
-    folder: the driver's state, for the one that is fenced to name. rows: of the target, now. Raises what `fetch`
-    and `execute` raise.
+    folder: the driver's state folder, which the error of a fenced driver names. rows: the target's row count now.
+    Raises what `fetch` and `execute` raise.
     """
-    last, _ = _found(client, database, pipeline_id)
+    last, _ = _last_epoch_and_count(client, database, pipeline_id)
     epoch = Epoch(database, pipeline_id, checkpoint_id, last + 1, str(uuid.uuid4()))
-    # Whoever asks again because the answer was lost takes one more.
+    # No token: a retry after a lost answer takes one more epoch, which does no harm.
     EPOCHS.insert_row(
         client,
         database,
@@ -158,14 +163,14 @@ def begin_epoch(  # noqa: PLR0913, PLR0917 - the columns of a row
             "rows": rows,
         },
     )
-    # Where nobody was before: of two that begin at once, each sees the other's row now unless its own was the first.
-    if last or _found(client, database, pipeline_id)[1] > 1:
-        time.sleep(ANSWER_COUNTS)
+    # The first driver need not wait. Of two first drivers that start at once, at least one sees two rows here.
+    if last or _last_epoch_and_count(client, database, pipeline_id)[1] > 1:
+        time.sleep(CHECK_VALID_SECONDS)
     return epoch
 
 
-def _found(client: Client, database: str, pipeline_id: str) -> tuple[int, int]:
-    """Give the greatest epoch of a pipeline, 0 when there is none, and how many there are."""
+def _last_epoch_and_count(client: Client, database: str, pipeline_id: str) -> tuple[int, int]:
+    """Return the greatest epoch of a pipeline (0 when it has none), and its number of rows."""
     last, count = fetch(
         client,
         f"SELECT max(epoch), count() FROM {EPOCHS.full_name(database)} WHERE pipeline_id = {{pipeline:String}}",

@@ -1,7 +1,7 @@
-"""The ledger: what each batch read, and what became of every record of it.
+"""The ledger: one row for each micro-batch, with the offset ranges it read and what became of its records.
 
-A row is written before the batch commits, under a token of its own, so a replayed batch has one row. What is read
-back is summed by the server.
+The row is inserted before Spark commits the batch, under an insert token, so a repeated batch has one row. Sums over
+batches are computed by ClickHouse.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,12 +28,13 @@ from glassflow_dagster.clickhouse.queries import fetch
 
 @dataclass
 class Outcomes:
-    """What became of records; each is counted from the records themselves.
+    """Numbers of records by what became of them, each counted from the records themselves.
 
-    Of a join: `taken` are the events that came to it in time, of which the right ones are `accepted` and the left ones
-    `matched`, `unmatched` or `waiting`, which is a level and no flow: as many as wait at the end. `null_keys` are those
-    of them whose key matches nothing. `joined` are the rows that it gave, of which `joined_filtered` and
-    `joined_dead_letters` did not reach the table; `filtered` and `dead_letters` count them, too.
+    The rest is of a join. `taken`: events that reached the join in time; right events among them are `accepted`, left
+    ones `matched`, `unmatched` or `waiting`. `waiting` is a gauge (left events in the state after the batch), all other
+    fields are counters. `null_keys`: taken events whose key is null and matches nothing. `joined`: rows that the join
+    produced; `joined_filtered` and `joined_dead_letters` of them did not reach the table, and are also counted in
+    `filtered` and `dead_letters`.
     """
 
     read: int = 0
@@ -55,10 +56,11 @@ class Outcomes:
 
 @dataclass(frozen=True)
 class LedgerRow:
-    """One batch.
+    """The ledger row of one batch.
 
-    `offsets` gives topic -> partition -> what was read of it, from the first up to, not including, the second.
-    `rows_before` is the target's row count before the checkpoint's first batch, the same in all of its rows.
+    offsets: topic -> partition -> offset range [first, until) that the batch read. rows_before: the target's row count
+    before the checkpoint's first batch, the same in all rows of a checkpoint. definition: the pipeline definition's
+    digest. dead_letters_expire_at: seconds since 1970.
     """
 
     pipeline_id: str
@@ -76,9 +78,9 @@ class LedgerRow:
 
 @dataclass(frozen=True)
 class LedgerSums:
-    """What all batches of one checkpoint became, up to `last_batch`, which is -1 when it has none.
+    """The sums over a checkpoint's batches up to `last_batch`, which is -1 when there is no batch.
 
-    Times are in milliseconds since 1970.
+    The times are those of the first and last batch, in milliseconds since 1970.
     """
 
     checkpoint_id: str
@@ -90,9 +92,9 @@ class LedgerSums:
     outcomes: Outcomes = field(default_factory=Outcomes)
 
 
-_OUTCOMES = tuple(found.name for found in fields(Outcomes))
+_OUTCOMES = tuple(outcome.name for outcome in fields(Outcomes))
 
-# `offsets` holds what the batch read: [from, until) of each partition.
+# `offsets` holds the offset range [from, until) of each partition that the batch read.
 LEDGER = BookkeepingTable(
     "glassflow_ledger",
     (
@@ -111,33 +113,36 @@ LEDGER = BookkeepingTable(
 )
 
 _SCHEMA = LEDGER.schema
-# Waiting is a level and not a flow: the last batch's word counts.
+# `waiting` is a gauge: its value is that of the last batch. All other outcomes are counters.
 _SUMS = ", ".join("argMax(waiting, batch_id)" if name == "waiting" else f"sum({name})" for name in _OUTCOMES)
 
 
 def insert_ledger_row(inserter: Inserter, database: str, row: LedgerRow, token: Token) -> None:
-    """Write a batch's row under its token; raises what `Inserter.insert` raises."""
+    """Insert a batch's ledger row under its insert token; raises what `Inserter.insert` raises."""
     LEDGER.insert(inserter, database, _block(row), token)
 
 
 def newest_checkpoint(client: Client, database: str, pipeline_id: str) -> str:
-    """Read which checkpoint of a pipeline wrote last; zeroes when none has a batch yet.
+    """Return the id of the pipeline's checkpoint with the newest batch; the all-zero UUID when there is no batch.
 
-    An older one's records were read anew by it.
+    The records of older checkpoints were read again by it.
     """
     return str(fetch(client, newest_checkpoint_query(database), {"pipeline": pipeline_id})[0][0])
 
 
 def newest_checkpoint_query(database: str) -> str:
-    """Write the query for a pipeline's newest checkpoint; its parameter is `pipeline`."""
+    """Return the SELECT of the id of a pipeline's newest checkpoint. Query parameter: `pipeline`."""
     return (
         f"SELECT argMax(checkpoint_id, batch_time) FROM {LEDGER.full_name(database)} "
         "WHERE pipeline_id = {pipeline:String}"
     )
 
 
-def add_later(client: Client, database: str, pipeline_id: str, sums: LedgerSums) -> LedgerSums:
-    """Add the batches of the same checkpoint that came since; only these are read, by the ledger's primary key."""
+def add_later_batches(client: Client, database: str, pipeline_id: str, sums: LedgerSums) -> LedgerSums:
+    """Return the sums plus the checkpoint's batches after `sums.last_batch`.
+
+    Only the later batches are read, by the ledger's primary key.
+    """
     row = fetch(
         client,
         "SELECT count(), max(batch_id), toUnixTimestamp64Milli(min(batch_time)), "
@@ -146,7 +151,7 @@ def add_later(client: Client, database: str, pipeline_id: str, sums: LedgerSums)
         "AND checkpoint_id = {checkpoint_id:UUID} AND batch_id >= {first:UInt64}",
         {"pipeline": pipeline_id, "checkpoint_id": sums.checkpoint_id, "first": sums.last_batch + 1},
     )[0]
-    batches, last_batch, first, last, rows_before, *counted = row
+    batches, last_batch, first, last, rows_before, *counts = row
     if not batches:
         return sums
     later = LedgerSums(
@@ -156,13 +161,13 @@ def add_later(client: Client, database: str, pipeline_id: str, sums: LedgerSums)
         first_time_ms=first,
         last_time_ms=last,
         rows_before=rows_before,
-        outcomes=Outcomes(**dict(zip(_OUTCOMES, counted, strict=True))),
+        outcomes=Outcomes(**dict(zip(_OUTCOMES, counts, strict=True))),
     )
-    return _added(sums, later) if sums.batches else later
+    return _sum_of(sums, later) if sums.batches else later
 
 
 def read_outcomes(client: Client, database: str, pipeline_id: str, checkpoint_id: str, before_batch: int) -> Outcomes:
-    """Sum what one checkpoint's batches before a batch id became; the tables must exist."""
+    """Return the summed outcomes of a checkpoint's batches with ids below `before_batch`; the tables must exist."""
     row = fetch(
         client,
         f"SELECT {_SUMS} FROM {LEDGER.full_name(database)} "
@@ -172,25 +177,26 @@ def read_outcomes(client: Client, database: str, pipeline_id: str, checkpoint_id
     return Outcomes(**dict(zip(_OUTCOMES, row, strict=True)))
 
 
-def read_written(client: Client, database: str, pipeline_id: str, after_ms: int, until_ms: int) -> int:
-    """Sum the rows that batches of the newest checkpoint wrote whose time is in (after_ms, until_ms].
+def read_rows_written(client: Client, database: str, pipeline_id: str, after_ms: int, until_ms: int) -> int:
+    """Return the number of rows that the newest checkpoint's batches with a batch time in (after_ms, until_ms] wrote.
 
-    Times are in milliseconds since 1970. Of that checkpoint only: another one does not know the keys of the one before.
+    Times are in milliseconds since 1970. Older checkpoints are left out: a checkpoint does not know the deduplication
+    keys of another one.
     """
-    found = fetch(
+    rows = fetch(
         client,
         f"SELECT sum(written) FROM {LEDGER.full_name(database)} WHERE pipeline_id = {{pipeline:String}} "
         "AND toUnixTimestamp64Milli(batch_time) > {after:Int64} AND toUnixTimestamp64Milli(batch_time) <= {last:Int64} "
         f"AND checkpoint_id = ({newest_checkpoint_query(database)})",
         {"pipeline": pipeline_id, "after": after_ms, "last": until_ms},
     )
-    return int(found[0][0])
+    return int(rows[0][0])
 
 
-def read_decided(client: Client, database: str, pipeline_id: str, recent: timedelta) -> tuple[int, int, int]:
-    """Sum the left events of the newest checkpoint that were matched, and those that were not, within `recent`.
+def read_match_counts(client: Client, database: str, pipeline_id: str, recent: timedelta) -> tuple[int, int, int]:
+    """Return how many left events of the newest checkpoint were matched, how many unmatched, and how many wait now.
 
-    The third number is how many wait now.
+    The first two count the batches within `recent` before now; the third is the last batch's gauge.
     """
     is_recent = f"batch_time >= now() - {round(recent.total_seconds())}"
     matched, unmatched, waiting = fetch(
@@ -204,23 +210,23 @@ def read_decided(client: Client, database: str, pipeline_id: str, recent: timede
 
 
 def last_batch(client: Client, database: str, pipeline_id: str, checkpoint_id: str) -> int | None:
-    """Return the newest batch that the ledger has of a checkpoint; the tables must exist."""
-    # In the order of the primary key, so that the end of it is read and not all of it.
-    found = fetch(
+    """Return the greatest batch id that the ledger has of a checkpoint, None for no batch; the tables must exist."""
+    # Ordered by the primary key, so that ClickHouse reads only the end of the range.
+    rows = fetch(
         client,
         f"SELECT batch_id FROM {LEDGER.full_name(database)} "
         "WHERE pipeline_id = {pipeline:String} AND checkpoint_id = {checkpoint_id:UUID} "
         "ORDER BY pipeline_id DESC, checkpoint_id DESC, batch_id DESC LIMIT 1",
         {"pipeline": pipeline_id, "checkpoint_id": checkpoint_id},
     )
-    return int(found[0][0]) if found else None
+    return int(rows[0][0]) if rows else None
 
 
 def read_offsets(
     client: Client, database: str, pipeline_id: str, checkpoint_id: str, from_batch: int
 ) -> dict[int, dict[str, dict[int, tuple[int, int]]]]:
-    """Give what the batches from a batch id on have read: batch -> topic -> partition -> (from, until)."""
-    found = fetch(
+    """Return the offset ranges of the batches from `from_batch` on: batch id -> topic -> partition -> (from, until)."""
+    rows = fetch(
         client,
         "SELECT batch_id, o.1, o.2, o.3, o.4 "
         f"FROM {LEDGER.full_name(database)} ARRAY JOIN offsets AS o "
@@ -228,14 +234,14 @@ def read_offsets(
         {"pipeline": pipeline_id, "checkpoint_id": checkpoint_id, "batch": from_batch},
     )
     batches: dict[int, dict[str, dict[int, tuple[int, int]]]] = {}
-    for batch_id, topic, partition, first, until in found:
+    for batch_id, topic, partition, first, until in rows:
         batches.setdefault(batch_id, {}).setdefault(topic, {})[partition] = (first, until)
     return batches
 
 
 @dataclass(frozen=True)
 class BatchRange:
-    """What one batch read of one partition: [first, until), and the batch's time in milliseconds since 1970."""
+    """The offset range [first, until) of one partition that a batch read; `batch_time_ms` is since 1970."""
 
     batch_id: int
     batch_time_ms: int
@@ -247,7 +253,7 @@ class BatchRange:
 
 @dataclass(frozen=True)
 class BatchEntry:
-    """What the ledger says of one batch: its time in milliseconds since 1970, the digest of its definition."""
+    """One batch as the ledger has it: its time in milliseconds since 1970, the digest of the definition it ran with."""
 
     batch_id: int
     batch_time_ms: int
@@ -258,29 +264,29 @@ class BatchEntry:
 
 @dataclass(frozen=True)
 class BatchHistory:
-    """All batches of a pipeline's newest checkpoint, in their order."""
+    """All batches of a pipeline's newest checkpoint, ordered by batch id."""
 
     checkpoint_id: str
     batches: tuple[BatchEntry, ...]
 
     @property
     def last_batch(self) -> int | None:
-        """The newest batch; None before the first."""
+        """The greatest batch id; None before the first batch."""
         return self.batches[-1].batch_id if self.batches else None
 
     @property
     def definitions(self) -> frozenset[str]:
-        """The digests of the definitions that batches went by."""
+        """The digests of the pipeline definitions that the batches ran with."""
         return frozenset(batch.definition for batch in self.batches)
 
     @property
     def ranges(self) -> tuple[BatchRange, ...]:
-        """What all batches read."""
-        return tuple(found for batch in self.batches for found in batch.ranges)
+        """The offset ranges of all batches."""
+        return tuple(batch_range for batch in self.batches for batch_range in batch.ranges)
 
 
 def read_history(client: Client, database: str, pipeline_id: str) -> BatchHistory:
-    """Read every batch of a pipeline's newest checkpoint; the tables must exist."""
+    """Return every batch of a pipeline's newest checkpoint; the tables must exist."""
     checkpoint_id = newest_checkpoint(client, database, pipeline_id)
     where = "WHERE pipeline_id = {pipeline:String} AND checkpoint_id = {checkpoint_id:UUID}"
     rows = fetch(
@@ -292,15 +298,15 @@ def read_history(client: Client, database: str, pipeline_id: str) -> BatchHistor
     return BatchHistory(checkpoint_id, tuple(_entry(*row) for row in rows))
 
 
-def _added(sums: LedgerSums, later: LedgerSums) -> LedgerSums:
-    """Add sums of later batches; waiting is a level and not a flow: the later word counts."""
-    counted = {name: getattr(sums.outcomes, name) + getattr(later.outcomes, name) for name in _OUTCOMES}
+def _sum_of(sums: LedgerSums, later: LedgerSums) -> LedgerSums:
+    """Return the sums of two consecutive ranges of batches; of the gauge `waiting` the later value counts."""
+    counts = {name: getattr(sums.outcomes, name) + getattr(later.outcomes, name) for name in _OUTCOMES}
     return replace(
         later,
         batches=sums.batches + later.batches,
         first_time_ms=sums.first_time_ms,
         rows_before=sums.rows_before,
-        outcomes=Outcomes(**counted | {"waiting": later.outcomes.waiting}),
+        outcomes=Outcomes(**counts | {"waiting": later.outcomes.waiting}),
     )
 
 
@@ -312,12 +318,13 @@ def _entry(
 
 
 def _block(row: LedgerRow) -> pa.Table:
+    """Return a ledger row as an Arrow table of one row, with the columns of `LEDGER`."""
     offsets = [
         {"topic": topic, "partition": partition, "from": first, "until": until}
         for topic, partitions in sorted(row.offsets.items())
         for partition, (first, until) in sorted(partitions.items())
     ]
-    counted = {name: getattr(row.outcomes, name) for name in _OUTCOMES}
-    others = {f.name: getattr(row, f.name) for f in fields(row) if f.name in _SCHEMA.names}
-    values = {**others, **counted, "batch_time": row.batch_time_ms, "offsets": offsets}
+    counts = {name: getattr(row.outcomes, name) for name in _OUTCOMES}
+    plain = {f.name: getattr(row, f.name) for f in fields(row) if f.name in _SCHEMA.names}
+    values = {**plain, **counts, "batch_time": row.batch_time_ms, "offsets": offsets}
     return pa.Table.from_pylist([values], schema=_SCHEMA)

@@ -1,7 +1,7 @@
-"""What a pipeline went on without, because somebody said so: `run --accept-loss`.
+"""Accepted losses: what a pipeline skipped because the operator allowed it with `run --accept-loss`.
 
-A row for each partition of which something was skipped, and one for a state that was given up. The ledger goes on
-behind them, so that everything else can still be compared.
+One row for each partition of which offsets were skipped, and one for a discarded state. The ledger continues after
+the losses, so that everything else can still be compared.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from glassflow_dagster.bookkeeping.schema import (
 )
 from glassflow_dagster.clickhouse.queries import fetch
 
-# [from, until) of a partition, or a state, and what waited in it.
+# A skipped offset range [from, until) of a partition, or a discarded state and its number of waiting events.
 LOSSES = BookkeepingTable(
     "glassflow_losses",
     (
@@ -36,20 +36,20 @@ LOSSES = BookkeepingTable(
 
 
 class LossReason(StrEnum):
-    """Why something was lost."""
+    """The cause of a loss."""
 
     RETENTION = "retention"  # the records are gone from the topic
-    COMPACTION = "compaction"  # some of the records of an open batch are
-    TOPIC = "topic"  # the topic, or a partition of it, is another one now, or gone
-    STATE = "state"  # the checkpoint: what waited in a join, and which keys were known
+    COMPACTION = "compaction"  # some records of the batch in flight are gone from the topic
+    TOPIC = "topic"  # the topic or a partition was deleted, or deleted and created again
+    STATE = "state"  # the checkpoint's state: waiting events of a join, keys of deduplication
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What was skipped behind the ledger's batches before `batch_id`.
+    """A loss that comes after the batches below `batch_id` and before `batch_id`.
 
-    [first, until): offsets of the partition that no batch has; the same number twice where it is not known how many.
-    waiting: left events of a join that were given up with the state.
+    [first, until): skipped offsets of the partition; both are the same number where their number is unknown. waiting:
+    left events of a join that were discarded with the state.
     """
 
     batch_id: int
@@ -61,7 +61,7 @@ class Loss:
     waiting: int = 0
 
     def __str__(self) -> str:
-        """Write it for people."""
+        """Return a description for people."""
         if self.reason is LossReason.STATE:
             waiting = f", and {self.waiting:,} left events that waited for their match" if self.waiting else ""
             return f"the state is given up: which keys came within the window{waiting}"
@@ -74,7 +74,7 @@ class Loss:
 
 
 def note_losses(client: Client, database: str, pipeline_id: str, checkpoint_id: str, losses: Sequence[Loss]) -> None:
-    """Write losses down; raises what `execute` raises."""
+    """Insert a row for each loss; raises what `execute` raises."""
     for loss in losses:
         LOSSES.insert_row(
             client,
@@ -94,7 +94,7 @@ def note_losses(client: Client, database: str, pipeline_id: str, checkpoint_id: 
 
 
 def read_losses(client: Client, database: str, pipeline_id: str, checkpoint_id: str) -> tuple[Loss, ...]:
-    """Read the losses of a checkpoint in their order, each once, also where the command was repeated."""
+    """Return the losses of a checkpoint, ordered by batch; one that a repeated command inserted twice counts once."""
     rows = fetch(
         client,
         "SELECT DISTINCT batch_id, toString(reason), toString(topic), partition, `from`, until, waiting "

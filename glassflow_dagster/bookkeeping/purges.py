@@ -1,6 +1,6 @@
-"""The dead letters that were deleted on purpose, so that the ledger still adds up.
+"""Marks of purged dead letters, so that the ledger's counts still add up after they are deleted.
 
-Which ones go is marked first, then they are deleted. What is marked is gone for every command already.
+A dead letter is marked first and deleted then; once marked, no command shows it any more.
 """
 
 from glassflow_dagster.bookkeeping.schema import (
@@ -19,16 +19,16 @@ PURGES = BookkeepingTable(
     ttl="expires_at",
 )
 
-# What tells one dead letter of a pipeline from all others.
-LETTER_ID = "checkpoint_id, topic, partition, offset"
+# The columns that identify a dead letter within its pipeline.
+DEAD_LETTER_ID = "checkpoint_id, topic, partition, offset"
 
 
-def mark_purged_statement(database: str, letters: str) -> str:
-    """Write the statement that marks the dead letters of a query as purged."""
+def mark_purged_statement(database: str, dead_letters: str) -> str:
+    """Return the INSERT that marks dead letters as purged. dead_letters: the SELECT of them."""
     columns = ", ".join(PURGES.column_names)
-    return f"INSERT INTO {PURGES.full_name(database)} ({columns}) SELECT {columns} FROM ({letters})"
+    return f"INSERT INTO {PURGES.full_name(database)} ({columns}) SELECT {columns} FROM ({dead_letters})"
 
 
-def purged_letters(database: str, pipeline: str) -> str:
-    """Write the query for the ids of a pipeline's purged letters; pipeline: its id, as SQL."""
-    return f"SELECT {LETTER_ID} FROM {PURGES.full_name(database)} WHERE pipeline_id = {pipeline}"
+def purged_ids_query(database: str, pipeline: str) -> str:
+    """Return the SELECT of `DEAD_LETTER_ID` of a pipeline's purged dead letters. pipeline: its id as SQL."""
+    return f"SELECT {DEAD_LETTER_ID} FROM {PURGES.full_name(database)} WHERE pipeline_id = {pipeline}"

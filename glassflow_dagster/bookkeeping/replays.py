@@ -1,4 +1,4 @@
-"""What was sent to the replay topic: where a record was first read, and which attempt at it this is."""
+"""Marks of replayed dead letters: where the record was first read, the attempt, the offset in the replay topic."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +35,11 @@ REPLAYS = BookkeepingTable(
 
 @dataclass(frozen=True)
 class ReplayMark:
-    """One dead letter that was sent again. `expires_at` is in seconds since 1970."""
+    """One dead letter that was sent to the replay topic.
+
+    topic, partition, offset: the record's first read (its origin). attempt: 1 for the first replay. replay_offset: its
+    offset in the replay topic. expires_at: seconds since 1970.
+    """
 
     checkpoint_id: str
     topic: str
@@ -49,13 +53,13 @@ class ReplayMark:
 def insert_replay_marks(
     inserter: Inserter, database: str, pipeline_id: str, marks: Sequence[ReplayMark], token: Token
 ) -> None:
-    """Write marks as one block under its token; raises what `Inserter.insert` raises."""
+    """Insert replay marks as one block under its insert token; raises what `Inserter.insert` raises."""
     rows = [{"pipeline_id": pipeline_id, **vars(mark)} for mark in marks]
     REPLAYS.insert(inserter, database, pa.Table.from_pylist(rows, schema=REPLAYS.schema), token)
 
 
 def last_replay_offset(client: Client, database: str, pipeline_id: str) -> int | None:
-    """Read the greatest offset of the replay topic that is marked; None where nothing is."""
+    """Return the greatest marked offset of the pipeline's replay topic; None when there is no mark."""
     query = (
         f"SELECT count(), max(replay_offset) FROM {REPLAYS.full_name(database)} WHERE pipeline_id = {{pipeline:String}}"
     )
@@ -63,8 +67,8 @@ def last_replay_offset(client: Client, database: str, pipeline_id: str) -> int |
     return int(last) if marks else None
 
 
-def replayed_letters(database: str) -> str:
-    """Write the query for the attempts that were sent; its parameter is `pipeline`."""
+def replayed_attempts_query(database: str) -> str:
+    """Return the SELECT of the replayed attempts: checkpoint, origin, attempt. Query parameter: `pipeline`."""
     return (
         f"SELECT checkpoint_id, topic, partition, offset, attempt FROM {REPLAYS.full_name(database)} "
         "WHERE pipeline_id = {pipeline:String}"

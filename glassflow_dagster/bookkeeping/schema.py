@@ -1,4 +1,4 @@
-"""What a table of the product's own is: a list of columns, from which its DDL and the schema of its blocks come.
+"""The definition of a bookkeeping table: a list of columns, from which its DDL and its Arrow schema follow.
 
 This module runs inside Spark's Python workers: it imports neither pyspark nor pandas.
 """
@@ -16,14 +16,14 @@ from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.queries import execute
 from glassflow_dagster.config.model.types import ColumnType, parse_column_type
 
-# How rows get into the tables that decide what a driver does next: what one replica has confirmed, each must know when
-# it is asked. Without replicas the quorum means nothing; with them `connect` reads accordingly.
+# Insert settings of the tables that decide what a driver does next: once an insert is confirmed, every replica that is
+# read must have it. `connect` sets the matching read setting. Without replicas the quorum has no effect.
 WRITE_EVERYWHERE: Mapping[str, Any] = {"async_insert": 0, "insert_quorum": "auto", "insert_quorum_parallel": 0}
 
-# The last second that a DateTime holds, for what is kept for ever.
+# The last second that a DateTime holds: rows that never expire.
 NEVER = 2**32 - 1  # seconds since 1970
 
-# A DateTime is sent as seconds since 1970.
+# A DateTime column is sent as seconds since 1970.
 _ARROW_TYPES = {
     "String": pa.string(),
     "UUID": pa.string(),
@@ -38,9 +38,10 @@ _ARROW_TYPES = {
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its ClickHouse type, and what rows have in it that are older than the column ('': the type's default).
+    """A column of a bookkeeping table: its name and ClickHouse type.
 
-    arrow: the type in which a block has it, where that does not follow from the ClickHouse type: text that is bytes.
+    default: SQL expression for rows that are older than the column ('': the type's default). arrow: its type in Arrow
+    blocks, where it does not follow from the ClickHouse type (a String of bytes).
     """
 
     name: str
@@ -50,22 +51,23 @@ class Column:
 
     @property
     def sql(self) -> str:
-        """The column's part of a statement."""
+        """The column's definition in CREATE TABLE or ADD COLUMN."""
         default = f" DEFAULT {self.default}" if self.default else ""
         return f"{quote_name(self.name)} {self.type}{default}"
 
     @property
     def parameter(self) -> str:
-        """The place of a value in a statement with parameters; the parameter has the column's name."""
+        """The placeholder `{name:Type}` of a query parameter that has the column's name and type."""
         return f"{{{self.name}:{parse_column_type(self.type).base}}}"
 
     @property
     def field(self) -> pa.Field:
-        """The column of a block."""
+        """The column as a field of an Arrow schema."""
         return pa.field(self.name, self.arrow or _arrow_type(parse_column_type(self.type)))
 
 
 def _arrow_type(column: ColumnType) -> pa.DataType:
+    """Return the Arrow type in which values of a ClickHouse type are sent."""
     base = column.base
     if base.name == "Array":
         return pa.list_(_arrow_type(base.inner[0]))
@@ -80,9 +82,9 @@ def _arrow_type(column: ColumnType) -> pa.DataType:
 
 @dataclass(frozen=True)
 class BookkeepingTable:
-    """A table of the product's own: its columns, its sorting key, and the column by which rows expire.
+    """A bookkeeping table: its columns, its sorting key, and the column by which rows expire ('': they do not).
 
-    settings: those that every insert into it has beside the usual ones.
+    settings: extra settings of every insert into the table.
     """
 
     name: str
@@ -93,26 +95,26 @@ class BookkeepingTable:
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """The columns that a writer fills, in their order."""
+        """The names of the columns that a writer fills, in their order."""
         return tuple(column.name for column in self.columns)
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of a block."""
+        """The Arrow schema of a block of rows."""
         return pa.schema([column.field for column in self.columns])
 
     def full_name(self, database: str) -> str:
-        """Write the table's name for a statement."""
+        """Return the quoted name `database.table`."""
         return full_name(database, self.name)
 
     def insert(self, inserter: Inserter, database: str, block: pa.Table, token: Token) -> None:
-        """Insert a block of the table's schema under its token; raises what `Inserter.insert` raises."""
+        """Insert a block of rows (of `schema`) under its insert token; raises what `Inserter.insert` raises."""
         inserter.insert(database, self.name, block, token, self.settings)
 
     def insert_row(self, client: Client, database: str, values: Mapping[str, Any]) -> None:
-        """Insert a row without a token: whoever repeats it has it twice. Raises what `execute` raises.
+        """Insert one row without an insert token: a repeated call inserts it twice. Raises what `execute` raises.
 
-        values: by column; the others get their defaults.
+        values: column name -> value; columns that are not named get their defaults.
         """
         columns = [column for column in self.columns if column.name in values]
         names = ", ".join(quote_name(column.name) for column in columns)
@@ -125,14 +127,14 @@ class BookkeepingTable:
 
     @property
     def settings_clause(self) -> str:
-        """The settings as a clause of a statement; '' where there are none."""
+        """The extra insert settings as a SETTINGS clause; '' when there are none."""
         settings = ", ".join(f"{name} = {value!r}" for name, value in self.settings.items())
         return f"SETTINGS {settings}" if settings else ""
 
     def delete_later_batches(
         self, client: Client, database: str, pipeline_id: str, checkpoint_id: str, last_batch: int
     ) -> None:
-        """Delete a checkpoint's rows of the batches after `last_batch`; raises what `execute` raises."""
+        """Delete a checkpoint's rows of batches after `last_batch`, and wait for it; raises what `execute` raises."""
         execute(
             client,
             f"ALTER TABLE {self.full_name(database)} DELETE WHERE pipeline_id = {{pipeline:String}} "
@@ -144,10 +146,10 @@ class BookkeepingTable:
 # Columns that several tables have.
 PIPELINE_ID = Column("pipeline_id", "String")
 CHECKPOINT_ID = Column("checkpoint_id", "UUID")
-# Which batch a row is of.
+# The columns that identify the batch of a row.
 BATCH = (PIPELINE_ID, CHECKPOINT_ID, Column("batch_id", "UInt64"))
 BATCH_TIME = Column("batch_time", "DateTime64(3, 'UTC')")
-# Where a record is in Kafka.
+# The position of a record in Kafka.
 POSITION = (
     Column("topic", "LowCardinality(String)"),
     Column("partition", "UInt32"),

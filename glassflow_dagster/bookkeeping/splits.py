@@ -1,7 +1,8 @@
-"""How far a block that the server refused has been taken apart, so that a repeated batch takes the same turns.
+"""Progress notes on blocks that ClickHouse rejected and that are split, so that a repeated batch splits them equally.
 
-Rows are counted within the block. With `settled`, all rows before `until` are in the table or among `refused`; without,
-rows from `from` to `until` were refused together and are sent in parts.
+A row of the table is one note. Row numbers count within the block. With `settled` true, the block is done up to
+`until`: all rows before it are in the target or listed in `refused`. With `settled` false, the rows [from, until) were
+rejected together and are sent in smaller parts.
 This module runs inside Spark's Python workers: it imports neither pyspark nor pandas.
 """
 
@@ -37,7 +38,7 @@ SPLITS = BookkeepingTable(
 
 
 class RefusedRow(NamedTuple):
-    """A row that the server does not take: its number within the block, and the server's reason in one line."""
+    """A row that ClickHouse rejected: its number within the block, and the server's reason in one line."""
 
     row: int
     reason: str
@@ -45,16 +46,20 @@ class RefusedRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Split:
-    """What was written down of a block: parts that were taken apart, and that rows before `until` are settled."""
+    """The notes on one block, combined.
 
-    divided: frozenset[tuple[int, int]] = frozenset()
-    until: int = 0
+    split_parts: row ranges [first, until) that were rejected and split. done_until: all rows before it are in the
+    target or in `refused`.
+    """
+
+    split_parts: frozenset[tuple[int, int]] = frozenset()
+    done_until: int = 0
     refused: tuple[RefusedRow, ...] = ()
 
 
 @dataclass(frozen=True)
 class BatchName:
-    """Which batch blocks belong to, and the database that its bookkeeping tables are in."""
+    """The identity of a batch, and the database of its bookkeeping tables."""
 
     database: str
     pipeline_id: str
@@ -64,17 +69,20 @@ class BatchName:
 
 @dataclass(frozen=True)
 class SplitNote:
-    """One row of the table: of a block, rows that were refused together, or how far it is settled."""
+    """One note on a block, identified by its insert token `block`.
+
+    done: all rows before `until` are in the target or in `refused`; otherwise [first, until) was rejected and is split.
+    """
 
     block: str
     first: int
     until: int
-    settled: bool
+    done: bool
     refused: tuple[RefusedRow, ...] = ()
 
 
 def insert_split_note(inserter: Inserter, batch: BatchName, note: SplitNote, token: Token) -> None:
-    """Write a note on a block under its token; raises what `Inserter.insert` raises."""
+    """Insert a note on a block under its insert token; raises what `Inserter.insert` raises."""
     row = {
         "pipeline_id": batch.pipeline_id,
         "checkpoint_id": batch.checkpoint_id,
@@ -82,15 +90,15 @@ def insert_split_note(inserter: Inserter, batch: BatchName, note: SplitNote, tok
         "block": note.block,
         "from": note.first,
         "until": note.until,
-        "settled": note.settled,
+        "settled": note.done,
         "refused": [refused._asdict() for refused in note.refused],
     }
     SPLITS.insert(inserter, batch.database, pa.Table.from_pylist([row], schema=SPLITS.schema), token)
 
 
 def read_splits(client: Client, batch: BatchName) -> dict[str, Split]:
-    """Read what earlier runs of a batch wrote down, by block."""
-    found = fetch(
+    """Return the combined notes that earlier runs of a batch wrote: block (its insert token) -> split."""
+    notes = fetch(
         client,
         f"SELECT block, `from`, until, settled, refused FROM {SPLITS.full_name(batch.database)} "
         "WHERE pipeline_id = {pipeline:String} AND checkpoint_id = {checkpoint_id:UUID} AND batch_id = {batch:UInt64} "
@@ -98,11 +106,12 @@ def read_splits(client: Client, batch: BatchName) -> dict[str, Split]:
         {"pipeline": batch.pipeline_id, "checkpoint_id": batch.checkpoint_id, "batch": batch.batch_id},
     )
     splits: dict[str, Split] = {}
-    for block, first, until, settled, refused in found:
+    # In the order of `until`, so that of several done notes on a block the farthest one counts.
+    for block, first, until, done, refused in notes:
         split = splits.get(block, Split())
-        if settled:
+        if done:
             rows = tuple(RefusedRow(row["row"], row["reason"]) for row in refused)
-            splits[block] = Split(split.divided, until, rows)
+            splits[block] = Split(split.split_parts, until, rows)
         else:
-            splits[block] = Split(split.divided | {(first, until)}, split.until, split.refused)
+            splits[block] = Split(split.split_parts | {(first, until)}, split.done_until, split.refused)
     return splits

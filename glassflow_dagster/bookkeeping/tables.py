@@ -1,7 +1,7 @@
-"""The bookkeeping tables: made where they are missing, and completed where an earlier version made them.
+"""Creation and upgrade of the bookkeeping tables.
 
-They lie in the connection's database and are shared by its pipelines. They are written with tokens like the target, so
-they get the same token window. A table that an earlier version made gets the columns that it lacks.
+They are in the database of the ClickHouse connection, shared by its pipelines. They are written with insert tokens like
+the target, so they get the same token window. A table of an earlier version gets the columns that it lacks.
 """
 
 from collections.abc import Sequence
@@ -29,10 +29,10 @@ _INSERTED_AT = "`inserted_at` DateTime64(3, 'UTC') DEFAULT now64(3)"
 
 
 def ensure_bookkeeping(client: Client, database: str, engine: str = "MergeTree", cluster: str | None = None) -> None:
-    """Make the bookkeeping tables that are missing, and what is missing in them, and see that they remember tokens.
+    """Create missing bookkeeping tables, add missing columns and TTLs, and switch on their token windows.
 
-    engine: of the tables that are made. Raises `TableProblem` where a table is not replicated, but the engine is, and
-    `AccessDenied` with the statement to run where the user may not do it.
+    engine: of the tables that are created. Raises `TableProblem` where an existing table is not replicated but the
+    engine is, and `AccessDenied` with the statement to run where the user may not run it.
     """
     ensure_database(client, database, cluster)
     names = {"name": database}
@@ -53,7 +53,7 @@ def ensure_bookkeeping(client: Client, database: str, engine: str = "MergeTree",
 
 
 def require_bookkeeping_tables(client: Client, database: str) -> None:
-    """Raise `TableProblem` when the bookkeeping tables do not exist, or are those of an earlier version."""
+    """Raise `TableProblem` when a bookkeeping table does not exist, or is of an older version and lacks columns."""
     columns = fetch(client, "SELECT table, name FROM system.columns WHERE database = {d:String}", {"d": database})
     existing = {table for table, _ in columns}
     for table in TABLES:
@@ -70,7 +70,7 @@ def require_bookkeeping_tables(client: Client, database: str) -> None:
 
 
 def create_table(database: str, table: BookkeepingTable, engine: str = "MergeTree", cluster: str | None = None) -> str:
-    """Write the statement that makes a table."""
+    """Return the CREATE TABLE statement of a bookkeeping table."""
     columns = ", ".join(column.sql for column in table.columns)
     ttl = f"TTL {table.ttl} " if table.ttl else ""
     return (
@@ -80,21 +80,22 @@ def create_table(database: str, table: BookkeepingTable, engine: str = "MergeTre
 
 
 def add_columns(database: str, table: BookkeepingTable, missing: Sequence[Column]) -> str:
-    """Write the statement that gives a table which an earlier version made the columns it lacks."""
-    added = ", ".join(f"ADD COLUMN IF NOT EXISTS {column.sql}" for column in missing)
-    return f"ALTER TABLE {table.full_name(database)} {added}"
+    """Return the ALTER TABLE statement that adds the missing columns to a table of an earlier version."""
+    additions = ", ".join(f"ADD COLUMN IF NOT EXISTS {column.sql}" for column in missing)
+    return f"ALTER TABLE {table.full_name(database)} {additions}"
 
 
 def add_ttl(database: str, table: BookkeepingTable) -> str:
-    """Write the statement that lets the rows of an earlier version's table expire.
+    """Return the ALTER TABLE statement that adds the TTL to a table of an earlier version.
 
-    The rows that it has are kept, so none is looked at.
+    Existing rows have no expiry, so they are not rewritten (`materialize_ttl_after_modify = 0`).
     """
     statement = f"ALTER TABLE {table.full_name(database)} MODIFY TTL {table.ttl}"
     return f"{statement} SETTINGS materialize_ttl_after_modify = 0"
 
 
 def _not_replicated(table: str, engine: str) -> str:
+    """Return the message for an existing table that is not replicated as the definition demands."""
     return (
         f"{table} is not replicated, but the definition says sink.bookkeeping_engine: {engine}; stop the pipelines of "
         f"this database and convert it (DETACH TABLE {table}; ATTACH TABLE {table} AS REPLICATED; SYSTEM RESTORE "

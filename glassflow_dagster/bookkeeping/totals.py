@@ -1,4 +1,4 @@
-"""What all batches of a checkpoint became together, with the tables beside the ledger: losses, dead letters, purges."""
+"""Totals over all batches of a checkpoint: the ledger's sums with offset ranges, dead letters, purges and losses."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Any
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.bookkeeping.dead_letters import DEAD_LETTERS
-from glassflow_dagster.bookkeeping.ledger import LEDGER, LedgerSums, Outcomes, add_later, newest_checkpoint
+from glassflow_dagster.bookkeeping.ledger import LEDGER, LedgerSums, Outcomes, add_later_batches, newest_checkpoint
 from glassflow_dagster.bookkeeping.losses import LOSSES, Loss, LossReason, read_losses
 from glassflow_dagster.bookkeeping.purges import PURGES
 from glassflow_dagster.bookkeeping.tables import require_bookkeeping_tables
@@ -18,10 +18,10 @@ from glassflow_dagster.clickhouse.queries import fetch
 
 @dataclass(frozen=True)
 class ReadRange:
-    """What a checkpoint read of one partition, over all its batches.
+    """The offset range [first, until) of one partition that a checkpoint read, over all its batches.
 
-    `covered` is the sum of the batches' spans: less than `until - first` means a gap, more means an overlap. gone: it
-    was read of a topic that is another one now. skipped: offsets that somebody has let go (`run --accept-loss`).
+    covered: the sum of the batches' ranges; less than `until - first` means a gap, more means an overlap. gone: the
+    topic that it was read from has been deleted or recreated. skipped: offsets lost with `run --accept-loss`.
     """
 
     checkpoint_id: str
@@ -35,21 +35,21 @@ class ReadRange:
 
     @property
     def span(self) -> int:
-        """Offsets from the first batch's start to the last one's end."""
+        """The number of offsets from the first batch's start to the last batch's end."""
         return self.until - self.first
 
     @property
     def gap(self) -> int:
-        """Offsets that no batch covers and nobody let go; negative where batches overlap."""
+        """The number of offsets that neither a batch covers nor a loss explains; negative where batches overlap."""
         return self.span - self.covered - self.skipped
 
 
 @dataclass(frozen=True)
 class LedgerTotals:
-    """All batches of a pipeline's newest checkpoint together.
+    """The totals over all batches of a pipeline's newest checkpoint.
 
-    An older checkpoint's rows are gone: a new checkpoint is accepted only where the target was empty. Every dead
-    letter of the batches must be stored, purged, or expired; one that is about to expire counts as expired.
+    The target has no rows of older checkpoints: a new checkpoint is accepted only where the target is empty. Every
+    dead letter of the batches must be stored, purged or expired; one that is about to expire counts as expired.
     """
 
     batches: int
@@ -64,10 +64,10 @@ class LedgerTotals:
     losses: tuple[Loss, ...] = ()
 
 
-# Seconds; no count takes so long that a letter expires while it is looked for.
+# Seconds; longer than any of these counts takes, so that no dead letter expires while it is counted.
 _EXPIRES_SOON = 300
 
-# Rows up to the last batch that was summed: the figures of a running pipeline then belong together.
+# Rows up to the last summed batch, so that all figures of a running pipeline are of the same batches.
 _UNTIL_LAST = (
     "pipeline_id = {pipeline:String} AND checkpoint_id = {checkpoint_id:UUID} "
     "AND toUnixTimestamp64Milli(batch_time) <= {last:Int64}"
@@ -75,26 +75,26 @@ _UNTIL_LAST = (
 
 
 def read_totals(client: Client, database: str, pipeline_id: str) -> LedgerTotals:
-    """Sum the ledger of a pipeline's newest checkpoint; all is zero and empty when it has no batch yet.
+    """Return the totals of a pipeline's newest checkpoint; zero and empty when it has no batch yet.
 
-    All figures are those of the same batches, also while new ones are written. Raises `TableProblem` when the
-    bookkeeping tables do not exist.
+    All figures are of the same batches, also while new batches are written. Raises `TableProblem` when the bookkeeping
+    tables do not exist.
     """
-    return complete(client, database, pipeline_id, read_sums(client, database, pipeline_id))
+    return complete_totals(client, database, pipeline_id, read_sums(client, database, pipeline_id))
 
 
 def read_sums(client: Client, database: str, pipeline_id: str) -> LedgerSums:
-    """Sum what all batches of a pipeline's newest checkpoint became.
+    """Return the ledger's sums over all batches of a pipeline's newest checkpoint.
 
     Raises `TableProblem` when the bookkeeping tables do not exist.
     """
     require_bookkeeping_tables(client, database)
     newest = newest_checkpoint(client, database, pipeline_id)
-    return add_later(client, database, pipeline_id, LedgerSums(newest))
+    return add_later_batches(client, database, pipeline_id, LedgerSums(newest))
 
 
-def complete(client: Client, database: str, pipeline_id: str, sums: LedgerSums) -> LedgerTotals:
-    """Add to a checkpoint's sums what its batches read of each partition, its dead letters and its losses."""
+def complete_totals(client: Client, database: str, pipeline_id: str, sums: LedgerSums) -> LedgerTotals:
+    """Return the totals: a checkpoint's sums with the offset ranges, dead letters and losses of the same batches."""
     checkpoint_id = sums.checkpoint_id
     until_last = {"pipeline": pipeline_id, "checkpoint_id": checkpoint_id, "last": sums.last_time_ms}
     losses = read_losses(client, database, pipeline_id, checkpoint_id)
@@ -111,7 +111,11 @@ def complete(client: Client, database: str, pipeline_id: str, sums: LedgerSums) 
 
 
 def _ranges(client: Client, database: str, until_last: dict[str, Any], losses: Sequence[Loss]) -> tuple[ReadRange, ...]:
-    other_topic = (
+    """Return the range of each partition. until_last: the query parameters of `_UNTIL_LAST`.
+
+    Batches before a loss of reason `topic` are a range of their own: their offsets are of a topic that is gone.
+    """
+    topic_losses = (
         f"SELECT topic, partition, max(batch_id) AS since FROM {LOSSES.full_name(database)} "
         "WHERE pipeline_id = {pipeline:String} AND checkpoint_id = {checkpoint_id:UUID} AND reason = 'topic' "
         "GROUP BY 1, 2"
@@ -120,10 +124,10 @@ def _ranges(client: Client, database: str, until_last: dict[str, Any], losses: S
         "SELECT toString(checkpoint_id) AS checkpoint, batch_id, o.1 AS topic, o.2 AS partition, o.3 AS first, "
         f"o.4 AS until FROM {LEDGER.full_name(database)} ARRAY JOIN offsets AS o WHERE {_UNTIL_LAST}"
     )
-    found = fetch(
+    ranges = fetch(
         client,
         "SELECT r.checkpoint, r.topic, r.partition, min(r.first), max(r.until), sum(r.until - r.first), "
-        f"r.batch_id < c.since AS gone FROM ({read}) AS r LEFT JOIN ({other_topic}) AS c "
+        f"r.batch_id < c.since AS gone FROM ({read}) AS r LEFT JOIN ({topic_losses}) AS c "
         "ON r.topic = c.topic AND r.partition = c.partition GROUP BY ALL ORDER BY ALL",
         until_last,
     )
@@ -135,25 +139,26 @@ def _ranges(client: Client, database: str, until_last: dict[str, Any], losses: S
         ReadRange(
             checkpoint_id, topic, partition, first, until, covered, bool(gone), 0 if gone else skipped[topic, partition]
         )
-        for checkpoint_id, topic, partition, first, until, covered, gone in found
+        for checkpoint_id, topic, partition, first, until, covered, gone in ranges
     )
 
 
 def _dead_letters(client: Client, database: str, until_last: dict[str, Any]) -> dict[str, int]:
-    """Count what became of the dead letters; those that are about to expire may be gone or not, so none is looked for.
+    """Return the `dead_letters_*` counts of `LedgerTotals`. until_last: the query parameters of `_UNTIL_LAST`.
 
-    A letter is purged in two steps: while it has both a mark and a row, it counts as stored.
+    Dead letters that are about to expire are counted as expired by the ledger alone: their rows may be gone or not. A
+    dead letter is purged in two steps (mark, delete): while it has both a mark and a row, it counts as stored.
     """
     soon = fetch(client, f"SELECT toUnixTimestamp(now()) + {_EXPIRES_SOON}")[0][0]
-    stays = f"{_UNTIL_LAST} AND toUnixTimestamp(expires_at) > {{soon:UInt64}}"
+    unexpired = f"{_UNTIL_LAST} AND toUnixTimestamp(expires_at) > {{soon:UInt64}}"
     parameters = {**until_last, "soon": soon}
-    letters, purges = DEAD_LETTERS.full_name(database), PURGES.full_name(database)
-    places = "SELECT DISTINCT toString(topic), partition, offset"
-    purged = f"{places} FROM {purges} WHERE {stays} EXCEPT {places} FROM {letters} WHERE {stays}"
+    dead_letters, purges = DEAD_LETTERS.full_name(database), PURGES.full_name(database)
+    positions = "SELECT DISTINCT toString(topic), partition, offset"
+    purged = f"{positions} FROM {purges} WHERE {unexpired} EXCEPT {positions} FROM {dead_letters} WHERE {unexpired}"
     expired = f"{_UNTIL_LAST} AND toUnixTimestamp(dead_letters_expire_at) <= {{soon:UInt64}}"
     row = fetch(
         client,
-        f"SELECT (SELECT count() FROM {letters} WHERE {stays}), (SELECT count() FROM ({purged})), "
+        f"SELECT (SELECT count() FROM {dead_letters} WHERE {unexpired}), (SELECT count() FROM ({purged})), "
         f"(SELECT sum(dead_letters) FROM {LEDGER.full_name(database)} WHERE {expired})",
         parameters,
     )[0]

@@ -1,4 +1,4 @@
-"""Tables whose window of insert tokens a pipeline has switched on, or rests on: what their own settings said before."""
+"""Notes on tables whose token window a pipeline switched on or relies on, with the settings they had before."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from glassflow_dagster.bookkeeping.ledger import LEDGER
 from glassflow_dagster.bookkeeping.schema import PIPELINE_ID, WRITE_EVERYWHERE, BookkeepingTable, Column
 from glassflow_dagster.clickhouse.identifiers import quote_text
 from glassflow_dagster.clickhouse.queries import execute, fetch
-from glassflow_dagster.clickhouse.target.views import Place
+from glassflow_dagster.clickhouse.target.views import TableId
 from glassflow_dagster.clickhouse.target.window_changes import WindowChange
 
 WINDOWS = BookkeepingTable(
@@ -28,18 +28,21 @@ WINDOWS = BookkeepingTable(
 
 @dataclass(frozen=True)
 class Windows:
-    """The `WindowNotes` of a database's pipelines. Methods raise what `fetch` and `execute` raise."""
+    """The notes of a database's pipelines (a `WindowNotes`). Methods raise what `fetch` and `execute` raise.
+
+    Notes are only appended; of a pipeline's notes on a table the latest counts.
+    """
 
     client: Client
     database: str
 
     @property
-    def bookkeeping_table(self) -> Place:
-        """The ledger: it stands for all bookkeeping tables."""
+    def bookkeeping_table(self) -> TableId:
+        """The ledger, in the name of all bookkeeping tables."""
         return self.database, LEDGER.name
 
     def switched_on(self, pipeline_id: str) -> list[WindowChange]:
-        """Read the windows that a pipeline has switched on, or rests on."""
+        """Return the token windows that a pipeline switched on or relies on, and has not released."""
         rows = fetch(
             self.client,
             f"SELECT database, table, argMax(before, inserted_at) FROM {WINDOWS.full_name(self.database)} "
@@ -49,23 +52,23 @@ class Windows:
         )
         return [WindowChange(database, table, dict(before)) for database, table, before in rows]
 
-    def resting_on(self, place: Place) -> set[str]:
-        """Read which pipelines rest on a table's window."""
+    def pipelines_relying_on(self, table_id: TableId) -> set[str]:
+        """Return the ids of the pipelines that rely on a table's token window."""
         rows = fetch(
             self.client,
             f"SELECT pipeline_id FROM {WINDOWS.full_name(self.database)} "
             "WHERE database = {database:String} AND table = {name:String} "
             "GROUP BY 1 HAVING NOT argMax(released, inserted_at)",
-            {"database": place[0], "name": place[1]},
+            {"database": table_id[0], "name": table_id[1]},
         )
         return {pipeline for (pipeline,) in rows}
 
     def note_switched_on(self, pipeline_id: str, change: WindowChange) -> None:
-        """Write down that a pipeline rests on a window from now on."""
+        """Insert a note that a pipeline relies on a token window from now on."""
         self._note(pipeline_id, change, released=False)
 
     def note_released(self, pipeline_id: str, change: WindowChange) -> None:
-        """Write down that a pipeline rests on a window no more."""
+        """Insert a note that a pipeline no longer relies on a token window."""
         self._note(pipeline_id, change, released=True)
 
     def _note(self, pipeline_id: str, change: WindowChange, *, released: bool) -> None:
@@ -79,5 +82,6 @@ class Windows:
 
 
 def _map(pairs: Mapping[str, str]) -> str:
+    """Return a ClickHouse map literal."""
     texts = ", ".join(quote_text(text) for pair in pairs.items() for text in pair)
     return f"map({texts})" if texts else "CAST(map(), 'Map(String, String)')"

@@ -35,13 +35,13 @@ def dead_letters() -> None:
 @exit_on_error
 def list_dead_letters(pipeline: str, pipelines: Path, where: str, limit: int | None, as_json: bool) -> None:
     """List dead letters, newest first."""
-    from glassflow_dagster.dead_letters import letters
+    from glassflow_dagster.dead_letters import store as stores
 
     _, config = find_definition(pipeline, pipelines)
-    store = letters.DeadLetterStore.open(config)
+    store = stores.DeadLetterStore.open(config)
     if as_json:
         found = store.read(where, newest_first=True, limit=limit)
-        click.echo(json.dumps([letters.as_json(letter) for letter in found], indent=2, ensure_ascii=False))
+        click.echo(json.dumps([stores.as_json(letter) for letter in found], indent=2, ensure_ascii=False))
         return
     limit = DEFAULT_LIMIT if limit is None else limit
     rows = [_row(letter) for letter in store.read(where, newest_first=True, limit=limit)]
@@ -73,8 +73,8 @@ def replay_dead_letters(pipeline: str, pipelines: Path, where: str) -> None:
 @exit_on_error
 def purge_dead_letters(pipeline: str, pipelines: Path, where: str) -> None:
     """Delete dead letters, replayed or not; `--where replayed` deletes only the replayed ones."""
-    from glassflow_dagster.dead_letters.letters import DeadLetterStore
     from glassflow_dagster.dead_letters.purge import purge
+    from glassflow_dagster.dead_letters.store import DeadLetterStore
 
     _, config = find_definition(pipeline, pipelines)
     deleted = purge(DeadLetterStore.open(config), where)
@@ -83,7 +83,7 @@ def purge_dead_letters(pipeline: str, pipelines: Path, where: str) -> None:
 
 def _row(letter: Any) -> tuple[str, ...]:
     """Return the cells of a dead letter's line, in the order of the headings in `list_dead_letters`."""
-    from glassflow_dagster.dead_letters.letters import as_json
+    from glassflow_dagster.dead_letters.store import as_json
 
     return (
         f"{letter.topic}/{letter.partition}/{letter.offset}",

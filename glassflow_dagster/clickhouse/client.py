@@ -1,4 +1,4 @@
-"""The one way to ClickHouse: HTTP, for the embedded engine and for any server.
+"""Connections to ClickHouse, always over HTTP: to the embedded engine and to any server.
 
 No session: ClickHouse locks a session for one query at a time, and nothing here needs temporary tables. No default
 database: a connection must succeed before the database exists, so every statement names its database.
@@ -19,26 +19,27 @@ from glassflow_dagster.clickhouse.errors import (
     ClickHouseUnreachable,
     error_code,
     explain,
-    innermost,
     is_access_denied,
+    root_cause,
 )
 from glassflow_dagster.config.model.connections import ClickHouseConnection
 
 CONNECT_TIMEOUT = 10  # seconds; a server that is up accepts at once, a dead address must not hold a batch for long
-# Silence after which a request counts as lost. A server at work on a long query sends progress headers meanwhile.
+# Time without any data after which a request counts as lost. During a long query the server sends progress headers.
 ANSWER_TIMEOUT = 120  # seconds
 RETRY_INTERVAL = 1.0  # seconds between attempts to reach a server that is starting
 
-# A replica that lacks what a quorum has confirmed says so instead of giving an older answer. Other tables do not care.
-_SEE_WHAT_IS_CONFIRMED = "select_sequential_consistency"
+# With it a replica that lacks quorum inserts reports an error instead of reading stale rows. Tables that are not
+# replicated ignore it.
+_SEQUENTIAL_CONSISTENCY = "select_sequential_consistency"
 
-# Both log every failed attempt, and raise it as well; the raised error is the one that is shown.
-for _chatty in ("clickhouse_connect", "urllib3.connectionpool"):
-    logging.getLogger(_chatty).setLevel(logging.ERROR)
+# Both libraries log every failed attempt and raise it as well; only the raised error is shown.
+for _logger_name in ("clickhouse_connect", "urllib3.connectionpool"):
+    logging.getLogger(_logger_name).setLevel(logging.ERROR)
 
 
 def address(connection: ClickHouseConnection) -> str:
-    """Write where the server is, as people do."""
+    """Return the server's address as `host:port`."""
     return f"{connection.host}:{connection.http}"
 
 
@@ -52,28 +53,28 @@ def connect(connection: ClickHouseConnection) -> Client:
             username=connection.username,
             password=connection.password.get_secret_value(),
             verify=not connection.skip_certificate_verification,
-            pool_mgr=tls.connections(connection),
+            pool_mgr=tls.https_pool(connection),
             connect_timeout=CONNECT_TIMEOUT,
             send_receive_timeout=ANSWER_TIMEOUT,
             autogenerate_session_id=False,
             client_name="glassflow-dagster",
-            # Whether to ask again is decided where the request is known: an insert only with its token and deadline.
+            # Callers decide about retries: an insert may be repeated only under its token and before its deadline.
             query_retries=0,
         )
     except (ClickHouseError, OSError) as error:
         raise _connection_error(connection, error) from error
-    setting = client.server_settings.get(_SEE_WHAT_IS_CONFIRMED)
+    setting = client.server_settings.get(_SEQUENTIAL_CONSISTENCY)
     if setting is not None and not setting.readonly:
-        client.set_client_setting(_SEE_WHAT_IS_CONFIRMED, 1)
+        client.set_client_setting(_SEQUENTIAL_CONSISTENCY, 1)
     return client
 
 
 def wait_for_clickhouse(
     connection: ClickHouseConnection, timeout_seconds: float, report: Callable[[str], None]
 ) -> Client:
-    """Open a client once the server answers; raises what `connect` raises when it does not within the timeout.
+    """Open a client, and retry for `timeout_seconds` while the server cannot be reached; raises what `connect` raises.
 
-    A refused user, password or certificate is final at once: waiting does not fix it.
+    A rejected user, password or certificate is raised at once: waiting does not fix it.
     """
     deadline = time.monotonic() + timeout_seconds
     reported = False
@@ -92,13 +93,14 @@ def wait_for_clickhouse(
 def _connection_error(
     connection: ClickHouseConnection, error: BaseException
 ) -> AccessDenied | ClickHouseRefused | ClickHouseUnreachable:
+    """Return the error to raise for a failed connection: rejected user, TLS failure, not HTTP, or unreachable."""
     where = f"ClickHouse at {address(connection)}"
     if is_access_denied(error):
         return AccessDenied(
             f"{where} refuses user {connection.username!r}: wrong user or password; correct "
             "sink.connection_params.username and password (or GLASSFLOW_CLICKHOUSE_URL)"
         )
-    if error.__cause__ is not None and (remedy := tls.refusal(innermost(error.__cause__))):
+    if error.__cause__ is not None and (remedy := tls.tls_remedy(root_cause(error.__cause__))):
         return ClickHouseRefused(f"{where} cannot be trusted over TLS ({explain(error)}); {remedy}")
     if error_code(error) is None and error.__cause__ is None:
         return ClickHouseUnreachable(

@@ -1,9 +1,6 @@
-"""What an error of ClickHouse means for an insert, and how to say it in one line.
+"""Errors of ClickHouse: their classification for inserts, and their text in one line.
 
-RETRY: whether the rows are there is not certain, and the same request will make it so. ROW: a value is at fault, so
-part of the block may still go in. PARTITIONS: the block has rows of too many partitions, and went nowhere. TABLE: no
-block of this pipeline will go in until someone acts. UNKNOWN: a code on none of the lists, which were measured on
-ClickHouse 26.9; the server may pass it, or a row is at fault.
+The lists of codes were measured on ClickHouse 26.9.
 """
 
 import re
@@ -14,45 +11,45 @@ from clickhouse_connect.driver.exceptions import Error, OperationalError
 from glassflow_dagster.errors import GlassflowError
 
 
-class Answer(Enum):
-    """What to do about an error."""
+class ErrorKind(Enum):
+    """The kind of an error of an insert, by what the writer has to do."""
 
-    RETRY = auto()
-    ROW = auto()
-    PARTITIONS = auto()
-    TABLE = auto()
-    UNKNOWN = auto()
+    RETRY = auto()  # the outcome is uncertain; repeating the request under the same token makes it certain
+    ROW = auto()  # a value is at fault; the rest of the block may be inserted
+    PARTITIONS = auto()  # the block has rows of too many partitions; none of it was inserted
+    TABLE = auto()  # the table takes no block of this pipeline until the operator acts
+    UNKNOWN = auto()  # a code on none of the lists: it may be transient, or a row is at fault
 
 
-class UnclearAnswer(OperationalError):
-    """The status says done, and the body says something: an error that came when the status was out already."""
+class ErrorInResponseBody(OperationalError):
+    """A successful HTTP status with a body: an error that occurred after the status had been sent."""
 
 
 class ClickHouseUnreachable(GlassflowError):
-    """The server gives no answer that can be relied on; look after the server and run again."""
+    """The server does not answer, or not reliably; fix the server and run again."""
 
 
 class ClickHouseRefused(GlassflowError):
-    """Server and client do not come together over TLS: a certificate is wrong, or one of them speaks none."""
+    """The connection must not be used: TLS fails, or the address leads to several servers with tables of their own."""
 
 
 class AccessDenied(GlassflowError):
-    """The server knows no such user and password, or the user lacks a right."""
+    """The server rejects the user and password, or the user lacks a right."""
 
 
 class InsertRefused(GlassflowError):
-    """The table takes no rows of this pipeline until someone acts; nothing is lost, the batch will be replayed."""
+    """The table takes no rows of this pipeline until the operator acts; no data is lost, the batch will be repeated."""
 
 
 class TooManyPartitions(InsertRefused):
-    """A block has rows of more partitions than the server takes in one request; it went nowhere."""
+    """A block has rows of more partitions than the server takes in one request; none of it was inserted."""
 
 
 class RowsRefused(GlassflowError):
-    """Values in the block are at fault; halves of it tell which rows.
+    """The server rejected the block for values in it; inserting halves of the block finds the rows.
 
-    `reason` is the server's text in one line. `certain` says that no row of the block went in: it was refused at the
-    first attempt, so no earlier one can have arrived unnoticed.
+    reason: the server's text in one line. certain: no row of the block was inserted, because it was rejected at the
+    first attempt and no earlier attempt can have succeeded unnoticed.
     """
 
     def __init__(self, table: str, reason: str, *, certain: bool) -> None:
@@ -62,14 +59,14 @@ class RowsRefused(GlassflowError):
 
 
 class LimitReached(GlassflowError):
-    """A limit on memory, time or rows ended a query: there is no answer, and nothing is known to be wrong."""
+    """A limit on memory, time or rows ended a query: there is no result, which does not mean that anything is wrong."""
 
 
 class TableProblem(GlassflowError):
-    """The target is missing or does not fit the definition; one line per problem."""
+    """A table is missing or does not fit the definition; one line per problem."""
 
 
-# Parsing, conversion, constraints, and expressions of the table that throw: what a value can be guilty of.
+# Errors that a value can cause: parsing, conversion, constraints, and expressions of the table that throw.
 _ROW_CODES = frozenset({
     6,  # CANNOT_PARSE_TEXT
     26,  # CANNOT_PARSE_QUOTED_STRING
@@ -125,8 +122,8 @@ _TABLE_CODES = frozenset({
     516,  # AUTHENTICATION_FAILED
 })  # fmt: skip
 
-# What a server under load, in a restart or without its Keeper says: the same question may be answered a moment later.
-_PASSING_CODES = frozenset({
+# Errors of a server under load, in a restart or without its Keeper: the same request may succeed a moment later.
+_TRANSIENT_CODES = frozenset({
     3,  # UNEXPECTED_END_OF_FILE
     159,  # TIMEOUT_EXCEEDED
     198,  # DNS_ERROR
@@ -152,7 +149,7 @@ _PASSING_CODES = frozenset({
     1000,  # POCO_EXCEPTION
 })  # fmt: skip
 
-# What ends a query that asks too much, by a limit of its own, of the user's profile or of the server.
+# Errors of a query that exceeds a limit: its own, of the user's profile or of the server.
 LIMIT_CODES = frozenset({
     158,  # TOO_MANY_ROWS
     159,  # TIMEOUT_EXCEEDED
@@ -169,10 +166,10 @@ _ACCESS_CODES = frozenset({192, 193, 194, 516})
 _RIGHTS_CODES = frozenset({164, 291, 497})
 
 _TOO_MANY_PARTS = 252
-# The same code as "too many parts, wait for merges", but more partitions than one block may have stay too many.
+# The same code as "too many parts, wait for merges"; but too many partitions of one block stay too many.
 _TOO_MANY_PARTITIONS = "Too many partitions for single INSERT block"
 
-# An error from a view arrives after the target has its rows: halves under new tokens would double them.
+# An error from a view occurs after the target has the rows: sending halves under new tokens would double them.
 _FROM_A_VIEW = "while pushing to view"
 
 _PREFIXES = re.compile(
@@ -186,7 +183,7 @@ _EMBEDDED_CODE = re.compile(r"\bCode: (\d+)\.")
 
 
 def error_code(error: BaseException) -> int | None:
-    """Give ClickHouse's number of an error; None where the server gave none, as for a lost connection."""
+    """Return ClickHouse's error code; None for an error without one, such as a lost connection."""
     if not isinstance(error, Error):
         return None
     if error.code is not None:
@@ -195,41 +192,44 @@ def error_code(error: BaseException) -> int | None:
     return int(match[1]) if match else None
 
 
-def classify(error: BaseException) -> Answer:
-    """Tell what an insert's error calls for."""
+def classify(error: BaseException) -> ErrorKind:
+    """Return the kind of an insert's error."""
     code, text = error_code(error), str(error)
-    if isinstance(error, UnclearAnswer) or is_passing(error):
-        return Answer.RETRY
+    if isinstance(error, ErrorInResponseBody) or is_transient(error):
+        return ErrorKind.RETRY
     if code == _TOO_MANY_PARTS:
-        return Answer.PARTITIONS if _TOO_MANY_PARTITIONS in text else Answer.RETRY
+        return ErrorKind.PARTITIONS if _TOO_MANY_PARTITIONS in text else ErrorKind.RETRY
     if code in _TABLE_CODES or _FROM_A_VIEW in text:
-        return Answer.TABLE
-    return Answer.ROW if code in _ROW_CODES else Answer.UNKNOWN
+        return ErrorKind.TABLE
+    return ErrorKind.ROW if code in _ROW_CODES else ErrorKind.UNKNOWN
 
 
-def is_passing(error: BaseException) -> bool:
-    """Whether a question may be answered when it is asked again: the connection, or the state of the server."""
+def is_transient(error: BaseException) -> bool:
+    """Return True for an error of the connection or of the server's state: the same request may succeed later."""
     code = error_code(error)
-    return code is None or code in _PASSING_CODES
+    return code is None or code in _TRANSIENT_CODES
 
 
 def is_access_denied(error: BaseException) -> bool:
-    """Whether the server does not accept the user and password."""
+    """Return True when the server rejects the user and password."""
     return error_code(error) in _ACCESS_CODES
 
 
 def is_right_missing(error: BaseException) -> bool:
-    """Whether the user is known but may not do what was asked."""
+    """Return True when the user is known but lacks the right."""
     return error_code(error) in _RIGHTS_CODES
 
 
 def explain(error: BaseException) -> str:
-    """Say an error in one line: ClickHouse's own words and its code, or what became of the connection."""
+    """Return an error's text in one line: ClickHouse's message with its code, or the cause of a lost connection.
+
+    Prefixes, the URL and the server's version are removed.
+    """
     code = error_code(error)
     if code is None and error.__cause__ is not None:
-        cause = innermost(error.__cause__)
-        said = " ".join(str(cause).split())
-        return f"{type(cause).__name__}: {said}" if said else type(cause).__name__
+        cause = root_cause(error.__cause__)
+        message = " ".join(str(cause).split())
+        return f"{type(cause).__name__}: {message}" if message else type(cause).__name__
     text = _ADDRESS.sub("", " ".join(str(error).split()))
     text = _SYMBOL.sub("", _VERSION.sub("", _PREFIXES.sub("", text)).rstrip(" .")).rstrip(" .")
     name = getattr(error, "name", None)
@@ -237,11 +237,11 @@ def explain(error: BaseException) -> str:
     return text + suffix
 
 
-def innermost(cause: BaseException) -> BaseException:
-    """Give what lies under urllib3's layers: the innermost reason is the one that helps."""
+def root_cause(cause: BaseException) -> BaseException:
+    """Return the innermost error of a chain: that below urllib3's wrappers names the reason."""
     seen = {id(cause)}
     while True:
-        # urllib3 hands on what it wraps in either of these ways.
+        # urllib3 keeps the error that it wraps in any of these attributes.
         wrapped = (getattr(cause, "reason", None), *cause.args, cause.__cause__, cause.__context__)
         deeper = next((error for error in wrapped if isinstance(error, BaseException)), None)
         if deeper is None or id(deeper) in seen:

@@ -1,4 +1,4 @@
-"""Scope and texts as ClickHouse's SQL writes them.
+"""Identifiers and text literals in ClickHouse's SQL.
 
 Definitions name databases, tables and columns freely; every statement goes through here, so that a quote in a name
 is part of the name. Texts that are compared with values go as query parameters instead wherever the statement allows.
@@ -6,30 +6,30 @@ is part of the name. Texts that are compared with values go as query parameters 
 
 import re
 
-# A name in an expression as the server writes it: neither a text nor a function.
+# A name in an expression as the server formats it; texts match too, without a group, so that names in them do not.
 _NAME = re.compile(r"`((?:[^`\\]|\\.)+)`|'(?:[^'\\]|\\.)*'|\b([A-Za-z_]\w*)\b(?!\s*\()")
 
 
 def quote_name(name: str) -> str:
-    """Write an identifier."""
+    """Return a quoted identifier."""
     return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 
 def quote_text(text: str) -> str:
-    """Write a text literal."""
+    """Return a text literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def full_name(database: str, table: str) -> str:
-    """Write a table's name with its database, quoted for statements."""
+    """Return the quoted name `database.table`."""
     return f"{quote_name(database)}.{quote_name(table)}"
 
 
 def names_in(expression: str) -> set[str]:
-    """Give the names of columns in an expression, and whatever else in it looks like one."""
+    """Return the column names in an expression, and every other word in it that may be one (keywords, units)."""
     return {re.sub(r"\\(.)", r"\1", quoted) if quoted else plain for quoted, plain in _NAME.findall(expression)} - {""}
 
 
 def on_cluster(cluster: str | None) -> str:
-    """Write the clause that runs a statement on each server of a cluster; nothing for none."""
+    """Return the ON CLUSTER clause, with a leading space; '' when there is no cluster."""
     return f" ON CLUSTER {quote_name(cluster)}" if cluster else ""

@@ -1,4 +1,4 @@
-"""What decides into which parts a table puts a block, and whether rows that it took are found in it again.
+"""The properties of a table that decide how a block is divided into parts, and whether its rows can be found later.
 
 This module runs inside Spark's Python workers: it imports neither pyspark nor pandas.
 """
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 from clickhouse_connect.driver.client import Client
 
-# Engines whose merges change what a row says, so that a row that is in the table may not be found there.
+# Engines whose merges change the values of rows, so that a row that was inserted may not be found.
 _CHANGES_ROWS = re.compile(r"(Summing|Aggregating|Collapsing|VersionedCollapsing|Graphite|Coalescing)MergeTree$")
-# Engines whose tokens are in Keeper, where token and part come together.
+# Engines that keep insert tokens in Keeper, where token and part are committed together.
 _REPLICATED = ("Replicated", "Shared")
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its type, and the expression that fills it where an insert does not."""
+    """A column: its type, and its DEFAULT, MATERIALIZED or ALIAS kind and expression ('' for none)."""
 
     type: str
     default_kind: str
@@ -26,7 +26,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Layout:
-    """What decides into which parts a table puts a block: engine, keys, and the columns they are made of."""
+    """A table's engine, partition and sorting key, and the columns that the keys are computed from."""
 
     database: str
     table: str
@@ -38,25 +38,25 @@ class Layout:
     columns: Mapping[str, Column]
 
     @property
-    def forgets_with_its_server(self) -> bool:
-        """Whether its tokens and its parts may disagree behind a restart of the server."""
+    def tokens_unreliable_after_restart(self) -> bool:
+        """True when a restart of the server may leave an insert token without its rows: a MergeTree without Keeper."""
         return self.engine.endswith("MergeTree") and not self.engine.startswith(_REPLICATED)
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether every row that was written is there as it was."""
+        """True when every inserted row stays in the table unchanged."""
         return self.engine == "MergeTree" and not self.has_ttl
 
     @property
     def changes_rows(self) -> bool:
-        """Whether merges make rows of others, so that none can be looked for."""
+        """True when merges change the values of rows, so that inserted rows cannot be found by their values."""
         return _CHANGES_ROWS.search(self.engine) is not None
 
 
 def read_layout(client: Client, database: str, table: str) -> Layout:
-    """Read a table's layout; errors of the client are its own. A table that is missing has an engine of no name."""
+    """Return a table's layout, with engine '' when the table is missing; raises the client's own errors."""
     where = {"database": database, "name": table}
-    found = client.query(
+    tables = client.query(
         "SELECT engine, position(engine_full, ' TTL ') > 0, notEmpty(dependencies_table), partition_key, sorting_key "
         "FROM system.tables WHERE database = {database:String} AND name = {name:String}",
         parameters=where,
@@ -66,6 +66,6 @@ def read_layout(client: Client, database: str, table: str) -> Layout:
         "WHERE database = {database:String} AND table = {name:String}",
         parameters=where,
     ).result_rows
-    engine, has_ttl, has_views, partition_key, sorting_key = found[0] if found else ("", 0, 0, "", "")
-    described = {name: Column(*description) for name, *description in columns}
-    return Layout(database, table, engine, bool(has_ttl), bool(has_views), partition_key, sorting_key, described)
+    engine, has_ttl, has_views, partition_key, sorting_key = tables[0] if tables else ("", 0, 0, "", "")
+    by_name = {name: Column(*description) for name, *description in columns}
+    return Layout(database, table, engine, bool(has_ttl), bool(has_views), partition_key, sorting_key, by_name)

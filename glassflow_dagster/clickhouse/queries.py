@@ -1,7 +1,7 @@
-"""Statements and questions whose errors are meant for people.
+"""Queries and statements whose errors are raised as `GlassflowError`s with a remedy.
 
-A command asks once. What a running pipeline asks is put to `retry`: questions and DDL may be repeated freely, and
-inserts have their own rules for repetition.
+A command runs a query once; a running pipeline wraps queries in `retry`. Queries and DDL may be repeated freely;
+inserts have their own rules for repetition (`inserts/insert.py`).
 """
 
 import time
@@ -17,67 +17,72 @@ from glassflow_dagster.clickhouse.errors import (
     TableProblem,
     explain,
     is_access_denied,
-    is_passing,
     is_right_missing,
+    is_transient,
 )
 from glassflow_dagster.errors import GlassflowError
 
 T = TypeVar("T")
 
-_FIRST_PAUSE = 0.1  # seconds; a reset connection is usually there again at once
-_LONGEST_PAUSE = 10.0  # seconds; a server that merges or restarts needs some, and must not be hammered
+_FIRST_PAUSE = 0.1  # seconds; a reset connection usually works again at once
+_LONGEST_PAUSE = 10.0  # seconds; a server that merges or restarts needs some, and must not be flooded
 
 
-def asked(client: Client, ask: Callable[[], T]) -> T:
-    """Put a question to the client; raises what `failure` makes of an error."""
+def translate_errors(client: Client, query: Callable[[], T]) -> T:
+    """Return the result of `query`; an error of the client is raised as its `to_glassflow_error`."""
     try:
-        return ask()
+        return query()
     except (ClickHouseError, OSError) as error:
-        raise failure(client, error) from error
+        raise to_glassflow_error(client, error) from error
 
 
 def fetch(client: Client, query: str, parameters: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
-    """Ask a question and give its rows; raises what `failure` makes of an error."""
-    return asked(client, lambda: [tuple(row) for row in client.query(query, parameters=parameters).result_rows])
+    """Return the rows of a query; an error is raised as its `to_glassflow_error`."""
+    return translate_errors(
+        client, lambda: [tuple(row) for row in client.query(query, parameters=parameters).result_rows]
+    )
 
 
 def execute(client: Client, statement: str, parameters: dict[str, Any] | None = None) -> None:
-    """Run a statement that gives no rows; raises what `failure` makes of an error."""
+    """Run a statement without a result; an error is raised as its `to_glassflow_error`."""
     try:
         client.command(statement, parameters=parameters)
     except (ClickHouseError, OSError) as error:
-        raise failure(client, error, statement) from error
+        raise to_glassflow_error(client, error, statement) from error
 
 
-def failure(client: Client, error: BaseException, statement: str = "") -> GlassflowError:
-    """Turn an error into the one to show: the server, the user's rights, or what was asked."""
-    where, what = f"ClickHouse at {client.uri}", explain(error)
-    if is_passing(error):
-        return ClickHouseUnreachable(f"{where} gave no answer ({what}); look after the server and try again")
+def to_glassflow_error(client: Client, error: BaseException, statement: str = "") -> GlassflowError:
+    """Return the error to show: `ClickHouseUnreachable` (transient), `AccessDenied`, or else `TableProblem`."""
+    where, reason = f"ClickHouse at {client.uri}", explain(error)
+    if is_transient(error):
+        return ClickHouseUnreachable(f"{where} gave no answer ({reason}); look after the server and try again")
     if is_access_denied(error):
-        return AccessDenied(f"{where} refuses the user: {what}; correct sink.connection_params")
+        return AccessDenied(f"{where} refuses the user: {reason}; correct sink.connection_params")
     remedy = f"; have this run by a user with the right: {statement}" if statement else "; grant the right"
     if is_right_missing(error):
-        return AccessDenied(f"{where}: {what}{remedy}")
-    return TableProblem(f"{where}: {what}" + (f"; the statement was: {statement}" if statement else ""))
+        return AccessDenied(f"{where}: {reason}{remedy}")
+    return TableProblem(f"{where}: {reason}" + (f"; the statement was: {statement}" if statement else ""))
 
 
-def retry(ask: Callable[[], T], seconds: float, report: Callable[[str], None]) -> T:
-    """Ask until the server answers; raises what `ask` raises, `ClickHouseUnreachable` only after so many seconds."""
-    deadline, waits = time.monotonic() + seconds, pauses()
+def retry(query: Callable[[], T], seconds: float, report: Callable[[str], None]) -> T:
+    """Return the result of `query`, repeated while it raises `ClickHouseUnreachable`, for at most `seconds`.
+
+    Raises what `query` raises; `ClickHouseUnreachable` only after that time.
+    """
+    deadline, pauses = time.monotonic() + seconds, backoff_pauses()
     while True:
         try:
-            return ask()
+            return query()
         except ClickHouseUnreachable as error:
-            pause = next(waits)
+            pause = next(pauses)
             if time.monotonic() + pause > deadline:
                 raise
             report(f"{error}; again in {pause:.1f} s")
         time.sleep(pause)
 
 
-def pauses() -> Iterator[float]:
-    """Give the seconds to wait before each further attempt, ever longer and without an end."""
+def backoff_pauses() -> Iterator[float]:
+    """Yield the seconds to wait before each further attempt: doubling up to `_LONGEST_PAUSE`, without end."""
     pause = _FIRST_PAUSE
     while True:
         yield pause

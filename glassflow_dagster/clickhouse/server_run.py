@@ -1,8 +1,8 @@
-"""Which run of which server answers.
+"""The identity of the running ClickHouse process, to detect restarts and several servers behind one address.
 
-A server that is not replicated writes an insert's token down before it puts the rows in place. One that is killed in
-between knows the token and has no rows: what it says of a repeated insert is worth nothing after a restart. So a batch
-notes which run of the server it began with, and an insert whose outcome is open is compared with that.
+A table that is not replicated stores an insert's token before it commits the rows. A server that is killed in between
+knows the token without having the rows, so after a restart it may wrongly drop the repeated insert. So a batch notes
+the run of the server that it began with, and an insert with an uncertain outcome compares it with the current run.
 This module runs inside Spark's Python workers: it imports neither pyspark nor pandas.
 """
 
@@ -13,18 +13,17 @@ from pydantic import BaseModel
 
 from glassflow_dagster.clickhouse.errors import ClickHouseRefused
 
-# Two readings of one start differ by a second, as uptime() counts whole ones, and by how a clock is kept right
-# meanwhile.
+# Two readings of one start differ by up to a second, as uptime() counts whole seconds, and by corrections of the clock.
 _SAME_START_MS = 2_000  # milliseconds
 
-# So many connections are opened to find out whether they lead to several servers; a load balancer that chooses between
-# two at random hides it once in 32 times.
+# Number of connections that are opened to detect several servers behind one address; a load balancer that chooses
+# between two servers at random stays undetected once in 32 times.
 _CONNECTIONS = 6
 _ONE_CONNECTION = {"Connection": "close"}
 
-# What tells runs apart, as columns of a query that every user may ask. Every start draws the UUIDs of the system tables
-# anew (attach() in ClickHouse's src/Storages/System/attachSystemTablesImpl.h), where the user may see them; the
-# embedded server draws a display name. Elsewhere the start alone tells.
+# SELECT columns that identify a run, and that every user may query: server UUID, process id, start. Every start draws
+# new UUIDs of the system tables (attach() in ClickHouse's src/Storages/System/attachSystemTablesImpl.h), where the user
+# may see them; the embedded server draws a display name. Otherwise only the start identifies the run.
 RUN_COLUMNS = (
     "toString(serverUUID()), concat(displayName(), ' ', "
     "ifNull((SELECT toString(uuid) FROM system.tables WHERE database = 'system' AND name = 'one'), '')), "
@@ -33,7 +32,7 @@ RUN_COLUMNS = (
 
 
 class ServerRun(BaseModel):
-    """One run of one server: the server's UUID, an id of the process, and its start, ms since 1970 by its clock."""
+    """One run of one server: the server's UUID, an id of the process, and its start in ms since 1970 by its clock."""
 
     server: str
     process: str
@@ -41,54 +40,58 @@ class ServerRun(BaseModel):
 
     @classmethod
     def of(cls, server: str, process: str, started_ms: int) -> "ServerRun":
-        """Read the values of `RUN_COLUMNS`."""
+        """Return the run from a row of `RUN_COLUMNS`."""
         return cls(server=server, process=process, started_ms=started_ms)
 
     def is_same(self, other: "ServerRun") -> bool:
-        """Whether both were read of one run, so that nothing that it knew is in doubt.
+        """Return True when both are the same run of the same server, so that insert tokens are reliable.
 
-        A server's clock that was set in between makes it another run, which costs a look at the table.
+        A server's clock that was set in between makes it look like another run; then the table is searched for rows
+        without need, which does no harm.
         """
         started = abs(self.started_ms - other.started_ms)
         return (self.server, self.process) == (other.server, other.process) and started < _SAME_START_MS
 
 
 def read_server_run(client: Client) -> ServerRun:
-    """Ask which run of the server answers; errors of the client are its own."""
+    """Return the run of the server that answers; raises the client's own errors."""
     return ServerRun.of(*client.query(f"SELECT {RUN_COLUMNS}").result_rows[0])
 
 
-def require_same_server(client: Client, before: ServerRun, now: ServerRun, what: str) -> None:
-    """Raise `ClickHouseRefused` where two servers answer at one address, of which each has `what` for itself."""
+def require_same_server(client: Client, before: ServerRun, now: ServerRun, table: str) -> None:
+    """Raise `ClickHouseRefused` when two servers have answered at one address. table: named as not replicated."""
     if now.server != before.server:
-        raise ClickHouseRefused(_two_servers(client, before, now, what))
+        raise ClickHouseRefused(_two_servers(client, before, now, table))
 
 
-def require_one_server(client: Client, what: str) -> None:
-    """Ask on connections of their own, and raise `ClickHouseRefused` where several servers answer.
+def require_one_server(client: Client, table: str) -> None:
+    """Raise `ClickHouseRefused` when several servers answer on separate connections. table: named as not replicated.
 
-    Each of them has `what` for itself. A load balancer that leads every connection to the same server is not found
-    out. Errors of the client are its own.
+    A load balancer that sends every connection to the same server is not detected. Raises the client's own errors.
     """
     seen: list[ServerRun] = []
     for _ in range(_CONNECTIONS):
         run = ServerRun.of(*client.query(f"SELECT {RUN_COLUMNS}", transport_settings=_ONE_CONNECTION).result_rows[0])
         if seen and _is_another(run, seen):
-            raise ClickHouseRefused(_two_servers(client, seen[-1], run, what))
+            raise ClickHouseRefused(_two_servers(client, seen[-1], run, table))
         seen.append(run)
 
 
 def _is_another(run: ServerRun, seen: list[ServerRun]) -> bool:
-    """Tell another server from one that was started anew: that one does not come back as it was."""
+    """Return True when `run` is of another server than the last seen run, rather than a restart of the same server.
+
+    Copies of one server share a UUID: a run that was seen before and comes back is another server, since a restarted
+    server does not return to an earlier run.
+    """
     if run.is_same(seen[-1]):
         return False
     return run.server != seen[-1].server or any(run.is_same(earlier) for earlier in seen[:-1])
 
 
-def _two_servers(client: Client, one: ServerRun, other: ServerRun, what: str) -> str:
+def _two_servers(client: Client, one: ServerRun, other: ServerRun, table: str) -> str:
     return (
         f"ClickHouse at {client.uri} is several servers ({one.server}, started at {_time(one)}, and {other.server}, "
-        f"started at {_time(other)}), but {what} is not replicated: each server has its own. Name one server in "
+        f"started at {_time(other)}), but {table} is not replicated: each server has its own. Name one server in "
         "sink.connection_params.host, or use replicated engines (sink.bookkeeping_engine for the project's own tables)"
     )
 

@@ -1,7 +1,4 @@
-"""Tables as the server describes them.
-
-Everything is read from ClickHouse's system tables; no data is scanned.
-"""
+"""Descriptions of tables, read from ClickHouse's system tables; no data is scanned."""
 
 from dataclasses import dataclass
 
@@ -14,13 +11,13 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.sink import Mapping
 from glassflow_dagster.config.model.types import ColumnType, parse_column_type
 
-# Engines beside MergeTree that hold the rows that were written to them themselves, every one.
+# Engines beside MergeTree that store every inserted row themselves.
 _KEEPS_ROWS = ("Log", "TinyLog", "StripeLog", "Memory")
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its type, and how it gets a value that no insert gives (`DEFAULT`, `MATERIALIZED`, ... or '')."""
+    """A column: its type, and the kind of its default expression (`DEFAULT`, `MATERIALIZED`, ... or '')."""
 
     type: ColumnType
     default_kind: str
@@ -28,9 +25,11 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table as the server describes it; `rows` comes from its metadata, or is counted where it has none.
+    """A table as the server describes it.
 
-    clock_columns: those that no field fills and that the pipeline fills with the batch's time in place of the server's.
+    rows: the row count by the table's metadata, or counted where there is none. ttl: whether rows expire.
+    clock_columns: columns that the mapping leaves to the server's clock (`DEFAULT now()`) and that the pipeline fills
+    with the batch time instead, because a partition key depends on them.
     """
 
     database: str
@@ -46,37 +45,37 @@ class Table:
 
     @property
     def is_plain(self) -> bool:
-        """Whether rows stay as they were inserted: no merging by key, no expiry."""
+        """True when rows stay as they were inserted: plain MergeTree (no merging by key), no TTL."""
         return self.family == "MergeTree" and not self.ttl
 
     @property
     def merges_rows(self) -> bool:
-        """Whether background merges replace, sum or collapse rows with the same sorting key."""
+        """True when background merges replace, sum or collapse rows with the same sorting key."""
         return self.family.endswith("MergeTree") and self.family != "MergeTree"
 
     @property
     def may_hold_fewer(self) -> bool:
-        """Whether it lawfully holds fewer rows than were written to it: merges, an expiry, or rows kept elsewhere."""
+        """True when it may hold fewer rows than were inserted: it merges, has a TTL, or its engine stores no rows."""
         return self.merges_rows or self.ttl or not (self.family == "MergeTree" or self.engine in _KEEPS_ROWS)
 
     @property
     def family(self) -> str:
-        """The engine without the prefixes that say where its parts are kept."""
+        """The engine's name without the prefix Replicated or Shared."""
         return self.engine.removeprefix("Replicated").removeprefix("Shared")
 
 
 def find_table(client: Client, database: str, name: str) -> Table | None:
-    """Read what the server says of a table; None when there is no such table."""
+    """Return a table's description; None when there is no such table."""
     where = {"database": database, "name": name}
-    found = fetch(
+    tables = fetch(
         client,
         "SELECT engine, engine_full, total_rows, sorting_key, partition_key FROM system.tables "
         "WHERE database = {database:String} AND name = {name:String}",
         where,
     )
-    if not found:
+    if not tables:
         return None
-    engine, engine_full, rows, sorting_key, partition_key = found[0]
+    engine, engine_full, rows, sorting_key, partition_key = tables[0]
     columns = fetch(
         client,
         "SELECT name, type, default_kind FROM system.columns "
@@ -97,7 +96,7 @@ def find_table(client: Client, database: str, name: str) -> Table | None:
 
 
 def require_table(client: Client, database: str, name: str) -> Table:
-    """Read what the server says of a pipeline's target; raises `TableProblem` when it is missing."""
+    """Return the description of a pipeline's target; raises `TableProblem` when the table is missing."""
     table = find_table(client, database, name)
     if table is None:
         raise TableProblem(f"{database}.{name} does not exist; start the pipeline, which creates it or says why not")
@@ -105,12 +104,12 @@ def require_table(client: Client, database: str, name: str) -> Table:
 
 
 def count_rows(client: Client, database: str, name: str) -> int:
-    """Count a table's rows; MergeTree answers from its metadata."""
+    """Return a table's row count; MergeTree answers from its metadata."""
     return int(fetch(client, f"SELECT count() FROM {full_name(database, name)}")[0][0])
 
 
 def filled_columns(config: PipelineConfig, table: Table) -> tuple[Mapping, ...]:
-    """Give what fills the table's columns: the definition's mapping, and the batch's time."""
+    """Return the definition's mapping, and one of `_batch_time` for each of the table's `clock_columns`."""
     clocks = (
         Mapping(name="_batch_time", column_name=name, column_type=str(table.columns[name].type))
         for name in table.clock_columns
@@ -119,7 +118,7 @@ def filled_columns(config: PipelineConfig, table: Table) -> tuple[Mapping, ...]:
 
 
 def _column_type(text: str) -> ColumnType:
-    """Read a column's type; one that no mapping can name (an AggregateFunction, say) stands as it is written."""
+    """Return the parsed type of a column; of a type that no mapping can name (AggregateFunction), its text as name."""
     try:
         return parse_column_type(text)
     except ValueError:

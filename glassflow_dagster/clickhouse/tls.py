@@ -1,4 +1,4 @@
-"""Certificates of a definition on the way to ClickHouse, and which failures of TLS are final."""
+"""TLS to ClickHouse: the definition's certificates, and the remedies for failures that a retry does not fix."""
 
 import os
 import ssl
@@ -14,16 +14,16 @@ from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.errors import GlassflowError
 
 
-def connections(connection: ClickHouseConnection) -> PoolManager | None:
-    """Give the pool of HTTPS connections that uses the definition's certificates; None where it has none.
+def https_pool(connection: ClickHouseConnection) -> PoolManager | None:
+    """Return a pool of HTTPS connections that uses the definition's certificates; None when it names none.
 
     Raises `GlassflowError` for a certificate or key that cannot be used.
     """
-    named = connection.root_ca or connection.client_cert
-    return _pool(connection) if connection.secure and named else None
+    has_certificates = connection.root_ca or connection.client_cert
+    return _pool(connection) if connection.secure and has_certificates else None
 
 
-# One for all clients of a connection: the client library never lets go of one that it made itself.
+# One pool for all clients of a connection: the client library never closes a pool that it created itself.
 @cache
 def _pool(connection: ClickHouseConnection) -> PoolManager:
     proxy = check_env_proxy("https", connection.host, connection.http)
@@ -32,11 +32,12 @@ def _pool(connection: ClickHouseConnection) -> PoolManager:
     return pool
 
 
-# A connection belongs to the process that opened it.
+# A forked process must not use the connections of its parent.
 os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def _context(connection: ClickHouseConnection) -> ssl.SSLContext:
+    """Return the TLS context with the definition's CA and client certificate; raises `GlassflowError` for bad ones."""
     authorities = read_pem("root_ca", connection.root_ca) if connection.root_ca else None
     try:
         context = ssl.create_default_context(cadata=authorities)
@@ -49,13 +50,13 @@ def _context(connection: ClickHouseConnection) -> ssl.SSLContext:
         context.verify_mode = ssl.CERT_NONE
     if connection.client_cert and connection.client_key:
         key = read_private_key("client_key", connection.client_key)
-        _show(context, key, read_pem("client_cert", connection.client_cert))
+        _load_client_certificate(context, key, read_pem("client_cert", connection.client_cert))
     return context
 
 
-def _show(context: ssl.SSLContext, key: str, certificate: str) -> None:
-    """Let a context show a client's certificate."""
-    # Python reads them from files only: one that nobody else may read, gone as soon as it is read.
+def _load_client_certificate(context: ssl.SSLContext, key: str, certificate: str) -> None:
+    """Add a client certificate to a TLS context; raises `GlassflowError` when it does not fit the key."""
+    # Python loads certificates from files only: a private file that is deleted at once.
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "client.pem"
         file.touch(0o600)
@@ -69,8 +70,8 @@ def _show(context: ssl.SSLContext, key: str, certificate: str) -> None:
             ) from error
 
 
-def refusal(cause: BaseException) -> str | None:
-    """Say what a failure of TLS needs, where waiting does not fix it; None for any other failure."""
+def tls_remedy(cause: BaseException) -> str | None:
+    """Return what to do about a TLS failure that a retry does not fix; None for any other failure."""
     if isinstance(cause, ssl.SSLCertVerificationError):
         return (
             "set sink.connection_params.root_ca to the certificate of the authority that signed the server's, and host "

@@ -1,8 +1,8 @@
-"""The condition of `--where`: SQL that a person writes, and that must stay within its parentheses.
+"""The condition of `--where`: SQL from the user, which must not escape the parentheses that it is put into.
 
-It is read as ClickHouse reads it, or not at all: what one of the two took for a comment or a text and the other for
-brackets would reach beyond. ClickHouse knows more of both (`# ...`, `// ...`, `$$...$$`, typographic quotes) than a
-condition needs, and may come to know others, so whatever is not known here is refused.
+The tokens here must be read exactly as ClickHouse reads them: a difference in what counts as a comment, a text or a
+bracket would let a condition escape. ClickHouse knows more comments and texts (`# ...`, `// ...`, `$$...$$`,
+typographic quotes) than a condition needs, and may add others, so every unknown token is rejected.
 """
 
 import re
@@ -12,7 +12,7 @@ from glassflow_dagster.errors import GlassflowError
 
 _TOKEN = re.compile(
     r"""
-    # Whatever these hold has no meaning for the statement around them.
+    # Texts, quoted names and comments: brackets within them do not count.
     (?P<opaque> '(?:[^'\\]|\\.|'')*' | "(?:[^"\\]|\\.|"")*" | `(?:[^`\\]|\\.|``)*` | --[^\n]* | /\*.*?\*/ )
   | (?P<bracket> [()\[\]{}] )
   | (?P<other> \w+ | [-+*%<>=!.,:?|] | /(?![/*]) )
@@ -24,13 +24,13 @@ _CLOSED_BY = {"(": ")", "[": "]", "{": "}"}
 
 
 class WrongCondition(GlassflowError):
-    """The text after --where is no condition on the columns of the dead letter table."""
+    """The text after --where is not a valid condition on the columns of the dead letter table."""
 
 
 def within_parentheses(condition: str) -> str:
-    """Write a condition so that it stands for itself in a longer one; raises `WrongCondition` where it would not.
+    """Return a condition in parentheses; raises `WrongCondition` when it would end outside them.
 
-    A comment at its end must not take what follows along.
+    It has lines of its own, so that a comment at its end does not swallow the closing parenthesis.
     """
     for problem in _problems(condition):
         raise WrongCondition(f"--where {condition!r}: {problem}")
@@ -38,29 +38,30 @@ def within_parentheses(condition: str) -> str:
 
 
 def _problems(condition: str) -> Iterator[str]:
-    position, waiting, empty = 0, [], True
+    """Yield what is wrong: an unknown token, unbalanced brackets, or nothing but blanks and comments."""
+    position, unclosed, empty = 0, [], True
     while position < len(condition):
         token = _TOKEN.match(condition, position)
         if token is None:
-            yield _unknown(condition[position:])
+            yield _unknown_token_problem(condition[position:])
             return
         position = token.end()
         empty = empty and (token.lastgroup == "space" or token[0].startswith(("--", "/*")))
         if token.lastgroup != "bracket":
             continue
         if token[0] in _CLOSED_BY:
-            waiting.append(_CLOSED_BY[token[0]])
-        elif not waiting or waiting.pop() != token[0]:
+            unclosed.append(_CLOSED_BY[token[0]])
+        elif not unclosed or unclosed.pop() != token[0]:
             yield f"{token[0]!r} closes what was not opened"
             return
     if empty:
         yield "is empty; write a condition such as stage = 'decode'"
-    if waiting:
-        yield f"{waiting[-1]!r} is missing"
+    if unclosed:
+        yield f"{unclosed[-1]!r} is missing"
 
 
-def _unknown(rest: str) -> str:
-    """Say what is wrong with a text that begins with no token."""
+def _unknown_token_problem(rest: str) -> str:
+    """Return what is wrong with a text that does not begin with a known token."""
     if rest.startswith(";"):
         return "';' would end the statement; write one condition"
     if rest.startswith(("'", '"', "`", "/*")):

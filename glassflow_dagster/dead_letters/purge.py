@@ -1,21 +1,21 @@
-"""Deletes dead letters, so that the ledger still adds up.
+"""Deletion of dead letters, such that the ledger's counts still add up.
 
-Which letters go is marked first, then they are deleted. An interrupted purge is completed by the next one: what is
-marked is gone for every other command already.
+Dead letters are marked as purged first and deleted then. Once marked, no other command shows them. The next purge
+completes one that was interrupted.
 """
 
 from glassflow_dagster.bookkeeping.dead_letters import delete_purged
 from glassflow_dagster.bookkeeping.purges import mark_purged_statement
-from glassflow_dagster.dead_letters.letters import DeadLetterStore
+from glassflow_dagster.dead_letters.store import DeadLetterStore
 
 
-def purge(box: DeadLetterStore, condition: str) -> int:
-    """Delete the letters that a condition chooses; gives how many they were.
+def purge(store: DeadLetterStore, condition: str) -> int:
+    """Delete the dead letters that fulfil a condition; return their number.
 
     Raises `WrongCondition`, and `AccessDenied` with the statement to run where the user may not delete.
     """
-    chosen = box.count(condition)
-    if chosen:
-        box.command(mark_purged_statement(box.database, box.chosen(condition)), condition)
-    delete_purged(box.client, box.database, box.pipeline_id)
-    return chosen
+    count = store.count(condition)
+    if count:
+        store.execute(mark_purged_statement(store.database, store.query_for(condition)), condition)
+    delete_purged(store.client, store.database, store.pipeline_id)
+    return count

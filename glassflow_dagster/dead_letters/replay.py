@@ -1,9 +1,9 @@
-"""Sends dead letters to their pipeline once more, each of them once.
+"""Replay of dead letters: each is sent to its pipeline again, exactly once per attempt.
 
-They go to the pipeline's own replay topic, in transactions of a producer whose name is the topic's: a second replay
-of the pipeline ends the first one's right to send, and what that had not committed was never there. What has been sent
-is what lies in the topic; `glassflow_replays` only saves reading the whole of it. A replay first marks what an
-interrupted one had sent and not marked, and then sends what has no mark.
+They are sent to the pipeline's replay topic, in Kafka transactions whose transactional id is the topic's name: a second
+replay of the pipeline fences the first one's producer, whose open transaction is aborted. The replay topic decides
+which dead letters have been sent; the marks in `glassflow_replays` only save reading the whole topic. A replay first
+adds the marks that an interrupted one has not written, then sends the dead letters without a mark.
 """
 
 import time
@@ -19,10 +19,10 @@ from glassflow_dagster.bookkeeping.replays import ReplayMark, insert_replay_mark
 from glassflow_dagster.bookkeeping.schema import NEVER
 from glassflow_dagster.clickhouse.inserts.insert import Inserter
 from glassflow_dagster.clickhouse.inserts.tokens import Token
-from glassflow_dagster.clickhouse.queries import asked
+from glassflow_dagster.clickhouse.queries import translate_errors
 from glassflow_dagster.clickhouse.server_run import read_server_run
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.dead_letters.letters import DeadLetterStore
+from glassflow_dagster.dead_letters.store import DeadLetterStore
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.client import client_settings
 from glassflow_dagster.kafka.errors import KafkaUnreachable
@@ -33,29 +33,33 @@ from glassflow_dagster.kafka.topics import offsets
 
 Report = Callable[[str], None]
 
-# Letters of one transaction: an interrupted one is sent again, a small one costs a round trip to the brokers.
-LETTERS_AT_ONCE = 500
-BYTES_AT_ONCE = 16 * 1024 * 1024
+# Limits of one transaction: an interrupted one is sent again as a whole, small ones cost more round trips.
+DEAD_LETTERS_PER_TRANSACTION = 500
+BYTES_PER_TRANSACTION = 16 * 1024 * 1024
 
-# Seconds; a letter is never there without its mark, or it would be sent again.
+# Seconds by which a mark outlives its dead letter: a dead letter whose mark expired first could be sent again.
 _OUTLIVES = 24 * 3600
-# Seconds; how long a mark is tried, as a driver does with its inserts.
+# Seconds; time limit of the insert of marks, like that of a driver's inserts.
 _RETRY_SECONDS = 300.0
-# Seconds; the brokers end a transaction by themselves after a minute.
+# Seconds; time limit of each step. The brokers abort an open transaction after a minute.
 _TRANSACTION_SECONDS = 30.0
-# How the brokers say that a newer producer of the same name is there.
+# Errors of a producer after a newer one with the same transactional id has started.
 _FENCED = frozenset({
     KafkaError._FENCED,
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,
 })  # fmt: skip
-# What librdkafka takes at most; the topic's own limit is the one that counts.
+# librdkafka's maximum, so that the topic's own limit decides.
 _LARGEST_RECORD = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Replayed:
-    """What became of the letters that were chosen."""
+class ReplayResult:
+    """Numbers of the selected dead letters: sent, and skipped by reason.
+
+    of_earlier_checkpoint: the records were read again by the newest checkpoint. of_pairs: dead letters of
+    single pairs of a join, see `lines`.
+    """
 
     sent: int
     already_sent: int
@@ -64,7 +68,7 @@ class Replayed:
     of_pairs: int
 
     def lines(self, max_attempts: int) -> Iterator[str]:
-        """Say it to a person."""
+        """Yield the result as lines for people, without reasons that did not occur."""
         yield f"sent again: {self.sent:,}"
         if self.already_sent:
             yield f"skipped: {self.already_sent:,} that were sent before"
@@ -89,61 +93,63 @@ def _times(attempts: int) -> str:
     return "1 replay" if attempts == 1 else f"{attempts} replays"
 
 
-def replay(config: PipelineConfig, condition: str, report: Report) -> Replayed:
-    """Send the letters that a condition chooses, but those that were sent before or failed too often.
+def replay(config: PipelineConfig, condition: str, report: Report) -> ReplayResult:
+    """Send the dead letters that fulfil a condition, except those that were sent before or failed too often.
 
-    Safe to interrupt and to repeat. Raises `WrongCondition`, `TopicMissing`, or `GlassflowError` for servers that do
-    not do their part.
+    May be interrupted and repeated. report: receives progress. Raises `WrongCondition`, `TopicMissing`, and another
+    `GlassflowError` when Kafka or ClickHouse fails.
     """
-    box = DeadLetterStore.open(config)
-    checkpoint_id = newest_checkpoint(box.client, box.database, box.pipeline_id)
+    store = DeadLetterStore.open(config)
+    checkpoint_id = newest_checkpoint(store.client, store.database, store.pipeline_id)
     attempts = config.dead_letters.max_attempts
-    # A left event goes through the join as a whole, and of several pairs only one was refused.
-    pairs = "passed_dedup" if config.join and config.join.match == "all" else "false"
-    mine = "toString(checkpoint_id) = {checkpoint_id:String}"
+    # With match: all a left event makes several rows. A dead letter with passed_dedup is one of them; replaying its
+    # left event would produce the others again.
+    is_pair = "passed_dedup" if config.join and config.join.match == "all" else "false"
+    is_newest = "toString(checkpoint_id) = {checkpoint_id:String}"
     query = (
-        f"SELECT countIf(NOT {mine}), countIf({mine} AND replayed), "
-        f"countIf({mine} AND NOT replayed AND attempt >= {attempts}), "
-        f"countIf({mine} AND NOT replayed AND attempt < {attempts} AND {pairs}) FROM ({box.chosen(condition)})"
+        f"SELECT countIf(NOT {is_newest}), countIf({is_newest} AND replayed), "
+        f"countIf({is_newest} AND NOT replayed AND attempt >= {attempts}), "
+        f"countIf({is_newest} AND NOT replayed AND attempt < {attempts} AND {is_pair}) "
+        f"FROM ({store.query_for(condition)})"
     )
-    # Asked first: a condition that is wrong is said before anything is done.
-    box.ask(query, condition, checkpoint_id=checkpoint_id)
+    # Run once before anything is changed, so that a wrong condition is reported at once.
+    store.fetch(query, condition, checkpoint_id=checkpoint_id)
     ensure_replay_topic(config)
     sender = _Sender(config)
-    begun = asked(box.client, lambda: read_server_run(box.client))
-    inserter = Inserter(box.client, _RETRY_SECONDS, lambda _: None, begun=begun)
-    _mark(inserter, box, config, _unmarked(box, config))
-    earlier, already, too_often, of_pairs = box.ask(query, condition, checkpoint_id=checkpoint_id)[0]
+    server_run = translate_errors(store.client, lambda: read_server_run(store.client))
+    inserter = Inserter(store.client, _RETRY_SECONDS, lambda _: None, begun=server_run)
+    _mark(inserter, store, config, _sent_without_mark(store, config))
+    earlier, already, too_often, of_pairs = store.fetch(query, condition, checkpoint_id=checkpoint_id)[0]
     of_checkpoint = f"checkpoint_id = '{checkpoint_id}'"
-    waiting = f"({condition}\n) AND NOT replayed AND attempt < {attempts} AND {of_checkpoint} AND NOT {pairs}"
+    replayable = f"({condition}\n) AND NOT replayed AND attempt < {attempts} AND {of_checkpoint} AND NOT {is_pair}"
     sent = 0
-    for letters in _groups(box.read(waiting)):
-        _mark(inserter, box, config, sender.send(letters))
-        sent += len(letters)
+    for group in _groups(store.read(replayable)):
+        _mark(inserter, store, config, sender.send(group))
+        sent += len(group)
         report(f"sent {sent:,} dead letters to {config.replay_topic}")
-    return Replayed(sent, already, too_often, earlier, of_pairs)
+    return ReplayResult(sent, already, too_often, earlier, of_pairs)
 
 
-def _unmarked(box: DeadLetterStore, config: PipelineConfig) -> list[ReplayMark]:
-    """Find what lies in the topic behind the last mark: an interrupted replay sent it."""
+def _sent_without_mark(store: DeadLetterStore, config: PipelineConfig) -> list[ReplayMark]:
+    """Return marks for the records in the replay topic after the last mark: an interrupted replay has sent them."""
     connection, topic = config.source.connection_params, config.replay_topic
-    there = offsets(connection, topic)[REPLAY_PARTITION]
-    last = last_replay_offset(box.client, box.database, box.pipeline_id)
-    # A topic that was recreated begins again.
-    first = last + 1 if last is not None and last < there.high else there.low
-    # As the stream reads it: what a replay left behind half done is sent, where it is read.
-    records = read_to_end(connection, topic, REPLAY_PARTITION, max(first, there.low), config.source.isolation)
-    found = ((read_replay(record.headers), record.offset) for record in records)
-    return [_mark_of(replay, offset, NEVER) for replay, offset in found if replay is not None]
+    available = offsets(connection, topic)[REPLAY_PARTITION]
+    last = last_replay_offset(store.client, store.database, store.pipeline_id)
+    # The offsets of a topic that was recreated begin again.
+    first = last + 1 if last is not None and last < available.high else available.low
+    # With the isolation level of the stream: a record counts as sent if and only if the stream reads it.
+    records = read_to_end(connection, topic, REPLAY_PARTITION, max(first, available.low), config.source.isolation)
+    replays = ((read_replay(record.headers), record.offset) for record in records)
+    return [_mark_of(replay, offset, NEVER) for replay, offset in replays if replay is not None]
 
 
-def _mark(inserter: Inserter, box: DeadLetterStore, config: PipelineConfig, sent: list[ReplayMark]) -> None:
-    """Write down what was sent; a mark that is there twice means the same."""
-    for first in range(0, len(sent), LETTERS_AT_ONCE):
-        part = sent[first : first + LETTERS_AT_ONCE]
+def _mark(inserter: Inserter, store: DeadLetterStore, config: PipelineConfig, sent: list[ReplayMark]) -> None:
+    """Insert marks of sent dead letters; a mark that an interrupted replay causes to be inserted twice is harmless."""
+    for first in range(0, len(sent), DEAD_LETTERS_PER_TRANSACTION):
+        part = sent[first : first + DEAD_LETTERS_PER_TRANSACTION]
         offsets_sent = part[0].replay_offset, part[-1].replay_offset
         token = Token.of_replay_marks(config.replay_topic, part[0].checkpoint_id, *offsets_sent)
-        insert_replay_marks(inserter, box.database, config.pipeline_id, part, token)
+        insert_replay_marks(inserter, store.database, config.pipeline_id, part, token)
 
 
 def _mark_of(replay: Replay, replay_offset: int, expires_at: int) -> ReplayMark:
@@ -158,22 +164,24 @@ def _mark_of(replay: Replay, replay_offset: int, expires_at: int) -> ReplayMark:
     )
 
 
-def _groups(letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
-    """Cut letters into what one transaction takes."""
+def _groups(dead_letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
+    """Yield the dead letters in groups, one per transaction, within the limits of number and bytes."""
     group: list[DeadLetter] = []
     size = 0
-    for letter in letters:
-        if group and (len(group) == LETTERS_AT_ONCE or size + len(letter.value or b"") > BYTES_AT_ONCE):
+    for dead_letter in dead_letters:
+        if group and (
+            len(group) == DEAD_LETTERS_PER_TRANSACTION or size + len(dead_letter.value or b"") > BYTES_PER_TRANSACTION
+        ):
             yield group
             group, size = [], 0
-        group.append(letter)
-        size += len(letter.value or b"")
+        group.append(dead_letter)
+        size += len(dead_letter.value or b"")
     if group:
         yield group
 
 
 class _Sender:
-    """The one producer that may send to a pipeline's replay topic; making it ends every other's right to."""
+    """The transactional producer of a pipeline's replay topic; creating it fences all earlier ones."""
 
     def __init__(self, config: PipelineConfig) -> None:
         self._config = config
@@ -185,54 +193,58 @@ class _Sender:
         with self._explaining():
             self._producer.init_transactions(_TRANSACTION_SECONDS)
 
-    def send(self, letters: list[DeadLetter]) -> list[ReplayMark]:
-        """Send letters, all of them or none; gives where they are in the topic."""
+    def send(self, dead_letters: list[DeadLetter]) -> list[ReplayMark]:
+        """Send dead letters in one transaction; return their marks in the order of their offsets in the topic."""
         sent: list[ReplayMark] = []
-        refused: list[str] = []
+        failures: list[str] = []
         with self._explaining():
             self._producer.begin_transaction()
             try:
-                for letter in letters:
-                    self._produce(letter, sent, refused)
-                self._await_answers()
-                _require_all_taken(refused)
+                for dead_letter in dead_letters:
+                    self._produce(dead_letter, sent, failures)
+                self._await_delivery()
+                _require_all_taken(failures)
                 self._producer.commit_transaction(_TRANSACTION_SECONDS)
             except BaseException:
                 self._abort()
                 raise
         return sorted(sent, key=lambda entry: entry.replay_offset)
 
-    def _produce(self, letter: DeadLetter, sent: list[ReplayMark], refused: list[str]) -> None:
-        again = Replay(
-            checkpoint_id=letter.checkpoint_id,
-            topic=letter.origin_topic,
-            partition=letter.origin_partition,
-            offset=letter.origin_offset,
-            attempt=letter.attempt + 1,
-            passed_dedup=letter.passed_dedup,
+    def _produce(self, dead_letter: DeadLetter, sent: list[ReplayMark], failures: list[str]) -> None:
+        """Queue one dead letter; its delivery report adds a mark to `sent` or a message to `failures`."""
+        next_attempt = Replay(
+            checkpoint_id=dead_letter.checkpoint_id,
+            topic=dead_letter.origin_topic,
+            partition=dead_letter.origin_partition,
+            offset=dead_letter.origin_offset,
+            attempt=dead_letter.attempt + 1,
+            passed_dedup=dead_letter.passed_dedup,
         )
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                sent.append(_mark_of(again, message.offset() or 0, min(letter.expires_at + _OUTLIVES, NEVER)))
+                sent.append(
+                    _mark_of(next_attempt, message.offset() or 0, min(dead_letter.expires_at + _OUTLIVES, NEVER))
+                )
             else:
-                refused.append(self._not_taken(letter, error))
+                failures.append(self._not_taken(dead_letter, error))
 
         try:
             self._producer.produce(
                 self._config.replay_topic,
-                value=letter.value,
-                key=letter.key,
-                headers=[*without_replay(letter.headers), *again.headers()],
+                value=dead_letter.value,
+                key=dead_letter.key,
+                headers=[*without_replay(dead_letter.headers), *next_attempt.headers()],
                 partition=REPLAY_PARTITION,
-                timestamp=max(letter.timestamp_ms, 0),
+                timestamp=max(dead_letter.timestamp_ms, 0),
                 on_delivery=delivered,
             )
         except KafkaException as error:
-            raise GlassflowError(self._not_taken(letter, error.args[0])) from error
+            raise GlassflowError(self._not_taken(dead_letter, error.args[0])) from error
 
-    def _not_taken(self, letter: DeadLetter, error: KafkaError) -> str:
-        where, topic = f"{letter.topic}/{letter.partition}/{letter.offset}", self._config.replay_topic
+    def _not_taken(self, dead_letter: DeadLetter, error: KafkaError) -> str:
+        """Return the message for a dead letter that the topic rejects, with the remedy."""
+        where, topic = f"{dead_letter.topic}/{dead_letter.partition}/{dead_letter.offset}", self._config.replay_topic
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return (
                 f"topic {topic!r} does not take the dead letter of {where}: it is too large; raise max.message.bytes "
@@ -240,19 +252,21 @@ class _Sender:
             )
         return f"topic {topic!r} does not take the dead letter of {where}: {error.str()}; fix that and replay again"
 
-    def _await_answers(self) -> None:
-        # Not flush: when a newer producer ends this one, it fails without saying so.
+    def _await_delivery(self) -> None:
+        """Wait for all delivery reports, for at most `_TRANSACTION_SECONDS`."""
+        # Not flush(): it fails without a reason when a newer producer fences this one.
         deadline = time.monotonic() + _TRANSACTION_SECONDS
         while len(self._producer) and time.monotonic() < deadline:
             self._producer.poll(0.1)
 
     def _abort(self) -> None:
-        """What is not aborted now is aborted by the next replay's start, or by the brokers after a minute."""
+        """Abort the transaction. Errors are ignored: the next replay or, after a minute, the brokers abort it."""
         with suppress(KafkaException):
             self._producer.abort_transaction(_TRANSACTION_SECONDS)
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
+        """Raise Kafka's errors as `GlassflowError`s with a remedy."""
         try:
             yield
         except KafkaException as raised:
@@ -273,6 +287,7 @@ class _Sender:
             ) from raised
 
 
-def _require_all_taken(refused: list[str]) -> None:
-    if refused:
-        raise GlassflowError(refused[0])
+def _require_all_taken(failures: list[str]) -> None:
+    """Raise the first failure, so that the transaction is aborted."""
+    if failures:
+        raise GlassflowError(failures[0])

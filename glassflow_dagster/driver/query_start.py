@@ -9,7 +9,7 @@ from glassflow_dagster.bookkeeping.ledger import read_outcomes
 from glassflow_dagster.bookkeeping.windows import Windows
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.clickhouse.target.target_watch import TargetWatch
-from glassflow_dagster.clickhouse.target.token_window import writes_partitions
+from glassflow_dagster.clickhouse.target.token_window import may_be_partitioned
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.open_checkpoint import OpenCheckpoint
@@ -88,7 +88,7 @@ class QueryStarter:
     def _read(self, config: PipelineConfig, table: Table, bound: BatchBound, *, until_caught_up: bool) -> DataFrame:
         """Return the topics' records as a stream, in batches of the definition's size; columns of `read_topics`."""
         client = self.prepared.client
-        partitioned = self.run.retry(lambda: writes_partitions(client, table.database, table.name))
+        partitioned = self.run.retry(lambda: may_be_partitioned(client, table.database, table.name))
         limits = batch_limits(config, self.record_bytes, partitioned=partitioned)
         subscription = self._subscription()
         return read_topics(

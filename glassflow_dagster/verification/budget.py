@@ -1,8 +1,8 @@
-"""What a check may take of the server that a pipeline writes to, and what is said when that is not enough.
+"""Limits on memory and time of the queries of checks, and the errors when a limit is reached.
 
 A check runs every quarter of an hour beside the pipeline's inserts and the users' own queries. So each of its queries
-has limits on memory and time, and one that reaches a limit ends with `LimitReached`: not checked, which is neither red
-nor green. How many rows are compared at once follows from the limit on memory; of more, only the keys of one share.
+has limits on memory and time. A check that reaches a limit ends with `LimitReached`: not checked, neither passed nor
+failed. The memory limit determines how many rows are compared at once; of a larger table only a share of the keys is.
 """
 
 import math
@@ -22,51 +22,51 @@ from glassflow_dagster.errors import GlassflowError
 
 _MIB = 1024 * 1024
 
-# Bytes of memory that the search for duplicates takes a row, measured on ClickHouse 26.9 with keys of 32 characters: 43
-# where every key is there once, 145 where every key is there twice.
+# Memory of the search for duplicates in bytes per row. Measured on ClickHouse 26.9 with keys of 32 characters: 43 when
+# every key occurs once, 145 when every key occurs twice.
 _BYTES_A_ROW = 200
 
-# What a profile may have a query do at a limit instead of failing: give an answer from a part of the rows, which nobody
-# could tell from a whole one.
+# Settings by which a user's profile may let a query at a limit return a partial result instead of an error, which could
+# not be told from a complete one.
 _OVERFLOW_MODES = (
     "read_overflow_mode", "read_overflow_mode_leaf", "group_by_overflow_mode", "sort_overflow_mode",
     "result_overflow_mode", "timeout_overflow_mode", "timeout_overflow_mode_leaf", "set_overflow_mode",
     "join_overflow_mode", "transfer_overflow_mode", "distinct_overflow_mode",
 )  # fmt: skip
 
-_MEMORY, _TIME = 241, 159
+_MEMORY, _TIME = 241, 159  # error codes: MEMORY_LIMIT_EXCEEDED, TIMEOUT_EXCEEDED
 
 
 @dataclass(frozen=True)
 class Share:
-    """One of `parts` shares of a table's keys, told by their hash; all rows of a key are in the same share."""
+    """Share number `part` of `parts` shares of a table's keys, by hash; all rows of a key are in the same share."""
 
     parts: int = 1
     part: int = 0
 
     def condition(self, key: str) -> str:
-        """Write a condition on the rows whose key is in the share. key: SQL."""
+        """Return the SQL condition on rows whose key is in the share. key: SQL."""
         return "1" if self.parts == 1 else f"sipHash64({key}) % {self.parts} = {self.part}"
 
     def __str__(self) -> str:
-        """Write it for people."""
+        """Return the share for people: `all`, `1 in 8`."""
         return "all" if self.parts == 1 else f"1 in {self.parts:,}"
 
 
 ALL_KEYS = Share()
 
 
-def most_rows(checks: Checks) -> int:
-    """Give how many rows a check compares at once."""
+def max_rows_at_once(checks: Checks) -> int:
+    """Return the number of rows that a check may compare at once within its memory limit."""
     return max(1, checks.max_memory_mib * _MIB // _BYTES_A_ROW)
 
 
 def choose_share(rows: int, checks: Checks) -> Share:
-    """Choose the share of so many rows that a check compares: all of them, or one drawn by lot.
+    """Return the share of the keys of `rows` rows that a check compares: all of them, or a random one.
 
-    Drawn anew each time: what one share does not show another one will.
+    It is drawn anew for each check, so that repeated checks cover all keys.
     """
-    parts = math.ceil(rows / most_rows(checks)) or 1
+    parts = math.ceil(rows / max_rows_at_once(checks)) or 1
     return Share(parts, secrets.randbelow(parts))
 
 
@@ -78,14 +78,15 @@ def connect_within_limits(config: PipelineConfig) -> Client:
 
 
 def set_limits(client: Client, checks: Checks) -> None:
-    """Limit all queries of a client from now on. A lower limit of the user's profile stays.
+    """Set the limits of `checks` on all later queries of a client. A lower limit of the user's profile stays.
 
-    A profile that lets nothing be changed keeps its own limits. Raises `LimitReached` where it cuts answers short.
+    Read-only settings of the profile stay as well. Raises `LimitReached` when the profile makes queries return partial
+    results at a limit and that cannot be changed.
     """
     memory = checks.max_memory_mib * _MIB
     limits = {
         "max_memory_usage": memory,
-        # What is beyond half of the memory goes to the server's disk, so that merging it has the other half.
+        # Spill to the server's disk at half of the memory, so that merging the spilled data has the other half.
         "max_bytes_before_external_group_by": memory // 2,
         "max_bytes_before_external_sort": memory // 2,
         "max_execution_time": math.ceil(checks.max_query_time.total_seconds()),
@@ -107,20 +108,21 @@ def set_limits(client: Client, checks: Checks) -> None:
 
 
 @contextmanager
-def limits_told(checks: Checks) -> Iterator[None]:
-    """Raise `LimitReached`, with the remedy, in place of the error of a query that a limit has ended."""
+def explaining_limits(checks: Checks) -> Iterator[None]:
+    """Convert the error of a query that a limit has ended into `LimitReached` with the remedy; pass on other errors."""
     try:
         yield
     except GlassflowError as error:
-        ended = _ended_by_limit(error)
-        if ended is None:
+        cause = _limit_error(error)
+        if cause is None:
             raise
         raise LimitReached(
-            f"ClickHouse ended a query at a limit ({explain(ended)}); {_remedy(ended, checks)}"
+            f"ClickHouse ended a query at a limit ({explain(cause)}); {_remedy(cause, checks)}"
         ) from error
 
 
-def _ended_by_limit(error: BaseException) -> BaseException | None:
+def _limit_error(error: BaseException) -> BaseException | None:
+    """Return the first cause that is an error of ClickHouse, if its code is one of a limit."""
     cause = error.__cause__
     while cause is not None and error_code(cause) is None:
         cause = cause.__cause__
@@ -128,6 +130,7 @@ def _ended_by_limit(error: BaseException) -> BaseException | None:
 
 
 def _remedy(error: BaseException, checks: Checks) -> str:
+    """Return which limit to raise."""
     code = error_code(error)
     if code == _MEMORY:
         return f"raise checks.max_memory_mib ({checks.max_memory_mib:,}), or the profile's or server's own limit"

@@ -1,7 +1,7 @@
-"""What the figures of Kafka, the ledger and the table say together. Pure functions: nothing is asked here.
+"""The rules of the check `counts_agree`: comparison of the counts of Kafka, the ledger and the table. Pure functions.
 
-The rows of a plain MergeTree table must agree exactly. Merging engines, a TTL and other writers change the number of
-rows lawfully; then what still must hold is compared, and the report says why it is not exact.
+The row count of a plain MergeTree table must be exact. Merging engines, a TTL and other writers legitimately change the
+number of rows; then the bounds that still must hold are compared, and the report says why it is not exact.
 """
 
 import re
@@ -26,9 +26,10 @@ _JOIN_FIGURES = (
 
 @dataclass(frozen=True)
 class CountsReport:
-    """What the counts say; `exact` when the number of rows had to agree to the row.
+    """The result of `counts_agree`.
 
-    limit_reached: nothing was compared, because a limit ended a query; then it has not passed either.
+    exact: the number of rows had to agree exactly. limit_reached: nothing was compared, because a limit ended a query;
+    `passed` is false then.
     """
 
     passed: bool
@@ -40,7 +41,10 @@ class CountsReport:
 
 @dataclass(frozen=True)
 class Distinct:
-    """Keys and rows of the table, counted in one query; `reason` says why they are not, when they are None."""
+    """The numbers of distinct keys and of rows in the table, counted in one query; None when not counted.
+
+    reason: why they were not counted; '' when the pipeline has no deduplication.
+    """
 
     keys: int | None = None
     rows: int | None = None
@@ -49,11 +53,11 @@ class Distinct:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that the verdict rests on.
+    """The input of `evaluate_counts`.
 
-    `joins`: the rows are those of a join. `recent_written` counts the rows of the batches within one deduplication
-    window before the last one: their keys
-    differ. `window` is None without deduplication, on the event clock, and for a join.
+    joins: the pipeline has a join. window: the deduplication window; None without deduplication, on the event clock,
+    and for a join. recent_written: rows that the batches of the last window wrote, which must have
+    distinct keys.
     """
 
     table: Table
@@ -70,59 +74,59 @@ class Facts:
 
     @property
     def name(self) -> str:
-        """The table's name for people."""
+        """The table's name, as `database.table`."""
         return f"{self.table.database}.{self.table.name}"
 
     @property
     def may_hold_more(self) -> bool:
-        """Whether rows may lawfully be there that the ledger does not know: others', or those of repeated batches."""
-        return self.other_writers or self.delivery == "at_least_once" or self.lost_of_open_batch
+        """True when the table may have rows that the ledger does not count: other writers', or of repeated batches."""
+        return self.other_writers or self.delivery == "at_least_once" or self.lost_from_open_batch
 
     @property
-    def lost_of_open_batch(self) -> bool:
-        """Whether records are lost that a batch had read, and may have written, before it was read anew."""
+    def lost_from_open_batch(self) -> bool:
+        """True when compaction removed records of a batch that was in flight and may have been written in part."""
         return any(loss.reason is LossReason.COMPACTION for loss in self.totals.losses)
 
     @property
     def lost_waiting(self) -> int:
-        """Left events of a join that were given up while they waited."""
+        """The number of waiting left events of a join that accepted losses discarded."""
         return sum(loss.waiting for loss in self.totals.losses)
 
     @property
     def left_out(self) -> int:
-        """Records that were read and are not rows of the table, nor events that came to a join, for a reason."""
+        """The number of records dropped before the table or the join: duplicates, late, filtered, dead letters."""
         o = self.totals.outcomes
         return o.duplicates + o.late + (o.filtered - o.joined_filtered) + (o.dead_letters - o.joined_dead_letters)
 
     @property
-    def went_on(self) -> int:
-        """Records that are rows, or came to the join."""
+    def passed_on(self) -> int:
+        """The number of records that became rows of the table, or with a join reached it."""
         return self.totals.outcomes.taken if self.joins else self.totals.outcomes.written
 
     @property
     def expected(self) -> int:
-        """Rows that ought to be there: from Kafka's count where it is exact, else from the ledger's.
+        """The number of rows that the table should have: by Kafka's count if that is exact, else by the ledger's.
 
-        How many rows a join makes only the ledger knows.
+        The number of rows that a join produces is known to the ledger alone.
         """
-        counted = self.kafka.exact and not self.joins
-        accepted = self.kafka.records - self.left_out if counted else self.totals.outcomes.written
-        return self.totals.rows_before + accepted
+        by_kafka = self.kafka.exact and not self.joins
+        written = self.kafka.records - self.left_out if by_kafka else self.totals.outcomes.written
+        return self.totals.rows_before + written
 
     @property
     def within_one_window(self) -> bool:
-        """Whether no key can lawfully have two rows: all rows came within one deduplication window."""
+        """True when all rows were written within one deduplication window, so that no key may have two rows."""
         first, last = self.totals.first_batch_time, self.totals.last_batch_time
         if self.window is None or first is None or last is None:
             return False
         return not self.totals.rows_before and last - first < self.window
 
 
-def judge(facts: Facts) -> CountsReport:
-    """Draw the conclusion; a pure function."""
+def evaluate_counts(facts: Facts) -> CountsReport:
+    """Return the report on the counts: it passes when no rule is violated."""
     problems = [*_kafka_problems(facts), *_ledger_problems(facts), *_row_problems(facts), *_key_problems(facts)]
     reasons = _why_not_exact(facts)
-    agreement = f"{_sum(facts)}; {facts.name} holds {number(facts.rows, 'row')}."
+    agreement = f"{_sum(facts)}; {facts.name} holds {pluralize(facts.rows, 'row')}."
     description = " ".join(problems) or agreement
     if reasons:
         description += f" Not exact: {'; '.join(reasons)}."
@@ -132,41 +136,43 @@ def judge(facts: Facts) -> CountsReport:
 
 
 def rows_fit(table: Table, rows: int, expected: int, *, may_hold_more: bool) -> bool:
-    """Whether the number of rows is possible: merges and a TTL only take rows away, others only add some."""
+    """Return True when the row count is possible: merges and a TTL only remove rows, other writers only add some."""
     if rows == expected or (table.may_hold_fewer and may_hold_more):
         return True
     return rows < expected if table.may_hold_fewer else rows > expected and may_hold_more
 
 
 def _kafka_problems(facts: Facts) -> Iterator[str]:
+    """Yield how the ledger's offsets and records contradict what Kafka has."""
     kafka, read = facts.kafka, facts.totals.outcomes.read
     spans = kafka.spans
     if spans.unknown:
         yield (
-            f"Kafka lacks {number(spans.unknown, 'offset')} that were read: the topic was recreated or cut; "
+            f"Kafka lacks {pluralize(spans.unknown, 'offset')} that were read: the topic was recreated or cut; "
             "give the pipeline a new pipeline_id and an empty table."
         )
         return
     if spans.uncovered:
-        yield f"The ledger has {number(spans.uncovered, 'offset')} between batches in no batch."
+        yield f"The ledger has {pluralize(spans.uncovered, 'offset')} between batches in no batch."
     if spans.repeated:
-        yield f"The ledger has {number(spans.repeated, 'offset')} in more than one batch."
+        yield f"The ledger has {pluralize(spans.repeated, 'offset')} in more than one batch."
     if kafka.exact and kafka.records != read:
-        yield f"Kafka holds {number(kafka.records, 'record')} up to the committed offsets, but {read:,} were read."
+        yield f"Kafka holds {pluralize(kafka.records, 'record')} up to the committed offsets, but {read:,} were read."
     if kafka.proof is Proof.PARTLY and not kafka.records <= read <= kafka.records + spans.expired:
         yield (
-            f"Kafka still holds {number(kafka.records, 'record')} and removed at most {spans.expired:,}, "
+            f"Kafka still holds {pluralize(kafka.records, 'record')} and removed at most {spans.expired:,}, "
             f"but {read:,} were read."
         )
     if kafka.proof in (Proof.BOUND, Proof.COMPACTED) and read > kafka.records:
-        yield f"{number(read, 'record')} were read, more than the {kafka.records:,} offsets they came from."
+        yield f"{pluralize(read, 'record')} were read, more than the {kafka.records:,} offsets they came from."
 
 
 def _ledger_problems(facts: Facts) -> Iterator[str]:
+    """Yield how the ledger's own counts, and those of the dead letter table, do not add up."""
     outcomes = facts.totals.outcomes
-    if outcomes.read != facts.went_on + facts.left_out:
-        went_on = f"{facts.went_on:,} {'came to the join' if facts.joins else 'written'}"
-        yield (f"The ledger does not add up: {outcomes.read:,} read, but {went_on} and {facts.left_out:,} left out.")
+    if outcomes.read != facts.passed_on + facts.left_out:
+        passed_on = f"{facts.passed_on:,} {'came to the join' if facts.joins else 'written'}"
+        yield (f"The ledger does not add up: {outcomes.read:,} read, but {passed_on} and {facts.left_out:,} left out.")
     if facts.joins:
         yield from _join_problems(outcomes, facts.lost_waiting)
     totals = facts.totals
@@ -177,12 +183,13 @@ def _ledger_problems(facts: Facts) -> Iterator[str]:
             if count
         ]
         yield (
-            f"{number(outcomes.dead_letters, 'dead letter')} in the ledger, but "
+            f"{pluralize(outcomes.dead_letters, 'dead letter')} in the ledger, but "
             f"{', '.join([f'{totals.dead_letters_stored:,} in glassflow_dead_letters', *gone])}."
         )
 
 
 def _join_problems(o: Outcomes, lost: int) -> Iterator[str]:
+    """Yield how the counts of a join do not add up. lost: waiting left events that were discarded."""
     decided = o.accepted + o.matched + o.unmatched + o.waiting + lost
     if o.taken != decided:
         yield (
@@ -191,49 +198,52 @@ def _join_problems(o: Outcomes, lost: int) -> Iterator[str]:
         )
     if o.joined != o.written + o.joined_filtered + o.joined_dead_letters:
         yield (
-            f"The ledger does not add up: the join made {number(o.joined, 'row')}, but {o.written:,} are written, "
+            f"The ledger does not add up: the join made {pluralize(o.joined, 'row')}, but {o.written:,} are written, "
             f"{o.joined_filtered:,} filtered and {o.joined_dead_letters:,} dead letters."
         )
 
 
 def _row_problems(facts: Facts) -> Iterator[str]:
+    """Yield the problem of a table with more or fewer rows than it may have."""
     if rows_fit(facts.table, facts.rows, facts.expected, may_hold_more=facts.may_hold_more):
         return
     difference = facts.rows - facts.expected
     many = "more" if difference > 0 else "fewer"
     yield (
-        f"{facts.name} holds {number(abs(difference), 'row')} {many} than it should: {facts.rows:,}, "
+        f"{facts.name} holds {pluralize(abs(difference), 'row')} {many} than it should: {facts.rows:,}, "
         f"but {_sum(facts)}, which makes {facts.expected:,}."
     )
 
 
 def _key_problems(facts: Facts) -> Iterator[str]:
+    """Yield duplicate keys of a table that is younger than one window, and keys of the last window that are missing."""
     keys, rows = facts.distinct.keys, facts.distinct.rows
     if keys is None or rows is None or facts.other_writers:
         return
     if facts.table.is_plain and facts.within_one_window and keys != rows and facts.delivery == "exactly_once":
-        yield f"{facts.name} has {number(rows, 'row')} but only {number(keys, 'key')}, all within one window."
+        yield f"{facts.name} has {pluralize(rows, 'row')} but only {pluralize(keys, 'key')}, all within one window."
     if keeps_every_key(facts.table, facts.key_columns) and keys < facts.recent_written:
         yield (
-            f"{facts.name} has {number(keys, 'key')}, but {facts.recent_written:,} with different keys were written "
+            f"{facts.name} has {pluralize(keys, 'key')}, but {facts.recent_written:,} with different keys were written "
             "within the last window."
         )
 
 
 def keeps_every_key(table: Table, key_columns: tuple[str, ...] | None) -> bool:
-    """Whether no key can vanish: rows merge only with others of the same key, and one of them stays."""
+    """Return True when no key can disappear: rows merge only with rows of the same key, and one of them stays."""
     if table.ttl or key_columns is None:
         return False
     if table.is_plain:
         return True
-    # The second argument marks rows as deleted; a merge may then leave none.
+    # ReplacingMergeTree(version, is_deleted): with the second argument a merge may remove all rows of a key.
     arguments = re.search(r"ReplacingMergeTree\(([^)]*)\)", table.engine_full)
-    names = [name for name in (arguments[1].split(",") if arguments else []) if name.strip()[:1] not in ("", "'")]
+    columns = [name for name in (arguments[1].split(",") if arguments else []) if name.strip()[:1] not in ("", "'")]
     sorted_by = {column.strip().strip("`") for column in table.sorting_key.split(",")}
-    return table.family == "ReplacingMergeTree" and len(names) <= 1 and set(key_columns) <= sorted_by
+    return table.family == "ReplacingMergeTree" and len(columns) <= 1 and set(key_columns) <= sorted_by
 
 
 def _why_not_exact(facts: Facts) -> list[str]:
+    """Return the reasons for which the row count need not agree exactly, or rests on the ledger alone."""
     reasons = []
     if facts.table.merges_rows:
         reasons.append(f"{facts.table.engine} merges rows with the same sorting key in the background")
@@ -245,7 +255,7 @@ def _why_not_exact(facts: Facts) -> list[str]:
         reasons.append("a batch that was repeated may have doubled rows (sink.delivery: at_least_once)")
     if facts.other_writers:
         reasons.append("others write to the table too (checks.other_writers)")
-    if facts.lost_of_open_batch:
+    if facts.lost_from_open_batch:
         reasons.append("records of a batch under way were lost, of which some may be rows (glassflow_losses)")
     if facts.kafka.proof is Proof.PARTLY:
         reasons.append("retention removed a part of what was read, so the ledger stands for it")
@@ -257,12 +267,12 @@ def _why_not_exact(facts: Facts) -> list[str]:
 
 
 def _sum(facts: Facts) -> str:
-    """Write the sum that makes the rows: `12 records in Kafka - 3 duplicates`."""
+    """Return the sum that makes the expected rows, as text: `12 records in Kafka - 3 duplicates`."""
     outcomes = facts.totals.outcomes
     if facts.joins:
         return _sum_of_joined(facts)
     source, amount = ("in Kafka", facts.kafka.records) if facts.kafka.exact else ("read", outcomes.read)
-    text = f"{number(amount, 'record')} {source}"
+    text = f"{pluralize(amount, 'record')} {source}"
     left_out = {
         "duplicate": outcomes.duplicates,
         "filtered": outcomes.filtered,
@@ -271,34 +281,35 @@ def _sum(facts: Facts) -> str:
     }
     for name, count in left_out.items():
         if count:
-            text += f" - {number(count, name) if name in ('duplicate', 'dead letter') else f'{count:,} {name}'}"
+            text += f" - {pluralize(count, name) if name in ('duplicate', 'dead letter') else f'{count:,} {name}'}"
     if facts.totals.rows_before:
-        text += f" + {number(facts.totals.rows_before, 'row')} that were there before"
+        text += f" + {pluralize(facts.totals.rows_before, 'row')} that were there before"
     return text
 
 
 def _sum_of_joined(facts: Facts) -> str:
-    """Write the sum that makes the rows of a join, and from how many events they come."""
+    """Return the sum that makes the expected rows of a join, with the events that they come from, as text."""
     o = facts.totals.outcomes
     text = (
-        f"{number(o.read, 'record')} read, {o.accepted:,} right events, {o.matched:,} left ones matched, "
-        f"{o.unmatched:,} unmatched, {o.waiting:,} waiting: {number(o.joined, 'joined row')}"
+        f"{pluralize(o.read, 'record')} read, {o.accepted:,} right events, {o.matched:,} left ones matched, "
+        f"{o.unmatched:,} unmatched, {o.waiting:,} waiting: {pluralize(o.joined, 'joined row')}"
     )
     if o.joined_filtered:
         text += f" - {o.joined_filtered:,} filtered"
     if o.joined_dead_letters:
-        text += f" - {number(o.joined_dead_letters, 'dead letter')}"
+        text += f" - {pluralize(o.joined_dead_letters, 'dead letter')}"
     if facts.totals.rows_before:
-        text += f" + {number(facts.totals.rows_before, 'row')} that were there before"
+        text += f" + {pluralize(facts.totals.rows_before, 'row')} that were there before"
     return text
 
 
-def number(count: int, thing: str) -> str:
-    """Write how many things there are."""
+def pluralize(count: int, thing: str) -> str:
+    """Return a number and a noun: `1 row`, `1,234 rows`."""
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def _figures(facts: Facts) -> Figures:
+    """Return the figures of the report, which Dagster shows as metadata."""
     outcomes, spans = facts.totals.outcomes, facts.kafka.spans
     figures: Figures = {
         "kafka_records": facts.kafka.records,
@@ -318,7 +329,7 @@ def _figures(facts: Facts) -> Figures:
         "difference": facts.rows - facts.expected,
         "batches": facts.totals.batches,
         "expired_offsets": spans.expired,
-        "skipped_offsets": sum(found.skipped for found in facts.totals.ranges),
+        "skipped_offsets": sum(read.skipped for read in facts.totals.ranges),
         "accepted_losses": len(facts.totals.losses),
     }
     if facts.joins:

@@ -1,7 +1,7 @@
-"""How many dead letters wait, and why: those of the newest checkpoint that were not sent again, nor deleted.
+"""The check `dead_letters`: waiting dead letters, which are those of the newest checkpoint neither replayed nor purged.
 
-One is enough to warn unless the definition says otherwise: a record that could not go on is missing in the table until
-somebody fixes what is wrong and sends it again.
+By default a single one makes the check warn: its record is missing in the table until somebody fixes the cause and
+replays it.
 """
 
 from dataclasses import dataclass, field
@@ -11,16 +11,17 @@ from glassflow_dagster.bookkeeping.dead_letters import DeadLetter
 from glassflow_dagster.bookkeeping.ledger import newest_checkpoint
 from glassflow_dagster.bookkeeping.totals import read_sums
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.dead_letters.letters import DeadLetterStore
-from glassflow_dagster.verification.budget import limits_told, set_limits
-from glassflow_dagster.verification.limits import limit
+from glassflow_dagster.dead_letters.store import DeadLetterStore
+from glassflow_dagster.verification.budget import explaining_limits, set_limits
+from glassflow_dagster.verification.limits import allowed_count
 
-# Waiting letters that a report shows one by one, and the most frequent reasons.
+# Numbers of waiting dead letters and of most frequent reasons that a report shows.
 LAST_SHOWN = 10
 REASONS_SHOWN = 20
 
-# Reasons differ in the values they name: quoted ones, behind a colon where the reason is our own and not the server's,
-# and numbers. What is left is told apart. A value may hold quotes, so all between the first and the last one goes.
+# SQL that removes the values from a reason, so that reasons of the same kind become equal: quoted values, after a colon
+# if the reason is this project's own and not the server's, and numbers. A value may contain quotes, so everything
+# between the first and the last quote is removed.
 _PATTERN = r"""replaceRegexpAll(
     if(stage = 'insert',
        replaceRegexpOne(reason, '(?s)''.*''', '''...'''),
@@ -29,16 +30,16 @@ _PATTERN = r"""replaceRegexpAll(
 
 
 class Cause(NamedTuple):
-    """A kind of dead letters: where they were refused, why (values left out), and how many there are."""
+    """A kind of dead letters: the stage where they failed, the reason without values, and their number."""
 
     stage: str
     reason: str
-    letters: int
+    dead_letters: int
 
 
 @dataclass(frozen=True)
 class DeadLettersReport:
-    """What waits, against what may wait; `last` are the newest letters."""
+    """The result of the check; `causes` with the most frequent first, `last`: the newest waiting dead letters."""
 
     passed: bool
     description: str
@@ -48,43 +49,44 @@ class DeadLettersReport:
 
 
 def examine_dead_letters(config: PipelineConfig) -> DeadLettersReport:
-    """Count a pipeline's dead letters.
+    """Count a pipeline's waiting dead letters, and compare with `checks.max_dead_letters`.
 
-    Raises `LimitReached` when a limit ends a query, and another `GlassflowError` when they cannot be asked for.
+    Raises `LimitReached` when a limit ends a query, and another `GlassflowError` when ClickHouse cannot be queried.
     """
-    box = DeadLetterStore.open(config)
-    set_limits(box.client, config.checks)
-    with limits_told(config.checks):
-        return _examine(config, box)
+    store = DeadLetterStore.open(config)
+    set_limits(store.client, config.checks)
+    with explaining_limits(config.checks):
+        return _examine(config, store)
 
 
-def _examine(config: PipelineConfig, box: DeadLetterStore) -> DeadLettersReport:
-    read = read_sums(box.client, box.database, box.pipeline_id).outcomes.read
-    newest = newest_checkpoint(box.client, box.database, box.pipeline_id)
+def _examine(config: PipelineConfig, store: DeadLetterStore) -> DeadLettersReport:
+    """Count the waiting dead letters by kind, and return the report."""
+    read = read_sums(store.client, store.database, store.pipeline_id).outcomes.read
+    newest = newest_checkpoint(store.client, store.database, store.pipeline_id)
     waiting = f"NOT replayed AND checkpoint_id = '{newest}'"
-    found = box.ask(
-        f"SELECT stage, {_PATTERN} AS pattern, count() FROM ({box.chosen(waiting)}) "
+    patterns = store.fetch(
+        f"SELECT stage, {_PATTERN} AS pattern, count() FROM ({store.query_for(waiting)}) "
         "GROUP BY stage, pattern ORDER BY count() DESC, stage, pattern",
         waiting,
     )
-    causes = tuple(Cause(*row) for row in found)
-    count, stored = sum(cause.letters for cause in causes), box.count()
-    allowed = limit(config.checks.max_dead_letters, read)
+    causes = tuple(Cause(*row) for row in patterns)
+    count, stored = sum(cause.dead_letters for cause in causes), store.count()
+    allowed = allowed_count(config.checks.max_dead_letters, read)
     return DeadLettersReport(
         passed=count <= allowed,
         description=describe(config.checks.max_dead_letters, count, read, causes),
         figures={"waiting": count, "stored": stored, "read": read, "allowed": allowed},
         causes=causes[:REASONS_SHOWN],
-        last=tuple(box.read(waiting, newest_first=True, limit=LAST_SHOWN)) if count else (),
+        last=tuple(store.read(waiting, newest_first=True, limit=LAST_SHOWN)) if count else (),
     )
 
 
 def describe(allowed: int | str, count: int, read: int, causes: tuple[Cause, ...]) -> str:
-    """Say it in a sentence or two."""
+    """Return a description of one or two sentences. count: waiting dead letters; read: records read."""
     if not count:
         return "No dead letter waits."
     number = f"{count:,} dead letter{' waits' if count == 1 else 's wait'}, of {read:,} records read"
     first = f"{causes[0].stage}: {causes[0].reason}"
-    often = f" ({causes[0].letters:,} times)" if len(causes) > 1 else ""
-    over = f"; checks.max_dead_letters allows {allowed}" if count > limit(allowed, read) else ""
+    often = f" ({causes[0].dead_letters:,} times)" if len(causes) > 1 else ""
+    over = f"; checks.max_dead_letters allows {allowed}" if count > allowed_count(allowed, read) else ""
     return f"{number}{over}. Most often: {first}{often}. Mend it, then: glassflow-dagster dead-letters replay."

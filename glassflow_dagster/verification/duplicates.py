@@ -1,10 +1,10 @@
-"""Whether a key has two rows of one deduplication window: `no_residual_duplicates`.
+"""The check `no_residual_duplicates`: no key has two rows within one deduplication window.
 
-The same key may lawfully come again once its window is over, so rows are compared by the time they came, or on the
-event clock by the time of their events. A join's row is written when its match is decided, which may be after the next
-event of its key was read, so there only rows that are nearer than what that leaves of the window are wrong. Where no
-column tells, only whole-table figures can be given, as a warning. Raw rows count, also for ReplacingMergeTree: it would
-hide a doubled row some day, but every query without FINAL sees it until then.
+A key may occur again once its window is over, so rows are compared by the time they were written, or on the event clock
+by event time. A join writes a row when the match is decided, which may be after the key's next event was read; there
+only rows closer than the window minus that delay are duplicates. Without a time column only the numbers of rows and
+keys of the whole table can be compared, as a warning. Unmerged rows count, for ReplacingMergeTree too: a merge removes
+a doubled row some day, but every query without FINAL sees it until then.
 """
 
 import math
@@ -29,8 +29,8 @@ from glassflow_dagster.verification.budget import (
     Share,
     choose_share,
     connect_within_limits,
-    limits_told,
-    most_rows,
+    explaining_limits,
+    max_rows_at_once,
 )
 from glassflow_dagster.verification.event_time import event_time_column
 from glassflow_dagster.verification.keys import count_keys, deduplicated_sources, key_columns, key_expression
@@ -38,15 +38,15 @@ from glassflow_dagster.verification.row_time import RowTime, arrival_column
 
 Figures = dict[str, int | float | str]
 
-# Of a table too large to be looked through as a whole: what came lately, or within two windows if that is longer.
+# Of a table too large for a full search, only rows of this time are searched, or of two windows if that is longer.
 RECENT = timedelta(days=1)
 _EXAMPLES = 3  # keys named in the report
 
-# Why rows and keys of the whole table are all that can be compared.
+# Reasons for comparing only the numbers of rows and keys.
 _NO_TIME = (
     "No column says when a row came; map _batch_time to one, or name one in checks.arrival_column, to check by window."
 )
-_UNTOLD = (
+_NO_READ_TIME = (
     "When a row of this join was written does not tell when its events were read: on the event clock, or where a "
     "deduplication window is no longer than the source's join window, a key may come again at once."
 )
@@ -54,9 +54,10 @@ _UNTOLD = (
 
 @dataclass(frozen=True)
 class DuplicatesReport:
-    """What was found; `severity` is `warn` where the figures cannot tell duplicates from lawful repetitions.
+    """The result of the check.
 
-    limit_reached: nothing was compared, because a limit ended a query; then it has not passed either.
+    severity: `warn` when the figures cannot distinguish duplicates from allowed repetitions. limit_reached: nothing was
+    compared, because a limit ended a query; `passed` is false then.
     """
 
     passed: bool
@@ -68,13 +69,13 @@ class DuplicatesReport:
 
 @dataclass(frozen=True)
 class Scope:
-    """Which rows are looked at: those of the last `seconds` (None: of any time) whose key is in a share of the keys."""
+    """The rows that are searched: those of the last `seconds` (None: all) whose key is in a share of the keys."""
 
     seconds: int | None = None
     share: Share = ALL_KEYS
 
     def __str__(self) -> str:
-        """Write a sentence for the report, with a space before it; nothing where all rows are looked at."""
+        """Return a sentence for the report, with a leading space; '' when all rows are searched."""
         parts = [f"the rows of the last {format_duration(timedelta(seconds=self.seconds))}"] if self.seconds else []
         if self.share.parts > 1:
             parts.append(
@@ -89,10 +90,11 @@ WHOLE_TABLE = Scope()
 
 @dataclass(frozen=True)
 class Search:
-    """Where and how duplicates are looked for.
+    """The parameters of a search for duplicates.
 
-    waits: whether a row may come later than its time, when the batch that was to write it came late: an unmatched
-    event of a join that waited while the pipeline stood still.
+    key: SQL. window_ms: rows of a key closer than this are duplicates. ledger: its full name. waits: whether rows may
+    be written later than due because no batch ran: unmatched left events of a join that waited while the pipeline was
+    stopped.
     """
 
     table: Table
@@ -106,26 +108,27 @@ class Search:
 
     @property
     def condition(self) -> str:
-        """The condition on the rows that are looked at."""
+        """The SQL condition on the rows that are searched."""
         since = "1" if self.scope.seconds is None else self.time.since(self.scope.seconds)
         return f"{since} AND {self.scope.share.condition(self.key)}"
 
 
 def find_residual_duplicates(config: PipelineConfig, report: Callable[[str], None]) -> DuplicatesReport:
-    """Look for keys with rows of one window.
+    """Search the target for keys with two rows within one window.
 
-    Raises `LimitReached` when a limit ends a query, and another `GlassflowError` when ClickHouse or the table is not
-    there.
+    report: receives a message when only a part of the table is searched. Raises `LimitReached` when a limit ends a
+    query, and another `GlassflowError` when ClickHouse cannot be reached or the table is missing.
     """
-    with limits_told(config.checks):
-        return _find(config, report)
+    with explaining_limits(config.checks):
+        return _search(config, report)
 
 
-def _find(config: PipelineConfig, report: Callable[[str], None]) -> DuplicatesReport:
+def _search(config: PipelineConfig, report: Callable[[str], None]) -> DuplicatesReport:
+    """Choose key, window, time column and scope, and search by time; compare mere counts without a usable time."""
     client = connect_within_limits(config)
     table = require_table(client, *config.sink.full_table)
     if not deduplicated_sources(config):
-        return DuplicatesReport(passed=True, severity="warn", description=_lawful(config))
+        return DuplicatesReport(passed=True, severity="warn", description=_no_dedup_description(config))
     columns = key_columns(config, table)
     if columns is None:
         return DuplicatesReport(
@@ -135,14 +138,18 @@ def _find(config: PipelineConfig, report: Callable[[str], None]) -> DuplicatesRe
             "map each key field to a column such as String or an integer.",
         )
     key = key_expression(columns)
-    dedup, window = config.dedup, nearest_lawful(config)
+    dedup, window = config.dedup, min_allowed_distance(config)
     assert dedup
     on_event_clock = dedup.clock == "event"
     if window is None:
-        return _whole_table(client, table, key, config.checks, _UNTOLD)
+        return _compare_whole_table(client, table, key, config.checks, _NO_READ_TIME)
     time = event_time_column(config, dedup, table) if on_event_clock else arrival_column(config, table)
     if time is None:
-        return _no_event_time(dedup) if on_event_clock else _whole_table(client, table, key, config.checks, _NO_TIME)
+        return (
+            _no_event_time_report(dedup)
+            if on_event_clock
+            else _compare_whole_table(client, table, key, config.checks, _NO_TIME)
+        )
     scope = _choose_scope(client, table, time, window, config.checks)
     if str(scope):
         report(f"{table.database}.{table.name} is large.{scope}")
@@ -151,7 +158,7 @@ def _find(config: PipelineConfig, report: Callable[[str], None]) -> DuplicatesRe
     search = Search(
         table=table,
         key=key,
-        # Within the clock's resolution, rows may be nearer to each other than they came.
+        # A coarse time column rounds: rows may look closer than they are by up to its resolution.
         window_ms=max(1, milliseconds(window) - time.resolution_ms),
         time=time,
         ledger=LEDGER.full_name(database),
@@ -159,19 +166,19 @@ def _find(config: PipelineConfig, report: Callable[[str], None]) -> DuplicatesRe
         waits=config.join is not None and config.join.keeps_unmatched,
         scope=scope,
     )
-    found = _within_window(client, search, dedup, window)
-    if found.passed or config.sink.delivery == "exactly_once":
-        return found
-    text = f"{found.description} A batch that was repeated may have doubled them (sink.delivery: at_least_once)."
-    return replace(found, severity="warn", description=text)
+    result = _search_within_window(client, search, dedup, window)
+    if result.passed or config.sink.delivery == "exactly_once":
+        return result
+    text = f"{result.description} A batch that was repeated may have doubled them (sink.delivery: at_least_once)."
+    return replace(result, severity="warn", description=text)
 
 
-def nearest_lawful(config: PipelineConfig) -> timedelta | None:
-    """Give how near to each other two rows of one key may lawfully be; None when the definition forbids nothing.
+def min_allowed_distance(config: PipelineConfig) -> timedelta | None:
+    """Return the least time between two correct rows of one key; None when no such time exists.
 
-    A join writes the row of an event up to the event's own join window after it was read, and that of the same key's
-    next event perhaps at once, so the join window is taken off the deduplication window. On the event clock of a join
-    nothing limits how long after it was read an event is written.
+    Without a join it is the deduplication window. A join may write an event's row up to its join window after the event
+    was read, and the row of the key's next event at once, so the join window is subtracted. With a join on the event
+    clock the delay between reading and writing has no limit.
     """
     dedups = [dedup for source in deduplicated_sources(config) if (dedup := config.dedup_of(source))]
     if config.join is None:
@@ -182,7 +189,8 @@ def nearest_lawful(config: PipelineConfig) -> timedelta | None:
     return rest if rest > timedelta() else None
 
 
-def _lawful(config: PipelineConfig) -> str:
+def _no_dedup_description(config: PipelineConfig) -> str:
+    """Return the description for a pipeline whose rows may have equal keys."""
     if config.join is None:
         return "The definition asks for no deduplication; equal keys are lawful."
     sides = "both sources" if config.join.match == "all" else "the left source"
@@ -190,10 +198,11 @@ def _lawful(config: PipelineConfig) -> str:
 
 
 def duplicates_query(search: Search, *, final: bool) -> str:
-    """Write the query for duplicate rows, the keys that have them, and a few of these keys.
+    """Return the SELECT of the number of duplicate rows, the number of their keys, and a few example keys.
 
-    Keys that occur more than once are found by their hash first, which needs 8 bytes a row; only their rows are then
-    ordered by time and compared with their neighbours.
+    Keys that occur more than once are found by their hash first, which needs 8 bytes per row; only their rows are then
+    sorted by time and compared with their neighbours. A row is (batch, came, due): the batch time that deduplication
+    used, the time it was written, and the earliest time for which it may have been due. final: with FINAL.
     """
     source = full_name(search.table.database, search.table.name) + (" FINAL" if final else "")
     hashed = f"sipHash64({search.key})"
@@ -215,7 +224,11 @@ def duplicates_query(search: Search, *, final: bool) -> str:
 
 
 def _with_batch_time(search: Search, rows: str) -> str:
-    """Add the time by which deduplication went: the row's own, or that of the batch whose ledger row came next."""
+    """Return the SELECT of rows plus `batch`, the batch time (ms) that deduplication used for the row.
+
+    It is the row's own time if that is the batch time, else the time of the first batch whose ledger row was inserted
+    no earlier than the row. rows: a SELECT of key and came.
+    """
     if search.time.is_clock:
         return f"SELECT key, came, came AS batch FROM ({rows})"
     batches = (
@@ -223,10 +236,10 @@ def _with_batch_time(search: Search, rows: str) -> str:
         f"FROM {search.ledger} WHERE pipeline_id = {quote_text(search.pipeline_id)}"
     )
     if search.scope.seconds is not None:
-        # A batch's row of the ledger comes after its rows: one from before the rows that are looked at has none there.
+        # A batch's ledger row is inserted after its rows: batches with an older ledger row have no row in the search.
         batches += f" AND inserted_at >= now() - {search.scope.seconds}"
-    # A row that no batch follows, or that came before the next batch began, was inserted by someone else: its own
-    # time counts.
+    # A row that no batch follows (begun = 0), or that was inserted before the next batch began, is of another writer:
+    # its own time counts.
     return (
         "SELECT key, came, if(b.begun = 0, came, least(came, b.begun)) AS batch "
         f"FROM (SELECT *, 1 AS one FROM ({rows})) AS r "
@@ -235,7 +248,11 @@ def _with_batch_time(search: Search, rows: str) -> str:
 
 
 def _with_due_time(search: Search, rows: str) -> str:
-    """Add the earliest time for which a row may have been due: the batch before its own, where anything waited then."""
+    """Return the SELECT of rows plus `due`, the earliest time (ms) for which a row may have been due.
+
+    It is the time of the batch before the row's own if left events waited after that batch, else the row's `batch`.
+    rows: a SELECT of key, came and batch.
+    """
     if not search.waits:
         return f"SELECT key, came, batch, batch AS due FROM ({rows})"
     batches = (
@@ -249,10 +266,11 @@ def _with_due_time(search: Search, rows: str) -> str:
     )
 
 
-def _within_window(client: Client, search: Search, dedup: DedupConfig, window: timedelta) -> DuplicatesReport:
+def _search_within_window(client: Client, search: Search, dedup: DedupConfig, window: timedelta) -> DuplicatesReport:
+    """Return the report of a search by time."""
     name = f"{search.table.database}.{search.table.name}"
     rows, keys = count_keys(client, full_name(search.table.database, search.table.name), search.key, search.condition)
-    # Where no key is there twice, no time needs to be looked at.
+    # When every row has its own key, times need not be compared.
     extra, affected, examples = fetch(client, duplicates_query(search, final=False))[0] if rows > keys else (0, 0, "")
     figures: Figures = {
         "rows": rows,
@@ -284,19 +302,23 @@ def _within_window(client: Client, search: Search, dedup: DedupConfig, window: t
     )
 
 
-def _whole_table(client: Client, table: Table, key: str, checks: Checks, why: str) -> DuplicatesReport:
-    """Where rows cannot be told by time, more rows than keys may be lawful repetitions after the window."""
+def _compare_whole_table(client: Client, table: Table, key: str, checks: Checks, reason: str) -> DuplicatesReport:
+    """Compare the numbers of rows and keys, for tables without usable times. reason: why they have none.
+
+    The result is a warning at most: more rows than keys may be allowed repetitions after the window.
+    """
     name = f"{table.database}.{table.name}"
     scope = Scope(share=choose_share(table.rows, checks))
     rows, keys = count_keys(client, full_name(table.database, table.name), key, scope.share.condition(key))
-    text = f"{rows:,} rows, {keys:,} keys in {name}. {why}{scope}"
+    text = f"{rows:,} rows, {keys:,} keys in {name}. {reason}{scope}"
     figures: Figures = {
         "rows": rows, "unique_keys": keys, "rows_beyond_keys": rows - keys, "keys_checked": str(scope.share),
     }  # fmt: skip
     return DuplicatesReport(passed=rows == keys, severity="warn", description=text, figures=figures)
 
 
-def _no_event_time(dedup: DedupConfig) -> DuplicatesReport:
+def _no_event_time_report(dedup: DedupConfig) -> DuplicatesReport:
+    """Return the report for a target without a column of the event time."""
     return DuplicatesReport(
         passed=False,
         severity="warn",
@@ -306,8 +328,8 @@ def _no_event_time(dedup: DedupConfig) -> DuplicatesReport:
 
 
 def _choose_scope(client: Client, table: Table, time: RowTime, window: timedelta, checks: Checks) -> Scope:
-    """Choose all rows where the limit on memory allows, else the latest, and of these a share where they are many."""
-    if table.rows <= most_rows(checks):
+    """Return all rows if the memory limit allows, else the latest rows, or a share of their keys."""
+    if table.rows <= max_rows_at_once(checks):
         return WHOLE_TABLE
     seconds = math.ceil(max(RECENT, 2 * window).total_seconds())
     source = full_name(table.database, table.name)
@@ -316,6 +338,7 @@ def _choose_scope(client: Client, table: Table, time: RowTime, window: timedelta
 
 
 def _figures(scope: Scope, time: RowTime) -> Figures:
+    """Return the figures that say which rows were searched."""
     return {
         "rows_checked": "all" if scope.seconds is None else time.since(scope.seconds),
         "keys_checked": str(scope.share),

@@ -1,4 +1,4 @@
-"""The column that holds the event time, by which rows of one window are told on the event clock."""
+"""The target's column with the event time, by which duplicates are searched on the event clock."""
 
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model.pipeline import PipelineConfig
@@ -9,16 +9,16 @@ _INTEGERS = ("Int64", "UInt64", "Int32", "UInt32")
 
 
 def event_time_column(config: PipelineConfig, dedup: DedupConfig, table: Table) -> RowTime | None:
-    """Choose a column that is filled with the event time and keeps it; None when there is none.
+    """Return a column that is filled with the event time without loss; None when there is none.
 
-    A stateless transform makes fields anew: what then has the name of the event time may be another value.
+    None with a stateless transform: its output of the same name may be another value.
     """
     if any(isinstance(transform, Stateless) for transform in config.transforms):
         return None
     for mapping in config.sink.mapping:
         if mapping.name == dedup.event_time and mapping.column_name in table.columns:
             kind = table.columns[mapping.column_name].type.base.name
-            # A number in a time column is taken for seconds.
+            # ClickHouse reads a number in a DateTime column as seconds.
             if kind in TIMES and dedup.time_unit == "s":
                 return time_column(table, mapping.column_name, is_clock=True)
             if kind in _INTEGERS:

@@ -1,8 +1,8 @@
-"""How many records Kafka holds of what the ledger says was read.
+"""The number of records that Kafka has in the offset ranges of the ledger.
 
-Offsets alone are an upper bound: no batch can have read more records than there are offsets. Where the ledger, which
-counts records themselves, read exactly that many, the bound is the count. Otherwise (transactions, compaction) the
-records are consumed and counted, as long as that is done in a minute or so.
+The number of offsets is an upper bound: no batch can have read more records. If the ledger, which counts records, read
+exactly as many, the bound is the count. Otherwise (transactions, compaction) the records are consumed and counted, if
+that takes no longer than a minute or so.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,12 +15,12 @@ from glassflow_dagster.config.model.source import Source
 from glassflow_dagster.kafka.records import count_records
 from glassflow_dagster.kafka.topics import Offsets, cleanup_of, offsets
 
-# About a minute of reading at 100,000 records a second.
+# Records; about a minute of reading at 100,000 records a second.
 MAX_COUNTED = 5_000_000
 
 
 class Proof(StrEnum):
-    """How sure the number of records is."""
+    """The method by which the number of records is known; only OFFSETS and COUNTED are exact."""
 
     OFFSETS = "as many records as offsets"
     COUNTED = "counted one by one"
@@ -31,10 +31,11 @@ class Proof(StrEnum):
 
 @dataclass(frozen=True)
 class Spans:
-    """What was read, held against what the brokers still have; in offsets, but where records were counted.
+    """Numbers of offsets that were read, compared with the brokers' low and high watermarks.
 
-    `expired` lie below the low watermark, `unknown` at or above the high one (the topic was recreated), `uncovered` in
-    no batch of the ledger, `repeated` in more than one.
+    total: read offsets, or records where they were counted. expired: below the low watermark. unknown: at or above the
+    high watermark (the topic was recreated). uncovered: between batches, in no batch of the ledger. repeated: in more
+    than one batch.
     """
 
     total: int
@@ -46,9 +47,10 @@ class Spans:
 
 @dataclass(frozen=True)
 class KafkaCount:
-    """The records in Kafka of all that was read; `records` is exact for `OFFSETS` and `COUNTED` only.
+    """The number of records that Kafka has of those that were read.
 
-    For `PARTLY` it counts what is left, for `BOUND` and `COMPACTED` it is an upper bound.
+    `records` is exact for `OFFSETS` and `COUNTED`. For `PARTLY` it is the number of records left, for `BOUND` and
+    `COMPACTED` an upper bound.
     """
 
     records: int
@@ -57,54 +59,64 @@ class KafkaCount:
 
     @property
     def exact(self) -> bool:
-        """Whether `records` is the number of records."""
+        """True when `records` is exact."""
         return self.proof in (Proof.OFFSETS, Proof.COUNTED)
 
 
 def count_kafka(config: PipelineConfig, totals: LedgerTotals, report: Callable[[str], None]) -> KafkaCount:
-    """Count the records of the ledger's ranges; raises `TopicMissing` or `KafkaUnreachable`."""
+    """Return the number of records in the ledger's ranges, by the cheapest method that decides.
+
+    Raises `TopicMissing` or `KafkaUnreachable`.
+    """
     connection, source = config.connection, config.source
-    known = {topic: offsets(connection, topic) for topic in sorted({r.topic for r in totals.ranges})}
-    spans, read = measure(totals.ranges, known), totals.outcomes.read
+    available = {topic: offsets(connection, topic) for topic in sorted({r.topic for r in totals.ranges})}
+    spans, read = measure(totals.ranges, available), totals.outcomes.read
     if not spans.expired and not spans.unknown and spans.total == read:
         return KafkaCount(spans.total, Proof.OFFSETS, spans)
-    # Replays are few and sent in transactions, which leave holes: counted, they leave the sources' own proof as it is.
-    replays = [found for found in totals.ranges if found.topic == config.replay_topic]
-    replayed = sum(found.span for found in replays)
+    # Replays are sent in transactions, whose markers occupy offsets, but they are few: count their records, so that the
+    # sources themselves may still be exact by their offsets.
+    replays = [r for r in totals.ranges if r.topic == config.replay_topic]
+    replayed = sum(replay.span for replay in replays)
     if replayed <= MAX_COUNTED:
-        counted = sum(_count_range(source, found, known[found.topic], report) for found in replays)
+        counted = sum(_count_range(source, replay, available[replay.topic], report) for replay in replays)
         spans = replace(spans, total=spans.total - replayed + counted)
         if not spans.expired and not spans.unknown and spans.total == read:
             return KafkaCount(spans.total, Proof.OFFSETS, spans)
-    if cleanup_of(connection, known).compacted:
+    if cleanup_of(connection, available).compacted:
         return KafkaCount(spans.total, Proof.COMPACTED, spans)
     if spans.total - spans.expired > MAX_COUNTED:
         return KafkaCount(spans.total, Proof.BOUND, spans)
-    records = sum(_count_range(source, found, known[found.topic], report) for found in totals.ranges if not found.gone)
+    records = sum(_count_range(source, r, available[r.topic], report) for r in totals.ranges if not r.gone)
     return KafkaCount(records, Proof.PARTLY if spans.expired else Proof.COUNTED, spans)
 
 
-def measure(ranges: Iterable[ReadRange], known: Mapping[str, Mapping[int, Offsets]]) -> Spans:
-    """Hold what was read against the brokers' offsets; a partition that they lack is unknown as a whole."""
+def measure(ranges: Iterable[ReadRange], available: Mapping[str, Mapping[int, Offsets]]) -> Spans:
+    """Compare the ledger's ranges with the brokers' offsets (topic -> partition -> offsets).
+
+    A partition that the brokers lack is unknown as a whole.
+    """
     total = expired = unknown = uncovered = repeated = 0
     for read in ranges:
         if read.gone:
-            # Of a topic that is another one now, and of which nothing can be counted any more.
+            # The topic has been deleted or recreated, so that its records cannot be counted any more.
             total += read.covered
             expired += read.covered
             continue
-        there = known.get(read.topic, {}).get(read.partition, Offsets(0, 0))
+        present = available.get(read.topic, {}).get(read.partition, Offsets(0, 0))
         total += read.span - read.skipped
-        expired += max(0, min(there.low, read.until) - read.first - read.skipped)
-        unknown += max(0, read.until - max(there.high, read.first))
+        expired += max(0, min(present.low, read.until) - read.first - read.skipped)
+        unknown += max(0, read.until - max(present.high, read.first))
         uncovered += max(0, read.gap)
         repeated += max(0, -read.gap)
     return Spans(total, expired, unknown, uncovered, repeated)
 
 
-def _count_range(source: Source, read: ReadRange, known: Mapping[int, Offsets], report: Callable[[str], None]) -> int:
-    there = known.get(read.partition)
-    if there is None:
+def _count_range(
+    source: Source, read: ReadRange, available: Mapping[int, Offsets], report: Callable[[str], None]
+) -> int:
+    """Consume and count the records that a partition still has of a range; available: the offsets by partition."""
+    present = available.get(read.partition)
+    if present is None:
         return 0
-    span = (max(read.first, there.low), min(read.until, there.high))
+    span = (max(read.first, present.low), min(read.until, present.high))
     return count_records(source.connection_params, read.topic, {read.partition: span}, report, source.isolation)

@@ -1,6 +1,6 @@
-"""What the keys of Kafka's records and those of the table say together: `keys_agree`. Pure: nothing is asked here.
+"""The rules of the check `keys_agree`: evaluation of the key differences of Kafka and the table. Pure functions.
 
-How the keys were found is `reconciliation`'s affair, which needs Spark.
+The keys are compared by `exact/compare_keys.py`, which needs Spark.
 """
 
 from collections.abc import Iterator
@@ -10,16 +10,16 @@ from glassflow_dagster.bookkeeping.ledger import BatchHistory
 from glassflow_dagster.bookkeeping.totals import LedgerTotals
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.verification.count_rules import Figures, keeps_every_key, number
+from glassflow_dagster.verification.count_rules import Figures, keeps_every_key, pluralize
 from glassflow_dagster.verification.kafka_counts import Spans
 
-# Engines that leave a row's values as they were written, as long as it is there.
+# Engines that never change the values of a row.
 _LEAVES_VALUES = ("MergeTree", "ReplacingMergeTree")
 
 
 @dataclass(frozen=True)
 class KeysReport:
-    """What the comparison of keys says; without `decided` there was none, and the description says why."""
+    """The result of `keys_agree`; decided: false when nothing could be compared, and the description says why."""
 
     passed: bool
     decided: bool
@@ -28,39 +28,41 @@ class KeysReport:
 
 
 @dataclass(frozen=True)
-class Found:
-    """How many rows of a kind there are, of how many keys, and some of these keys, which no sentence names."""
+class DifferingRows:
+    """The number of differing rows of one kind, of their keys, and a few example keys."""
 
     rows: int = 0
     keys: int = 0
     examples: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Write it as a part of a sentence."""
-        return f"{number(self.rows, 'row')} of {number(self.keys, 'key')}"
+        """Return a part of a sentence: `3 rows of 2 keys`."""
+        return f"{pluralize(self.rows, 'row')} of {pluralize(self.keys, 'key')}"
 
 
 @dataclass(frozen=True)
 class KeyDifferences:
-    """How the table differs from what the records call for.
+    """The differences of the table's rows and the rows expected from Kafka's records, by key.
 
-    lost: keys that have rows to have and have none. missing: rows that keys lack, those of lost ones included.
-    surplus: rows that keys have beyond theirs. changed: rows of keys that have as many as they must, with other values.
+    expected, rows: numbers of expected and of actual rows. lost: expected rows of keys without any row. missing: rows
+    that keys lack, those of lost keys included. surplus: rows of a key beyond the expected number. changed: rows of
+    keys with the expected number of rows but other values.
     """
 
     expected: int
     rows: int
-    lost: Found = Found()
-    missing: Found = Found()
-    surplus: Found = Found()
-    changed: Found = Found()
+    lost: DifferingRows = DifferingRows()
+    missing: DifferingRows = DifferingRows()
+    surplus: DifferingRows = DifferingRows()
+    changed: DifferingRows = DifferingRows()
 
 
 @dataclass(frozen=True)
-class Scope:
-    """What the differences are judged by.
+class KeysContext:
+    """The circumstances by which `evaluate_keys` decides whether a difference is allowed.
 
-    key_columns: those of the key, None when there are none; left_out: mapped columns whose values were not compared.
+    key_columns: the columns of the key; None when there are none. left_out: mapped columns whose values were not
+    compared.
     """
 
     config: PipelineConfig
@@ -73,7 +75,7 @@ class Scope:
 def why_undecided(
     config: PipelineConfig, history: BatchHistory, spans: Spans, columns: tuple[str, ...] | None
 ) -> Iterator[str]:
-    """Yield the reasons for which nothing can be said of a pipeline's keys. columns: those of its key."""
+    """Yield the reasons why a pipeline's keys cannot be compared. columns: those of its key or None."""
     dedup = config.dedup_of(config.source)
     if config.join:
         yield "a join's rows depend on what waited in its state at each moment; the counts are compared all the same"
@@ -94,23 +96,23 @@ def why_undecided(
         yield "the ledger's batches do not join without gap or overlap; see counts_agree"
 
 
-def judge_keys(differences: KeyDifferences, scope: Scope) -> KeysReport:
-    """Draw the conclusion."""
-    table, name = scope.table, f"{scope.table.database}.{scope.table.name}"
-    missing, lawful = _missing(differences, scope)
-    reasons = [lawful] if lawful else []
+def evaluate_keys(differences: KeyDifferences, context: KeysContext) -> KeysReport:
+    """Return the report on key differences: it passes when each difference is allowed."""
+    table, name = context.table, f"{context.table.database}.{context.table.name}"
+    missing, reason = _forbidden_missing(differences, context)
+    reasons = [reason] if reason else []
     problems = [f"{name} lacks {missing}."] if missing.rows else []
-    more = list(_why_more(scope))
-    reasons += more
-    if differences.surplus.rows and not more:
+    surplus_reasons = list(_surplus_reasons(context))
+    reasons += surplus_reasons
+    if differences.surplus.rows and not surplus_reasons:
         problems.append(f"{name} has {differences.surplus} that no record calls for.")
     if table.family not in _LEAVES_VALUES:
         reasons.append(f"{table.engine} changes the values of rows")
     elif differences.changed.rows:
         problems.append(f"{name} has other values than those of the event that had to stay: {differences.changed}.")
-    if scope.left_out:
-        reasons.append(f"the values of {', '.join(scope.left_out)}")
-    agreement = f"The records in Kafka call for {number(differences.expected, 'row')}, and {name} has them."
+    if context.left_out:
+        reasons.append(f"the values of {', '.join(context.left_out)}")
+    agreement = f"The records in Kafka call for {pluralize(differences.expected, 'row')}, and {name} has them."
     text = " ".join(problems) or agreement
     if reasons:
         text += f" Not compared: {'; '.join(reasons)}."
@@ -118,36 +120,40 @@ def judge_keys(differences: KeyDifferences, scope: Scope) -> KeysReport:
 
 
 def undecided(reasons: list[str]) -> KeysReport:
-    """Say that there is nothing to say, which is no proof of anything."""
+    """Return the report for keys that could not be compared; it has not passed."""
     return KeysReport(passed=False, decided=False, description=f"Cannot be decided: {'; '.join(reasons)}.")
 
 
-def _missing(differences: KeyDifferences, scope: Scope) -> tuple[Found, str]:
-    """Give the rows that must not be missing, and why others may."""
-    table, expired = scope.table, scope.totals.dead_letters_expired
+def _forbidden_missing(differences: KeyDifferences, context: KeysContext) -> tuple[DifferingRows, str]:
+    """Return the missing rows that are an error, and why other rows may be missing ('' when none may)."""
+    table, expired = context.table, context.totals.dead_letters_expired
     if expired:
-        why = f"missing rows, since {expired:,} dead letters have expired, maybe of rows that the server refused"
-        return Found(), why
+        reason = f"missing rows, since {expired:,} dead letters have expired, maybe of rows that the server refused"
+        return DifferingRows(), reason
     if not table.may_hold_fewer:
         return differences.missing, ""
-    if keeps_every_key(table, scope.key_columns):
+    if keeps_every_key(table, context.key_columns):
         return differences.lost, f"missing rows of keys that have one, since {table.engine} merges them"
-    return Found(), "missing rows, since the table's engine or TTL removes some"
+    return DifferingRows(), "missing rows, since the table's engine or TTL removes some"
 
 
-def _why_more(scope: Scope) -> Iterator[str]:
-    what = "rows that no record calls for, since"
-    if scope.config.checks.other_writers:
-        yield f"{what} others write to the table too (checks.other_writers)"
-    if scope.totals.rows_before:
-        yield f"{what} {number(scope.totals.rows_before, 'row')} were there before"
-    if scope.config.sink.delivery == "at_least_once":
-        yield f"{what} a batch that was repeated may have doubled them (sink.delivery: at_least_once)"
+def _surplus_reasons(context: KeysContext) -> Iterator[str]:
+    """Yield why the table may have rows that no record in Kafka calls for."""
+    surplus = "rows that no record calls for, since"
+    if context.config.checks.other_writers:
+        yield f"{surplus} others write to the table too (checks.other_writers)"
+    if context.totals.rows_before:
+        yield f"{surplus} {pluralize(context.totals.rows_before, 'row')} were there before"
+    if context.config.sink.delivery == "at_least_once":
+        yield f"{surplus} a batch that was repeated may have doubled them (sink.delivery: at_least_once)"
 
 
-def _figures(found: KeyDifferences) -> Figures:
-    kinds = {"missing": found.missing, "surplus": found.surplus, "changed": found.changed}
-    figures: Figures = {"expected_rows": found.expected, "rows": found.rows, "lost_keys": found.lost.keys}
+def _figures(differences: KeyDifferences) -> Figures:
+    """Return the figures of the report, which Dagster shows as metadata."""
+    kinds = {"missing": differences.missing, "surplus": differences.surplus, "changed": differences.changed}
+    figures: Figures = {
+        "expected_rows": differences.expected, "rows": differences.rows, "lost_keys": differences.lost.keys,
+    }  # fmt: skip
     for name, kind in kinds.items():
         figures[f"{name}_rows"] = kind.rows
         if kind.examples:

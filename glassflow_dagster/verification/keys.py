@@ -1,4 +1,4 @@
-"""The columns by which the table tells keys apart, where it can."""
+"""The table's columns that hold the deduplication key, and the count of distinct keys."""
 
 from clickhouse_connect.driver.client import Client
 
@@ -10,8 +10,8 @@ from glassflow_dagster.config.model.source import Source
 from glassflow_dagster.config.stages import TransformStage, plan_stages, without_hidden
 from glassflow_dagster.expressions.language.syntax import Field
 
-# Two keys may become one value: "2024-01-01 00:00:00" and 1704067200, the texts "::1" and "0::1" or "1.5" and "1.50",
-# or numbers that differ after seven digits.
+# Types in which two different keys may become one value: "2024-01-01 00:00:00" and 1704067200, the texts "::1" and
+# "0::1" or "1.5" and "1.50", or numbers that differ after seven digits.
 _LOSSY = frozenset({"DateTime", "DateTime64", "Date", "Date32", "IPv6", "Decimal", "Float32"})
 
 # A source_id and the name of a field of it.
@@ -19,10 +19,10 @@ _Field = tuple[str, str]
 
 
 def deduplicated_sources(config: PipelineConfig) -> tuple[Source, ...]:
-    """Give the sources whose deduplication keys together no two rows of one window share; none: nothing forbids it.
+    """Return the sources whose deduplication keys together are unique among the rows of one window; () when none are.
 
     A left event of a join makes at most one row with `match: latest`, and at most one with each right event with
-    `match: all`: there the keys of both count.
+    `match: all`: then the keys of both sources together are unique.
     """
     pairs = config.join is not None and config.join.match == "all"
     sources = config.inputs if pairs else config.inputs[:1]
@@ -30,26 +30,27 @@ def deduplicated_sources(config: PipelineConfig) -> tuple[Source, ...]:
 
 
 def key_columns(config: PipelineConfig, table: Table) -> tuple[str, ...] | None:
-    """Give the column of each key field of `deduplicated_sources`, in order.
+    """Return the column of each key field of `deduplicated_sources`, in order.
 
-    None when there is no key, or when one of its fields has no column that keeps its values apart.
+    None when there is no key, or when a key field has no column that keeps different values distinct.
     """
     dedups = ((source.source_id, config.dedup_of(source)) for source in deduplicated_sources(config))
     fields = [(source_id, name) for source_id, dedup in dedups if dedup for name in dedup.key_fields]
-    kept = _fields_held(config)
+    held = _held_fields(config)
     columns: dict[_Field, str] = {}
     for mapping in config.sink.mapping:
-        column, field = table.columns.get(mapping.column_name), kept.get(mapping.name)
+        column, field = table.columns.get(mapping.column_name), held.get(mapping.name)
         if column is not None and field is not None and column.type.base.name not in _LOSSY:
             columns.setdefault(field, mapping.column_name)
     return tuple(columns[field] for field in fields) if fields and all(f in columns for f in fields) else None
 
 
-def _fields_held(config: PipelineConfig) -> dict[str, _Field]:
-    """Give the field of a source that each mappable name holds unchanged; keys are read before any transform.
+def _held_fields(config: PipelineConfig) -> dict[str, _Field]:
+    """Return mappable name -> source field, for each name that holds a source field's value unchanged.
 
-    Those are the fields themselves, or a join's output fields, and what a stateless transform passes on by its bare
-    name, as it is or as a text.
+    Deduplication reads keys before any transform, so a transformed value does not identify a key. Unchanged names are
+    the source's fields, or a join's output fields, and outputs of a stateless transform that are a bare field name,
+    with its type or as text.
     """
     source_id = config.source.source_id
     visible = {field.name: (source_id, field.name) for field in config.source.schema_fields}
@@ -69,15 +70,14 @@ def _fields_held(config: PipelineConfig) -> dict[str, _Field]:
 
 
 def key_expression(columns: tuple[str, ...]) -> str:
-    """Write the key as SQL: one value a row."""
+    """Return the key as SQL: a tuple of its columns."""
     return f"tuple({', '.join(quote_name(column) for column in columns)})"
 
 
 def count_keys(client: Client, source: str, key: str, condition: str = "1") -> tuple[int, int]:
-    """Count the rows that a condition chooses, and their keys, in one query. source, key, condition: SQL.
+    """Return (number of rows, number of distinct keys) of rows that fulfil a condition. source, key, condition: SQL.
 
-    Keys are told apart by 128 bits of hash, as `uniqExact` does it; unlike its state, that of GROUP BY goes to the
-    server's disk where memory is short.
+    Keys are distinguished by a 128-bit hash, as in `uniqExact`; but GROUP BY can spill to the server's disk.
     """
     groups = f"SELECT count() AS n FROM {source} WHERE {condition} GROUP BY sipHash128({key})"
     rows, keys = fetch(client, f"SELECT sum(n), count() FROM ({groups})")[0]

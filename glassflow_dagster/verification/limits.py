@@ -1,8 +1,8 @@
-"""How many records of a kind a definition allows: a number of them, or a share of all."""
+"""Limits of a definition on records of a kind: a number, or a share of all records."""
 
 
-def limit(allowed: int | str, of: int) -> int:
-    """Give how many may be there: the number itself, or the share of `of` records, such as `0.5%`, rounded down."""
+def allowed_count(allowed: int | str, total: int) -> int:
+    """Return the allowed number of records: `allowed` itself, or its share (`0.5%`) of `total`, rounded down."""
     if isinstance(allowed, int):
         return allowed
-    return int(of * float(allowed.removesuffix("%")) / 100)
+    return int(total * float(allowed.removesuffix("%")) / 100)

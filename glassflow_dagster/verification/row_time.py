@@ -1,8 +1,8 @@
-"""The column that says when a row came, by which rows of one deduplication window are told from later ones.
+"""The column with the time when a row was written, by which rows of one deduplication window are distinguished.
 
-The batch time, where it is mapped, is the very clock of deduplication in processing time. A column filled by the server
-(`ingested_at DEFAULT now()`) runs behind it, by minutes after a crash; the ledger knows each batch's time and when it
-was done, which sets that right.
+A column that is mapped to the batch time has the time that deduplication uses on the processing clock. A column that
+the server fills (`ingested_at DEFAULT now()`) is later than the batch time, by minutes after a crash; the ledger, with
+each batch's time and end, corrects that.
 """
 
 from dataclasses import dataclass
@@ -15,21 +15,21 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.types import ColumnType
 from glassflow_dagster.config.problems import suggestion
 
-# What the column is called in GlassFlow's own examples.
+# The column's name in GlassFlow's own examples.
 _USUAL_NAME = "ingested_at"
 TIMES = ("DateTime", "DateTime64")
 
 
-# Milliseconds since 1970 of a whole number, by what it counts.
+# SQL that converts an integer of a unit to milliseconds since 1970.
 _FROM_UNIT = {"s": "{} * 1000", "ms": "{}", "us": "intDiv({}, 1000)", "ns": "intDiv({}, 1000000)"}
 
 
 @dataclass(frozen=True)
 class RowTime:
-    """The column by which a row has its place in time.
+    """The column that has a row's time.
 
-    is_clock: whether it is the very time that deduplication went by. resolution_ms: how coarse it is, beyond
-    milliseconds (0: exact). unit: what it counts, where it is a whole number; None for a DateTime or DateTime64.
+    is_clock: whether it is the time that deduplication used. resolution_ms: the column's resolution in milliseconds, 0
+    for milliseconds or finer. unit: the unit of an integer column; None for a DateTime or DateTime64.
     """
 
     column: str
@@ -39,21 +39,21 @@ class RowTime:
 
     @property
     def milliseconds(self) -> str:
-        """Write the time as SQL, milliseconds since 1970."""
+        """The time in milliseconds since 1970, as SQL."""
         name = quote_name(self.column)
         if self.unit is None:
             return f"toUnixTimestamp64Milli(toDateTime64({name}, 3))"
         return _FROM_UNIT[self.unit].format(f"toInt64({name})")
 
     def since(self, seconds: int) -> str:
-        """Write a condition on the rows of the last seconds, of a form that an index on the column can serve."""
+        """Return the SQL condition on rows of the last `seconds`; an index on a DateTime column can serve it."""
         if self.unit is None:
             return f"{quote_name(self.column)} >= now() - {seconds}"
         return f"{self.milliseconds} >= (toUnixTimestamp(now()) - {seconds}) * 1000"
 
 
 def arrival_column(config: PipelineConfig, table: Table) -> RowTime | None:
-    """Choose the column: the definition's, the mapped batch time, or `ingested_at`; None when there is none of them.
+    """Return the column: `checks.arrival_column`, the mapped batch time, or `ingested_at`; None when there is none.
 
     Raises `TableProblem` when `checks.arrival_column` names no time column of the table.
     """
@@ -73,15 +73,17 @@ def arrival_column(config: PipelineConfig, table: Table) -> RowTime | None:
 
 
 def time_column(table: Table, column: str, *, is_clock: bool) -> RowTime:
-    """Describe a DateTime or DateTime64 column of a table."""
+    """Return the `RowTime` of a DateTime or DateTime64 column of a table."""
     return RowTime(column, is_clock, _resolution_ms(table.columns[column].type.base))
 
 
 def _time_columns(table: Table) -> list[str]:
+    """Return the names of the DateTime and DateTime64 columns."""
     return [name for name, column in table.columns.items() if column.type.base.name in TIMES]
 
 
 def _resolution_ms(kind: ColumnType) -> int:
+    """Return the resolution of a time type in milliseconds; 0 for milliseconds or finer."""
     digits = kind.arguments[0] if kind.name == "DateTime64" and kind.arguments else 0
     assert isinstance(digits, int)
     return round(10 ** (3 - digits)) if digits < 3 else 0  # noqa: PLR2004 - milliseconds, the batch time's own

@@ -1,24 +1,24 @@
-"""How many left events of a join found no match: `unmatched_share`.
+"""The check `unmatched_share`: the share of left events of a join without a match, within the last day.
 
-Of the last day, not of all time: the share of a pipeline that has run for months would hardly move on the day on which
-the right topic falls silent, and hardly come back once that is fixed. A day has seen the quiet hours of both topics.
+Not of all time: the share of a pipeline that has run for months would hardly change on the day on which the right topic
+falls silent, nor recover once that is fixed. A day includes the quiet hours of both topics.
 """
 
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from glassflow_dagster.bookkeeping.ledger import read_decided
+from glassflow_dagster.bookkeeping.ledger import read_match_counts
 from glassflow_dagster.bookkeeping.tables import require_bookkeeping_tables
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.verification.budget import connect_within_limits, limits_told
-from glassflow_dagster.verification.limits import limit
+from glassflow_dagster.verification.budget import connect_within_limits, explaining_limits
+from glassflow_dagster.verification.limits import allowed_count
 
 RECENT = timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class UnmatchedReport:
-    """What became of the left events that were decided lately, against what is allowed."""
+    """The result of the check on the left events that were matched or given up within the last day."""
 
     passed: bool
     description: str
@@ -26,27 +26,28 @@ class UnmatchedReport:
 
 
 def examine_unmatched(config: PipelineConfig) -> UnmatchedReport:
-    """Count a join's left events by the ledger.
+    """Count a join's matched and unmatched left events by the ledger, and compare with `checks.max_unmatched`.
 
-    Raises `LimitReached` when a limit ends a query, and another `GlassflowError` when it cannot be asked.
+    Raises `LimitReached` when a limit ends a query, and another `GlassflowError` when ClickHouse cannot be queried.
     """
-    with limits_told(config.checks):
+    with explaining_limits(config.checks):
         return _examine(config)
 
 
 def _examine(config: PipelineConfig) -> UnmatchedReport:
+    """Read the counts from the ledger, and return their evaluation."""
     database = config.sink.connection_params.database
     client = connect_within_limits(config)
     require_bookkeeping_tables(client, database)
-    matched, unmatched, waiting = read_decided(client, database, config.pipeline_id, RECENT)
-    return judge_unmatched(config.checks.max_unmatched, matched, unmatched, waiting)
+    matched, unmatched, waiting = read_match_counts(client, database, config.pipeline_id, RECENT)
+    return evaluate_unmatched(config.checks.max_unmatched, matched, unmatched, waiting)
 
 
-def judge_unmatched(allowed: int | str | None, matched: int, unmatched: int, waiting: int) -> UnmatchedReport:
-    """Draw the conclusion; a pure function. `waiting` events are not decided yet and count for neither."""
+def evaluate_unmatched(allowed: int | str | None, matched: int, unmatched: int, waiting: int) -> UnmatchedReport:
+    """Return the report on the counts. allowed: number or share, None for no limit; waiting: not part of the share."""
     decided = matched + unmatched
     share = unmatched / decided if decided else 0.0
-    most = None if allowed is None else limit(allowed, decided)
+    most = None if allowed is None else allowed_count(allowed, decided)
     figures: dict[str, int | float | str] = {
         "unmatched": unmatched, "matched": matched, "unmatched_percent": round(100 * share, 2), "waiting": waiting,
     }  # fmt: skip

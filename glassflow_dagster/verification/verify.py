@@ -1,4 +1,4 @@
-"""What is checked of a pipeline's table, as the command line shows it."""
+"""All checks of `verify` on a pipeline's table, and their report for the command line."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -17,10 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What the counts and the search for duplicates say of a pipeline, and of a join the share of unmatched events.
-
-    `keys` is what the comparison of keys says, where it was asked for.
-    """
+    """The results of all checks of a pipeline. unmatched: of a join only. keys: with `verify --exact` only."""
 
     pipeline_id: str
     counts: CountsReport
@@ -30,91 +27,96 @@ class VerifyReport:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is missing or doubled; a warning is no proof of either.
+        """True when no check failed. Warnings pass; checks that a limit ended do not.
 
-        What a limit has ended says nothing, and has not passed. Who asks for the comparison of keys wants a proof:
-        without one, it has not passed.
+        A comparison of keys that could not be made has not passed: whoever requests it wants a proof.
         """
         doubled = not self.duplicates.passed and self.duplicates.severity == "error"
         passed = self.counts.passed and not doubled and not self.duplicates.limit_reached
         return passed and (self.keys is None or self.keys.passed)
 
     def as_dict(self) -> dict[str, Any]:
-        """Give everything as plain values, ready for JSON."""
-        found = asdict(self)
+        """Return all results as plain values for JSON, without checks that were not made."""
+        results = asdict(self)
         for part in ("unmatched", "keys"):
-            if found[part] is None:
-                del found[part]
-        return {"passed": self.passed, **found}
+            if results[part] is None:
+                del results[part]
+        return {"passed": self.passed, **results}
 
     def lines(self) -> list[str]:
-        """Write the report for people: a verdict and a sentence for each, and the figures below."""
+        """Return the report as lines for people: for each check its result and description, then its figures."""
         lines = []
         parts: list[tuple[str, CountsReport | DuplicatesReport | UnmatchedReport | KeysReport, str]] = [
             ("counts_agree", self.counts, _mark_of_counts(self.counts)),
-            ("no_residual_duplicates", self.duplicates, _mark(self.duplicates)),
+            ("no_residual_duplicates", self.duplicates, _mark_of_duplicates(self.duplicates)),
         ]
         if self.unmatched:
             parts.append(("unmatched_share", self.unmatched, "ok" if self.unmatched.passed else "WARNING"))
         if self.keys:
             parts.append(("keys_agree", self.keys, _mark_of_keys(self.keys)))
-        for name, found, mark in parts:
-            lines.append(f"{mark:<7} {name}: {found.description}")
-            lines.extend(f"        {key}: {_plain(value)}" for key, value in found.figures.items())
+        for name, result, mark in parts:
+            lines.append(f"{mark:<7} {name}: {result.description}")
+            lines.extend(f"        {key}: {_plain(value)}" for key, value in result.figures.items())
         return lines
 
 
 def verify_pipeline(config: PipelineConfig, report: Callable[[str], None]) -> VerifyReport:
-    """Check a pipeline's table; raises `GlassflowError` when Kafka, ClickHouse or the table is not there."""
+    """Run all checks but the comparison of keys.
+
+    Raises `GlassflowError` when Kafka or ClickHouse cannot be reached or the table is missing.
+    """
     return VerifyReport(
         pipeline_id=config.pipeline_id,
-        counts=_within_limits(lambda: compare_counts(config, report), _unknown_counts),
-        duplicates=_within_limits(lambda: find_residual_duplicates(config, report), _unknown_duplicates),
-        unmatched=_within_limits(lambda: examine_unmatched(config), _unknown_unmatched) if config.join else None,
+        counts=_within_limits(lambda: compare_counts(config, report), _unchecked_counts),
+        duplicates=_within_limits(lambda: find_residual_duplicates(config, report), _unchecked_duplicates),
+        unmatched=_within_limits(lambda: examine_unmatched(config), _unchecked_unmatched) if config.join else None,
     )
 
 
-def _within_limits(ask: Callable[[], T], unknown: Callable[[str], T]) -> T:
-    """Ask, or give the report that says which limit has ended it."""
+def _within_limits(check: Callable[[], T], unchecked_report: Callable[[str], T]) -> T:
+    """Return the report of `check`, or that of `unchecked_report` when a limit ends a query."""
     try:
-        return ask()
+        return check()
     except LimitReached as limit:
-        return unknown(not_checked(limit))
+        return unchecked_report(not_checked(limit))
 
 
 def not_checked(limit: LimitReached) -> str:
-    """Say that a limit has ended a check."""
+    """Return the description of a check that a limit has ended."""
     return f"Not checked: {limit}."
 
 
-def _unknown_counts(why: str) -> CountsReport:
-    return CountsReport(passed=False, exact=False, description=why, limit_reached=True)
+def _unchecked_counts(description: str) -> CountsReport:
+    return CountsReport(passed=False, exact=False, description=description, limit_reached=True)
 
 
-def _unknown_duplicates(why: str) -> DuplicatesReport:
-    return DuplicatesReport(passed=False, severity="warn", description=why, limit_reached=True)
+def _unchecked_duplicates(description: str) -> DuplicatesReport:
+    return DuplicatesReport(passed=False, severity="warn", description=description, limit_reached=True)
 
 
-def _unknown_unmatched(why: str) -> UnmatchedReport:
-    return UnmatchedReport(passed=False, description=why)
+def _unchecked_unmatched(description: str) -> UnmatchedReport:
+    return UnmatchedReport(passed=False, description=description)
 
 
-def _mark_of_counts(found: CountsReport) -> str:
-    if found.limit_reached:
+def _mark_of_counts(report: CountsReport) -> str:
+    """Return the word for a result in the printed report."""
+    if report.limit_reached:
         return "UNKNOWN"
-    return "ok" if found.passed else "FAILED"
+    return "ok" if report.passed else "FAILED"
 
 
-def _mark(found: DuplicatesReport) -> str:
-    if found.passed or found.limit_reached:
-        return "ok" if found.passed else "UNKNOWN"
-    return "WARNING" if found.severity == "warn" else "FAILED"
+def _mark_of_duplicates(report: DuplicatesReport) -> str:
+    """Return the word for a result in the printed report."""
+    if report.passed or report.limit_reached:
+        return "ok" if report.passed else "UNKNOWN"
+    return "WARNING" if report.severity == "warn" else "FAILED"
 
 
-def _mark_of_keys(found: KeysReport) -> str:
-    if not found.decided:
+def _mark_of_keys(report: KeysReport) -> str:
+    """Return the word for a result in the printed report."""
+    if not report.decided:
         return "UNKNOWN"
-    return "ok" if found.passed else "FAILED"
+    return "ok" if report.passed else "FAILED"
 
 
 def _plain(value: float | str) -> str:

@@ -1,34 +1,37 @@
-"""Looking at a pipeline that runs: rows are there before the ledger says so.
+"""Consistent readings of a running pipeline, whose rows are in the table before their batch is in the ledger.
 
-A batch under way makes a table look too full, and the next look may find the next batch. So one looks until the
-figures fit once; or until they no longer move, or for long enough, and takes that for the truth.
+During a batch the table has more rows than the ledger counts, and the next reading may meet the next batch. So readings
+are repeated until one is consistent, or until they no longer change, or for a limited time.
 """
 
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
-STILL_SECONDS = 5.0  # a batch under way changes the table within that time, or its ledger row comes
+STILL_SECONDS = 5.0  # a batch in flight changes the table or the ledger within that time
 LONGEST_SECONDS = 60.0  # a busy pipeline pauses between two batches more often than that
-INTERVAL = 0.2  # seconds between two looks
+INTERVAL = 0.2  # seconds between two readings
 
-Look = TypeVar("Look")
+Reading = TypeVar("Reading")
 
 
 def wait_until_stable(
-    look: Callable[[], Look],
-    fits: Callable[[Look], bool],
+    read: Callable[[], Reading],
+    fits: Callable[[Reading], bool],
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
-) -> Look:
-    """Return the first look that fits, or the last one when looks stopped changing or time is over."""
+) -> Reading:
+    """Return the first reading that fits, or the last one when readings stop changing or the time is over.
+
+    read: reads the figures. fits: whether they are consistent. clock, pause: for tests.
+    """
     begun = since = clock()
-    found = look()
-    while not fits(found):
+    reading = read()
+    while not fits(reading):
         if clock() - since >= STILL_SECONDS or clock() - begun >= LONGEST_SECONDS:
-            return found
+            return reading
         pause(INTERVAL)
-        latest = look()
-        if latest != found:
-            found, since = latest, clock()
-    return found
+        latest = read()
+        if latest != reading:
+            reading, since = latest, clock()
+    return reading

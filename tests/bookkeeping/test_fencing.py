@@ -8,7 +8,7 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.bookkeeping import fencing
-from glassflow_dagster.bookkeeping.fencing import EPOCHS, Epoch, Fenced, begin_epoch, rival_starts
+from glassflow_dagster.bookkeeping.fencing import EPOCHS, Epoch, Fenced, begin_epoch, read_rival_starts
 from glassflow_dagster.bookkeeping.ledger import LEDGER
 from glassflow_dagster.bookkeeping.schema import BookkeepingTable
 from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
@@ -83,7 +83,7 @@ def test_another_pipeline_is_another_matter_and_another_checkpoint_is_not(checkp
 
 def test_a_first_start_knows_of_those_before_it_and_what_the_table_held_then(checkpoint: Checkpoint) -> None:
     def rivals(of: Epoch) -> list[tuple[str, int, bool]]:
-        return [(start.folder, start.rows, start.closed) for start in rival_starts(checkpoint.client, of)]
+        return [(start.folder, start.rows, start.closed) for start in read_rival_starts(checkpoint.client, of)]
 
     first = checkpoint.begin("/first")
     checkpoint.insert(first)
@@ -134,7 +134,7 @@ def test_an_answer_counts_for_a_moment_and_not_beyond_a_sleep(
     for _ in range(3):
         checkpoint.insert(mine)
     assert len(asked) == 1
-    clock += fencing.ANSWER_COUNTS
+    clock += fencing.CHECK_VALID_SECONDS
     checkpoint.insert(mine)
     assert len(asked) == 2
 
@@ -147,7 +147,7 @@ def test_a_driver_that_begins_waits_until_what_older_ones_know_is_void(
     checkpoint.begin()
     assert slept == []  # nobody else knows anything
     checkpoint.begin()
-    assert slept == [fencing.ANSWER_COUNTS]
+    assert slept == [fencing.CHECK_VALID_SECONDS]
 
 
 def test_of_two_that_begin_at_once_the_later_one_waits(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,12 +164,12 @@ def test_of_two_that_begin_at_once_the_later_one_waits(checkpoint: Checkpoint, m
 
     monkeypatch.setattr(BookkeepingTable, "insert_row", after_the_other)
     checkpoint.begin()
-    assert slept == [fencing.ANSWER_COUNTS]
+    assert slept == [fencing.CHECK_VALID_SECONDS]
 
 
 def test_every_attempt_looks_anew(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first attempt has no certain end; before the second one a newer driver begins."""
-    monkeypatch.setattr(fencing, "ANSWER_COUNTS", 0.1)  # the pause before the second attempt
+    monkeypatch.setattr(fencing, "CHECK_VALID_SECONDS", 0.1)  # the pause before the second attempt
     mine, command = checkpoint.begin(), checkpoint.client.command
 
     def reset(*_: object, **__: object) -> object:

@@ -1,7 +1,7 @@
 import pytest
 from clickhouse_connect.driver.exceptions import DatabaseError, OperationalError
 
-from glassflow_dagster.clickhouse.errors import Answer, classify, error_code, explain, is_access_denied
+from glassflow_dagster.clickhouse.errors import ErrorKind, classify, error_code, explain, is_access_denied
 
 
 def refusal(code: int | None, text: str = "DB::Exception: no", name: str | None = None) -> DatabaseError:
@@ -12,42 +12,42 @@ def refusal(code: int | None, text: str = "DB::Exception: no", name: str | None 
     "code", [3, 159, 198, 201, 202, 203, 209, 210, 236, 241, 242, 252, 279, 285, 319, 364, 425, 999, 1000]
 )
 def test_passing_troubles_are_retried(code: int) -> None:
-    assert classify(refusal(code)) is Answer.RETRY
+    assert classify(refusal(code)) is ErrorKind.RETRY
 
 
 @pytest.mark.parametrize("code", [6, 26, 27, 38, 41, 117, 131, 135, 153, 349, 395, 469])
 def test_values_at_fault_are_the_rows_affair(code: int) -> None:
-    assert classify(refusal(code)) is Answer.ROW
+    assert classify(refusal(code)) is ErrorKind.ROW
 
 
 @pytest.mark.parametrize("code", [16, 20, 43, 44, 47, 53, 60, 81, 164, 192, 497, 516])
 def test_what_only_a_person_can_mend_is_the_tables_affair(code: int) -> None:
-    assert classify(refusal(code)) is Answer.TABLE
+    assert classify(refusal(code)) is ErrorKind.TABLE
 
 
 def test_a_view_that_refuses_a_value_stops_the_table_because_the_target_has_the_rows_already() -> None:
     text = "DB::Exception: Cannot parse date: while pushing to view a.v. (CANNOT_PARSE_DATE)"
-    assert classify(refusal(38, text)) is Answer.TABLE
+    assert classify(refusal(38, text)) is ErrorKind.TABLE
 
 
-@pytest.mark.parametrize(("code", "answer"), [(123_456, Answer.TABLE), (241, Answer.RETRY)])
-def test_any_error_of_a_view_that_does_not_pass_stops_the_table(code: int, answer: Answer) -> None:
+@pytest.mark.parametrize(("code", "answer"), [(123_456, ErrorKind.TABLE), (241, ErrorKind.RETRY)])
+def test_any_error_of_a_view_that_does_not_pass_stops_the_table(code: int, answer: ErrorKind) -> None:
     assert classify(refusal(code, "DB::Exception: no: while pushing to view a.v")) is answer
 
 
 def test_too_many_partitions_in_one_block_are_no_matter_of_waiting() -> None:
     text = "Too many partitions for single INSERT block (more than 100)"
-    assert classify(refusal(252, text)) is Answer.PARTITIONS
+    assert classify(refusal(252, text)) is ErrorKind.PARTITIONS
 
 
 @pytest.mark.parametrize("error", [refusal(None), OperationalError("reset"), TimeoutError()])
 def test_what_has_no_code_is_ambiguous(error: Exception) -> None:
-    assert classify(error) is Answer.RETRY
+    assert classify(error) is ErrorKind.RETRY
 
 
 @pytest.mark.parametrize("code", [36, 123_456])
 def test_a_code_that_is_on_no_list_is_unknown(code: int) -> None:
-    assert classify(refusal(code)) is Answer.UNKNOWN
+    assert classify(refusal(code)) is ErrorKind.UNKNOWN
 
 
 def test_a_code_is_found_in_the_text_when_the_header_is_lost() -> None:

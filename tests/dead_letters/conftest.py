@@ -13,7 +13,7 @@ from glassflow_dagster.bookkeeping.dead_letters import DEAD_LETTERS
 from glassflow_dagster.bookkeeping.ledger import Outcomes
 from glassflow_dagster.bookkeeping.schema import NEVER
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.dead_letters.letters import DeadLetterStore
+from glassflow_dagster.dead_letters.store import DeadLetterStore
 from glassflow_dagster.kafka.records import Record, read_to_end
 from glassflow_dagster.streaming.delivery.dead_letter_rows import DeadLetterBatch
 from tests.verification.batches import Batches

@@ -86,7 +86,7 @@ def test_a_replay_that_dies_anywhere_is_completed_and_nothing_is_sent_twice(
     """Before the commit, after it, and after some of the marks; seen as the stream would see it."""
     source = refused.config.source.model_copy(update={"isolation": isolation})
     config: PipelineConfig = refused.config.model_copy(update={"sources": (source,)})
-    monkeypatch.setattr(module, "LETTERS_AT_ONCE", 2)
+    monkeypatch.setattr(module, "DEAD_LETTERS_PER_TRANSACTION", 2)
     letters = [str(index).encode() for index in range(9)]
     refused.batch(*letters)
     mark, require = module._mark, module._require_all_taken

@@ -17,7 +17,7 @@ from glassflow_dagster.orchestration.checks import build_checks
 from glassflow_dagster.resources.stream_runner import LocalStreamRunner
 from glassflow_dagster.verification.dead_letters import Cause, DeadLettersReport
 from glassflow_dagster.verification.duplicates import DuplicatesReport
-from glassflow_dagster.verification.unmatched import judge_unmatched
+from glassflow_dagster.verification.unmatched import evaluate_unmatched
 from tests.waiting import wait_until
 
 ERROR, WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
@@ -130,7 +130,7 @@ def test_unmatched_events_beyond_what_is_allowed_are_a_warning(
     down = evaluate(join_definition, state)["unmatched_share"]
     assert (down.passed, down.severity) == (False, ERROR)
     assert "cannot be reached" in str(down.description)
-    monkeypatch.setattr(checks, "examine_unmatched", lambda _: judge_unmatched("5%", 90, 10, 3))
+    monkeypatch.setattr(checks, "examine_unmatched", lambda _: evaluate_unmatched("5%", 90, 10, 3))
     result = evaluate(join_definition, state)["unmatched_share"]
     assert (result.passed, result.severity) == (False, WARN)
     assert (result.metadata["unmatched"].value, result.metadata["unmatched_percent"].value) == (10, 10.0)

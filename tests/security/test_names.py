@@ -17,8 +17,8 @@ from glassflow_dagster.clickhouse.target.prepare import create_target
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.config.model.sink import Mapping
-from glassflow_dagster.dead_letters.letters import DeadLetterStore, as_json
 from glassflow_dagster.dead_letters.purge import purge
+from glassflow_dagster.dead_letters.store import DeadLetterStore, as_json
 from glassflow_dagster.driver.options import RunOptions
 from glassflow_dagster.driver.run import run_pipeline
 from glassflow_dagster.verification.counts import compare_counts

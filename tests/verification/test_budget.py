@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.bookkeeping.ledger import LedgerSums, add_later
-from glassflow_dagster.bookkeeping.totals import complete, read_sums, read_totals
+from glassflow_dagster.bookkeeping.ledger import LedgerSums, add_later_batches
+from glassflow_dagster.bookkeeping.totals import complete_totals, read_sums, read_totals
 from glassflow_dagster.clickhouse.client import connect
 from glassflow_dagster.clickhouse.errors import LimitReached
 from glassflow_dagster.clickhouse.queries import fetch
@@ -19,7 +19,7 @@ from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.verification import budget, counts, duplicates, wait_until_stable
-from glassflow_dagster.verification.budget import Share, choose_share, limits_told, most_rows, set_limits
+from glassflow_dagster.verification.budget import Share, choose_share, explaining_limits, max_rows_at_once, set_limits
 from glassflow_dagster.verification.counts import compare_counts
 from glassflow_dagster.verification.dead_letters import examine_dead_letters
 from glassflow_dagster.verification.duplicates import find_residual_duplicates
@@ -36,10 +36,10 @@ def with_checks(config: PipelineConfig, **checks: Any) -> PipelineConfig:
 
 def test_a_table_within_the_limit_is_looked_at_as_a_whole_and_of_a_larger_one_a_share() -> None:
     checks = Checks(max_memory_mib=2048)
-    assert choose_share(0, checks) == choose_share(most_rows(checks), checks) == Share()
-    drawn = {choose_share(most_rows(checks) * 3, checks) for _ in range(100)}
+    assert choose_share(0, checks) == choose_share(max_rows_at_once(checks), checks) == Share()
+    drawn = {choose_share(max_rows_at_once(checks) * 3, checks) for _ in range(100)}
     assert drawn == {Share(3, 0), Share(3, 1), Share(3, 2)}
-    assert most_rows(Checks(max_memory_mib=4096)) == pytest.approx(2 * most_rows(checks), abs=1)
+    assert max_rows_at_once(Checks(max_memory_mib=4096)) == pytest.approx(2 * max_rows_at_once(checks), abs=1)
 
 
 @pytest.mark.servers
@@ -113,7 +113,7 @@ def test_a_query_that_takes_too_long_is_told_with_the_remedy(new_pipeline: NewPi
     client = connect(new_pipeline().config.sink.connection_params)
     set_limits(client, checks)
     told = pytest.raises(LimitReached, match=r"code 159.*raise checks\.max_query_time \(1s\)")
-    with told, limits_told(checks):
+    with told, explaining_limits(checks):
         fetch(client, "SELECT sum(sipHash64(number)) FROM numbers(1000000000000)")
 
 
@@ -179,16 +179,16 @@ def test_sums_that_go_on_are_those_of_the_whole_ledger(new_pipeline: NewPipeline
     asked = (pipeline.client, pipeline.database, pipeline.config.pipeline_id)
     sums = read_sums(*asked)
     assert sums.batches == 0
-    assert add_later(*asked, sums) == sums
+    assert add_later_batches(*asked, sums) == sums
     sums = LedgerSums(pipeline.checkpoint_id)
     for batch in range(3):
         # A clock that stood still between two batches tells nothing about their order; their numbers do.
         pipeline.batch(f"a{batch}", f"b{batch}", duplicates=batch, ago=100 - batch // 2)
-        sums = add_later(*asked, sums)
+        sums = add_later_batches(*asked, sums)
         assert sums == read_sums(*asked)
-        assert complete(*asked, sums) == read_totals(*asked)
+        assert complete_totals(*asked, sums) == read_totals(*asked)
     assert (sums.batches, sums.last_batch, sums.outcomes.read, sums.outcomes.duplicates) == (3, 2, 9, 3)
-    assert add_later(*asked, sums) == sums
+    assert add_later_batches(*asked, sums) == sums
 
 
 @pytest.mark.servers
@@ -202,7 +202,7 @@ def test_waiting_events_are_a_level_of_the_last_batch(new_pipeline: NewPipeline)
         pipeline.batch(f"a{batch}", ago=10 - batch)
         setting = f"UPDATE waiting = {7 - 3 * batch} WHERE batch_id = {batch} SETTINGS mutations_sync = 1"
         pipeline.execute(f"ALTER TABLE {ledger} {setting}")
-        sums = add_later(*asked, sums)
+        sums = add_later_batches(*asked, sums)
         found.append(sums)
     assert [sums.outcomes.waiting for sums in found] == [7, 4]
 
@@ -223,14 +223,14 @@ def test_a_batch_under_way_is_waited_for_and_the_whole_ledger_is_summed_once(
         return summed[-1]
 
     def look_again(*asked: Any) -> LedgerSums:
-        looks.append(add_later(*asked))
+        looks.append(add_later_batches(*asked))
         if len(looks) == 3:
             pipeline.execute("ALTER TABLE {table} DELETE WHERE id = 'c' SETTINGS mutations_sync = 1")
             pipeline.batch("c")
         return looks[-1]
 
     monkeypatch.setattr(counts, "read_sums", read)
-    monkeypatch.setattr(counts, "add_later", look_again)
+    monkeypatch.setattr(counts, "add_later_batches", look_again)
     found = compare_counts(pipeline.config, print)
     assert (found.passed, found.exact, found.figures["batches"], found.figures["rows"]) == (True, True, 2, 3)
     assert len(summed) == 1
@@ -246,14 +246,14 @@ def test_a_checkpoint_that_is_new_while_the_table_is_watched_is_the_one_that_is_
     looks: list[LedgerSums] = []
 
     def look_again(*asked: Any) -> LedgerSums:
-        looks.append(add_later(*asked))
+        looks.append(add_later_batches(*asked))
         if len(looks) == 1:
             pipeline.execute("TRUNCATE TABLE {table}")
             pipeline.checkpoint_id, pipeline.batches, pipeline.offset = str(uuid4()), 0, 0
             pipeline.batch("a", "b", "c")
         return looks[-1]
 
-    monkeypatch.setattr(counts, "add_later", look_again)
+    monkeypatch.setattr(counts, "add_later_batches", look_again)
     found = compare_counts(pipeline.config, print)
     assert (found.figures["written"], found.figures["rows"], found.figures["difference"]) == (3, 3, 0)
 

@@ -10,7 +10,7 @@ from glassflow_dagster.bookkeeping.ledger import Outcomes
 from glassflow_dagster.bookkeeping.totals import LedgerTotals, ReadRange
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.kafka.topics import Offsets
-from glassflow_dagster.verification.count_rules import CountsReport, Distinct, Facts, judge, rows_fit
+from glassflow_dagster.verification.count_rules import CountsReport, Distinct, Facts, evaluate_counts, rows_fit
 from glassflow_dagster.verification.kafka_counts import KafkaCount, Proof, Spans, measure
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -54,7 +54,7 @@ def facts(**changes: Any) -> Facts:
 
 
 def verdict(**changes: Any) -> CountsReport:
-    return judge(facts(**changes))
+    return evaluate_counts(facts(**changes))
 
 
 def test_counts_that_agree_are_said_as_a_sum() -> None:

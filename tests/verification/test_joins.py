@@ -24,7 +24,7 @@ from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.verification.count_rules import CountsReport
 from glassflow_dagster.verification.duplicates import DuplicatesReport, find_residual_duplicates
-from glassflow_dagster.verification.unmatched import examine_unmatched, judge_unmatched
+from glassflow_dagster.verification.unmatched import evaluate_unmatched, examine_unmatched
 from glassflow_dagster.verification.verify import VerifyReport
 from tests.definition import clickhouse, dedup, definition, fields, mapping, sink, source
 from tests.verification.batches import Batches
@@ -217,7 +217,7 @@ def test_a_join_that_has_decided_nothing_has_no_share(new_join: NewJoin) -> None
     ("allowed", "passed"), [(None, True), (0, False), (9, False), (10, True), ("5%", True), ("4.9%", False)]
 )
 def test_unmatched_events_are_allowed_by_number_or_share(allowed: int | str | None, passed: bool) -> None:
-    found = judge_unmatched(allowed, matched=190, unmatched=10, waiting=0)
+    found = evaluate_unmatched(allowed, matched=190, unmatched=10, waiting=0)
     assert found.passed is passed
     assert found.description.startswith(
         "10 of 200 left events (5.0%) that were decided within the last day had no match"
@@ -228,7 +228,7 @@ def test_unmatched_events_are_allowed_by_number_or_share(allowed: int | str | No
 def test_unmatched_events_are_shown_beside_the_counts_and_decide_nothing() -> None:
     counts = CountsReport(passed=True, exact=True, description="agree")
     duplicates = DuplicatesReport(passed=True, severity="error", description="none")
-    found = VerifyReport("p", counts, duplicates, judge_unmatched(0, matched=1, unmatched=1, waiting=0))
+    found = VerifyReport("p", counts, duplicates, evaluate_unmatched(0, matched=1, unmatched=1, waiting=0))
     assert found.passed
     assert [line.split(":")[0] for line in found.lines() if not line.startswith(" ")] == [
         "ok      counts_agree", "ok      no_residual_duplicates", "WARNING unmatched_share",

@@ -11,20 +11,20 @@ from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.verification.kafka_counts import Spans
 from glassflow_dagster.verification.key_rules import (
-    Found,
+    DifferingRows,
     KeyDifferences,
+    KeysContext,
     KeysReport,
-    Scope,
-    judge_keys,
+    evaluate_keys,
     undecided,
     why_undecided,
 )
 from tests.clickhouse.definitions import sms_status
 
 AGREEING = KeyDifferences(expected=5, rows=5)
-MISSING = replace(AGREEING, lost=Found(1, 1, ("a",)), missing=Found(2, 2, ("a", "b")))
-SURPLUS = replace(AGREEING, surplus=Found(1, 1, ("c",)))
-CHANGED = replace(AGREEING, changed=Found(3, 3, ("d",)))
+MISSING = replace(AGREEING, lost=DifferingRows(1, 1, ("a",)), missing=DifferingRows(2, 2, ("a", "b")))
+SURPLUS = replace(AGREEING, surplus=DifferingRows(1, 1, ("c",)))
+CHANGED = replace(AGREEING, changed=DifferingRows(3, 3, ("d",)))
 NO_LOSS = Spans(5, 0, 0, 0, 0)
 
 
@@ -39,7 +39,7 @@ def judge(differences: KeyDifferences, of: Table, config: PipelineConfig | None 
             "outcomes": Outcomes(), "dead_letters_stored": 0, "ranges": (), **totals,
         }
     )  # fmt: skip
-    return judge_keys(differences, Scope(config or sms_status(), of, summed, ("sms_id",), ()))
+    return evaluate_keys(differences, KeysContext(config or sms_status(), of, summed, ("sms_id",), ()))
 
 
 def test_keys_that_agree_are_said_in_a_sentence() -> None:
@@ -64,7 +64,7 @@ def test_each_difference_of_a_plain_table_is_a_failure(differences: KeyDifferenc
 
 def test_a_table_that_merges_rows_of_one_key_must_have_one_of_them_with_the_right_values() -> None:
     replacing = table("ReplacingMergeTree")
-    merged = replace(AGREEING, missing=Found(2, 2))
+    merged = replace(AGREEING, missing=DifferingRows(2, 2))
     assert judge(merged, replacing).passed
     assert "Not compared: missing rows of keys that have one" in judge(merged, replacing).description
     assert "lacks 1 row of 1 key" in judge(MISSING, replacing).description

@@ -1,9 +1,10 @@
-"""Which rows of a block are in a table already, told by their values.
+"""Search for rows of a block that a table has already, by their values.
 
-Asked where tokens cannot be believed: behind a restart of the server. A block's rows of one partition are one part, and
-so are in the table all or not at all. They are looked for by a hash of the columns that the block fills; a column with
-the record's place in Kafka or with the batch time makes rows of different records differ. Of a partition whose rows all
-equal rows that were written before, it cannot be told whether they came twice: they count as written.
+Used after a restart of the server, when insert tokens are unreliable. ClickHouse inserts a block's rows of one
+partition as one part, so all of them are in the table or none. Rows are compared by a hash of the columns that the
+block fills; a column with the record's position in Kafka or with the batch time makes rows of different records
+distinct. If all rows of a partition equal rows of other records, it cannot be known whether they were inserted: they
+count as written.
 This module runs inside Spark's Python workers: it imports neither pyspark nor pandas.
 """
 
@@ -20,108 +21,125 @@ from glassflow_dagster.clickhouse.identifiers import full_name, names_in, quote_
 from glassflow_dagster.clickhouse.inserts.arrow_stream import to_ipc_stream
 from glassflow_dagster.clickhouse.layout import Layout
 
-# Types whose values may be kept in several ways.
+# Types that may store one value in several forms.
 _LOOSE = re.compile(r"\b(JSON|Dynamic|Variant)\b")
 _BLOCK = "glassflow_block"
 _ROW = "glassflow_row"
 
 _SETTINGS = {
-    # A NULL in the key is found, too.
+    # Find rows with NULL in the sorting key as well.
     "transform_null_in": 1,
-    # The block's columns have the table's types, whatever these are.
+    # The block's columns have the table's types, unusual ones included.
     "allow_suspicious_low_cardinality_types": 1,
     "input_format_null_as_default": 0,
 }
 
 
 def missing_rows(client: Client, layout: Layout, block: pa.Table) -> list[int]:
-    """Give the numbers of the block's rows that are not in the table: all of a partition's, or none of them."""
-    found = _ask(client, _found(layout, block), layout, block)
+    """Return the row numbers of the block that are missing in the table: per partition all of its rows, or none.
+
+    Raises the client's own errors.
+    """
     by_partition: dict[str, list[tuple[int, bytes, int]]] = defaultdict(list)
-    for row, partition, digest, count in found:
+    for row, partition, digest, count in _search(client, layout, block):
         by_partition[str(partition)].append((row, digest, count))
-    missing = [row for rows in by_partition.values() if not _is_written(rows, layout) for row, _, _ in rows]
+    missing = [row for rows in by_partition.values() if not _is_part_written(rows, layout) for row, _, _ in rows]
     return sorted(missing)
 
 
 def written_rows(client: Client, layout: Layout, block: pa.Table) -> list[int]:
-    """Give the numbers of rows whose values are in the table, of equal ones as many as are there.
+    """Return the row numbers of the block whose values are in the table; of equal rows as many as the table has.
 
-    Nothing for an engine whose merges change rows. Errors of the client are its own.
+    Empty for an engine whose merges change rows. Raises the client's own errors.
     """
     if layout.changes_rows:
         return []
-    left: dict[bytes, int] = {}
+    unassigned: dict[bytes, int] = {}
     written = []
-    for row, _, digest, count in _ask(client, _found(layout, block), layout, block):
-        if left.setdefault(digest, count):
-            left[digest] -= 1
+    for row, _, digest, count in _search(client, layout, block):
+        if unassigned.setdefault(digest, count):
+            unassigned[digest] -= 1
             written.append(row)
     return sorted(written)
 
 
-def _is_written(rows: Sequence[tuple[int, bytes, int]], layout: Layout) -> bool:
-    """Whether a partition's rows are there; rows: (number, digest, how many rows of the table have it)."""
+def _is_part_written(rows: Sequence[tuple[int, bytes, int]], layout: Layout) -> bool:
+    """Return True when the table has the block's rows of one partition.
+
+    rows: (row number, hash of its values, number of rows of the table with this hash).
+    """
     wanted = Counter(digest for _, digest, _ in rows)
-    there = {digest: count for _, digest, count in rows}
-    found = sum(there[digest] >= count for digest, count in wanted.items())
-    # Merges and a TTL take single rows of a part away; what is left of it tells that it was there.
-    return found == len(wanted) if layout.keeps_rows else found > 0
+    written = {digest: count for _, digest, count in rows}
+    complete = sum(written[digest] >= count for digest, count in wanted.items())
+    # Merges and a TTL remove single rows of a part; any remaining row proves that the part was inserted.
+    return complete == len(wanted) if layout.keeps_rows else complete > 0
 
 
-def _found(layout: Layout, block: pa.Table) -> str:
+def _search_query(layout: Layout, block: pa.Table) -> str:
+    """Return the SELECT of (row number, partition, hash, number of rows of the table with this hash) for a block.
+
+    The block is sent along as the external table `glassflow_block`.
+    """
     table = full_name(layout.database, layout.table)
     digest = _digest(layout, block)
     key = layout.sorting_key
-    narrowed = f"({key}) IN (SELECT {key} FROM filled) AND " if _narrows(layout) else ""
+    by_key = f"({key}) IN (SELECT {key} FROM filled) AND " if _can_filter_by_sorting_key(layout) else ""
     return (
-        f"WITH {_block(layout, block)}, "
+        f"WITH {_filled_block(layout, block)}, "
         f"wanted AS (SELECT {_ROW}, {_partition(layout)} AS part, {digest} AS digest FROM filled), "
         f"there AS (SELECT {digest} AS digest, count() AS rows FROM {table} "
-        f"WHERE {narrowed}{digest} IN (SELECT digest FROM wanted) GROUP BY digest) "
+        f"WHERE {by_key}{digest} IN (SELECT digest FROM wanted) GROUP BY digest) "
         f"SELECT {_ROW}, part, wanted.digest, there.rows FROM wanted LEFT JOIN there ON wanted.digest = there.digest"
     )
 
 
-def _block(layout: Layout, block: pa.Table) -> str:
-    """Name the block with the columns that the server fills, as far as the keys rest on them."""
+def _filled_block(layout: Layout, block: pa.Table) -> str:
+    """Return a WITH clause for the block plus the columns that the server fills, as far as the keys depend on them."""
     computed = [f"{expression} AS {quote_name(name)}" for name, expression in _computed(layout, block.column_names)]
     return f"filled AS (SELECT {', '.join(['*', *computed])} FROM {_BLOCK})"
 
 
 def _computed(layout: Layout, filled: Sequence[str]) -> Iterator[tuple[str, str]]:
-    waiting, seen = [layout.partition_key, layout.sorting_key], set(filled)
-    while waiting:
-        for name in sorted(names_in(waiting.pop()) & layout.columns.keys() - seen):
+    """Yield (column, SQL expression) of each column that the keys depend on and the block does not fill.
+
+    Default expressions may use further columns, which are followed.
+    """
+    unvisited, seen = [layout.partition_key, layout.sorting_key], set(filled)
+    while unvisited:
+        for name in sorted(names_in(unvisited.pop()) & layout.columns.keys() - seen):
             seen.add(name)
             column = layout.columns[name]
             kind = quote_text(column.type)
             default = column.default or f"defaultValueOfTypeName({kind})"
-            waiting.append(default)
+            unvisited.append(default)
             yield name, f"CAST({default}, {kind})"
 
 
 def _partition(layout: Layout) -> str:
+    """Return the SQL of a row's partition as text."""
     return f"toString(tuple({layout.partition_key}))" if layout.partition_key else "''"
 
 
 def _digest(layout: Layout, block: pa.Table) -> str:
+    """Return the SQL of a 128-bit hash of the columns that the block fills."""
     columns = [_value(name, layout.columns[name].type) for name in block.column_names]
     return f"sipHash128(formatRow('RowBinary', {', '.join(columns)}))"
 
 
 def _value(name: str, kind: str) -> str:
-    # The bytes of one JSON are others in a table than before: its paths come in another order.
+    """Return the SQL of a column's value as it is hashed."""
+    # ClickHouse stores the paths of a JSON value in another order than it was sent, so compare its text.
     return f"toString({quote_name(name)})" if _LOOSE.search(kind) else quote_name(name)
 
 
-def _narrows(layout: Layout) -> bool:
-    """Whether the sorting key finds rows: nothing equals NaN."""
+def _can_filter_by_sorting_key(layout: Layout) -> bool:
+    """Return True when the table has a sorting key without floats: a NaN in the key equals nothing."""
     kinds = [layout.columns[name].type for name in names_in(layout.sorting_key) & layout.columns.keys()]
     return bool(layout.sorting_key) and not any("Float" in kind for kind in kinds)
 
 
-def _ask(client: Client, query: str, layout: Layout, block: pa.Table) -> Sequence[Sequence[Any]]:
+def _search(client: Client, layout: Layout, block: pa.Table) -> Sequence[Sequence[Any]]:
+    """Return the rows of `_search_query`, with the block's rows numbered from 0."""
     numbered = block.append_column(_ROW, pa.array(range(block.num_rows), pa.uint32()))
     types = {name: layout.columns[name].type for name in block.column_names} | {_ROW: "UInt32"}
     data = ExternalData(
@@ -130,5 +148,7 @@ def _ask(client: Client, query: str, layout: Layout, block: pa.Table) -> Sequenc
         fmt="ArrowStream",
         structure=", ".join(f"{quote_name(name)} {kind}" for name, kind in types.items()),
     )
-    rows: Sequence[Sequence[Any]] = client.query(query, settings=_SETTINGS, external_data=data).result_rows
+    rows: Sequence[Sequence[Any]] = client.query(
+        _search_query(layout, block), settings=_SETTINGS, external_data=data
+    ).result_rows
     return rows

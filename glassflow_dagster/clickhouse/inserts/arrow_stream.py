@@ -1,10 +1,13 @@
-"""A block as the bytes of an Arrow stream, one record batch: ClickHouse makes one block of it."""
+"""Serialization of a block of rows as an Arrow IPC stream."""
 
 import pyarrow as pa
 
 
 def to_ipc_stream(block: pa.Table) -> bytes:
-    """Write a table as an Arrow stream of a single record batch; dictionaries would be cut apart, so none go out."""
+    """Return a table as an Arrow IPC stream of a single record batch, which ClickHouse reads as one block.
+
+    Raises `ValueError` for a column above 2 GiB, which Arrow splits. The table must not have dictionary columns.
+    """
     whole = block.combine_chunks()
     batches = whole.to_batches(max_chunksize=max(whole.num_rows, 1)) or [pa.RecordBatch.from_pylist([], whole.schema)]
     if len(batches) != 1:

@@ -1,12 +1,12 @@
-"""One block, one request, one token: an insert that may be repeated until its outcome is certain.
+"""Inserts with exactly-once effect: one block, one request, one token, repeated until the outcome is certain.
 
-ClickHouse drops a block whose token the table knows, provided that the repetition is cut into the same blocks: so one
-request is one block, and everything that decides about cutting is pinned and sent again unchanged.
+ClickHouse drops a block whose token the table knows, provided that the repeated request is divided into the same
+blocks. So one request is one block, and all settings that influence the division are fixed.
 
-A server that restarted while the outcome was open may know the token and not have the rows, or the other way round.
-Then the rows are looked for in the table, and what is missing is sent, under tokens that follow each other until it is
-there: a token that the server knows without the rows costs a request and writes nothing. Nothing of it has to be noted,
-as each of these tokens is tried by every repetition in the same order.
+A server that restarted while the outcome was uncertain may know the token without having the rows, or the other way
+round. Then the table is searched for the rows, and missing ones are sent under a sequence of tokens until they are in
+the table: a token that the server knows without the rows costs one request and writes nothing. The sequence needs no
+record, as every repetition tries the same tokens in the same order.
 This module runs inside Spark's Python workers: it imports neither pyspark nor pandas.
 """
 
@@ -23,12 +23,12 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 from clickhouse_connect.driver.summary import QuerySummary
 
 from glassflow_dagster.clickhouse.errors import (
-    Answer,
     ClickHouseUnreachable,
+    ErrorInResponseBody,
+    ErrorKind,
     InsertRefused,
     RowsRefused,
     TooManyPartitions,
-    UnclearAnswer,
     classify,
     error_code,
     explain,
@@ -39,74 +39,74 @@ from glassflow_dagster.clickhouse.inserts.already_written import missing_rows
 from glassflow_dagster.clickhouse.inserts.arrow_stream import to_ipc_stream
 from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.layout import Layout, read_layout
-from glassflow_dagster.clickhouse.queries import pauses
+from glassflow_dagster.clickhouse.queries import backoff_pauses
 from glassflow_dagster.clickhouse.server_run import ServerRun, read_server_run, require_same_server
 
-# ClickHouse refuses a block for more partitions than these. Source: its setting max_partitions_per_insert_block.
+# ClickHouse rejects a block with rows of more partitions than this (its setting max_partitions_per_insert_block).
 PARTITIONS_PER_BLOCK = 100
 
-# No block may be cut at a size: ClickHouse's own limit, where the block is smaller.
+# max_insert_block_size is never below this, ClickHouse's default; a larger block raises it to its own row count.
 _LEAST_BLOCK_LIMIT = 1_048_449
 
 _PINNED: dict[str, Any] = {
-    # The status is sent when the outcome is known; without it an error may come behind a 200.
+    # Send the HTTP status only when the outcome is known; otherwise an error may follow a 200.
     "wait_end_of_query": 1,
-    # Asynchronous inserts, the default since 26.2, would gather blocks of other requests.
+    # Asynchronous inserts, the default since 26.2, would merge blocks of several requests.
     "async_insert": 0,
     "wait_for_async_insert": 1,
     "insert_deduplicate": 1,
     "deduplicate_blocks_in_dependent_materialized_views": 1,
-    # A view that fails must fail the insert, or its target misses rows in silence.
+    # A view that fails must fail the insert; otherwise the view's target silently lacks rows.
     "materialized_views_ignore_errors": 0,
     "min_insert_block_size_rows": 0,
     "min_insert_block_size_bytes": 0,
-    # The tokens that a batch makes are reckoned by it.
+    # The number of tokens that a batch uses is calculated from this limit.
     "max_partitions_per_insert_block": PARTITIONS_PER_BLOCK,
-    # All parts of a block are written before the first is put in place: with 0, the default, each partition is put in
-    # place before the next is written, and one that throws leaves those before it, in the table and behind its views
+    # Write all parts of a block before the first is committed. With 0, the default, each partition is committed before
+    # the next is written, and an error leaves the earlier partitions in the table and in the targets of its views
     # (MergeTreeSink::consume() in ClickHouse's src/Storages/MergeTree/MergeTreeSink.cpp).
     "max_insert_delayed_streams_for_parallel_write": 1_000_000,
     # A NULL for a column that takes none is an error and never a silent default.
     "input_format_null_as_default": 0,
 }
 
-# Newer servers' own switches, which older ones would refuse as unknown.
+# Settings of newer servers, which older ones would reject as unknown.
 _PINNED_WHERE_KNOWN: dict[str, Any] = {
     "deduplicate_insert": "enable",
     "max_insert_block_size_bytes": 0,
     "use_strict_insert_block_limits": 0,
     "throw_on_max_partitions_per_insert_block": 1,
-    # A Distributed table answers when the shards have the rows, each row on the shard of its key; its own name for
-    # that before 23.12 comes first.
+    # A Distributed table answers when the shards have the rows, each row on the shard of its key. The first of the two
+    # names is that of versions before 23.12.
     "insert_distributed_sync": 1,
     "distributed_foreground_insert": 1,
     "insert_distributed_one_random_shard": 0,
     "insert_shard_id": 0,
 }
 
-# A server in trouble may say anything once or twice.
+# An unknown error that occurs fewer times is taken for transient.
 _UNKNOWN_REPEATS = 3
-# Tokens that are tried behind restarts: each of them needs a server that died in it.
+# Number of tokens to try after restarts: each further one needs a server that died during the one before.
 _MOST_TOKENS = 20
 _POLL_SECONDS = 0.2
-# What the ids of requests begin with; behind it stands the token.
-_QUERY_ID = "glassflow/"
+# Query ids are this prefix, the token and a UUID.
+_QUERY_ID_PREFIX = "glassflow/"
 
 
 class Fence(Protocol):
-    """What keeps an older driver from writing."""
+    """Protection against writes of an outdated driver; implemented by `bookkeeping.fencing.Epoch`."""
 
-    def confirm(self, client: Client) -> None:
-        """Raise `GlassflowError` when a newer driver has come; errors of the client are its own."""
+    def require_newest_cached(self, client: Client) -> None:
+        """Raise `GlassflowError` when a newer driver has started; raises the client's own errors as well."""
 
 
 @dataclass
 class Inserter:
-    """Inserts the blocks of one batch, or of one command, each until its outcome is certain.
+    """Inserts the blocks of one batch, or of one command, each repeated until its outcome is certain.
 
-    retry_seconds: how long an insert is tried. fence: of the driver that writes, asked before every attempt; None for
-    what is no driver's. begun: the run of the server before which none of these blocks was sent; None where that is
-    not known. repeated: whether some of them may have been sent by an earlier attempt at the batch.
+    retry_seconds: the time limit of one insert. fence: checked before every attempt; None when no driver writes. begun:
+    the server's run when the batch began; none of its blocks was sent to an earlier run; None when unknown. repeated:
+    whether an earlier attempt at the batch may have sent some of the blocks.
     """
 
     client: Client
@@ -116,51 +116,55 @@ class Inserter:
     begun: ServerRun | None = None
     repeated: bool = False
     _layouts: dict[tuple[str, str], Layout] = field(default_factory=dict)
-    # Codes on none of the lists that were found to be the rows' fault, by table.
-    _learned: set[tuple[str, int | None]] = field(default_factory=set)
+    # (table, error code) of unknown errors that proved to be caused by rows.
+    _row_errors: set[tuple[str, int | None]] = field(default_factory=set)
 
     def insert(
         self, database: str, table: str, block: pa.Table, token: Token, settings: Mapping[str, Any] | None = None
     ) -> None:
-        """Insert a block under its token, and return when it is certain to be there once.
+        """Insert a block under its token, and return when its rows are certain to be in the table once.
 
-        `block` has the table's column names; its rows become one ClickHouse block, so the order and number of rows must
-        be the same whenever the same token is used. settings: those that the table asks for, beside the usual ones.
-        Raises what `Fence.confirm` raises, `RowsRefused` when values are at fault, `TooManyPartitions` and
-        `InsertRefused` when the table does not take the block, and `ClickHouseUnreachable` when the outcome is still
-        open after `retry_seconds`.
+        block: has the table's column names. Its rows become one ClickHouse block, so the order and number of rows must
+        be the same whenever the same token is used. settings: extra insert settings. An empty block is not sent.
+
+        Raises what `Fence.require_newest_cached` raises, `RowsRefused` when values are at fault, `TooManyPartitions`
+        and `InsertRefused` when the table does not take the block, and `ClickHouseUnreachable` when the outcome is
+        still uncertain after `retry_seconds`.
         """
         if block.num_rows:
-            _Delivery(self, database, table, block, token, settings or {}).run()
+            _BlockInsert(self, database, table, block, token, settings or {}).run()
 
-    def has_restarted(self) -> None:
-        """Take note that the server was started anew: no block is certain to be sent for the first time now."""
+    def note_restart(self) -> None:
+        """Record that the server restarted: from now on no block counts as sent for the first time."""
         self.repeated = True
 
     def layout(self, database: str, table: str) -> Layout:
-        """Give a table's layout, read once; errors of the client are its own."""
-        place = (database, table)
-        if place not in self._layouts:
-            self._layouts[place] = read_layout(self.client, database, table)
-        return self._layouts[place]
+        """Return a table's layout, which is read once; raises the client's own errors."""
+        table_id = (database, table)
+        if table_id not in self._layouts:
+            self._layouts[table_id] = read_layout(self.client, database, table)
+        return self._layouts[table_id]
 
-    def classify(self, table: str, error: BaseException) -> Answer:
-        """Do as `classify`; a code that was found to be the rows' fault is that from then on."""
-        return Answer.ROW if (table, error_code(error)) in self._learned else classify(error)
+    def classify(self, table: str, error: BaseException) -> ErrorKind:
+        """Return the kind of an insert's error; codes passed to `add_row_error` count as `ErrorKind.ROW`."""
+        return ErrorKind.ROW if (table, error_code(error)) in self._row_errors else classify(error)
 
-    def learn(self, table: str, error: BaseException) -> None:
-        """Take a code for the rows' fault from here on."""
-        self._learned.add((table, error_code(error)))
+    def add_row_error(self, table: str, error: BaseException) -> None:
+        """Classify an error's code as caused by rows from now on, for this table."""
+        self._row_errors.add((table, error_code(error)))
 
 
 class _Restarted(Exception):
-    """The server that answers is not the one that an earlier attempt was sent to."""
+    """The server has restarted since an earlier attempt, so the block's token is unreliable."""
 
 
-class _Delivery:
-    """One block on its way into a table."""
+class _BlockInsert:
+    """The insert of one block, from the first attempt until its outcome is certain.
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what an insert is made of
+    In its methods, `certain` says that no earlier attempt can have inserted the block.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of an insert
         self,
         inserter: Inserter,
         database: str,
@@ -178,28 +182,35 @@ class _Delivery:
         self._deadline = time.monotonic() + inserter.retry_seconds
 
     def run(self) -> None:
+        """Send the block; after a restart of the server, find and send the rows that are missing."""
         try:
-            self._send(self._block, self._token, self._inserter.begun, certain=not self._inserter.repeated)
+            self._send_until_certain(
+                self._block, self._token, self._inserter.begun, certain=not self._inserter.repeated
+            )
         except _Restarted:
-            self._inserter.has_restarted()
-            self._settle()
+            self._inserter.note_restart()
+            self._send_missing_rows()
 
-    def _settle(self) -> None:
-        """Look for the block's rows and send what is missing, until all of them are there."""
+    def _send_missing_rows(self) -> None:
+        """Search the table for the block's rows and send missing ones, repeated until no row is missing.
+
+        Each pass uses the next token of `Token.again`, since the server may know the last one without the rows.
+        """
         self._inserter.report(
             f"{self._name}: ClickHouse was started anew while an insert was under way; looking for its rows "
             f"({self._token})"
         )
-        for number in range(_MOST_TOKENS):
+        for attempt in range(_MOST_TOKENS):
             try:
-                run = self._patiently(lambda: read_server_run(self._client))
-                missing = self._patiently(self._missing)
-                token = self._token.again(number)
+                run = self._retry(lambda: read_server_run(self._client))
+                missing = self._retry(self._find_missing_rows)
+                token = self._token.again(attempt)
                 if missing:
-                    self._send(self._block.take(missing), token, run, certain=False)
-                elif number == 0 and self._layout.has_views:
-                    # The table drops it; a view that had not got it when the server died gets it now.
-                    self._send(self._block, self._token, run, certain=False)
+                    # The next pass checks that the rows have arrived.
+                    self._send_until_certain(self._block.take(missing), token, run, certain=False)
+                elif attempt == 0 and self._layout.has_views:
+                    # The table drops the repeated block; a view that lacked it when the server died receives it now.
+                    self._send_until_certain(self._block, self._token, run, certain=False)
                     return
                 else:
                     return
@@ -214,18 +225,21 @@ class _Delivery:
     def _layout(self) -> Layout:
         return self._inserter.layout(self._database, self._table)
 
-    def _missing(self) -> list[int]:
-        """Find the rows that are not in the table, once no request of an earlier attempt can still put them there."""
-        while self._is_under_way():
+    def _find_missing_rows(self) -> list[int]:
+        """Wait until no earlier request of this block is running; return the row numbers missing in the table."""
+        while self._is_request_running():
             if time.monotonic() > self._deadline:
                 raise ClickHouseUnreachable(f"{self._name}: an earlier insert of a block does not end ({self._token})")
             time.sleep(_POLL_SECONDS)
         return missing_rows(self._client, self._layout, self._block)
 
-    def _is_under_way(self) -> bool:
-        own = "SELECT count() FROM system.processes WHERE startsWith(query_id, {token:String})"
+    def _is_request_running(self) -> bool:
+        """Return True while the server runs a request of this block; False with a warning when that is not visible."""
+        own_requests = "SELECT count() FROM system.processes WHERE startsWith(query_id, {token:String})"
         try:
-            found = self._client.query(own, parameters={"token": f"{_QUERY_ID}{self._token}"}).result_rows
+            found = self._client.query(
+                own_requests, parameters={"token": f"{_QUERY_ID_PREFIX}{self._token}"}
+            ).result_rows
         except ClickHouseError as error:
             if not is_right_missing(error):
                 raise
@@ -236,46 +250,52 @@ class _Delivery:
             return False
         return bool(found[0][0])
 
-    def _patiently(self, ask: Callable[[], Any]) -> Any:
-        """Ask until the server answers; errors that are not passing are raised as those of an insert."""
-        for pause in pauses():
+    def _retry(self, query: Callable[[], Any]) -> Any:
+        """Return the result of `query`, repeated on transient errors; raises other errors as those of an insert."""
+        for pause in backoff_pauses():
             try:
-                return ask()
+                return query()
             except (ClickHouseError, OSError) as error:
-                self._raise_unless_passing(error, pause, certain=False)
+                self._raise_unless_transient(error, pause, certain=False)
             time.sleep(pause)
-        raise AssertionError("pauses have no end")
+        raise AssertionError("the pauses have no end")
 
-    def _send(self, block: pa.Table, token: Token, run: ServerRun | None, *, certain: bool) -> None:
-        """Send a block until its outcome is certain; certain: no attempt before can have arrived.
+    def _send_until_certain(self, block: pa.Table, token: Token, run: ServerRun | None, *, certain: bool) -> None:
+        """Send a block under a token until its outcome is certain.
 
-        Raises `_Restarted` where the server that answers is not of this run, and an attempt before may have been sent
-        to that one.
+        run: the server's run during which all earlier attempts were sent, None when unknown. When there may have been
+        earlier attempts (not `certain`), the run is checked before and after each request: a token is reliable within
+        one run only. Raises `_Restarted` when the run has changed.
         """
         body = to_ipc_stream(block)
         settings = insert_settings(self._client, token, block.num_rows) | dict(self._settings)
-        unknown: Counter[int | None] = Counter()
-        for pause in pauses():
+        unknown: Counter[int | None] = Counter()  # errors by code
+        for pause in backoff_pauses():
             try:
                 if self._inserter.fence:
-                    self._inserter.fence.confirm(self._client)
+                    self._inserter.fence.require_newest_cached(self._client)
                 if not certain:
-                    self._require_same(run)
+                    self._require_same_run(run)
                 _send(self._client, self._statement, body, settings)
                 if not certain:
-                    self._require_same(run)
+                    self._require_same_run(run)
             except (ClickHouseError, OSError) as error:
-                self._raise_unless_passing(error, pause, certain=certain)
+                self._raise_unless_transient(error, pause, certain=certain)
                 unknown[error_code(error)] += 1
-                if self._answer(error) is Answer.UNKNOWN and unknown[error_code(error)] >= _UNKNOWN_REPEATS:
-                    self._judge(error, block, certain=certain)
+                if self._kind_of(error) is ErrorKind.UNKNOWN and unknown[error_code(error)] >= _UNKNOWN_REPEATS:
+                    self._resolve_unknown_error(error, block, certain=certain)
                 certain = False
             else:
                 return
             time.sleep(pause)
 
-    def _require_same(self, run: ServerRun | None) -> None:
-        if not self._layout.forgets_with_its_server:
+    def _require_same_run(self, run: ServerRun | None) -> None:
+        """Raise `_Restarted` unless the server is still in `run`.
+
+        Does nothing for tables whose tokens survive a restart. Only warns for engines whose merges change rows: there a
+        search for the rows is impossible.
+        """
+        if not self._layout.tokens_unreliable_after_restart:
             return
         now = read_server_run(self._client)
         if run is not None:
@@ -290,41 +310,47 @@ class _Delivery:
             f"({self._token})"
         )
 
-    def _answer(self, error: BaseException) -> Answer:
+    def _kind_of(self, error: BaseException) -> ErrorKind:
         return self._inserter.classify(self._name, error)
 
-    def _raise_unless_passing(self, error: BaseException, pause: float, *, certain: bool) -> None:
-        answer = self._answer(error)
-        if answer is Answer.ROW:
+    def _raise_unless_transient(self, error: BaseException, pause: float, *, certain: bool) -> None:
+        """Report an error that may be transient, if `pause` ends before the deadline; otherwise raise it."""
+        kind = self._kind_of(error)
+        if kind is ErrorKind.ROW:
             raise RowsRefused(self._name, explain(error), certain=certain) from error
-        if answer is Answer.PARTITIONS:
+        if kind is ErrorKind.PARTITIONS:
             raise TooManyPartitions(
                 f"{self._name} takes rows of {PARTITIONS_PER_BLOCK} partitions at once: {explain(error)}; choose a "
                 "coarser PARTITION BY"
             ) from error
-        if answer is Answer.TABLE:
-            raise self._refused(error) from error
+        if kind is ErrorKind.TABLE:
+            raise self._table_error(error) from error
         if time.monotonic() + pause > self._deadline:
             raise ClickHouseUnreachable(
                 f"ClickHouse did not confirm a block for {self._name}: {explain(error)}; "
                 "look after the server and start again, the block will be repeated under its token"
             ) from error
-        unknown = " (not known; taken for passing)" if answer is Answer.UNKNOWN else ""
+        unknown = " (not known; taken for passing)" if kind is ErrorKind.UNKNOWN else ""
         self._inserter.report(f"insert into {self._name}: {explain(error)}{unknown}; again in {pause:.1f} s")
 
-    def _judge(self, error: BaseException, block: pa.Table, *, certain: bool) -> None:
-        """Raise what an error that keeps coming means: a block without rows tells whether the table is at fault."""
+    def _resolve_unknown_error(self, error: BaseException, block: pa.Table, *, certain: bool) -> None:
+        """Insert an empty block to find the cause of a repeated unknown error, and raise accordingly.
+
+        The same error means that the table is at fault (`InsertRefused`), success that rows are (`RowsRefused`). Return
+        when the empty block fails with another error.
+        """
         settings = insert_settings(self._client, self._token.empty(), 0)
         try:
             _send(self._client, self._statement, to_ipc_stream(block.slice(0, 0)), settings)
         except (ClickHouseError, OSError) as other:
             if error_code(other) == error_code(error):
-                raise self._refused(error) from error
-            return  # the server has other troubles, which the next attempt will meet
-        self._inserter.learn(self._name, error)
+                raise self._table_error(error) from error
+            return  # the next attempt decides about the other error
+        self._inserter.add_row_error(self._name, error)
         raise RowsRefused(self._name, explain(error), certain=certain) from error
 
-    def _refused(self, error: BaseException) -> InsertRefused:
+    def _table_error(self, error: BaseException) -> InsertRefused:
+        """Return the error for a table that takes no rows."""
         return InsertRefused(
             f"{self._name} takes no rows: {explain(error)}; correct the table (or the user's rights) and start again, "
             "the batch will be replayed"
@@ -332,18 +358,19 @@ class _Delivery:
 
 
 def insert_settings(client: Client, token: Token, rows: int) -> dict[str, Any]:
-    """Give the settings of an insert of one block under a token; they are the same for every repetition.
+    """Return the settings of an insert of one block under a token: the same for every repetition, except `query_id`.
 
-    But for the request's own id, by which an attempt that is still under way is found.
+    The id is unique to the request and begins with the token, so that a running request of a block can be found. rows:
+    the block's number of rows.
     """
     known = {name: value for name, value in _PINNED_WHERE_KNOWN.items() if name in client.server_settings}
     block_limit = {"max_insert_block_size": max(rows, _LEAST_BLOCK_LIMIT)}
-    names = {"insert_deduplication_token": token.text, "query_id": f"{_QUERY_ID}{token}/{uuid.uuid4()}"}
+    names = {"insert_deduplication_token": token.text, "query_id": f"{_QUERY_ID_PREFIX}{token}/{uuid.uuid4()}"}
     return {**_PINNED, **known, **block_limit, **names}
 
 
 def _send(client: Client, statement: str, body: bytes, settings: dict[str, Any]) -> None:
-    """Send one request. An insert that is done has nothing to say: whatever stands in the answer's body is an error."""
-    said = client.command(statement, data=body, settings=settings)
-    if not isinstance(said, QuerySummary):
-        raise UnclearAnswer(str(said))
+    """Send one insert request; raises `ErrorInResponseBody` for a response body: a successful insert has none."""
+    response = client.command(statement, data=body, settings=settings)
+    if not isinstance(response, QuerySummary):
+        raise ErrorInResponseBody(str(response))

@@ -1,4 +1,4 @@
-"""Statements that make the target table and give it columns."""
+"""Statements that create the target table and add columns to it."""
 
 import re
 from dataclasses import dataclass
@@ -13,70 +13,72 @@ from glassflow_dagster.config.model.sink import CreateTable
 from glassflow_dagster.config.model.types import ColumnType, parse_column_type
 from glassflow_dagster.config.stages import nullable_names
 
-# Types that cannot stand within Nullable.
+# Types that cannot be wrapped in Nullable.
 _NEVER_NULL = frozenset({"Array", "Map", "Tuple", "Nested", "Variant", "Dynamic", "JSON"})
 
-# The definition has asked for such a column by name.
+# ClickHouse requires it for the columns below, which the definition names explicitly.
 _RARE_TYPES = "allow_suspicious_low_cardinality_types = 1"
 _RARE_LOW_CARDINALITY = re.compile(r"LowCardinality\((?:Nullable\()?(?!Nullable|String|FixedString)")
 
-# Engines that have an order, and a window of tokens.
-_SORTS = re.compile(r"\s*\w*MergeTree\b")
+# Engines with a sorting key and a token window.
+_SORTED_ENGINE = re.compile(r"\s*\w*MergeTree\b")
 
 
 def create_database(database: str, cluster: str | None = None) -> str:
-    """Make a database unless it is there."""
+    """Return the CREATE DATABASE IF NOT EXISTS statement."""
     return f"CREATE DATABASE IF NOT EXISTS {quote_name(database)}{on_cluster(cluster)}"
 
 
 @dataclass(frozen=True)
 class NewColumn:
-    """A column as the definition asks for it: where it does, its name, type and default expression ('' for none)."""
+    """A column to create: its path in the definition, its name, type and default expression ('' for none)."""
 
-    place: str
+    path: str
     name: str
     type: str
     default: str = ""
 
     @property
     def sql(self) -> str:
-        """The column's part of a statement."""
+        """The column's definition in CREATE TABLE or ADD COLUMN."""
         default = f" DEFAULT {self.default}" if self.default else ""
         return f"{quote_name(self.name)} {self.type}{default}"
 
     @property
     def is_rare(self) -> bool:
-        """Whether ClickHouse asks twice before it makes such a column: LowCardinality of anything but text."""
+        """True when ClickHouse creates such a column only with an extra setting: LowCardinality of other than text."""
         return _RARE_LOW_CARDINALITY.search(self.type) is not None
 
 
 def new_columns(config: PipelineConfig) -> list[NewColumn]:
-    """List the columns that the target gets where it is made: those of the mapping, then create_table's own.
+    """Return the columns of a target that is created: those of the mapping, then those of `create_table.columns`.
 
-    A definition may name the inner type alone. So a column whose field may be null is made Nullable, as far as
-    ClickHouse allows: not where order, partitions, TTL or engine rest on it, nor where the type takes no NULL.
+    A definition may name a type without Nullable. A column whose field may be null is made Nullable where ClickHouse
+    allows it: not when a clause of the table uses it, nor when the type cannot be Nullable.
     """
-    how = config.sink.create_table or CreateTable()
+    creation = config.sink.create_table or CreateTable()
     optional = nullable_names(config)
     columns = []
     for index, mapping in enumerate(config.sink.mapping):
         kind = mapping.column_type
-        if mapping.name in optional and not rests_on(how, mapping.column_name):
-            kind = with_null(kind)
+        if mapping.name in optional and not is_used_in_clauses(creation, mapping.column_name):
+            kind = as_nullable(kind)
         columns.append(NewColumn(f"sink.mapping[{index}]", mapping.column_name, kind))
-    for index, extra in enumerate(how.columns):
+    for index, extra in enumerate(creation.columns):
         columns.append(NewColumn(f"sink.create_table.columns[{index}]", extra.name, extra.type, extra.default or ""))
     return columns
 
 
-def rests_on(how: CreateTable, column: str) -> bool:
-    """Whether engine, order, partitions or TTL of a table name a column; none of them takes NULL."""
-    clauses = " ".join(clause for clause in (how.engine, how.order_by, how.partition_by, how.ttl) if clause)
+def is_used_in_clauses(creation: CreateTable, column: str) -> bool:
+    """Return True when ENGINE, ORDER BY, PARTITION BY or TTL use the column; none of them allows NULL."""
+    clauses = " ".join(
+        clause for clause in (creation.engine, creation.order_by, creation.partition_by, creation.ttl) if clause
+    )
     return re.search(rf"(?<!\w){re.escape(column)}(?!\w)", clauses) is not None
 
 
-def with_null(kind: str) -> str:
-    """Give a type's form that takes NULL; the type as it is where there is none, or where it does already."""
+def as_nullable(kind: str) -> str:
+    """Return the Nullable form of a type; the type itself when it has no such form or is Nullable already."""
     column = parse_column_type(kind)
     if column.nullable or column.base.name in _NEVER_NULL:
         return kind
@@ -86,36 +88,36 @@ def with_null(kind: str) -> str:
 
 
 def create_target(config: PipelineConfig) -> str:
-    """Make the target from the mapping and `sink.create_table`, its token window included; several lines."""
-    how = config.sink.create_table or CreateTable()
+    """Return the target's CREATE TABLE statement, token window included, by the mapping and `sink.create_table`."""
+    creation = config.sink.create_table or CreateTable()
     columns = new_columns(config)
     lines = ",\n".join(f"    {column.sql}" for column in columns)
-    sorts = _SORTS.match(how.engine) is not None
+    is_sorted = _SORTED_ENGINE.match(creation.engine) is not None
     settings = [
-        *([window_settings(how.engine)] if sorts else []),
+        *([window_settings(creation.engine)] if is_sorted else []),
         *([_RARE_TYPES] if any(column.is_rare for column in columns) else []),
     ]
     name = f"{full_name(*config.sink.full_table)}{on_cluster(config.sink.cluster)}"
     parts = [
         f"CREATE TABLE IF NOT EXISTS {name}\n(\n{lines}\n)",
-        f"ENGINE = {how.engine}",
-        f"PARTITION BY {how.partition_by}" if how.partition_by else "",
-        f"ORDER BY {how.order_by}" if sorts or "order_by" in how.model_fields_set else "",
-        f"TTL {how.ttl}" if how.ttl else "",
+        f"ENGINE = {creation.engine}",
+        f"PARTITION BY {creation.partition_by}" if creation.partition_by else "",
+        f"ORDER BY {creation.order_by}" if is_sorted or "order_by" in creation.model_fields_set else "",
+        f"TTL {creation.ttl}" if creation.ttl else "",
         f"SETTINGS {', '.join(settings)}" if settings else "",
     ]
     return "\n".join(part for part in parts if part)
 
 
 def add_column(database: str, table: str, column: NewColumn) -> str:
-    """Give an existing table a column; rows that are there already have its default, or the type's."""
+    """Return the ALTER TABLE statement that adds a column; existing rows get its default, or the type's."""
     statement = f"ALTER TABLE {full_name(database, table)} ADD COLUMN IF NOT EXISTS {column.sql}"
     return f"{statement} SETTINGS {_RARE_TYPES}" if column.is_rare else statement
 
 
 def ensure_database(client: Client, database: str, cluster: str | None = None) -> None:
-    """Make a database where it is missing."""
-    # Asked first: CREATE ... IF NOT EXISTS needs the right to create even where the thing exists.
-    found = fetch(client, "SELECT 1 FROM system.databases WHERE name = {name:String}", {"name": database})
-    if not found:
+    """Create a database unless it exists."""
+    # Check first: CREATE ... IF NOT EXISTS needs the right to create even when the database exists.
+    existing = fetch(client, "SELECT 1 FROM system.databases WHERE name = {name:String}", {"name": database})
+    if not existing:
         execute(client, create_database(database, cluster))

@@ -1,8 +1,8 @@
-"""How a definition and its target differ: the one comparison that commands, driver and Dagster show.
+"""Differences between a pipeline definition and its target table, as commands, the driver and Dagster show them.
 
-The table has the last word on nullability, LowCardinality and the members of an Enum; the definition on which columns
-are filled. A difference either stops the pipeline, because its rows would not go in or would be changed, or is worth
-a note. How a table was made (`create_table`) is a note at most: it is used once and changes no table that is there.
+The table decides on nullability, LowCardinality and the members of an Enum; the definition on which columns are filled.
+A difference either stops the pipeline, because its rows would be rejected or changed, or is a note. A difference from
+`create_table` is a note at most: it is used once and changes no existing table.
 """
 
 import re
@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from glassflow_dagster.clickhouse.tables import Column, Table
-from glassflow_dagster.clickhouse.target.ddl import NewColumn, new_columns, rests_on, with_null
+from glassflow_dagster.clickhouse.target.ddl import NewColumn, as_nullable, is_used_in_clauses, new_columns
 from glassflow_dagster.clickhouse.target.token_window import (
     is_replicated,
     is_view,
-    recognises_no_repetition,
-    unsupported_engine,
+    no_token_window_reason,
+    unsupported_engine_reason,
 )
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.sink import CreateTable
@@ -25,9 +25,9 @@ from glassflow_dagster.config.stages import WhyNull, nullable_names
 
 # Columns that ClickHouse computes itself, so that an insert cannot name them.
 _COMPUTED = ("MATERIALIZED", "ALIAS")
-# What follows the engine in a table's description, in its order.
+# The clauses that follow the engine in `engine_full`.
 _CLAUSE = re.compile(r" (?:PARTITION BY|PRIMARY KEY|ORDER BY|SAMPLE BY|TTL|SETTINGS) ")
-# What is null, and how to make it be there.
+# Reason for null -> description of the value that may be null, and the remedy.
 _NULLS = {
     WhyNull.OPTIONAL: ("field {} (required: false)", "make the field required"),
     WhyNull.NO_KEY: ("Kafka's key", "fill it from a field"),
@@ -38,111 +38,114 @@ _ADD = "add it with glassflow-dagster table FILE --diff --alter"
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference: where in the definition it shows, what it is and what to do.
+    """A difference: its path in the definition, and a text with the remedy.
 
-    `stops` tells those that keep the pipeline from starting from mere notes. `missing` is the column to add, where
-    adding one fixes it.
+    stops: whether it keeps the pipeline from starting; otherwise it is a note. missing: the column whose addition fixes
+    it, if there is one.
     """
 
-    place: str
+    path: str
     text: str
     stops: bool = True
     missing: NewColumn | None = None
 
     def __str__(self) -> str:
-        """Write it as a line, as `validate` does."""
-        return f"{self.place}: {self.text}"
+        """Return `path: text`, as `validate` prints problems."""
+        return f"{self.path}: {self.text}"
 
 
 def differences(config: PipelineConfig, table: Table) -> Iterator[Difference]:
-    """Yield how a definition and its target differ: the columns in the mapping's order, then the table as a whole."""
-    # Whether a Distributed table is right its shards tell, which are asked at the start.
+    """Yield the differences of a definition and its target: engine, columns in the mapping's order, `create_table`."""
+    # A Distributed table is checked by its shards at the start of the driver (`distributed.py`).
     if not (table.family.endswith("MergeTree") or table.engine == "Distributed"):
         stops = config.sink.delivery == "exactly_once" or is_view(table.engine)
-        explain = unsupported_engine if stops else recognises_no_repetition
+        explain = unsupported_engine_reason if stops else no_token_window_reason
         yield Difference("sink.table", explain(table.database, table.name, table.engine), stops=stops)
     columns = new_columns(config)
     mapped, extra = columns[: len(config.sink.mapping)], columns[len(config.sink.mapping) :]
     for index, column in enumerate(mapped):
         yield from _mapped_column(config, index, column, table)
-    yield from _nulls_refused(config, {name: column.type for name, column in table.columns.items()})
+    yield from _null_notes(config, {name: column.type for name, column in table.columns.items()})
     for column in extra:
         yield from _extra_column(column, table)
     yield from _unfilled_columns(columns, table)
     if config.sink.create_table:
-        yield from _making(config.sink.create_table, table)
+        yield from _creation_notes(config.sink.create_table, table)
 
 
 def notes_on_creation(config: PipelineConfig) -> Iterator[Difference]:
-    """Yield what is worth knowing of a table before it is made: optional fields whose column can't be Nullable."""
+    """Yield notes on a table before it is created: optional fields whose column cannot be Nullable."""
     mapped = new_columns(config)[: len(config.sink.mapping)]
-    yield from _nulls_refused(config, {column.name: parse_column_type(column.type) for column in mapped})
+    yield from _null_notes(config, {column.name: parse_column_type(column.type) for column in mapped})
 
 
 def _mapped_column(config: PipelineConfig, index: int, wanted: NewColumn, table: Table) -> Iterator[Difference]:
+    """Yield the difference of one mapped column: it is missing, computed by the table, or of another type."""
     mapping, where = config.sink.mapping[index], f"{table.database}.{table.name}"
     column = table.columns.get(mapping.column_name)
     if column is None:
         near = nearest(mapping.column_name, table.columns)
         remedy = f"did you mean {near!r}? Else {_ADD}" if near else _ADD
         text = f"{where} has no column {mapping.column_name!r}; {remedy}"
-        yield Difference(f"{wanted.place}.column_name", text, missing=wanted)
+        yield Difference(f"{wanted.path}.column_name", text, missing=wanted)
     elif column.default_kind in _COMPUTED:
         yield Difference(
-            f"{wanted.place}.column_name",
+            f"{wanted.path}.column_name",
             f"{where} computes column {mapping.column_name!r} itself ({column.default_kind}); "
             "remove it from the mapping",
         )
     elif not same_values(mapping.parsed_type, column.type):
         yield Difference(
-            f"{wanted.place}.column_type",
+            f"{wanted.path}.column_type",
             f"is {mapping.column_type}, but column {mapping.column_name!r} of {where} is {column.type}; "
             f"write {column.type.base} here if the field's values fit it, or change the column",
         )
 
 
-def _nulls_refused(config: PipelineConfig, types: Mapping[str, ColumnType]) -> Iterator[Difference]:
+def _null_notes(config: PipelineConfig, types: Mapping[str, ColumnType]) -> Iterator[Difference]:
     """Yield a note for each field that may be null and fills a column that takes no NULL."""
-    optional, how = nullable_names(config), config.sink.create_table or CreateTable()
+    optional, creation = nullable_names(config), config.sink.create_table or CreateTable()
     for index, mapping in enumerate(config.sink.mapping):
         kind = types.get(mapping.column_name)
         if mapping.name not in optional or kind is None or kind.nullable:
             continue
-        nullable = with_null(str(kind))
+        nullable = as_nullable(str(kind))
         if kind.base.name == "Map":
-            continue  # it is empty then
-        what, otherwise = _NULLS[optional[mapping.name]]
-        what = what.format(repr(mapping.name))
+            continue  # null becomes an empty map
+        value, otherwise = _NULLS[optional[mapping.name]]
+        value = value.format(repr(mapping.name))
         remedy = f"make the column {nullable}"
         if nullable == str(kind):
             remedy = f"{otherwise}, or fill a Nullable(String), which keeps the JSON text"
-        elif rests_on(how, mapping.column_name):
+        elif is_used_in_clauses(creation, mapping.column_name):
             remedy = f"{otherwise}, or take {mapping.column_name!r} out of create_table's clauses"
         yield Difference(
             f"sink.mapping[{index}].column_type",
-            f"{what} may be null, but column {mapping.column_name!r} ({kind}) takes no NULL, so such a record becomes "
+            f"{value} may be null, but column {mapping.column_name!r} ({kind}) takes no NULL, so such a record becomes "
             f"a dead letter; {remedy}",
             stops=False,
         )
 
 
 def _extra_column(wanted: NewColumn, table: Table) -> Iterator[Difference]:
+    """Yield a note on a column of `create_table.columns` that the table lacks or has otherwise."""
     where, column = f"{table.database}.{table.name}", table.columns.get(wanted.name)
     if column is None:
         text = f"{where} has no column {wanted.name!r}; {_ADD}, or remove it here"
-        yield Difference(wanted.place, text, stops=False, missing=wanted)
+        yield Difference(wanted.path, text, stops=False, missing=wanted)
     elif _plain(wanted.type) != _plain(str(column.type)):
         text = f"is {wanted.type}, but column {wanted.name!r} of {where} is {column.type}; change one of them"
-        yield Difference(f"{wanted.place}.type", text, stops=False)
+        yield Difference(f"{wanted.path}.type", text, stops=False)
     elif wanted.default and not column.default_kind:
         text = f"column {wanted.name!r} of {where} has no default; give it one: DEFAULT {wanted.default}"
-        yield Difference(f"{wanted.place}.default", text, stops=False)
+        yield Difference(f"{wanted.path}.default", text, stops=False)
 
 
 def _unfilled_columns(columns: list[NewColumn], table: Table) -> Iterator[Difference]:
-    known = {column.name for column in columns}
+    """Yield a note on each column of the table without a default that the definition does not name."""
+    named = {column.name for column in columns}
     for name, column in table.columns.items():
-        if name not in known and not column.default_kind:
+        if name not in named and not column.default_kind:
             yield Difference(
                 "sink.mapping",
                 f"nothing fills column {name!r} ({column.type}) of {table.database}.{table.name}, which has no "
@@ -151,21 +154,21 @@ def _unfilled_columns(columns: list[NewColumn], table: Table) -> Iterator[Differ
             )
 
 
-def _making(how: CreateTable, table: Table) -> Iterator[Difference]:
-    """Yield notes on how the table was made otherwise than `create_table` says."""
+def _creation_notes(creation: CreateTable, table: Table) -> Iterator[Difference]:
+    """Yield a note on each clause of the table that differs from `create_table`."""
     engine = _CLAUSE.split(f"{table.engine_full} ", maxsplit=1)[0].strip() or table.engine
     pairs = [
-        ("engine", how.engine, engine, _engine_values(how.engine) == _engine_values(engine)),
-        ("order_by", how.order_by, table.sorting_key, _plain(how.order_by) == _plain(table.sorting_key)),
+        ("engine", creation.engine, engine, _engine_values(creation.engine) == _engine_values(engine)),
+        ("order_by", creation.order_by, table.sorting_key, _plain(creation.order_by) == _plain(table.sorting_key)),
         (
             "partition_by",
-            how.partition_by or "",
+            creation.partition_by or "",
             table.partition_key,
-            _plain(how.partition_by or "") == _plain(table.partition_key),
+            _plain(creation.partition_by or "") == _plain(table.partition_key),
         ),
     ]
-    # The server writes a TTL in words of its own, so that only its being there can be compared.
-    pairs.append(("ttl", how.ttl or "", "one" if table.ttl else "", bool(how.ttl) == table.ttl))
+    # The server rewrites a TTL expression, so only its presence can be compared.
+    pairs.append(("ttl", creation.ttl or "", "one" if table.ttl else "", bool(creation.ttl) == table.ttl))
     for key, wanted, actual, same in pairs:
         if not same:
             yield Difference(
@@ -174,13 +177,15 @@ def _making(how: CreateTable, table: Table) -> Iterator[Difference]:
                 "changes no table that is there: correct it here, or make the table anew",
                 stops=False,
             )
-    if is_replicated(how.engine) and not is_replicated(table.engine):
-        text = f"is {how.engine}, but {table.database}.{table.name} is not replicated ({engine}); make the table anew"
+    if is_replicated(creation.engine) and not is_replicated(table.engine):
+        text = (
+            f"is {creation.engine}, but {table.database}.{table.name} is not replicated ({engine}); make the table anew"
+        )
         yield Difference("sink.create_table.engine", text, stops=False)
 
 
 def _engine_values(engine: str) -> str:
-    """Give an engine's family and the columns it names; where its parts are kept (paths, replicas) is left out."""
+    """Return an engine's family and column arguments; Replicated or Shared and paths and replica names are left out."""
     family = _plain(engine).removeprefix("Replicated").removeprefix("Shared")
     name, _, arguments = family.rstrip(")").partition("(")
     columns = [argument for argument in arguments.split(",") if argument and not argument.startswith("'")]
@@ -188,7 +193,7 @@ def _engine_values(engine: str) -> str:
 
 
 def _plain(expression: str) -> str:
-    """Give an expression without blanks, quotes of names and outer parentheses, in which the server's own differs."""
+    """Return an expression without blanks, identifier quotes and outer parentheses, to compare it with the server's."""
     text = re.sub(r"[\s`]", "", expression)
     if text.startswith("tuple(") and text.endswith(")"):
         text = text.removeprefix("tuple")
@@ -198,7 +203,7 @@ def _plain(expression: str) -> str:
 
 
 def _closes_at(text: str) -> int:
-    """Find where the parenthesis closes that a text opens with; -1 where it does not."""
+    """Return the index of the parenthesis that closes the one at the text's start; -1 when there is none."""
     depth = 0
     for position, character in enumerate(text):
         depth += {"(": 1, ")": -1}.get(character, 0)
@@ -208,5 +213,5 @@ def _closes_at(text: str) -> int:
 
 
 def _empty(column: Column) -> str:
-    """Say what stands in a column without a value."""
+    """Return a description of the value of a column that no field fills."""
     return "NULL" if column.type.nullable else "the type's empty value"

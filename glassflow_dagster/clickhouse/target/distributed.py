@@ -1,10 +1,11 @@
-"""A Distributed table: under which condition an insert into it may be repeated.
+"""Distributed tables: the conditions under which an insert may be repeated without doubling rows.
 
-It keeps no rows and no tokens; each shard's local table does, and drops the piece of a repeated block that it has,
-provided that the piece is the same. So a row must go to the same shard each time (a sharding key that gives one value
-for one row), every local table must remember tokens, and the insert must be over when its answer comes: inserts.py
-pins that. The tables of the shards are read through `clusterAllReplicas`, never changed. No cluster runs in the
-embedded engine: the statements and what is made of their answers are tested, the behaviour is not.
+A Distributed table stores neither rows nor insert tokens. Each shard's local table does, and drops its part of a
+repeated block, provided that the part is the same. So a row must go to the same shard each time (a deterministic
+sharding key), every local table must remember tokens, and the insert must be complete when it is confirmed: the
+settings in `inserts/insert.py` ensure that. The shards' tables are read through `clusterAllReplicas`, never changed.
+The embedded engine runs no cluster: the statements and the evaluation of their results are tested, the behaviour of a
+cluster is not.
 """
 
 import re
@@ -33,7 +34,7 @@ _OTHERWISE = "or name the shards' own table, or say sink.delivery: at_least_once
 
 @dataclass(frozen=True)
 class Distributed:
-    """What a Distributed table stands for; an empty sharding key where it has none."""
+    """The engine arguments of a Distributed table: its cluster and local table, and its sharding key or ''."""
 
     cluster: str
     database: str
@@ -43,7 +44,7 @@ class Distributed:
 
 @dataclass(frozen=True)
 class LocalTable:
-    """A local table on one server, as that server describes it; views: how many tables depend on it there."""
+    """A shard's local table as its server describes it; views: the number of views that read it there."""
 
     host: str
     engine: str
@@ -53,14 +54,14 @@ class LocalTable:
 
 
 def parse_distributed(engine_full: str) -> Distributed:
-    """Read a Distributed table's description, as system.tables has it."""
+    """Return the parsed `engine_full` of a Distributed table."""
     _, _, rest = engine_full.partition("(")
     cluster, database, table, *more = (_unquoted(argument) for argument in _arguments(rest))
     return Distributed(cluster, database, table, more[0] if more else "")
 
 
 def local_tables_query(distributed: Distributed) -> str:
-    """Ask every server of the cluster for the table that a Distributed table stands for."""
+    """Return the SELECT of a `LocalTable` row from each server of the cluster."""
     return (
         "SELECT hostName(), engine, engine_full, length(dependencies_table), partition_key "
         f"FROM clusterAllReplicas({quote_text(distributed.cluster)}, system.tables) "
@@ -69,8 +70,8 @@ def local_tables_query(distributed: Distributed) -> str:
     )
 
 
-def remember_tokens_everywhere(distributed: Distributed, engine: str) -> str:
-    """Make the local tables of a cluster remember insert tokens."""
+def cluster_token_window_statement(distributed: Distributed, engine: str) -> str:
+    """Return the ALTER TABLE statement that switches on the token window of a cluster's local tables."""
     return (
         f"ALTER TABLE {full_name(distributed.database, distributed.table)} ON CLUSTER "
         f"{quote_name(distributed.cluster)} MODIFY SETTING {window_settings(engine)}"
@@ -78,7 +79,7 @@ def remember_tokens_everywhere(distributed: Distributed, engine: str) -> str:
 
 
 def require_repeatable(client: Client, table: Table, filled: set[str]) -> None:
-    """See that a repeated insert into a Distributed table doubles nothing; raises `TableProblem` with what to do.
+    """Raise `TableProblem`, with the remedies, when a repeated insert into a Distributed table may double rows.
 
     filled: the columns that the pipeline fills, always with the same values for a record.
     """
@@ -96,6 +97,7 @@ def require_repeatable(client: Client, table: Table, filled: set[str]) -> None:
 
 
 def _sharding_problems(distributed: Distributed, table: Table, filled: set[str], shards: int) -> Iterator[str]:
+    """Yield why the sharding key may send a repeated row to another shard."""
     if shards <= 1:
         return
     if changing_function(distributed.sharding_key):
@@ -112,21 +114,22 @@ def _sharding_problems(distributed: Distributed, table: Table, filled: set[str],
 
 
 def _local_problems(distributed: Distributed, local: list[LocalTable], servers: int) -> Iterator[str]:
+    """Yield which local tables are missing, forget insert tokens, or have views."""
     name = f"{distributed.database}.{distributed.table}"
     if len(local) < servers:
         yield (
             f"stands for {name}, which {len(local)} of the {servers} servers of cluster {distributed.cluster} have; "
             f"create it on the others, {_OTHERWISE}"
         )
-    for found in local:
-        if not found.engine.endswith("MergeTree"):
-            yield f"stands for {name}, which is a {found.engine} table on {found.host}; use MergeTree, {_OTHERWISE}"
-        elif not _remembers(distributed, found):
-            statement = remember_tokens_everywhere(distributed, found.engine)
-            yield f"stands for {name}, which forgets insert tokens on {found.host}; run {statement}, {_OTHERWISE}"
-        if found.views:
+    for shard in local:
+        if not shard.engine.endswith("MergeTree"):
+            yield f"stands for {name}, which is a {shard.engine} table on {shard.host}; use MergeTree, {_OTHERWISE}"
+        elif not _remembers_tokens(distributed, shard):
+            statement = cluster_token_window_statement(distributed, shard.engine)
+            yield f"stands for {name}, which forgets insert tokens on {shard.host}; run {statement}, {_OTHERWISE}"
+        if shard.views:
             yield (
-                f"stands for {name}, which has materialized views on {found.host}, whose targets cannot be looked at "
+                f"stands for {name}, which has materialized views on {shard.host}, whose targets cannot be looked at "
                 "from here; name the shards' own table, or say sink.delivery: at_least_once"
             )
 
@@ -134,32 +137,32 @@ def _local_problems(distributed: Distributed, local: list[LocalTable], servers: 
 def _partition_problems(
     distributed: Distributed, local: list[LocalTable], table: Table, filled: set[str]
 ) -> Iterator[str]:
-    """Say which local table may put a repeated row into another partition, where its tokens do not count."""
-    for found in local:
-        unfilled = sorted(names_in(found.partition_key) & table.columns.keys() - filled)
-        if unfilled or changing_function(found.partition_key):
+    """Yield which local tables may put a repeated row into another partition, where its token is not known."""
+    for shard in local:
+        unfilled = sorted(names_in(shard.partition_key) & table.columns.keys() - filled)
+        if unfilled or changing_function(shard.partition_key):
             yield (
-                f"stands for {distributed.database}.{distributed.table}, which is partitioned by {found.partition_key} "
-                f"on {found.host}, and a repeated row may fall into another partition; partition by columns that the "
+                f"stands for {distributed.database}.{distributed.table}, which is partitioned by {shard.partition_key} "
+                f"on {shard.host}, and a repeated row may fall into another partition; partition by columns that the "
                 f"pipeline fills, {_OTHERWISE}"
             )
 
 
-def _remembers(distributed: Distributed, found: LocalTable) -> bool:
-    """Whether the table's own settings suffice; other servers' defaults are not known here."""
+def _remembers_tokens(distributed: Distributed, shard: LocalTable) -> bool:
+    """Return True when the table's own settings give it a sufficient token window; server defaults are unknown here."""
 
     def own(name: str) -> int:
-        return own_setting(found.engine_full, name) or 0
+        return own_setting(shard.engine_full, name) or 0
 
-    if is_replicated(found.engine):
+    if is_replicated(shard.engine):
         blocks, seconds = own("replicated_deduplication_window"), own("replicated_deduplication_window_seconds")
     else:
         blocks, seconds = own("non_replicated_deduplication_window"), None
-    return TokenWindow(distributed.database, distributed.table, found.engine, blocks, seconds).suffices
+    return TokenWindow(distributed.database, distributed.table, shard.engine, blocks, seconds).suffices
 
 
 def _arguments(text: str) -> Iterator[str]:
-    """Cut at the commas of the outermost level, up to the parenthesis that closes it."""
+    """Yield an argument list's items, split at top-level commas, up to its closing parenthesis."""
     depth, argument = 0, ""
     for sign in _SIGN.findall(text):
         if depth == 0 and sign in (",", ")"):
@@ -173,6 +176,7 @@ def _arguments(text: str) -> Iterator[str]:
 
 
 def _unquoted(argument: str) -> str:
+    """Return an engine argument without quotes and escapes."""
     if argument[:1] in ("'", "`"):
         return re.sub(r"\\(.)", r"\1", argument[1:-1])
     return argument

@@ -1,8 +1,9 @@
-"""Whether a repeated block falls into the partitions that it fell into before.
+"""Check that a repeated block goes into the same partitions as before.
 
-ClickHouse keeps insert tokens by partition. Where the partition key rests on a value that the server makes anew with
-each insert (`ingested_at DEFAULT now()`), a repeated block is a new one in another partition. So every partition key,
-of the target and of the tables behind its views, must be a function of columns that the pipeline fills.
+ClickHouse keeps insert tokens per partition. When a partition key depends on a value that the server computes anew for
+each insert (`ingested_at DEFAULT now()`), a repeated block may go into another partition and is inserted again. So
+every partition key, of the target and of the targets of its views, must be a deterministic function of columns that the
+pipeline fills.
 """
 
 import re
@@ -14,176 +15,189 @@ from clickhouse_connect.driver.client import Client
 from glassflow_dagster.clickhouse.identifiers import names_in, quote_name
 from glassflow_dagster.clickhouse.layout import Layout, read_layout
 from glassflow_dagster.clickhouse.queries import fetch
-from glassflow_dagster.clickhouse.target.views import Place, View, WrittenTables
+from glassflow_dagster.clickhouse.target.views import TableId, View, WrittenTables
 
 _CALL = re.compile(r"'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`|\b([A-Za-z_]\w*)\s*\(")
-# What stands before a parenthesis and is no function.
-_WORDS = frozenset({"IN", "AND", "OR", "NOT", "LIKE", "ILIKE", "BETWEEN", "WHEN", "THEN", "ELSE", "CASE", "AS", "FROM"})
-_SIGN = re.compile(r"'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`|\w+|.", re.DOTALL)
-# A column of the batch's time stands for the server's clock in these.
+# Keywords that may stand before a parenthesis and are no functions.
+_KEYWORDS = frozenset(
+    {"IN", "AND", "OR", "NOT", "LIKE", "ILIKE", "BETWEEN", "WHEN", "THEN", "ELSE", "CASE", "AS", "FROM"}
+)
+# A text, a quoted name, a word, or any other character.
+_TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`|\w+|.", re.DOTALL)
+# Types of clock columns that can be filled with the batch time instead.
 _TIMES = re.compile(r"(LowCardinality\()?(Nullable\()?DateTime(64)?\b")
-# Defaults that are the server's clock and nothing else, as the server writes them.
+# Default expressions that are the server's clock alone, as the server formats them.
 _CLOCK = re.compile(r"(?:toDateTime(?:64)?\()?(?:now|now64|nowInBlock)\([^()]*\)(?:, \d)?\)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A partition key that a repeated block may not keep: the table, and the reason."""
+    """A partition key that may differ for a repeated block: the table, and the reason."""
 
-    place: Place
+    table_id: TableId
     reason: str
 
     def __str__(self) -> str:
-        """Write it as a line, with the remedy."""
+        """Return the problem in one line, with the remedy."""
         return (
-            f"{'.'.join(self.place)} forgets a block that is repeated in another partition: {self.reason}; map a field "
-            "or _batch_time to the column, partition by columns that the pipeline fills, or say sink.delivery: "
+            f"{'.'.join(self.table_id)} forgets a block that is repeated in another partition: {self.reason}; map a "
+            "field or _batch_time to the column, partition by columns that the pipeline fills, or say sink.delivery: "
             "at_least_once"
         )
 
 
 @dataclass
 class PartitionKeys:
-    """The partition keys of a target and of the tables behind its views, traced to the columns that the pipeline fills.
+    """The partition keys of a target and of its views' targets, traced to the columns that the pipeline fills.
 
-    filled: columns of the target that have the same value for a record whenever it is sent. clocks: others that the
-    server would fill with its clock, and on which a partition key rests: the batch's time in them makes it repeatable.
+    filled: the target's columns that the pipeline fills, always with the same value for a record. clocks (result of
+    `faults`): further columns of the target that a partition key depends on and that the server fills with its clock;
+    filling them with the batch time makes the key repeatable.
     """
 
     client: Client
     written: WrittenTables
     filled: Collection[str]
     clocks: set[str] = field(default_factory=set)
-    _layouts: dict[Place, Layout] = field(default_factory=dict)
-    _changing: dict[str, bool] = field(default_factory=dict)
+    _layouts: dict[TableId, Layout] = field(default_factory=dict)
+    _nondeterministic: dict[str, bool] = field(default_factory=dict)
 
     def faults(self) -> list[Fault]:
-        """Find the partition keys that may differ; fills `clocks`. Raises what `fetch` raises."""
+        """Return the partition keys that may differ for a repeated block; sets `clocks`. Raises what `fetch` raises."""
         target = self.written.target
         key = self._layout(target).partition_key
-        found = [Fault(target, reason) for reason in self._of_target(key, frozenset())]
+        faults = [Fault(target, reason) for reason in self._target_reasons(key, frozenset())]
         for view in self.written.views:
             key = self._layout(view.target).partition_key
-            found += [Fault(view.target, reason) for reason in self._of_view(view, key)]
-        return found
+            faults += [Fault(view.target, reason) for reason in self._view_reasons(view, key)]
+        return faults
 
-    def _layout(self, place: Place) -> Layout:
-        if place not in self._layouts:
-            self._layouts[place] = read_layout(self.client, *place)
-        return self._layouts[place]
+    def _layout(self, table_id: TableId) -> Layout:
+        if table_id not in self._layouts:
+            self._layouts[table_id] = read_layout(self.client, *table_id)
+        return self._layouts[table_id]
 
-    def _of_target(self, expression: str, seen: frozenset[str]) -> Iterator[str]:
-        """Say why an expression on the target's columns may have another value for a repeated row."""
-        yield from self._functions(expression)
+    def _target_reasons(self, expression: str, seen: frozenset[str]) -> Iterator[str]:
+        """Yield why an expression on the target's columns may have another value for a repeated row.
+
+        Defaults of columns that the pipeline does not fill are followed; seen: columns followed already.
+        """
+        yield from self._function_reasons(expression)
         columns = self._layout(self.written.target).columns
         for name in sorted(names_in(expression) & columns.keys() - set(self.filled) - seen):
             column = columns[name]
             if column.default_kind == "DEFAULT" and _CLOCK.fullmatch(column.default) and _TIMES.match(column.type):
                 self.clocks.add(name)
                 continue
-            for reason in self._of_target(column.default, seen | {name}):
+            for reason in self._target_reasons(column.default, seen | {name}):
                 yield f"{reason}, by which the server fills column {quote_name(name)}"
 
-    def _of_view(self, view: View, expression: str) -> Iterator[str]:
-        """Do the same for an expression on the columns of a view's target."""
+    def _view_reasons(self, view: View, expression: str) -> Iterator[str]:
+        """Yield why an expression on the columns of a view's target may have another value for a repeated row."""
         outputs = select_list(view.select)
         columns = self._layout(view.target).columns
         for name in sorted(names_in(expression) & columns.keys()):
             if outputs is None:
-                yield from self._functions(view.select, f" in view {view.name}")
+                yield from self._function_reasons(view.select, f" in view {view.name}")
             elif name in outputs:
-                yield from self._of_output(view, outputs, name, frozenset())
+                yield from self._output_reasons(view, outputs, name, frozenset())
             elif "*" in outputs:
-                yield from self._of_source(view, name)
+                yield from self._source_reasons(view, name)
             else:
-                yield from self._functions(
+                yield from self._function_reasons(
                     columns[name].default, f", by which the server fills column {quote_name(name)}"
                 )
 
-    def _of_output(self, view: View, outputs: Mapping[str, str], name: str, seen: frozenset[str]) -> Iterator[str]:
+    def _output_reasons(self, view: View, outputs: Mapping[str, str], name: str, seen: frozenset[str]) -> Iterator[str]:
+        """Yield why an output column of a view's query may have another value for a repeated row.
+
+        outputs: the query's `select_list`, whose expressions may use each other's names; seen: names followed already.
+        """
         expression = outputs[name]
-        yield from self._functions(expression, f" in view {view.name}")
+        yield from self._function_reasons(expression, f" in view {view.name}")
         source = self._layout(view.source).columns
         for inner in sorted(names_in(expression) - seen):
             if inner in outputs and inner != name and inner not in source:
-                yield from self._of_output(view, outputs, inner, seen | {name})
+                yield from self._output_reasons(view, outputs, inner, seen | {name})
             elif inner in source:
-                yield from self._of_source(view, inner)
+                yield from self._source_reasons(view, inner)
         if re.search(r"\bJOIN\b", view.select) and not names_in(expression) & source.keys():
             yield f"column {quote_name(name)} of view {view.name} comes from a joined table"
 
-    def _of_source(self, view: View, name: str) -> Iterator[str]:
-        """Trace a column of the table that a view reads."""
+    def _source_reasons(self, view: View, name: str) -> Iterator[str]:
+        """Yield why a column of the table that a view reads may have another value for a repeated row."""
         if view.source == self.written.target:
-            yield from self._of_target(quote_name(name), frozenset())
+            yield from self._target_reasons(quote_name(name), frozenset())
             return
         for feeding in self.written.views:
             if feeding.target == view.source:
-                yield from self._of_view(feeding, quote_name(name))
+                yield from self._view_reasons(feeding, quote_name(name))
 
-    def _functions(self, expression: str, where: str = "") -> Iterator[str]:
-        for name in sorted({found for found in _CALL.findall(expression) if found and found.upper() not in _WORDS}):
-            if name not in self._changing:
-                self._changing[name] = _is_changing(self.client, name)
-            if self._changing[name]:
+    def _function_reasons(self, expression: str, where: str = "") -> Iterator[str]:
+        """Yield a reason for each function in an expression that is not deterministic."""
+        for name in sorted({call for call in _CALL.findall(expression) if call and call.upper() not in _KEYWORDS}):
+            if name not in self._nondeterministic:
+                self._nondeterministic[name] = _is_nondeterministic(self.client, name)
+            if self._nondeterministic[name]:
                 yield f"{name}() gives another value each time{where}"
 
 
-def _is_changing(client: Client, function: str) -> bool:
-    """Whether a function may give the same row another value later; one that the server does not list may."""
-    # Newer servers call the column `deterministic`.
+def _is_nondeterministic(client: Client, function: str) -> bool:
+    """Return True when a function may return another value for the same row later, or the server does not list it."""
+    # Newer servers name the column `deterministic`, older ones otherwise.
     columns = fetch(
         client,
         "SELECT name FROM system.columns WHERE database = 'system' AND table = 'functions' "
         "AND name LIKE '%deterministic'",
     )
     flag = columns[0][0] if columns else "1"
-    found = fetch(
+    rows = fetch(
         client,
         f"SELECT max(coalesce({flag}, 0)) FROM system.functions "
         "WHERE name = {name:String} OR (case_insensitive AND lower(name) = lower({name:String}))",
         {"name": function},
     )
-    return not found[0][0]
+    return not rows[0][0]
 
 
 def select_list(select: str) -> dict[str, str] | None:
-    """Read a query's list of columns, as the server writes it: name -> expression, '*' for all of the source's.
+    """Return a query's output columns: name -> expression; '*' stands for all columns of the source.
 
-    None for a query of several SELECTs at its outermost level, whose columns stand in no one list.
+    select: a query as the server formats it. None for a query without FROM, or of several SELECTs at the top level
+    (UNION and the like), which has no single list of columns.
     """
-    signs = list(_outer(select))
-    words = [text.upper() for _, text in signs]
+    tokens = list(_top_level_tokens(select))
+    words = [text.upper() for _, text in tokens]
     if "UNION" in words or "INTERSECT" in words or "EXCEPT" in words or "SELECT" not in words:
         return None
-    start = signs[words.index("SELECT")][0] + len("SELECT")
+    start = tokens[words.index("SELECT")][0] + len("SELECT")
     if "FROM" not in words:
         return None
-    end = signs[words.index("FROM")][0]
+    end = tokens[words.index("FROM")][0]
     text = select[start:end].strip().removeprefix("DISTINCT ").strip()
     outputs: dict[str, str] = {}
-    for item in _cut(text):
+    for item in _split_at_commas(text):
         expression, _, alias = item.rpartition(" AS ")
         name = alias if expression else item.rpartition(".")[2]
         outputs["*" if name.startswith("*") else name.strip("`")] = expression or item
     return outputs
 
 
-def _outer(text: str) -> Iterator[tuple[int, str]]:
-    """Give the signs of the outermost level, with where they begin."""
+def _top_level_tokens(text: str) -> Iterator[tuple[int, str]]:
+    """Yield (position, token) of the tokens of SQL that are not within parentheses or brackets."""
     depth = 0
-    for found in _SIGN.finditer(text):
-        sign = found[0]
-        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(sign, 0)
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(token, 0)
         if depth == 0:
-            yield found.start(), sign
+            yield match.start(), token
 
 
-def _cut(text: str) -> Iterator[str]:
-    """Cut at the commas of the outermost level."""
+def _split_at_commas(text: str) -> Iterator[str]:
+    """Yield the items of a list in SQL, split at its top-level commas."""
     begin = 0
-    for place, sign in _outer(text):
-        if sign == ",":
-            yield text[begin:place].strip()
-            begin = place + 1
+    for position, part in _top_level_tokens(text):
+        if part == ",":
+            yield text[begin:position].strip()
+            begin = position + 1
     yield text[begin:].strip()

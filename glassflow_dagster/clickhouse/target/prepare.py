@@ -1,4 +1,4 @@
-"""The target table, made ready for a pipeline: created, given missing columns, or refused with what is in the way."""
+"""Preparation of the target table: it is created, gets missing columns, or is rejected with the reasons."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -8,7 +8,7 @@ from functools import partial
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse.errors import TableProblem
-from glassflow_dagster.clickhouse.queries import asked, execute, fetch
+from glassflow_dagster.clickhouse.queries import execute, fetch, translate_errors
 from glassflow_dagster.clickhouse.server_run import require_one_server
 from glassflow_dagster.clickhouse.tables import Table, find_table
 from glassflow_dagster.clickhouse.target import ddl
@@ -16,7 +16,7 @@ from glassflow_dagster.clickhouse.target.differences import Difference, differen
 from glassflow_dagster.clickhouse.target.distributed import require_repeatable
 from glassflow_dagster.clickhouse.target.partition_keys import PartitionKeys
 from glassflow_dagster.clickhouse.target.token_window import is_replicated
-from glassflow_dagster.clickhouse.target.views import Place, find_written_tables
+from glassflow_dagster.clickhouse.target.views import TableId, find_written_tables
 from glassflow_dagster.clickhouse.target.window_changes import WindowNotes, switch_on_windows
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.types import incomplete_reason
@@ -27,10 +27,10 @@ _AT_LEAST_ONCE = "a batch that is repeated after a failure may double rows, as s
 
 
 def prepare_target(client: Client, config: PipelineConfig, *, create: bool) -> Table:
-    """Make sure that the target is there and takes the mapping's rows.
+    """Return the target, created if it is missing; raise `TableProblem` unless it takes the mapping's rows.
 
-    It is created when it is missing and `create` or `sink.create_table` says so. Raises `TableProblem` with one line
-    for every difference that stops the pipeline, each with its remedy.
+    A missing target is created only with `create` or `sink.create_table`. The error has one line, with the remedy, for
+    each difference that stops the pipeline.
     """
     database, name = config.sink.full_table
     table = find_table(client, database, name)
@@ -54,11 +54,12 @@ def secure_target(
     notes: WindowNotes,
     warn: Callable[[str], None] = _logger.warning,
 ) -> Table:
-    """See that a batch that is repeated doubles nothing, in the target and behind its views.
+    """Ensure that a repeated batch doubles no rows in the target and its views' targets; switch on token windows.
 
-    notes: of the pipeline's database, whose bookkeeping tables must exist.
-    Gives the table with its `clock_columns`. Raises `TableProblem` with a line for each reason why it would. With
-    `delivery: at_least_once` the reasons are told to `warn` instead, and so is what cannot be seen.
+    notes: of the connection's database, whose bookkeeping tables must exist. Returns the table with its
+    `clock_columns`. Raises `TableProblem` with a line for each reason why rows may be doubled; with
+    `delivery: at_least_once` the reasons are passed to `warn` instead. Views that the user cannot see are passed to
+    `warn` in any case.
     """
     filled = {mapping.column_name for mapping in config.sink.mapping}
     exactly_once = config.sink.delivery == "exactly_once"
@@ -67,7 +68,7 @@ def secure_target(
         _require_one_server(client, [notes.bookkeeping_table])
         return table
     written = find_written_tables(client, table.database, table.name)
-    _require_one_server(client, [*written.places, notes.bookkeeping_table])
+    _require_one_server(client, [*written.table_ids, notes.bookkeeping_table])
     for database, view in written.hidden:
         warn(
             f"view {database}.{view} reads {'.'.join(written.target)} or a table behind it, and this user cannot see "
@@ -86,21 +87,21 @@ def secure_target(
     return replace(table, clock_columns=tuple(sorted(keys.clocks)))
 
 
-def _require_one_server(client: Client, places: Iterable[Place]) -> None:
-    """Raise `ClickHouseRefused` where the address leads to several servers, and one of the tables is not replicated."""
-    for database, name in places:
+def _require_one_server(client: Client, table_ids: Iterable[TableId]) -> None:
+    """Raise `ClickHouseRefused` when one of the tables is not replicated and the address leads to several servers."""
+    for database, name in table_ids:
         query = "SELECT engine FROM system.tables WHERE database = {database:String} AND name = {name:String}"
-        found = fetch(client, query, {"database": database, "name": name})
-        if found and not is_replicated(found[0][0]):
-            asked(client, partial(require_one_server, client, f"{database}.{name}"))
+        engines = fetch(client, query, {"database": database, "name": name})
+        if engines and not is_replicated(engines[0][0]):
+            translate_errors(client, partial(require_one_server, client, f"{database}.{name}"))
             return
 
 
 def create_target(client: Client, config: PipelineConfig) -> Table:
-    """Make the target and its database where they are missing; gives the table as the server has it.
+    """Create the target and its database unless they exist; return the table as the server describes it.
 
-    Raises `TableProblem` with the statement where the server refuses it, and before that where a mapping leaves to an
-    existing table what its column is.
+    Raises `TableProblem` when a mapping's type is incomplete (allowed for existing tables only), and with the statement
+    when the server rejects it.
     """
     database, name = config.sink.full_table
     incomplete = [
@@ -121,14 +122,14 @@ def create_target(client: Client, config: PipelineConfig) -> Table:
 def add_missing_columns(
     client: Client, config: PipelineConfig, table: Table, report: Callable[[str], None]
 ) -> list[Difference]:
-    """Add the columns that the table lacks, saying each statement once it is done; gives what differs after that.
+    """Add the columns that the table lacks, and pass each executed statement to `report`; return the differences left.
 
-    Nothing is dropped and no type is changed. A table whose engine is refused is left as it is.
+    Nothing is dropped and no type is changed. A table of another engine than MergeTree's family is left unchanged.
     """
-    found = list(differences(config, table))
+    before = list(differences(config, table))
     if not table.family.endswith("MergeTree"):
-        return found
-    for difference in found:
+        return before
+    for difference in before:
         if difference.missing:
             statement = ddl.add_column(table.database, table.name, difference.missing)
             execute(client, statement)

@@ -1,7 +1,7 @@
-"""Looks at the target before each batch: a view that appears while the pipeline runs must be as safe as the others.
+"""A check of the target before each batch: a view that is created while the pipeline runs must not double rows either.
 
-One question a batch: the target's definition, which tables depend on those that the pipeline writes to, and which run
-of the server answers. What depends on them is looked at closely only where it has changed.
+One query per batch reads the target's definition, the views that read the written tables, and the server's run. The
+views themselves are examined only when their set has changed.
 """
 
 import time
@@ -16,17 +16,18 @@ from glassflow_dagster.clickhouse.queries import fetch
 from glassflow_dagster.clickhouse.server_run import RUN_COLUMNS, ServerRun
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.clickhouse.target.prepare import secure_target
-from glassflow_dagster.clickhouse.target.views import Place, WrittenTables, find_written_tables
+from glassflow_dagster.clickhouse.target.views import TableId, WrittenTables, find_written_tables
 from glassflow_dagster.clickhouse.target.window_changes import WindowNotes
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 
 
 @dataclass(frozen=True)
 class TargetState:
-    """The target as a batch finds it.
+    """The state of the target when a batch begins.
 
-    definition: its columns and constraints as the server writes them. written: the tables that an insert reaches, as
-    `database.table`. lead_ms: how far the server's clock is ahead of this machine's, in milliseconds.
+    definition: its columns and constraints as the server formats them. written: the target and its views' targets, as
+    `database.table`. run: the server's run. lead_ms: milliseconds by which the server's clock is ahead of this
+    machine's.
     """
 
     definition: str
@@ -36,9 +37,11 @@ class TargetState:
 
 
 @dataclass(frozen=True)
-class _Answer:
+class _QueryResult:
+    """The result of the query; dependents: written table -> the views and tables that read it."""
+
     definition: str
-    dependents: dict[Place, frozenset[Place]]
+    dependents: dict[TableId, frozenset[TableId]]
     run: ServerRun
     lead_ms: int
 
@@ -47,7 +50,7 @@ class _Answer:
 class TargetWatch:
     """The target of a running pipeline.
 
-    notes: of its database. warn: who is told of views that cannot be seen.
+    notes: of its database. warn: receives warnings about views that the user cannot see.
     """
 
     client: Client
@@ -56,15 +59,15 @@ class TargetWatch:
     notes: WindowNotes
     warn: Callable[[str], None]
     _written: WrittenTables | None = None
-    _dependents: dict[Place, frozenset[Place]] = field(default_factory=dict)
+    _dependents: dict[TableId, frozenset[TableId]] = field(default_factory=dict)
 
-    def look(self) -> TargetState:
-        """Give the target as it is; raises `TableProblem` where a repeated batch may double rows behind a new view."""
+    def read(self) -> TargetState:
+        """Return the target's current state; secure new views, and raise `TableProblem` when they may double rows."""
         if self._written is None:
             self._written = find_written_tables(self.client, self.table.database, self.table.name)
-            self._dependents = self._ask(self._written).dependents
-        found = self._ask(self._written)
-        if found.dependents != self._dependents:
+            self._dependents = self._query(self._written).dependents
+        current = self._query(self._written)
+        if current.dependents != self._dependents:
             secured = secure_target(self.client, self.config, self.table, self.notes, self.warn)
             if secured.clock_columns != self.table.clock_columns:
                 raise TableProblem(
@@ -73,28 +76,29 @@ class TargetWatch:
                     "start the pipeline again, which fills it with the batch's time then"
                 )
             self._written = find_written_tables(self.client, self.table.database, self.table.name)
-            found = self._ask(self._written)
-            self._dependents = found.dependents
-        places = tuple(".".join(place) for place in self._written.places)
-        return TargetState(found.definition, places, found.run, found.lead_ms)
+            current = self._query(self._written)
+            self._dependents = current.dependents
+        written = tuple(".".join(table_id) for table_id in self._written.table_ids)
+        return TargetState(current.definition, written, current.run, current.lead_ms)
 
-    def _ask(self, written: WrittenTables) -> _Answer:
-        places = ", ".join(f"({quote_text(database)}, {quote_text(name)})" for database, name in written.places)
-        found = fetch(
+    def _query(self, written: WrittenTables) -> _QueryResult:
+        """Query the written tables; raises `TableProblem` when the target is missing."""
+        names = ", ".join(f"({quote_text(database)}, {quote_text(name)})" for database, name in written.table_ids)
+        tables = fetch(
             self.client,
             "SELECT database, name, create_table_query, engine_full, dependencies_database, dependencies_table, "
-            f"{RUN_COLUMNS}, toUnixTimestamp64Milli(now64(3)) FROM system.tables WHERE (database, name) IN ({places})",
+            f"{RUN_COLUMNS}, toUnixTimestamp64Milli(now64(3)) FROM system.tables WHERE (database, name) IN ({names})",
         )
         own_ms = round(time.time() * 1000)
         definition, dependents, lead_ms = "", {}, 0
         run = ServerRun(server="", process="", started_ms=0)
-        for database, name, query, engine, databases, names, *described, now_ms in found:
+        for database, name, query, engine, dependent_databases, dependent_names, *run_values, now_ms in tables:
             if (database, name) == written.target:
                 definition = str(query).partition(f" ENGINE = {engine}")[0]
-            dependents[database, name] = frozenset(zip(databases, names, strict=True))
-            run, lead_ms = ServerRun.of(*described), now_ms - own_ms
+            dependents[database, name] = frozenset(zip(dependent_databases, dependent_names, strict=True))
+            run, lead_ms = ServerRun.of(*run_values), now_ms - own_ms
         if written.target not in dependents:
             raise TableProblem(
                 f"{'.'.join(written.target)} is gone; make it again, or correct sink.table, and start again"
             )
-        return _Answer(definition, dependents, run, lead_ms)
+        return _QueryResult(definition, dependents, run, lead_ms)

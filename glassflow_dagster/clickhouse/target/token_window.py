@@ -1,7 +1,7 @@
-"""Whether a table remembers insert tokens.
+"""Token windows: how many insert tokens a table remembers (its `*deduplication_window` settings).
 
-Without a window ClickHouse ignores tokens in silence: a replayed batch would double its rows, and a view's target
-without one doubles its aggregates.
+Without a window ClickHouse silently ignores insert tokens: a repeated batch would double its rows, and a view's target
+without a window would double its aggregates.
 """
 
 import re
@@ -14,17 +14,17 @@ from glassflow_dagster.clickhouse.identifiers import full_name, on_cluster
 from glassflow_dagster.clickhouse.queries import execute, fetch
 from glassflow_dagster.clickhouse.target.views import find_written_tables
 
-# Blocks a table remembers. A replay goes back one batch, whose blocks stay below half of this, so one other pipeline's
-# batch of the same size fits beside it; a block's entry costs the server some 100 bytes.
+# Number of blocks that a table remembers. At most one batch is repeated, and its blocks stay below half of this, so one
+# other pipeline's batch of the same size fits beside it. A block's entry costs the server some 100 bytes.
 TOKENS_KEPT = 10_000
 
-# Replicated tables forget by age too: an outage of a weekend and more must not turn a replay into doubled rows.
+# Replicated tables forget by age too: after an outage of a long weekend a repeated batch must not double rows.
 TOKENS_KEPT_SECONDS = 7 * 24 * 3600
 
 
 @dataclass(frozen=True)
 class TokenWindow:
-    """What a table remembers: a number of blocks, and for replicated tables how many seconds (None: for ever)."""
+    """The number of blocks whose tokens a table remembers, and for how many seconds (None: without limit)."""
 
     database: str
     table: str
@@ -34,25 +34,25 @@ class TokenWindow:
 
     @property
     def suffices(self) -> bool:
-        """Whether a replay finds its tokens."""
+        """True when a repeated batch is certain to find its tokens."""
         return self.blocks >= TOKENS_KEPT and (self.seconds is None or self.seconds >= TOKENS_KEPT_SECONDS)
 
 
-class WithoutTokens(TableProblem):
-    """The engine has no window; `reason` says that alone, the error also what to do."""
+class NoTokenWindow(TableProblem):
+    """The table's engine has no token window; `reason` is the problem alone, the text has the remedy, too."""
 
     def __init__(self, database: str, table: str, engine: str) -> None:
-        self.reason = recognises_no_repetition(database, table, engine)
-        super().__init__(unsupported_engine(database, table, engine))
+        self.reason = no_token_window_reason(database, table, engine)
+        super().__init__(unsupported_engine_reason(database, table, engine))
 
 
 def is_replicated(engine: str) -> bool:
-    """Whether an engine (or engine clause) keeps its tokens in Keeper, with an age of their own."""
+    """Return True for an engine (or engine clause) that keeps insert tokens in Keeper, where they also expire."""
     return engine.startswith(("Replicated", "Shared"))
 
 
 def window_settings(engine: str, blocks: int = TOKENS_KEPT) -> str:
-    """Write the settings that make a table of this engine remember insert tokens."""
+    """Return the table settings that give a table of this engine a token window of so many blocks."""
     if is_replicated(engine):
         return (
             f"replicated_deduplication_window = {blocks}, "
@@ -61,38 +61,38 @@ def window_settings(engine: str, blocks: int = TOKENS_KEPT) -> str:
     return f"non_replicated_deduplication_window = {blocks}"
 
 
-def remember_tokens(
+def token_window_statement(
     database: str, table: str, engine: str, blocks: int = TOKENS_KEPT, cluster: str | None = None
 ) -> str:
-    """Make an existing table remember insert tokens; it does not cover blocks inserted before.
+    """Return the ALTER TABLE statement that switches on a token window; it covers later inserts only.
 
-    A replica has its settings for itself, unlike its columns.
+    cluster: for ON CLUSTER, since table settings, unlike columns, are not replicated.
     """
     name = f"{full_name(database, table)}{on_cluster(cluster)}"
     return f"ALTER TABLE {name} MODIFY SETTING {window_settings(engine, blocks)}"
 
 
 def keep_more_tokens(client: Client, database: str, table: str, blocks: int, cluster: str | None = None) -> None:
-    """Let a table, and those behind its views, remember so many blocks; those they remember now are kept.
+    """Enlarge the token windows of a table and its views' targets to at least `blocks`; known tokens are kept.
 
     Raises `AccessDenied` with the statement to run where the user may not alter the table.
     """
-    for place in find_written_tables(client, database, table).places:
-        window = read_window(client, *place)
+    for table_id in find_written_tables(client, database, table).table_ids:
+        window = read_window(client, *table_id)
         if window.blocks < blocks:
-            execute(client, remember_tokens(*place, window.engine, blocks, cluster))
+            execute(client, token_window_statement(*table_id, window.engine, blocks, cluster))
 
 
 def ensure_tokens_kept(client: Client, database: str, table: str, cluster: str | None = None) -> None:
-    """Switch a table's window on where it is off or too small.
+    """Switch a table's token window on where it is off or too small.
 
-    Raises `TableProblem` for an engine that knows no tokens, and `AccessDenied` with the statement to run where the
+    Raises `TableProblem` for an engine without token windows, and `AccessDenied` with the statement to run where the
     user may not alter the table.
     """
     window = read_window(client, database, table)
     if window.suffices:
         return
-    statement = remember_tokens(database, table, window.engine, cluster=cluster)
+    statement = token_window_statement(database, table, window.engine, cluster=cluster)
     execute(client, statement)
     if not read_window(client, database, table).suffices:
         raise TableProblem(
@@ -100,34 +100,34 @@ def ensure_tokens_kept(client: Client, database: str, table: str, cluster: str |
         )
 
 
-def writes_partitions(client: Client, database: str, table: str) -> bool:
-    """Whether a partition key may split a block, in the table or behind its views; each piece counts as a block.
+def may_be_partitioned(client: Client, database: str, table: str) -> bool:
+    """Return True when the table or a view's target has a partition key, which splits a block into one per partition.
 
-    Of a Distributed table it is not known here, so it may.
+    True for a Distributed table as well: its shards' keys are not known here.
     """
     query = (
         "SELECT partition_key != '' OR engine = 'Distributed' FROM system.tables "
         "WHERE database = {database:String} AND name = {name:String}"
     )
-    places = find_written_tables(client, database, table).places
-    return any(key for place in places for (key,) in fetch(client, query, {"database": place[0], "name": place[1]}))
+    table_ids = find_written_tables(client, database, table).table_ids
+    return any(flag for db, name in table_ids for (flag,) in fetch(client, query, {"database": db, "name": name}))
 
 
 def read_window(client: Client, database: str, table: str) -> TokenWindow:
-    """Read a table's window; raises `TableProblem` for an engine that has none."""
-    found = fetch(
+    """Return a table's token window; raises `NoTokenWindow` for an engine without, `TableProblem` for no table."""
+    tables = fetch(
         client,
         "SELECT engine, engine_full FROM system.tables WHERE database = {database:String} AND name = {name:String}",
         {"database": database, "name": table},
     )
-    if not found:
+    if not tables:
         raise TableProblem(
             f"{database}.{table} does not exist, or is not to be seen, but a materialized view writes to it; create "
             "it, or grant SHOW TABLES on it"
         )
-    engine, engine_full = found[0]
+    engine, engine_full = tables[0]
     if not engine.endswith("MergeTree"):
-        raise WithoutTokens(database, table, engine)
+        raise NoTokenWindow(database, table, engine)
     if not is_replicated(engine):
         blocks = _setting(client, engine_full, "merge_tree_settings", "non_replicated_deduplication_window")
         return TokenWindow(database, table, engine, blocks, None)
@@ -138,32 +138,32 @@ def read_window(client: Client, database: str, table: str) -> TokenWindow:
     return TokenWindow(database, table, engine, blocks, seconds)
 
 
-def unsupported_engine(database: str, table: str, engine: str) -> str:
-    """Say why an engine is refused, and what to do."""
-    reason = recognises_no_repetition(database, table, engine)
+def unsupported_engine_reason(database: str, table: str, engine: str) -> str:
+    """Return why an engine without a token window is rejected, with the remedy."""
+    reason = no_token_window_reason(database, table, engine)
     if is_view(engine):
         return f"{reason}; name the table behind it instead"
     return f"{reason}; use a table of the MergeTree family, or say sink.delivery: at_least_once"
 
 
-def recognises_no_repetition(database: str, table: str, engine: str) -> str:
-    """Say what is the matter with an engine that has no window."""
+def no_token_window_reason(database: str, table: str, engine: str) -> str:
+    """Return the problem of an engine without a token window, without a remedy."""
     return f"{database}.{table} is a {engine} table, which does not recognise a repeated insert"
 
 
 def is_view(engine: str) -> bool:
-    """Whether it is no table, but a query on one."""
+    """Return True for the engine of a view."""
     return engine.endswith("View")
 
 
 def own_setting(engine_full: str, name: str) -> int | None:
-    """Read a setting from a table's own description; None where that leaves it to the server."""
+    """Return a numeric setting from a table's `engine_full`; None when the table does not set it."""
     match = re.search(rf"\b{name} = '?(\d+)", engine_full)
     return int(match[1]) if match else None
 
 
 def _setting(client: Client, engine_full: str, defaults: str, name: str) -> int:
-    """Read a table's setting: its own, or the server's default for such tables; 0 where the user may not see that."""
+    """Return a table's setting: its own, else the server's default from system.`defaults`; 0 where that is hidden."""
     own = own_setting(engine_full, name)
     if own is not None:
         return own
@@ -171,5 +171,5 @@ def _setting(client: Client, engine_full: str, defaults: str, name: str) -> int:
     try:
         return int(fetch(client, query, {"name": name})[0][0])
     except AccessDenied:
-        # Then the table gets one of its own.
+        # The caller then sets the table's own setting.
         return 0

@@ -1,4 +1,4 @@
-"""The tables that an insert writes to: the target, and those behind its materialized views and views of these."""
+"""The tables that an insert writes to: the target, and those that chains of materialized views write to."""
 
 import re
 from collections.abc import Iterator
@@ -8,10 +8,10 @@ from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse.queries import fetch
 
-Place = tuple[str, str]  # database and table
+TableId = tuple[str, str]  # database and table
 
 _NAME = r"(?:`((?:[^`\\]|\\.)+)`|([A-Za-z_0-9]+))"
-# The view's own name may hold anything, within quotes.
+# The view's own name; quoted, it may contain " TO ".
 _VIEW = r"(?:`(?:[^`\\]|\\.)+`|[A-Za-z_0-9]+)"
 _VIEW_BEGINS = re.compile(rf"^CREATE MATERIALIZED VIEW {_VIEW}\.{_VIEW}")
 _VIEW_TARGET = re.compile(rf".*? TO {_NAME}\.{_NAME}", re.DOTALL)
@@ -19,55 +19,58 @@ _VIEW_TARGET = re.compile(rf".*? TO {_NAME}\.{_NAME}", re.DOTALL)
 
 @dataclass(frozen=True)
 class View:
-    """A materialized view: its name, the table that it reads, the one that it writes to, and its query."""
+    """A materialized view: its id, the table that it reads, the table that it writes to, and its query."""
 
-    place: Place
-    source: Place
-    target: Place
+    table_id: TableId
+    source: TableId
+    target: TableId
     select: str
 
     @property
     def name(self) -> str:
-        """The view's name for people."""
-        return ".".join(self.place)
+        """The view's name, as `database.view`."""
+        return ".".join(self.table_id)
 
 
 @dataclass(frozen=True)
 class WrittenTables:
     """All tables that an insert into `target` writes to.
 
-    views: in the order in which the insert reaches them. hidden: views that the user cannot see.
+    views: the views that the insert triggers, in breadth-first order. hidden: dependent views that the user cannot see.
     """
 
-    target: Place
+    target: TableId
     views: tuple[View, ...]
-    hidden: tuple[Place, ...] = ()
+    hidden: tuple[TableId, ...] = ()
 
     @property
-    def places(self) -> tuple[Place, ...]:
-        """The target first, each table once."""
+    def table_ids(self) -> tuple[TableId, ...]:
+        """All written tables: the target first, each table once."""
         return tuple(dict.fromkeys((self.target, *(view.target for view in self.views))))
 
 
 def find_written_tables(client: Client, database: str, table: str) -> WrittenTables:
-    """Follow the views of a table; raises what `fetch` raises."""
-    waiting, seen = [(database, table)], set()
+    """Return the target and all views that it feeds, directly or through other views; raises what `fetch` raises."""
+    unvisited, seen = [(database, table)], set()
     views: list[View] = []
-    hidden: list[Place] = []
-    while waiting:
-        place = waiting.pop(0)
-        if place in seen:
+    hidden: list[TableId] = []
+    while unvisited:
+        table_id = unvisited.pop(0)
+        if table_id in seen:
             continue
-        seen.add(place)
-        found = list(_views_of(client, place))
-        views += found
-        hidden += [name for name in _dependents(client, place) if not _is_visible(client, name)]
-        waiting += [view.target for view in found]
+        seen.add(table_id)
+        direct = list(_views_of(client, table_id))
+        views += direct
+        hidden += [name for name in _dependents(client, table_id) if not _is_visible(client, name)]
+        unvisited += [view.target for view in direct]
     return WrittenTables((database, table), tuple(views), tuple(hidden))
 
 
-def view_target(create_query: str, uuid: str, database: str, view: str, siblings: set[str]) -> Place:
-    """Find where a materialized view writes: the table after TO, or its hidden inner table."""
+def view_target(create_query: str, uuid: str, database: str, view: str, siblings: set[str]) -> TableId:
+    """Return the table that a materialized view writes to: the one after TO, else its inner table.
+
+    siblings: the names of inner tables in the view's database. They depend on the database's engine.
+    """
     match = _VIEW_TARGET.match(_VIEW_BEGINS.sub("", create_query).partition(" AS SELECT ")[0])
     if match:
         names = [
@@ -79,8 +82,8 @@ def view_target(create_query: str, uuid: str, database: str, view: str, siblings
     return database, inner if inner in siblings else f".inner.{view}"
 
 
-def views_into(client: Client, place: Place) -> list[Place]:
-    """Find the visible materialized views that write to a table, whatever they read."""
+def views_into(client: Client, table_id: TableId) -> list[TableId]:
+    """Return the visible materialized views that write to a table, whatever table they read."""
     rows = fetch(
         client,
         "SELECT database, name, create_table_query, toString(uuid) FROM system.tables WHERE engine = "
@@ -89,18 +92,19 @@ def views_into(client: Client, place: Place) -> list[Place]:
     return [
         (database, name)
         for database, name, query, uuid in rows
-        if view_target(query, uuid, database, name, {place[1]}) == place
+        if view_target(query, uuid, database, name, {table_id[1]}) == table_id
     ]
 
 
-def _views_of(client: Client, place: Place) -> Iterator[View]:
+def _views_of(client: Client, table_id: TableId) -> Iterator[View]:
+    """Yield the visible materialized views that read a table."""
     rows = fetch(
         client,
         "SELECT v.database, v.name, v.create_table_query, toString(v.uuid), v.as_select FROM system.tables AS v "
         "WHERE v.engine = 'MaterializedView' AND (v.database, v.name) IN ("
         "SELECT d, n FROM system.tables ARRAY JOIN dependencies_database AS d, dependencies_table AS n "
         "WHERE database = {database:String} AND name = {name:String}) ORDER BY 1, 2",
-        {"database": place[0], "name": place[1]},
+        {"database": table_id[0], "name": table_id[1]},
     )
     for database, name, create_query, uuid, select in rows:
         siblings = fetch(
@@ -109,20 +113,21 @@ def _views_of(client: Client, place: Place) -> Iterator[View]:
             {"database": database},
         )
         target = view_target(create_query, uuid, database, name, {sibling for (sibling,) in siblings})
-        yield View((database, name), place, target, select)
+        yield View((database, name), table_id, target, select)
 
 
-def _dependents(client: Client, place: Place) -> list[Place]:
+def _dependents(client: Client, table_id: TableId) -> list[TableId]:
+    """Return everything that reads a table by system.tables, whether the user may see it or not."""
     rows = fetch(
         client,
         "SELECT d, n FROM system.tables ARRAY JOIN dependencies_database AS d, dependencies_table AS n "
         "WHERE database = {database:String} AND name = {name:String} ORDER BY 1, 2",
-        {"database": place[0], "name": place[1]},
+        {"database": table_id[0], "name": table_id[1]},
     )
     return [(database, name) for database, name in rows]
 
 
-def _is_visible(client: Client, place: Place) -> bool:
-    names = {"database": place[0], "name": place[1]}
+def _is_visible(client: Client, table_id: TableId) -> bool:
+    names = {"database": table_id[0], "name": table_id[1]}
     query = "SELECT 1 FROM system.tables WHERE database = {database:String} AND name = {name:String}"
     return bool(fetch(client, query, names))

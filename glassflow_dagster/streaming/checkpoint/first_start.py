@@ -7,7 +7,7 @@ or expired. Two first starts at the same time, on different state folders, are d
 
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.bookkeeping.fencing import Epoch, rival_starts
+from glassflow_dagster.bookkeeping.fencing import Epoch, read_rival_starts
 from glassflow_dagster.bookkeeping.totals import read_totals
 from glassflow_dagster.clickhouse.identifiers import full_name
 from glassflow_dagster.clickhouse.queries import fetch
@@ -36,7 +36,7 @@ def require_alone(client: Client, config: PipelineConfig, table: Table, epoch: E
     number of rows proves that only for a plain table without views.
     epoch: of this start; drivers of earlier epochs write no more.
     """
-    rivals = rival_starts(client, epoch)
+    rivals = read_rival_starts(client, epoch)
     if not rivals:
         return
     first, has_batches = rivals[0], any(rival.closed for rival in rivals)
@@ -56,7 +56,7 @@ def require_empty(client: Client, table: Table) -> None:
     """Raise `CheckpointError`, with TRUNCATE statements to run, if the target or a table behind its views has rows."""
     filled = [
         name
-        for name in find_written_tables(client, table.database, table.name).places
+        for name in find_written_tables(client, table.database, table.name).table_ids
         if fetch(client, f"SELECT 1 FROM {full_name(*name)} LIMIT 1")
     ]
     if filled:

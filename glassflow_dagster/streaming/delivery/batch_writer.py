@@ -155,7 +155,7 @@ class BatchWriter:
         offsets: those of Spark's log. reading: this machine's clocks when the batch began.
         """
         batch_time_ms = self.checkpoint.batch_time_ms(batch_id)
-        target = retry(self.target.look, self.retry_seconds, _logger.warning)
+        target = retry(self.target.read, self.retry_seconds, _logger.warning)
         if self.clock:
             self.clock.require_plausible(batch_time_ms, reading, target.lead_ms)
         return BatchPlan(

@@ -77,18 +77,18 @@ class BlockWriter:
     def _insert_parts(self, block: pa.Table, token: Token, split: "Split") -> list[RefusedRow]:
         """Insert a block, splitting refused parts, in the order of the rows; return the rows that are refused alone.
 
-        split: the notes of the batch's earlier runs about this block: the rows before `split.until` are done, with
-        `split.refused` among them, and the parts in `split.divided` were split. Parts still to do are on a stack, the
-        first one on top.
+        split: the notes of the batch's earlier runs about this block: the rows before `split.done_until` are done, with
+        `split.refused` among them, and the parts in `split.split_parts` were split. Parts still to do are on a stack,
+        the first one on top.
         """
-        refused, done_until, inserted = list(split.refused), split.until, 0
+        refused, done_until, inserted = list(split.refused), split.done_until, 0
         whole = _Part(0, block.num_rows, token)
         stack = [whole]
         while stack:
             part = stack.pop()
             if part.until <= done_until:
                 continue
-            if (part.first, part.until) not in split.divided:
+            if (part.first, part.until) not in split.split_parts:
                 reason = self._send(block, part)
                 if reason is None:
                     if part != whole:
@@ -141,13 +141,13 @@ class BlockWriter:
 
     def _note_split(self, token: Token, part: "_Part") -> None:
         """Write the note that a part of the block was split. token: the block's."""
-        note = SplitNote(token.text, part.first, part.until, settled=False)
-        insert_split_note(self.inserter, self.batch, note, token.divided(part.first, part.until))
+        note = SplitNote(token.text, part.first, part.until, done=False)
+        insert_split_note(self.inserter, self.batch, note, token.split(part.first, part.until))
 
     def _note_done(self, token: Token, until: int, refused: list[RefusedRow]) -> None:
         """Write the note that the block's rows before `until` are done, and which of them were refused."""
-        note = SplitNote(token.text, 0, until, settled=True, refused=tuple(refused))
-        insert_split_note(self.inserter, self.batch, note, token.settled(until))
+        note = SplitNote(token.text, 0, until, done=True, refused=tuple(refused))
+        insert_split_note(self.inserter, self.batch, note, token.done(until))
 
     def _retry(self, ask: Callable[[], T]) -> T:
         return retry(ask, self.inserter.retry_seconds, self.inserter.report)

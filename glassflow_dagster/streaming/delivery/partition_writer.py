@@ -23,7 +23,7 @@ from glassflow_dagster.clickhouse.client import wait_for_clickhouse
 from glassflow_dagster.clickhouse.inserts.already_written import written_rows
 from glassflow_dagster.clickhouse.inserts.insert import Inserter
 from glassflow_dagster.clickhouse.inserts.tokens import Token
-from glassflow_dagster.clickhouse.queries import asked, retry
+from glassflow_dagster.clickhouse.queries import retry, translate_errors
 from glassflow_dagster.clickhouse.server_run import ServerRun
 from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.config.model.sink import Delivery
@@ -121,7 +121,9 @@ class PartitionWriter:
         block = self._columns(rows)
 
         def ask() -> list[int]:
-            return asked(client, lambda: written_rows(client, inserter.layout(self.database, self.table), block))
+            return translate_errors(
+                client, lambda: written_rows(client, inserter.layout(self.database, self.table), block)
+            )
 
         written = set(retry(ask, self.retry_seconds, print))
         is_written = pa.array([row in written for row in range(rows.num_rows)], pa.bool_())

@@ -1,7 +1,7 @@
-"""Values as texts that Spark and ClickHouse write alike, so that rows can be compared by a hash of them.
+"""Canonical texts of values, equal in Spark and ClickHouse, so that rows can be compared by hashes.
 
-Spark writes what the mapping made of a record, ClickHouse what is in the column. Types that the two do not write alike
-(floats, decimals, nested values) are not compared, which the report says.
+Spark formats the values that the mapping produced from a record, ClickHouse those in the table. Types that the two
+format differently (floats, decimals, nested values) are not compared, which the report says.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ _MICROSECOND_DIGITS = 6
 
 @dataclass(frozen=True)
 class Comparable:
-    """A column: how Spark writes a value of `row`, and how ClickHouse does; both give a text or NULL."""
+    """A column of the target: two expressions, in Spark on the struct `row` and in SQL, for the same text or NULL."""
 
     name: str
     spark: Column
@@ -27,17 +27,17 @@ class Comparable:
 
 
 def comparable(table: Table, name: str) -> Comparable | None:
-    """Say how a column's values are written; None for a type that is not compared."""
+    """Return the canonical text of a column; None for a missing column or a type that is not compared."""
     column = table.columns.get(name)
-    write = _writer(column.type.base) if column else None
-    if write is None:
+    canonical = _canonical_form(column.type.base) if column else None
+    if canonical is None:
         return None
-    spark, sql = write(F.col("row").getField(name), quote_name(name))
+    spark, sql = canonical(F.col("row").getField(name), quote_name(name))
     return Comparable(name, spark.cast("string"), f"toString({sql})")
 
 
 def joined(columns: Sequence[Comparable]) -> tuple[Column, str]:
-    """Write several columns as one text: each value with its length before it, NULL as a dash."""
+    """Return the expressions (Spark, SQL) of several columns as one text: `length:value` for each, `-` for NULL."""
     spark = F.concat(
         *(
             F.coalesce(F.concat(F.octet_length(c.spark).cast("string"), F.lit(":"), c.spark), F.lit("-"))
@@ -49,15 +49,17 @@ def joined(columns: Sequence[Comparable]) -> tuple[Column, str]:
 
 
 def hashed(columns: Sequence[Comparable]) -> tuple[Column, str]:
-    """Write several columns as a hash of 32 hexadecimal digits."""
+    """Return the expressions (Spark, SQL) of the MD5 of several columns, as 32 hexadecimal digits."""
     spark, sql = joined(columns)
     return F.md5(spark), f"lower(hex(MD5({sql})))"
 
 
-_Writer = Callable[[Column, str], tuple[Column, str]]
+# From a column in Spark and its quoted name in SQL to the two expressions.
+_CanonicalForm = Callable[[Column, str], tuple[Column, str]]
 
 
-def _writer(kind: ColumnType) -> _Writer | None:
+def _canonical_form(kind: ColumnType) -> _CanonicalForm | None:
+    """Return how values of a type are formatted alike in Spark and ClickHouse; None when they cannot be."""
     if kind.name in _PLAIN:
         return lambda value, name: (value, name)
     if kind.name == "UUID":
@@ -67,7 +69,7 @@ def _writer(kind: ColumnType) -> _Writer | None:
     if kind.name == "DateTime":
         return lambda value, name: (F.unix_seconds(value), f"toUnixTimestamp({name})")
     if kind.name == "DateTime64" and second_digits(kind) <= _MICROSECOND_DIGITS:
-        # The table keeps as many digits as its column has.
+        # Truncate to the digits of the table's column.
         step = 10 ** (_MICROSECOND_DIGITS - second_digits(kind))
         return lambda value, name: (
             F.floor(F.unix_micros(value) / F.lit(step)).cast("bigint") * F.lit(step),

@@ -1,8 +1,8 @@
-"""Whether the table has the rows that the records in Kafka call for, key by key: `verify --exact`.
+"""The comparison of `verify --exact`: the table has exactly the rows that follow from the records in Kafka, by key.
 
-The counts of `verify` agree when one row is lost and another doubled; this does not. It reads everything again: the
-topics between the ledger's first and last offsets, and the key columns of the whole table. Only hashes are compared;
-a few keys that differ are looked up for the report.
+The counts of `verify` agree when one row is lost and another doubled; this comparison does not. It reads everything
+again: the topics between the ledger's first and last offsets, and the compared columns of the whole table. Only hashes
+are compared; a few keys that differ are looked up for the report.
 """
 
 from collections.abc import Callable
@@ -30,25 +30,25 @@ from glassflow_dagster.verification.exact.expected import expected_rows, whole_r
 from glassflow_dagster.verification.exact.table_rows import actual_rows
 from glassflow_dagster.verification.kafka_counts import Spans, measure
 from glassflow_dagster.verification.key_rules import (
-    Found,
+    DifferingRows,
     KeyDifferences,
+    KeysContext,
     KeysReport,
-    Scope,
-    judge_keys,
+    evaluate_keys,
     undecided,
     why_undecided,
 )
 from glassflow_dagster.verification.keys import key_columns
 from glassflow_dagster.verification.wait_until_stable import wait_until_stable
 
-# Records of one shuffle partition: some tens of megabytes of hashes.
+# Records per shuffle partition: some tens of megabytes of hashes.
 RECORDS_PER_PARTITION = 1_000_000
 _EXAMPLES = 3  # keys named in the report, of each kind
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The columns that tell keys apart, those whose values are compared, and mapped ones that cannot be."""
+    """The columns of the key, the columns whose values are compared, and mapped columns that cannot be compared."""
 
     key: tuple[Comparable, ...]
     values: tuple[Comparable, ...]
@@ -56,7 +56,7 @@ class Compared:
 
     @property
     def of_expected(self) -> list[Column]:
-        """What is kept of an expected row: key_hash, row_hash and the key as text, all STRING."""
+        """The columns to keep of an expected row: key_hash, row_hash and key (its text), all STRING."""
         return [
             hashed(self.key)[0].alias("key_hash"),
             hashed(self.values)[0].alias("row_hash"),
@@ -65,108 +65,121 @@ class Compared:
 
     @property
     def key_names(self) -> tuple[str, ...] | None:
-        """The key's columns; None when the table does not have them in a form that can be compared."""
+        """The names of the key's columns; None when the key cannot be compared."""
         return tuple(column.name for column in self.key) or None
 
 
 def reconcile_keys(spark: SparkSession, config: PipelineConfig, report: Callable[[str], None]) -> KeysReport:
-    """Compare the keys of Kafka's records with those of the table; raises `GlassflowError` when one can't be asked.
+    """Return the comparison of the rows expected from Kafka's records with the table's rows, by key.
 
-    The session must have been started by `start_session`; it keeps its settings.
+    spark: a session of `start_session`; its settings are not changed. report: receives progress. Raises
+    `GlassflowError` when Kafka, ClickHouse or Spark fails.
+
+    The pipeline may be running: the table is read first, then the ledger is read again. Rows of batches in the first
+    ledger reading must be in the table, rows of later batches may be.
     """
     client, database = connect(config.sink.connection_params), config.sink.connection_params.database
     table = require_table(client, *config.sink.full_table)
     totals = read_totals(client, database, config.pipeline_id)
-    begun = read_history(client, database, config.pipeline_id)
-    if begun.last_batch is None or not whole_ranges(begun.ranges):
+    history_before = read_history(client, database, config.pipeline_id)
+    if history_before.last_batch is None or not whole_ranges(history_before.ranges):
         return undecided(["no batch has been written yet"])
     compared = compared_columns(config, table)
-    reasons = list(why_undecided(config, begun, _spans(config, totals), compared.key_names))
+    reasons = list(why_undecided(config, history_before, _spans(config, totals), compared.key_names))
     if totals.losses:
         reasons.append("records, or a state, were let go by run --accept-loss (glassflow_losses)")
     if reasons:
         return undecided(reasons)
-    own = spark.newSession()
-    own.conf.set(SHUFFLE_PARTITIONS, _partitions(spark, totals, table))
+    session = spark.newSession()
+    session.conf.set(SHUFFLE_PARTITIONS, _partitions(spark, totals, table))
     report(f"reading {table.rows:,} rows of {table.database}.{table.name} ...")
-    actual = _actual(own, config, compared).persist()
+    actual = _actual(session, config, compared).persist()
     try:
         actual.count()
-        done = _after_batch_under_way(client, database, config)
-        reasons = list(why_undecided(config, done, _spans(config, totals), compared.key_names))
+        history = _history_after_open_batch(client, database, config)
+        reasons = list(why_undecided(config, history, _spans(config, totals), compared.key_names))
         if reasons:
             return undecided(reasons)
-        report(f"reading the records of {', '.join(sorted(whole_ranges(done.ranges)))} ...")
-        rows = expected_rows(own, config, table, done, compared.of_expected)
-        places = read_refused_by_server(client, database, config.pipeline_id)
-        refused = own.createDataFrame(places, "topic STRING, partition INT, offset LONG")
-        expected = _expected(rows, begun.last_batch, refused)
+        report(f"reading the records of {', '.join(sorted(whole_ranges(history.ranges)))} ...")
+        rows = expected_rows(session, config, table, history, compared.of_expected)
+        positions = read_refused_by_server(client, database, config.pipeline_id)
+        refused = session.createDataFrame(positions, "topic STRING, partition INT, offset LONG")
+        expected = _expected(rows, history_before.last_batch, refused)
         differences = _differences(client, config, compared, expected, actual)
     except PySparkException as error:
         raise GlassflowError(f"the keys could not be compared: {explain_failure(error, rest='')}") from error
     finally:
         actual.unpersist()
-    return judge_keys(differences, Scope(config, table, totals, compared.key_names, compared.left_out))
+    return evaluate_keys(differences, KeysContext(config, table, totals, compared.key_names, compared.left_out))
 
 
 def compared_columns(config: PipelineConfig, table: Table) -> Compared:
-    """Choose the columns. Without deduplication all values together are a row's key."""
+    """Return the columns to compare. Without deduplication the key of a row is all its compared values."""
     mapped = [mapping.column_name for mapping in config.sink.mapping]
-    values = tuple(found for name in mapped if (found := comparable(table, name)))
+    values = tuple(column for name in mapped if (column := comparable(table, name)))
     left_out = tuple(name for name in mapped if comparable(table, name) is None)
     if config.dedup_of(config.source) is None:
         return Compared(values, values, left_out)
     key = [comparable(table, name) for name in key_columns(config, table) or ()]
-    return Compared(tuple(found for found in key if found) if all(key) else (), values, left_out)
+    return Compared(tuple(column for column in key if column) if all(key) else (), values, left_out)
 
 
 def _spans(config: PipelineConfig, totals: LedgerTotals) -> Spans:
-    known = {topic: offsets(config.connection, topic) for topic in sorted({r.topic for r in totals.ranges})}
-    return measure(totals.ranges, known)
+    """Return the ledger's ranges compared with the brokers' current offsets."""
+    available = {topic: offsets(config.connection, topic) for topic in sorted({r.topic for r in totals.ranges})}
+    return measure(totals.ranges, available)
 
 
 def _partitions(spark: SparkSession, totals: LedgerTotals, table: Table) -> int:
+    """Return the number of shuffle partitions."""
     records = max(totals.outcomes.read, table.rows)
     return max(spark.sparkContext.defaultParallelism, records // RECORDS_PER_PARTITION + 1)
 
 
-def _after_batch_under_way(client: Client, database: str, config: PipelineConfig) -> BatchHistory:
-    """Read the ledger once a batch that was under way is in it, whose rows may have been seen in the table."""
-    begun = read_history(client, database, config.pipeline_id)
+def _history_after_open_batch(client: Client, database: str, config: PipelineConfig) -> BatchHistory:
+    """Wait for another batch in the ledger, for a limited time, and return the history.
+
+    A batch that was in flight while the table was read may have been seen there; the history then has it, too.
+    """
+    before = read_history(client, database, config.pipeline_id)
     wait_until_stable(
-        lambda: last_batch(client, database, config.pipeline_id, begun.checkpoint_id),
-        lambda found: found != begun.last_batch,
+        lambda: last_batch(client, database, config.pipeline_id, before.checkpoint_id),
+        lambda newest: newest != before.last_batch,
     )
     return read_history(client, database, config.pipeline_id)
 
 
 def _actual(spark: SparkSession, config: PipelineConfig, compared: Compared) -> DataFrame:
-    """Give the table's keys. Columns out: key_hash STRING, rows LONG, values DECIMAL."""
+    """Return the table's rows by key. Columns out: key_hash STRING, rows LONG, values DECIMAL (`_values`)."""
     rows = actual_rows(spark, config, hashed(compared.key)[1], hashed(compared.values)[1])
     return rows.groupBy("key_hash").agg(F.count("*").alias("rows"), _values().alias("values"))
 
 
 def _expected(rows: DataFrame, until_batch: int, refused: DataFrame) -> DataFrame:
-    """Give the keys that records call for. refused: the records whose rows the server refused.
+    """Return the expected rows by key. refused: the records whose rows ClickHouse rejected; they are left out.
 
-    Columns out: key_hash STRING, key STRING, must LONG (rows of the batches up to `until_batch`), may LONG (those of
-    later ones as well, which came while the table was read), wanted DECIMAL.
+    Columns out: key_hash STRING, key STRING, must LONG (rows of the batches up to `until_batch`, which the table must
+    have), may LONG (rows of all batches; later ones were written while the table was read), wanted DECIMAL (`_values`).
     """
-    there = rows.join(refused, ["topic", "partition", "offset"], "left_anti")
+    accepted = rows.join(refused, ["topic", "partition", "offset"], "left_anti")
     must = F.count_if(F.col("batch_id") <= F.lit(until_batch)).alias("must")
-    return there.groupBy("key_hash").agg(
+    return accepted.groupBy("key_hash").agg(
         F.min("key").alias("key"), must, F.count("*").alias("may"), _values().alias("wanted")
     )
 
 
 def _values() -> Column:
-    """Sum up a hash of each row, whatever their order; a sum of 64-bit numbers fits 38 digits."""
+    """Return the sum of the rows' hashes, which is independent of their order; 38 digits hold it for 64-bit hashes."""
     return F.sum(F.xxhash64("row_hash").cast("decimal(38, 0)"))
 
 
 def _differences(
     client: Client, config: PipelineConfig, compared: Compared, expected: DataFrame, actual: DataFrame
 ) -> KeyDifferences:
+    """Join the rows by key, and return the number of rows and keys of each kind of difference.
+
+    expected: columns of `_expected`; actual: columns of `_actual`.
+    """
     both = expected.join(actual, "key_hash", "full_outer").select(
         "key_hash",
         "key",
@@ -191,20 +204,23 @@ def _differences(
         keys = [F.count_if(F.col(name) > 0).alias(f"{name}_keys") for name in names]
         total = kinds.agg(*sums, *keys).first()
         assert total is not None
-        found = {
-            name: Found(total[name], total[f"{name}_keys"], _examples(client, config, compared, kinds, name))
+        differing = {
+            name: DifferingRows(total[name], total[f"{name}_keys"], _examples(client, config, compared, kinds, name))
             for name in names
             if total[name]
         }
     finally:
         kinds.unpersist()
-    return KeyDifferences(expected=total["must"] or 0, rows=total["rows"] or 0, **found)
+    return KeyDifferences(expected=total["must"] or 0, rows=total["rows"] or 0, **differing)
 
 
 def _examples(
     client: Client, config: PipelineConfig, compared: Compared, kinds: DataFrame, name: str
 ) -> tuple[str, ...]:
-    """Name a few keys, always the same ones; what a key is that no record has, the table is asked."""
+    """Return a few keys with a difference of kind `name`, the same ones on each call.
+
+    The text of a key that no record has is read from the table.
+    """
     rows = kinds.where(F.col(name) > 0).orderBy("key_hash").limit(_EXAMPLES).select("key_hash", "key").collect()
     unknown = [row["key_hash"] for row in rows if row["key"] is None]
     texts = {}
@@ -217,7 +233,7 @@ def _examples(
 
 
 def _readable(key: str) -> str:
-    """Write a joined key for people: the values without their lengths."""
+    """Return the text of a key (`canonical.joined`) for people: the values without their lengths."""
     values, rest = [], key.encode()
     while rest:
         if rest.startswith(b"-"):

@@ -1,4 +1,4 @@
-"""A Spark session for one comparison, for who has none: the command line."""
+"""A Spark session for one comparison, for callers without a session: the command line."""
 
 import tempfile
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from glassflow_dagster.verification.key_rules import KeysReport
 
 
 def reconcile_in_own_session(config: PipelineConfig, report: Callable[[str], None]) -> KeysReport:
-    """Start Spark on this machine, compare the keys, and end it; raises `GlassflowError` when Spark fails."""
+    """Start a local Spark session, compare the keys, and stop Spark; raises `GlassflowError` when one fails."""
     options = kerberos.java_options(config.connection)
     settings = {DRIVER_JAVA_OPTIONS: options} if options else {}
     with tempfile.TemporaryDirectory(prefix="glassflow-verify-") as scratch:

@@ -1,4 +1,4 @@
-"""The table's rows, read by the executors: a hash of the key and one of all compared values, nothing else travels."""
+"""The table's rows, read by Spark's executors: a hash of the key and a hash of all compared values, computed by SQL."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ ROWS_SCHEMA = "key_hash STRING, row_hash STRING"
 
 @dataclass(frozen=True)
 class TableReader:
-    """Reads the rows of a table whose key's hash is in the slices that come in; called by Spark in a Python worker.
+    """Reads slices of a table's rows, divided by the key's hash; a function for `mapInArrow`.
 
-    key, row: the hashes as SQL.
+    key, row: SQL of the hashes. slices: the number of slices.
     """
 
     connection: ClickHouseConnection
@@ -29,16 +29,16 @@ class TableReader:
     slices: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read a slice for each number that comes in."""
+        """Yield the rows of each slice whose number is in the first column of the input."""
         client = connect(self.connection)
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 with client.query_arrow_stream(self.query(number), use_strings=True) as stream:
-                    for found in stream:
-                        yield from pa.table(found).to_batches() if isinstance(found, pa.Table) else [found]
+                    for part in stream:
+                        yield from pa.table(part).to_batches() if isinstance(part, pa.Table) else [part]
 
     def query(self, number: int) -> str:
-        """Write the query for one slice."""
+        """Return the SELECT of one slice."""
         return (
             f"SELECT {self.key} AS key_hash, {self.row} AS row_hash "
             f"FROM {full_name(self.database, self.table)} WHERE cityHash64(key_hash) % {self.slices} = {number}"
@@ -46,7 +46,7 @@ class TableReader:
 
 
 def actual_rows(spark: SparkSession, config: PipelineConfig, key: str, row: str) -> DataFrame:
-    """Give the rows of a pipeline's table. key, row: the hashes as SQL.
+    """Return the rows of a pipeline's table. key, row: SQL of the hashes.
 
     Columns out: key_hash STRING, row_hash STRING.
     """

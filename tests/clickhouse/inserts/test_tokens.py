@@ -20,8 +20,8 @@ JOINED = Token.of_block("orders", "c0ffee", 7, (0, 3, 1500, 1, 0, -1))
         (BLOCK.dead_letters(), "orders/c0ffee/7/0/3/1500/dead-letters"),
         (BLOCK.dead_letters_of_server(), "orders/c0ffee/7/0/3/1500/dead-letters/insert"),
         (BLOCK.part(0, 750), "orders/c0ffee/7/0/3/1500/0-750"),
-        (BLOCK.divided(0, 1000), "orders/c0ffee/7/0/3/1500/divided/0-1000"),
-        (BLOCK.settled(1000), "orders/c0ffee/7/0/3/1500/settled/1000"),
+        (BLOCK.split(0, 1000), "orders/c0ffee/7/0/3/1500/divided/0-1000"),
+        (BLOCK.done(1000), "orders/c0ffee/7/0/3/1500/settled/1000"),
         (BLOCK.again(0), "orders/c0ffee/7/0/3/1500"),
         (BLOCK.again(1), "orders/c0ffee/7/0/3/1500/again-1"),
         (BLOCK.part(0, 750).again(2), "orders/c0ffee/7/0/3/1500/0-750/again-2"),
@@ -75,8 +75,8 @@ def of_dead_letters(block: Token) -> Iterator[Token]:
 
 
 def of_splits(block: Token, rows: int = 4) -> Iterator[Token]:
-    notes = [block.divided(first, until) for first in range(rows) for until in range(first + 1, rows + 1)]
-    notes += [block.settled(until) for until in range(rows)]
+    notes = [block.split(first, until) for first in range(rows) for until in range(first + 1, rows + 1)]
+    notes += [block.done(until) for until in range(rows)]
     return (token.again(attempt) for token in notes for attempt in range(3))
 
 

@@ -50,7 +50,7 @@ def test_the_target_has_the_mapped_columns_the_extra_ones_and_a_token_window() -
     ],
 )
 def test_a_type_has_a_form_that_takes_null_where_clickhouse_has_one(kind: str, nullable: str) -> None:
-    assert ddl.with_null(kind) == nullable
+    assert ddl.as_nullable(kind) == nullable
 
 
 def test_the_column_of_an_optional_field_is_made_nullable_unless_the_table_rests_on_it() -> None:
@@ -100,7 +100,7 @@ def test_replicated_tables_remember_tokens_for_a_week(engine: str) -> None:
     assert ddl.create_target(pipeline(engine=engine)).endswith(
         "SETTINGS replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800"
     )
-    assert token_window.remember_tokens("d", "t", engine) == (
+    assert token_window.token_window_statement("d", "t", engine) == (
         "ALTER TABLE `d`.`t` MODIFY SETTING replicated_deduplication_window = 10000, "
         "replicated_deduplication_window_seconds = 604800"
     )
@@ -123,7 +123,7 @@ def test_a_view_without_a_target_writes_to_its_hidden_table(siblings: set[str], 
     ("engine", "remedy"), [("Memory", "at_least_once"), ("Log", "MergeTree family"), ("MaterializedView", "behind it")]
 )
 def test_an_engine_without_tokens_is_refused_with_what_to_do(engine: str, remedy: str) -> None:
-    assert remedy in token_window.unsupported_engine("d", "t", engine)
+    assert remedy in token_window.unsupported_engine_reason("d", "t", engine)
 
 
 def test_a_replicated_window_of_an_hour_does_not_suffice() -> None:
@@ -142,5 +142,5 @@ def test_the_target_is_made_and_altered_on_every_replica() -> None:
         "CREATE TABLE IF NOT EXISTS `analytics`.`sms_statuses_latest` ON CLUSTER `prod`\n("
     )
     assert ddl.create_database("d", "prod") == "CREATE DATABASE IF NOT EXISTS `d` ON CLUSTER `prod`"
-    alter = token_window.remember_tokens("d", "t", "ReplicatedMergeTree", cluster="prod")
+    alter = token_window.token_window_statement("d", "t", "ReplicatedMergeTree", cluster="prod")
     assert alter.startswith("ALTER TABLE `d`.`t` ON CLUSTER `prod` MODIFY SETTING replicated_deduplication_window = ")

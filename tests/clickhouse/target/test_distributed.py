@@ -16,9 +16,9 @@ from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.tables import Column, Table
 from glassflow_dagster.clickhouse.target.distributed import (
     Distributed,
+    cluster_token_window_statement,
     local_tables_query,
     parse_distributed,
-    remember_tokens_everywhere,
     require_repeatable,
 )
 from glassflow_dagster.config.model.types import ColumnType
@@ -84,7 +84,7 @@ def test_statements_name_the_cluster_and_the_shards_own_table() -> None:
         "FROM clusterAllReplicas('my \\'c', system.tables) WHERE database = 'db' AND name = 'lo`cal' "
         "SETTINGS skip_unavailable_shards = 0"
     )
-    assert remember_tokens_everywhere(distributed, "MergeTree") == (
+    assert cluster_token_window_statement(distributed, "MergeTree") == (
         "ALTER TABLE `db`.`lo\\`cal` ON CLUSTER `my 'c` MODIFY SETTING non_replicated_deduplication_window = 10000"
     )
 

@@ -177,7 +177,7 @@ def test_missing_columns_are_added_and_nothing_else_is_changed(
         f"ALTER TABLE {quoted} ADD COLUMN IF NOT EXISTS `recipient` String",
         f"ALTER TABLE {quoted} ADD COLUMN IF NOT EXISTS `ingested_at` DateTime DEFAULT now()",
     ]
-    assert [found.place for found in left if found.stops] == ["sink.mapping[1].column_type"]
+    assert [found.path for found in left if found.stops] == ["sink.mapping[1].column_type"]
     rows = client.query(f"SELECT sms_id, status, mine, recipient FROM {name}").result_rows
     assert rows == [("a", 1, "x", "")]
     # Once more: there is nothing to add.
@@ -197,7 +197,7 @@ def test_a_table_of_another_engine_gets_no_columns(
     table = find_table(client, connection.database, config.sink.table)
     assert table is not None
     left = add_missing_columns(client, config, table, pytest.fail)
-    assert left[0].place == "sink.table"
+    assert left[0].path == "sink.table"
     assert "does not recognise a repeated insert" in left[0].text
 
 
@@ -214,7 +214,7 @@ def test_a_table_that_knows_no_tokens_is_taken_with_a_warning_where_rows_may_be_
     reason = f"{name} is a {engine} table, which does not recognise a repeated insert"
     allowed = "a batch that is repeated after a failure may double rows, as sink.delivery: at_least_once allows"
     assert said == [f"{allowed} ({reason})"]
-    assert [found.place for found in differences(config, table) if found.stops] == []
+    assert [found.path for found in differences(config, table) if found.stops] == []
 
 
 @pytest.mark.servers

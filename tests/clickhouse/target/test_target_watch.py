@@ -46,7 +46,7 @@ class Watched:
         """The plan of a batch that begins now."""
         return BatchPlan(
             batch_id=7, batch_time_ms=1, offsets={}, definition="", types={}, table="", dead_letters_expire_at=0,
-            rows=1, bytes=1, written=self.watch.look().written,
+            rows=1, bytes=1, written=self.watch.read().written,
         )  # fmt: skip
 
 
@@ -56,27 +56,27 @@ def watched(client: Client, connection: ClickHouseConnection) -> Watched:
 
 
 def test_a_view_that_comes_is_made_safe_before_the_next_batch_and_one_behind_it_too(watched: Watched) -> None:
-    assert watched.watch.look().written == (f"{watched.database}.sms_statuses_latest",)
+    assert watched.watch.read().written == (f"{watched.database}.sms_statuses_latest",)
     watched.make_view("seen", "sms_id String", "ORDER BY sms_id")
-    assert f"{watched.database}.seen" in watched.watch.look().written
+    assert f"{watched.database}.seen" in watched.watch.read().written
     watched.make_view("again", "sms_id String", "ORDER BY sms_id", behind="seen")
-    assert f"{watched.database}.again" in watched.watch.look().written
+    assert f"{watched.database}.again" in watched.watch.read().written
     for name in ("seen", "again"):
         assert read_window(watched.client, watched.database, name).blocks == TOKENS_KEPT
 
 
 def test_a_view_whose_table_would_get_a_repeated_batch_twice_stops_before_the_next_one(watched: Watched) -> None:
-    watched.watch.look()
+    watched.watch.read()
     watched.make_view("seen", "sms_id String, at DateTime DEFAULT now()", f"PARTITION BY at ORDER BY sms_id {WINDOW}")
     with pytest.raises(TableProblem, match=r"seen forgets a block .* column `at`"):
-        watched.watch.look()
+        watched.watch.read()
 
 
 def test_a_table_that_is_dropped_is_said(watched: Watched) -> None:
-    watched.watch.look()
+    watched.watch.read()
     execute(watched.client, f"DROP TABLE {watched.database}.sms_statuses_latest")
     with pytest.raises(TableProblem, match=r"sms_statuses_latest is gone; make it again"):
-        watched.watch.look()
+        watched.watch.read()
 
 
 @pytest.mark.parametrize(("settings", "stops"), [("", True), (WINDOW, False)])

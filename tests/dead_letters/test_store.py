@@ -15,11 +15,11 @@ from glassflow_dagster.clickhouse.queries import execute
 from glassflow_dagster.config.model.checks import Checks
 from glassflow_dagster.dead_letters import purge as purging
 from glassflow_dagster.dead_letters.condition import WrongCondition, within_parentheses
-from glassflow_dagster.dead_letters.letters import DeadLetterStore
 from glassflow_dagster.dead_letters.purge import purge
 from glassflow_dagster.dead_letters.replay import replay
+from glassflow_dagster.dead_letters.store import DeadLetterStore
 from glassflow_dagster.verification.dead_letters import Cause, describe, examine_dead_letters
-from glassflow_dagster.verification.limits import limit
+from glassflow_dagster.verification.limits import allowed_count
 from tests.dead_letters.conftest import Refused
 
 
@@ -193,7 +193,7 @@ def test_the_check_counts_what_waits_and_says_why(refused: Refused) -> None:
 
 @pytest.mark.parametrize(("allowed", "read", "count"), [(0, 10, 0), (7, 0, 7), ("0.5%", 1999, 9), ("100%", 3, 3)])
 def test_a_limit_is_a_number_or_a_share_of_what_was_read(allowed: int | str, read: int, count: int) -> None:
-    assert limit(allowed, read) == count
+    assert allowed_count(allowed, read) == count
 
 
 def test_one_letter_is_said_as_one() -> None:

@@ -1,0 +1,124 @@
+"""Access to the dead letters of one pipeline in ClickHouse, selected by a condition.
+
+A condition is SQL on the columns of the dead letter table and on `replayed`: whether the dead letter was sent again.
+"""
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from clickhouse_connect.driver.client import Client
+from clickhouse_connect.driver.exceptions import ClickHouseError
+
+from glassflow_dagster.bookkeeping.dead_letters import (
+    DEAD_LETTER_COLUMNS,
+    DEAD_LETTER_ORDER,
+    DeadLetter,
+    dead_letters_query,
+)
+from glassflow_dagster.bookkeeping.tables import require_bookkeeping_tables
+from glassflow_dagster.clickhouse.client import connect
+from glassflow_dagster.clickhouse.errors import TableProblem, explain
+from glassflow_dagster.clickhouse.queries import fetch, to_glassflow_error
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.dead_letters.condition import WrongCondition, within_parentheses
+
+ALL = "1"
+
+
+@dataclass(frozen=True)
+class DeadLetterStore:
+    """The dead letters of one pipeline."""
+
+    client: Client
+    database: str
+    pipeline_id: str
+
+    @classmethod
+    def open(cls, config: PipelineConfig) -> "DeadLetterStore":
+        """Connect to ClickHouse; raises `TableProblem` when the bookkeeping tables do not exist yet."""
+        connection = config.sink.connection_params
+        client = connect(connection)
+        require_bookkeeping_tables(client, connection.database)
+        return cls(client, connection.database, config.pipeline_id)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The query parameters of every query on dead letters."""
+        return {"pipeline": self.pipeline_id}
+
+    def query_for(self, condition: str) -> str:
+        """Return the SELECT of the dead letters that fulfil a condition: all columns, and `replayed`."""
+        # The pipeline is selected in a subquery, so that no condition can reach dead letters of other pipelines.
+        return f"SELECT * FROM ({dead_letters_query(self.database)}) WHERE {within_parentheses(condition)}"
+
+    def count(self, condition: str = ALL) -> int:
+        """Return the number of dead letters that fulfil a condition."""
+        return int(self.fetch(f"SELECT count() FROM ({self.query_for(condition)})", condition)[0][0])
+
+    def fetch(self, query: str, condition: str, **parameters: Any) -> list[tuple[Any, ...]]:
+        """Return the rows of a query that contains a condition; raises `WrongCondition` when the server rejects it."""
+        try:
+            return fetch(self.client, query, self.parameters | parameters)
+        except TableProblem as error:
+            raise self._condition_error(condition, error) from error
+
+    def read(self, condition: str, *, newest_first: bool = False, limit: int | None = None) -> Iterator[DeadLetter]:
+        """Yield the dead letters that fulfil a condition, in the order of their batches, or newest first.
+
+        Raises what `fetch` raises.
+        """
+        direction = " DESC" if newest_first else ""
+        query = (
+            f"SELECT {', '.join(DEAD_LETTER_COLUMNS)} FROM ({self.query_for(condition)}) "
+            f"ORDER BY {', '.join(name + direction for name in DEAD_LETTER_ORDER)}"
+            + (f" LIMIT {limit}" if limit is not None else "")
+        )
+        try:
+            with self.client.query_rows_stream(query, parameters=self.parameters) as rows:
+                yield from (DeadLetter.from_row(row) for row in rows)
+        except (ClickHouseError, OSError) as error:
+            problem = to_glassflow_error(self.client, error)
+            raise (self._condition_error(condition, error) if isinstance(problem, TableProblem) else problem) from error
+
+    def execute(self, statement: str, condition: str) -> None:
+        """Run a statement that contains a condition; raises what `fetch` raises."""
+        try:
+            self.client.command(statement, parameters=self.parameters)
+        except (ClickHouseError, OSError) as error:
+            problem = to_glassflow_error(self.client, error, statement)
+            raise (self._condition_error(condition, error) if isinstance(problem, TableProblem) else problem) from error
+
+    @staticmethod
+    def _condition_error(condition: str, error: BaseException) -> WrongCondition:
+        """Return an error that shows the condition and the server's message."""
+        cause = error.__cause__ if isinstance(error, TableProblem) and error.__cause__ else error
+        return WrongCondition(f"--where {condition!r}: {explain(cause)}")
+
+
+def as_json(dead_letter: DeadLetter) -> dict[str, Any]:
+    """Return a dead letter as values for JSON: times in ISO 8601; bytes as text if they are UTF-8, else Base64."""
+    return {
+        **{name: getattr(dead_letter, name) for name in DeadLetter.__dataclass_fields__ if not name.endswith("_ms")},
+        "batch_time": _iso(dead_letter.batch_time_ms),
+        "timestamp": _iso(dead_letter.timestamp_ms),
+        "key": readable(dead_letter.key),
+        "value": readable(dead_letter.value),
+        "headers": [[name, readable(value)] for name, value in dead_letter.headers],
+    }
+
+
+def readable(content: bytes | None) -> str | dict[str, str] | None:
+    """Return bytes as text if they are UTF-8, else as {"base64": ...}."""
+    if content is None:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(content).decode()}
+
+
+def _iso(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
