@@ -109,10 +109,10 @@ def _count_distinct(
         return Distinct(reason=f"checks.max_memory_mib is enough for {max_rows_at_once(checks):,} rows")
     try:
         with explaining_limits(checks):
-            keys, seen = count_keys(client, full_name(table.database, table.name), key_expression(columns))
+            counted_rows, keys = count_keys(client, full_name(table.database, table.name), key_expression(columns))
     except LimitReached as limit:
         return Distinct(reason=str(limit))
-    return Distinct(keys=keys, rows=seen)
+    return Distinct(keys=keys, rows=counted_rows)
 
 
 def _recent_written(

@@ -64,6 +64,7 @@ def test_a_row_inserted_twice_by_hand_turns_both_checks_red(
     assert not found.passed
     assert not found.counts.passed
     assert "1 row more" in found.counts.description
+    assert found.counts.figures["unique_keys"] == 2
     assert (found.duplicates.passed, found.duplicates.severity) == (False, "error")
     assert found.duplicates.figures["duplicate_rows"] == 1
     assert found.duplicates.figures["examples"] == "('a')"
