@@ -88,7 +88,7 @@ def _declared_fields(fields: str | None, file: Path | None, record: bytes) -> tu
 
 def _parse_field(text: str) -> SchemaField:
     """Parse NAME:TYPE, or NAME:TYPE? for a field that is not required."""
-    name, _, declared = text.rpartition(":")
+    name, _, declared = text.strip().rpartition(":")
     try:
         return SchemaField(name=name.strip(), type=declared.strip(" ?"), required=not declared.endswith("?"))
     except ValidationError as error:

@@ -125,7 +125,7 @@ def topic_ids(connection: KafkaConnection, topics: Iterable[str]) -> dict[str, s
                 continue
             brokers = ", ".join(connection.brokers)
             raise KafkaUnreachable(
-                f"Kafka at {brokers} cannot tell about topic {name!r}: {error.args[0].str()}; try again"
+                f"Kafka at {brokers} cannot describe topic {name!r}: {error.args[0].str()}; try again"
             ) from error
         halves = topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits()
         if any(halves):  # the zero id stands for none
@@ -159,7 +159,7 @@ def cleanup_of(connection: KafkaConnection, topics: Iterable[str]) -> Cleanup:
                 continue
             brokers = ", ".join(connection.brokers)
             raise KafkaUnreachable(
-                f"Kafka at {brokers} cannot tell about topic {resource.name!r}: {error.args[0].str()}; try again"
+                f"Kafka at {brokers} cannot describe topic {resource.name!r}: {error.args[0].str()}; try again"
             ) from error
         if "compact" in policy:
             compacted.add(resource.name)
@@ -196,7 +196,7 @@ def _topic_error(
         return TopicMissing(f"topic {topic!r} does not exist on {brokers}; create it, or correct sources[0].topic")
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return _forbidden(connection, topic, "see it", "DESCRIBE and READ")
-    return KafkaUnreachable(f"Kafka at {brokers} cannot tell about topic {topic!r}: {error.str()}; try again")
+    return KafkaUnreachable(f"Kafka at {brokers} cannot describe topic {topic!r}: {error.str()}; try again")
 
 
 def _forbidden(connection: KafkaConnection, topic: str, verb: str, rights: str) -> TopicForbidden:

@@ -64,14 +64,18 @@ def load_cursor(cursor: str | None) -> Cursor:
 def evaluate(
     status: StreamStatus, pipeline: PipelineConfig, keys: AssetKeys, last: Cursor
 ) -> dg.SensorResult | dg.SkipReason:
-    """Decide from the stream's status and the last cursor what to record and whether to request a restart."""
+    """Decide from the stream's status and the last cursor what to record and whether to request a restart.
+
+    The status' mark (`_mark`) names its state and, of a failure, the driver that failed: an equal mark means that
+    nothing has happened since the last evaluation.
+    """
     if not status.wanted and status.state not in UP:
         return dg.SkipReason(f"{status.state.value}: {status.message}; it is not meant to run, materialize to start it")
     mark, batch = _mark(status), _batch(status) or last.batch
-    # Only a new batch resets the count: a stream that fails again and again may be running at some evaluations.
+    # Only a new batch resets the count of restarts: a stream that fails again and again may be running at some evaluations.
     restarts = last.restarts if batch == last.batch else 0
     requests: list[dg.RunRequest] = []
-    # One request per failure: the restart takes longer than the interval, and health checks follow anyway.
+    # One request per failure: a restart takes longer than the sensor's interval, so the next evaluation sees the same.
     if status.state not in UP and mark != last.mark and restarts < MAX_RESTARTS:
         restarts += 1
         requests = [_restart(status, keys, f"{mark}:{restarts}")]

@@ -23,10 +23,13 @@ TOO_MANY_REQUESTS = 429
 
 
 class AlertUndelivered(GlassflowError):
-    """The webhook did not accept an alert. `reached`: it answered, so it may accept other alerts."""
+    """The webhook did not accept an alert. is_only_this: it refused this one alert, and may accept others now.
 
-    def __init__(self, reason: str, *, reached: bool) -> None:
-        self.reached = reached
+    Not so where it did not answer, or answered that it gets too many (HTTP status 429).
+    """
+
+    def __init__(self, reason: str, *, is_only_this: bool) -> None:
+        self.is_only_this = is_only_this
         super().__init__(reason)
 
 
@@ -61,8 +64,8 @@ class AlertResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     def _post(self, address: str, alert: Alert) -> None:
         """Post an alert as JSON; raises `AlertUndelivered` without the address, which may be secret, in its text."""
         if not address.startswith(("http://", "https://")):
-            text = f"{self.webhook_variable}: is no address; write http://... or https://..."
-            raise AlertUndelivered(text, reached=False)
+            text = f"{self.webhook_variable}: is not a URL; write http://... or https://..."
+            raise AlertUndelivered(text, is_only_this=False)
         # Slack and Teams show `text`; the other fields are for programs.
         body = json.dumps({**asdict(alert), "text": alert.line, "reason": alert.text}).encode()
         request = urllib.request.Request(address, body, {"Content-Type": "application/json"})  # noqa: S310 - checked above
@@ -73,7 +76,7 @@ class AlertResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             code = error.code if isinstance(error, urllib.error.HTTPError) else None
             reason = f"HTTP status {code}" if code else getattr(error, "reason", type(error).__name__)
             text = f"{self.webhook_variable}: the webhook did not take the alert ({reason})"
-            raise AlertUndelivered(text, reached=code not in (None, TOO_MANY_REQUESTS)) from None
+            raise AlertUndelivered(text, is_only_this=code not in (None, TOO_MANY_REQUESTS)) from None
 
 
 def log_alert(alert: Alert, log: logging.Logger) -> None:

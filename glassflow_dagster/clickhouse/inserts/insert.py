@@ -337,7 +337,7 @@ class _BlockInsert:
         """Insert an empty block to find the cause of a repeated unknown error, and raise accordingly.
 
         The same error means that the table is at fault (`InsertRefused`), success that rows are (`RowsRefused`). Return
-        when the empty block fails with another error.
+        when the empty block fails with another error. certain: no earlier attempt can have inserted the block.
         """
         settings = insert_settings(self._client, self._token.empty(), 0)
         try:

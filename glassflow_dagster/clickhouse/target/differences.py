@@ -55,7 +55,11 @@ class Difference:
 
 
 def differences(config: PipelineConfig, table: Table) -> Iterator[Difference]:
-    """Yield the differences of a definition and its target: engine, columns in the mapping's order, `create_table`."""
+    """Yield what differs between a definition and its target table.
+
+    In this order: the engine, the mapped columns, columns of `create_table` that are not mapped, columns of the table
+    that nothing fills, other parts of `create_table`. A difference that `stops` keeps the pipeline from starting.
+    """
     # A Distributed table is checked by its shards at the start of the driver (`distributed.py`).
     if not (table.family.endswith("MergeTree") or table.engine == "Distributed"):
         stops = config.sink.delivery == "exactly_once" or is_view(table.engine)

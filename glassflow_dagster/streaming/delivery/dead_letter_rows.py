@@ -107,13 +107,13 @@ class DeadLetterBatch:
 def dead_letters_of_rows(rows: Sequence[DeadLetterWithoutRaw], records: Mapping[RecordPosition, Record]) -> pa.Table:
     """Combine refused rows with their records; columns out: those that `DeadLetterBatch.rows` takes.
 
-    records: those that Kafka still has, by position. Of a missing one the row becomes the value, and the reason says
-    so.
+    records: the records that Kafka still has, by position. Where a record is gone, the dead letter's value is the row
+    as JSON, and its reason says so. A row was refused behind deduplication, hence `passed_dedup`.
     """
     dead_letters = []
     for row in rows:
         record = records.get(row.position)
-        gone = f"{row.reason}; Kafka no longer has the record: value is the row, as JSON"
+        reason_if_gone = f"{row.reason}; Kafka no longer has the record: value is the row, as JSON"
         dead_letters.append({
             **row.position._asdict(),
             "timestamp": (record.timestamp_ms if record else None) or 0,
@@ -121,7 +121,7 @@ def dead_letters_of_rows(rows: Sequence[DeadLetterWithoutRaw], records: Mapping[
             "value": record.value if record else row.row,
             "headers": [{"name": name, "value": value} for name, value in record.headers] if record else [],
             "stage": row.stage,
-            "reason": row.reason if record else gone,
+            "reason": row.reason if record else reason_if_gone,
             "passed_dedup": True,
         })  # fmt: skip
     return pa.Table.from_pylist(dead_letters, schema=RAW_SCHEMA)

@@ -116,7 +116,10 @@ class PartitionWriter:
         self.counter.count_stored(block, outcomes)
 
     def _drop_written_values(self, writers: "_Writers", rows: pa.Table, outcomes: BatchOutcomes) -> pa.Table:
-        """Count the rows whose values are in the table already, and return the rows that are not."""
+        """Return the rows that the table does not have yet, compared by their values; count the others as written.
+
+        For a repeated batch whose tokens prove nothing, as the server has restarted since.
+        """
         client, inserter = writers.inserter.client, writers.inserter
         block = self._columns(rows)
 

@@ -26,8 +26,10 @@ _LONGS = 2.0**63
 
 
 def to_sides(events: DataFrame, config: PipelineConfig, join: JoinConfig, scopes: Sequence[Scope]) -> DataFrame:
-    """Select the columns that deduplication and the join need of each record.
+    """Reduce records of both sources to one form, that of the two sides of the join.
 
+    `by_source` chooses of two columns the one of the record's source. exempt: the record was deduplicated before it
+    became a dead letter, and is not deduplicated again. A replayed record is kept even if it is late (keep_late).
     scopes: of the left and the right source. Columns in: those of `read_topics`, the columns in scope, source, error,
     drop_reason, exempt, replayed, and those of `read_times`.
     Columns out: source, topic_rank, partition, offset, dedup_key BINARY, exempt, join_key BINARY (NULL where a part of
@@ -105,17 +107,17 @@ def _body_schema(join: JoinConfig, side: int, scope: Scope) -> StructType:
 def join_keys(join: JoinConfig, scopes: Sequence[Scope]) -> list[Column]:
     """Return the join key of each side, BINARY, NULL where a part of the key is null.
 
-    Equal keys have equal bytes, even if a part is an integer on one side and a float on the other.
+    glassflow_key (Scala) packs the parts of a key into bytes. Equal keys have equal bytes, even if a part is an integer on one side and a float on the other.
     """
     sides = [side.key_fields for side in join.sides]
     kinds = [[scopes[side].kinds[name] for name in key_fields] for side, key_fields in enumerate(sides)]
-    kinds_of_both = [set(pair) for pair in zip(*kinds, strict=True)]
+    kinds_on_both_sides = [set(pair) for pair in zip(*kinds, strict=True)]
     keys = []
     for side, key_fields in enumerate(sides):
         fields = [scopes[side].mappable[name] for name in key_fields]
         parts = [
             part
-            for field, kind, both in zip(fields, kinds[side], kinds_of_both, strict=True)
+            for field, kind, both in zip(fields, kinds[side], kinds_on_both_sides, strict=True)
             for part in _comparable(field, kind, both)
         ]
         is_complete = reduce(and_, (field.isNotNull() for field in fields))
