@@ -57,6 +57,7 @@ def is_time_column(column_type: str) -> bool:
 
 
 def _column_of_values(field: Field) -> ColumnChoice:
+    """Choose the column type for a field's values, before `choose_column` makes it Nullable."""
     kind, values = field.kind, field.fitting
     if kind == "bool":
         return ColumnChoice("Bool")

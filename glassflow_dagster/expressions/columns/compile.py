@@ -181,6 +181,7 @@ class _Compiler:
         return replace(compiled, value=self._steps.take(compiled.value, step), error=error, chain_is_nil=chain_is_nil)
 
     def _compile_node(self, node: Node) -> _NodeColumns:
+        """Compile a node by its type, without a step of its own; to be called by `_compile_once` only."""
         match node:
             case Literal(value=value):
                 return _NodeColumns(F.lit(value).cast(COLUMN_TYPES[self._kind(node)]), nullable=value is None)
@@ -261,6 +262,7 @@ class _Compiler:
     # Operators.
 
     def _unary(self, node: Unary) -> _NodeColumns:
+        """Compile `not`, `-` and `+`; nil, and overflow of `-`, are errors."""
         if node.operator == "not":
             compiled = self._scalar(node, node.operand, "bool")
             return _NodeColumns(~compiled.value, compiled.error, nullable=False)
@@ -292,6 +294,7 @@ class _Compiler:
         )
 
     def _binary(self, node: Binary) -> _NodeColumns:
+        """Compile an operator by its kind."""
         match node.operator:
             case "and" | "or":
                 return self._and_or(node)
@@ -437,14 +440,14 @@ class _Compiler:
         error = _first_error(needle.error, haystack.error)
         match self._kind(node.right):
             case "map":
-                found = F.array_contains(F.map_keys(variants.entries(haystack.value)), needle.value)
+                is_contained = F.array_contains(F.map_keys(variants.entries(haystack.value)), needle.value)
             case "any":
                 return self._in_any(node, haystack.value, needle.value, is_needle, error)
             case "array":
-                found = F.exists(variants.elements(haystack.value), is_needle)
+                is_contained = F.exists(variants.elements(haystack.value), is_needle)
             case _:
-                found = F.exists(haystack.value, is_needle)
-        return _NodeColumns(F.coalesce(found, _FALSE()), error, nullable=False)
+                is_contained = F.exists(haystack.value, is_needle)
+        return _NodeColumns(F.coalesce(is_contained, _FALSE()), error, nullable=False)
 
     def _in_any(
         self,
@@ -569,6 +572,7 @@ class _Compiler:
         return self._compile_once("json", node, self._compile_json_node)
 
     def _compile_json_node(self, node: Node) -> _NodeColumns:
+        """Compile a node for `_compile_json`, by its type."""
         match node:
             case Member(name=name):
                 return self._object_value(node, _NodeColumns(F.lit(name), nullable=False))
@@ -672,9 +676,9 @@ class _Compiler:
             case "number" | "numbers" if kind not in LISTS and kind != "array":
                 wanted: Kind = "int" if self._kind(call) == "int" else "float"
                 return self._number(call, node, wanted), wanted
-            case "given" if kind in LISTS:
+            case "scalar or list" if kind in LISTS:
                 return compiled, kind
-            case "given" if kind == "array":
+            case "scalar or list" if kind == "array":
                 return _NodeColumns(variants.elements(compiled.value), compiled.error), "values"
             case "list" | "number list" | "numbers":
                 return self._elements(call, node), kind if kind in LISTS else "values"
@@ -688,7 +692,7 @@ class _Compiler:
     # Errors.
 
     def _with_error_where_null(self, node: Node, value: Column, error: Column | None, problem: str) -> _NodeColumns:
-        """Return a value that is never nil, with the problem as its error where it is NULL."""
+        """Return columns for a value that is not nil; NULL, as from Spark's `try_` functions, means the problem."""
         return self._with_error_where(node, _NodeColumns(value, error, nullable=False), value.isNull(), problem)
 
     def _with_error_where(self, node: Node, compiled: _NodeColumns, condition: Column, problem: str) -> _NodeColumns:
@@ -697,7 +701,7 @@ class _Compiler:
         return replace(compiled, error=_first_error(compiled.error, error))
 
     def _with_source(self, node: Node, problem: Column) -> Column:
-        """Put the node's source before an error text: `a / b: division by zero`."""
+        """Return an error text with the node's source before it: `a / b: division by zero`."""
         return F.concat(F.lit(f"{self._source(node)}: "), problem)
 
     def _source(self, node: Node) -> str:

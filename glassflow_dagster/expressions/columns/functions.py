@@ -98,10 +98,12 @@ def _size(collection: Column) -> Column:
 
 
 def _upper(text: Column) -> Column:
+    """Return a text in upper case, by this project's function in scala/functions/Scalars.scala."""
     return F.call_function("glassflow_upper", text)
 
 
 def _lower(text: Column) -> Column:
+    """Return a text in lower case, by this project's function in scala/functions/Scalars.scala."""
     return F.call_function("glassflow_lower", text)
 
 
@@ -265,7 +267,7 @@ def _ceil(operands: Sequence[Operand]) -> FunctionResult:
 
 
 def _round(operands: Sequence[Operand]) -> FunctionResult:
-    """Round to the nearest whole DOUBLE, as Go's math.Round."""
+    """Round to the nearest whole DOUBLE, half away from zero."""
     return FunctionResult(F.call_function("glassflow_round", operands[0].value.cast("double")))
 
 
@@ -606,6 +608,7 @@ def _device(agent: Column) -> Column:
 
 
 def _browser(agent: Column) -> Column:
+    """Return the browser of a user agent; Edge first, since its user agent names Chrome and Safari too."""
     return (
         F.when(_contains_any(agent, "edg/"), F.lit("Edge"))
         .when(_contains_any(agent, "chrome", "crios"), F.lit("Chrome"))
@@ -616,6 +619,7 @@ def _browser(agent: Column) -> Column:
 
 
 def _operating_system(agent: Column) -> Column:
+    """Return the operating system of a user agent; iOS and Android first, since theirs name macOS and Linux too."""
     return (
         F.when(_contains_any(agent, "iphone", "ipad", "ipod"), F.lit("iOS"))
         .when(_contains_any(agent, "android"), F.lit("Android"))

@@ -98,6 +98,7 @@ def _to_float(operand: Operand) -> Column:
 
 
 def _to_bool(operand: Operand) -> Column:
+    """Convert a bool, or the text `true` or `false`, to BOOLEAN; NULL for any other value."""
     match operand.kind:
         case "bool":
             return operand.value

@@ -253,6 +253,7 @@ class _Checker:
         return kind
 
     def _kind(self, node: Node) -> Kind:
+        """Check a node by its type, and return its kind; raises ExpressionError."""
         match node:
             case Literal(value=value):
                 return _literal_kind(value)
@@ -315,6 +316,7 @@ class _Checker:
         return self._element_kinds[-1]
 
     def _slice(self, node: Slice) -> Kind:
+        """Check `base[start:end]` of a list, an array or a text."""
         base = self.kind(node.base)
         if base not in ELEMENTS and base != "string":
             raise self._error(node.base, f"{_described(base)} has no parts; lists, arrays and texts have")
@@ -347,6 +349,7 @@ class _Checker:
         return ELEMENTS.get(base, "any")
 
     def _method(self, node: Method) -> Kind:
+        """Check a method call such as `date(field).Year()`."""
         base = self.kind(node.base)
         if base not in METHODS:
             raise self._error(
@@ -363,6 +366,7 @@ class _Checker:
         return "float" if self._require(node.operand, NUMBERS | {"any"}, "a number") in ("float", "any") else "int"
 
     def _binary(self, node: Binary) -> Kind:
+        """Check an operator's operands, and return the kind of the result."""
         if node.operator in ("and", "or"):
             self._require(node.left, _TRUTHS, "true or false")
             self._require(node.right, _TRUTHS, "true or false")
@@ -451,6 +455,7 @@ class _Checker:
         return "int" if kinds <= INTEGERS and node.operator not in ("/", "**") else "float"
 
     def _time_arithmetic(self, node: Binary, left: Kind, right: Kind) -> Kind:
+        """Return the kind of `+`, `-` or `*` with a time or duration; raises ExpressionError for other combinations."""
         results: dict[tuple[str, str, str], Kind] = {
             ("time", "-", "time"): "duration",
             ("time", "-", "duration"): "time",

@@ -164,6 +164,7 @@ class _Builder(Transformer[Token, Node]):
         return Name(str(parts[0]), _span(meta))
 
     def number(self, meta: Meta, parts: list[Any]) -> Node:
+        """Build a number literal; raises ExpressionError for an integer beyond 64 bits and an infinite float."""
         digits = parts[0].replace("_", "")
         span = _span(meta)
         if digits[:2].lower() in ("0x", "0b", "0o"):
