@@ -81,8 +81,8 @@ def unpack_fields(rows: DataFrame, join: JoinConfig, names: Sequence[Scope]) -> 
         schema = F.lit(_body_schema(join, side, names[side]).json())
         rows = rows.withColumn(column, F.call_function("glassflow_unpack", F.col(column), schema))
         for index, field in enumerate(join.outputs_of(side)):
-            kinds[field.made] = names[side].kinds[field.name]
-            columns[field.made] = F.col(column).getField(f"c{index}")
+            kinds[field.joined_name] = names[side].kinds[field.name]
+            columns[field.joined_name] = F.col(column).getField(f"c{index}")
     return rows, joined_scope(kinds, columns)
 
 
