@@ -1,4 +1,4 @@
-"""Certificates and keys as definitions hold them: PEM, or base64 of it."""
+"""Read certificates and keys of a definition: PEM, or base64 of PEM."""
 
 import base64
 import binascii
@@ -7,12 +7,12 @@ from pydantic import SecretStr
 
 from glassflow_dagster.errors import GlassflowError
 
-# Java's client for Kafka reads no other form, and so that there is one rule, it holds for ClickHouse as well.
+# PKCS #8, the only form that Kafka's Java client reads; required for ClickHouse too, so that there is one rule.
 _PRIVATE_KEY = "-----BEGIN PRIVATE KEY-----"
 
 
 def read_pem(setting: str, text: str) -> str:
-    """Read a certificate or key, given as PEM or as base64 of it; raises `GlassflowError` when it is neither."""
+    """Return a certificate or key as PEM; raises `GlassflowError`, naming the setting, for an invalid text."""
     if "-----BEGIN" in text:
         return text
     try:
@@ -27,9 +27,9 @@ def read_pem(setting: str, text: str) -> str:
     return decoded
 
 
-def read_private_key(setting: str, given: SecretStr) -> str:
-    """Read a client's key; raises `GlassflowError` when it is not in the one form that is taken: PKCS #8."""
-    text = read_pem(setting, given.get_secret_value())
+def read_private_key(setting: str, secret: SecretStr) -> str:
+    """Return a client's private key as PEM; raises `GlassflowError` when it is not an unencrypted PKCS #8 key."""
+    text = read_pem(setting, secret.get_secret_value())
     if _PRIVATE_KEY not in text:
         raise GlassflowError(
             f"connection_params.{setting}: is no unencrypted key in PKCS #8, which begins with {_PRIVATE_KEY}; make "

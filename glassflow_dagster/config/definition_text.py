@@ -1,4 +1,4 @@
-"""The text of a definition file, as it is parsed: YAML or JSON, nothing in it judged."""
+"""Read and parse a definition file, YAML or JSON, without validating its content."""
 
 import json
 import re
@@ -10,12 +10,12 @@ import yaml
 from glassflow_dagster.config.problems import DefinitionError, Problem
 from glassflow_dagster.config.yaml_text import AliasError, read_yaml
 
-# A sign is quoted by the YAML reader to be shown; anything longer may be what somebody wrote as a value.
+# The YAML parser quotes single characters in its messages; a longer quote may be a value of the file, even a secret.
 _LONG_QUOTE = re.compile(r"'[^']{5,}'")
 
 
 def read_definition(file: Path) -> dict[str, Any]:
-    """Read and parse a file; raises `DefinitionError` when it holds no object."""
+    """Return a file's content as an object; raises `DefinitionError` when it is unreadable, unparsable or no object."""
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -27,7 +27,7 @@ def read_definition(file: Path) -> dict[str, Any]:
     except AliasError as error:
         raise DefinitionError(file, [Problem("", str(error))]) from None
     except (yaml.YAMLError, ValueError) as error:
-        # ValueError: what looks like a date or number and is none, such as 2024-99-99.
+        # ValueError: for an invalid date or number, such as 2024-99-99.
         raise DefinitionError(file, [Problem("", f"is neither YAML nor JSON: {_unreadable(error)}")]) from None
     except RecursionError:
         raise DefinitionError(file, [Problem("", "is nested too deeply; it is no pipeline definition")]) from None
@@ -37,7 +37,7 @@ def read_definition(file: Path) -> dict[str, Any]:
 
 
 def _parsed(text: str) -> Any:
-    # JSON is YAML but for tabs and pairs of escaped surrogates, which the YAML reader does not take.
+    # JSON first: the YAML parser rejects JSON with tabs or with escaped surrogate pairs.
     try:
         return json.loads(text)
     except json.JSONDecodeError:
@@ -45,11 +45,11 @@ def _parsed(text: str) -> Any:
 
 
 def _unreadable(error: Exception) -> str:
-    """Say what cannot be parsed, and where; none of the file's own text, which may be a secret."""
+    """Return the reason and the position of a parser's error, without text of the file, which may be a secret."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return _one_line(_LONG_QUOTE.sub("'...'", str(error)))
-    mark, said = error.problem_mark, _LONG_QUOTE.sub("'...'", f"{error.context or ''} {error.problem or ''}")
-    return f"{_one_line(said)}, line {mark.line + 1}, column {mark.column + 1}; correct it"
+    mark, reason = error.problem_mark, _LONG_QUOTE.sub("'...'", f"{error.context or ''} {error.problem or ''}")
+    return f"{_one_line(reason)}, line {mark.line + 1}, column {mark.column + 1}; correct it"
 
 
 def _one_line(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The definitions of a folder, by file and by pipeline_id."""
+"""Find the definitions in a folder, by file name and by pipeline_id."""
 
 import os
 from collections.abc import Mapping
@@ -14,17 +14,20 @@ DEFINITION_SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def definition_files(folder: Path) -> list[Path]:
-    """List the definitions of a folder, by name; hidden files are those of editors."""
+    """Return the definition files of a folder by name, without hidden ones; empty when there is no folder."""
     if not folder.is_dir():
         return []
-    shown = (path for path in folder.iterdir() if not path.name.startswith("."))
-    return sorted(path for path in shown if path.suffix in DEFINITION_SUFFIXES)
+    visible = (path for path in folder.iterdir() if not path.name.startswith("."))
+    return sorted(path for path in visible if path.suffix in DEFINITION_SUFFIXES)
 
 
 def find_definition(
     name: str, folder: Path, environment: Mapping[str, str] = os.environ
 ) -> tuple[Path, PipelineConfig]:
-    """Find a pipeline by its file or by its pipeline_id in a folder; raises `GlassflowError` when there is none."""
+    """Return file and definition of a pipeline. name: a file's path, or a pipeline_id in the folder.
+
+    Raises `GlassflowError` when there is no such pipeline, and `DefinitionError` when the definition is invalid.
+    """
     path = Path(name)
     if path.suffix in DEFINITION_SUFFIXES:
         return path, load_pipeline(path, environment)
@@ -32,14 +35,14 @@ def find_definition(
     for file in sorted(files, key=lambda f: f.stem != name):
         if pipeline_id(file) == name:
             return file, load_pipeline(file, environment)
-    known = [found for file in files if (found := pipeline_id(file))]
-    raise GlassflowError(f"{folder}/: no pipeline is called {name!r}; {suggestion(name, known or ['(none)'])}")
+    ids = [file_id for file in files if (file_id := pipeline_id(file))]
+    raise GlassflowError(f"{folder}/: no pipeline is called {name!r}; {suggestion(name, ids or ['(none)'])}")
 
 
 def pipeline_id(file: Path) -> str | None:
-    """Give the name that a file's pipeline has, whatever else is wrong with it; None where it has none."""
+    """Return the pipeline_id of a file, even of an otherwise invalid definition; None when it has none."""
     try:
-        named = read_definition(file).get("pipeline_id")
+        value = read_definition(file).get("pipeline_id")
     except DefinitionError:
         return None
-    return None if named is None else str(named)
+    return None if value is None else str(value)

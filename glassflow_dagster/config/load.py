@@ -1,8 +1,8 @@
-"""From a file to a `PipelineConfig`, or to every mistake in it at once.
+"""Load a definition file as a `PipelineConfig`, or raise one error with every mistake in it.
 
-The way is gone once: text, parsed object, v3, references filled in, models and rules, servers of the environment.
-Older formats are rewritten as v3 first (`formats/`), so that there is one format to judge; what is wrong is told at its
-place in the file as it was written.
+The steps: read the text, parse it, rewrite an older format as v3 (`formats/`), replace references such as `${VAR}`,
+validate by models and rules, apply the servers of the environment. So only v3 has to be validated; a problem is
+reported at its path in the file as it is written.
 """
 
 import os
@@ -26,7 +26,7 @@ from glassflow_dagster.config.yaml_text import write_yaml
 
 @dataclass(frozen=True)
 class LoadedDefinition:
-    """A definition that runs, and what its author should know: of its rewriting, its secrets and its meaning."""
+    """A valid definition, and the warnings about rewriting an older format and about secrets in plain text."""
 
     config: PipelineConfig
     rewriting_warnings: tuple[str, ...]
@@ -34,78 +34,81 @@ class LoadedDefinition:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """All that is right and may be meant otherwise."""
+        """All warnings: what is valid, but may be meant otherwise."""
         return (*self.rewriting_warnings, *self.secret_warnings, *warnings(self.config))
 
 
 def load_definition(file: Path, environment: Mapping[str, str] = os.environ) -> LoadedDefinition:
-    """Read a definition, YAML or JSON; raises `DefinitionError` with every mistake in it."""
+    """Load a definition with its warnings; raises `DefinitionError` with every mistake in it."""
     rewritten = upgrade(file, read_definition(file))
     filled, unset = fill_references(rewritten.definition, References(environment, file.parent))
     if unset:
         raise DefinitionError(file, rewritten.all_problems(rewritten.at_origin(unset)))
-    config = with_servers_of(_accepted(file, rewritten, filled), environment)
+    config = with_servers_of(_validated(file, rewritten, filled), environment)
     return LoadedDefinition(config, rewritten.warnings, secrets_in(rewritten.definition))
 
 
 def load_pipeline(file: Path, environment: Mapping[str, str] = os.environ) -> PipelineConfig:
-    """Read a definition for what it says alone; raises `DefinitionError` with every mistake in it."""
+    """Load a definition without its warnings; raises `DefinitionError` with every mistake in it."""
     return load_definition(file, environment).config
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """A definition as v3: the object, its variables not filled in, and what its reader should know."""
+    """A definition rewritten as v3, its references not replaced, and the warnings for its author."""
 
     definition: dict[str, Any]
     warnings: tuple[str, ...]
 
     @property
     def yaml(self) -> str:
-        """The definition as text."""
+        """The definition as YAML."""
         return write_yaml(self.definition)
 
 
 def convert_definition(file: Path, environment: Mapping[str, str] = os.environ) -> Conversion:
     """Rewrite a definition of any accepted format as v3; raises `DefinitionError` with every mistake in it.
 
-    A secret that stands in the result is told in a warning. A definition with a reference to nothing cannot be judged
-    further, and is rewritten.
+    Secrets in plain text are warnings. A definition with an unresolvable reference, such as an unset variable, is
+    converted without validation.
     """
     rewritten = upgrade(file, read_definition(file))
     filled, unset = fill_references(rewritten.definition, References(environment, file.parent))
     if not unset:
-        _accepted(file, rewritten, filled)
+        _validated(file, rewritten, filled)
     elif rewritten.problems:
         raise DefinitionError(file, rewritten.all_problems([]))
     return Conversion(rewritten.definition, (*rewritten.warnings, *secrets_in(rewritten.definition)))
 
 
-def _accepted(file: Path, rewritten: Rewritten, filled: dict[str, Any]) -> PipelineConfig:
-    """Return the definition; raises `DefinitionError` with what the rewriting and the models find, a place once."""
+def _validated(file: Path, rewritten: Rewritten, filled: dict[str, Any]) -> PipelineConfig:
+    """Return the definition; raises `DefinitionError` with the problems of rewriting and of validation.
+
+    A path that rewriting has reported is not reported again.
+    """
     config, found = validate_definition(filled)
-    told = {problem.path for problem in rewritten.problems}
-    further = [problem for problem in rewritten.at_origin(found) if problem.path not in told]
+    reported = {problem.path for problem in rewritten.problems}
+    further = [problem for problem in rewritten.at_origin(found) if problem.path not in reported]
     if config is None or rewritten.problems or further:
         raise DefinitionError(file, rewritten.all_problems(further))
     return config
 
 
 def rewriting_warnings(file: Path) -> tuple[str, ...]:
-    """Say what became of an older definition that its author may not expect; raises `DefinitionError`."""
+    """Return the warnings of rewriting an older definition, such as ignored keys; raises `DefinitionError`."""
     return upgrade(file, read_definition(file)).warnings
 
 
 def report_rewriting(file: Path, report: Callable[[str], None]) -> None:
-    """Say the same where a pipeline is started, a line each; raises `DefinitionError`."""
+    """Report the rewriting warnings of a definition, one line each; raises `DefinitionError`."""
     for warning in rewriting_warnings(file):
         report(f"{file}: warning: {warning}")
 
 
 def warnings(config: PipelineConfig) -> list[str]:
-    """Say what a definition asks for that has no meaning here, or may have another one than it was meant to."""
-    found = list(plan_stages(config).warnings)
-    ignored = list(config.resources.without_meaning()) if config.resources else []
+    """Return warnings on settings that have no effect here, and on expressions that may be meant otherwise."""
+    texts = list(plan_stages(config).warnings)
+    ignored = list(config.resources.ignored_keys()) if config.resources else []
     if ignored:
-        found.append(f"resources ({', '.join(ignored)}) has no effect here; Spark's settings (--conf) take its place")
-    return found
+        texts.append(f"resources ({', '.join(ignored)}) has no effect here; Spark's settings (--conf) take its place")
+    return texts

@@ -10,29 +10,29 @@ from glassflow_dagster.errors import GlassflowError
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake in a definition: where it is, and what is wrong and to be done."""
+    """One mistake in a definition. path: of the key, '' for the file; text: what is wrong; what to do."""
 
     path: str
     text: str
 
 
 class DefinitionError(GlassflowError):
-    """A definition that cannot run: one line per mistake, `file: field.path: what is wrong; what to do`."""
+    """The definition is invalid: correct it. One line per mistake: `file: field.path: what is wrong; what to do`."""
 
-    def __init__(self, file: Path, found: list[Problem]) -> None:
+    def __init__(self, file: Path, problems: list[Problem]) -> None:
         self.file = file
-        self.problems = found
-        super().__init__("\n".join(f"{file}: {p.path + ': ' if p.path else ''}{p.text}" for p in found))
+        self.problems = problems
+        super().__init__("\n".join(f"{file}: {p.path + ': ' if p.path else ''}{p.text}" for p in problems))
 
 
 def suggestion(name: str, known: list[str]) -> str:
-    """Say what to write instead of an unknown name."""
+    """Return the remedy for an unknown name: the nearest known name, or all of them."""
     near = nearest(name, known)
     return f"did you mean {near!r}?" if near else f"use one of {', '.join(known)}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Find the name that was probably meant, None where no known one is near."""
+    """Return the known name that is most like a misspelt one, ignoring case; None when none is alike."""
     lower = {other.lower(): other for other in known}
     close = get_close_matches(name.lower(), list(lower), n=1)
     return lower[close[0]] if close else None

@@ -1,8 +1,8 @@
-"""The format as a JSON Schema, for editors: generated from the models, so that the two cannot say different things.
+"""Generate the JSON Schema of definitions, for editors, from the models, so that the two cannot differ.
 
-`python -m glassflow_dagster.config.schema` prints it; `docs/pipeline.schema.json` is what it printed last.
-A text with a `${VAR}` may stand for any value, so every value that is not plain text takes one too. What only
-`rules/` can judge, and the syntax of column types, is left to `validate`.
+`python -m glassflow_dagster.config.schema` prints it; `docs/pipeline.schema.json` is the last output.
+A text with a `${VAR}` may stand for any value, so every value that is no plain text may be such a text too. The rules
+in `rules/` and the syntax of column types are not in the schema: `validate` checks them.
 """
 
 import json
@@ -14,12 +14,12 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.variables import VARIABLE
 
 _REFERENCE = {"$ref": "#/$defs/Reference"}
-# ECMA's expressions, which JSON Schema uses, write a named group in another way.
+# JSON Schema uses ECMA's regular expressions, which write named groups in another way.
 _REFERENCE_PATTERN = re.sub(r"\?P<\w+>", "?:", VARIABLE.pattern)
 
 
 def definition_schema() -> dict[str, Any]:
-    """Give the JSON Schema (draft 2020-12) of a definition in the v3 format, extensions included."""
+    """Return the JSON Schema (draft 2020-12) of a v3 definition, this project's extensions included."""
     schema = PipelineConfig.model_json_schema(mode="validation")
     parts = {name: _with_references(part) for name, part in schema.pop("$defs").items()}
     reference = {
@@ -36,24 +36,25 @@ def definition_schema() -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """Write the schema as the file holds it."""
+    """Return the schema as the text of docs/pipeline.schema.json."""
     return json.dumps(definition_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def _with_references(part: Any) -> Any:
-    """Let a reference stand wherever a number, a boolean, or one of certain texts is asked for."""
+    """Return a part of the schema that also accepts a `${...}` text for each number, boolean and restricted text."""
     if isinstance(part, list):
         return [_with_references(item) for item in part]
     if not isinstance(part, dict):
         return part
-    if _is_narrow(part):
-        outside = {key: part[key] for key in ("title", "description", "default") if key in part}
-        inside = {key: value for key, value in part.items() if key not in outside}
-        return {**outside, "anyOf": [inside, _REFERENCE]}
+    if _rejects_references(part):
+        annotations = {key: part[key] for key in ("title", "description", "default") if key in part}
+        constraints = {key: value for key, value in part.items() if key not in annotations}
+        return {**annotations, "anyOf": [constraints, _REFERENCE]}
     return {key: _with_references(value) for key, value in part.items()}
 
 
-def _is_narrow(part: dict[str, Any]) -> bool:
+def _rejects_references(part: dict[str, Any]) -> bool:
+    """Return whether a value's schema does not accept any text: a number, a boolean, or a restricted text."""
     if part.get("type") in ("integer", "number", "boolean"):
         return True
     return part.get("type") == "string" and bool({"enum", "const", "pattern"} & part.keys())

@@ -1,6 +1,6 @@
-"""The servers of an environment, in place of those that a definition names.
+"""Replace the servers of a definition by those of the environment.
 
-Where `GLASSFLOW_KAFKA_BROKERS` and `GLASSFLOW_CLICKHOUSE_URL` are set, a definition written elsewhere runs here.
+With `GLASSFLOW_KAFKA_BROKERS` and `GLASSFLOW_CLICKHOUSE_URL` a definition runs unchanged against other servers.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from glassflow_dagster.errors import GlassflowError
 
 
 def with_servers_of(config: PipelineConfig, environment: Mapping[str, str]) -> PipelineConfig:
-    """Point a definition to the servers that the environment names, where it names any."""
+    """Return the definition with the servers of the environment, as far as its variables are set."""
     brokers = environment.get("GLASSFLOW_KAFKA_BROKERS")
     url = environment.get("GLASSFLOW_CLICKHOUSE_URL")
     sources, sink = config.sources, config.sink
@@ -25,9 +25,9 @@ def with_servers_of(config: PipelineConfig, environment: Mapping[str, str]) -> P
     return config.model_copy(update={"sources": sources, "sink": sink})
 
 
-def clickhouse_address(url: str, given_as: str) -> dict[str, Any]:
-    """Read `http://user:password@host:port` as connection_params; the error names where the URL was given."""
-    problem = f"{given_as}: is no address; write http://user:password@host:port"
+def clickhouse_address(url: str, setting: str) -> dict[str, Any]:
+    """Parse `http://user:password@host:port` to connection_params; raises `GlassflowError` that names the setting."""
+    problem = f"{setting}: is no address; write http://user:password@host:port"
     try:
         parts = urlsplit(url)
         port = parts.port or (8443 if parts.scheme == "https" else 8123)

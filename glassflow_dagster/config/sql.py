@@ -1,8 +1,8 @@
-"""What a definition's own SQL calls, as far as that can be told without a server."""
+"""Inspect the SQL expressions of a definition, without a server."""
 
 import re
 
-# Functions that give the same row another value in a repetition, or on another server.
+# Functions whose value for the same row differs in a repeated insert, or on another server.
 _CHANGING = re.compile(
     r"(?i)\b(rand\w*|generate\w+|now\w*|today|yesterday|current_?(?:timestamp|date)|hostName|fqdn|serverUUID|queryID|"
     r"uptime|blockNumber|rowNumber\w+|runningDifference\w*|dict\w+|joinGet\w*)\s*\("
@@ -10,6 +10,6 @@ _CHANGING = re.compile(
 
 
 def changing_function(expression: str) -> str:
-    """Name a function in an expression that gives the same row another value later; nothing where there is none."""
-    found = _CHANGING.search(expression)
-    return f"{found[1]}()" if found else ""
+    """Return the first function of an expression whose value for the same row may change, such as `now()`; else ''."""
+    match = _CHANGING.search(expression)
+    return f"{match[1]}()" if match else ""

@@ -1,11 +1,13 @@
-"""The way of an event through its definition's filters and stateless transforms, with the names that each can see.
+"""Plan the stages of a definition: its filters and stateless transforms in order, each checked against its scope.
 
-Stages run in the order of the list. One list means something else to GlassFlow, which knows at most one of each and
-always filters first: a single filter that stands behind a single stateless transform and names fields of the source
-only is put before it.
+The scope of an expression is the set of names that it can read, with their kinds.
 
-With a join, the filters of each source stand before it, and what has the join's id as its source_id behind it, where
-the names are those of the output_fields. GlassFlow has neither, so there the list's order always counts.
+Stages run in the order of `transforms`, with one exception: GlassFlow has at most one filter and one stateless
+transform, and always filters first. So a single filter behind a single stateless transform runs before it, if it reads
+fields of the source only.
+
+With a join, the filters of a source run before it. Transforms whose source_id is the join's id run behind it; their
+scope is the join's output_fields. GlassFlow has neither, so with a join the order of `transforms` always holds.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,20 +34,20 @@ _ORDER_WARNING = (
     "GlassFlow; to filter by an output give the output a name of its own"
 )
 
-# A joined event is of two records, so that nothing of Kafka's is its own.
-_OF_JOINED = {"_batch_time": METADATA_FIELDS["_batch_time"]}
+# A joined event comes from two records, so of the metadata only the batch time has one value.
+_JOINED_METADATA = {"_batch_time": METADATA_FIELDS["_batch_time"]}
 
 
 @dataclass(frozen=True)
 class FilterStage:
-    """A filter whose expression is right."""
+    """A filter with a valid expression."""
 
     condition: Checked
 
 
 @dataclass(frozen=True)
 class CheckedOutput:
-    """A field that a right expression makes, and the kind of field that it is from then on."""
+    """An output of a stateless transform with a valid expression. kind: of the field that later stages read."""
 
     name: str
     value: Checked
@@ -55,42 +57,46 @@ class CheckedOutput:
 
 @dataclass(frozen=True)
 class TransformStage:
-    """A stateless transform whose expressions are right."""
+    """A stateless transform with its valid outputs."""
 
     outputs: tuple[CheckedOutput, ...]
 
 
 @dataclass(frozen=True)
 class Stages:
-    """The stages in the order in which they run, and what the columns can be filled from after the last one.
+    """The stages of a definition in the order in which they run.
 
-    `before` has the filters of each source of a join by its source_id, and nothing without a join; `steps` follow the
-    join. A field whose expression is wrong is left out of `mappable` and named in `unknown`. `warnings` say what is
-    right and may be meant otherwise.
+    before: source_id -> filters that run before the join; empty without a join. steps: the stages behind the join, or
+    all stages without one. mappable: name -> kind of the fields that `sink.mapping` can use. invalid_names: names that
+    are missing in `mappable` because of a problem that is reported already, such as an output's invalid expression.
+    warnings: what is valid, but may be meant otherwise.
     """
 
     before: Mapping[str, tuple[FilterStage, ...]]
     steps: tuple[FilterStage | TransformStage, ...]
     mappable: Mapping[str, FieldKind]
-    unknown: frozenset[str]
+    invalid_names: frozenset[str]
     problems: tuple[Problem, ...]
     warnings: tuple[str, ...]
 
 
 class WhyNull(Enum):
-    """Why a name is null at times."""
+    """The reason why a field may be null."""
 
     OPTIONAL = auto()
     NO_KEY = auto()
     NO_MATCH = auto()
 
 
-_Placed = list[tuple[str, Filter | Stateless]]
+_TransformsByPath = list[tuple[str, Filter | Stateless]]
 
 
 @dataclass(frozen=True)
-class _Expressions:
-    """What of a definition decides how its expressions are planned; servers, checks and the like do not."""
+class _PlanInput:
+    """The parts of a definition that decide its plan, as a key of the cache.
+
+    fields: source_id and (name, kind) of the fields of each source. mapped: the names in `sink.mapping`.
+    """
 
     fields: tuple[tuple[str, tuple[tuple[str, FieldKind], ...]], ...]
     transforms: tuple[Transform, ...]
@@ -100,59 +106,61 @@ class _Expressions:
 
 @dataclass(frozen=True)
 class _Stream:
-    """Transforms that follow each other, the names before the first one, and those that stay mappable behind all."""
+    """A chain of transforms. scope: before the first one; metadata: names that stay mappable behind every transform."""
 
-    placed: _Placed
-    names: Mapping[str, FieldKind]
-    own: Mapping[str, FieldKind]
+    transforms: _TransformsByPath
+    scope: Mapping[str, FieldKind]
+    metadata: Mapping[str, FieldKind]
 
 
 def plan_stages(config: PipelineConfig) -> Stages:
-    """Check the expressions of a definition, each with the names that are there at its place.
+    """Check the expressions of a definition, each against the scope at its position, and return the stages.
 
-    Definitions with equal expressions, fields and join share one plan, which nobody may change.
+    Definitions with equal expressions, fields and join share one cached plan: do not change it.
     """
     fields = tuple((s.source_id, tuple((f.name, f.kind) for f in s.schema_fields)) for s in config.sources)
     mapped = tuple(mapping.name for mapping in config.sink.mapping)
-    return _planned(_Expressions(fields, config.transforms, config.join, mapped))
+    return _plan_cached(_PlanInput(fields, config.transforms, config.join, mapped))
 
 
-# As many definitions as one process may have open; a plan is small.
+# At most as many plans as one process may have definitions open; a plan is small.
 @lru_cache(maxsize=256)
-def _planned(given: _Expressions) -> Stages:
-    if given.join is not None:
-        names = {source_id: {**METADATA_FIELDS, **dict(fields)} for source_id, fields in given.fields}
-        return _plan_joined(given, given.join, names)
-    source_id, fields = given.fields[0]
-    own = {**METADATA_FIELDS, **dict(fields)}
-    placed = _placed(given.transforms, source_id)
-    first = _filter_put_first(placed, own)
-    warnings = [*([_ORDER_WARNING.format(placed[1][0])] if first else []), *_type_warnings(placed)]
-    stream = _Stream(placed[:1] if first else placed, own, METADATA_FIELDS)
+def _plan_cached(definition: _PlanInput) -> Stages:
+    """Plan a definition, with or without a join."""
+    if definition.join is not None:
+        scopes = {source_id: {**METADATA_FIELDS, **dict(fields)} for source_id, fields in definition.fields}
+        return _plan_joined(definition, definition.join, scopes)
+    source_id, fields = definition.fields[0]
+    scope = {**METADATA_FIELDS, **dict(fields)}
+    transforms = _transforms_of(definition.transforms, source_id)
+    first = _filter_to_run_first(transforms, scope)
+    warnings = [*([_ORDER_WARNING.format(transforms[1][0])] if first else []), *_type_warnings(transforms)]
+    stream = _Stream(transforms[:1] if first else transforms, scope, METADATA_FIELDS)
     return _plan(stream, [first] if first else [], {}, [], warnings)
 
 
-def _plan_joined(given: _Expressions, join: JoinConfig, fields: Mapping[str, Mapping[str, FieldKind]]) -> Stages:
+def _plan_joined(definition: _PlanInput, join: JoinConfig, scopes: Mapping[str, Mapping[str, FieldKind]]) -> Stages:
+    """Plan a definition with a join. scopes: source_id -> names and kinds of the source's fields and metadata."""
     problems: list[Problem] = []
     before = {
         side.source_id: tuple(
             stage
-            for place, condition in _placed(given.transforms, side.source_id)
+            for path, condition in _transforms_of(definition.transforms, side.source_id)
             if isinstance(condition, Filter)
-            for stage in _filter(place, condition, fields[side.source_id], problems)
+            for stage in _filter(path, condition, scopes[side.source_id], problems)
         )
         for side in join.sides
-        if side.source_id in fields
+        if side.source_id in scopes
     }
-    names, wrong = _joined_names(join, fields)
-    placed = _placed(given.transforms, join.id) if join.id not in fields else []
-    warnings = list(_type_warnings(placed))
-    if not wrong:
-        return _plan(_Stream(placed, names, _OF_JOINED), [], before, problems, warnings)
-    # Without all names, no expression behind the join can be judged, nor a mapping of what they make.
-    if any(isinstance(transform, Stateless) for _, transform in placed):
-        wrong = frozenset(given.mapped)
-    return Stages(before, (), names, wrong, tuple(problems), tuple(warnings))
+    scope, invalid = _joined_scope(join, scopes)
+    transforms = _transforms_of(definition.transforms, join.id) if join.id not in scopes else []
+    warnings = list(_type_warnings(transforms))
+    if not invalid:
+        return _plan(_Stream(transforms, scope, _JOINED_METADATA), [], before, problems, warnings)
+    # With an incomplete scope neither the expressions behind the join nor a mapping of their outputs can be checked.
+    if any(isinstance(transform, Stateless) for _, transform in transforms):
+        invalid = frozenset(definition.mapped)
+    return Stages(before, (), scope, invalid, tuple(problems), tuple(warnings))
 
 
 def _plan(
@@ -162,64 +170,69 @@ def _plan(
     problems: list[Problem],
     warnings: Sequence[str],
 ) -> Stages:
-    visible = mappable = stream.names
-    unknown: frozenset[str] = frozenset()
+    """Check a chain of transforms, each against the scope behind the one before it, and return the stages.
+
+    first: a filter that runs before the chain; before, problems, warnings: see `Stages`.
+    """
+    scope = mappable = stream.scope
+    invalid_names: frozenset[str] = frozenset()
     steps: list[FilterStage | TransformStage] = [*first]
-    for place, transform in stream.placed:
+    for path, transform in stream.transforms:
         if isinstance(transform, Filter):
-            steps += _filter(place, transform, visible, problems)
+            steps += _filter(path, transform, scope, problems)
             continue
-        outputs = _outputs(place, transform, visible, problems)
+        outputs = _outputs(path, transform, scope, problems)
         if not transform.config.transforms:
-            continue  # GlassFlow: an empty list changes nothing
+            continue  # as in GlassFlow, an empty list changes nothing
         steps.append(TransformStage(tuple(outputs)))
         kinds = {output.name: output.kind for output in outputs}
-        unknown = frozenset(o.output_name for o in transform.config.transforms) - kinds.keys()
-        visible = {**without_hidden(visible, [o.output_name for o in transform.config.transforms]), **kinds}
-        mappable = {**stream.own, **kinds}
-    return Stages(before, tuple(steps), mappable, unknown, tuple(problems), tuple(warnings))
+        invalid_names = frozenset(o.output_name for o in transform.config.transforms) - kinds.keys()
+        scope = {**without_hidden(scope, [o.output_name for o in transform.config.transforms]), **kinds}
+        mappable = {**stream.metadata, **kinds}
+    return Stages(before, tuple(steps), mappable, invalid_names, tuple(problems), tuple(warnings))
 
 
-def _joined_names(
-    join: JoinConfig, fields: Mapping[str, Mapping[str, FieldKind]]
+def _joined_scope(
+    join: JoinConfig, scopes: Mapping[str, Mapping[str, FieldKind]]
 ) -> tuple[dict[str, FieldKind], frozenset[str]]:
-    """Give the names behind a join with their kinds, and those whose field there is not."""
-    kinds = {output.made: fields.get(output.source_id, {}).get(output.name) for output in join.output_fields}
+    """Return the scope behind a join, and the names of output_fields that refer to no field of a source."""
+    kinds = {output.joined_name: scopes.get(output.source_id, {}).get(output.name) for output in join.output_fields}
     known = {name: kind for name, kind in kinds.items() if kind is not None}
-    return {**_OF_JOINED, **known}, frozenset(kinds.keys() - known.keys())
+    return {**_JOINED_METADATA, **known}, frozenset(kinds.keys() - known.keys())
 
 
-def without_hidden(names: Mapping[str, _T], made: Sequence[str]) -> dict[str, _T]:
-    """Leave out the names that newly made fields hide: the same ones, and those inside of them."""
+def without_hidden(scope: Mapping[str, _T], outputs: Sequence[str]) -> dict[str, _T]:
+    """Return a scope without the names that a transform's outputs hide: an output `a` hides `a`, `a.b`, `a.b.c` ..."""
     return {
         name: value
-        for name, value in names.items()
-        if not any(name == other or name.startswith(f"{other}.") for other in made)
+        for name, value in scope.items()
+        if not any(name == output or name.startswith(f"{output}.") for output in outputs)
     }
 
 
 def nullable_names(config: PipelineConfig) -> dict[str, WhyNull]:
-    """Give the names that a mapping may use and that are known to be null at times, and why.
+    """Return the names for `sink.mapping` that may be null -> the reason.
 
-    Of a transform's outputs these are the ones that pass such a name on; what an expression makes is not judged.
+    An output of a transform counts when its expression is only such a name; other expressions are not analysed.
     """
     visible = joined_nulls(config, config.join) if config.join else _nulls_of(config, config.source)
     stream = config.join.id if config.join else config.source.source_id
     mappable = visible
-    for _, transform in _placed(config.transforms, stream):
+    for _, transform in _transforms_of(config.transforms, stream):
         outputs = transform.config.transforms if isinstance(transform, Stateless) else ()
         if outputs:
             passed_on = {
                 o.output_name: visible[o.expression.strip()] for o in outputs if o.expression.strip() in visible
             }
-            made = [output.output_name for output in outputs]
-            visible = {**without_hidden(visible, made), **passed_on}
-            kafkas = {} if config.join else {name: why for name, why in visible.items() if name == "_key"}
-            mappable = {**kafkas, **passed_on}
+            names = [output.output_name for output in outputs]
+            visible = {**without_hidden(visible, names), **passed_on}
+            metadata = {} if config.join else {name: why for name, why in visible.items() if name == "_key"}
+            mappable = {**metadata, **passed_on}
     return mappable
 
 
 def _nulls_of(config: PipelineConfig, source: Source) -> dict[str, WhyNull]:
+    """Return the fields of a source that may be null -> the reason; Kafka's key, unless a declared field hides it."""
     fields = config.fields_of(source)
     names = {field.name: WhyNull.OPTIONAL for field in fields if not field.required and field.default is None}
     declares_key = any(field.name == "_key" for field in fields)
@@ -227,7 +240,10 @@ def _nulls_of(config: PipelineConfig, source: Source) -> dict[str, WhyNull]:
 
 
 def joined_nulls(config: PipelineConfig, join: JoinConfig) -> dict[str, WhyNull]:
-    """Give what a joined event lacks at times: with `type: left` all of the right side, else what the sides lack."""
+    """Return the fields of the joined event that may be null -> the reason.
+
+    With `type: left` these are all fields of the right source; otherwise those that may be null in their source.
+    """
     left, right = config.inputs
     nulls = {source.source_id: _nulls_of(config, source) for source in (left, right)}
     if join.keeps_unmatched:
@@ -239,11 +255,12 @@ def joined_nulls(config: PipelineConfig, join: JoinConfig) -> dict[str, WhyNull]
         for side in join.sides:
             for name in side.key_fields:
                 nulls[side.source_id].pop(name, None)
-    found = ((output.made, nulls[output.source_id].get(output.name)) for output in join.output_fields)
-    return {name: why for name, why in found if why is not None}
+    reasons = ((output.joined_name, nulls[output.source_id].get(output.name)) for output in join.output_fields)
+    return {name: why for name, why in reasons if why is not None}
 
 
-def _placed(transforms: Sequence[Transform], stream: str) -> _Placed:
+def _transforms_of(transforms: Sequence[Transform], stream: str) -> _TransformsByPath:
+    """Return path and transform of the filters and stateless transforms with this source_id, in order."""
     return [
         (f"transforms[{index}]", transform)
         for index, transform in enumerate(transforms)
@@ -251,52 +268,59 @@ def _placed(transforms: Sequence[Transform], stream: str) -> _Placed:
     ]
 
 
-def _filter_put_first(placed: _Placed, fields: Mapping[str, FieldKind]) -> FilterStage | None:
-    """Return the filter that GlassFlow would run in another place than it is written in; None where there is none."""
-    match [transform for _, transform in placed]:
+def _filter_to_run_first(transforms: _TransformsByPath, fields: Mapping[str, FieldKind]) -> FilterStage | None:
+    """Return the filter that runs before the stateless transform although it is written behind it; None without one.
+
+    It is the only filter, behind the only stateless transform, and reads fields of the source only.
+    """
+    match [transform for _, transform in transforms]:
         case [Stateless(), Filter() as condition]:
             with suppress(ExpressionError):
                 return FilterStage(check_filter(condition.config.expression, fields))
     return None
 
 
-def _type_warnings(placed: _Placed) -> Iterator[str]:
-    for place, transform in placed:
+def _type_warnings(transforms: _TransformsByPath) -> Iterator[str]:
+    """Yield a warning for each output_type that looks like a misspelt type."""
+    for path, transform in transforms:
         for index, output in enumerate(transform.config.transforms if isinstance(transform, Stateless) else ()):
             meant = misspelt_output_type(output.output_type)
             if meant:
-                at = f"{place}.config.transforms[{index}].output_type"
+                at = f"{path}.config.transforms[{index}].output_type"
                 yield f"{at}: {output.output_type!r} converts nothing; did you mean {meant!r}?"
 
 
 def _filter(
-    place: str, transform: Filter, visible: Mapping[str, FieldKind], problems: list[Problem]
+    path: str, transform: Filter, scope: Mapping[str, FieldKind], problems: list[Problem]
 ) -> Iterator[FilterStage]:
+    """Yield the stage of a filter; nothing, and a problem, when its expression is invalid."""
     try:
-        yield FilterStage(check_filter(transform.config.expression, visible))
+        yield FilterStage(check_filter(transform.config.expression, scope))
     except ExpressionError as error:
-        problems.append(Problem(f"{place}.config.expression", error.one_line))
+        problems.append(Problem(f"{path}.config.expression", error.one_line))
 
 
 def _outputs(
-    place: str, transform: Stateless, visible: Mapping[str, FieldKind], problems: list[Problem]
+    path: str, transform: Stateless, scope: Mapping[str, FieldKind], problems: list[Problem]
 ) -> list[CheckedOutput]:
-    found: list[CheckedOutput] = []
+    """Return the valid outputs of a stateless transform; add a problem for each invalid or repeated one."""
+    outputs: list[CheckedOutput] = []
     names: set[str] = set()
     for index, output in enumerate(transform.config.transforms):
-        at = f"{place}.config.transforms[{index}]"
+        at = f"{path}.config.transforms[{index}]"
         if output.output_name in names:
             problems.append(Problem(f"{at}.output_name", f"{output.output_name!r} is made twice; keep one"))
         names.add(output.output_name)
         try:
-            found.append(_checked(output, visible))
+            outputs.append(_checked(output, scope))
         except ExpressionError as error:
             problems.append(Problem(f"{at}.expression", error.one_line))
-    return found
+    return outputs
 
 
-def _checked(output: Output, visible: Mapping[str, FieldKind]) -> CheckedOutput:
-    value = check_transform(output.expression, visible)
+def _checked(output: Output, scope: Mapping[str, FieldKind]) -> CheckedOutput:
+    """Check an output's expression and its output_type; raises `ExpressionError`."""
+    value = check_transform(output.expression, scope)
     kind = output_kind(value.kind, output.output_type)
     if value.kind in DIGITS and kind not in (value.kind, "string", "float"):
         text = f"is a number of many digits, which does not become {output.output_type}; leave output_type empty"

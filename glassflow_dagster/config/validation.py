@@ -1,4 +1,4 @@
-"""What the models and the rules say of a definition in v3, its references replaced: all problems at once."""
+"""Validate a v3 definition, its references replaced, by models and rules: all problems at once."""
 
 import copy
 from typing import Any
@@ -9,9 +9,9 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.problems import Problem
 from glassflow_dagster.config.rules.pipeline import problems
 
-# Where a location names which of several models was tried: transforms, index, type.
-_TYPE_PLACE = 2
-_FORMS = {
+# A location in `transforms` is transforms, index, type, key ...: pydantic adds the type of the model that it tried.
+_TYPE_INDEX = 2
+_PATTERN_TEXTS = {
     "pipeline_id": "may hold letters, digits, '-' and '_' only, and starts with a letter or digit",
     "checks.every": "is no cron schedule; write five fields, such as '*/15 * * * *'",
 }
@@ -25,41 +25,42 @@ _TEXTS = {
 
 
 def validate_definition(definition: dict[str, Any]) -> tuple[PipelineConfig | None, list[Problem]]:
-    """Return the definition and what rules find in it; None, and what else is wrong, where the models refuse it."""
+    """Return the definition, None when the models reject it, and the problems that models and rules find."""
     try:
         config = PipelineConfig.model_validate(definition)
     except ValidationError as error:
         causes = causes_of(error)
-        return None, [*(to_problem(e) for e in causes), *_beside(definition, causes)]
+        return None, [*(to_problem(e) for e in causes), *_problems_of_the_rest(definition, causes)]
     return config, list(problems(config))
 
 
-def _beside(definition: dict[str, Any], causes: list[Any]) -> list[Problem]:
-    """Find what is wrong beside what the models refuse, where it can be judged without that.
+def _problems_of_the_rest(definition: dict[str, Any], causes: list[Any]) -> list[Problem]:
+    """Return the problems that the rules find when the keys that the models reject are removed.
 
-    It can without unknown keys, and without the values of optional keys that no rule looks at. Where more is missing,
-    every further problem would be a guess.
+    Only unknown keys and keys that no rule reads can be removed; with any other rejected key the result is empty,
+    since further problems might only follow from it.
     """
-    places = [keys_of(e["loc"]) for e in causes]
-    if not all(e["type"] == "extra_forbidden" or not _is_looked_at(e["loc"]) for e in causes):
+    rejected = [keys_of(e["loc"]) for e in causes]
+    if not all(e["type"] == "extra_forbidden" or not _is_needed_by_rules(e["loc"]) for e in causes):
         return []
     try:
-        config = PipelineConfig.model_validate(without_keys(definition, places))
+        config = PipelineConfig.model_validate(without_keys(definition, rejected))
     except ValidationError:
         return []
     return list(problems(config))
 
 
-def _is_looked_at(location: tuple[str | int, ...]) -> bool:
+def _is_needed_by_rules(location: tuple[str | int, ...]) -> bool:
+    """Return whether a rule may read the key at a location of pydantic's errors."""
     return location[0] in ("transforms", "resources", "join") or bool(
         {"schema_fields", "mapping", "create_table"} & {*location}
     )
 
 
-def without_keys(definition: dict[str, Any], places: list[tuple[str | int, ...]]) -> dict[str, Any]:
-    """Copy a definition without the keys at certain places; what is no key of an object stays."""
+def without_keys(definition: dict[str, Any], locations: list[tuple[str | int, ...]]) -> dict[str, Any]:
+    """Return a copy of a definition without the keys at these locations; items of lists stay."""
     rest = copy.deepcopy(definition)
-    for *path, last in places:
+    for *path, last in locations:
         owner: Any = rest
         for part in path:
             owner = owner[part]
@@ -69,18 +70,18 @@ def without_keys(definition: dict[str, Any], places: list[tuple[str | int, ...]]
 
 
 def causes_of(error: ValidationError) -> list[Any]:
-    """Leave out that a list is too short where that follows from its items: pydantic counts only the good ones."""
-    found = error.errors()
-    places = [e["loc"] for e in found]
+    """Return pydantic's errors without a "list is too short" that only follows from invalid items of the list."""
+    errors = error.errors()
+    locations = [e["loc"] for e in errors]
     return [
         e
-        for e in found
-        if e["type"] != "too_short" or not any(at != e["loc"] and at[: len(e["loc"])] == e["loc"] for at in places)
+        for e in errors
+        if e["type"] != "too_short" or not any(at != e["loc"] and at[: len(e["loc"])] == e["loc"] for at in locations)
     ]
 
 
 def to_problem(error: Any) -> Problem:
-    """Say what one of pydantic's errors means to the author of a definition."""
+    """Return one of pydantic's errors as a problem with a text for the author of a definition."""
     path = path_of(error["loc"])
     kind, context = error["type"], error.get("ctx", {})
     if kind in _TEXTS:
@@ -93,17 +94,17 @@ def to_problem(error: Any) -> Problem:
     if kind == "value_error":
         return Problem(path, str(context["error"]))
     if kind == "string_pattern_mismatch":
-        return Problem(path, _FORMS[path])
+        return Problem(path, _PATTERN_TEXTS[path])
     return Problem(path, f"{_one_line(error['msg'])}; correct it")
 
 
 def keys_of(location: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """Leave out the transform's type, which pydantic names behind its place, and which is no key."""
-    return location[:_TYPE_PLACE] + location[_TYPE_PLACE + 1 :] if location[0] == "transforms" else location
+    """Return a location of pydantic's errors as keys and indexes, without the type of a transform, which is no key."""
+    return location[:_TYPE_INDEX] + location[_TYPE_INDEX + 1 :] if location[0] == "transforms" else location
 
 
 def path_of(location: tuple[str | int, ...]) -> str:
-    """Write a location as a path: `sink.mapping[2].column_type`."""
+    """Return a location of pydantic's errors as a path: `sink.mapping[2].column_type`."""
     path = ""
     for part in keys_of(location):
         path += f"[{part}]" if isinstance(part, int) else f"{'.' if path else ''}{part}"

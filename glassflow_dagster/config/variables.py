@@ -1,7 +1,7 @@
-"""References in the texts of a definition: `${VAR}` and `${VAR:-default}`, and `${file:PATH}` for what a file holds.
+"""Replace the references in a definition: `${VAR}`, `${VAR:-default}`, and `${file:PATH}` for the content of a file.
 
 They are replaced in the parsed texts, not in the file, so that a secret with a quote or a colon in it cannot change the
-definition's shape.
+structure of the definition.
 """
 
 import re
@@ -12,34 +12,34 @@ from typing import Any
 
 from glassflow_dagster.config.problems import Problem
 
-# Of a variable called `file`, `${file:-default}` is still the default.
+# `${file:-default}` is a variable called `file` with a default, not a path.
 VARIABLE = re.compile(r"\$\{(?:file:(?P<file>[^-}][^}]*)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?)\}")
 
 
 def holds_variable(text: str) -> bool:
-    """Whether a text refers to a variable or a file."""
+    """Return whether a text refers to a variable or a file."""
     return VARIABLE.search(text) is not None
 
 
 @dataclass(frozen=True)
 class References:
-    """What references stand for: variables of `environment`, and files, relative to the definition's own folder."""
+    """Resolves references. environment: the variables; folder: of the definition, to which paths are relative."""
 
     environment: Mapping[str, str]
     folder: Path
 
     def fill(self, text: str) -> tuple[str, list[str]]:
-        """Put in what references stand for; gives what is wrong with those that stand for nothing, too."""
-        wrong: list[str] = []
+        """Return the text with its references replaced, and a message for each one that cannot be resolved."""
+        errors: list[str] = []
 
         def replace(match: re.Match[str]) -> str:
             try:
                 return self._file(match["file"]) if match["file"] else self._variable(match["name"], match["default"])
             except LookupError as error:
-                wrong.append(str(error.args[0]))
+                errors.append(str(error.args[0]))
                 return ""
 
-        return VARIABLE.sub(replace, text), wrong
+        return VARIABLE.sub(replace, text), errors
 
     def _variable(self, name: str, default: str | None) -> str:
         if name in self.environment:
@@ -49,7 +49,7 @@ class References:
         return default
 
     def _file(self, name: str) -> str:
-        """Read a file without the line end that editors and secret stores put behind a value."""
+        """Return a file's text without a line end at its end, which editors and secret stores add to a value."""
         path = self.folder / name
         try:
             return path.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
@@ -62,19 +62,20 @@ class References:
 
 
 def fill_references(definition: dict[str, Any], references: References) -> tuple[dict[str, Any], list[Problem]]:
-    """Copy a definition with its references replaced, and say which of them stand for nothing."""
-    unset: list[Problem] = []
-    filled: dict[str, Any] = _filled(definition, references, "", unset)
-    return filled, unset
+    """Return a copy of a definition with its references replaced, and the problems of unresolvable ones."""
+    problems: list[Problem] = []
+    filled: dict[str, Any] = _filled(definition, references, "", problems)
+    return filled, problems
 
 
-def _filled(value: Any, references: References, path: str, unset: list[Problem]) -> Any:
+def _filled(value: Any, references: References, path: str, problems: list[Problem]) -> Any:
+    """Return the value at a path with the references in all its texts replaced; add to `problems`."""
     if isinstance(value, dict):
-        return {k: _filled(v, references, f"{path}.{k}" if path else str(k), unset) for k, v in value.items()}
+        return {k: _filled(v, references, f"{path}.{k}" if path else str(k), problems) for k, v in value.items()}
     if isinstance(value, list):
-        return [_filled(v, references, f"{path}[{i}]", unset) for i, v in enumerate(value)]
+        return [_filled(v, references, f"{path}[{i}]", problems) for i, v in enumerate(value)]
     if not isinstance(value, str):
         return value
-    text, wrong = references.fill(value)
-    unset += [Problem(path, said) for said in wrong]
+    text, errors = references.fill(value)
+    problems += [Problem(path, error) for error in errors]
     return text

@@ -1,4 +1,4 @@
-"""A definition as YAML: read within bounds, and written so that it reads back as the same definition."""
+"""Read YAML with limits on aliases, and write YAML that reads back as the same definition."""
 
 import math
 from collections.abc import Iterable
@@ -7,21 +7,21 @@ from typing import Any
 
 import yaml
 
-# The YAML writer breaks lines at these within plain and single-quoted texts, and its reader folds them into others.
+# Line ends of Unicode: PyYAML breaks plain and single-quoted texts at them, and folds them to others when reading.
 _OTHER_LINE_ENDS = frozenset("\x85\u2028\u2029")
 
 
-# What aliases may repeat of a file, in characters: a hundred sources with connections and fields like each other. Every
-# repetition is checked like the original, so that nested aliases of a few lines would take minutes and all memory.
+# Most characters that aliases may repeat: enough for a hundred sources that share connections and fields. Every
+# repetition is validated like the original, so that a few lines of nested aliases could take minutes and all memory.
 MAX_REPEATED = 200_000
 
 
 class AliasError(ValueError):
-    """Aliases that no definition needs, and that could not be read in time; says which one in the file."""
+    """The file's YAML aliases repeat too much, or refer to themselves: write out what they stand for."""
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, which counts what aliases repeat before any of it is built."""
+    """A safe loader that counts the characters that aliases repeat, before it builds any object."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -29,7 +29,7 @@ class _Loader(yaml.SafeLoader):
         self._repeated = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Compose a node, and note its size with all that aliases put into it."""
+        """Return the next node; note its size, or count it as repeated when it is an alias."""
         alias = self.peek_event() if self.check_event(yaml.AliasEvent) else None  # type: ignore[no-untyped-call]
         node = super().compose_node(parent, index)
         if node is not None:
@@ -40,13 +40,14 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def _repeat(self, node: yaml.Node, mark: yaml.Mark) -> None:
-        place = f"line {mark.line + 1}, column {mark.column + 1}"
+        """Count the node of an alias as repeated; raises `AliasError` beyond the limit, and for a recursive alias."""
+        position = f"line {mark.line + 1}, column {mark.column + 1}"
         if node not in self._sizes:
-            raise AliasError(f"{place}: this alias stands for what it is a part of; write out what is meant")
+            raise AliasError(f"{position}: this alias stands for what it is a part of; write out what is meant")
         self._repeated += self._sizes[node]
         if self._repeated > MAX_REPEATED:
             raise AliasError(
-                f"{place}: with this alias, aliases repeat more than {MAX_REPEATED:,} characters; repeat less, "
+                f"{position}: with this alias, aliases repeat more than {MAX_REPEATED:,} characters; repeat less, "
                 "or write out what is meant"
             )
 
@@ -62,12 +63,12 @@ def _length(node: yaml.Node) -> int:
 
 
 def read_yaml(text: str) -> Any:
-    """Parse YAML; raises `AliasError`, `yaml.YAMLError`, and `ValueError` for a date that is none."""
+    """Parse YAML; raises `AliasError`, `yaml.YAMLError`, and `ValueError` for an invalid date."""
     return yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
 
 
 class _Dumper(yaml.SafeDumper):
-    """The safe dumper, which quotes texts so that no character of them is lost."""
+    """A safe dumper that quotes texts where a character would be lost otherwise."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -79,12 +80,12 @@ _Dumper.add_representer(str, _text)
 
 
 def write_yaml(definition: dict[str, Any]) -> str:
-    """Write a parsed definition, its keys in their order."""
+    """Return a parsed definition as YAML, with its keys in their order."""
     return yaml.dump(definition, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 class _FlowDumper(_Dumper):
-    """The same for one line: texts with breaks or other unseen characters are escaped."""
+    """A dumper for one line: texts with line ends or other non-printable characters are quoted and escaped."""
 
 
 def _one_line_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -96,7 +97,7 @@ _FlowDumper.add_representer(str, _one_line_text)
 
 
 def write_flow(value: dict[str, Any] | list[Any]) -> str:
-    """Write an object or a list on one line: `{name: id, type: string}`."""
+    """Return an object or a list as YAML on one line: `{name: id, type: string}`."""
     text = yaml.dump(
         value, Dumper=_FlowDumper, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf
     )

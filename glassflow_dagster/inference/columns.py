@@ -1,4 +1,4 @@
-"""From a field's values to the ClickHouse column that holds them."""
+"""Choose the type of the ClickHouse column that holds the values of a field."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -9,16 +9,17 @@ from typing import Any
 from glassflow_dagster.config.model.types import FieldKind, kinds_taken, parse_column_type, unsupported_reason
 from glassflow_dagster.inference.fields import Field
 
-# So few different texts, each so often, that a dictionary of them pays; in a smaller sample it is chance.
-FEW_VALUES = 50
-FEW_VALUES_SHARE = 0.1
-FEW_VALUES_SAMPLE = 50
-MILLISECOND_DIGITS, MICROSECOND_DIGITS = 3, 6  # after the second; Spark counts microseconds
-# Seconds since 1970 from 2001 to 2100: smaller numbers are counts, greater ones milliseconds.
+# LowCardinality is proposed for at most so many distinct texts, at most this share of the values, and only in a sample
+# large enough to tell.
+MAX_DICTIONARY_VALUES = 50
+MAX_DICTIONARY_SHARE = 0.1
+MIN_SAMPLE_FOR_DICTIONARY = 50
+MILLISECOND_DIGITS, MICROSECOND_DIGITS = 3, 6  # digits after the second; Spark's timestamps have microseconds
+# A number in this range, 2001 to 2100, counts as seconds since 1970; smaller ones are counts, larger ones milliseconds.
 _SECONDS = (1_000_000_000, 4_102_444_800)
 _MILLISECONDS = (_SECONDS[0] * 1000, _SECONDS[1] * 1000)
-_YEARS = (1900, 2299)  # of DateTime64 and Date32. Source: ClickHouse's documentation of its date types.
-_DATE_YEARS = (1970, 2148)  # all of a year that Date holds
+_YEARS = (1900, 2299)  # range of DateTime64 and Date32. Source: ClickHouse's documentation of its date types.
+_DATE_YEARS = (1970, 2148)  # the years that Date holds completely
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -33,29 +34,30 @@ _NUMBER_COLUMNS: dict[FieldKind, str] = {"int": "Int64", "uint": "UInt64", "floa
 
 @dataclass(frozen=True)
 class ColumnChoice:
-    """A column's type, and what its reader should know of the choice ('' for nothing)."""
+    """The type of a column, and a remark for the reader of the definition ('' for none)."""
 
     type: str
     remark: str = ""
 
 
 def snake_case(name: str) -> str:
-    """Write a name's last part in small letters with underscores: `user.orderId` -> `order_id`."""
+    """Return the last part of a dotted name in snake case: `user.orderId` -> `order_id`."""
     return re.sub(r"\W", "_", _WORD_START.sub("_", name.rpartition(".")[2])).lower()
 
 
 def choose_column(field: Field) -> ColumnChoice:
-    """Choose the type that takes all values of the field's kind; Nullable where the field is optional."""
-    choice = _choose(field)
+    """Return a column type that takes all values of the field's kind; Nullable when the field is optional."""
+    choice = _column_of_values(field)
     return choice if field.required else ColumnChoice(_nullable(choice.type), choice.remark)
 
 
-def is_time(column_type: str) -> bool:
-    """Whether a column holds times or dates."""
+def is_time_column(column_type: str) -> bool:
+    """Return whether a column type is a date or time."""
     return "Date" in column_type
 
 
-def _choose(field: Field) -> ColumnChoice:
+def _column_of_values(field: Field) -> ColumnChoice:
+    """Choose the column type for a field's values, before `choose_column` makes it Nullable."""
     kind, values = field.kind, field.fitting
     if kind == "bool":
         return ColumnChoice("Bool")
@@ -69,13 +71,14 @@ def _choose(field: Field) -> ColumnChoice:
 
 
 def _number(name: str, kind: FieldKind, values: Sequence[float]) -> ColumnChoice:
+    """Choose the type of a number; seconds since 1970 when both the field's name and its values look like a time."""
     if _TIME_NAME.search(snake_case(name)):
         least, greatest = min(values), max(values)
         if _SECONDS[0] <= least and greatest <= _SECONDS[1]:
             return ColumnChoice("DateTime64(3)" if kind == "float" else "DateTime", "seconds since 1970")
         if _MILLISECONDS[0] <= least and greatest <= _MILLISECONDS[1]:
-            text = "looks like milliseconds since 1970, which no time column takes"
-            return ColumnChoice(_NUMBER_COLUMNS[kind], text)
+            remark = "looks like milliseconds since 1970, which no time column takes"
+            return ColumnChoice(_NUMBER_COLUMNS[kind], remark)
     remark = ""
     if kind == "float" and any(isinstance(value, int) and abs(value) > 2**53 for value in values):
         remark = "some whole numbers are too long for a float and lose digits"
@@ -83,6 +86,7 @@ def _number(name: str, kind: FieldKind, values: Sequence[float]) -> ColumnChoice
 
 
 def _number_column(kind: FieldKind, values: Sequence[float]) -> str:
+    """Return the number type of a kind; integers beyond 64 bits get 128 or 256 bits by their values."""
     if kind in _NUMBER_COLUMNS:
         return _NUMBER_COLUMNS[kind]
     signed = kind == "bigint"
@@ -92,6 +96,7 @@ def _number_column(kind: FieldKind, values: Sequence[float]) -> str:
 
 
 def _text(values: Sequence[str]) -> ColumnChoice:
+    """Choose UUID, a date or a time when all texts have its format, else a type of text."""
     if not values:
         return ColumnChoice("String", "only null was seen")
     if all(_UUID.fullmatch(value) for value in values):
@@ -100,11 +105,12 @@ def _text(values: Sequence[str]) -> ColumnChoice:
         early_or_late = any(not _DATE_YEARS[0] <= int(value[:4]) <= _DATE_YEARS[1] for value in values)
         return ColumnChoice("Date32" if early_or_late else "Date")
     digits = [_fraction_digits(value) for value in values]
-    known = [count for count in digits if count is not None]
-    return _time(max(known)) if len(known) == len(digits) else _plain_text(values)
+    of_times = [count for count in digits if count is not None]
+    return _time(max(of_times)) if len(of_times) == len(digits) else _plain_text(values)
 
 
 def _time(digits: int) -> ColumnChoice:
+    """Choose the DateTime64 that holds so many digits after the second."""
     if digits > MICROSECOND_DIGITS:
         return ColumnChoice("DateTime64(6)", "finer fractions than microseconds are cut off")
     return ColumnChoice("DateTime64(3)" if digits <= MILLISECOND_DIGITS else "DateTime64(6)")
@@ -112,7 +118,9 @@ def _time(digits: int) -> ColumnChoice:
 
 def _plain_text(values: Sequence[str]) -> ColumnChoice:
     distinct = len(set(values))
-    if len(values) >= FEW_VALUES_SAMPLE and distinct <= min(FEW_VALUES, FEW_VALUES_SHARE * len(values)):
+    if len(values) >= MIN_SAMPLE_FOR_DICTIONARY and distinct <= min(
+        MAX_DICTIONARY_VALUES, MAX_DICTIONARY_SHARE * len(values)
+    ):
         return ColumnChoice("LowCardinality(String)", f"{distinct} different value{'s' if distinct > 1 else ''}")
     return ColumnChoice("String")
 
@@ -127,7 +135,7 @@ def _is_date(text: str) -> bool:
 
 
 def _fraction_digits(text: str) -> int | None:
-    """Count the digits after the second of a time that the mapping takes; None for any other text."""
+    """Return the number of digits after the second of a time that a DateTime64 holds; None for any other text."""
     match = _TIME.fullmatch(text)
     if not match:
         return None
@@ -140,32 +148,32 @@ def _fraction_digits(text: str) -> int | None:
 
 
 def _array(values: Iterable[list[Any]], *, required: bool) -> ColumnChoice:
-    element = _element(inner for value in values for inner in value)
-    # ClickHouse has no Nullable array: a missing one can only be told from an empty one as JSON text.
-    if required and element and _taken("array", f"Array({element})"):
+    element = _element_type(inner for value in values for inner in value)
+    # ClickHouse has no Nullable array: only JSON text can tell a missing array from an empty one.
+    if required and element and _is_valid_column("array", f"Array({element})"):
         return ColumnChoice(f"Array({element})")
     return ColumnChoice("String", "the array's JSON text")
 
 
 def _map(values: Iterable[dict[str, Any]], *, required: bool) -> ColumnChoice:
-    element = _element(inner for value in values for inner in value.values())
-    if required and element and _taken("map", f"Map(String, {element})"):
+    element = _element_type(inner for value in values for inner in value.values())
+    if required and element and _is_valid_column("map", f"Map(String, {element})"):
         return ColumnChoice(f"Map(String, {element})")
     return ColumnChoice("String", "the object's JSON text")
 
 
-def _element(values: Iterable[Any]) -> str | None:
-    """Give the type that all elements of arrays or maps have; None where there is none, or they are nested."""
-    seen = Field("", 0, list(values))
-    present = Field("", 0, [value for value in seen.values if value is not None])
+def _element_type(values: Iterable[Any]) -> str | None:
+    """Return the common type of all elements of arrays or maps; None when there is none, or elements are nested."""
+    every = Field("", 0, list(values))
+    present = Field("", 0, [value for value in every.values if value is not None])
     if len(present.types) != 1 or present.kind in ("array", "map"):
         return None
     column = {"bool": "Bool", "string": "String"}.get(present.kind) or _number_column(present.kind, present.values)
-    return column if len(present.values) == len(seen.values) else _nullable(column)
+    return column if len(present.values) == len(every.values) else _nullable(column)
 
 
-def _taken(kind: FieldKind, column_type: str) -> bool:
-    """Whether a field of this kind can fill such a column."""
+def _is_valid_column(kind: FieldKind, column_type: str) -> bool:
+    """Return whether the column type is supported and takes fields of this kind."""
     column = parse_column_type(column_type)
     return unsupported_reason(column) is None and kind in kinds_taken(column)
 

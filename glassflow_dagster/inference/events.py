@@ -1,4 +1,4 @@
-"""Events among the messages of a topic, whatever their format, and a count of what else there is."""
+"""The events in a sample of messages, whatever their format, and the number of messages that are no events."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True)
 class Events:
-    """The objects among some messages, in their order, and how many messages were something else.
+    """The JSON objects among the sampled messages, in order, and the number of the other messages by reason.
 
-    `with_schema` says that the messages carry the id of a schema before their JSON.
+    with_schema: a schema id in Confluent's wire format precedes the JSON of the objects.
     """
 
     objects: list[Event]
-    others: Counter[str]
+    skipped: Counter[str]
     with_schema: bool = False
 
     @property
     def messages(self) -> int:
-        """How many messages there were."""
-        return len(self.objects) + self.others.total()
+        """The number of messages read."""
+        return len(self.objects) + self.skipped.total()
 
     @property
-    def others_text(self) -> str:
-        """Name what the others were: `8 no JSON, 2 without a value`."""
-        return ", ".join(f"{count:,} {what}" for what, count in self.others.most_common())
+    def skipped_text(self) -> str:
+        """The number of skipped messages by reason, as text: `8 no JSON, 2 without a value`."""
+        return ", ".join(f"{count:,} {reason}" for reason, count in self.skipped.most_common())

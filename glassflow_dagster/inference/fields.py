@@ -1,7 +1,7 @@
-"""From JSON objects to the fields they have: nested objects as dotted names, arrays whole, as GlassFlow's UI has them.
+"""Collect the fields of JSON objects: nested objects are flattened to dotted names, arrays stay whole, as in GlassFlow.
 
-An object stays whole, as a `map`, where its keys vary from event to event (they are data then), where none was ever
-seen, and where a dotted name could not be found again: the decoder takes a name apart at its dots.
+An object stays whole, as a `map`, when its keys vary from event to event (then they are data), when it was always
+empty, and when the decoder, which splits names at dots, could not find its fields by their dotted names.
 """
 
 from collections import Counter
@@ -15,19 +15,21 @@ from glassflow_dagster.config.variables import holds_variable
 from glassflow_dagster.inference.events import Event
 
 Path = tuple[str, ...]
+# Path whose objects are flattened -> the number of values there that are neither objects nor null.
+_Flattened = dict[Path, int]
 
-# More keys than a person writes down for one object, of which most are absent from most of the objects.
-VARYING_KEYS = 24
-VARYING_PRESENCE = 0.2
-# Deeper than this nobody wants a column; it also bounds the recursion here.
+# Keys count as data when an object has more than so many different ones, and on average fewer than this share of them.
+MAX_DECLARED_KEYS = 24
+MIN_KEY_PRESENCE = 0.2
+# Levels that are flattened at most; also the limit of the recursion here.
 MAX_DEPTH = 12
-# Spark plans a column in some milliseconds, and people read a definition.
+# Most fields that are proposed: Spark plans each column in some milliseconds, and people read the definition.
 MAX_FIELDS = 300
 
 INT64 = (-(2**63), 2**63 - 1)
 UINT64 = (0, 2**64 - 1)
 
-# What JSON has, as people say it -> the kind of field that takes it. Numbers are judged by their values.
+# JSON type -> kind of field that takes it. For numbers _number_kind decides by the values.
 _KINDS: dict[str, FieldKind] = {
     "bool": "bool", "string": "string", "array": "array", "object": "map", "number": "float",
 }  # fmt: skip
@@ -35,9 +37,9 @@ _KINDS: dict[str, FieldKind] = {
 
 @dataclass
 class Field:
-    """What was seen of one field: its values that are neither missing nor null, and how many were null.
+    """A field and its values in the sample: `values` without nulls, the number of nulls, and of all events.
 
-    Its types are asked for once all values are there.
+    Read `types`, `kind` and `fitting` only when all values are added: each is computed once.
     """
 
     name: str
@@ -47,22 +49,22 @@ class Field:
 
     @property
     def missing(self) -> int:
-        """Events without the field."""
+        """The number of events without the field."""
         return self.events - self.nulls - len(self.values)
 
     @property
     def required(self) -> bool:
-        """Whether every event had a value."""
+        """True when every event has a value."""
         return len(self.values) == self.events
 
     @cached_property
     def types(self) -> Counter[str]:
-        """How often each JSON type was seen: whole numbers and others count as one."""
+        """The number of values of each JSON type; integers and floats are one type, `number`."""
         return Counter(_json_type(value) for value in self.values)
 
     @cached_property
     def kind(self) -> FieldKind:
-        """The kind that takes most of the values; a text where only null was seen."""
+        """The kind of the most frequent JSON type; `string` when every value is null."""
         if not self.values:
             return "string"
         [(most, _)] = self.types.most_common(1)
@@ -70,7 +72,7 @@ class Field:
 
     @cached_property
     def fitting(self) -> list[Any]:
-        """The values of the type that was seen most."""
+        """The values of the most frequent JSON type."""
         counted = self.types
         [(most, count)] = counted.most_common(1) or [("", 0)]
         return (
@@ -80,50 +82,46 @@ class Field:
 
 @dataclass(frozen=True)
 class Fields:
-    """The fields of some events, in the order in which they were first seen.
+    """The fields of the sampled events, in order of first appearance.
 
-    `left_out` are names that can't be declared, or are one too many; `not_objects` tells in how many events something
-    else stands where an object was taken apart.
+    declared: the fields for the definition. left_out: names that a definition cannot have, and those beyond MAX_FIELDS.
+    not_objects: path of a flattened object -> the number of events with another type of value there.
     """
 
-    known: tuple[Field, ...]
+    declared: tuple[Field, ...]
     left_out: tuple[str, ...]
     not_objects: dict[str, int]
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """The paths whose objects are taken apart, and how many other values (null aside) each of them has."""
+def collect_fields(events: Sequence[Event]) -> Fields:
+    """Return the fields of the events with their values: one per dotted name, at most the MAX_FIELDS most frequent.
 
-    opened: dict[Path, int]
-
-
-def observe(events: Sequence[Event]) -> Fields:
-    """Collect what the events have."""
-    shape = _shape(events)
-    found: dict[str, Field] = {}
-    refused: dict[str, None] = {}
+    The first pass over the events decides which nested objects are flattened, the second collects the values.
+    """
+    flattened = _choose_flattened(events)
+    fields: dict[str, Field] = {}
+    undeclarable: dict[str, None] = {}  # an ordered set
     for event in events:
-        for name, value in _named_values(event, shape).items():
+        for name, value in _named_values(event, flattened).items():
             if not _declarable(name):
-                refused[name] = None
+                undeclarable[name] = None
                 continue
-            known = found.setdefault(name, Field(name, len(events)))
+            field_of_name = fields.setdefault(name, Field(name, len(events)))
             if value is None:
-                known.nulls += 1
+                field_of_name.nulls += 1
             else:
-                known.values.append(value)
-    kept = sorted(found.values(), key=lambda known: len(known.values), reverse=True)[:MAX_FIELDS]
-    names = {known.name for known in kept}
-    left_out = (*refused, *(name for name in found if name not in names))
-    not_objects = {".".join(path): count for path, count in shape.opened.items() if count}
-    return Fields(tuple(known for known in found.values() if known.name in names), left_out, not_objects)
+                field_of_name.values.append(value)
+    by_frequency = sorted(fields.values(), key=lambda candidate: len(candidate.values), reverse=True)
+    declared = {candidate.name for candidate in by_frequency[:MAX_FIELDS]}
+    left_out = (*undeclarable, *(name for name in fields if name not in declared))
+    not_objects = {".".join(path): count for path, count in flattened.items() if count}
+    return Fields(tuple(fields[name] for name in fields if name in declared), left_out, not_objects)
 
 
-def _named_values(event: Event, shape: _Shape) -> dict[str, Any]:
-    """Give an event's values by dotted name; the literal name `a.b` goes before the path a -> b, as when decoding."""
+def _named_values(event: Event, flattened: _Flattened) -> dict[str, Any]:
+    """Return the values by dotted name; a literal name `a.b` takes precedence over `b` in `a`, as when decoding."""
     values: dict[str, Any] = {}
-    for path, value in _leaves(event, (), shape):
+    for path, value in _leaves(event, (), flattened):
         if len(path) == 1:
             values[path[0]] = value
         else:
@@ -131,67 +129,70 @@ def _named_values(event: Event, shape: _Shape) -> dict[str, Any]:
     return values
 
 
-def _leaves(value: Event, path: Path, shape: _Shape) -> Iterator[tuple[Path, Any]]:
+def _leaves(value: Event, path: Path, flattened: _Flattened) -> Iterator[tuple[Path, Any]]:
+    """Yield path and value of each entry of an object, and of the objects in it that are flattened."""
     for key, inner in value.items():
-        at = (*path, key)
-        if at not in shape.opened:
-            yield at, inner
+        inner_path = (*path, key)
+        if inner_path not in flattened:
+            yield inner_path, inner
         elif isinstance(inner, dict):
-            yield from _leaves(inner, at, shape)
+            yield from _leaves(inner, inner_path, flattened)
 
 
 @dataclass
 class _Objects:
-    """The objects seen at one path: how many, and how often each key."""
+    """The objects at one path in the sample: their number, and the number of objects with each key."""
 
     keys: Counter[str] = field(default_factory=Counter)
     count: int = 0
 
     @property
-    def are_data(self) -> bool:
-        """Whether their keys vary, or there are none."""
-        full = self.count * len(self.keys)
-        return not full or (len(self.keys) > VARYING_KEYS and self.keys.total() < VARYING_PRESENCE * full)
+    def stays_whole(self) -> bool:
+        """True when the objects have no keys, or keys that vary so much that they are data, not field names."""
+        if_all_present = self.count * len(self.keys)
+        return not if_all_present or (
+            len(self.keys) > MAX_DECLARED_KEYS and self.keys.total() < MIN_KEY_PRESENCE * if_all_present
+        )
 
 
-def _shape(events: Iterable[Event]) -> _Shape:
-    """Find the paths whose objects are taken apart."""
+def _choose_flattened(events: Iterable[Event]) -> _Flattened:
+    """Return the paths whose objects are flattened, judged by the values of all events there."""
     objects: dict[Path, _Objects] = {}
-    others: Counter[Path] = Counter()
+    others: Counter[Path] = Counter()  # values that are neither objects nor null
     for event in events:
         _count_objects(event, (), objects, others)
-    opened = {
+    return {
         path: others[path]
-        for path, seen in objects.items()
-        if not seen.are_data
-        # Where most values are no objects, the field is what they are.
-        and others[path] <= seen.count
+        for path, at_path in objects.items()
+        if not at_path.stays_whole
+        # Where most values are no objects, their type is the field's.
+        and others[path] <= at_path.count
         and len(path) < MAX_DEPTH
-        and _found_again(path, seen.keys)
+        and _is_readable_by_path(path, at_path.keys)
     }
-    return _Shape(opened)
 
 
-def _found_again(path: Path, keys: Iterable[str]) -> bool:
-    """Whether the decoder, which takes names apart at their dots, finds the keys of an object."""
+def _is_readable_by_path(path: Path, keys: Iterable[str]) -> bool:
+    """Return whether the decoder, which splits dotted names, finds the keys of the object at a path."""
     return all(part and "." not in part for part in (*path, *keys))
 
 
 def _count_objects(value: Event, path: Path, objects: dict[Path, _Objects], others: Counter[Path]) -> None:
+    """Add the entries of an object at a path to `objects` (by path) or `others`, down to MAX_DEPTH."""
     for key, inner in value.items():
-        at = (*path, key)
+        inner_path = (*path, key)
         if isinstance(inner, dict):
-            seen = objects.setdefault(at, _Objects())
-            seen.count += 1
-            seen.keys.update(inner.keys())
-            if len(at) < MAX_DEPTH:
-                _count_objects(inner, at, objects, others)
+            at_path = objects.setdefault(inner_path, _Objects())
+            at_path.count += 1
+            at_path.keys.update(inner.keys())
+            if len(inner_path) < MAX_DEPTH:
+                _count_objects(inner, inner_path, objects, others)
         elif inner is not None:
-            others[at] += 1
+            others[inner_path] += 1
 
 
 def _declarable(name: str) -> bool:
-    """Whether a definition can name a field: an empty text, half a surrogate pair and `${X}` are no names."""
+    """Return whether a definition can have this field name: not empty, no `${X}`, no half of a surrogate pair."""
     return bool(name) and not holds_variable(name) and not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
@@ -206,7 +207,7 @@ def _json_type(value: Any) -> str:
 
 
 def _number_kind(numbers: Sequence[float]) -> FieldKind:
-    """Choose the kind that keeps every digit; whole numbers beyond 256 bits are floats, since no kind does."""
+    """Return the kind that keeps every digit of the numbers; `float` for integers that 256 bits cannot hold."""
     if any(isinstance(number, float) for number in numbers):
         return "float"
     least, greatest = min(numbers), max(numbers)

@@ -1,4 +1,4 @@
-"""The formats that a topic's messages are read as: one line registers one."""
+"""The formats of messages that can be read; a new format is one more line in READERS."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -11,6 +11,6 @@ READERS: Mapping[str, Callable[[Iterable[bytes | None]], Events]] = {
 
 
 def read_events(values: Iterable[bytes | None]) -> Events:
-    """Return the events among message values, read as the format that fits most of them; None is a tombstone."""
+    """Return the events in message values, read in the format that fits most of them; None is a tombstone."""
     messages = list(values)
     return max((read(messages) for read in READERS.values()), key=lambda events: len(events.objects))

@@ -1,4 +1,4 @@
-"""The format `json`: from messages to JSON objects, and a count of those that are none, by reason."""
+"""The format `json`: messages that are one JSON object each, with or without a schema id before it."""
 
 import json
 from collections import Counter
@@ -7,38 +7,38 @@ from typing import NoReturn
 
 from glassflow_dagster.inference.events import Event, Events
 
-# Confluent's serializers write this byte and the schema's id in four bytes, and then the content.
-_MARK = b"\x00"
-_MARK_SIZE = 5
+# Confluent's wire format: this byte and the schema id in four bytes, then the content.
+_MAGIC_BYTE = b"\x00"
+_HEADER_SIZE = 5
 FROM_A_REGISTRY = "of a schema registry, but not JSON (Avro or Protobuf)"
 
 
 def read_json_events(values: Iterable[bytes | None]) -> Events:
-    """Read messages as the pipeline would: exactly one JSON object each, in UTF-8.
+    """Parse messages as the pipeline would: one JSON object each, in UTF-8; count the others by reason.
 
-    Either all of them carry a schema's id or none does: what most of the objects do, counts.
+    A topic is read either with schema ids or without: as most of its objects are. The other objects count as skipped.
     """
-    objects: dict[bool, list[Event]] = {True: [], False: []}
-    others: Counter[str] = Counter()
+    objects: dict[bool, list[Event]] = {True: [], False: []}  # by: has a schema id
+    skipped: Counter[str] = Counter()
     for value in values:
-        marked = value is not None and value.startswith(_MARK)
-        event = _read(value[_MARK_SIZE:] if value and marked else value)
+        has_schema_id = value is not None and value.startswith(_MAGIC_BYTE)
+        event = _parse(value[_HEADER_SIZE:] if value and has_schema_id else value)
         if isinstance(event, str):
-            others[FROM_A_REGISTRY if marked else event] += 1
+            skipped[FROM_A_REGISTRY if has_schema_id else event] += 1
         else:
-            objects[marked].append(event)
+            objects[has_schema_id].append(event)
     with_schema = len(objects[True]) > len(objects[False])
     if objects[not with_schema]:
-        others["without a schema's id" if with_schema else "with a schema's id"] = len(objects[not with_schema])
-    return Events(objects[with_schema], others, with_schema)
+        skipped["without a schema's id" if with_schema else "with a schema's id"] = len(objects[not with_schema])
+    return Events(objects[with_schema], skipped, with_schema)
 
 
-def _read(value: bytes | None) -> Event | str:
-    """Give an object, or what the message is instead."""
+def _parse(value: bytes | None) -> Event | str:
+    """Return the object that a message holds, or as text the reason why it holds none."""
     if not value:
         return "without a value"
     try:
-        parsed = json.loads(value.decode("utf-8"), parse_constant=_refuse)
+        parsed = json.loads(value.decode("utf-8"), parse_constant=_reject_constant)
     except UnicodeDecodeError:
         return "not in UTF-8"
     except RecursionError:
@@ -48,6 +48,6 @@ def _read(value: bytes | None) -> Event | str:
     return parsed if isinstance(parsed, dict) else "JSON other than an object"
 
 
-def _refuse(constant: str) -> NoReturn:
-    """Refuse NaN and Infinity, which Python reads and JSON does not have."""
+def _reject_constant(constant: str) -> NoReturn:
+    """Raise ValueError for NaN and Infinity, which Python's parser accepts and JSON does not have."""
     raise ValueError(constant)

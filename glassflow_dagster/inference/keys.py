@@ -1,7 +1,7 @@
-"""Which field tells events apart: what the definition proposes to deduplicate by.
+"""Find the field that identifies an event: the key that the definition proposes for deduplication.
 
-A producer that sends twice sends the same event again. So a key is judged on the different events of the sample, where
-it should have (nearly) as many values as there are events; a field that many different events share, such as a
+A producer that sends twice sends the same event again. So a key is judged by the distinct events of the sample: it
+should have (nearly) as many values as there are distinct events. A field that many distinct events share, such as a
 customer's id, has fewer.
 """
 
@@ -14,16 +14,16 @@ from glassflow_dagster.inference.columns import snake_case
 from glassflow_dagster.inference.events import Event
 from glassflow_dagster.inference.fields import Field
 
-# A resend may differ in a field such as the time of sending, so that it counts as another event.
+# Less than 1: a resend may differ in a field such as the time of sending, and then counts as a distinct event.
 NEARLY_UNIQUE = 0.8
 _ID = re.compile(r"(?:^|_)(?:id|uuid|guid|key)$")
-# Names that say the event itself is meant.
+# Names for the id of the event itself.
 _EVENTS_OWN = frozenset({"id", "_id", "uuid", "guid", "event_id", "event_uuid", "message_id", "msg_id", "record_id"})
 
 
 @dataclass(frozen=True)
 class Key:
-    """A field that may be the key: its values, and how many different events share them."""
+    """A field that may be the key: the number of its distinct values, of events, and of distinct events."""
 
     name: str
     values: int
@@ -32,28 +32,35 @@ class Key:
 
     @property
     def is_unique(self) -> bool:
-        """Whether nearly every event has a value of its own."""
+        """True when nearly every distinct event has a value of its own."""
         return self.values >= NEARLY_UNIQUE * self.different_events
 
     @property
     def text(self) -> str:
-        """Say what the sample had of it."""
+        """The counts as a sentence for a comment in the definition."""
         repeats = self.events - self.values
         if not repeats:
             return f"{self.values:,} values in {self.events:,} events, none repeated"
-        other = self.different_events - self.values
-        what = "all of them copies of an earlier event" if not other else f"{other:,} of them in events that differ"
-        return f"{self.values:,} values in {self.events:,} events; {repeats:,} repeats, {what}"
+        in_other_events = self.different_events - self.values
+        detail = (
+            f"{in_other_events:,} of them in events that differ"
+            if in_other_events
+            else "all of them copies of an earlier event"
+        )
+        return f"{self.values:,} values in {self.events:,} events; {repeats:,} repeats, {detail}"
 
 
-def candidates(fields: Sequence[Field], events: Sequence[Event], topic: str) -> list[Key]:
-    """List the required scalar fields that are named like an id, best first: unique ones, then the event's own id."""
-    different = len({json.dumps(event, sort_keys=True) for event in events})
+def key_candidates(fields: Sequence[Field], events: Sequence[Event], topic: str) -> list[Key]:
+    """Return the required scalar fields that are named like an id, the best first.
+
+    Order: unique fields before others; then names for the event's own id, fewer nesting levels, the order of fields.
+    """
+    different_events = len({json.dumps(event, sort_keys=True) for event in events})
     own = _EVENTS_OWN | {f"{name}_id" for name in _singulars(snake_case(topic.replace(".", "_")))}
-    found = [
+    ranked = [
         (
             (name not in own, field.name.count("."), position),
-            Key(field.name, len(set(field.values)), len(events), different),
+            Key(field.name, len(set(field.values)), len(events), different_events),
         )
         for position, field in enumerate(fields)
         if field.required
@@ -61,11 +68,11 @@ def candidates(fields: Sequence[Field], events: Sequence[Event], topic: str) -> 
         and len(field.types) == 1
         and _ID.search(name := snake_case(field.name))
     ]
-    return [key for _, key in sorted(found, key=lambda entry: (not entry[1].is_unique, entry[0]))]
+    return [key for _, key in sorted(ranked, key=lambda entry: (not entry[1].is_unique, entry[0]))]
 
 
 def _singulars(topic: str) -> set[str]:
-    """Give what an event of a topic may be called: `orders` has an order, `sms_status_events` a status."""
+    """Return words for one event of a topic: `order` for `orders`; `sms`, `status`, `event` for `sms_status_events`."""
     words = [word for word in topic.split("_") if word]
     names = {topic, *words}
     return names | {name.removesuffix("s") for name in names}

@@ -66,13 +66,12 @@ def evaluate(
 ) -> dg.SensorResult | dg.SkipReason:
     """Decide from the stream's status and the last cursor what to record and whether to request a restart.
 
-    The status' mark (`_mark`) names its state and, of a failure, the driver that failed: an equal mark means that
-    nothing has happened since the last evaluation.
+    An equal mark (`_mark`) means that driver process, state and batch are those of the last evaluation.
     """
     if not status.wanted and status.state not in UP:
         return dg.SkipReason(f"{status.state.value}: {status.message}; it is not meant to run, materialize to start it")
     mark, batch = _mark(status), _batch(status) or last.batch
-    # Only a new batch resets the count of restarts: a stream that fails again and again may be running at some evaluations.
+    # Only a new batch resets the count of restarts: a stream that fails again and again may run at some evaluations.
     restarts = last.restarts if batch == last.batch else 0
     requests: list[dg.RunRequest] = []
     # One request per failure: a restart takes longer than the sensor's interval, so the next evaluation sees the same.

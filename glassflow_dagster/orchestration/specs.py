@@ -184,10 +184,10 @@ def _joined_schema(config: PipelineConfig, join: JoinConfig) -> dg.TableSchema:
         source = sources[output.source_id]
         kinds = {**METADATA_FIELDS, **{field.name: field.type for field in source.schema_fields}}
         return dg.TableColumn(
-            output.made,
+            output.joined_name,
             kinds[output.name],
             description=f"{output.name} of {source.source_id} (topic {source.topic})",
-            constraints=dg.TableColumnConstraints(nullable=output.made in nulls),
+            constraints=dg.TableColumnConstraints(nullable=output.joined_name in nulls),
         )
 
     return dg.TableSchema(columns=[column(output) for output in join.output_fields])

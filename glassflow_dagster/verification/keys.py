@@ -55,7 +55,7 @@ def _held_fields(config: PipelineConfig) -> dict[str, _Field]:
     source_id = config.source.source_id
     visible = {field.name: (source_id, field.name) for field in config.source.schema_fields}
     if config.join:
-        visible = {output.made: (output.source_id, output.name) for output in config.join.output_fields}
+        visible = {output.joined_name: (output.source_id, output.name) for output in config.join.output_fields}
     mappable = visible
     for stage in plan_stages(config).steps:
         if isinstance(stage, TransformStage):

@@ -21,7 +21,7 @@ from tests.config.test_load import definition, write
 
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    stages._planned.cache_clear()
+    stages._plan_cached.cache_clear()
     counts: Counter[str] = Counter()
 
     def counting(text: str) -> Any:

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.model.types import FieldKind
 from glassflow_dagster.expressions.columns.functions import BUILTIN_BUILDERS, HELPER_BUILDERS, METHOD_BUILDERS
-from glassflow_dagster.expressions.columns.lists import ASKED
+from glassflow_dagster.expressions.columns.lists import PREDICATE_FUNCTIONS
 from glassflow_dagster.expressions.language.check import Checked, check_filter, check_transform
 from glassflow_dagster.expressions.language.errors import ExpressionError
 from glassflow_dagster.expressions.language.signatures import BUILTINS, HELPERS, METHODS, PREDICATES, UNSUPPORTED
@@ -172,7 +172,7 @@ def test_every_function_that_validates_compiles() -> None:
     assert {kind: set(methods) for kind, methods in METHOD_BUILDERS.items()} == {
         kind: set(methods) for kind, methods in METHODS.items()
     }
-    assert set(ASKED) == set(PREDICATES)
+    assert set(PREDICATE_FUNCTIONS) == set(PREDICATES)
     assert not set(UNSUPPORTED) & {*BUILTINS, *HELPERS, *PREDICATES}
 
 

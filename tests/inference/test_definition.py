@@ -13,7 +13,7 @@ from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.definition import Connections, Origin, pipeline_name, propose
-from glassflow_dagster.inference.fields import observe
+from glassflow_dagster.inference.fields import collect_fields
 from glassflow_dagster.inference.formats import read_events
 
 SERVERS = Connections(
@@ -58,7 +58,7 @@ def loaded(text: str) -> PipelineConfig:
 @settings(max_examples=100, deadline=None)
 @given(EVENTS)
 def test_whatever_the_events_are_the_definition_is_valid_and_names_their_fields(events: list[dict[str, Any]]) -> None:
-    fields = observe(events).known
+    fields = collect_fields(events).declared
     if not fields:
         with pytest.raises(GlassflowError, match=r"none of the .* has a field that a definition can name"):
             proposal(list(values_of(events)))

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from glassflow_dagster.inference.fields import MAX_FIELDS, Field, Fields, observe
+from glassflow_dagster.inference.fields import MAX_FIELDS, Field, Fields, collect_fields
 
 
 def seen(*events: dict[str, Any]) -> dict[str, str]:
     """The kinds of the events' fields; a question mark where they are optional."""
-    return {field.name: field.kind + ("" if field.required else "?") for field in observe(events).known}
+    return {field.name: field.kind + ("" if field.required else "?") for field in collect_fields(events).declared}
 
 
 def only(*events: dict[str, Any]) -> Field:
-    [field] = observe(events).known
+    [field] = collect_fields(events).declared
     return field
 
 
@@ -64,8 +64,8 @@ def test_of_several_types_the_most_frequent_counts() -> None:
 
 def test_where_most_events_have_an_object_the_others_lack_its_fields() -> None:
     events = [{"u": {"a": 1}}, {"u": {"a": 2}}, {"u": "x"}, {"u": None}, {}]
-    found = observe(events)
-    assert [(field.name, field.missing) for field in found.known] == [("u.a", 3)]
+    found = collect_fields(events)
+    assert [(field.name, field.missing) for field in found.declared] == [("u.a", 3)]
     assert found.not_objects == {"u": 1}
     # And where most have something else, the field is that.
     assert seen({"u": {"a": 1}}, {"u": "x"}, {"u": "y"}) == {"u": "string"}
@@ -93,14 +93,14 @@ def test_a_literal_dotted_name_goes_before_the_path() -> None:
 
 
 def test_what_a_definition_cannot_name_is_left_out() -> None:
-    found = observe([{"": 1, "${X}": 1, "\ud800": 1, "ok": 1}])
-    assert [field.name for field in found.known] == ["ok"]
+    found = collect_fields([{"": 1, "${X}": 1, "\ud800": 1, "ok": 1}])
+    assert [field.name for field in found.declared] == ["ok"]
     assert found.left_out == ("", "${X}", "\ud800")
 
 
 def test_of_very_many_fields_the_most_frequent_are_kept_in_their_order() -> None:
     rare = {f"r{number}": 1 for number in range(MAX_FIELDS)}
-    found = observe([{"a": 1, **rare, "z": 1}, {"a": 1, "z": 1}])
+    found = collect_fields([{"a": 1, **rare, "z": 1}, {"a": 1, "z": 1}])
     assert isinstance(found, Fields)
-    names = [field.name for field in found.known]
+    names = [field.name for field in found.declared]
     assert (len(names), names[0], names[-1], len(found.left_out)) == (MAX_FIELDS, "a", "z", 2)

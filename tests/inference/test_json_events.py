@@ -25,14 +25,14 @@ ID = b"\x00\x00\x00\x00\x07"
 def test_what_is_no_event_is_counted_by_reason(value: bytes | None, what: str) -> None:
     found = read_json_events([value, b'{"a": 1}', value])
     assert found.objects == [{"a": 1}]
-    assert (found.others, found.messages) == ({what: 2}, 3)
-    assert found.others_text == f"2 {what}"
+    assert (found.skipped, found.messages) == ({what: 2}, 3)
+    assert found.skipped_text == f"2 {what}"
 
 
 def test_a_schemas_id_stands_before_all_events_or_before_none() -> None:
     event = b'{"a": 1}'
     framed = read_json_events([ID + event, ID + event, event, ID])
     assert (len(framed.objects), framed.with_schema) == (2, True)
-    assert framed.others == {"without a schema's id": 1, FROM_A_REGISTRY: 1}
+    assert framed.skipped == {"without a schema's id": 1, FROM_A_REGISTRY: 1}
     plain = read_json_events([ID + event, event, event])
-    assert (len(plain.objects), plain.with_schema, plain.others) == (2, False, {"with a schema's id": 1})
+    assert (len(plain.objects), plain.with_schema, plain.skipped) == (2, False, {"with a schema's id": 1})

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from glassflow_dagster.inference.fields import observe
-from glassflow_dagster.inference.keys import Key, candidates
+from glassflow_dagster.inference.fields import collect_fields
+from glassflow_dagster.inference.keys import Key, key_candidates
 
 
 def keys(events: list[dict[str, Any]], topic: str = "orders") -> list[Key]:
-    return candidates(observe(events).known, events, topic)
+    return key_candidates(collect_fields(events).declared, events, topic)
 
 
 def test_a_field_that_only_copies_share_is_unique() -> None:

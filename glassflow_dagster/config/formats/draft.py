@@ -1,36 +1,43 @@
-"""The v3 definition while it is made of an older one: each part with the path that it had in the older file.
+"""The draft of a v3 definition that is made from an older one: each part with its path in the older file.
 
-Whatever is found wrong with v3's form afterwards is told at the path that the file's author knows.
+So a problem of the v3 form can be reported at the path that the author of the file knows.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-# An object as it was parsed.
+# A parsed object of a definition.
 Raw = dict[str, Any]
-# Stands for a value that the older file leaves out.
+# Marks a value that the older file leaves out, and that v3 then leaves out too.
 ABSENT = object()
 
 
 @dataclass(frozen=True)
-class At:
-    """A part of the v3 definition, and the path that it had in the older file; `ABSENT` is left out."""
+class WithOrigin:
+    """A part of the v3 draft with its path in the older file. value: may hold further parts, or be `ABSENT`."""
 
     path: str
     value: Any
 
 
 def keep(owner: Raw, at: str, *keys: str, empty: tuple[Any, ...] = (None,)) -> Raw:
-    """Take keys that are called the same in v3; values in `empty` count as left out."""
-    place = f"{at}." if at else ""
+    """Return the given keys of an object at path `at` for the v3 draft, under the same names.
+
+    A key that is missing, null, or has one of the `empty` values is `ABSENT`.
+    """
+    prefix = f"{at}." if at else ""
     return {
-        key: At(place + key, ABSENT if (value := owner.get(key)) is None or value in empty else value) for key in keys
+        key: WithOrigin(prefix + key, ABSENT if (value := owner.get(key)) is None or value in empty else value)
+        for key in keys
     }
 
 
 def resolve(part: Any, path: str, origins: dict[str, str]) -> Any:
-    """Give the plain value of a draft, and note in `origins` where its parts came from."""
-    if isinstance(part, At):
+    """Return a part of the draft as plain objects and lists, without `ABSENT` values.
+
+    path: of the part in v3. origins: receives v3 path -> path in the older file, for every part that has one.
+    """
+    if isinstance(part, WithOrigin):
         origins[path] = part.path
         return resolve(part.value, path, origins)
     if isinstance(part, dict):

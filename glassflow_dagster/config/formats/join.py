@@ -1,66 +1,71 @@
-"""The join of an older definition as v3's; it may name its output by columns, which v3 never does."""
+"""Rewrite the join of an older definition as v3's; without `fields` its output is named after the filled columns."""
 
 from typing import Any
 
-from glassflow_dagster.config.formats.draft import ABSENT, At, Raw, keep
+from glassflow_dagster.config.formats.draft import ABSENT, Raw, WithOrigin, keep
 from glassflow_dagster.config.formats.mappings import mapping_entries
-from glassflow_dagster.config.formats.older import is_enabled, items_of, one_of, part_of
+from glassflow_dagster.config.formats.older import is_enabled, items_of, part_of, value_of_either
 from glassflow_dagster.config.problems import Problem
 
 _ORIENTATIONS = ("left", "right")
 
 
-def rewrite_join(raw: Raw, found: list[Problem]) -> Any:
-    """Rewrite the join; `ABSENT` where it is switched off."""
+def rewrite_join(raw: Raw, problems: list[Problem]) -> Any:
+    """Return the join for the v3 draft; `ABSENT` when it is disabled or missing."""
     old = part_of(raw, "join")
-    if not is_enabled(old, "join", found):
+    if not is_enabled(old, "join", problems):
         return ABSENT
-    _check_orientations(old, found)
+    _check_orientations(old, problems)
     sides = {}
     for side in _ORIENTATIONS:
-        mine = [(i, s) for i, s in enumerate(items_of(old, "sources")) if s.get("orientation") == side]
-        if len(mine) != 1:
-            found.append(Problem("join.sources", f"has {len(mine)} sources with orientation {side!r}; write one"))
-            sides[f"{side}_source"] = At("join.sources", ABSENT)
+        of_side = [(i, s) for i, s in enumerate(items_of(old, "sources")) if s.get("orientation") == side]
+        if len(of_side) != 1:
+            problems.append(Problem("join.sources", f"has {len(of_side)} sources with orientation {side!r}; write one"))
+            sides[f"{side}_source"] = WithOrigin("join.sources", ABSENT)
             continue
-        index, source = mine[0]
+        index, source = of_side[0]
         at = f"join.sources[{index}]"
-        key, named = one_of(source, at, ("join_key", "key"), found)
+        key, named = value_of_either(source, at, ("join_key", "key"), problems)
         if key is ABSENT:
-            found.append(
+            problems.append(
                 Problem(f"{at}.{named}", "is missing; name the field that the other source's events are found by")
             )
         kept = keep(source, at, "source_id", "time_window")
-        sides[f"{side}_source"] = At(
-            at, {"source_id": kept["source_id"], "key": At(f"{at}.{named}", key), "time_window": kept["time_window"]}
+        sides[f"{side}_source"] = WithOrigin(
+            at,
+            {
+                "source_id": kept["source_id"],
+                "key": WithOrigin(f"{at}.{named}", key),
+                "time_window": kept["time_window"],
+            },
         )
-    fields = At("join.fields", old["fields"]) if old.get("fields") else _output_fields(raw, found)
+    fields = WithOrigin("join.fields", old["fields"]) if old.get("fields") else _output_fields(raw, problems)
     kept = keep(old, "join", "id", empty=("",))
     joined = {"enabled": True, **kept, "type": old.get("type") or "temporal", **sides, "output_fields": fields}
-    return At("join", joined)
+    return WithOrigin("join", joined)
 
 
-def _check_orientations(join: Raw, found: list[Problem]) -> None:
+def _check_orientations(join: Raw, problems: list[Problem]) -> None:
     for index, source in enumerate(items_of(join, "sources")):
-        given = source.get("orientation")
-        if given not in _ORIENTATIONS:
-            said = "is missing" if given in (None, "") else f"{given!r} is none"
-            found.append(Problem(f"join.sources[{index}].orientation", f"{said}; write left or right"))
+        orientation = source.get("orientation")
+        if orientation not in _ORIENTATIONS:
+            problem = "is missing" if orientation in (None, "") else f"{orientation!r} is none"
+            problems.append(Problem(f"join.sources[{index}].orientation", f"{problem}; write left or right"))
 
 
-def _output_fields(raw: Raw, found: list[Problem]) -> Any:
-    """Name what a join puts out after the columns that it fills."""
-    place, entries = mapping_entries(raw)
-    if place == "sink.mapping":
-        found.append(Problem("join.fields", "is missing; list source_id, name and output_name of each joined field"))
-        return At("join.fields", ABSENT)
+def _output_fields(raw: Raw, problems: list[Problem]) -> Any:
+    """Return the output fields of a join that lists none: the mapped fields, named after their columns."""
+    path, entries = mapping_entries(raw)
+    if path == "sink.mapping":
+        problems.append(Problem("join.fields", "is missing; list source_id, name and output_name of each joined field"))
+        return WithOrigin("join.fields", ABSENT)
     outputs = [
-        At(at, {
+        WithOrigin(at, {
             **keep(entry, at, "source_id"),
-            "name": At(f"{at}.{named}", entry.get(named, ABSENT)),
-            "output_name": At(f"{at}.column_name", entry.get("column_name", ABSENT)),
+            "name": WithOrigin(f"{at}.{named}", entry.get(named, ABSENT)),
+            "output_name": WithOrigin(f"{at}.column_name", entry.get("column_name", ABSENT)),
         })
         for at, named, entry in entries
     ]  # fmt: skip
-    # Without any column, the mapping is the mistake to tell.
-    return At(place, outputs or ABSENT)
+    # Without any column, the missing mapping is the problem to report.
+    return WithOrigin(path, outputs or ABSENT)

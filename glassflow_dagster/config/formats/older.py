@@ -1,4 +1,4 @@
-"""What the parts of an older definition have in common: what they belong to, and whether they are switched on."""
+"""Read parts of an older definition: objects, lists, the topic they belong to, and whether they are enabled."""
 
 from typing import Any
 
@@ -7,15 +7,15 @@ from glassflow_dagster.config.problems import Problem
 
 
 def part_of(owner: Raw, key: str) -> Raw:
-    """Return an object of an object; empty where it is left out."""
-    found: Raw = owner.get(key) or {}
-    return found
+    """Return the object under a key; empty when it is missing or null."""
+    part: Raw = owner.get(key) or {}
+    return part
 
 
 def items_of(owner: Raw, key: str) -> list[Raw]:
-    """Return a list of objects; empty where it is left out."""
-    found: list[Raw] = owner.get(key) or []
-    return found
+    """Return the list of objects under a key; empty when it is missing or null."""
+    items: list[Raw] = owner.get(key) or []
+    return items
 
 
 def topics_of(raw: Raw) -> list[Raw]:
@@ -29,31 +29,31 @@ def topic_id(topic: Raw) -> Any:
 
 
 def owner_id(entry: Raw, topics: list[Raw]) -> Any:
-    """Give the id of the topic (or transform) that an entry belongs to; it may be left out where there is one topic."""
+    """Return the id of the topic (or transform) that an entry names; if it names none, the only topic's, or None."""
     return entry.get("source_id") or (topic_id(topics[0]) if len(topics) == 1 else None)
 
 
 def evaluated_on(raw: Raw, part: Raw) -> Any:
-    """Give the id of the topic that a filter or transformation belongs to: the first one where it names none."""
+    """Return the id of the topic that a filter or transformation is for: the first topic when it names none."""
     return part.get("source_id") or (topic_id(topics_of(raw)[0]) if topics_of(raw) else ABSENT)
 
 
 def join_id(raw: Raw) -> str:
-    """Give the name by which a filter is said to follow the join; empty where there is none."""
+    """Return the id of the join, which a filter behind the join names as its source_id; empty without a join."""
     join = part_of(raw, "join")
     return str(join.get("id") or "join") if join.get("enabled") else ""
 
 
-def is_enabled(part: Raw, path: str, found: list[Problem]) -> bool:
-    """Whether a part is switched on; one that says much but not that is a mistake, in GlassFlow too."""
+def is_enabled(part: Raw, path: str, problems: list[Problem]) -> bool:
+    """Return whether a part is enabled; a part without the key `enabled` is a problem, as in GlassFlow."""
     if part and part.get("enabled") is None:
-        found.append(Problem(f"{path}.enabled", "is missing; write true or false"))
+        problems.append(Problem(f"{path}.enabled", "is missing; write true or false"))
     return bool(part.get("enabled"))
 
 
-def one_of(owner: Raw, at: str, keys: tuple[str, str], found: list[Problem]) -> tuple[Any, str]:
-    """Give the value of a key that has two names, and the name that was used."""
-    given = [key for key in keys if owner.get(key) is not None]
-    if len(given) > 1 and owner[given[0]] != owner[given[1]]:
-        found.append(Problem(f"{at}.{given[1]}", f"differs from {given[0]}, which means the same; keep one"))
-    return (owner[given[0]], given[0]) if given else (ABSENT, keys[0])
+def value_of_either(owner: Raw, at: str, keys: tuple[str, str], problems: list[Problem]) -> tuple[Any, str]:
+    """Return the value of a key that has two names, and the name used; two different values are a problem."""
+    used = [key for key in keys if owner.get(key) is not None]
+    if len(used) > 1 and owner[used[0]] != owner[used[1]]:
+        problems.append(Problem(f"{at}.{used[1]}", f"differs from {used[0]}, which means the same; keep one"))
+    return (owner[used[0]], used[0]) if used else (ABSENT, keys[0])

@@ -1,17 +1,17 @@
-"""The resources of an older definition at v3's places."""
+"""Move the resources of an older definition to their paths in v3."""
 
 from glassflow_dagster.config.formats.draft import Raw
 from glassflow_dagster.config.formats.older import items_of, part_of, topic_id
 
 
 def rewrite_resources(raw: Raw, topics: list[tuple[str, Raw]]) -> Raw:
-    """Move resources to v3's places; a join's have none there, since GlassFlow runs one replica of it."""
+    """Return v3's `resources`; those of a join are dropped, since GlassFlow runs one replica of it."""
     old = part_of(raw, "pipeline_resources")
     ingestor = part_of(old, "ingestor")
     sources = []
     for index, (_, topic) in enumerate(topics):
         own = ingestor.get(_side(raw, topic, index)) or ingestor.get("base") or {}
-        # One replica is what there is without a word.
+        # One replica is the default.
         replicas = {"replicas": topic["replicas"]} if topic.get("replicas") not in (None, 1) else {}
         if own or replicas:
             sources.append({"source_id": topic_id(topic), **replicas, **own})
@@ -26,5 +26,6 @@ def rewrite_resources(raw: Raw, topics: list[tuple[str, Raw]]) -> Raw:
 
 
 def _side(raw: Raw, topic: Raw, index: int) -> str:
+    """Return "left" or "right": the topic's orientation in the join, else by its position in the list of topics."""
     sides = {s.get("source_id"): s.get("orientation") for s in items_of(part_of(raw, "join"), "sources")}
     return str(sides.get(topic_id(topic)) or ("left", "right")[min(index, 1)])

@@ -1,18 +1,18 @@
-"""GlassFlow's older formats, v1 and v2, rewritten as v3.
+"""Rewrite GlassFlow's older formats, v1 and v2, as v3.
 
-A definition is taken for an older one by its content: `version: v1` or `v2` (`2.0.0` is v2), or no version and `source`
-where v3 has `sources`. v1 and v2 are read as one format, because files in use mix their shapes: flat and nested
-connections, `id_field` and `key`, `table_mapping`, `schema.fields` and `mapping`. Two readers would refuse
-the mixed files, or say every rule twice.
+The content tells an older definition: `version: v1` or `v2` (`2.0.0` is v2), or no version and `source` instead of
+v3's `sources`. v1 and v2 are read as one format, because files in use mix both: flat and nested connections,
+`id_field` and `key`, `table_mapping`, `schema.fields` and `mapping`. Two readers would reject the mixed files, or
+repeat every rule.
 
-The texts are rewritten before any `${VAR}` is filled in, so a reference stays one, and loading an older file is the
-same as loading what `convert` prints.
+Texts are rewritten before any `${VAR}` is replaced, so a reference stays a reference, and loading an older file is the
+same as loading the output of `convert`.
 """
 
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from glassflow_dagster.config.formats.draft import ABSENT, At, Raw, keep, resolve
+from glassflow_dagster.config.formats.draft import ABSENT, Raw, WithOrigin, keep, resolve
 from glassflow_dagster.config.formats.join import rewrite_join
 from glassflow_dagster.config.formats.older import part_of
 from glassflow_dagster.config.formats.references import check_references
@@ -27,10 +27,11 @@ OLDER_VERSIONS = ("v1", "v2", "2.0.0")
 
 @dataclass(frozen=True)
 class Rewritten:
-    """An older definition as v3.
+    """An older definition rewritten as v3; a v3 definition is kept as it is.
 
-    `definition` is the v3 object, `problems` what could not be rewritten, `undeclared` fields that only expressions
-    name, `ignored` the keys that were left out since nobody knows them, `origins` the path that each v3 path had.
+    definition: the v3 object. problems: what could not be rewritten. undeclared: fields that expressions read and no
+    schema declares. ignored: unknown keys, which were removed. origins: v3 path -> path in the older file; empty for
+    a v3 file.
     """
 
     definition: Raw
@@ -41,20 +42,20 @@ class Rewritten:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is right and may be meant otherwise; the same key of several sources is one key of an older file."""
-        return tuple(dict.fromkeys(f"{noted.path}: {noted.text}" for noted in (*self.ignored, *self.undeclared)))
+        """Warnings for the author; without repetitions, since one key of the older file may become several in v3."""
+        return tuple(dict.fromkeys(f"{warning.path}: {warning.text}" for warning in (*self.ignored, *self.undeclared)))
 
     def all_problems(self, further: list[Problem]) -> list[Problem]:
-        """List all that is to be told of a definition that is refused: an ignored key may be what is missing."""
-        # One older key may have become several of v3's, each with the same mistake.
+        """Return all problems to report of an invalid definition; an ignored key may be a misspelt required one."""
+        # Without repetitions: one older key may have become several of v3's, each with the same problem.
         return list(dict.fromkeys([*self.ignored, *self.problems, *further]))
 
-    def at_origin(self, found: list[Problem]) -> list[Problem]:
-        """Tell problems at their place in the file; a file in v3 is its own origin."""
-        return [self._origin(problem) for problem in found] if self.origins else found
+    def at_origin(self, problems: list[Problem]) -> list[Problem]:
+        """Return problems of the v3 definition with their paths in the file; a v3 file keeps its paths."""
+        return [self._origin(problem) for problem in problems] if self.origins else problems
 
     def _origin(self, problem: Problem) -> Problem:
-        """Move a problem of the v3 definition to where its cause stands in the older file."""
+        """Return a problem with the older file's path of the nearest part that encloses it and has an origin."""
         path, rest = problem.path, ""
         while path and path not in self.origins:
             cut = max(path.rfind("."), path.rfind("["), 0)
@@ -65,7 +66,7 @@ class Rewritten:
 
 
 def is_older(raw: Raw) -> bool:
-    """Whether a parsed file is written in v1 or v2."""
+    """Return whether a parsed file is in format v1 or v2."""
     version = raw.get("version")
     if version in OLDER_VERSIONS:
         return True
@@ -73,24 +74,24 @@ def is_older(raw: Raw) -> bool:
 
 
 def rewrite(raw: Raw) -> Rewritten:
-    """Rewrite an older definition, whose shape was checked, as v3; nothing of `raw` is changed."""
-    found: list[Problem] = []
+    """Rewrite an older definition as v3; `check_shape` must have accepted it. Does not change `raw`."""
+    problems: list[Problem] = []
     topics = [(f"source.topics[{i}]", topic) for i, topic in enumerate(part_of(raw, "source")["topics"])]
     undeclared = [undeclared_fields(raw, at, topic) for at, topic in topics]
     draft = {
         "version": "v3",
         **keep(raw, "", "pipeline_id", "name", "metadata"),
-        "sources": At(
+        "sources": WithOrigin(
             "source.topics",
             [rewrite_source(raw, at, topic, names) for (at, topic), names in zip(topics, undeclared, strict=True)],
         ),
-        "transforms": rewrite_transforms(raw, topics, found),
-        "join": rewrite_join(raw, found),
-        "sink": At("sink", rewrite_sink(raw, found)),
-        "resources": At("pipeline_resources", rewrite_resources(raw, topics) or ABSENT),
+        "transforms": rewrite_transforms(raw, topics, problems),
+        "join": rewrite_join(raw, problems),
+        "sink": WithOrigin("sink", rewrite_sink(raw, problems)),
+        "resources": WithOrigin("pipeline_resources", rewrite_resources(raw, topics) or ABSENT),
     }
-    check_references(raw, topics, found)
+    check_references(raw, topics, problems)
     origins: dict[str, str] = {}
     definition = resolve(draft, "", origins)
     reads = (undeclared_reads(raw, *topic, names) for topic, names in zip(topics, undeclared, strict=True))
-    return Rewritten(definition, tuple(found), tuple(chain.from_iterable(reads)), origins)
+    return Rewritten(definition, tuple(problems), tuple(chain.from_iterable(reads)), origins)

@@ -1,6 +1,6 @@
-"""The shapes of a v1 or v2 definition: which keys it may have, and where; v3's models judge the values.
+"""The structure of a v1 or v2 definition: its keys at each path. The values are checked later, by v3's models.
 
-The shapes of both versions are one: see `rewrite.py`.
+One structure serves both versions: see `rewrite.py`.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from glassflow_dagster.config.formats.draft import Raw
 
 
 class _Shape(BaseModel):
-    """An object whose unknown keys are told."""
+    """An object that reports unknown keys."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -48,7 +48,7 @@ class _Topic(_Shape):
     schema_registry: Any = None
     deduplication: _Deduplication | None = None
 
-    # `schema` itself is a method of pydantic's models.
+    # The key is `schema`, which is a method of pydantic's models: the prefix avoids it.
     model_config = ConfigDict(extra="forbid", alias_generator=lambda name: name.removeprefix("topic_"))
 
 
@@ -139,7 +139,7 @@ class _Resources(_Shape):
 
 
 class OlderDefinition(_Shape):
-    """A whole definition of v1 or v2."""
+    """A complete v1 or v2 definition."""
 
     version: Any = None
     pipeline_id: Any = None
@@ -157,5 +157,5 @@ class OlderDefinition(_Shape):
 
 
 def check_shape(raw: Raw) -> None:
-    """Raise pydantic's `ValidationError` where an older definition has unknown keys or parts of another shape."""
+    """Check the structure of an older definition; raises `ValidationError` for unknown keys and wrong types."""
     OlderDefinition.model_validate(raw)

@@ -1,14 +1,14 @@
-"""The sink of an older definition as v3's.
+"""Rewrite the sink of an older definition as v3's.
 
-Passwords of ClickHouse are in base64 in v1 and v2, and plain in v3. A password with a `${VAR}` in it is taken as it is:
-the variable holds the plain password.
+ClickHouse passwords are base64 in v1 and v2, and plain in v3. A password with a `${VAR}` in it is kept: the variable
+holds the plain password.
 """
 
 import base64
 import binascii
 from typing import Any
 
-from glassflow_dagster.config.formats.draft import ABSENT, At, Raw, keep
+from glassflow_dagster.config.formats.draft import ABSENT, Raw, WithOrigin, keep
 from glassflow_dagster.config.formats.mappings import mapping_entries
 from glassflow_dagster.config.formats.older import items_of, join_id, part_of, topic_id, topics_of
 from glassflow_dagster.config.model.types import with_usual_case
@@ -28,89 +28,97 @@ _CONNECTION_KEYS = (
 )
 
 
-def rewrite_sink(raw: Raw, found: list[Problem]) -> Raw:
-    """Rewrite the sink, with the mapping from wherever the definition says it."""
+def rewrite_sink(raw: Raw, problems: list[Problem]) -> Raw:
+    """Return the sink for the v3 draft, with the mapping from whichever path the definition has it at."""
     sink = part_of(raw, "sink")
-    place, entries = mapping_entries(raw)
+    path, entries = mapping_entries(raw)
     if not entries:
-        found.append(Problem(place, _missing_mapping(raw, place)))
+        problems.append(Problem(path, _missing_mapping(raw, path)))
     return {
         **keep(sink, "sink", "type"),
-        "connection_params": _connection(sink, found),
+        "connection_params": _connection(sink, problems),
         **keep(sink, "sink", "table", "max_batch_size", "max_delay_time", "source_id"),
-        "mapping": At(place, [_mapping(raw, at, named, e, found) for at, named, e in entries] or ABSENT),
+        "mapping": WithOrigin(path, [_mapping(raw, at, named, e, problems) for at, named, e in entries] or ABSENT),
     }
 
 
-def _mapping(raw: Raw, at: str, named: str, entry: Raw, found: list[Problem]) -> At:
+def _mapping(raw: Raw, at: str, named: str, entry: Raw, problems: list[Problem]) -> WithOrigin:
+    """Return one mapping entry for the v3 draft. at: its path; named: the key that holds the field's name."""
     kept = keep(entry, at, named, "column_name", "column_type")
     column_type = kept["column_type"]
     if isinstance(column_type.value, str):
-        column_type = At(column_type.path, with_usual_case(column_type.value))
-    name = _joined_name(raw, at, named, entry, found) if join_id(raw) else kept[named]
-    return At(at, {"name": name, "column_name": kept["column_name"], "column_type": column_type})
+        column_type = WithOrigin(column_type.path, with_usual_case(column_type.value))
+    name = _joined_name(raw, at, named, entry, problems) if join_id(raw) else kept[named]
+    return WithOrigin(at, {"name": name, "column_name": kept["column_name"], "column_type": column_type})
 
 
-def _joined_name(raw: Raw, at: str, named: str, entry: Raw, found: list[Problem]) -> At:
-    """Give the name in the joined event of what a mapping writes: what `join.fields` says, else that of the column."""
+def _joined_name(raw: Raw, at: str, named: str, entry: Raw, problems: list[Problem]) -> WithOrigin:
+    """Return the name that a mapped field has in the joined event.
+
+    With `join.fields` it is the output name listed there, without them the name of the column; entries of
+    `sink.mapping`, and of the join itself, have the joined event's name already.
+    """
     fields, name, owner = items_of(part_of(raw, "join"), "fields"), entry.get(named), entry.get("source_id")
-    place = f"{at}.{named}"
+    path = f"{at}.{named}"
     if not fields and not at.startswith("sink.mapping["):
         column = entry.get("column_name")
-        return At(f"{at}.column_name", ABSENT if column is None else column)
+        return WithOrigin(f"{at}.column_name", ABSENT if column is None else column)
     if at.startswith("sink.mapping[") or owner == join_id(raw):
-        return At(place, ABSENT if name is None else name)
+        return WithOrigin(path, ABSENT if name is None else name)
     for output in fields:
         if (output.get("source_id"), output.get("name")) == (owner, name):
-            return At(place, output.get("output_name") or name)
-    found.append(Problem(place, f"{name!r} of {owner!r} is not among join.fields; list it there"))
-    return At(place, name)
+            return WithOrigin(path, output.get("output_name") or name)
+    problems.append(Problem(path, f"{name!r} of {owner!r} is not among join.fields; list it there"))
+    return WithOrigin(path, name)
 
 
-def _missing_mapping(raw: Raw, place: str) -> str:
-    """Say what to write where no field has a column; GlassFlow too writes mapped columns only."""
-    named = [
+def _missing_mapping(raw: Raw, path: str) -> str:
+    """Return the problem of a definition without a mapping, with an example made of its own fields."""
+    declared = [
         entry.get("name")
         for topic in topics_of(raw)
         for entry in (*items_of(part_of(topic, "schema"), "fields"), *items_of(topic, "schema_fields"))
     ] + [entry.get("name") for entry in items_of(part_of(raw, "schema"), "fields")]
-    names = [str(name) for name in named if name]
+    names = [str(name) for name in declared if name]
     first = names[0] if names else "id"
-    if place == "schema.fields":
+    if path == "schema.fields":
         example = f'"column_name": "{first}", "column_type": "String"'
-        what = f"says no column; give each field that is to be written its own, such as {{{example}}}"
+        text = f"says no column; give each field that is to be written its own, such as {{{example}}}"
     else:
         topic = next((name for name in map(topic_id, topics_of(raw)) if name is not ABSENT), "topic")
         example = f'"source_id": "{topic}", "field_name": "{first}", "column_name": "{first}", "column_type": "String"'
-        what = f"is missing, so no column would be filled; add a list with one entry a field, such as {{{example}}}"
-    return f"{what} (fields: {', '.join(names)})" if names else what
+        text = f"is missing, so no column would be filled; add a list with one entry a field, such as {{{example}}}"
+    return f"{text} (fields: {', '.join(names)})" if names else text
 
 
-def _connection(sink: Raw, found: list[Problem]) -> At:
+def _connection(sink: Raw, problems: list[Problem]) -> WithOrigin:
+    """Return connection_params for the v3 draft; an older file has its keys nested, flat in `sink`, or mixed."""
     nested = part_of(sink, "connection_params")
     parts = {}
     for key in _CONNECTION_KEYS:
         inside = nested.get(key) is not None
         if inside and sink.get(key) is not None and sink[key] != nested[key]:
-            found.append(Problem(f"sink.{key}", f"differs from connection_params.{key}; keep one"))
+            problems.append(Problem(f"sink.{key}", f"differs from connection_params.{key}; keep one"))
         at = "sink.connection_params" if inside or (nested and sink.get(key) is None) else "sink"
         parts.update(keep(nested if inside else sink, at, key))
     if isinstance(parts["password"].value, str):
-        parts["password"] = At(parts["password"].path, _password(parts["password"], found))
-    return At("sink.connection_params" if nested else "sink", parts)
+        parts["password"] = WithOrigin(parts["password"].path, _decoded_password(parts["password"], problems))
+    return WithOrigin("sink.connection_params" if nested else "sink", parts)
 
 
-def _password(given: At, found: list[Problem]) -> Any:
-    """Decode a password; a reference to a variable, and an empty one, stay what they are."""
-    if holds_variable(given.value):
-        return given.value
+def _decoded_password(password: WithOrigin, problems: list[Problem]) -> Any:
+    """Decode a base64 password; keep one with a `${VAR}`. Return `ABSENT`, and add a problem, when it is invalid."""
+    if holds_variable(password.value):
+        return password.value
     remedy = "write the password in base64, or as ${VAR}, which is taken as it is"
     try:
-        plain = base64.b64decode(given.value.strip(), validate=True).decode()
+        plain = base64.b64decode(password.value.strip(), validate=True).decode()
     except (binascii.Error, ValueError):
-        found.append(Problem(given.path, f"is not base64, as passwords of v1 and v2 are; {remedy}"))
+        problems.append(Problem(password.path, f"is not base64, as passwords of v1 and v2 are; {remedy}"))
         return ABSENT
     if VARIABLE.search(plain):
-        found.append(Problem(given.path, "holds ${...} once decoded, which would be filled in; write it as ${VAR}"))
+        problems.append(
+            Problem(password.path, "holds ${...} once decoded, which would be filled in; write it as ${VAR}")
+        )
         return ABSENT
     return plain

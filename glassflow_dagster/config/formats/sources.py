@@ -1,11 +1,11 @@
-"""Topics of an older definition as v3's sources; fields that only expressions name are declared as `any`."""
+"""Rewrite the topics of an older definition as v3's sources; undeclared fields of expressions are declared as `any`."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 
-from glassflow_dagster.config.formats.draft import ABSENT, At, Raw, keep
+from glassflow_dagster.config.formats.draft import ABSENT, Raw, WithOrigin, keep
 from glassflow_dagster.config.formats.older import evaluated_on, items_of, owner_id, part_of, topic_id, topics_of
 from glassflow_dagster.config.model.source import METADATA_FIELDS
 from glassflow_dagster.config.problems import Problem
@@ -14,95 +14,95 @@ from glassflow_dagster.expressions.language.check import undeclared_names
 from glassflow_dagster.expressions.language.errors import ExpressionError
 
 
-def rewrite_source(raw: Raw, at: str, topic: Raw, undeclared: Mapping[str, str]) -> At:
-    """Rewrite a topic, which stands at the path `at`, as a source. undeclared: its `undeclared_fields`."""
+def rewrite_source(raw: Raw, at: str, topic: Raw, undeclared: Mapping[str, str]) -> WithOrigin:
+    """Return a topic as a source for the v3 draft. at: the topic's path; undeclared: see `undeclared_fields`."""
     source = part_of(raw, "source")
-    named = "id" if topic.get("id") else "name"
-    return At(
+    id_key = "id" if topic.get("id") else "name"
+    return WithOrigin(
         at,
         {
             **keep(source, "source", "type"),
-            "source_id": At(f"{at}.{named}", topic.get(named, ABSENT)),
+            "source_id": WithOrigin(f"{at}.{id_key}", topic.get(id_key, ABSENT)),
             **keep(source, "source", "connection_params"),
-            "topic": At(f"{at}.name", topic.get("name", ABSENT)),
+            "topic": WithOrigin(f"{at}.name", topic.get("name", ABSENT)),
             "schema_fields": _schema_fields(raw, at, topic, undeclared),
             **keep(topic, at, "schema_version", "schema_registry"),
-            # GlassFlow reads an empty offset as none given.
+            # An empty offset counts as missing, as in GlassFlow.
             **keep(topic, at, "consumer_group_initial_offset", empty=("",)),
         },
     )
 
 
-def _schema_fields(raw: Raw, at: str, topic: Raw, undeclared: Mapping[str, str]) -> At:
-    """Give the fields of a topic, and after them those that only expressions name."""
+def _schema_fields(raw: Raw, at: str, topic: Raw, undeclared: Mapping[str, str]) -> WithOrigin:
+    """Return the schema_fields of a topic: the declared fields, then the undeclared ones as optional `any`."""
     declared = _declared_fields(raw, at, topic)
     schema = part_of(raw, "schema")
-    # A list that has the fields of other topics only is not what is missing.
-    usual = "schema.fields" if schema and not schema.get("fields") else f"{at}.schema.fields"
-    # Where nothing is declared, that is the mistake to tell.
+    # The path to report when fields are missing: not a schema.fields that lists fields of other topics.
+    usual_path = "schema.fields" if schema and not schema.get("fields") else f"{at}.schema.fields"
+    # Without any declared field, the missing schema is the problem to report.
     added = undeclared if declared else {}
-    fields = [At(place, keep(entry, place, "name", "type")) for place, entry in declared]
-    fields += [At(place, {"name": name, "type": "any", "required": False}) for name, place in added.items()]
-    given = declared[0][0].rpartition("[")[0] if declared else usual
-    return At(given, fields or ABSENT)
+    fields = [WithOrigin(path, keep(entry, path, "name", "type")) for path, entry in declared]
+    fields += [WithOrigin(path, {"name": name, "type": "any", "required": False}) for name, path in added.items()]
+    list_path = declared[0][0].rpartition("[")[0] if declared else usual_path
+    return WithOrigin(list_path, fields or ABSENT)
 
 
 def _declared_fields(raw: Raw, at: str, topic: Raw) -> list[tuple[str, Raw]]:
-    """Gather the fields of a topic from the three places that may declare them; a repetition counts once."""
+    """Return path and entry of the fields that a topic declares, at any of three paths; without repetitions."""
     topics, schema = topics_of(raw), part_of(raw, "schema")
-    places = [
+    lists = [
         (f"{at}.schema.fields", items_of(part_of(topic, "schema"), "fields")),
         (f"{at}.schema_fields", items_of(topic, "schema_fields")),
         ("schema.fields", items_of(schema, "fields")),
     ]
     declared: list[tuple[str, Raw]] = []
     seen: list[tuple[Any, Any]] = []
-    for place, fields in places:
+    for list_path, fields in lists:
         for index, entry in enumerate(fields):
-            mine = place != "schema.fields" or (owner_id(entry, topics) == topic_id(topic))
-            if mine and (entry.get("name"), entry.get("type")) not in seen:
+            is_of_topic = list_path != "schema.fields" or (owner_id(entry, topics) == topic_id(topic))
+            if is_of_topic and (entry.get("name"), entry.get("type")) not in seen:
                 seen.append((entry.get("name"), entry.get("type")))
-                declared.append((f"{place}[{index}]", entry))
+                declared.append((f"{list_path}[{index}]", entry))
     return declared
 
 
 def undeclared_fields(raw: Raw, at: str, topic: Raw) -> dict[str, str]:
-    """Give the fields that a topic's expressions read and nothing declares, each with the place that reads it first.
+    """Return the undeclared fields that a topic's expressions read -> the path of the first expression that reads it.
 
-    GlassFlow adds them to the schema when it migrates a file; its expressions see the whole event.
+    GlassFlow adds these fields to the schema when it migrates a file, since its expressions see the whole event.
     """
     declared = [*METADATA_FIELDS, *(str(entry.get("name")) for _, entry in _declared_fields(raw, at, topic))]
-    found: dict[str, str] = {}
-    for place, expression in _expressions(raw, topic):
-        # What a variable holds is not known here; a number may stand nearly everywhere.
+    undeclared: dict[str, str] = {}
+    for path, expression in _expressions(raw, topic):
+        # The value of a variable is unknown here; a number is valid nearly everywhere in an expression.
         text = VARIABLE.sub("0", expression)
-        # What is no expression is told when v3's form is judged.
+        # An invalid expression is reported when the v3 definition is validated.
         with suppress(ExpressionError):
             for name in undeclared_names(text, declared):
-                found.setdefault(name, place)
-    return found
+                undeclared.setdefault(name, path)
+    return undeclared
 
 
 def _expressions(raw: Raw, topic: Raw) -> Iterator[tuple[str, str]]:
-    """List what is evaluated on the events of a topic, by its place."""
+    """Yield path and text of each expression that is evaluated on the events of a topic."""
     condition, stateless = part_of(raw, "filter"), part_of(raw, "stateless_transformation")
     outputs = items_of(part_of(stateless, "config"), "transform") if stateless.get("enabled") else []
-    given = [
+    expressions = [
         ("filter.expression", condition, condition.get("expression") if condition.get("enabled") else None),
         *(
             (f"stateless_transformation.config.transform[{i}].expression", stateless, output.get("expression"))
             for i, output in enumerate(outputs)
         ),
     ]
-    for place, part, expression in given:
+    for path, part, expression in expressions:
         if isinstance(expression, str) and evaluated_on(raw, part) == topic_id(topic):
-            yield place, expression
+            yield path, expression
 
 
 def undeclared_reads(raw: Raw, at: str, topic: Raw, undeclared: Mapping[str, str]) -> Iterator[Problem]:
-    """Say which fields are read without a declaration: it may be a slip of the pen."""
+    """Yield a warning for each undeclared field: its name may be misspelt."""
     names = [str(entry.get("name")) for _, entry in _declared_fields(raw, at, topic)]
-    for name, place in undeclared.items():
+    for name, path in undeclared.items():
         close = get_close_matches(name, names, n=1)
         remedy = f"did you mean {close[0]!r}?" if close else "declare it with its type"
-        yield Problem(place, f"{name!r} is not declared, so it may be any value, or missing (nil); {remedy}")
+        yield Problem(path, f"{name!r} is not declared, so it may be any value, or missing (nil); {remedy}")

@@ -1,7 +1,7 @@
-"""A parsed file of any accepted format as v3.
+"""Convert a parsed file of any accepted format to v3.
 
-GlassFlow's API of their time ignored keys of v1 and v2 that it did not know, and files in use hold such keys. They are
-left out here too, each with a warning; in v3 an unknown key is a mistake.
+GlassFlow's API for v1 and v2 ignored unknown keys, and files in use hold such keys. They are removed here too, each
+with a warning; in a v3 file an unknown key is an error.
 """
 
 from dataclasses import replace
@@ -20,28 +20,32 @@ _IGNORED = "unknown key, which is ignored; remove it or check its spelling"
 
 
 def upgrade(file: Path, raw: dict[str, Any]) -> Rewritten:
-    """Bring what was parsed of a file to v3; raises `DefinitionError` for an older one that has not even its shape."""
+    """Return a parsed file as v3; raises `DefinitionError` when the structure of an older file is invalid."""
     if not is_older(raw):
         return Rewritten(raw)
-    unknown = []
+    unknown_keys = []
     try:
         check_shape(raw)
     except ValidationError as error:
         causes = causes_of(error)
         if any(e["type"] != "extra_forbidden" for e in causes):
             raise DefinitionError(file, [to_problem(e) for e in causes]) from None
-        unknown = [e["loc"] for e in causes]
-    rewritten = rewrite(without_keys(raw, unknown))
-    return _ignoring_rest(replace(rewritten, ignored=tuple(Problem(path_of(place), _IGNORED) for place in unknown)))
+        unknown_keys = [e["loc"] for e in causes]
+    rewritten = rewrite(without_keys(raw, unknown_keys))
+    ignored = tuple(Problem(path_of(location), _IGNORED) for location in unknown_keys)
+    return _without_unknown_keys(replace(rewritten, ignored=ignored))
 
 
-def _ignoring_rest(rewritten: Rewritten) -> Rewritten:
-    """Leave out the unknown keys of those parts of an older file that v3 has as they were."""
+def _without_unknown_keys(rewritten: Rewritten) -> Rewritten:
+    """Remove the unknown keys of the v3 definition, each with a warning.
+
+    `check_shape` does not see them: they are in parts that were taken over unchanged, such as Kafka's connection.
+    """
     try:
         PipelineConfig.model_validate(rewritten.definition)
     except ValidationError as error:
-        unknown = [e["loc"] for e in error.errors() if e["type"] == "extra_forbidden"]
-        found = rewritten.at_origin([Problem(path_of(place), _IGNORED) for place in unknown])
-        rest = without_keys(rewritten.definition, [keys_of(place) for place in unknown])
-        return replace(rewritten, definition=rest, ignored=(*rewritten.ignored, *found))
+        unknown_keys = [e["loc"] for e in error.errors() if e["type"] == "extra_forbidden"]
+        ignored = rewritten.at_origin([Problem(path_of(location), _IGNORED) for location in unknown_keys])
+        definition = without_keys(rewritten.definition, [keys_of(location) for location in unknown_keys])
+        return replace(rewritten, definition=definition, ignored=(*rewritten.ignored, *ignored))
     return rewritten

@@ -1,4 +1,4 @@
-"""How a pipeline is looked after, and what is kept of records that could not go on: extensions of this project."""
+"""Settings of Dagster's checks and of dead letters: extensions of this project."""
 
 from datetime import timedelta
 from typing import Annotated
@@ -9,17 +9,17 @@ from glassflow_dagster.config.model.fields import Limit, Part, PositiveDuration,
 
 
 class Checks(Part):
-    """How Dagster looks after the pipeline."""
+    """Settings of Dagster's checks of the pipeline."""
 
     every: str = Field(
         default="*/15 * * * *",
         pattern=r"^\S+(\s+\S+){4}$",
         description="cron schedule (five fields) of the health check and the asset checks",
     )
-    arrival_column: Text | None = Field(default=None, description="the column that says when a row arrived")
+    arrival_column: Text | None = Field(default=None, description="the column with the time at which a row arrived")
     other_writers: bool = Field(default=False, description="true: others write to the table too, so it holds more rows")
     max_dead_letters: Limit = Field(
-        default=0, description="dead letters that may wait: a number, or a share of the records read, such as '0.5%'"
+        default=0, description="tolerated dead letters: a number, or a share of the records read, such as '0.5%'"
     )
     max_unmatched: Limit | None = Field(
         default=None,
@@ -31,7 +31,7 @@ class Checks(Part):
         description="true: Dagster's checks show keys and the beginnings of dead letters, and Dagster keeps them past "
         "any retention; left out: only with the embedded stack of `make dev`",
     )
-    # Less would not do for a few rows of the bookkeeping tables.
+    # Less is not enough to query even a few rows of the bookkeeping tables.
     max_memory_mib: Annotated[int, Field(ge=64)] = Field(
         default=2048,
         description="MiB of ClickHouse's memory that one query of a check or of `verify` may take; where a table is "
@@ -43,11 +43,11 @@ class Checks(Part):
 
 
 class DeadLetters(Part):
-    """What is kept of records that could not go on, and how often one of them may be sent again."""
+    """Retention of dead letters, and how often one of them may be replayed."""
 
     retention: PositiveDuration | None = Field(
         default=None, description="how long dead letters are kept; left out: for ever"
     )
     max_attempts: Annotated[int, Field(ge=0, le=1000)] = Field(
-        default=5, description="how often a record that keeps failing is sent again"
+        default=5, description="how often a record that keeps failing is replayed"
     )

@@ -1,4 +1,4 @@
-"""How to reach Kafka, a schema registry and ClickHouse."""
+"""Connections to Kafka and ClickHouse, and the schema registry of a topic."""
 
 from typing import Annotated, Literal
 
@@ -8,7 +8,7 @@ from glassflow_dagster.config.model.fields import Part, Port, Text, empty_means
 
 
 class KafkaConnection(Part):
-    """How to reach the brokers."""
+    """The connection to the Kafka brokers."""
 
     brokers: Annotated[tuple[Text, ...], Field(min_length=1)]
     protocol: Literal["PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL"] = "PLAINTEXT"
@@ -27,9 +27,9 @@ class KafkaConnection(Part):
 
 
 class SchemaRegistry(Part):
-    """That records carry the id of a schema before their JSON, as Confluent's serializers write it.
+    """Declares that values begin with a schema id, in Confluent's wire format.
 
-    The registry itself is not asked: every record is held against the declared fields.
+    The registry is not queried: every record is checked against the declared fields.
     """
 
     url: Text
@@ -38,10 +38,10 @@ class SchemaRegistry(Part):
 
 
 class ClickHouseConnection(Part):
-    """How to reach ClickHouse, over HTTP.
+    """The connection to ClickHouse, over HTTP.
 
-    GlassFlow speaks the native protocol on `port`; here `http_port` counts, and where it is left out, the port that
-    belongs to a native default (9000 -> 8123, 9440 -> 8443).
+    GlassFlow uses the native protocol on `port`. This project uses `http_port`; without it, the HTTP port for a native
+    default port (9000 -> 8123, 9440 -> 8443), or else `port` itself.
     """
 
     host: Text
@@ -58,5 +58,5 @@ class ClickHouseConnection(Part):
 
     @property
     def http(self) -> int:
-        """The port that HTTP requests go to."""
+        """The port for HTTP requests."""
         return self.http_port or {9000: 8123, 9440: 8443}.get(self.port, self.port)

@@ -1,4 +1,4 @@
-"""Durations as definitions write them: Go's syntax, and `d` for days of 24 hours.
+"""Parse and format the durations of definitions: Go's syntax, and `d` for days of 24 hours.
 
 Source of the syntax: Go's `time.ParseDuration`, to which GlassFlow adds `d` (`"500ms"`, `"1h30m"`, `"7d"`).
 """
@@ -23,14 +23,14 @@ _WHOLE = re.compile(DURATION_PATTERN)
 
 
 def parse_duration(text: str) -> timedelta:
-    """Read a duration such as `"1h30m"`; raises ValueError with the remedy when it is none."""
+    """Parse a duration such as `"1h30m"`; raises ValueError, with what to write, for any other text."""
     if not isinstance(text, str) or not _WHOLE.fullmatch(text):
         raise ValueError(f"{text!r} is not a duration; write a text such as '500ms', '30s', '1h30m' or '7d'")
     return sum((float(number) * _UNITS[unit] for number, unit in _PART.findall(text)), timedelta())
 
 
 def format_duration(duration: timedelta) -> str:
-    """Write a duration the way `parse_duration` reads it, in the largest whole units."""
+    """Return a duration as text in the largest whole units, down to milliseconds: `1h30m`."""
     milliseconds = round(duration / timedelta(milliseconds=1))
     parts = []
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
@@ -41,10 +41,10 @@ def format_duration(duration: timedelta) -> str:
 
 
 def milliseconds(duration: timedelta) -> int:
-    """Give whole milliseconds, the unit of Spark's and Kafka's settings."""
+    """Return whole milliseconds, the unit of Spark's and Kafka's settings."""
     return round(duration / timedelta(milliseconds=1))
 
 
 def microseconds(duration: timedelta) -> int:
-    """Give whole microseconds, the unit of Spark's timestamps."""
+    """Return whole microseconds, the unit of Spark's timestamps."""
     return round(duration / timedelta(microseconds=1))

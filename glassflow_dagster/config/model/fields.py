@@ -1,4 +1,4 @@
-"""What the parts of a definition are made of: their base, and the types of single values."""
+"""The base class of a definition's parts, and the types of their values."""
 
 import re
 from datetime import UTC, date, datetime, timedelta
@@ -21,24 +21,24 @@ from glassflow_dagster.config.model.types import FIELD_KINDS, parse_column_type,
 
 
 class Part(BaseModel):
-    """A part of a definition: unknown keys are mistakes, and a definition never changes once it is read."""
+    """The base class of a definition's parts: unknown keys are errors, and instances are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @model_validator(mode="before")
     @classmethod
-    def _null_is_left_out(cls, given: Any) -> Any:
-        """Take null for a key that was not written, where it need not be: programs write what they do not set so."""
-        if not isinstance(given, dict):
-            return given
+    def _drop_nulls(cls, raw: Any) -> Any:
+        """Treat an optional key with null as missing: programs write null for what is not set."""
+        if not isinstance(raw, dict):
+            return raw
         optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
-        return {key: value for key, value in given.items() if value is not None or key not in optional}
+        return {key: value for key, value in raw.items() if value is not None or key not in optional}
 
 
-# Where the first start may begin, beside a time.
+# The values of `start`, besides a time.
 START_WORDS = ("earliest", "latest", "committed")
 
-# A share of all records, from 0 % to 100 %.
+# A share of records, from 0% to 100%.
 SHARE_PATTERN = r"^(?:100|\d{1,2}(?:\.\d+)?)%$"
 
 
@@ -70,17 +70,20 @@ def _lower(value: Any) -> Any:
 
 
 def empty_means(meaning: str | None) -> BeforeValidator:
-    """Take an empty text for what GlassFlow takes it for: its files spell one out where they say nothing."""
+    """Return a validator that replaces an empty text, which GlassFlow writes for a missing value, by `meaning`."""
     return BeforeValidator(lambda value: meaning if value == "" else value)
 
 
 def _port(value: Any) -> Any:
-    """GlassFlow writes ports as texts, its article as a number."""
+    """Accept a port as text, as GlassFlow writes it, and as number."""
     return int(value) if isinstance(value, str) and value.isdigit() else value
 
 
 def _start(value: Any) -> Any:
-    """YAML reads a time without quotes as one."""
+    """Normalize `start`: one of START_WORDS, or a time in ISO format; UTC unless it has a time zone.
+
+    Without quotes YAML reads a time as `datetime` or `date`.
+    """
     time = value
     if isinstance(value, str) and value not in START_WORDS:
         try:
@@ -97,7 +100,7 @@ def _start(value: Any) -> Any:
 
 
 def _limit(value: Any) -> int | str:
-    """A number of records, or a share of all."""
+    """Check a limit: a number of records from 0, or a share such as `0.5%`."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     if isinstance(value, str) and re.match(SHARE_PATTERN, value):
@@ -112,7 +115,7 @@ Duration = Annotated[
     WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "examples": ["500ms", "30s", "1h30m", "7d"]}),
 ]
 PositiveDuration = Annotated[Duration, AfterValidator(_positive)]
-# GlassFlow's default, which stands for zero too.
+# GlassFlow's default, which also replaces zero.
 DELAY = timedelta(seconds=60)
 Delay = Annotated[Duration, AfterValidator(lambda delay: delay or DELAY), AfterValidator(_positive)]
 FieldType = Annotated[str, AfterValidator(_field_type), WithJsonSchema({"type": "string", "enum": list(FIELD_KINDS)})]
@@ -127,7 +130,7 @@ Port = Annotated[
 ]
 Text = Annotated[str, Field(min_length=1)]
 TimeUnit = Literal["s", "ms", "us", "ns"]
-# GlassFlow does not mind the case of a source's type.
+# For a source's type, whose case GlassFlow ignores.
 LOWER_CASE = BeforeValidator(_lower)
 Start = Annotated[str, BeforeValidator(_start), WithJsonSchema({"type": "string"})]
 Limit = Annotated[

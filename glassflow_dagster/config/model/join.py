@@ -1,7 +1,7 @@
-"""How the events of two sources are brought together: GlassFlow's `join`, and this project's extensions to it.
+"""The join of two sources: GlassFlow's `join` and this project's extensions.
 
-Extensions are optional: `id`, `type: inner | left`, `match`, `clock` with what belongs to it, and `keys`. What needs
-more than one field to judge is judged in `rules/join.py`.
+Extensions are optional: `id`, `type: inner | left`, `match`, `clock` with its settings, and `keys`. Rules that need
+more than one field are in `rules/join.py`.
 """
 
 from datetime import timedelta
@@ -11,20 +11,20 @@ from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, Validation
 
 from glassflow_dagster.config.model.fields import Duration, Part, PositiveDuration, Text, TimeUnit, empty_means
 
-# As long as GlassFlow lets a window be; the state holds the events of so long a time.
+# GlassFlow's limit of a window; the state store holds the events of the whole window.
 MAX_JOIN_WINDOW = timedelta(days=7)
 
 _BOOL = TypeAdapter(bool)
 
 
 class JoinSide(Part):
-    """One of the two sources, what its events are matched by, and how long they wait for the other's."""
+    """One side of the join: its source, the key that events are matched by, and how long they wait for a match."""
 
     source_id: Text
     key: Annotated[Text | None, empty_means(None)] = None
     keys: tuple[Text, ...] = ()
     time_window: PositiveDuration
-    event_time: Text | None = Field(default=None, description="the field that says when an event happened")
+    event_time: Text | None = Field(default=None, description="the field with the time of the event")
     event_time_unit: TimeUnit | None = Field(default=None, description="of a number in event_time; s by default")
 
     @property
@@ -34,25 +34,25 @@ class JoinSide(Part):
 
     @property
     def time_unit(self) -> TimeUnit:
-        """What a number in the event time counts."""
+        """The unit of a number in the event time field."""
         return self.event_time_unit or "s"
 
 
 class OutputField(Part):
-    """A field of one side that the joined event has."""
+    """A field of one side that becomes a field of the joined event."""
 
     source_id: Text
     name: Text
     output_name: Annotated[Text | None, empty_means(None)] = Field(default=None, description="name by default")
 
     @property
-    def made(self) -> str:
-        """What the field is called in the joined event."""
+    def joined_name(self) -> str:
+        """The field's name in the joined event."""
         return self.output_name or self.name
 
 
 class JoinConfig(Part):
-    """Which events of two sources belong together, and what of them the joined event has."""
+    """Which events of two sources match, and the fields of the joined event."""
 
     enabled: bool
     id: Text = Field(default="join", description="the source_id of transforms behind the join")
@@ -83,40 +83,40 @@ class JoinConfig(Part):
         return (self.left_source, self.right_source)
 
     def outputs_of(self, side: int) -> tuple[OutputField, ...]:
-        """Give the fields that the joined event takes of a side, 0 for left and 1 for right."""
+        """Return the output fields that come from a side, 0 for left and 1 for right."""
         return tuple(field for field in self.output_fields if field.source_id == self.sides[side].source_id)
 
     @property
     def keeps_unmatched(self) -> bool:
-        """Whether a left event without a match makes a row."""
+        """True when a left event without a match becomes a row."""
         return self.type == "left"
 
     @property
     def lateness(self) -> timedelta:
-        """How far behind the newest event of its source the watermark is."""
+        """The distance of the watermark from the newest event of its source; by default the longer window."""
         longer = max(side.time_window for side in self.sides)
         return longer if self.allowed_lateness is None else self.allowed_lateness
 
 
 class NoJoin(Part):
-    """A join that is switched off: what else it holds is not looked at."""
+    """A disabled join; its other keys are ignored."""
 
     model_config = ConfigDict(extra="allow")
 
     enabled: Literal[False]
 
 
-def _off_is_none(given: Any) -> Any:
-    """Take a join that is switched off, or says nothing at all, for none."""
-    if not isinstance(given, dict):
-        return given
+def _disabled_is_none(raw: Any) -> Any:
+    """Return None for a join that is disabled or empty; anything else, also what is invalid, unchanged."""
+    if not isinstance(raw, dict):
+        return raw
     try:
-        off = not given or not _BOOL.validate_python(given.get("enabled"))
+        disabled = not raw or not _BOOL.validate_python(raw.get("enabled"))
     except ValidationError:
-        return given
-    return None if off else given
+        return raw
+    return None if disabled else raw
 
 
 OptionalJoin = Annotated[
-    JoinConfig | None, BeforeValidator(_off_is_none, json_schema_input_type=JoinConfig | NoJoin | None)
+    JoinConfig | None, BeforeValidator(_disabled_is_none, json_schema_input_type=JoinConfig | NoJoin | None)
 ]

@@ -1,7 +1,7 @@
-"""What a pipeline is: GlassFlow's v3 format and this project's extensions to it, as pydantic models.
+"""A pipeline definition: GlassFlow's v3 format and this project's extensions, as pydantic models.
 
-Extensions are optional, so that a definition written for GlassFlow means what it meant; each part's module names its
-own. What needs more than one field to judge is judged in `rules/`; reading files is `load.py`'s affair.
+Extensions are optional, so that a definition written for GlassFlow keeps its meaning; each part's module lists its
+own. Rules that need more than one field are in `rules/`; `load.py` reads files.
 """
 
 import hashlib
@@ -36,13 +36,13 @@ class PipelineConfig(Part):
     metadata: Metadata = Metadata()
     sources: Annotated[tuple[Source, ...], Field(min_length=1)]
     transforms: tuple[Transform, ...] = ()
-    # Left out of dumps and digests where there is none.
+    # Excluded from dumps and digests when there is none.
     join: OptionalJoin = Field(default=None, exclude_if=lambda join: join is None)
     sink: Sink
     checks: Checks = Checks()
     dead_letters: DeadLetters = DeadLetters()
     resources: Resources | None = None
-    # Left out of dumps and fingerprints where nothing is set.
+    # Excluded from dumps and fingerprints when nothing is set.
     spark: SparkSettings = Field(
         default={}, exclude_if=lambda settings: not settings,
         description="settings of Spark, in place of those that the product chooses",
@@ -63,7 +63,7 @@ class PipelineConfig(Part):
 
     @property
     def connection(self) -> KafkaConnection:
-        """How to reach the brokers, which are the same for all inputs."""
+        """The connection to the brokers, which all inputs share."""
         return self.source.connection_params
 
     @property
@@ -72,9 +72,10 @@ class PipelineConfig(Part):
         return self.fields_of(self.source)
 
     def fields_of(self, source: Source) -> tuple[SchemaField, ...]:
-        """Give a source's fields, with what events need to have: the key of deduplication, whatever a schema says.
+        """Return a source's fields with their effective `required`.
 
-        A join's key need not be there: an event without it has no match.
+        A field of the deduplication key is as the definition declares it; any other as in `Source.fields`, where a
+        schema registry makes fields optional. A join's key may be missing: such an event has no match.
         """
         dedup = self.dedup_of(source)
         keys = dedup.key_fields if dedup else ()
@@ -83,7 +84,7 @@ class PipelineConfig(Part):
 
     @property
     def glassflow_consumer_group(self) -> str:
-        """The consumer group that GlassFlow itself reads this pipeline's topics with."""
+        """The consumer group with which GlassFlow itself reads this pipeline's topics."""
         return f"glassflow-consumer-group-{hashlib.sha256(self.pipeline_id.encode()).hexdigest()[:8]}"
 
     @property
@@ -92,23 +93,23 @@ class PipelineConfig(Part):
         return self.dedup_of(self.source)
 
     def dedup_of(self, source: Source) -> DedupConfig | None:
-        """Give how a source's events are deduplicated, or None when they are not."""
-        mine = (t for t in self.transforms if t.source_id == source.source_id)
-        return next((t.config for t in mine if isinstance(t, Dedup)), None)
+        """Return the deduplication of a source; None when it has none."""
+        of_source = (t for t in self.transforms if t.source_id == source.source_id)
+        return next((t.config for t in of_source if isinstance(t, Dedup)), None)
 
     @property
     def replay_topic(self) -> str:
-        """The topic that dead letters are sent to again; the pipeline reads it beside its sources."""
+        """The topic to which dead letters are replayed; the pipeline reads it besides its sources."""
         return f"{self.pipeline_id}.glassflow-replay"
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that the pipeline reads, in the order in which the records of one batch follow each other."""
+        """The topics that the pipeline reads, in the order of their records within a micro-batch."""
         return (*(source.topic for source in self.inputs), self.replay_topic)
 
     @property
     def digest(self) -> str:
-        """A name for what decides about rows and blocks: two definitions with the same digest cut the same blocks."""
+        """The SHA-256 of everything that decides rows and insert blocks; equal digests mean equal blocks."""
         relevant = self.model_dump(
             mode="json",
             exclude={
@@ -133,10 +134,11 @@ class PipelineConfig(Part):
 
     @property
     def fingerprint(self) -> str:
-        """A name for all that a driver was started with, servers and secrets included."""
+        """The SHA-256 of everything that a driver is started with, servers and secrets included."""
         everything = self.model_dump(mode="python", exclude={"name", "metadata", "checks", "resources"})
         return hashlib.sha256(json.dumps(everything, sort_keys=True, default=_plain).encode()).hexdigest()
 
 
 def _plain(value: Any) -> str:
+    """Return a value that JSON cannot write as text; a secret in plain text, since only its hash is kept."""
     return value.get_secret_value() if isinstance(value, SecretStr) else str(value)

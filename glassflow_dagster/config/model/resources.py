@@ -1,8 +1,8 @@
-"""What GlassFlow's definitions ask of Kubernetes, and what of it has a meaning for Spark.
+"""The Kubernetes resources of GlassFlow's definitions, and their effect on Spark.
 
-`replicas` of the transform share the keys of deduplication among themselves: here they are partitions of the state.
-`replicas` of a source and of the sink read and write at the same time: here they are cores. The rest (requests, limits,
-storage, NATS) describes pods and services that are not there.
+`replicas` of the transform, which share the deduplication keys, become partitions of the state store. `replicas` of a
+source and of the sink, which read and write in parallel, become cores. The rest (requests, limits, storage, NATS)
+describes pods and services that do not exist here, and has no effect.
 """
 
 from collections.abc import Iterator
@@ -23,20 +23,20 @@ class _Stage(Part):
 
 
 class SourceResources(_Stage):
-    """What one source's ingestor gets."""
+    """Resources of one source's ingestor."""
 
     source_id: str
 
 
 class TransformResources(_Stage):
-    """What one source's filter, deduplication and expressions get."""
+    """Resources of one source's filter, deduplication and expressions."""
 
     source_id: str
     storage: _Quantities | None = None
 
 
 class SinkResources(_Stage):
-    """What the sink gets."""
+    """Resources of the sink."""
 
 
 class Resources(Part):
@@ -49,24 +49,24 @@ class Resources(Part):
 
     @property
     def state_partitions(self) -> int | None:
-        """Into how many partitions the state of deduplication is to be split; None where nothing is said."""
+        """The number of partitions of the deduplication state; None when not set."""
         return max((t.replicas for t in self.transform if t.replicas), default=None)
 
     @property
     def cores(self) -> int | None:
-        """How many tasks are to run at once; None where nothing is said."""
+        """The number of tasks that run at once; None when not set."""
         stages: list[_Stage] = [*self.sources, *([self.sink] if self.sink else [])]
         return max((stage.replicas for stage in stages if stage.replicas), default=None)
 
-    def without_meaning(self) -> Iterator[str]:
-        """Name what is asked for and has no meaning here."""
+    def ignored_keys(self) -> Iterator[str]:
+        """Yield the paths of the settings that have no effect here."""
         if self.nats:
             yield "nats"
-        for place, stages in (("sources", self.sources), ("transform", self.transform)):
+        for key, stages in (("sources", self.sources), ("transform", self.transform)):
             for index, stage in enumerate(stages):
-                yield from (f"{place}[{index}].{name}" for name in _asked(stage))
-        yield from (f"sink.{name}" for name in (_asked(self.sink) if self.sink else ()))
+                yield from (f"{key}[{index}].{name}" for name in _ignored_keys_of(stage))
+        yield from (f"sink.{name}" for name in (_ignored_keys_of(self.sink) if self.sink else ()))
 
 
-def _asked(stage: _Stage) -> list[str]:
+def _ignored_keys_of(stage: _Stage) -> list[str]:
     return [name for name in ("requests", "limits", "storage") if getattr(stage, name, None)]

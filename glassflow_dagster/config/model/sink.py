@@ -1,4 +1,4 @@
-"""The ClickHouse table, the columns that are filled, and how rows are gathered into blocks.
+"""The sink: the ClickHouse table, the mapping to its columns, and the size of insert blocks.
 
 This project's extensions: Kafka's own columns in `mapping` (`_topic`, `_partition`, `_offset`, `_timestamp`, `_key`,
 and `_batch_time`), `create_table`, `delivery`, `deduplication_window`, `bookkeeping_engine` and `cluster`.
@@ -12,12 +12,12 @@ from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.config.model.fields import DELAY, ColumnTypeText, Delay, Part, Text
 from glassflow_dagster.config.model.types import ColumnType, parse_column_type
 
-# What a repeated batch may do to the table: nothing, or double rows.
+# Delivery of a repeated batch: without, or possibly with duplicate rows.
 Delivery = Literal["exactly_once", "at_least_once"]
-# Whether the pipeline may switch on a table's memory of insert tokens: always, or never.
+# How to treat a table that does not remember insert tokens: set its deduplication window, or refuse to start.
 DeduplicationWindow = Literal["set", "require"]
-# A bookkeeping table is read as it was written: no engine that replaces, sums or collapses rows.
-BookEngine = Annotated[str, Field(pattern=r"^(Replicated|Shared)?MergeTree(\([^;]*\))?$")]
+# Engines for bookkeeping tables: none that replaces, sums or collapses rows.
+BookkeepingEngine = Annotated[str, Field(pattern=r"^(Replicated|Shared)?MergeTree(\([^;]*\))?$")]
 
 
 class Mapping(Part):
@@ -34,7 +34,7 @@ class Mapping(Part):
 
 
 class ExtraColumn(Part):
-    """A column of a created table that no event fills."""
+    """A column of a created table that no field fills."""
 
     name: Text
     type: Text
@@ -42,7 +42,7 @@ class ExtraColumn(Part):
 
 
 class CreateTable(Part):
-    """How to create the target table when it is missing; its mapped columns come from the mapping."""
+    """The target table to create when it is missing; its mapped columns come from the mapping."""
 
     engine: Text = "MergeTree"
     order_by: Text = "tuple()"
@@ -52,12 +52,12 @@ class CreateTable(Part):
 
 
 class Sink(Part):
-    """The ClickHouse table, and how rows are gathered into blocks."""
+    """The ClickHouse table, and the size of insert blocks."""
 
     type: Literal["clickhouse"]
     connection_params: ClickHouseConnection
     table: Text
-    # 1,000 rows are what GlassFlow documents as its default.
+    # GlassFlow's documented default.
     max_batch_size: Annotated[int, Field(gt=0)] = 1000
     max_delay_time: Delay = DELAY
     mapping: Annotated[tuple[Mapping, ...], Field(min_length=1)]
@@ -73,7 +73,7 @@ class Sink(Part):
         "left out: it is switched on unless others are known to write to the table",
     )
     create_table: CreateTable | None = None
-    bookkeeping_engine: BookEngine = Field(
+    bookkeeping_engine: BookkeepingEngine = Field(
         default="MergeTree",
         description="engine of the project's own tables (glassflow_*) where they are made; a Replicated one where the "
         "connection leads to several servers",
@@ -84,6 +84,6 @@ class Sink(Part):
 
     @property
     def full_table(self) -> tuple[str, str]:
-        """Database and table; a table may be written with its database."""
+        """Database and table; the definition may write the table as `database.table`."""
         database, dot, table = self.table.partition(".")
         return (database, table) if dot else (self.connection_params.database, self.table)

@@ -1,4 +1,4 @@
-"""A topic and what its events look like.
+"""A source: a topic and the fields of its events.
 
 This project's extensions: `start`, `consumer_group`, `isolation`, `schema_fields[].required` and `.default`.
 """
@@ -11,7 +11,7 @@ from glassflow_dagster.config.model.connections import KafkaConnection, SchemaRe
 from glassflow_dagster.config.model.fields import LOWER_CASE, FieldType, Part, Start, Text, empty_means
 from glassflow_dagster.config.model.types import FIELD_KINDS, FieldKind
 
-# Kafka's metadata as ClickHouse's own Kafka engine names it, and the batch time: name in a mapping -> its kind.
+# Metadata for the mapping -> its kind: Kafka's, named as by ClickHouse's Kafka engine, and the batch time.
 METADATA_FIELDS: dict[str, FieldKind] = {
     "_topic": "string",
     "_partition": "int",
@@ -23,28 +23,28 @@ METADATA_FIELDS: dict[str, FieldKind] = {
 
 
 class SchemaField(Part):
-    """A field that every event declares; dotted names are tried literally, then as a path into nested objects."""
+    """A declared field of events; a dotted name is looked up literally, then as a path into nested objects."""
 
     name: Text
     type: FieldType
     required: bool = Field(default=True, description="false: the field may be missing or null, and is NULL then")
     default: bool | int | float | str | None = Field(
-        default=None, description="stands for a field that is missing or null, which may be so then"
+        default=None, description="the value of a field that is missing or null; makes the field optional"
     )
 
     @property
     def kind(self) -> FieldKind:
-        """What JSON must carry."""
+        """The kind of JSON value that the field must have."""
         return FIELD_KINDS[self.type]
 
     @property
     def needed(self) -> bool:
-        """Whether an event without this field is refused."""
+        """True when an event without this field is a dead letter."""
         return self.required and self.default is None
 
 
 class Source(Part):
-    """One topic and what its events look like."""
+    """One topic and the fields of its events."""
 
     type: Annotated[Literal["kafka"], LOWER_CASE]
     source_id: Text
@@ -66,10 +66,10 @@ class Source(Part):
 
     @property
     def fields(self) -> tuple[SchemaField, ...]:
-        """The declared fields, with what events need to have.
+        """The declared fields with their effective `required`.
 
-        GlassFlow leaves it to the schema which fields a record with a schema has: there a field has to be there only
-        where the definition says so.
+        With a schema registry a field is required only when the definition sets `required: true`, since GlassFlow
+        leaves it to the schema which fields a record has.
         """
         if self.schema_registry is None:
             return self.schema_fields

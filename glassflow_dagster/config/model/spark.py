@@ -1,10 +1,10 @@
-"""Spark's settings in a definition, and those that are no choice because the guarantee rests on them."""
+"""The Spark settings of a definition; those that the guarantees depend on cannot be set."""
 
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-# Setting -> what another value would do.
+# Setting that cannot be set -> why.
 _FIXED = {
     "spark.speculation": "a task that runs twice at once would write its blocks twice at once",
     "spark.sql.adaptive.enabled": "joining partitions would change which block a row is in",
@@ -17,18 +17,19 @@ _FIXED = {
 
 
 def spark_text(value: object) -> str:
-    """Write a setting as Spark reads it: true, not True."""
+    """Return the value of a setting as Spark reads it: `true`, not `True`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def spark_settings(given: Any) -> dict[str, str]:
-    """Read settings as texts, however YAML has read them; raises ValueError for those that may not be set."""
-    if not isinstance(given, dict):
-        raise ValueError("write settings as KEY: VALUE")  # noqa: TRY004 - what pydantic takes for a mistake
-    return {key: _text(key, value) for key, value in given.items()}
+def spark_settings(raw: Any) -> dict[str, str]:
+    """Return settings with their values as text, whatever YAML type they have; raises ValueError for invalid ones."""
+    if not isinstance(raw, dict):
+        raise ValueError("write settings as KEY: VALUE")  # noqa: TRY004 - pydantic reports ValueErrors only
+    return {key: _text(key, value) for key, value in raw.items()}
 
 
 def _text(key: Any, value: Any) -> str:
+    """Return the value of one setting as text; raises ValueError when its name or value is invalid, or it is fixed."""
     if not isinstance(key, str) or not key.startswith("spark."):
         raise ValueError(f"{key!r} is no setting of Spark; their names begin with 'spark.'")
     if key in _FIXED:

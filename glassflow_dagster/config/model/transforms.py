@@ -1,7 +1,7 @@
-"""What is done to events between source and sink: deduplication, filters and stateless transforms.
+"""The transforms between source and sink: deduplication, filters and stateless transforms.
 
-This project's extensions: `dedup.config.keys` and `.clock` with what belongs to it, several filters and stateless
-transforms.
+This project's extensions: `dedup.config.keys`, `dedup.config.clock` with its settings, and more than one filter and
+stateless transform.
 """
 
 from datetime import timedelta
@@ -12,10 +12,10 @@ from pydantic import Field
 from glassflow_dagster.config.model.fields import Duration, Part, PositiveDuration, Text, TimeUnit
 
 MAX_DEDUP_WINDOW = timedelta(days=7)
-# Spark tells a batch's time in milliseconds: a shorter window would be none.
+# The resolution of Spark's batch time; a shorter window would have no effect.
 MIN_PROCESSING_WINDOW = timedelta(milliseconds=1)
-# So many events of one key, a window apart, are within reach of the watermark at most: the state keeps their times in
-# one piece, which is read for each batch that has the key.
+# Limit of allowed_lateness in windows. Per key, the state holds the times of the accepted events that the watermark has
+# not passed, at most one per window, in one value, which is read in each batch with the key.
 MAX_WINDOWS_LATE = 1000
 
 
@@ -28,10 +28,10 @@ class DedupConfig(Part):
     clock: Literal["processing", "event"] = Field(
         default="processing", description="processing: the time of the batch; event: the time that the event names"
     )
-    event_time: Text | None = Field(default=None, description="the field that says when an event happened")
+    event_time: Text | None = Field(default=None, description="the field with the time of the event")
     event_time_unit: TimeUnit | None = Field(default=None, description="of a number in event_time; s by default")
     late: Literal["drop", "keep", "dead_letter"] | None = Field(
-        default=None, description="what becomes of an event behind the watermark; drop by default"
+        default=None, description="what happens to an event behind the watermark; drop by default"
     )
     allowed_lateness: Duration | None = Field(
         default=None, description="how far behind the newest event an event may come; time_window by default"
@@ -44,22 +44,22 @@ class DedupConfig(Part):
 
     @property
     def time_unit(self) -> TimeUnit:
-        """What a number in the event time counts."""
+        """The unit of a number in the event time field."""
         return self.event_time_unit or "s"
 
     @property
     def when_late(self) -> Literal["drop", "keep", "dead_letter"]:
-        """What becomes of an event behind the watermark."""
+        """The treatment of an event behind the watermark; by default it is dropped."""
         return self.late or "drop"
 
     @property
     def lateness(self) -> timedelta:
-        """How far behind the newest event the watermark is."""
+        """The distance of the watermark from the newest event; by default the window."""
         return self.time_window if self.allowed_lateness is None else self.allowed_lateness
 
 
 class Dedup(Part):
-    """Lets the first event of a key pass, and counts those that follow within the window."""
+    """Keeps the first event of a key, and drops and counts its repetitions within the window."""
 
     type: Literal["dedup"]
     source_id: Text
@@ -67,13 +67,13 @@ class Dedup(Part):
 
 
 class FilterConfig(Part):
-    """What an event must be like to go on."""
+    """The condition of a filter."""
 
     expression: Text = Field(description="true keeps the event, false drops it")
 
 
 class Filter(Part):
-    """Lets events pass for which an expression is true, and counts the others."""
+    """Keeps the events for which an expression is true; drops and counts the rest."""
 
     type: Literal["filter"]
     source_id: Text
@@ -81,21 +81,23 @@ class Filter(Part):
 
 
 class Output(Part):
-    """A field that an expression makes."""
+    """A field that is the result of an expression."""
 
     expression: Text
     output_name: Text
-    output_type: str = Field(default="", description="string, int, float64, bool, []string ...; empty: as it comes")
+    output_type: str = Field(
+        default="", description="string, int, float64, bool, []string ...; empty: the type of the expression's result"
+    )
 
 
 class StatelessConfig(Part):
-    """The fields of the event from here on; what is not listed is left out."""
+    """The fields of the event behind this transform; other fields are dropped."""
 
     transforms: tuple[Output, ...]
 
 
 class Stateless(Part):
-    """Makes the fields of an event anew."""
+    """Replaces the fields of an event by the results of expressions."""
 
     type: Literal["stateless"]
     source_id: Text

@@ -1,10 +1,11 @@
-"""The two type systems that a mapping connects: declared field types, and ClickHouse column types.
+"""The two type systems that a mapping connects: declared field types and ClickHouse column types.
 
-Field types are GlassFlow's (`int`, `float64`, `string` ...), normalised as it does: the width of a number says
-nothing about what JSON may carry, only the column's type does. `decimal` and integers of 128 and 256 bits are ours:
-numbers whose digits no 64-bit type holds; and `any`, a value whose type only the record tells. Column types are
-ClickHouse's own, parsed into a tree, so that `LowCardinality(Nullable(String))` is asked what it is instead of being
-matched as text. CONTRIBUTING.md lists the other files that a new column type touches.
+Field types are GlassFlow's (`int`, `float64`, `string` ...), normalised to kinds as GlassFlow does: the width of a
+number does not restrict JSON values, only the column's type does. This project adds `decimal` and integers of 128 and
+256 bits, for numbers that no 64-bit type holds, and `any`, for values whose type depends on the record.
+
+Column types are ClickHouse's, parsed into a tree, so that code can query `LowCardinality(Nullable(String))` instead of
+matching text. CONTRIBUTING.md lists the other files that a new column type touches.
 """
 
 import re
@@ -13,10 +14,10 @@ from typing import Literal
 
 FieldKind = Literal["string", "int", "uint", "float", "bool", "array", "map", "decimal", "bigint", "ubigint", "any"]
 
-# The least and the greatest value of the whole numbers that 64 bits carry.
+# Kind of 64-bit integer -> its least and greatest value.
 INTEGER_LIMITS: dict[FieldKind, tuple[int, int]] = {"int": (-(2**63), 2**63 - 1), "uint": (0, 2**64 - 1)}
 
-# GlassFlow's normalisation of declared types; the same words are accepted here.
+# Declared type -> kind, as GlassFlow normalises it.
 FIELD_KINDS: dict[str, FieldKind] = {
     **dict.fromkeys(("string", "bytes"), "string"),
     **dict.fromkeys(("int", "integer", "int8", "int16", "int32", "int64"), "int"),
@@ -29,21 +30,20 @@ FIELD_KINDS: dict[str, FieldKind] = {
     **dict.fromkeys(("int128", "int256"), "bigint"),
     **dict.fromkeys(("uint128", "uint256"), "ubigint"),
     "any": "any",
-    # GlassFlow checks nothing for words it does not know; its examples have `datetime`. JSON has texts for these.
+    # GlassFlow accepts unknown words; its examples have `datetime`. In JSON such values are texts.
     **dict.fromkeys(("text", "uuid", "date", "datetime", "timestamp"), "string"),
 }
 
 _INTEGERS = tuple(f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64))
 _BIG_INTEGERS = ("Int128", "Int256", "UInt128", "UInt256")
 _INTEGER_KINDS: tuple[FieldKind, ...] = ("int", "uint", "bigint", "ubigint")
-# Decimal32(S) and its like are Decimal(P, S) with the most digits that their bits hold.
+# Decimal32(S) is Decimal(9, S), and so on: the type -> its precision.
 _DECIMAL_DIGITS = {"Decimal32": 9, "Decimal64": 18, "Decimal128": 38, "Decimal256": 76}
-_MOST_DIGITS = 76
+_MAX_DIGITS = 76
 _DEFAULT_DIGITS = 10
 
-# Column type -> the kinds of field whose values it takes. Documented in glassflow's conversion matrix; an int into
-# a float column is ours: it loses nothing within 2^53, which the mapping checks. So are the types that GlassFlow
-# refuses.
+# Column type -> the kinds of field that it takes, as in GlassFlow's conversion matrix. This project adds integers in
+# float columns (exact within 2^53, which the mapping checks), and the types that GlassFlow rejects.
 _TAKES: dict[str, tuple[FieldKind, ...]] = {
     "Bool": ("bool",),
     **dict.fromkeys(_INTEGERS, _INTEGER_KINDS),
@@ -61,8 +61,8 @@ _TAKES: dict[str, tuple[FieldKind, ...]] = {
 }
 
 _WRAPPERS = ("Nullable", "LowCardinality")
-# What a map's key may be: a JSON object's names are texts, which these types are read from.
-_NO_KEYS = ("Array", "Map", "Tuple", "JSON")
+# Types that cannot be a map's key, because ClickHouse must parse the key from the name in a JSON object.
+_NOT_MAP_KEYS = ("Array", "Map", "Tuple", "JSON")
 _TOKEN = re.compile(
     r"\s*(?:(?P<word>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)|(?P<number>-?\d+)"
     r"|(?P<text>'(?:[^'\\]|\\.|'')*')|(?P<quoted>`(?:[^`\\]|\\.|``)*`)|(?P<sign>[(),=]))"
@@ -72,25 +72,25 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*\Z
 
 @dataclass(frozen=True)
 class Named:
-    """An element of a Tuple with its name, or a path of a JSON column with its type."""
+    """A named element of a Tuple, or a typed path of a JSON column."""
 
     name: str
     type: "ColumnType"
 
     def __str__(self) -> str:
-        """Write the element as ClickHouse does."""
+        """Return the element in ClickHouse's syntax."""
         name = self.name if _PLAIN_NAME.match(self.name) else "`" + re.sub(r"([\\`])", r"\\\1", self.name) + "`"
         return f"{name} {self.type}"
 
 
 @dataclass(frozen=True)
 class Option:
-    """A parameter of a JSON column that is no path with a type: `max_dynamic_paths=10`, `SKIP a.b`."""
+    """A parameter of a JSON column other than a typed path: `max_dynamic_paths=10`, `SKIP a.b`."""
 
     text: str
 
     def __str__(self) -> str:
-        """Write the parameter as it was read."""
+        """Return the parameter as it was written."""
         return self.text
 
 
@@ -103,12 +103,12 @@ class ColumnType:
 
     @property
     def nullable(self) -> bool:
-        """Whether NULL may stand in the column."""
+        """True when the column may hold NULL."""
         return self.name == "Nullable" or (self.name == "LowCardinality" and self._inner.nullable)
 
     @property
     def base(self) -> "ColumnType":
-        """The type below `Nullable` and `LowCardinality`, which change storage and not values."""
+        """The type without `Nullable` and `LowCardinality`, which change storage and not values."""
         return self._inner.base if self.name in _WRAPPERS else self
 
     @property
@@ -119,7 +119,7 @@ class ColumnType:
 
     @property
     def element_names(self) -> tuple[str, ...]:
-        """The names of a Tuple's elements or of a JSON column's typed paths; none where they have no names."""
+        """The names of a Tuple's elements or of a JSON column's typed paths; empty when they have none."""
         return tuple(a.name for a in self.arguments if isinstance(a, Named))
 
     @property
@@ -139,7 +139,7 @@ class ColumnType:
         return inner
 
     def __str__(self) -> str:
-        """Write the type as ClickHouse does."""
+        """Return the type in ClickHouse's syntax."""
         if not self.arguments:
             return self.name
         return f"{self.name}({', '.join(_write_argument(a) for a in self.arguments)})"
@@ -149,7 +149,7 @@ Argument = ColumnType | Named | Option | int | str | tuple[str, int]
 
 
 def parse_column_type(text: str) -> ColumnType:
-    """Read a ClickHouse type; raises ValueError when the text is not one."""
+    """Parse a ClickHouse type; raises ValueError for any other text."""
     tokens = _tokens(text)
     parsed, rest = _parse_type(text, tokens)
     if rest:
@@ -158,21 +158,21 @@ def parse_column_type(text: str) -> ColumnType:
 
 
 def with_usual_case(text: str) -> str:
-    """Give the types named in a text their usual case: GlassFlow's oldest definitions write `uuid` and `datetime`."""
+    """Return a type with ClickHouse's case: `uuid` -> `UUID`. GlassFlow's oldest definitions write lower case."""
     usual = {name.lower(): name for name in (*_TAKES, *_WRAPPERS)}
 
     def cased(match: re.Match[str]) -> str:
-        # A word that another follows is the name of a Tuple's element, and stays as it is.
-        named = re.compile(r"\s+[\w`]").match(text, match.end())
-        return match[0] if named else usual.get(match[0], match[0])
+        # A word before another word is the name of a Tuple's element: unchanged.
+        is_element_name = re.compile(r"\s+[\w`]").match(text, match.end())
+        return match[0] if is_element_name else usual.get(match[0], match[0])
 
     return re.sub(r"'(?:[^'\\]|\\.|'')*'|`[^`]*`|\w+", cased, text)
 
 
 def unsupported_reason(column: ColumnType) -> str | None:
-    """Say why no column of this type can be written, or None when it can.
+    """Return why columns of this type cannot be written; None when they can.
 
-    What a definition may leave to the table (the values of an Enum, the length of a FixedString) is no reason.
+    Arguments that a definition may leave to the table (an Enum's values, a FixedString's length) may be missing.
     """
     base = column.base
     if base.name not in _TAKES:
@@ -181,14 +181,14 @@ def unsupported_reason(column: ColumnType) -> str | None:
     if problem:
         return problem
     if base.name == "JSON":
-        return None  # what its typed paths may be is the server's affair
-    if base.name == "Map" and (base.inner[0].base.name in _NO_KEYS or base.inner[0].nullable):
+        return None  # the server checks its typed paths
+    if base.name == "Map" and (base.inner[0].base.name in _NOT_MAP_KEYS or base.inner[0].nullable):
         return f"{base} cannot be filled from an object, whose names are texts; use a key such as String or UInt64"
     return next((reason for inner in base.inner if (reason := unsupported_reason(inner))), None)
 
 
 def incomplete_reason(column: ColumnType) -> str | None:
-    """Say what a table cannot be made of, where the definition leaves it to an existing table."""
+    """Return why a table cannot be created with this type, because arguments are missing; None when it can."""
     base = column.base
     if base.name in ("Enum8", "Enum16") and not base.arguments:
         return f"{base} needs its values in a new table, as in {base}('a' = 1, 'b' = 2)"
@@ -198,23 +198,23 @@ def incomplete_reason(column: ColumnType) -> str | None:
 
 
 def kinds_taken(column: ColumnType) -> tuple[FieldKind, ...]:
-    """Give the kinds of field whose values a (supported) column takes."""
+    """Return the kinds of field that a column of a supported type takes."""
     base = column.base
     return ("array",) if base.name == "Tuple" and not base.element_names else _TAKES[base.name]
 
 
 def takes(column: ColumnType, kind: FieldKind) -> bool:
-    """Whether a (supported) column takes fields of a kind; what a field of any kind holds is judged in each record."""
+    """Return whether a column of a supported type takes fields of a kind; for `any` each record decides."""
     return kind == "any" or kind in kinds_taken(column)
 
 
 def declared_as(kind: FieldKind) -> str:
-    """Give a type by which a definition declares a field of this kind."""
+    """Return a type with which a definition can declare a field of this kind."""
     return {"bigint": "int128", "ubigint": "uint128"}.get(kind, kind)
 
 
 def decimal_digits(column: ColumnType) -> tuple[int, int]:
-    """Give precision and scale of a Decimal in any of its spellings."""
+    """Return precision and scale of a Decimal type in any spelling."""
     numbers = column.numbers
     if column.name in _DECIMAL_DIGITS:
         return _DECIMAL_DIGITS[column.name], numbers[0]
@@ -222,18 +222,18 @@ def decimal_digits(column: ColumnType) -> tuple[int, int]:
 
 
 def second_digits(column: ColumnType) -> int:
-    """Give how many digits after the second a DateTime or DateTime64 keeps."""
+    """Return the number of digits after the second of a DateTime or DateTime64."""
     if column.name == "DateTime":
         return 0
     return column.numbers[0] if column.numbers else 3
 
 
 def same_values(declared: ColumnType, actual: ColumnType) -> bool:
-    """Whether a declared type means the column's actual one.
+    """Return whether a declared type has the same values as the column's actual type.
 
-    `Nullable` and `LowCardinality` are the table's affair, at every depth: GlassFlow's definitions name the inner
-    type. So are the values of an Enum, the length of a FixedString, a time zone, the names of a Tuple's elements and
-    the parameters of JSON, where the definition leaves them out.
+    `Nullable` and `LowCardinality` are ignored at every depth: GlassFlow's definitions name the inner type. Where the
+    definition omits an Enum's values, a FixedString's length, a time zone, the names of a Tuple's elements or JSON's
+    parameters, those of the table count.
     """
     left, right = declared.base, actual.base
     if left.name.startswith("Decimal") and right.name.startswith("Decimal"):
@@ -243,31 +243,32 @@ def same_values(declared: ColumnType, actual: ColumnType) -> bool:
     if left.name in ("DateTime", "DateTime64"):
         return _same_times(left, right)
     if left.name in ("Array", "Map", "Tuple"):
-        named = not left.element_names or left.element_names == right.element_names
+        same_names = not left.element_names or left.element_names == right.element_names
         pairs = zip(left.inner, right.inner, strict=False)
-        return named and len(left.inner) == len(right.inner) and all(same_values(a, b) for a, b in pairs)
+        return same_names and len(left.inner) == len(right.inner) and all(same_values(a, b) for a, b in pairs)
     if left.name in ("JSON", "Enum8", "Enum16"):
         return _same_members(left, right)
     return not left.arguments or left.arguments == right.arguments
 
 
 def _same_members(left: ColumnType, right: ColumnType) -> bool:
-    """Compare the values of Enums and the parameters of JSON, which may come in any order."""
+    """Compare an Enum's values or JSON's parameters in any order; when none are declared, any are the same."""
     members = set(left.arguments)
     if all(isinstance(member, str) for member in members):
-        # Names of an Enum alone: the server numbers them.
+        # An Enum's values without numbers: the server numbers them.
         return not members or members == set(right.value_names)
     return members == set(right.arguments)
 
 
 def _same_times(left: ColumnType, right: ColumnType) -> bool:
+    """Compare digits and time zone of two DateTime types, as far as the declared type (left) has them."""
     zones = [[a for a in column.arguments if isinstance(a, str)] for column in (left, right)]
     same_digits = not left.arguments or second_digits(left) == second_digits(right)
     return same_digits and (not zones[0] or zones[0] == zones[1])
 
 
 def _argument_problem(base: ColumnType) -> str | None:
-    """Say what is wrong with the arguments of a type that has no wrapper."""
+    """Return what is wrong with the arguments of a type without wrapper; None when they are valid."""
     numbers = base.numbers
     match base.name:
         case "FixedString":
@@ -281,7 +282,7 @@ def _argument_problem(base: ColumnType) -> str | None:
             precision, scale = decimal_digits(base)
             if len(numbers) != len(base.arguments) or len(numbers) > 2:
                 return "Decimal takes its digits and those after the point, as in Decimal(18, 2)"
-            if not (1 <= precision <= _MOST_DIGITS and 0 <= scale <= precision):
+            if not (1 <= precision <= _MAX_DIGITS and 0 <= scale <= precision):
                 return f"{base} has more digits than ClickHouse holds; use at most Decimal(76, 76)"
         case "DateTime64":
             if not 0 <= second_digits(base) <= 9:
@@ -314,12 +315,13 @@ def _quote(text: str) -> str:
 
 
 def _unquote(token: str) -> str:
-    """Read a quoted text or name; the quote itself may be doubled or follow a backslash."""
+    """Return the content of a quoted text or name; a quote in it is doubled or follows a backslash."""
     quote = token[0]
     return re.sub(rf"\\(.)|{quote}{quote}", lambda m: m[1] or quote, token[1:-1])
 
 
 def _tokens(text: str) -> list[str]:
+    """Split a type into names, numbers, quoted texts and signs; raises ValueError."""
     tokens, position = [], 0
     stripped = text.rstrip()
     while position < len(stripped):
@@ -332,6 +334,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def _parse_type(text: str, tokens: list[str]) -> tuple[ColumnType, list[str]]:
+    """Parse a type at the beginning of the tokens; return it and the remaining tokens. text: for error messages."""
     if not tokens or not tokens[0][0].isalpha():
         raise ValueError(f"{text!r} is not a ClickHouse type: a type's name is missing")
     name, rest = tokens[0], tokens[1:]
@@ -352,7 +355,7 @@ def _parse_type(text: str, tokens: list[str]) -> tuple[ColumnType, list[str]]:
 
 
 def _option(tokens: list[str]) -> tuple[Argument, list[str]] | None:
-    """Read `name=number`, `SKIP path` or `SKIP REGEXP 'text'`; None for a path with its type."""
+    """Parse `name=number`, `SKIP path` or `SKIP REGEXP 'text'` of JSON, as in `_parse_type`; None for a typed path."""
     if len(tokens) > 2 and tokens[1] == "=":
         return Option(f"{tokens[0]}={tokens[2]}"), tokens[3:]
     if len(tokens) > 1 and tokens[0].upper() == "SKIP":
@@ -362,6 +365,7 @@ def _option(tokens: list[str]) -> tuple[Argument, list[str]] | None:
 
 
 def _parse_argument(text: str, tokens: list[str]) -> tuple[Argument, list[str]]:
+    """Parse one argument of a type; return it and the remaining tokens."""
     if not tokens:
         raise ValueError(f"{text!r} is not a ClickHouse type: it ends too early")
     first = tokens[0]

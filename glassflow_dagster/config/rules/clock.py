@@ -1,4 +1,4 @@
-"""What the event clock needs of a definition, in a deduplication and in a join alike."""
+"""Rules of the event clock, shared by deduplication and join."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -8,16 +8,16 @@ from glassflow_dagster.config.model.transforms import DedupConfig
 from glassflow_dagster.config.problems import Problem, suggestion
 
 
-def only_with_event_clock(at: str, given: Iterable[str]) -> Iterator[Problem]:
-    """Yield a problem for each given key that says nothing on the processing clock."""
-    for name in given:
+def only_with_event_clock(at: str, keys: Iterable[str]) -> Iterator[Problem]:
+    """Yield a problem for each of these keys, which have no effect with the processing clock. at: their path."""
+    for name in keys:
         yield Problem(f"{at}.{name}", "counts with clock: event only; add that, or remove it")
 
 
 def event_time_problems(
     at: str, clocked: DedupConfig | JoinSide, fields: Mapping[str, SchemaField]
 ) -> Iterator[Problem]:
-    """Yield what is wrong with the field that says when an event happened."""
+    """Yield the problems of `event_time`: it must be a required field that holds a text or a number."""
     name = clocked.event_time
     if name is None:
         yield Problem(f"{at}.event_time", "is needed for clock: event; name the field that says when an event happened")

@@ -1,6 +1,6 @@
-"""What the parts of a join, and the two sources that it brings together, must have in common.
+"""Rules of a join: what its parts and its two sources must have in common.
 
-Each rule yields `Problem`s; what a reference that is wrong makes impossible to judge is left out.
+Each rule yields `Problem`s; it skips what an invalid reference makes impossible to check.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,19 +15,19 @@ from glassflow_dagster.config.problems import Problem, suggestion
 from glassflow_dagster.config.rules.clock import event_time_problems, only_with_event_clock
 
 _NUMBERS: tuple[FieldKind, ...] = ("int", "uint", "float")
-# Arrays and objects are kept as texts, in which what is equal may be written in several ways.
+# Not arrays and objects: they are carried as JSON text, and equal values may have different texts.
 _KEY_KINDS: tuple[FieldKind, ...] = ("string", "bool", *_NUMBERS, "decimal", "bigint", "ubigint")
 _LEFT, _RIGHT = "join.left_source", "join.right_source"
 
 
 def join_problems(config: PipelineConfig) -> Iterator[Problem]:
-    """Yield every mistake in a join, and that there is none where there must be one."""
+    """Yield every problem of the join, and of a join that is missing although there are two sources."""
     join = config.join
     if join is None:
         if len(config.sources) > 1:
             yield Problem("sources", "two sources need a join; add `join`, or keep one source")
         return
-    yield from _pair_problems(config.sources)
+    yield from _sources_problems(config.sources)
     sources = {source.source_id: source for source in config.sources}
     if join.id in sources:
         yield Problem("join.id", f"{join.id!r} is the name of a source; choose another")
@@ -41,7 +41,7 @@ def join_problems(config: PipelineConfig) -> Iterator[Problem]:
 
 
 def transform_problems(at: str, transform: Dedup | Filter | Stateless, config: PipelineConfig) -> Iterator[Problem]:
-    """Yield what is wrong with the place of a transform, before the join or behind it."""
+    """Yield the problems of a transform on the wrong side of the join: dedup behind it, or stateless before it."""
     join = config.join
     if join is None or join.id in {source.source_id for source in config.sources}:
         return
@@ -64,8 +64,8 @@ def transform_problems(at: str, transform: Dedup | Filter | Stateless, config: P
         )
 
 
-def _pair_problems(sources: tuple[Source, ...]) -> Iterator[Problem]:
-    """Both sources are read by one consumer, and records are told apart by their topic."""
+def _sources_problems(sources: tuple[Source, ...]) -> Iterator[Problem]:
+    """Yield the problems of the two sources: one consumer reads both, and tells their records apart by topic."""
     if len(sources) == 1:
         yield Problem("sources", "a join needs two, and there is one; add the other, or remove the join")
         return
@@ -86,6 +86,7 @@ def _pair_problems(sources: tuple[Source, ...]) -> Iterator[Problem]:
 
 
 def _side_problems(at: str, side: JoinSide, sources: Mapping[str, Source]) -> Iterator[Problem]:
+    """Yield the problems of one side: its source, its window, and the fields of its key."""
     if bool(side.key) == bool(side.keys):
         yield Problem(f"{at}.key", "name the key once: either key (one field) or keys (a list)")
     if side.time_window > MAX_JOIN_WINDOW:
@@ -95,15 +96,15 @@ def _side_problems(at: str, side: JoinSide, sources: Mapping[str, Source]) -> It
         yield Problem(f"{at}.source_id", f"no source is called {side.source_id!r}; {near}")
         return
     fields = _fields(sources[side.source_id])
-    for place, name in _key_places(at, side):
+    for path, name in _key_paths(at, side):
         if name not in fields:
-            yield Problem(place, f"{name!r} is not in schema_fields; {suggestion(name, list(fields))}")
+            yield Problem(path, f"{name!r} is not in schema_fields; {suggestion(name, list(fields))}")
         elif fields[name].kind not in _KEY_KINDS:
-            yield Problem(place, f"{name!r} is {fields[name].type}; a key is a text, number or bool")
+            yield Problem(path, f"{name!r} is {fields[name].type}; a key is a text, number or bool")
 
 
 def _key_pair_problems(join: JoinConfig, sources: Mapping[str, Source]) -> Iterator[Problem]:
-    """Yield where a key's part cannot be equal to the other side's."""
+    """Yield a problem for each part of the key whose kind differs between the sides, so that no events would match."""
     left, right = (_key_kinds(side, sources) for side in join.sides)
     if not left or not right:
         return
@@ -112,18 +113,18 @@ def _key_pair_problems(join: JoinConfig, sources: Mapping[str, Source]) -> Itera
         count = f"has {len(right)} part{'s' * (len(right) > 1)}, and the left source's {len(left)}"
         yield Problem(f"{_RIGHT}.{key}", f"{count}; name as many, in the same order")
         return
-    names = zip(join.left_source.key_fields, _key_places(_RIGHT, join.right_source), left, right, strict=True)
-    for other, (place, name), ours, theirs in names:
-        if ours and theirs and ours != theirs and not {ours, theirs} <= {*_NUMBERS}:
+    parts = zip(join.left_source.key_fields, _key_paths(_RIGHT, join.right_source), left, right, strict=True)
+    for left_name, (path, name), left_kind, kind in parts:
+        if left_kind and kind and left_kind != kind and not {left_kind, kind} <= {*_NUMBERS}:
             yield Problem(
-                place,
-                f"{name!r} is {theirs}, but {other!r} of the left source is {ours}, so they are never equal; name "
-                "fields of one kind (int, uint and float go together)",
+                path,
+                f"{name!r} is {kind}, but {left_name!r} of the left source is {left_kind}, so they are never equal; "
+                "name fields of one kind (int, uint and float go together)",
             )
 
 
 def _key_kinds(side: JoinSide, sources: Mapping[str, Source]) -> list[FieldKind | None]:
-    """Give the kind of each part of a key; None for one that is a problem already, nothing where all of it is."""
+    """Return the kind of each part of a key; None for an invalid part, and an empty list for an invalid key."""
     if side.source_id not in sources or bool(side.key) == bool(side.keys):
         return []
     kinds = {name: field.kind for name, field in _fields(sources[side.source_id]).items() if field.kind in _KEY_KINDS}
@@ -131,6 +132,7 @@ def _key_kinds(side: JoinSide, sources: Mapping[str, Source]) -> list[FieldKind 
 
 
 def _clock_problems(join: JoinConfig, sources: Mapping[str, Source]) -> Iterator[Problem]:
+    """Yield the problems of the join's clock, and of the settings that go with the event clock only."""
     sides = ((_LEFT, join.left_source), (_RIGHT, join.right_source))
     if join.clock == "processing":
         of_join = ("allowed_lateness", "idle_timeout")
@@ -147,6 +149,7 @@ def _clock_problems(join: JoinConfig, sources: Mapping[str, Source]) -> Iterator
 
 
 def _output_problems(join: JoinConfig, sources: Mapping[str, Source]) -> Iterator[Problem]:
+    """Yield the problems of output_fields: unknown sources and fields, and names that are used twice or reserved."""
     sides = [side.source_id for side in join.sides]
     first: dict[str, int] = {}
     for index, output in enumerate(join.output_fields):
@@ -159,22 +162,22 @@ def _output_problems(join: JoinConfig, sources: Mapping[str, Source]) -> Iterato
             if output.name not in names:
                 where = f"schema_fields of source {output.source_id!r}"
                 yield Problem(f"{at}.name", f"{output.name!r} is not in {where}; {suggestion(output.name, names)}")
-        if output.made == "_batch_time":
+        if output.joined_name == "_batch_time":
             text = "'_batch_time' is the joined event's own; choose another output_name"
             yield Problem(f"{at}.output_name", text)
-        elif output.made in first:
-            other = f"join.output_fields[{first[output.made]}]"
-            text = f"{output.made!r} is the name of {other} too; give one of them another output_name"
+        elif output.joined_name in first:
+            other = f"join.output_fields[{first[output.joined_name]}]"
+            text = f"{output.joined_name!r} is the name of {other} too; give one of them another output_name"
             yield Problem(f"{at}.output_name", text)
-        first.setdefault(output.made, index)
+        first.setdefault(output.joined_name, index)
 
 
 def _fields(source: Source) -> dict[str, SchemaField]:
     return {field.name: field for field in source.schema_fields}
 
 
-def _key_places(at: str, side: JoinSide) -> list[tuple[str, str]]:
-    """Give the place and the field of each part of a key."""
+def _key_paths(at: str, side: JoinSide) -> list[tuple[str, str]]:
+    """Return path and field name of each part of a key."""
     if side.keys:
         return [(f"{at}.keys[{index}]", name) for index, name in enumerate(side.keys)]
     return [(f"{at}.key", side.key)] if side.key else []

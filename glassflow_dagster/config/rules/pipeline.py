@@ -1,4 +1,4 @@
-"""What more than one field decides: references between the parts of a definition.
+"""Rules that need more than one field of a definition, such as references between its parts.
 
 Each rule yields `Problem`s; all of them are reported at once.
 """
@@ -26,7 +26,7 @@ from glassflow_dagster.config.stages import Stages, TransformStage, plan_stages
 
 
 def problems(config: PipelineConfig) -> Iterator[Problem]:
-    """Yield every mistake that the models alone cannot see."""
+    """Yield every problem of a definition that the models have accepted."""
     yield from _source_problems(config)
     yield from join_problems(config)
     yield from _transform_problems(config)
@@ -43,6 +43,7 @@ def problems(config: PipelineConfig) -> Iterator[Problem]:
 
 
 def _source_problems(config: PipelineConfig) -> Iterator[Problem]:
+    """Yield the problems of sources: repeated fields, defaults, and a consumer group without effect."""
     for index, source in enumerate(config.sources):
         names = [field.name for field in source.schema_fields]
         for position, name in enumerate(names):
@@ -57,7 +58,7 @@ def _source_problems(config: PipelineConfig) -> Iterator[Problem]:
 
 
 def _default_problems(at: str, field: SchemaField) -> Iterator[Problem]:
-    """A default is a value of the field's kind."""
+    """Yield a problem when a default is no value of the field's kind."""
     if field.default is None:
         return
     kinds: dict[str, tuple[type, ...]] = {"string": (str,), "bool": (bool,), "float": (int, float), "int": (int,)}
@@ -71,6 +72,7 @@ def _default_problems(at: str, field: SchemaField) -> Iterator[Problem]:
 
 
 def _transform_problems(config: PipelineConfig) -> Iterator[Problem]:
+    """Yield a problem for each transform with an unknown source_id, or on the wrong side of a join."""
     streams = [*(source.source_id for source in config.sources), *([config.join.id] if config.join else [])]
     for index, transform in enumerate(config.transforms):
         if transform.source_id in streams:
@@ -81,6 +83,7 @@ def _transform_problems(config: PipelineConfig) -> Iterator[Problem]:
 
 
 def _dedup_problems(config: PipelineConfig) -> Iterator[Problem]:
+    """Yield the problems of deduplication: at most one per source, its key, window and clock."""
     sources = {source.source_id: source for source in config.sources}
     seen: set[str] = set()
     for index, transform in enumerate(config.transforms):
@@ -102,6 +105,7 @@ def _dedup_problems(config: PipelineConfig) -> Iterator[Problem]:
 
 
 def _key_problems(at: str, dedup: DedupConfig, fields: Mapping[str, SchemaField]) -> Iterator[Problem]:
+    """Yield a problem for each part of a key that is undeclared, optional, or no scalar."""
     for name in dedup.key_fields:
         if name not in fields:
             yield Problem(at, f"{name!r} is not in schema_fields; {suggestion(name, list(fields))}")
@@ -113,6 +117,7 @@ def _key_problems(at: str, dedup: DedupConfig, fields: Mapping[str, SchemaField]
 
 
 def _clock_problems(at: str, dedup: DedupConfig, fields: Mapping[str, SchemaField]) -> Iterator[Problem]:
+    """Yield the problems of a deduplication's clock, window and lateness."""
     if dedup.clock == "processing":
         if dedup.time_window < MIN_PROCESSING_WINDOW:
             text = "is shorter than 1ms, the finest that the clock of batches tells; choose 1ms or more"
@@ -132,6 +137,7 @@ def _clock_problems(at: str, dedup: DedupConfig, fields: Mapping[str, SchemaFiel
 
 
 def _mapping_problems(config: PipelineConfig, stages: Stages) -> Iterator[Problem]:
+    """Yield the problems of `sink.mapping`: unknown names, types that do not fit, columns that are filled twice."""
     kinds = stages.mappable
     columns: set[str] = set()
     for index, mapping in enumerate(config.sink.mapping):
@@ -139,16 +145,16 @@ def _mapping_problems(config: PipelineConfig, stages: Stages) -> Iterator[Proble
         if mapping.column_name in columns:
             yield Problem(f"{at}.column_name", f"column {mapping.column_name!r} is filled twice; keep one")
         columns.add(mapping.column_name)
-        if mapping.name in stages.unknown:
-            continue  # its expression is a problem already
+        if mapping.name in stages.invalid_names:
+            continue  # reported already, with the expression or the join
         if mapping.name not in kinds:
             yield Problem(f"{at}.name", f"{mapping.name!r} is {_unmapped(mapping.name, config, stages)}")
         elif not takes(mapping.parsed_type, kinds[mapping.name]):
-            taken = " or ".join(declared_as(kind) for kind in kinds_taken(mapping.parsed_type))
+            kinds_text = " or ".join(declared_as(kind) for kind in kinds_taken(mapping.parsed_type))
             field = f"field {mapping.name!r} is {declared_as(kinds[mapping.name])}"
             yield Problem(
                 f"{at}.column_type",
-                f"{mapping.column_type} takes {taken}, but {field}; change the column's or the field's type",
+                f"{mapping.column_type} takes {kinds_text}, but {field}; change the column's or the field's type",
             )
     for index, extra in enumerate(config.sink.create_table.columns if config.sink.create_table else ()):
         if extra.name in columns:
@@ -157,31 +163,35 @@ def _mapping_problems(config: PipelineConfig, stages: Stages) -> Iterator[Proble
             )
 
 
-# Of these engines it can be seen at the start whether they recognise a repeated insert; of all others that they do not.
-_MAY_RECOGNISE = re.compile(r"\s*(\w*MergeTree|Distributed)\b")
+# Engines that may deduplicate inserts, which is checked at the start; no other engine does.
+_MAY_DEDUPLICATE = re.compile(r"\s*(\w*MergeTree|Distributed)\b")
 
 
 def _delivery_problems(config: PipelineConfig) -> Iterator[Problem]:
-    how = config.sink.create_table
-    if how and config.sink.delivery == "exactly_once" and not _MAY_RECOGNISE.match(how.engine):
+    """Yield a problem when exactly-once delivery is asked of an engine that does not deduplicate inserts."""
+    table = config.sink.create_table
+    if table and config.sink.delivery == "exactly_once" and not _MAY_DEDUPLICATE.match(table.engine):
         yield Problem(
             "sink.create_table.engine",
-            f"{how.engine} does not recognise a repeated insert; use an engine of the MergeTree family, or say "
+            f"{table.engine} does not recognise a repeated insert; use an engine of the MergeTree family, or say "
             "sink.delivery: at_least_once, by which a repeated batch may double rows",
         )
 
 
 def _partition_problems(config: PipelineConfig) -> Iterator[Problem]:
-    """Insert tokens count by partition: a repeated block must fall into the one that it fell into before."""
-    how = config.sink.create_table
-    if how is None or not how.partition_by or config.sink.delivery == "at_least_once":
+    """Yield a problem when the partition of a row may change in a repeated insert.
+
+    ClickHouse deduplicates insert tokens per partition, so a repeated block must go to the same partition.
+    """
+    table = config.sink.create_table
+    if table is None or not table.partition_by or config.sink.delivery == "at_least_once":
         return
     at = "sink.create_table.partition_by"
-    if function := changing_function(how.partition_by):
+    if function := changing_function(table.partition_by):
         yield Problem(at, f"calls {function}, which gives a repeated row another partition; partition by fields")
-    for column in how.columns:
-        named = re.search(rf"(?<!\w){re.escape(column.name)}(?!\w)", how.partition_by)
-        if named and (function := changing_function(column.default or "")):
+    for column in table.columns:
+        is_used = re.search(rf"(?<!\w){re.escape(column.name)}(?!\w)", table.partition_by)
+        if is_used and (function := changing_function(column.default or "")):
             yield Problem(
                 at,
                 f"rests on column {column.name!r}, which the server fills by {function}, so that a repeated row gets "
@@ -190,12 +200,12 @@ def _partition_problems(config: PipelineConfig) -> Iterator[Problem]:
 
 
 def _unmapped(name: str, config: PipelineConfig, stages: Stages) -> str:
-    """Say why a mapping cannot use a name, and what to do."""
+    """Return why a mapping cannot use a name, and what to do."""
     join, near = config.join, suggestion(name, list(stages.mappable))
     sources = config.sources if join else config.sources[:1]
     declared = {field.name for source in sources for field in source.schema_fields}
     if any(isinstance(step, TransformStage) for step in stages.steps):
-        if name in ({output.made for output in join.output_fields} if join else declared):
+        if name in ({output.joined_name for output in join.output_fields} if join else declared):
             return "not among the outputs of the last stateless transform; list it there"
         return f"no output of the last stateless transform; {near}"
     if join:
@@ -204,7 +214,7 @@ def _unmapped(name: str, config: PipelineConfig, stages: Stages) -> str:
     return f"not in schema_fields; {near}"
 
 
-# What each mechanism needs, beside a protocol that has it.
+# Mechanism -> required keys; any other mechanism requires _PASSWORD.
 _CREDENTIALS = {
     "GSSAPI": ("username", "kerberos_service_name", "kerberos_realm", "kerberos_keytab", "kerberos_config"),
     "NO_AUTH": (),
@@ -213,6 +223,7 @@ _PASSWORD = ("username", "password")
 
 
 def _connection_problems(config: PipelineConfig) -> Iterator[Problem]:
+    """Yield the problems of credentials, protocols and certificates."""
     for index, source in enumerate(config.sources):
         connection, at = source.connection_params, f"sources[{index}].connection_params"
         needed = () if connection.skip_auth else _CREDENTIALS.get(connection.mechanism, _PASSWORD)
@@ -238,10 +249,11 @@ def _certificate_problems(at: str, connection: KafkaConnection | ClickHouseConne
 
 
 def _resource_problems(config: PipelineConfig) -> Iterator[Problem]:
+    """Yield a problem for each entry of `resources` with an unknown source_id."""
     known = [source.source_id for source in config.sources]
-    for place in ("sources", "transform"):
-        for index, stage in enumerate(getattr(config.resources, place, ())):
+    for key in ("sources", "transform"):
+        for index, stage in enumerate(getattr(config.resources, key, ())):
             if stage.source_id not in known:
                 near = suggestion(stage.source_id, known)
-                at = f"resources.{place}[{index}].source_id"
+                at = f"resources.{key}[{index}].source_id"
                 yield Problem(at, f"no source is called {stage.source_id!r}; {near}")

@@ -1,10 +1,10 @@
-"""From a checked expression to two Spark columns: its value, and why there is none.
+"""Compile a checked expression to two Spark columns: its value, and its error.
 
-What expr would raise for one record (arithmetic on nil, an index out of range) is the second column, so that the
-record can become a dead letter and the others go on. Like expr, `and`, `or`, `??` and `? :` look at their right side
-only where it counts. No function is used that raises for a value, and none that runs Python.
+The error column holds what expr would raise for a record (arithmetic on nil, an index out of range), so that this one
+record becomes a dead letter and the batch continues. Like expr, `and`, `or`, `??` and `? :` evaluate their right side
+only where it counts. No Spark function is used that raises for a value, and none that runs Python.
 
-Within this module a part's value means nothing where its error is set; only the finished column says NULL there.
+Inside this module the value of a node is undefined where its error is set; only `compile_expression` makes it NULL.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ from glassflow_dagster.expressions.columns.functions import (
     METHOD_BUILDERS,
     Operand,
 )
-from glassflow_dagster.expressions.columns.lists import Asked, ask, part_of_list, part_of_text
+from glassflow_dagster.expressions.columns.lists import apply_predicate, slice_list, slice_text
 from glassflow_dagster.expressions.columns.steps import Steps
 from glassflow_dagster.expressions.language.check import INTEGERS, NUMBERS, Checked, list_kind, source
 from glassflow_dagster.expressions.language.patterns import engine_pattern
@@ -46,10 +46,10 @@ from glassflow_dagster.expressions.language.syntax import (
     Unary,
 )
 
-# Under this name `columns` holds what now() gives; no expression can name a field so.
+# The key in `columns` of the result of now(); the parentheses keep it apart from every field name.
 BATCH_TIME = "now()"
 
-# How a value of each kind is carried.
+# Expression kind -> Spark type of its column.
 COLUMN_TYPES: Mapping[Kind, str] = {
     "string": "string",
     "int": "bigint",
@@ -73,15 +73,15 @@ COLUMN_TYPES: Mapping[Kind, str] = {
     "nil": "string",
 }
 
-# Fields that come as their JSON text.
+# Kinds of fields whose column is JSON text.
 _JSON_KINDS: frozenset[Kind] = frozenset({"array", "map", "any"})
 
-_WANTED: Mapping[Kind, str] = {"string": "text", "float": "number", "bool": "truth value"}
+_KIND_WORDS: Mapping[Kind, str] = {"string": "text", "float": "number", "bool": "truth value"}
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """An expression's value (of COLUMN_TYPES[kind], NULL for nil) and its error: STRING, NULL where there is none."""
+    """The two columns of an expression. value: COLUMN_TYPES[kind], NULL for nil; error: STRING, NULL without error."""
 
     value: Column
     error: Column
@@ -89,95 +89,104 @@ class Compiled:
 
 
 @dataclass(frozen=True)
-class _Part:
-    """A node's columns. error None: it never fails. nullable False: it is never nil.
+class _NodeColumns:
+    """The columns of one node of the expression tree.
 
-    ended: whether a chain of names has ended at a `?.`, so that all that follows in it is nil; None where it has none.
+    value: COLUMN_TYPES of the node's kind. error: STRING, or None when the node cannot fail. nullable False: the node
+    is never nil. chain_is_nil: BOOLEAN, true where a `?.` earlier in a chain such as `a?.b.c` found nil, so that the
+    rest of the chain is nil too, without an error; None when the chain has no `?.`.
     """
 
     value: Column
     error: Column | None = None
     nullable: bool = True
-    ended: Column | None = None
+    chain_is_nil: Column | None = None
 
 
 def compile_expression(checked: Checked, columns: Mapping[str, Column], steps: Steps) -> Compiled:
-    """Compile a checked expression. What it gives can be used where `steps` have been taken.
+    """Compile a checked expression; evaluate the result on a frame that `steps.before` has extended.
 
-    columns: the column of each declared field; STRING, BIGINT, DECIMAL(20,0), DOUBLE or BOOLEAN by its kind, arrays,
-    objects and values of any kind as their JSON text. Under BATCH_TIME: what now() gives, the TIMESTAMP of the batch,
-    so that a batch that is done again says the same; needed where an expression calls now(). The session's time zone
-    must be UTC.
+    columns: the column of each declared field: STRING, BIGINT, DECIMAL(20,0), DOUBLE or BOOLEAN by its kind; arrays,
+    objects and values of any kind as their JSON text. columns[BATCH_TIME] is the result of now(): the TIMESTAMP of the
+    micro-batch, so that a repeated batch has the same values; needed only when an expression calls now(). The
+    session's time zone must be UTC.
     """
-    part = _Compiler(checked, columns, steps).finished()
-    error = F.lit(None).cast("string") if part.error is None else part.error
-    value = part.value if part.error is None else F.when(part.error.isNull(), part.value)
+    compiled = _Compiler(checked, columns, steps).compile_root()
+    error = F.lit(None).cast("string") if compiled.error is None else compiled.error
+    value = compiled.value if compiled.error is None else F.when(compiled.error.isNull(), compiled.value)
     return Compiled(value, error, checked.kind)
 
 
 class _Compiler:
-    """Carries the expression and the fields' columns through the tree."""
+    """Compiles the nodes of one expression, each to its `_NodeColumns`."""
 
     def __init__(self, checked: Checked, columns: Mapping[str, Column], steps: Steps) -> None:
         self._checked = checked
         self._columns = columns
         self._steps = steps
-        # The elements that predicates are being compiled for, the innermost last.
+        # The element column that `#` stands for in each enclosing predicate, the innermost last.
         self._pointers: list[Column] = []
-        # What the nodes became that no predicate encloses, and how many steps each needs.
-        self._parts: dict[tuple[str, Node], tuple[_Part, int]] = {}
-        # The steps that the node being compiled needs so far.
+        # (mode, node) -> the compiled node and the step (from 1) that computes it; not for nodes inside a predicate.
+        self._compiled: dict[tuple[str, Node], tuple[_NodeColumns, int]] = {}
+        # The highest step that the node being compiled reads from so far; 0 for none.
         self._depth = 0
 
-    def finished(self) -> _Part:
-        """Compile the whole; a float that JSON cannot write is an error, as it is in GlassFlow."""
-        return self._finite(self._checked.root)
+    def compile_root(self) -> _NodeColumns:
+        """Compile the whole expression."""
+        return self._compile_finite(self._checked.root)
 
-    def _finite(self, node: Node) -> _Part:
-        part = self._part(node)
+    def _compile_finite(self, node: Node) -> _NodeColumns:
+        """Compile a node; NaN and infinity, which JSON cannot write, are errors, as in GlassFlow."""
+        compiled = self._compile(node)
         if self._kind(node) != "float" or isinstance(node, Literal | Field):
-            return part
-        odd = F.isnan(part.value) | (F.abs(part.value) == F.lit(float("inf")))
-        return self._fails(node, part, odd, "the result is no finite number")
+            return compiled
+        not_finite = F.isnan(compiled.value) | (F.abs(compiled.value) == F.lit(float("inf")))
+        return self._with_error_where(node, compiled, not_finite, "the result is no finite number")
 
     def _kind(self, node: Node) -> Kind:
         return self._checked.kinds[node]
 
-    def _part(self, node: Node) -> _Part:
-        return self._stepwise("part", node, self._make)
+    def _compile(self, node: Node) -> _NodeColumns:
+        """Compile a node; a JSON null that it reads is SQL NULL."""
+        return self._compile_once("value", node, self._compile_node)
 
-    def _stepwise(self, use: str, node: Node, make: Callable[[Node], _Part]) -> _Part:
-        """Give a node's columns, computed in a step of their own: their parents name them more than once.
+    def _compile_once(self, mode: str, node: Node, compile_node: Callable[[Node], _NodeColumns]) -> _NodeColumns:
+        """Compile a node once per mode ("value" or "json"), and return references to the columns of its step.
 
-        Within a predicate there are no steps to take: there an element's columns stand as they are.
+        A parent names its operands' columns several times, so each node is computed by a step (`steps.py`): one step
+        after the latest step that it reads from. Inside a predicate the columns depend on an array element, which no
+        step can compute: there the node is compiled in place. So are literals and plain fields, which cost nothing.
         """
-        if self._pointers or isinstance(node, Literal) or self._is_plain(node):
-            return make(node)
-        if (use, node) not in self._parts:
-            outer, self._depth = self._depth, 0
-            part = make(node)
+        if self._pointers or isinstance(node, Literal) or self._is_plain_field(node):
+            return compile_node(node)
+        if (mode, node) not in self._compiled:
+            outer_depth, self._depth = self._depth, 0
+            compiled = compile_node(node)
             step = self._depth + 1
-            self._parts[use, node] = self._stepped(part, step), step
-            self._depth = outer
-        part, step = self._parts[use, node]
+            self._compiled[mode, node] = self._as_step_columns(compiled, step), step
+            self._depth = outer_depth
+        compiled, step = self._compiled[mode, node]
         self._depth = max(self._depth, step)
-        return part
+        return compiled
 
-    def _is_plain(self, node: Node) -> bool:
+    def _is_plain_field(self, node: Node) -> bool:
         return isinstance(node, Field) and self._kind(node) not in _JSON_KINDS
 
-    def _stepped(self, part: _Part, step: int) -> _Part:
-        error, ended = (
-            column if column is None else self._steps.take(column, step) for column in (part.error, part.ended)
+    def _as_step_columns(self, compiled: _NodeColumns, step: int) -> _NodeColumns:
+        """Register the columns with a step; return references to them."""
+        error, chain_is_nil = (
+            column if column is None else self._steps.take(column, step)
+            for column in (compiled.error, compiled.chain_is_nil)
         )
-        return replace(part, value=self._steps.take(part.value, step), error=error, ended=ended)
+        return replace(compiled, value=self._steps.take(compiled.value, step), error=error, chain_is_nil=chain_is_nil)
 
-    def _make(self, node: Node) -> _Part:
+    def _compile_node(self, node: Node) -> _NodeColumns:
+        """Compile a node by its type, without a step of its own; to be called by `_compile_once` only."""
         match node:
             case Literal(value=value):
-                return _Part(F.lit(value).cast(COLUMN_TYPES[self._kind(node)]), nullable=value is None)
+                return _NodeColumns(F.lit(value).cast(COLUMN_TYPES[self._kind(node)]), nullable=value is None)
             case Field(name=name):
-                return _Part(_field(self._columns[name], self._kind(node)))
+                return _NodeColumns(_field_value(self._columns[name], self._kind(node)))
             case ListLiteral(items=items):
                 return self._list(items, self._kind(node))
             case MapLiteral(names=names, values=values):
@@ -185,13 +194,14 @@ class _Compiler:
             case Slice():
                 return self._slice(node)
             case Member() | Index() | Pointer():
-                part = self._inside(node)
-                inner = self._kind(node) == "any"
-                return _Part(variants.without_null(part.value), part.error) if inner else part
+                compiled = self._compile_json(node)
+                if self._kind(node) != "any":
+                    return compiled
+                return _NodeColumns(variants.without_null(compiled.value), compiled.error)
             case Method(base=base, name=name):
-                part = self._strict(node, base)
-                found = METHOD_BUILDERS[self._kind(base)][name](part.value)
-                return _Part(found.cast(COLUMN_TYPES[self._kind(node)]), part.error, nullable=False)
+                compiled = self._not_nil(node, base)
+                result = METHOD_BUILDERS[self._kind(base)][name](compiled.value)
+                return _NodeColumns(result.cast(COLUMN_TYPES[self._kind(node)]), compiled.error, nullable=False)
             case Unary():
                 return self._unary(node)
             case Ternary():
@@ -203,115 +213,134 @@ class _Compiler:
             case Name() | Let() | Predicate():
                 raise AssertionError(f"the checker let {self._source(node)!r} through")
 
-    # Operands: converted to what an operator works on, with an error where the record holds something else.
+    # Operands: each converted to the type that its operator takes, with an error where the record holds another type.
+    # `parent` is the node that the error message quotes.
 
-    def _strict(self, parent: Node, node: Node) -> _Part:
-        """Give a value that must not be nil."""
-        part = self._part(node)
-        if not part.nullable:
-            return part
-        checked = self._fails(parent, part, part.value.isNull(), f"{self._source(node)} is nil")
-        return _Part(checked.value, checked.error, nullable=False)
+    def _not_nil(self, parent: Node, node: Node) -> _NodeColumns:
+        """Compile an operand; nil is an error."""
+        compiled = self._compile(node)
+        if not compiled.nullable:
+            return compiled
+        checked = self._with_error_where(parent, compiled, compiled.value.isNull(), f"{self._source(node)} is nil")
+        return _NodeColumns(checked.value, checked.error, nullable=False)
 
-    def _scalar(self, parent: Node, node: Node, kind: Kind) -> _Part:
-        """Give a text, a truth value or a float that must not be nil."""
-        part = self._strict(parent, node)
+    def _scalar(self, parent: Node, node: Node, kind: Kind) -> _NodeColumns:
+        """Compile an operand of kind string, bool or float; nil, and a JSON value of another type, are errors.
+
+        An operand that is an integer stays one, although the kind is "float".
+        """
+        compiled = self._not_nil(parent, node)
         if self._kind(node) != "any":
-            return part
-        value = variants.scalar(part.value, kind)
-        found = self._fails(parent, part, value.isNull(), f"{self._source(node)} is no {_WANTED[kind]}")
-        return _Part(value, found.error, nullable=False)
+            return compiled
+        value = variants.scalar(compiled.value, kind)
+        checked = self._with_error_where(
+            parent, compiled, value.isNull(), f"{self._source(node)} is no {_KIND_WORDS[kind]}"
+        )
+        return _NodeColumns(value, checked.error, nullable=False)
 
-    def _number(self, parent: Node, node: Node, wanted: Kind) -> _Part:
-        """Give a number as a BIGINT (wanted int) or a DOUBLE (wanted float)."""
-        part = self._scalar(parent, node, "float")
-        return self._as(parent, part, self._kind(node), wanted)
+    def _number(self, parent: Node, node: Node, wanted: Kind) -> _NodeColumns:
+        """Compile a number as BIGINT (wanted int) or DOUBLE (wanted float); nil and overflow are errors."""
+        compiled = self._scalar(parent, node, "float")
+        return self._converted(parent, compiled, self._kind(node), wanted)
 
-    def _as(self, parent: Node, part: _Part, kind: Kind, wanted: Kind) -> _Part:
-        """Give a value as one of the kind that it may be joined with."""
+    def _converted(self, parent: Node, compiled: _NodeColumns, kind: Kind, wanted: Kind) -> _NodeColumns:
+        """Cast a value from its kind to the wanted one; a UINT64 that a BIGINT cannot hold is an error."""
         if kind == wanted or (wanted == "any" and kind in ("array", "map")):
-            return part
+            return compiled
         if kind == "nil":
-            return _Part(F.lit(None).cast(COLUMN_TYPES[wanted]), part.error)
+            return _NodeColumns(F.lit(None).cast(COLUMN_TYPES[wanted]), compiled.error)
         if kind == "uint" and wanted == "int":
-            value = part.value.try_cast("bigint")
-            beyond = value.isNull() & part.value.isNotNull()
-            return self._fails(parent, _Part(value, part.error, part.nullable), beyond, "a number is beyond 64 bits")
+            value = compiled.value.try_cast("bigint")
+            overflows = value.isNull() & compiled.value.isNotNull()
+            return self._with_error_where(
+                parent, _NodeColumns(value, compiled.error, compiled.nullable), overflows, "a number is beyond 64 bits"
+            )
         if kind == "any" and wanted == "float":
-            return part
-        return _Part(part.value.cast(COLUMN_TYPES[wanted]), part.error, part.nullable)
+            return compiled  # _scalar has made it a DOUBLE
+        return _NodeColumns(compiled.value.cast(COLUMN_TYPES[wanted]), compiled.error, compiled.nullable)
 
     # Operators.
 
-    def _unary(self, node: Unary) -> _Part:
+    def _unary(self, node: Unary) -> _NodeColumns:
+        """Compile `not`, `-` and `+`; nil, and overflow of `-`, are errors."""
         if node.operator == "not":
-            part = self._scalar(node, node.operand, "bool")
-            return _Part(~part.value, part.error, nullable=False)
+            compiled = self._scalar(node, node.operand, "bool")
+            return _NodeColumns(~compiled.value, compiled.error, nullable=False)
         kind = self._kind(node)
-        part = self._number(node, node.operand, kind)
+        compiled = self._number(node, node.operand, kind)
         if node.operator == "+":
-            return part
+            return compiled
         if kind == "float":
-            return _Part(-part.value, part.error, nullable=False)
-        negated = F.try_subtract(F.lit(0).cast("bigint"), part.value)
-        return self._fails(node, _Part(negated, part.error, nullable=False), negated.isNull(), _BEYOND)
+            return _NodeColumns(-compiled.value, compiled.error, nullable=False)
+        negated = F.try_subtract(F.lit(0).cast("bigint"), compiled.value)
+        return self._with_error_where(
+            node, _NodeColumns(negated, compiled.error, nullable=False), negated.isNull(), _OVERFLOW
+        )
 
-    def _ternary(self, node: Ternary) -> _Part:
+    def _ternary(self, node: Ternary) -> _NodeColumns:
+        """Compile `condition ? then : otherwise`; only the chosen branch can fail."""
         condition = self._scalar(node, node.condition, "bool")
         kind = self._kind(node)
         then, otherwise = (
-            self._as(node, self._part(side), self._kind(side), kind) for side in (node.then, node.otherwise)
+            self._converted(node, self._compile(side), self._kind(side), kind) for side in (node.then, node.otherwise)
         )
         error = None
         if then.error is not None or otherwise.error is not None:
-            error = F.when(condition.value, _error(then)).otherwise(_error(otherwise))
-        return _Part(
+            error = F.when(condition.value, _error_or_null(then)).otherwise(_error_or_null(otherwise))
+        return _NodeColumns(
             F.when(condition.value, then.value).otherwise(otherwise.value),
-            _first(condition.error, error),
+            _first_error(condition.error, error),
             then.nullable or otherwise.nullable,
         )
 
-    def _binary(self, node: Binary) -> _Part:
+    def _binary(self, node: Binary) -> _NodeColumns:
+        """Compile an operator by its kind."""
         match node.operator:
             case "and" | "or":
-                return self._junction(node)
+                return self._and_or(node)
             case "??":
                 return self._coalesce(node)
             case "==":
                 return self._equal(node.left, node.right)
             case "!=":
-                part = self._equal(node.left, node.right)
-                return _Part(~part.value, part.error, nullable=False)
+                compiled = self._equal(node.left, node.right)
+                return _NodeColumns(~compiled.value, compiled.error, nullable=False)
             case "in":
                 return self._in(node)
             case "..":
                 return self._range(node)
             case "<" | "<=" | ">" | ">=":
-                return self._ordered(node)
+                return self._order_comparison(node)
             case "contains" | "startsWith" | "endsWith" | "matches":
                 return self._text_test(node)
         return self._arithmetic(node)
 
-    def _junction(self, node: Binary) -> _Part:
+    def _and_or(self, node: Binary) -> _NodeColumns:
+        """Compile `and` and `or`; the right side's error counts only where the left side does not decide."""
         left, right = (self._scalar(node, side, "bool") for side in (node.left, node.right))
         conjunction = node.operator == "and"
-        looked_at = left.value if conjunction else ~left.value
-        error = None if right.error is None else F.when(looked_at, right.error)
+        right_counts = left.value if conjunction else ~left.value
+        right_error = None if right.error is None else F.when(right_counts, right.error)
         value = left.value & right.value if conjunction else left.value | right.value
-        return _Part(value, _first(left.error, error), nullable=False)
+        return _NodeColumns(value, _first_error(left.error, right_error), nullable=False)
 
-    def _coalesce(self, node: Binary) -> _Part:
+    def _coalesce(self, node: Binary) -> _NodeColumns:
+        """Compile `left ?? right`; the right side's error counts only where the left side is nil."""
         kind = self._kind(node)
-        left, right = (self._as(node, self._part(side), self._kind(side), kind) for side in (node.left, node.right))
-        error = None if right.error is None else F.when(left.value.isNull(), right.error)
-        return _Part(F.coalesce(left.value, right.value), _first(left.error, error), right.nullable)
+        left, right = (
+            self._converted(node, self._compile(side), self._kind(side), kind) for side in (node.left, node.right)
+        )
+        right_error = None if right.error is None else F.when(left.value.isNull(), right.error)
+        return _NodeColumns(F.coalesce(left.value, right.value), _first_error(left.error, right_error), right.nullable)
 
-    def _equal(self, left: Node, right: Node) -> _Part:
-        one, other = self._part(left), self._part(right)
-        value = _same(one.value, self._kind(left), other.value, self._kind(right))
-        return _Part(value, _first(one.error, other.error), nullable=False)
+    def _equal(self, left: Node, right: Node) -> _NodeColumns:
+        """Compile `left == right`; nil equals only nil."""
+        one, other = self._compile(left), self._compile(right)
+        value = _is_equal(one.value, self._kind(left), other.value, self._kind(right))
+        return _NodeColumns(value, _first_error(one.error, other.error), nullable=False)
 
-    def _ordered(self, node: Binary) -> _Part:
+    def _order_comparison(self, node: Binary) -> _NodeColumns:
+        """Compile `< <= > >=` of two numbers, texts or times; nil is an error."""
         kinds = {self._kind(node.left), self._kind(node.right)}
         wanted: Kind = "float" if kinds & NUMBERS else "string"
         left, right = (self._scalar(node, side, wanted) for side in (node.left, node.right))
@@ -321,255 +350,299 @@ class _Compiler:
             ">": left.value > right.value,
             ">=": left.value >= right.value,
         }
-        return _Part(operators[node.operator], _first(left.error, right.error), nullable=False)
+        return _NodeColumns(operators[node.operator], _first_error(left.error, right.error), nullable=False)
 
-    def _text_test(self, node: Binary) -> _Part:
+    def _text_test(self, node: Binary) -> _NodeColumns:
+        """Compile contains, startsWith, endsWith and matches of two texts; `matches` runs Go's regular expressions."""
         left = self._scalar(node, node.left, "string")
         if node.operator == "matches":
             assert isinstance(node.right, Literal)
             pattern = F.lit(engine_pattern(str(node.right.value)))
-            return _Part(F.call_function("glassflow_matches", left.value, pattern), left.error, nullable=False)
+            return _NodeColumns(F.call_function("glassflow_matches", left.value, pattern), left.error, nullable=False)
         right = self._scalar(node, node.right, "string")
         test = {"contains": F.contains, "startsWith": F.startswith, "endsWith": F.endswith}[node.operator]
-        return _Part(test(left.value, right.value), _first(left.error, right.error), nullable=False)
+        return _NodeColumns(test(left.value, right.value), _first_error(left.error, right.error), nullable=False)
 
-    def _arithmetic(self, node: Binary) -> _Part:
+    def _arithmetic(self, node: Binary) -> _NodeColumns:
+        """Compile `+ - * / % **` by the result's kind: text, time, integer (overflow is an error) or float."""
         kind = self._kind(node)
         if kind in ("time", "duration"):
             return self._time_arithmetic(node)
         if kind == "string":
             left, right = (self._scalar(node, side, "string") for side in (node.left, node.right))
-            return _Part(F.concat(left.value, right.value), _first(left.error, right.error), nullable=False)
+            return _NodeColumns(
+                F.concat(left.value, right.value), _first_error(left.error, right.error), nullable=False
+            )
         left, right = (self._number(node, side, kind) for side in (node.left, node.right))
-        error = _first(left.error, right.error)
+        error = _first_error(left.error, right.error)
         match node.operator, kind:
             case "/", _:
-                return self._or_problem(node, F.try_divide(left.value, right.value), error, "division by zero")
+                return self._with_error_where_null(
+                    node, F.try_divide(left.value, right.value), error, "division by zero"
+                )
             case "%", _:
-                return self._or_problem(node, F.try_mod(left.value, right.value), error, "division by zero")
+                return self._with_error_where_null(node, F.try_mod(left.value, right.value), error, "division by zero")
             case "**", _:
                 power = F.pow(left.value, right.value)
-                return self._fails(node, _Part(power, error, nullable=False), F.isnan(power), "there is no such power")
+                return self._with_error_where(
+                    node, _NodeColumns(power, error, nullable=False), F.isnan(power), "there is no such power"
+                )
             case operator, "int":
-                whole = {"+": F.try_add, "-": F.try_subtract, "*": F.try_multiply}[operator]
-                return self._or_problem(node, whole(left.value, right.value), error, _BEYOND)
+                operation = {"+": F.try_add, "-": F.try_subtract, "*": F.try_multiply}[operator]
+                return self._with_error_where_null(node, operation(left.value, right.value), error, _OVERFLOW)
             case "+", _:
-                return _Part(left.value + right.value, error, nullable=False)
+                return _NodeColumns(left.value + right.value, error, nullable=False)
             case "-", _:
-                return _Part(left.value - right.value, error, nullable=False)
-        return _Part(left.value * right.value, error, nullable=False)
+                return _NodeColumns(left.value - right.value, error, nullable=False)
+        return _NodeColumns(left.value * right.value, error, nullable=False)
 
-    def _time_arithmetic(self, node: Binary) -> _Part:
-        """Count in microseconds; what leaves the years 1 to 9999 is no time."""
-        sides = [self._strict(node, side) for side in (node.left, node.right)]
+    def _time_arithmetic(self, node: Binary) -> _NodeColumns:
+        """Compile `+`, `-`, `*` of times and durations, in microseconds; a time outside years 1 to 9999 is an error."""
+        sides = [self._not_nil(node, side) for side in (node.left, node.right)]
         counts = [
             F.unix_micros(side.value) if self._kind(which) == "time" else side.value
             for side, which in zip(sides, (node.left, node.right), strict=True)
         ]
-        error = _first(*(side.error for side in sides))
+        error = _first_error(*(side.error for side in sides))
         operation = {"+": F.try_add, "-": F.try_subtract, "*": F.try_multiply}[node.operator]
-        found = operation(*counts)
+        micros = operation(*counts)
         if self._kind(node) == "duration":
-            return self._or_problem(node, found, error, _BEYOND)
-        inside = F.coalesce(found.between(F.lit(_TIMES[0]), F.lit(_TIMES[1])), _FALSE())
-        value = F.timestamp_micros(F.when(inside, found))
-        return self._or_problem(node, value, error, "the result is no time of the years 1 to 9999")
+            return self._with_error_where_null(node, micros, error, _OVERFLOW)
+        inside = F.coalesce(micros.between(F.lit(_TIMESTAMP_MICROS[0]), F.lit(_TIMESTAMP_MICROS[1])), _FALSE())
+        value = F.timestamp_micros(F.when(inside, micros))
+        return self._with_error_where_null(node, value, error, "the result is no time of the years 1 to 9999")
 
-    def _range(self, node: Binary) -> _Part:
+    def _range(self, node: Binary) -> _NodeColumns:
+        """Compile `first..last`: ARRAY<BIGINT>, both ends included; empty where last < first."""
         left, right = (self._number(node, side, "int") for side in (node.left, node.right))
-        last = F.try_add(left.value, F.lit(_LONGEST_RANGE - 1).cast("bigint"))
-        listed = F.when(right.value < left.value, F.array().cast("array<bigint>")).when(
-            F.coalesce(right.value <= last, F.lit(1).cast("boolean")), F.sequence(left.value, right.value)
+        # NULL where it overflows: then no BIGINT is too large for the range.
+        greatest_end = F.try_add(left.value, F.lit(_LONGEST_RANGE - 1).cast("bigint"))
+        numbers = F.when(right.value < left.value, F.array().cast("array<bigint>")).when(
+            F.coalesce(right.value <= greatest_end, F.lit(1).cast("boolean")), F.sequence(left.value, right.value)
         )
-        error = _first(left.error, right.error)
-        return self._or_problem(node, listed, error, f"a range has at most {_LONGEST_RANGE:,} numbers")
+        error = _first_error(left.error, right.error)
+        return self._with_error_where_null(node, numbers, error, f"a range has at most {_LONGEST_RANGE:,} numbers")
 
-    def _in(self, node: Binary) -> _Part:
-        needle, kind = self._part(node.left), self._kind(node.left)
+    def _in(self, node: Binary) -> _NodeColumns:
+        """Compile `needle in haystack`: an element of a list or array, or a name in an object; never nil."""
+        needle, kind = self._compile(node.left), self._kind(node.left)
         if isinstance(node.right, ListLiteral):
             return self._in_list(needle, kind, node.right)
         if isinstance(node.right, Binary) and node.right.operator == ".." and kind in INTEGERS:
             return self._in_range(needle, node.right)
-        haystack = self._part(node.right)
+        haystack = self._compile(node.right)
         element = ELEMENTS.get(self._kind(node.right))
 
         def is_needle(column: Column) -> Column:
-            one = variants.without_null(column) if element == "any" else column
-            return _same(one, element or "any", needle.value, kind)
+            value = variants.without_null(column) if element == "any" else column
+            return _is_equal(value, element or "any", needle.value, kind)
 
-        error = _first(needle.error, haystack.error)
+        error = _first_error(needle.error, haystack.error)
         match self._kind(node.right):
             case "map":
-                found = F.array_contains(F.map_keys(variants.entries(haystack.value)), needle.value)
+                is_contained = F.array_contains(F.map_keys(variants.entries(haystack.value)), needle.value)
             case "any":
-                return self._in_unknown(node, haystack.value, needle.value, is_needle, error)
+                return self._in_any(node, haystack.value, needle.value, is_needle, error)
             case "array":
-                found = F.exists(variants.elements(haystack.value), is_needle)
+                is_contained = F.exists(variants.elements(haystack.value), is_needle)
             case _:
-                found = F.exists(haystack.value, is_needle)
-        return _Part(F.coalesce(found, _FALSE()), error, nullable=False)
+                is_contained = F.exists(haystack.value, is_needle)
+        return _NodeColumns(F.coalesce(is_contained, _FALSE()), error, nullable=False)
 
-    def _in_unknown(
+    def _in_any(
         self,
         node: Binary,
         haystack: Column,
         needle: Column,
         is_needle: Callable[[Column], Column],
         error: Column | None,
-    ) -> _Part:
-        """Look into what may be an array or an object; nothing is in nil."""
+    ) -> _NodeColumns:
+        """Compile `in` where only the record tells whether the haystack is an array or an object.
+
+        In nil nothing is found; any other value is an error. is_needle: tests one element of the array.
+        """
         kind = self._kind(node.left)
         name = variants.scalar(needle, "string") if kind == "any" else needle.cast("string")
         names = F.map_keys(variants.entries(haystack))
-        named = F.coalesce(F.array_contains(names, name), _FALSE()) if kind in ("any", "string") else _FALSE()
-        found = F.coalesce(F.exists(variants.elements(haystack), is_needle), F.when(names.isNotNull(), named))
-        part = _Part(F.coalesce(found, _FALSE()), error, nullable=False)
-        wrong = haystack.isNotNull() & found.isNull()
-        return self._fails(node, part, wrong, f"{self._source(node.right)} is no array and no object")
+        in_names = F.coalesce(F.array_contains(names, name), _FALSE()) if kind in ("any", "string") else _FALSE()
+        found = F.coalesce(F.exists(variants.elements(haystack), is_needle), F.when(names.isNotNull(), in_names))
+        compiled = _NodeColumns(F.coalesce(found, _FALSE()), error, nullable=False)
+        not_a_container = haystack.isNotNull() & found.isNull()
+        return self._with_error_where(
+            node, compiled, not_a_container, f"{self._source(node.right)} is no array and no object"
+        )
 
-    def _in_range(self, needle: _Part, listed: Binary) -> _Part:
-        first, last = (self._number(listed, side, "int") for side in (listed.left, listed.right))
+    def _in_range(self, needle: _NodeColumns, number_range: Binary) -> _NodeColumns:
+        """Compile `needle in first..last` by its ends, without the list of numbers."""
+        first, last = (self._number(number_range, side, "int") for side in (number_range.left, number_range.right))
         inside = F.coalesce(needle.value.between(first.value, last.value), _FALSE())
-        return _Part(inside, _first(needle.error, first.error, last.error), nullable=False)
+        return _NodeColumns(inside, _first_error(needle.error, first.error, last.error), nullable=False)
 
-    def _in_list(self, needle: _Part, kind: Kind, listed: ListLiteral) -> _Part:
-        values = [item.value for item in listed.items if isinstance(item, Literal)]
-        item_kinds = {self._kind(item) for item in listed.items}
-        if len(values) == len(listed.items) and item_kinds == {kind} <= {"string", "int"}:
-            return _Part(F.coalesce(needle.value.isin(values), _FALSE()), needle.error, nullable=False)
-        items = [(self._part(item), self._kind(item)) for item in listed.items]
-        tests = [_same(needle.value, kind, item.value, item_kind) for item, item_kind in items]
-        error = _first(needle.error, *(item.error for item, _ in items))
-        return _Part(reduce(lambda one, other: one | other, tests, _FALSE()), error, nullable=False)
+    def _in_list(self, needle: _NodeColumns, kind: Kind, literal: ListLiteral) -> _NodeColumns:
+        """Compile `needle in [a, b]`: SQL IN when all items are literals of the needle's kind, else one test each."""
+        values = [item.value for item in literal.items if isinstance(item, Literal)]
+        item_kinds = {self._kind(item) for item in literal.items}
+        if len(values) == len(literal.items) and item_kinds == {kind} <= {"string", "int"}:
+            return _NodeColumns(F.coalesce(needle.value.isin(values), _FALSE()), needle.error, nullable=False)
+        items = [(self._compile(item), self._kind(item)) for item in literal.items]
+        tests = [_is_equal(needle.value, kind, item.value, item_kind) for item, item_kind in items]
+        error = _first_error(needle.error, *(item.error for item, _ in items))
+        return _NodeColumns(reduce(lambda one, other: one | other, tests, _FALSE()), error, nullable=False)
 
     # Lists, elements, functions.
 
-    def _list(self, items: tuple[Node, ...], kind: Kind) -> _Part:
-        parts = [self._as(item, self._finite(item), self._kind(item), LISTS[kind]) for item in items]
-        values = F.array(*(part.value for part in parts)).cast(COLUMN_TYPES[kind])
-        return _Part(values, _first(*(part.error for part in parts)), nullable=False)
+    def _list(self, items: tuple[Node, ...], kind: Kind) -> _NodeColumns:
+        """Compile `[a, b]` as an ARRAY of the list's element kind."""
+        elements = [self._converted(item, self._compile_finite(item), self._kind(item), LISTS[kind]) for item in items]
+        values = F.array(*(element.value for element in elements)).cast(COLUMN_TYPES[kind])
+        return _NodeColumns(values, _first_error(*(element.error for element in elements)), nullable=False)
 
-    def _map(self, names: tuple[str, ...], values: tuple[Node, ...]) -> _Part:
+    def _map(self, names: tuple[str, ...], values: tuple[Node, ...]) -> _NodeColumns:
+        """Compile `{a: 1}` as a VARIANT object."""
         if not names:
-            return _Part(F.parse_json(F.lit("{}")), nullable=False)
-        parts = [self._finite(value) for value in values]
-        found = F.to_variant_object(
-            F.struct(*(part.value.alias(name) for part, name in zip(parts, names, strict=True)))
+            return _NodeColumns(F.parse_json(F.lit("{}")), nullable=False)
+        entries = [self._compile_finite(value) for value in values]
+        variant = F.to_variant_object(
+            F.struct(*(entry.value.alias(name) for entry, name in zip(entries, names, strict=True)))
         )
-        return _Part(found, _first(*(part.error for part in parts)), nullable=False)
+        return _NodeColumns(variant, _first_error(*(entry.error for entry in entries)), nullable=False)
 
-    def _slice(self, node: Slice) -> _Part:
+    def _slice(self, node: Slice) -> _NodeColumns:
+        """Compile `base[start:end]` of a text or a list; nil as base or bound is an error."""
         bounds = [None if bound is None else self._number(node, bound, "int") for bound in (node.start, node.end)]
         errors = [bound.error for bound in bounds if bound is not None]
         start, end = (None if bound is None else bound.value for bound in bounds)
         if self._kind(node.base) == "string":
-            text = self._strict(node, node.base)
-            return _Part(part_of_text(text.value, start, end), _first(text.error, *errors), nullable=False)
-        listed = self._elements(node, node.base)
-        return _Part(part_of_list(listed.value, start, end), _first(listed.error, *errors), nullable=False)
+            text = self._not_nil(node, node.base)
+            return _NodeColumns(slice_text(text.value, start, end), _first_error(text.error, *errors), nullable=False)
+        elements = self._elements(node, node.base)
+        return _NodeColumns(
+            slice_list(elements.value, start, end), _first_error(elements.error, *errors), nullable=False
+        )
 
-    def _elements(self, parent: Node, node: Node) -> _Part:
-        """Give what a list or array that must not be nil holds: ARRAY of the elements' kind."""
-        part = self._strict(parent, node)
+    def _elements(self, parent: Node, node: Node) -> _NodeColumns:
+        """Compile a list or array as an ARRAY of its element kind; nil, and JSON of another type, are errors."""
+        compiled = self._not_nil(parent, node)
         kind = self._kind(node)
         if kind in LISTS:
-            return part
-        elements = _Part(variants.elements(part.value), part.error, nullable=False)
+            return compiled
+        elements = _NodeColumns(variants.elements(compiled.value), compiled.error, nullable=False)
         if kind == "array":
             return elements
-        return self._fails(parent, elements, elements.value.isNull(), f"{self._source(node)} is no array")
+        return self._with_error_where(parent, elements, elements.value.isNull(), f"{self._source(node)} is no array")
 
-    def _ask(self, node: Call) -> _Part:
-        listed, predicate = node.arguments
+    def _predicate_call(self, node: Call) -> _NodeColumns:
+        """Compile any(), filter() and the other functions that evaluate a predicate for every element of a list."""
+        list_node, predicate = node.arguments
         assert isinstance(predicate, Predicate)
-        elements = self._elements(node, listed)
+        elements = self._elements(node, list_node)
 
-        def answer(element: Column) -> tuple[Column, Column | None]:
+        def evaluate(element: Column) -> tuple[Column, Column | None]:
             self._pointers.append(element)
-            part = self._answer(node, predicate.body)
+            body = self._predicate_body(node, predicate.body)
             self._pointers.pop()
-            return part.value, part.error
+            return body.value, body.error
 
-        asked: Asked = ask(node.function, elements.value, answer)
-        value, error = asked.value, _first(elements.error, asked.error)
+        result = apply_predicate(node.function, elements.value, evaluate)
+        value, error = result.value, _first_error(elements.error, result.error)
         if node.function == "sum":
-            added = BUILTIN_BUILDERS["sum"]([Operand(value, list_kind(self._kind(node)))])
-            value = added.value
-            error = _first(error, None if added.problem is None else self._told(node, added.problem))
+            # The result is the list of numbers to add up.
+            total = BUILTIN_BUILDERS["sum"]([Operand(value, list_kind(self._kind(node)))])
+            value = total.value
+            error = _first_error(error, None if total.problem is None else self._with_source(node, total.problem))
         elif PREDICATES[node.function] == "element" and self._kind(node) == "any":
             value = variants.without_null(value)
-        return _Part(value, error, nullable=node.function.startswith("find"))
+        return _NodeColumns(value, error, nullable=node.function.startswith("find"))
 
-    def _answer(self, node: Call, body: Node) -> _Part:
+    def _predicate_body(self, node: Call, body: Node) -> _NodeColumns:
+        """Compile a predicate's body to what its function takes: map() any value, sum() a number, the rest a bool."""
         match node.function:
             case "map":
-                return self._as(body, self._finite(body), self._kind(body), LISTS[self._kind(node)])
+                return self._converted(body, self._compile_finite(body), self._kind(body), LISTS[self._kind(node)])
             case "sum":
                 return self._number(node, body, self._kind(node))
         return self._scalar(node, body, "bool")
 
-    def _inside(self, node: Node) -> _Part:
-        """Give what lies inside an object or array, a JSON null as it is."""
-        return self._stepwise("inside", node, self._look_inside)
+    def _compile_json(self, node: Node) -> _NodeColumns:
+        """Compile a node as the base of `.name` or `[index]`.
 
-    def _look_inside(self, node: Node) -> _Part:
+        Unlike `_compile`, keep `chain_is_nil`, which the next link of a chain such as `a?.b.c` needs, and leave a JSON
+        null as it is: a VARIANT null, which is not SQL NULL.
+        """
+        return self._compile_once("json", node, self._compile_json_node)
+
+    def _compile_json_node(self, node: Node) -> _NodeColumns:
+        """Compile a node for `_compile_json`, by its type."""
         match node:
             case Member(name=name):
-                return self._entry(node, _Part(F.lit(name), nullable=False))
+                return self._object_value(node, _NodeColumns(F.lit(name), nullable=False))
             case Index(index=index) if self._kind(index) == "string":
-                return self._entry(node, self._key(node))
+                return self._object_value(node, self._key(node))
             case Index():
-                return self._element(node)
+                return self._array_element(node)
             case Pointer():
-                return _Part(self._pointers[-1])
-        return self._part(node)
+                return _NodeColumns(self._pointers[-1])
+        return self._compile(node)
 
-    def _key(self, node: Index) -> _Part:
-        """Give an index or name; there is no element nil, which only get() takes for an answer."""
-        return self._part(node.index) if node.lenient else self._strict(node, node.index)
+    def _key(self, node: Index) -> _NodeColumns:
+        """Compile the index or name in brackets; nil is an error, except in get(), which then returns nil."""
+        return self._compile(node.index) if node.lenient else self._not_nil(node, node.index)
 
-    def _element(self, node: Index) -> _Part:
-        base, sound = self._base(node)
-        index = self._as(node, self._key(node), self._kind(node.index), "int")
+    def _array_element(self, node: Index) -> _NodeColumns:
+        """Compile `base[index]` by a number; negative counts from the end, out of range is an error except in get()."""
+        base, is_present = self._container(node)
+        index = self._converted(node, self._key(node), self._kind(node.index), "int")
         elements = base.value if self._kind(node.base) in LISTS else variants.elements(base.value)
         size = F.size(elements)
         position = F.when(index.value < 0, index.value + size).otherwise(index.value).try_cast("int")
-        part = replace(base, value=F.get(elements, position), error=_first(base.error, index.error), nullable=True)
+        compiled = replace(
+            base, value=F.get(elements, position), error=_first_error(base.error, index.error), nullable=True
+        )
         if node.lenient:
-            return part
-        part = self._fails(node, part, sound & elements.isNull(), f"{self._source(node.base)} is no array")
-        outside = sound & F.coalesce((position < 0) | (position >= size), F.lit(1).cast("boolean"))
-        return self._fails(node, part, outside, "the index is out of range")
+            return compiled
+        compiled = self._with_error_where(
+            node, compiled, is_present & elements.isNull(), f"{self._source(node.base)} is no array"
+        )
+        outside = is_present & F.coalesce((position < 0) | (position >= size), F.lit(1).cast("boolean"))
+        return self._with_error_where(node, compiled, outside, "the index is out of range")
 
-    def _entry(self, node: Member | Index, key: _Part) -> _Part:
-        base, sound = self._base(node)
+    def _object_value(self, node: Member | Index, key: _NodeColumns) -> _NodeColumns:
+        """Compile `base.name` and `base[name]`: the value in an object, nil where the object lacks the name."""
+        base, is_present = self._container(node)
         entries = variants.entries(base.value)
-        found = F.try_element_at(entries, key.value)
-        part = replace(base, value=found, error=_first(base.error, key.error), nullable=True)
+        value = F.try_element_at(entries, key.value)
+        compiled = replace(base, value=value, error=_first_error(base.error, key.error), nullable=True)
         if self._kind(node.base) == "map" or (isinstance(node, Index) and node.lenient):
-            return part
-        return self._fails(node, part, sound & entries.isNull(), f"{self._source(node.base)} is no object")
+            return compiled
+        return self._with_error_where(
+            node, compiled, is_present & entries.isNull(), f"{self._source(node.base)} is no object"
+        )
 
-    def _base(self, node: Member | Index) -> tuple[_Part, Column]:
-        """Give what is looked into, and whether it is there."""
-        part = self._inside(node.base)
-        nothing = part.value.isNull()
+    def _container(self, node: Member | Index) -> tuple[_NodeColumns, Column]:
+        """Compile the array or object that `.name` or `[index]` reads from; return it, and BOOLEAN: it is not nil.
+
+        nil is an error, except in get(), behind `?.`, and where an earlier `?.` of the chain found nil already.
+        """
+        compiled = self._compile_json(node.base)
+        is_nil = compiled.value.isNull()
         if self._kind(node.base) == "any":
-            nothing |= F.is_variant_null(part.value)
+            is_nil |= F.is_variant_null(compiled.value)
         if isinstance(node, Index) and node.lenient:
-            return replace(part, ended=None), ~nothing
+            return replace(compiled, chain_is_nil=None), ~is_nil
         if node.optional:
-            return replace(part, ended=nothing if part.ended is None else part.ended | nothing), ~nothing
-        if not part.nullable:
-            return part, ~nothing
-        missing = nothing if part.ended is None else nothing & ~part.ended
-        return self._fails(node, part, missing, f"{self._source(node.base)} is nil"), ~nothing
+            chain_is_nil = is_nil if compiled.chain_is_nil is None else compiled.chain_is_nil | is_nil
+            return replace(compiled, chain_is_nil=chain_is_nil), ~is_nil
+        if not compiled.nullable:
+            return compiled, ~is_nil
+        unexpected = is_nil if compiled.chain_is_nil is None else is_nil & ~compiled.chain_is_nil
+        return self._with_error_where(node, compiled, unexpected, f"{self._source(node.base)} is nil"), ~is_nil
 
-    def _call(self, node: Call) -> _Part:
+    def _call(self, node: Call) -> _NodeColumns:
+        """Compile a function call: its arguments, then the column that the function's builder makes of them."""
         if any(isinstance(argument, Predicate) for argument in node.arguments):
-            return self._ask(node)
+            return self._predicate_call(node)
         if node.function == "now":
-            return _Part(self._columns[BATCH_TIME], nullable=False)
+            return _NodeColumns(self._columns[BATCH_TIME], nullable=False)
         signature = self._checked.functions[node.function]
         arguments = node.arguments
         if node.function == "waterfall" and isinstance(arguments[0], ListLiteral):
@@ -577,65 +650,73 @@ class _Compiler:
         operands, errors = [], []
         for position, argument in enumerate(arguments):
             parameter = signature.parameters[min(position, len(signature.parameters) - 1)]
-            part, kind = self._argument(node, argument, parameter, tolerant=signature.tolerant)
+            compiled, kind = self._argument(node, argument, parameter, tolerant=signature.tolerant)
             literal = argument.value if isinstance(argument, Literal) and isinstance(argument.value, str) else None
-            operands.append(Operand(part.value, kind, literal))
-            errors.append(part.error)
+            operands.append(Operand(compiled.value, kind, literal))
+            errors.append(compiled.error)
         builders = HELPER_BUILDERS if signature.tolerant else BUILTIN_BUILDERS
-        answer = builders[node.function](operands)
-        problem = None if answer.problem is None else self._told(node, answer.problem)
-        return _Part(answer.value, _first(*errors, problem), nullable=answer.nullable)
+        result = builders[node.function](operands)
+        error = None if result.problem is None else self._with_source(node, result.problem)
+        return _NodeColumns(result.value, _first_error(*errors, error), nullable=result.nullable)
 
-    def _argument(self, call: Call, node: Node, parameter: Parameter, *, tolerant: bool) -> tuple[_Part, Kind]:
-        part = self._part(node) if tolerant else self._strict(call, node)
+    def _argument(self, call: Call, node: Node, parameter: Parameter, *, tolerant: bool) -> tuple[_NodeColumns, Kind]:
+        """Compile an argument to what the parameter takes; return it with its kind. nil is an error unless tolerant."""
+        compiled = self._compile(node) if tolerant else self._not_nil(call, node)
         kind = self._kind(node)
         match parameter:
             case "text" if not tolerant:
                 return self._scalar(call, node, "string"), "string"
             case "text":
-                return _Part(variants.scalar(part.value, "string") if kind == "any" else part.value, part.error), kind
+                text = variants.scalar(compiled.value, "string") if kind == "any" else compiled.value
+                return _NodeColumns(text, compiled.error), kind
             case "numbers" if kind == "any" and len(call.arguments) == 1:
-                listed = F.coalesce(variants.elements(part.value), F.array(part.value))
-                return _Part(listed, part.error, nullable=False), "values"
+                # min(x) of one value: a list, or a single number, which only the record tells.
+                numbers = F.coalesce(variants.elements(compiled.value), F.array(compiled.value))
+                return _NodeColumns(numbers, compiled.error, nullable=False), "values"
             case "number" | "numbers" if kind not in LISTS and kind != "array":
                 wanted: Kind = "int" if self._kind(call) == "int" else "float"
                 return self._number(call, node, wanted), wanted
-            case "given" if kind in ELEMENTS and kind != "any":
-                return (part, kind) if kind in LISTS else (_Part(variants.elements(part.value), part.error), "values")
+            case "scalar or list" if kind in LISTS:
+                return compiled, kind
+            case "scalar or list" if kind == "array":
+                return _NodeColumns(variants.elements(compiled.value), compiled.error), "values"
             case "list" | "number list" | "numbers":
                 return self._elements(call, node), kind if kind in LISTS else "values"
             case "texts" if kind in ("array", "any", "values"):
-                elements = part.value if kind == "values" else variants.elements(part.value)
-                return _Part(F.transform(elements, variants.as_text), part.error), "strings"
+                elements = compiled.value if kind == "values" else variants.elements(compiled.value)
+                return _NodeColumns(F.transform(elements, variants.as_text), compiled.error), "strings"
             case "map":
-                return _Part(variants.entries(part.value), part.error), "map"
-        return part, kind
+                return _NodeColumns(variants.entries(compiled.value), compiled.error), "map"
+        return compiled, kind
 
     # Errors.
 
-    def _or_problem(self, node: Node, value: Column, error: Column | None, problem: str) -> _Part:
-        """Say the problem where a value that cannot be nil is NULL all the same."""
-        return self._fails(node, _Part(value, error, nullable=False), value.isNull(), problem)
+    def _with_error_where_null(self, node: Node, value: Column, error: Column | None, problem: str) -> _NodeColumns:
+        """Return columns for a value that is not nil; NULL, as from Spark's `try_` functions, means the problem."""
+        return self._with_error_where(node, _NodeColumns(value, error, nullable=False), value.isNull(), problem)
 
-    def _fails(self, node: Node, part: _Part, condition: Column, problem: str) -> _Part:
+    def _with_error_where(self, node: Node, compiled: _NodeColumns, condition: Column, problem: str) -> _NodeColumns:
+        """Add an error that quotes the node's source; an error that is already set takes precedence."""
         error = F.when(condition, F.lit(f"{self._source(node)}: {problem}"))
-        return replace(part, error=_first(part.error, error))
+        return replace(compiled, error=_first_error(compiled.error, error))
 
-    def _told(self, node: Node, problem: Column) -> Column:
+    def _with_source(self, node: Node, problem: Column) -> Column:
+        """Return an error text with the node's source before it: `a / b: division by zero`."""
         return F.concat(F.lit(f"{self._source(node)}: "), problem)
 
     def _source(self, node: Node) -> str:
         return source(self._checked.text, node)
 
 
-# The microseconds of the years 1 to 9999.
-_TIMES = (-62_135_596_800_000_000, 253_402_300_799_999_999)
+# Microseconds since 1970 of the years 1 to 9999, the range of Spark's timestamps.
+_TIMESTAMP_MICROS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 # expr's own limit.
 _LONGEST_RANGE = 1_000_000
-_BEYOND = "the result is beyond 64 bits"
+_OVERFLOW = "the result is beyond 64 bits"
 
 
-def _field(column: Column, kind: Kind) -> Column:
+def _field_value(column: Column, kind: Kind) -> Column:
+    """Parse a field that comes as JSON text to a VARIANT; any other field is its own value."""
     if kind not in _JSON_KINDS:
         return column
     value = variants.parsed(column)
@@ -646,17 +727,18 @@ def _FALSE() -> Column:  # noqa: N802 - a constant, but columns need a session
     return F.lit(0).cast("boolean")
 
 
-def _error(part: _Part) -> Column:
-    return F.lit(None).cast("string") if part.error is None else part.error
+def _error_or_null(compiled: _NodeColumns) -> Column:
+    return F.lit(None).cast("string") if compiled.error is None else compiled.error
 
 
-def _first(*errors: Column | None) -> Column | None:
-    found = [error for error in errors if error is not None]
-    return F.coalesce(*found) if len(found) > 1 else found[0] if found else None
+def _first_error(*errors: Column | None) -> Column | None:
+    """Return the first error that is set in each record; None when no operand can fail."""
+    possible = [error for error in errors if error is not None]
+    return F.coalesce(*possible) if len(possible) > 1 else possible[0] if possible else None
 
 
-def _same(left: Column, left_kind: Kind, right: Column, right_kind: Kind) -> Column:
-    """Whether two values are the same, nil being the same as nil only: never NULL."""
+def _is_equal(left: Column, left_kind: Kind, right: Column, right_kind: Kind) -> Column:
+    """Return BOOLEAN, never NULL: whether two values are equal; nil equals only nil."""
     if "nil" in (left_kind, right_kind):
         return left.isNull() & right.isNull()
     if "any" not in (left_kind, right_kind):
@@ -664,12 +746,13 @@ def _same(left: Column, left_kind: Kind, right: Column, right_kind: Kind) -> Col
     if left_kind == right_kind:
         test = variants.same(left, right)
     elif left_kind == "any":
-        test = variants.scalar(left, right_kind) == _plain_number(right, right_kind)
+        test = variants.scalar(left, right_kind) == _as_variant_scalar(right, right_kind)
     else:
-        test = variants.scalar(right, left_kind) == _plain_number(left, left_kind)
-    nothing = left.isNull() | right.isNull()
-    return F.when(nothing, left.isNull() & right.isNull()).otherwise(F.coalesce(test, _FALSE()))
+        test = variants.scalar(right, left_kind) == _as_variant_scalar(left, left_kind)
+    has_nil = left.isNull() | right.isNull()
+    return F.when(has_nil, left.isNull() & right.isNull()).otherwise(F.coalesce(test, _FALSE()))
 
 
-def _plain_number(value: Column, kind: Kind) -> Column:
+def _as_variant_scalar(value: Column, kind: Kind) -> Column:
+    """Cast integers to DOUBLE, as `variants.scalar` reads every number."""
     return value.cast("double") if kind in INTEGERS else value

@@ -1,7 +1,7 @@
-"""Lists: what predicates say of their elements, and parts of them.
+"""Lists: functions that evaluate a predicate for every element (any, filter, find ...), and slices.
 
-A list is a Spark array of the elements' kind. A predicate's errors are errors of the whole, as far as expr comes: it
-stops at the first element that decides, and so what stands behind that one cannot fail.
+A list is a Spark array of the elements' type. The error of a predicate is an error of the function call. As in expr,
+`any` and the like stop at the first element that decides the result, so that errors of later elements do not count.
 """
 
 from collections.abc import Callable
@@ -12,43 +12,46 @@ from pyspark.sql import functions as F
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a predicate function gives, and why not: STRING, NULL where there is no error; None for what cannot fail."""
+class PredicateResult:
+    """The columns of a predicate function's call. error: STRING, NULL where it succeeds; None when it cannot fail."""
 
     value: Column
     error: Column | None
 
 
-# What a predicate says of an element: a value, and an error.
-Answer = Callable[[Column], tuple[Column, Column | None]]
+# Compiles the predicate for the column of an element: the value, and the error (None when it cannot fail).
+Evaluate = Callable[[Column], tuple[Column, Column | None]]
 
 
-def ask(function: str, elements: Column, answer: Answer) -> Asked:
-    """Ask a predicate of every element. Functions: those of PREDICATES; `sum` gives what there is to add."""
-    outcomes, fails = _outcomes(elements, answer)
-    if function in _DECIDED:
-        return _DECIDED[function](outcomes, fails)
-    error = _first(_failed(outcomes))["error"] if fails else None
-    return Asked(_OF_ALL[function](outcomes), error)
+def apply_predicate(function: str, elements: Column, evaluate: Evaluate) -> PredicateResult:
+    """Return the result of a function of PREDICATES for a list; for `sum` the list of the numbers to add up."""
+    outcomes, can_fail = _outcomes(elements, evaluate)
+    if function in _STOPPING:
+        return _STOPPING[function](outcomes, can_fail)
+    error = _first(_with_error(outcomes))["error"] if can_fail else None
+    return PredicateResult(_EXHAUSTIVE[function](outcomes), error)
 
 
-def _outcomes(elements: Column, answer: Answer) -> tuple[Column, bool]:
-    """Give ARRAY<STRUCT<element, index, value, error>>, and whether there can be an error at all."""
-    fails = False
+def _outcomes(elements: Column, evaluate: Evaluate) -> tuple[Column, bool]:
+    """Evaluate the predicate per element: ARRAY<STRUCT<element, index, value, error>>; and whether it can fail."""
+    can_fail = False
 
     def outcome(element: Column, index: Column) -> Column:
-        nonlocal fails
-        value, error = answer(element)
-        fails = error is not None
-        told = F.lit(None).cast("string") if error is None else error
+        nonlocal can_fail
+        value, error = evaluate(element)
+        can_fail = error is not None
+        error_or_null = F.lit(None).cast("string") if error is None else error
         return F.struct(
-            element.alias("element"), index.cast("bigint").alias("index"), value.alias("value"), told.alias("error")
+            element.alias("element"),
+            index.cast("bigint").alias("index"),
+            value.alias("value"),
+            error_or_null.alias("error"),
         )
 
-    return F.transform(elements, outcome), fails
+    return F.transform(elements, outcome), can_fail
 
 
-def _failed(outcomes: Column) -> Column:
+def _with_error(outcomes: Column) -> Column:
     return F.filter(outcomes, lambda outcome: outcome["error"].isNotNull())
 
 
@@ -57,46 +60,52 @@ def _true(outcomes: Column) -> Column:
 
 
 def _decisive(outcomes: Column, *, truth: bool) -> Column:
-    """Give the outcomes at which expr stops: those that say `truth`, and errors."""
+    """Return the outcomes at which expr stops: those whose value is `truth`, and those with an error."""
     return F.filter(
         outcomes, lambda outcome: (outcome["value"] if truth else ~outcome["value"]) | outcome["error"].isNotNull()
     )
 
 
-def _first(listed: Column) -> Column:
-    return F.get(listed, F.lit(0))
+def _first(outcomes: Column) -> Column:
+    return F.get(outcomes, F.lit(0))
 
 
-def _exists(*, truth: bool, found: bool) -> Callable[[Column, bool], Asked]:
-    def decide(outcomes: Column, fails: bool) -> Asked:
-        decisive = _decisive(outcomes, truth=truth)
-        some = F.size(decisive) > 0
-        return Asked(some if found else ~some, _first(decisive)["error"] if fails else None)
+def _quantifier(*, stop_at: bool, result_when_stopped: bool) -> Callable[[Column, bool], PredicateResult]:
+    """Return the function any, none or all: it stops at the first element whose value is `stop_at`."""
 
-    return decide
+    def evaluate(outcomes: Column, can_fail: bool) -> PredicateResult:
+        decisive = _decisive(outcomes, truth=stop_at)
+        stopped = F.size(decisive) > 0
+        return PredicateResult(
+            stopped if result_when_stopped else ~stopped, _first(decisive)["error"] if can_fail else None
+        )
+
+    return evaluate
 
 
-def _find(name: str, *, from_end: bool = False) -> Callable[[Column, bool], Asked]:
-    def decide(outcomes: Column, fails: bool) -> Asked:
+def _find(part: str, *, from_end: bool = False) -> Callable[[Column, bool], PredicateResult]:
+    """Return the function that finds the first (or last) true element. part: what it returns, `element` or `index`."""
+
+    def evaluate(outcomes: Column, can_fail: bool) -> PredicateResult:
         decisive = _first(_decisive(F.reverse(outcomes) if from_end else outcomes, truth=True))
-        return Asked(decisive[name], decisive["error"] if fails else None)
+        return PredicateResult(decisive[part], decisive["error"] if can_fail else None)
 
-    return decide
+    return evaluate
 
 
-# Functions that stop at the first element that decides.
-_DECIDED: dict[str, Callable[[Column, bool], Asked]] = {
-    "any": _exists(truth=True, found=True),
-    "none": _exists(truth=True, found=False),
-    "all": _exists(truth=False, found=False),
+# Functions that stop at the first element that decides the result.
+_STOPPING: dict[str, Callable[[Column, bool], PredicateResult]] = {
+    "any": _quantifier(stop_at=True, result_when_stopped=True),
+    "none": _quantifier(stop_at=True, result_when_stopped=False),
+    "all": _quantifier(stop_at=False, result_when_stopped=False),
     "find": _find("element"),
     "findLast": _find("element", from_end=True),
     "findIndex": _find("index"),
     "findLastIndex": _find("index", from_end=True),
 }
 
-# Functions that look at every element.
-_OF_ALL: dict[str, Callable[[Column], Column]] = {
+# Functions that evaluate every element.
+_EXHAUSTIVE: dict[str, Callable[[Column], Column]] = {
     "one": lambda outcomes: F.size(_true(outcomes)) == 1,
     "count": lambda outcomes: F.size(_true(outcomes)).cast("bigint"),
     "filter": lambda outcomes: F.transform(_true(outcomes), lambda outcome: outcome["element"]),
@@ -105,40 +114,44 @@ _OF_ALL: dict[str, Callable[[Column], Column]] = {
 }
 
 
-ASKED = (*_DECIDED, *_OF_ALL)
+PREDICATE_FUNCTIONS = (*_STOPPING, *_EXHAUSTIVE)
 
 
-def bound(column: Column, body: Callable[[Column], Column]) -> Column:
-    """Write an expression that uses a column several times so that the column stands in it once."""
+def evaluate_once(column: Column, body: Callable[[Column], Column]) -> Column:
+    """Return `body(column)` with the column computed once, however often the body uses it.
+
+    Spark has no `let`; a lambda over an array of one binds the value.
+    """
     return F.get(F.transform(F.array(column), body), F.lit(0))
 
 
-def part_of_list(listed: Column, start: Column | None, end: Column | None) -> Column:
-    """Give `list[start:end]`: negative bounds count from the end, and bounds outside are the ends."""
+def slice_list(elements: Column, start: Column | None, end: Column | None) -> Column:
+    """Return `list[start:end]`: negative bounds count from the end, and bounds outside the list are clamped to it."""
 
-    def part(whole: Column) -> Column:
-        first, size = _place(F.size(whole), start, end)
-        return F.slice(whole, first + F.lit(1), size)
+    def cut(whole: Column) -> Column:
+        first, length = _start_and_length(F.size(whole), start, end)
+        return F.slice(whole, first + F.lit(1), length)
 
-    return bound(listed, part)
-
-
-def part_of_text(text: Column, start: Column | None, end: Column | None) -> Column:
-    """Give `text[start:end]`, counted in characters."""
-
-    def part(whole: Column) -> Column:
-        first, size = _place(F.char_length(whole), start, end)
-        return F.substr(whole, first + F.lit(1), size)
-
-    return bound(text, part)
+    return evaluate_once(elements, cut)
 
 
-def _place(size: Column, start: Column | None, end: Column | None) -> tuple[Column, Column]:
-    """Give the first position, from 0, and the number of what lies between two bounds: INT."""
-    first, last = (F.lit(0) if start is None else _inside(start, size)), (size if end is None else _inside(end, size))
+def slice_text(text: Column, start: Column | None, end: Column | None) -> Column:
+    """Return `text[start:end]`, counted in characters; bounds as for `slice_list`."""
+
+    def cut(whole: Column) -> Column:
+        first, length = _start_and_length(F.char_length(whole), start, end)
+        return F.substr(whole, first + F.lit(1), length)
+
+    return evaluate_once(text, cut)
+
+
+def _start_and_length(size: Column, start: Column | None, end: Column | None) -> tuple[Column, Column]:
+    """Return the first position (from 0) and the length of a slice of something of this size: two INTs."""
+    first, last = (F.lit(0) if start is None else _clamped(start, size)), (size if end is None else _clamped(end, size))
     return first, F.greatest(last - first, F.lit(0))
 
 
-def _inside(position: Column, size: Column) -> Column:
-    counted = F.when(position < 0, position + size).otherwise(position)
-    return F.least(F.greatest(counted, F.lit(0).cast("bigint")), size.cast("bigint")).cast("int")
+def _clamped(bound: Column, size: Column) -> Column:
+    """Return a bound as a position from 0 to size: INT. A negative bound counts from the end."""
+    from_start = F.when(bound < 0, bound + size).otherwise(bound)
+    return F.least(F.greatest(from_start, F.lit(0).cast("bigint")), size.cast("bigint")).cast("int")

@@ -1,4 +1,4 @@
-"""The value of a transformation as a field: of the type that its definition names (`output_type`), or as it is.
+"""Convert the result of a transform's expression to a field of the `output_type` that the definition declares.
 
 nil stays NULL. A value that the type does not hold exactly (3.7 as an int, "x" as a bool) is an error of the record.
 """
@@ -12,7 +12,7 @@ from glassflow_dagster.expressions.columns.functions import Operand, number_of, 
 from glassflow_dagster.expressions.language.outputs import TEXT_LIST, OutputKind, output_kind
 from glassflow_dagster.expressions.language.signatures import ELEMENTS, LISTS, Kind
 
-# How a field of each kind is carried.
+# Field kind -> Spark type of its column.
 FIELD_TYPES: dict[OutputKind, str] = {
     "string": "string",
     "int": "bigint",
@@ -23,49 +23,53 @@ FIELD_TYPES: dict[OutputKind, str] = {
     "map": "string",
     **dict.fromkeys(("decimal", "bigint", "ubigint"), "string"),
 }
-# What is a field as its JSON text only.
-_INSIDE: frozenset[Kind] = frozenset({"array", "map", *LISTS})
-# As many digits as a JSON number may have (scala/decode/StrictJson.scala): the time to read them grows with the square
-# of their count.
+# Expression kinds that become a field as JSON text only.
+_JSON_KINDS: frozenset[Kind] = frozenset({"array", "map", *LISTS})
+# At most as many digits as in a JSON number (scala/decode/StrictJson.scala): the time to parse grows with the square of
+# the number of digits.
 _INTEGER_TEXT = r"^[+-]?\d{1,1000}\z"
 
 
 def as_output(compiled: Compiled, output_type: str) -> Compiled:
-    """Convert a compiled expression to what a decoded field carries.
+    """Convert a compiled expression to a field like those of a decoded record.
 
-    The result's kind is that of `output_kind`, its value a column of FIELD_TYPES[kind]: arrays and objects are their
-    JSON text. output_type: the definition's word, which may be empty.
+    Return a `Compiled` of the kind that `output_kind` chooses; its value is a column of FIELD_TYPES[kind], with arrays
+    and objects as JSON text. A value that does not convert is an error. output_type: as the definition declares it,
+    empty for no conversion.
     """
     wanted = output_kind(compiled.kind, output_type)
     if compiled.kind == "nil":
         return Compiled(F.lit(None).cast(FIELD_TYPES[wanted]), compiled.error, wanted)
     operand = Operand(compiled.value, compiled.kind)
-    value = _texts(operand) if output_type == TEXT_LIST else _CONVERSIONS[wanted](operand)
-    lost = compiled.error.isNull() & compiled.value.isNotNull() & value.isNull()
-    error = F.coalesce(compiled.error, F.when(lost, F.lit(f"the value is no {output_type or wanted}")))
+    value = _to_text_list(operand) if output_type == TEXT_LIST else _CONVERSIONS[wanted](operand)
+    not_converted = compiled.error.isNull() & compiled.value.isNotNull() & value.isNull()
+    error = F.coalesce(compiled.error, F.when(not_converted, F.lit(f"the value is no {output_type or wanted}")))
     return Compiled(value.cast(FIELD_TYPES[wanted]), error, wanted)
 
 
-def _text(operand: Operand) -> Column:
-    if operand.kind in _INSIDE:
+def _to_text(operand: Operand) -> Column:
+    if operand.kind in _JSON_KINDS:
         return F.to_json(operand.value)
     if operand.kind == "time":
         return F.date_format(operand.value, "yyyy-MM-dd'T'HH:mm:ss'Z'")
     return text_of(operand)
 
 
-def _integer(operand: Operand) -> Column:
-    return _whole(operand, "bigint")
+def _to_int(operand: Operand) -> Column:
+    return _to_whole_number(operand, "bigint")
 
 
-def _unsigned(operand: Operand) -> Column:
-    value = _whole(operand, "decimal(20,0)")
+def _to_uint(operand: Operand) -> Column:
+    value = _to_whole_number(operand, "decimal(20,0)")
     # A literal of Spark's Java side ends at 2^63 - 1.
     return F.when(value.between(F.lit(0), F.lit(str(2**64 - 1)).cast("decimal(20,0)")), value)
 
 
-def _whole(operand: Operand, carrier: str) -> Column:
-    """Give a whole number, or the text of one, exactly."""
+def _to_whole_number(operand: Operand, carrier: str) -> Column:
+    """Convert an integer, the text of one, or a float without a fraction, exactly; NULL for any other value.
+
+    carrier: the Spark type of the result.
+    """
     match operand.kind:
         case "int" | "uint":
             return operand.value.try_cast(carrier)
@@ -75,24 +79,26 @@ def _whole(operand: Operand, carrier: str) -> Column:
             exact = variants.whole(operand.value).try_cast(carrier)
             text = variants.scalar(operand.value, "string")
             of_text = F.when(text.rlike(_INTEGER_TEXT), text.try_cast(carrier))
-            return F.coalesce(exact, of_text, _of_float(variants.scalar(operand.value, "float"), carrier))
+            return F.coalesce(exact, of_text, _whole_of_float(variants.scalar(operand.value, "float"), carrier))
         case "float":
-            return _of_float(operand.value, carrier)
+            return _whole_of_float(operand.value, carrier)
     return F.lit(None).cast(carrier)
 
 
-def _of_float(number: Column, carrier: str) -> Column:
+def _whole_of_float(number: Column, carrier: str) -> Column:
+    """Cast a DOUBLE without a fraction to an integer type; NULL for any other."""
     whole = number.try_cast(carrier)
     return F.when(whole.cast("double") == number, whole)
 
 
-def _number(operand: Operand) -> Column:
-    if operand.kind in ("bool", "time") or operand.kind in _INSIDE:
+def _to_float(operand: Operand) -> Column:
+    if operand.kind in ("bool", "time") or operand.kind in _JSON_KINDS:
         return F.lit(None).cast("double")
     return number_of(operand)
 
 
-def _truth(operand: Operand) -> Column:
+def _to_bool(operand: Operand) -> Column:
+    """Convert a bool, or the text `true` or `false`, to BOOLEAN; NULL for any other value."""
     match operand.kind:
         case "bool":
             return operand.value
@@ -103,8 +109,8 @@ def _truth(operand: Operand) -> Column:
     return F.lit(None).cast("boolean")
 
 
-def _texts(operand: Operand) -> Column:
-    """Write a list as the JSON text of a list of texts; a null in it stays one."""
+def _to_text_list(operand: Operand) -> Column:
+    """Convert a list to JSON text with each element as a text; a null element stays null. NULL for what is no list."""
     if operand.kind not in ELEMENTS:
         return F.lit(None).cast("string")
     inner = ELEMENTS[operand.kind]
@@ -116,7 +122,7 @@ def _texts(operand: Operand) -> Column:
     return F.to_json(F.transform(elements, text))
 
 
-def _array(operand: Operand) -> Column:
+def _to_array(operand: Operand) -> Column:
     if operand.kind == "array" or operand.kind in LISTS:
         return F.to_json(operand.value)
     if operand.kind == "any":
@@ -124,7 +130,7 @@ def _array(operand: Operand) -> Column:
     return F.lit(None).cast("string")
 
 
-def _object(operand: Operand) -> Column:
+def _to_object(operand: Operand) -> Column:
     match operand.kind:
         case "map":
             return F.to_json(operand.value)
@@ -133,18 +139,18 @@ def _object(operand: Operand) -> Column:
     return F.lit(None).cast("string")
 
 
-def _digits(operand: Operand) -> Column:
-    """Pass a number of many digits through; nothing else becomes one."""
+def _unchanged_digits(operand: Operand) -> Column:
+    """Return a decimal or an integer beyond 64 bits unchanged: its column is text; no other kind converts to it."""
     return operand.value
 
 
 _CONVERSIONS = {
-    "string": _text,
-    "int": _integer,
-    "uint": _unsigned,
-    "float": _number,
-    "bool": _truth,
-    "array": _array,
-    "map": _object,
-    **dict.fromkeys(("decimal", "bigint", "ubigint"), _digits),
+    "string": _to_text,
+    "int": _to_int,
+    "uint": _to_uint,
+    "float": _to_float,
+    "bool": _to_bool,
+    "array": _to_array,
+    "map": _to_object,
+    **dict.fromkeys(("decimal", "bigint", "ubigint"), _unchanged_digits),
 }

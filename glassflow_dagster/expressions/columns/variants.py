@@ -1,7 +1,6 @@
-"""Values inside undeclared objects and arrays, as Spark VARIANTs: what they are, and their elements.
+"""Read values inside undeclared objects and arrays, which are Spark VARIANTs.
 
-Everywhere here a JSON null is SQL NULL, and no question raises an error: a value that is not what was asked for
-gives NULL.
+No function raises an error: each returns NULL for a JSON null and for a value of another type than it reads.
 """
 
 from pyspark.sql import Column
@@ -14,49 +13,57 @@ _WHOLE = r"^(TINYINT|SMALLINT|INT|BIGINT|DECIMAL\(\d+,0\))\z"
 
 
 def parsed(json_text: Column) -> Column:
-    """Read the JSON text of a declared array or object."""
+    """Parse the JSON text of a declared array or object: VARIANT, NULL for invalid JSON."""
     return F.try_parse_json(json_text)
 
 
 def elements(value: Column) -> Column:
-    """Give an array's elements: ARRAY<VARIANT>."""
+    """Return the elements of a JSON array: ARRAY<VARIANT>, NULL for any other value."""
     return F.try_variant_get(value, "$", "array<variant>")
 
 
 def entries(value: Column) -> Column:
-    """Give an object's entries: MAP<STRING, VARIANT>."""
+    """Return the entries of a JSON object: MAP<STRING, VARIANT>, NULL for any other value."""
     return F.try_variant_get(value, "$", "map<string,variant>")
 
 
 def without_null(value: Column) -> Column:
-    """Make a JSON null SQL NULL."""
+    """Replace a VARIANT that holds JSON null by SQL NULL."""
     return F.when(~F.is_variant_null(value), value)
 
 
 def scalar(value: Column, kind: Kind) -> Column:
-    """Give the text, truth value or number (DOUBLE, as Go reads JSON) that a variant is, NULL if it is not one."""
-    shape = F.schema_of_variant(value)
+    """Return a VARIANT as STRING, BOOLEAN or DOUBLE (kind string, bool or float); NULL for a value of another type.
+
+    All numbers are DOUBLE, as Go parses JSON.
+    """
+    schema = F.schema_of_variant(value)
     if kind == "string":
-        return F.when(shape == F.lit("STRING"), F.try_variant_get(value, "$", "string"))
+        return F.when(schema == F.lit("STRING"), F.try_variant_get(value, "$", "string"))
     if kind == "bool":
-        return F.when(shape == F.lit("BOOLEAN"), F.try_variant_get(value, "$", "boolean"))
-    return F.when(shape.rlike(_NUMBER), F.try_variant_get(value, "$", "double"))
+        return F.when(schema == F.lit("BOOLEAN"), F.try_variant_get(value, "$", "boolean"))
+    return F.when(schema.rlike(_NUMBER), F.try_variant_get(value, "$", "double"))
 
 
 def whole(value: Column) -> Column:
-    """Give a number that is written without a fraction, digit by digit: DECIMAL(38,0), NULL for all else."""
-    shape = F.schema_of_variant(value)
-    return F.when(shape.rlike(_WHOLE), F.try_variant_get(value, "$", "decimal(38,0)"))
+    """Return a number that is written without a fraction, exactly: DECIMAL(38,0), NULL for any other value."""
+    schema = F.schema_of_variant(value)
+    return F.when(schema.rlike(_WHOLE), F.try_variant_get(value, "$", "decimal(38,0)"))
 
 
 def as_text(value: Column) -> Column:
-    """Write a text or truth value as it is, an array or object as JSON."""
+    """Return a value as STRING: a text or bool as it is, an array or object as JSON text."""
     return F.try_variant_get(value, "$", "string")
 
 
 def same(left: Column, right: Column) -> Column:
-    """Whether two variants that are not NULL are the same: BOOLEAN, never NULL for such."""
-    alike = F.coalesce(*(scalar(left, kind) == scalar(right, kind) for kind in ("string", "bool")))
+    """Return whether two VARIANTs are equal: BOOLEAN, never NULL. Neither may be NULL.
+
+    Numbers are compared as DOUBLE, whatever their VARIANT type; arrays and objects as JSON text.
+    """
+    texts_or_bools = F.coalesce(*(scalar(left, kind) == scalar(right, kind) for kind in ("string", "bool")))
     numbers = scalar(left, "float") == scalar(right, "float")
-    shapes = F.schema_of_variant(left) == F.schema_of_variant(right)
-    return F.coalesce(numbers, alike, shapes & (as_text(left) == as_text(right)), F.lit(0).cast("boolean"))
+    same_schema = F.schema_of_variant(left) == F.schema_of_variant(right)
+    return F.coalesce(
+        numbers, texts_or_bools, same_schema & (as_text(left) == as_text(right)), F.lit(0).cast("boolean")
+    )

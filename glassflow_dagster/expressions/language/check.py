@@ -1,12 +1,12 @@
-"""Whether an expression makes sense for the declared fields, and what kind of value it gives.
+"""Check an expression against the declared fields, and determine the kind of its value.
 
-Names become fields here: a dotted name is the longest declared one that it begins with, and what follows is looked
-up inside that field. Everything that can be known without a record is refused here, with the place in the text;
-what only a record can tell (nil, the kind of a value inside an undeclared object) is left to the compiled columns.
+Names are resolved to fields: of a dotted name the longest declared prefix is the field, and the rest is looked up
+inside that field. Every mistake that can be known without a record is an ExpressionError with its position in the
+text; what depends on the record (nil, the type of a value inside an undeclared object) is left to the compiled columns.
 """
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -50,28 +50,28 @@ from glassflow_dagster.expressions.language.syntax import (
 
 INTEGERS: frozenset[Kind] = frozenset({"int", "uint"})
 NUMBERS: frozenset[Kind] = INTEGERS | {"float"}
-# Fields whose digits no number here holds.
+# Fields with more digits than any number of this language holds; they only pass through.
 DIGITS: frozenset[Kind] = frozenset({"decimal", "bigint", "ubigint"})
 _TEXTS: frozenset[Kind] = frozenset({"string", "any"})
 _TRUTHS: frozenset[Kind] = frozenset({"bool", "any"})
-# What can be asked whether it is the same as another of its kind.
+# Kinds whose values can be compared with == to another of the same kind.
 _COMPARABLE: frozenset[Kind] = frozenset({"string", "bool", "time", "duration", "strings", "ints", "floats", "bools"})
-# What no list and no object can hold, and no value can be instead.
-_TIMES: frozenset[Kind] = frozenset({"time", "duration"})
+# Kinds that no list and no object can hold, and that do not mix with other kinds.
+_TIME_KINDS: frozenset[Kind] = frozenset({"time", "duration"})
 
-_ORDER = ("<", "<=", ">", ">=")
+_ORDER_OPERATORS = ("<", "<=", ">", ">=")
 _TEXT_TESTS = ("contains", "startsWith", "endsWith")
 
-# Variables are put in where they are named, and a predicate's column is written twice: past these, Spark would plan
-# for longer than the batch takes.
-_MOST_NODES = 2000
-_DEEPEST_TREE = 100
-_DEEPEST_PREDICATE = 4
+# A variable's value is inlined at each use, and a predicate's column is repeated: beyond these limits Spark would spend
+# longer on planning than on the batch.
+_MAX_NODES = 2000
+_MAX_TREE_DEPTH = 100
+_MAX_PREDICATE_DEPTH = 4
 
 
 @dataclass(frozen=True)
 class Checked:
-    """An expression that is right for its fields: its tree with names resolved, and the kind of every node."""
+    """A valid expression: its tree with names resolved to fields, and the kind of every node."""
 
     text: str
     root: Node
@@ -80,23 +80,25 @@ class Checked:
 
     @property
     def kind(self) -> Kind:
-        """The kind of value that the expression gives."""
+        """The kind of the expression's value."""
         return self.kinds[self.root]
 
 
 def check_filter(text: str, fields: Mapping[str, Kind]) -> Checked:
-    """Check an expression that says whether a record is meant; raises ExpressionError.
+    """Check the condition of a filter, which must be true or false; raises ExpressionError.
 
     fields: the kind of each declared field by its (dotted) name.
     """
     checked = _check(text, fields, FILTER_FUNCTIONS)
     if checked.kind not in _TRUTHS:
-        raise ExpressionError(text, checked.root.span, f"a filter needs true or false, and this is {_a(checked.kind)}")
+        raise ExpressionError(
+            text, checked.root.span, f"a filter needs true or false, and this is {_described(checked.kind)}"
+        )
     return checked
 
 
 def check_transform(text: str, fields: Mapping[str, Kind]) -> Checked:
-    """Check an expression that gives a value; raises ExpressionError. fields: as for check_filter."""
+    """Check an expression of a transform: any kind but duration; raises ExpressionError. fields: see check_filter."""
     checked = _check(text, fields, TRANSFORM_FUNCTIONS)
     if checked.kind == "duration":
         raise ExpressionError(text, checked.root.span, "a duration is no output; say which unit, as in (..).Seconds()")
@@ -104,47 +106,54 @@ def check_transform(text: str, fields: Mapping[str, Kind]) -> Checked:
 
 
 def undeclared_names(text: str, declared: Collection[str]) -> tuple[str, ...]:
-    """Give the names, in order and each once, that an expression reads and that no declared one begins.
+    """Return the field names that an expression reads and that are not declared, in order and without duplicates.
 
-    Of `a.b` this is `a`: what follows is looked up inside it. Raises ExpressionError for what is no expression.
+    A dotted name counts as declared when a prefix of it is; of an undeclared `a.b` the name is `a`. Raises
+    ExpressionError for a syntax error.
     """
-    found: dict[str, None] = {}
+    undeclared: dict[str, None] = {}
 
-    def look(node: Node, variables: frozenset[str]) -> None:
-        path = _path(node)
+    def visit(node: Node, variables: frozenset[str]) -> None:
+        path = _dotted_name(node)
         if path is not None:
             first = path.split(".")[0]
-            if first not in variables and not any(name in declared for name in _beginnings(path)):
-                found[first] = None
+            if first not in variables and not any(name in declared for name in _prefixes(path)):
+                undeclared[first] = None
             return
         if isinstance(node, Let):
-            look(node.value, variables)
-            look(node.body, variables | {node.name})
+            visit(node.value, variables)
+            visit(node.body, variables | {node.name})
             return
-        for part in dataclasses.fields(node):
-            value = getattr(node, part.name)
-            for one in value if isinstance(value, tuple) else (value,):
-                if isinstance(one, Node):
-                    look(one, variables)
+        for child in _children(node):
+            visit(child, variables)
 
-    look(parse(text), frozenset())
-    return tuple(found)
+    visit(parse(text), frozenset())
+    return tuple(undeclared)
+
+
+def _children(node: Node) -> Iterator[Node]:
+    """Yield the nodes that a node holds, alone or in a tuple, in the order of its attributes."""
+    for attribute in dataclasses.fields(node):
+        value = getattr(node, attribute.name)
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, Node):
+                yield item
 
 
 def list_kind(element: Kind) -> Kind:
-    """Give the kind of a list of such elements."""
+    """Return the kind of a list by the kind of its elements."""
     return next((kind for kind, inner in LISTS.items() if inner == element), "values")
 
 
-def joined_kind(left: Kind, right: Kind) -> Kind | None:
-    """Give the kind of a value that is either of two, or None where there is none."""
+def common_kind(left: Kind, right: Kind) -> Kind | None:
+    """Return the kind of a value that is of one or the other kind, as in `a ? b : c`; None when they do not mix."""
     if right in (left, "nil"):
         return left
     if left == "nil":
         return right
     if left in NUMBERS and right in NUMBERS:
         return "int" if left in INTEGERS and right in INTEGERS else "float"
-    return None if {left, right} & (_TIMES | DIGITS) else "any"
+    return None if {left, right} & (_TIME_KINDS | DIGITS) else "any"
 
 
 def _check(text: str, fields: Mapping[str, Kind], functions: Mapping[str, Signature]) -> Checked:
@@ -154,7 +163,8 @@ def _check(text: str, fields: Mapping[str, Kind], functions: Mapping[str, Signat
     return Checked(text, root, checker.kinds, functions)
 
 
-def _a(kind: Kind) -> str:
+def _described(kind: Kind) -> str:
+    """Return a kind as an error message names it: `an integer`."""
     words: dict[Kind, str] = {
         "string": "a text",
         "int": "an integer",
@@ -180,67 +190,70 @@ def _a(kind: Kind) -> str:
 
 
 class _Checker:
-    """Carries the text and the declarations through the tree, and collects the kinds."""
+    """Checks one expression: `resolve` replaces names by fields, then `kind` determines the kind of every node."""
 
     def __init__(self, text: str, fields: Mapping[str, Kind], functions: Mapping[str, Signature]) -> None:
         self._text = text
         self._fields = fields
         self._functions = functions
+        # The resolved value of each `let` variable.
         self._variables: dict[str, Node] = {}
-        self._elements: list[Kind] = []
+        # The kind of `#` in each enclosing predicate, the innermost last.
+        self._element_kinds: list[Kind] = []
+        # id of a node -> the number of its nodes and levels.
         self._sizes: dict[int, tuple[int, int]] = {}
         self.kinds: dict[Node, Kind] = {}
 
     def resolve(self, node: Node) -> Node:
-        """Give the tree with fields, and the values of variables, in the place of names."""
+        """Return the tree with each name replaced by its field, or by the value of its `let` variable."""
         if isinstance(node, Let):
             return self._let(node)
         if isinstance(node, Name) and node.name in self._variables:
             return self._variables[node.name]
-        path = _path(node)
+        path = _dotted_name(node)
         if path is not None and path.split(".")[0] not in self._variables:
             if path in self._fields:
                 return Field(path, node.span)
             if isinstance(node, Name) or not self._begins_with_field(path):
                 raise self._unknown("field", path, tuple(self._fields), node.span)
         changes: dict[str, Any] = {
-            part.name: self._resolved(getattr(node, part.name)) for part in dataclasses.fields(node)
+            attribute.name: self._resolve_part(getattr(node, attribute.name)) for attribute in dataclasses.fields(node)
         }
         return dataclasses.replace(node, **changes)
 
     def _let(self, node: Let) -> Node:
+        """Return the body of a `let` with the variable's value inlined; too long a result is an error."""
         if self._begins_with_field(f"{node.name}.") or node.name in self._variables:
             raise self._error(node, f"{node.name!r} has a meaning already; give the variable another name")
         self._variables[node.name] = self.resolve(node.value)
         body = self.resolve(node.body)
-        size, depth = self._measure(body)
-        if size > _MOST_NODES or depth > _DEEPEST_TREE:
+        size, depth = self._size_and_depth(body)
+        if size > _MAX_NODES or depth > _MAX_TREE_DEPTH:
             raise self._error(node, "too long with the variables put in; split it into several outputs")
         return body
 
-    def _measure(self, node: Node) -> tuple[int, int]:
-        """Give the number of nodes and levels, without walking a variable's value twice."""
+    def _size_and_depth(self, node: Node) -> tuple[int, int]:
+        """Return the number of nodes and of levels; an inlined value counts at each use but is walked once."""
         if id(node) not in self._sizes:
-            parts = [getattr(node, part.name) for part in dataclasses.fields(node)]
-            nodes = [one for part in parts for one in (part if isinstance(part, tuple) else (part,))]
-            below = [self._measure(one) for one in nodes if isinstance(one, Node)]
+            below = [self._size_and_depth(child) for child in _children(node)]
             size = 1 + sum(size for size, _ in below)
             self._sizes[id(node)] = size, 1 + max((depth for _, depth in below), default=0)
         return self._sizes[id(node)]
 
-    def _resolved(self, part: Any) -> Any:
-        """Resolve what may be a node, several, or something else that a node carries."""
+    def _resolve_part(self, part: Any) -> Any:
+        """Resolve an attribute of a node: a node, a tuple of nodes, or a plain value, which stays as it is."""
         if isinstance(part, tuple):
-            return tuple(self._resolved(one) for one in part)
+            return tuple(self._resolve_part(item) for item in part)
         return self.resolve(part) if isinstance(part, Node) else part
 
     def kind(self, node: Node) -> Kind:
-        """Give the kind of a node, checking all that lies below it."""
-        found = self._kind(node)
-        self.kinds[node] = found
-        return found
+        """Return the kind of a node, after checking it and everything below it; note it in `kinds`."""
+        kind = self._kind(node)
+        self.kinds[node] = kind
+        return kind
 
     def _kind(self, node: Node) -> Kind:
+        """Check a node by its type, and return its kind; raises ExpressionError."""
         match node:
             case Literal(value=value):
                 return _literal_kind(value)
@@ -267,8 +280,8 @@ class _Checker:
             case Unary():
                 return self._unary(node)
             case Ternary(condition=condition, then=then, otherwise=otherwise):
-                self._need(condition, _TRUTHS, "true or false")
-                return self._joined(node, self.kind(then), self.kind(otherwise))
+                self._require(condition, _TRUTHS, "true or false")
+                return self._common_kind(node, self.kind(then), self.kind(otherwise))
             case Binary():
                 return self._binary(node)
             case Call():
@@ -277,6 +290,7 @@ class _Checker:
                 raise self._unknown("field", name, tuple(self._fields), node.span)
 
     def _list(self, node: ListLiteral) -> Kind:
+        """Return the kind of `[a, b]`: a list of the items' kind, or "values" when they differ."""
         kinds = {self._storable(item) for item in node.items} - {"nil"}
         return list_kind(kinds.pop()) if len(kinds) == 1 else "values"
 
@@ -289,34 +303,36 @@ class _Checker:
         return "map"
 
     def _storable(self, node: Node) -> Kind:
-        """Check what a list or an object is to hold."""
-        found = self.kind(node)
-        if found in _TIMES:
-            remedy = ".Unix()" if found == "time" else ".Seconds()"
-            raise self._error(node, f"lists and objects hold no {found}; say (..){remedy}")
-        return found
+        """Return the kind of an item of a list or object; times and durations are errors there."""
+        kind = self.kind(node)
+        if kind in _TIME_KINDS:
+            remedy = ".Unix()" if kind == "time" else ".Seconds()"
+            raise self._error(node, f"lists and objects hold no {kind}; say (..){remedy}")
+        return kind
 
     def _pointer(self, node: Pointer) -> Kind:
-        if not self._elements:
+        if not self._element_kinds:
             raise self._error(node, "`#` and `.name` mean the element inside any(..), filter(..) and their like only")
-        return self._elements[-1]
+        return self._element_kinds[-1]
 
     def _slice(self, node: Slice) -> Kind:
+        """Check `base[start:end]` of a list, an array or a text."""
         base = self.kind(node.base)
         if base not in ELEMENTS and base != "string":
-            raise self._error(node.base, f"{_a(base)} has no parts; lists, arrays and texts have")
+            raise self._error(node.base, f"{_described(base)} has no parts; lists, arrays and texts have")
         for bound in (node.start, node.end):
             if bound is not None:
-                self._need(bound, INTEGERS, "an integer")
+                self._require(bound, INTEGERS, "an integer")
         return base if base == "string" or base in LISTS else "values"
 
     def _member(self, node: Member) -> Kind:
         base = self.kind(node.base)
         if base not in ("map", "any"):
-            raise self._error(node, f"{self._source(node.base)} is {_a(base)} and has no field {node.name!r}")
+            raise self._error(node, f"{self._source(node.base)} is {_described(base)} and has no field {node.name!r}")
         return "any"
 
     def _index(self, node: Index) -> Kind:
+        """Check `base[index]`: lists take integers, objects texts, values of unknown type both."""
         base, index = self.kind(node.base), self.kind(node.index)
         wanted: dict[Kind, frozenset[Kind]] = {
             **dict.fromkeys(ELEMENTS, INTEGERS),
@@ -325,103 +341,121 @@ class _Checker:
         }
         if base not in wanted:
             remedy = "; write text[0:1] for a character" if base == "string" else ""
-            raise self._error(node.base, f"{_a(base)} has no elements{remedy}")
+            raise self._error(node.base, f"{_described(base)} has no elements{remedy}")
         if index not in wanted[base]:
-            raise self._error(node.index, f"{_a(index)} is no index of {_a(base)}; use an integer or a text")
+            raise self._error(
+                node.index, f"{_described(index)} is no index of {_described(base)}; use an integer or a text"
+            )
         return ELEMENTS.get(base, "any")
 
     def _method(self, node: Method) -> Kind:
+        """Check a method call such as `date(field).Year()`."""
         base = self.kind(node.base)
         if base not in METHODS:
-            raise self._error(node.base, f"{_a(base)} has no methods; only times have, as in date(field).Year()")
+            raise self._error(
+                node.base, f"{_described(base)} has no methods; only times have, as in date(field).Year()"
+            )
         if node.name not in METHODS[base]:
             raise self._unknown("method", node.name, tuple(METHODS[base]), node.span)
         return METHODS[base][node.name]
 
     def _unary(self, node: Unary) -> Kind:
         if node.operator == "not":
-            self._need(node.operand, _TRUTHS, "true or false")
+            self._require(node.operand, _TRUTHS, "true or false")
             return "bool"
-        return "float" if self._need(node.operand, NUMBERS | {"any"}, "a number") in ("float", "any") else "int"
+        return "float" if self._require(node.operand, NUMBERS | {"any"}, "a number") in ("float", "any") else "int"
 
     def _binary(self, node: Binary) -> Kind:
+        """Check an operator's operands, and return the kind of the result."""
         if node.operator in ("and", "or"):
-            self._need(node.left, _TRUTHS, "true or false")
-            self._need(node.right, _TRUTHS, "true or false")
+            self._require(node.left, _TRUTHS, "true or false")
+            self._require(node.right, _TRUTHS, "true or false")
             return "bool"
         if node.operator == "in":
             return self._in(node)
         if node.operator == "..":
             for side in (node.left, node.right):
-                self._need(side, INTEGERS, "an integer")
+                self._require(side, INTEGERS, "an integer")
             return "ints"
         left, right = self.kind(node.left), self.kind(node.right)
         if node.operator == "??":
-            return self._joined(node, left, right)
+            return self._common_kind(node, left, right)
         if node.operator in ("==", "!="):
-            self._same(node, left, right)
+            self._check_equality(node, left, right)
             return "bool"
-        if node.operator in _ORDER:
-            self._ordered(node, left, right)
+        if node.operator in _ORDER_OPERATORS:
+            self._check_order(node, left, right)
             return "bool"
         if node.operator in (*_TEXT_TESTS, "matches"):
             for side in (node.left, node.right):
-                self._need(side, _TEXTS, "a text")
+                self._require(side, _TEXTS, "a text")
             if node.operator == "matches":
-                self._pattern(node.right)
+                self._check_pattern(node.right)
             return "bool"
         return self._arithmetic(node, left, right)
 
     def _in(self, node: Binary) -> Kind:
+        """Check `needle in haystack`, where the haystack is a list, an array or an object."""
         needle = self.kind(node.left)
         if isinstance(node.right, ListLiteral):
             for item in node.right.items:
-                self._same(Binary("==", node.left, item, item.span), needle, self.kind(item))
+                self._check_equality(Binary("==", node.left, item, item.span), needle, self.kind(item))
             return "bool"
         haystack = self.kind(node.right)
         if haystack not in ELEMENTS and haystack != "map":
-            raise self._error(node.right, f"`in` looks into a list, an array or an object, and this is {_a(haystack)}")
+            raise self._error(
+                node.right, f"`in` looks into a list, an array or an object, and this is {_described(haystack)}"
+            )
         if haystack == "map" and needle != "string":
-            raise self._error(node.left, f"an object is searched for a text, and this is {_a(needle)}")
-        if needle in _TIMES | DIGITS | {"array", "map"} or needle in LISTS:
-            raise self._error(node.left, f"a list cannot be searched for {_a(needle)}")
+            raise self._error(node.left, f"an object is searched for a text, and this is {_described(needle)}")
+        if needle in _TIME_KINDS | DIGITS | {"array", "map"} or needle in LISTS:
+            raise self._error(node.left, f"a list cannot be searched for {_described(needle)}")
         if haystack in LISTS:
-            self._same(node, needle, LISTS[haystack])
+            self._check_equality(node, needle, LISTS[haystack])
         return "bool"
 
-    def _same(self, node: Binary, left: Kind, right: Kind) -> None:
-        alike = (left == right and left in _COMPARABLE) or (left in NUMBERS and right in NUMBERS)
-        if alike or "nil" in (left, right):
+    def _check_equality(self, node: Binary, left: Kind, right: Kind) -> None:
+        """Raise ExpressionError when values of two kinds cannot be compared with ==, or are never equal."""
+        comparable = (left == right and left in _COMPARABLE) or (left in NUMBERS and right in NUMBERS)
+        if comparable or "nil" in (left, right):
             return
         if "any" in (left, right) and {left, right} <= NUMBERS | {"string", "bool", "any"}:
             return
         if {left, right} <= {"array", "map", "any", *LISTS} and {left, right} & {"array", "map", *LISTS}:
             raise self._error(
-                node, f"{_a(left)} and {_a(right)} are not compared; compare their elements, or toJSON(..)"
+                node,
+                f"{_described(left)} and {_described(right)} are not compared; compare their elements, or toJSON(..)",
             )
-        raise self._error(node, f"{_a(left)} and {_a(right)} are never the same; convert one of them")
+        raise self._error(node, f"{_described(left)} and {_described(right)} are never the same; convert one of them")
 
-    def _ordered(self, node: Binary, left: Kind, right: Kind) -> None:
-        self._refuse_two_unknown(node, left, right)
+    def _check_order(self, node: Binary, left: Kind, right: Kind) -> None:
+        """Raise ExpressionError when values of two kinds cannot be compared with `<` and the like."""
+        self._reject_two_unknown(node, left, right)
         kinds = {left, right}
         if not (kinds <= NUMBERS | {"any"} or kinds <= _TEXTS or kinds in ({"time"}, {"duration"})):
-            raise self._error(node, f"{_a(left)} and {_a(right)} have no order; compare numbers, texts or times")
+            raise self._error(
+                node, f"{_described(left)} and {_described(right)} have no order; compare numbers, texts or times"
+            )
 
     def _arithmetic(self, node: Binary, left: Kind, right: Kind) -> Kind:
+        """Check `+ - * / % **` and return the kind of the result."""
         kinds = {left, right}
-        if kinds & _TIMES:
+        if kinds & _TIME_KINDS:
             return self._time_arithmetic(node, left, right)
         if node.operator == "+":
-            self._refuse_two_unknown(node, left, right)
+            self._reject_two_unknown(node, left, right)
             if "string" in kinds and kinds <= _TEXTS:
                 return "string"
         allowed = INTEGERS if node.operator == "%" else NUMBERS | {"any"}
         if not kinds <= allowed:
             wanted = {"%": "integers", "+": "two numbers or two texts"}.get(node.operator, "numbers")
-            raise self._error(node, f"`{node.operator}` needs {wanted}, and this is {_a(left)} and {_a(right)}")
+            raise self._error(
+                node, f"`{node.operator}` needs {wanted}, and this is {_described(left)} and {_described(right)}"
+            )
         return "int" if kinds <= INTEGERS and node.operator not in ("/", "**") else "float"
 
     def _time_arithmetic(self, node: Binary, left: Kind, right: Kind) -> Kind:
+        """Return the kind of `+`, `-` or `*` with a time or duration; raises ExpressionError for other combinations."""
         results: dict[tuple[str, str, str], Kind] = {
             ("time", "-", "time"): "duration",
             ("time", "-", "duration"): "time",
@@ -432,42 +466,44 @@ class _Checker:
             ("int", "*", "duration"): "duration",
             ("duration", "*", "int"): "duration",
         }
-        found = results.get((left, node.operator, right))
-        if found is None:
-            raise self._error(
-                node, f"`{node.operator}` of {_a(left)} and {_a(right)} has no meaning; add or subtract durations"
-            )
-        return found
+        result = results.get((left, node.operator, right))
+        if result is None:
+            operation = f"`{node.operator}` of {_described(left)} and {_described(right)}"
+            raise self._error(node, f"{operation} has no meaning; add or subtract durations")
+        return result
 
-    def _refuse_two_unknown(self, node: Binary, left: Kind, right: Kind) -> None:
+    def _reject_two_unknown(self, node: Binary, left: Kind, right: Kind) -> None:
+        """Raise ExpressionError when both kinds are unknown: only the record would tell numbers from texts."""
         if left == right == "any":
             raise self._error(node, f"`{node.operator}` of two values of unknown type; say toFloat(..) or toString(..)")
 
     def _call(self, node: Call) -> Kind:
+        """Check a function call: the number, the kinds and the literals of its arguments."""
         if node.function in PREDICATES and any(isinstance(argument, Predicate) for argument in node.arguments):
-            return self._ask(node)
+            return self._predicate_call(node)
         signature = self._functions.get(node.function)
         if signature is None:
-            raise self._no_function(node)
+            raise self._unknown_function(node)
         arguments = node.arguments
         if node.function == "waterfall" and len(arguments) == 1 and isinstance(arguments[0], ListLiteral):
             arguments = arguments[0].items
-        self._check_number(node, signature, len(arguments))
+        self._check_argument_count(node, signature, len(arguments))
         kinds = []
         for position, argument in enumerate(arguments):
             parameter = signature.parameters[min(position, len(signature.parameters) - 1)]
             kinds.append(self.kind(argument))
             if kinds[-1] not in PARAMETER_KINDS[parameter]:
-                raise self._error(argument, f"{node.function} does not take {_a(kinds[-1])} here")
+                raise self._error(argument, f"{node.function} does not take {_described(kinds[-1])} here")
             if parameter == "literal" and not isinstance(argument, Literal):
                 raise self._error(argument, f'{node.function} needs a literal text here, such as ","')
             if kinds[-1] == "nil" and not signature.tolerant:
                 raise self._error(argument, f"{node.function} does not take nil")
         self._check_literals(node)
         self._check_one_list(node, kinds)
-        return self._returned(signature, kinds)
+        return self._result_kind(signature, kinds)
 
-    def _no_function(self, node: Call) -> ExpressionError:
+    def _unknown_function(self, node: Call) -> ExpressionError:
+        """Return the error for a call that no signature describes, with what to write instead."""
         if node.function in PREDICATES:
             return self._error(
                 node, f"{node.function} takes a list and a predicate, as in {node.function}(list, # > 1)"
@@ -478,14 +514,15 @@ class _Checker:
             return self._error(node, f"{node.function} is not supported; {UNSUPPORTED[node.function]}")
         return self._unknown("function", node.function, (*self._functions, *PREDICATES, "get"), node.span)
 
-    def _check_number(self, node: Call, signature: Signature, given: int) -> None:
+    def _check_argument_count(self, node: Call, signature: Signature, count: int) -> None:
         most = len(signature.parameters)
         least = most - signature.optional
-        if given < least or (given > most and not signature.repeated):
+        if count < least or (count > most and not signature.repeated):
             more = " or more" if signature.repeated else f" to {most}" if signature.optional else ""
-            raise self._error(node, f"{node.function} takes {least}{more} argument(s), and here are {given}")
+            raise self._error(node, f"{node.function} takes {least}{more} argument(s), and here are {count}")
 
     def _check_literals(self, node: Call) -> None:
+        """Check the literal of sort() and duration(); raises ExpressionError."""
         last = node.arguments[-1] if node.arguments else None
         if not isinstance(last, Literal) or not isinstance(last.value, str):
             return
@@ -498,17 +535,18 @@ class _Checker:
                 raise self._error(last, str(error)) from None
 
     def _check_one_list(self, node: Call, kinds: list[Kind]) -> None:
-        """Waterfall, min and max take several values or one list, and no mixture."""
+        """Raise ExpressionError when waterfall, min or max gets a list among several values; one list is allowed."""
         if node.function not in ("waterfall", "min", "max") or len(kinds) == 1:
             return
         for argument, kind in zip(node.arguments, kinds, strict=False):
             if kind in ELEMENTS and kind != "any":
                 raise self._error(
-                    argument, f"{node.function} takes several values or one list, not {_a(kind)} among others"
+                    argument, f"{node.function} takes several values or one list, not {_described(kind)} among others"
                 )
 
     @staticmethod
-    def _returned(signature: Signature, kinds: list[Kind]) -> Kind:
+    def _result_kind(signature: Signature, kinds: list[Kind]) -> Kind:
+        """Return the kind of a call's result by the kinds of its arguments; see `Signature.returns`."""
         match signature.returns:
             case "number":
                 return "int" if {LISTS.get(kind, kind) for kind in kinds} <= INTEGERS else "float"
@@ -518,59 +556,62 @@ class _Checker:
                 return kinds[0] if kinds[0] in LISTS else "values"
             case "joined":
                 return kinds[0] if len(set(kinds)) == 1 and kinds[0] in LISTS else "values"
-            case found:
-                return found
+            case kind:
+                return kind
 
-    def _ask(self, node: Call) -> Kind:
-        """Check a list and what is asked of each of its elements."""
+    def _predicate_call(self, node: Call) -> Kind:
+        """Check a call such as `filter(list, # > 1)`, the predicate for the list's elements; return the kind."""
         match node.arguments:
-            case (listed, Predicate(body=body)) if not isinstance(listed, Predicate):
+            case (list_node, Predicate(body=body)) if not isinstance(list_node, Predicate):
                 pass
             case _:
                 raise self._error(
                     node, f"{node.function} takes a list and a predicate, as in {node.function}(list, # > 1)"
                 )
-        kind = self.kind(listed)
+        kind = self.kind(list_node)
         if kind not in ELEMENTS:
-            raise self._error(listed, f"{node.function} looks into a list or an array, and this is {_a(kind)}")
-        if len(self._elements) == _DEEPEST_PREDICATE:
             raise self._error(
-                node, f"predicates are nested deeper than {_DEEPEST_PREDICATE} here; split the expression"
+                list_node, f"{node.function} looks into a list or an array, and this is {_described(kind)}"
             )
-        self._elements.append(ELEMENTS[kind])
+        if len(self._element_kinds) == _MAX_PREDICATE_DEPTH:
+            raise self._error(
+                node, f"predicates are nested deeper than {_MAX_PREDICATE_DEPTH} here; split the expression"
+            )
+        self._element_kinds.append(ELEMENTS[kind])
         match node.function:
             case "map":
-                said = self._storable(body)
+                body_kind = self._storable(body)
             case "sum":
-                said = self._need(body, NUMBERS | {"any"}, "a number")
+                body_kind = self._require(body, NUMBERS | {"any"}, "a number")
             case _:
-                said = self._need(body, _TRUTHS, "true or false")
-        self._elements.pop()
+                body_kind = self._require(body, _TRUTHS, "true or false")
+        self._element_kinds.pop()
         match PREDICATES[node.function]:
             case "element":
                 return ELEMENTS[kind]
             case "same":
                 return kind if kind in LISTS else "values"
             case "list":
-                return list_kind(said)
+                return list_kind(body_kind)
             case "number":
-                return "int" if said in INTEGERS else "float"
-            case found:
-                return found
+                return "int" if body_kind in INTEGERS else "float"
+            case result:
+                return result
 
-    def _joined(self, node: Node, left: Kind, right: Kind) -> Kind:
-        found = joined_kind(left, right)
-        if found is None:
-            raise self._error(node, f"the value would be {_a(left)} or {_a(right)}; make them alike")
-        return found
+    def _common_kind(self, node: Node, left: Kind, right: Kind) -> Kind:
+        kind = common_kind(left, right)
+        if kind is None:
+            raise self._error(node, f"the value would be {_described(left)} or {_described(right)}; make them alike")
+        return kind
 
-    def _need(self, node: Node, allowed: frozenset[Kind], wanted: str) -> Kind:
-        found = self.kind(node)
-        if found not in allowed:
-            raise self._error(node, f"{wanted} is needed here, and this is {_a(found)}")
-        return found
+    def _require(self, node: Node, allowed: frozenset[Kind], wanted: str) -> Kind:
+        """Return the kind of a node; raises ExpressionError unless it is allowed. wanted: the allowed kinds as text."""
+        kind = self.kind(node)
+        if kind not in allowed:
+            raise self._error(node, f"{wanted} is needed here, and this is {_described(kind)}")
+        return kind
 
-    def _pattern(self, node: Node) -> None:
+    def _check_pattern(self, node: Node) -> None:
         if not isinstance(node, Literal) or not isinstance(node.value, str):
             raise self._error(node, "the pattern of `matches` must be a literal text")
         try:
@@ -579,7 +620,8 @@ class _Checker:
             raise self._error(node, f"not a regular expression that Go takes: {error}") from None
 
     def _begins_with_field(self, path: str) -> bool:
-        return any(name in self._fields for name in _beginnings(path)[:-1])
+        """Return whether a declared field is a prefix of a dotted name, such as `a` or `a.b` of `a.b.c`."""
+        return any(name in self._fields for name in _prefixes(path)[:-1])
 
     def _unknown(self, what: str, name: str, known: tuple[str, ...], span: Span) -> ExpressionError:
         close = get_close_matches(name, known, n=1)
@@ -594,24 +636,24 @@ class _Checker:
 
 
 def source(text: str, node: Node) -> str:
-    """Give a node as it is written in the text; the element that `.name` looks into is `#`."""
+    """Return a node's source text; `#` for the pointer, which `.name` implies without writing it."""
     return "#" if isinstance(node, Pointer) else text[node.span.start : node.span.end]
 
 
-def _path(node: Node) -> str | None:
-    """Give `a.b.c` as one dotted name, or None for what is no chain of names."""
+def _dotted_name(node: Node) -> str | None:
+    """Return the dotted name of a chain such as `a.b.c`; None for any other node."""
     match node:
         case Name(name=name):
             return name
         case Member(base=base, name=name):
-            before = _path(base)
-            return None if before is None else f"{before}.{name}"
+            base_name = _dotted_name(base)
+            return None if base_name is None else f"{base_name}.{name}"
         case _:
             return None
 
 
-def _beginnings(path: str) -> list[str]:
-    """Give `a`, `a.b` and `a.b.c` of `a.b.c`."""
+def _prefixes(path: str) -> list[str]:
+    """Return the dotted prefixes of a name: `a`, `a.b` and `a.b.c` of `a.b.c`."""
     parts = path.split(".")
     return [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
 

@@ -1,13 +1,13 @@
-"""What is wrong with an expression, and where."""
+"""The error of an invalid expression, with its position in the text."""
 
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.expressions.language.syntax import Span
 
 
 class ExpressionError(GlassflowError):
-    """An expression that cannot be used: correct the definition at the place that the caret shows.
+    """An expression is invalid: correct the definition at the position that the caret shows.
 
-    `problem` is the sentence alone.
+    `problem` is the reason alone, without the position.
     """
 
     def __init__(self, text: str, span: Span, problem: str) -> None:
@@ -24,6 +24,6 @@ class ExpressionError(GlassflowError):
 
     @property
     def one_line(self) -> str:
-        """The problem and its place, for where there is room for one line only: a caret stands before the mistake."""
+        """The message on one line: the problem, and the expression with a caret before the mistake."""
         marked = f"{self.text[: self.span.start]}^{self.text[self.span.start :]}"
         return f"{self.problem} (at ^ in: {' '.join(marked.split())})"

@@ -1,7 +1,7 @@
-"""What kind of field a transformation's output is, for the mapping to columns; known without Spark.
+"""Determine the kind of field that a transform's output is, which the mapping to columns needs; without Spark.
 
-The words are those of declared fields, and `[]string` as GlassFlow has it. Any other word of a definition converts
-nothing: the output has the kind that the expression gives.
+An `output_type` is a type of declared fields, or GlassFlow's `[]string`. Any other word converts nothing: the output
+has the kind of the expression.
 """
 
 from collections.abc import Mapping
@@ -27,12 +27,12 @@ OUTPUT_KINDS: Mapping[str, OutputKind] = {
     **dict.fromkeys(("map", "object"), "map"),
 }
 
-# Declared types that convert nothing here, as in GlassFlow: such a field passes through, any other value stays itself.
+# Types of declared fields that convert nothing as an output_type, as in GlassFlow.
 UNCONVERTED_WORDS = (
     "decimal", "int128", "int256", "uint128", "uint256", "any", "text", "uuid", "date", "datetime", "timestamp",
 )  # fmt: skip
 
-# What an output is whose type names no conversion. A value of unknown kind is written as a text, whatever it holds.
+# Expression kind -> field kind of an output without conversion. A value of unknown kind becomes a text.
 _UNCONVERTED: Mapping[Kind, OutputKind] = {
     "string": "string",
     "int": "int",
@@ -50,25 +50,25 @@ _UNCONVERTED: Mapping[Kind, OutputKind] = {
     "nil": "string",
 }
 
-# How alike a word must be to a type's name to be taken for a slip of the pen: `flaot64` is, `datetime` is not.
-_ALIKE = 0.75
+# Similarity (0 to 1) from which a word counts as a misspelt type: `flaot64` does, `datetime` does not.
+_SIMILARITY = 0.75
 
 
 def output_kind(checked_kind: Kind, output_type: str) -> OutputKind:
-    """Give the kind of field that an output is.
+    """Return the kind of field that an output is.
 
-    checked_kind: the kind of the checked expression; check_transform lets no duration through. output_type: the
-    definition's word, which may be empty.
+    checked_kind: the kind of the checked expression, which `check_transform` ensures is no duration. output_type: as
+    the definition declares it; may be empty.
     """
     return OUTPUT_KINDS.get(output_type) or _UNCONVERTED[checked_kind]
 
 
 def misspelt_output_type(output_type: str) -> str | None:
-    """Give the type that an unknown word was probably meant to be, or None.
+    """Return the type that an unknown output_type probably stands for; None when it is known, or like no type.
 
-    GlassFlow takes every word, so this is for a warning.
+    GlassFlow accepts every word, so this is for a warning.
     """
     if output_type in OUTPUT_KINDS or output_type in UNCONVERTED_WORDS:
         return None
-    close = get_close_matches(output_type.strip().lower(), OUTPUT_KINDS, n=1, cutoff=_ALIKE)
+    close = get_close_matches(output_type.strip().lower(), OUTPUT_KINDS, n=1, cutoff=_SIMILARITY)
     return close[0] if close else None

@@ -1,4 +1,4 @@
-"""From the text of an expression to its tree, or to an error that points into the text."""
+"""Parse the text of an expression to its tree; an error points to the position in the text."""
 
 import json
 import re
@@ -31,21 +31,21 @@ from glassflow_dagster.expressions.language.syntax import (
     Unary,
 )
 
-# One name for each operator, whichever way it is written.
+# Second spelling of an operator -> its name in the tree.
 _SPELLINGS = {"||": "or", "&&": "and", "^": "**", "!": "not"}
 
 # Integers are 64 bits wide, as in GlassFlow and in Spark.
-_GREATEST_INTEGER = 2**63 - 1
+_MAX_INTEGER = 2**63 - 1
 
-# Every later stage descends the tree by recursion, with up to five of Python's thousand frames a level.
-_GREATEST_DEPTH = 100
+# Checker and compiler recurse into the tree, with up to five of Python's thousand stack frames per level.
+_MAX_DEPTH = 100
 
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 
 
 def parse(text: str) -> Node:
-    """Parse an expression; raises ExpressionError where it is not one."""
+    """Parse an expression; raises ExpressionError for an empty text, a syntax error, and too deep a tree."""
     if not text.strip():
         raise ExpressionError(text, Span(0, 0), "the expression is empty; write a condition or a value")
     try:
@@ -67,8 +67,9 @@ def _grammar() -> Lark:
 
 
 def _check_depth(text: str, tree: Tree[Token]) -> None:
+    """Raise ExpressionError when the tree has more levels than the recursion of later stages allows."""
     level = [tree]
-    for _ in range(_GREATEST_DEPTH):
+    for _ in range(_MAX_DEPTH):
         level = [child for node in level for child in node.children if isinstance(child, Tree)]
     if level:
         raise ExpressionError(text, _span(level[0].meta), "nested or chained too deeply here; use `in`, or split it")
@@ -78,13 +79,13 @@ def _syntax_error(text: str, error: UnexpectedInput) -> ExpressionError:
     if isinstance(error, UnexpectedEOF) or (isinstance(error, UnexpectedToken) and error.token.type == "$END"):
         return ExpressionError(text, Span(len(text), len(text)), "the expression ends too early")
     start = error.pos_in_stream or 0
-    found = str(error.token) if isinstance(error, UnexpectedToken) else text[start]
-    return ExpressionError(text, Span(start, start + len(found)), f"unexpected {json.dumps(found, ensure_ascii=False)}")
+    token = str(error.token) if isinstance(error, UnexpectedToken) else text[start]
+    return ExpressionError(text, Span(start, start + len(token)), f"unexpected {json.dumps(token, ensure_ascii=False)}")
 
 
 @v_args(meta=True)
 class _Builder(Transformer[Token, Node]):
-    """Makes a node of each rule; the methods are named as the grammar's rules and aliases are."""
+    """Builds the node of each grammar rule; lark calls the method that has the name of the rule or its alias."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -145,8 +146,9 @@ class _Builder(Transformer[Token, Node]):
         return Pointer(_span(meta))
 
     def pointer_member(self, meta: Meta, parts: list[Any]) -> Node:
-        place = Span(meta.start_pos, meta.start_pos + 1)
-        return Member(Pointer(place), str(parts[0]), optional=False, span=_span(meta))
+        # `.name` is short for `#.name`: the dot stands for the pointer.
+        dot = Span(meta.start_pos, meta.start_pos + 1)
+        return Member(Pointer(dot), str(parts[0]), optional=False, span=_span(meta))
 
     def let(self, meta: Meta, parts: list[Any]) -> Node:
         return Let(str(parts[0]), parts[1], parts[2], _span(meta))
@@ -162,14 +164,15 @@ class _Builder(Transformer[Token, Node]):
         return Name(str(parts[0]), _span(meta))
 
     def number(self, meta: Meta, parts: list[Any]) -> Node:
+        """Build a number literal; raises ExpressionError for an integer beyond 64 bits and an infinite float."""
         digits = parts[0].replace("_", "")
         span = _span(meta)
         if digits[:2].lower() in ("0x", "0b", "0o"):
             value: int | float = int(digits, 0)
         else:
             value = int(digits) if digits.isdigit() else float(digits)
-        if abs(value) > _GREATEST_INTEGER and (isinstance(value, int) or value == float("inf")):
-            raise ExpressionError(self._text, span, f"{digits} is too large a number; 64 bits hold {_GREATEST_INTEGER}")
+        if abs(value) > _MAX_INTEGER and (isinstance(value, int) or value == float("inf")):
+            raise ExpressionError(self._text, span, f"{digits} is too large a number; 64 bits hold {_MAX_INTEGER}")
         return Literal(value, span)
 
     def text(self, meta: Meta, parts: list[Any]) -> Node:
@@ -189,7 +192,7 @@ class _Builder(Transformer[Token, Node]):
 
 
 def _call(function: str, arguments: list[Any], span: Span) -> Node:
-    """Make a call; the second argument of any(), filter() and their like is a predicate, in braces or not."""
+    """Build a call. get() becomes an Index; the second argument of any(), filter() ... a predicate, braces or not."""
     if function == "get" and len(arguments) == 2:
         return Index(arguments[0], arguments[1], optional=True, span=span, lenient=True)
     if function in PREDICATES and len(arguments) == 2 and not isinstance(arguments[1], Predicate):
@@ -198,6 +201,7 @@ def _call(function: str, arguments: list[Any], span: Span) -> Node:
 
 
 def _unquoted(text: str) -> str:
+    """Return the content of a quoted text, with its escape sequences replaced."""
     return _ESCAPE.sub(_unescape, text[1:-1])
 
 

@@ -1,21 +1,21 @@
-r"""Patterns of `matches`: Go's regular expressions, checked here without a JVM.
+r"""Check the patterns of `matches`, which are Go's regular expressions, without a JVM.
 
 At run time RE2/J matches them (streaming/scala/functions/GoPattern.scala).
 
-Google's RE2 reads what Go reads, but for what this module corrects; tests/expressions/patterns.json, written by Go,
-holds both engines to it. Go 1.25's longer names of Unicode categories, such as \p{Letter}, are unknown to them.
+Google's RE2 accepts the same syntax as Go, except for what this module corrects; tests/expressions/patterns.json,
+written by Go, tests both engines. Neither knows Go 1.25's long names of Unicode categories, such as \p{Letter}.
 """
 
 import re
 
 import re2
 
-# Go's own bound on how deep groups nest.
-_DEEPEST_GROUP = 1000
-# For what a pattern becomes, in bytes. RE2's own 8 MiB are too few for patterns that Go takes, such as \pL{1000}.
+# Go's own limit of nested groups.
+_MAX_GROUP_DEPTH = 1000
+# Bytes of a compiled pattern. RE2's default of 8 MiB is too small for patterns that Go accepts, such as \pL{1000}.
 _MEMORY = 1 << 28
 
-# A pattern cut into what has a meaning together; only for patterns that RE2 takes.
+# Tokenizer of patterns; for patterns that RE2 accepts.
 _PART = re.compile(
     r"""
       (?P<quoted>\\Q.*?(?:\\E|\Z))
@@ -33,23 +33,24 @@ _PART = re.compile(
 
 
 def engine_pattern(pattern: str) -> str:
-    """Return a pattern as RE2/J runs it; raises ValueError, with the reason, for one that Go does not take."""
+    """Return a Go pattern in the syntax of RE2/J; raises ValueError with the reason when Go does not accept it."""
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _MEMORY
     try:
-        # A half of a surrogate pair is a UnicodeEncodeError, which is a ValueError with its reason.
+        # Half a surrogate pair raises UnicodeEncodeError, which is a ValueError with its reason.
         re2.compile(pattern, options)
     except re2.error as error:
         raise ValueError(error.args[0].decode()) from None
     parts, depth = [], 0
     for part in _PART.finditer(pattern):
         if part["byte"]:
-            # Half a character: only RE2 itself has it.
+            # One byte, even of a multi-byte character: RE2 accepts it, Go does not.
             raise ValueError(r"invalid escape sequence: \C")
         depth += bool(part["opening"]) - bool(part["closing"])
-        if depth >= _DEEPEST_GROUP:
-            raise ValueError(f"more than {_DEEPEST_GROUP - 1} groups inside each other")
-        # RE2/J refuses a name that stands twice, and reads a brace that begins no repeat count as if it did in `{+`.
+        if depth >= _MAX_GROUP_DEPTH:
+            raise ValueError(f"more than {_MAX_GROUP_DEPTH - 1} groups inside each other")
+        # RE2/J rejects duplicate group names, so names are removed. It takes a literal brace, as in `{+`, for a repeat
+        # count, so such a brace is escaped.
         parts.append(r"\{" if part["brace"] else "(" if part["name"] else part[0])
     return "".join(parts)

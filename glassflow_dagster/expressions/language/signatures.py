@@ -1,19 +1,19 @@
-"""What functions there are: their parameters and results, known without Spark so that validation is quick.
+"""The functions of expressions: their parameters and results, without Spark so that validation is quick.
 
-GlassFlow has two vocabularies: expr's own functions, for which nil is an error, and its helpers, which answer nil
-with a default. A filter there knows the first only, a transformation lets the helpers hide them. Here both are known
-everywhere, and a name that is in both means in each place what it meant.
+GlassFlow has two sets of functions: expr's own, for which nil is an error, and its helpers, which return a default for
+nil. GlassFlow's filters know only the first set; in its transforms a helper hides the function of the same name. Here
+both sets can be called everywhere; a name that is in both is expr's in a filter, and the helper in a transform.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-# The kind of an expression's value. `any` is known only with the record: a value inside an undeclared object or array,
-# or a field that may hold anything; `strings`, `ints`, `floats`, `bools` and `values` (of any kind, also mixed) are
-# lists that the expression itself makes; `time` is what date() and now() give, and the time between two is a
-# `duration`. `decimal`, `bigint` and `ubigint` are fields whose digits no number here holds; they pass through as they
-# are.
+# The kind of an expression's value.
+# - `any`: its type depends on the record: a value inside an undeclared object or array, or a field of type any;
+# - `strings`, `ints`, `floats`, `bools`, `values` (elements of any kind, also mixed): lists that an expression makes;
+# - `time`: the result of date() and now(); `duration`: the difference of two times;
+# - `decimal`, `bigint`, `ubigint`: fields with more digits than any number of this language holds; they pass through.
 Kind = Literal[
     "string",
     "int",
@@ -36,19 +36,19 @@ Kind = Literal[
     "nil",
 ]
 
-# The lists that an expression makes, and the kind of their elements.
+# List that an expression makes -> kind of its elements.
 LISTS: Mapping[Kind, Kind] = {"strings": "string", "ints": "int", "floats": "float", "bools": "bool", "values": "any"}
-# All that can hold elements, and the kind of those.
+# Every kind that may have elements -> kind of its elements.
 ELEMENTS: Mapping[Kind, Kind] = {**LISTS, "array": "any", "any": "any"}
 
-# What a parameter takes. `literal` is a text that must stand in the expression as a literal.
+# What a parameter accepts; PARAMETER_KINDS has the kinds. `literal` is a text that must be a literal.
 Parameter = Literal[
     "text",
     "number",
     "integer",
     "anything",
     "anything or digits",
-    "given",
+    "scalar or list",
     "value",
     "sized",
     "texts",
@@ -70,7 +70,7 @@ PARAMETER_KINDS: Mapping[Parameter, frozenset[Kind]] = {
     "integer": frozenset({"int", "uint"}),
     "anything": _SCALARS,
     "anything or digits": _SCALARS | {"decimal", "bigint", "ubigint"},
-    "given": _SCALARS | _LISTED,
+    "scalar or list": _SCALARS | _LISTED,
     "value": _SCALARS | _LISTED | {"map"},
     "sized": _LISTED | {"string", "map"},
     "texts": frozenset({"strings", "values", "array", "any", "nil"}),
@@ -87,10 +87,10 @@ PARAMETER_KINDS: Mapping[Parameter, frozenset[Kind]] = {
 class Signature:
     """A function's parameters and the kind of its result.
 
-    returns: `number` is int when all arguments (or the elements of a list) are, else float; `element` and `same` are
-    an element and a list of the first argument's kind; `joined` is a list of the arguments' kind. repeated: the last
-    parameter takes any number of arguments. optional: so many of the last parameters may be left out. tolerant: nil
-    is answered with a default, not with an error.
+    returns: a kind; or `number`: int when all arguments (or the elements of a list) are, else float; `element`: an
+    element of the first argument; `same`: a list like the first argument; `joined`: a list of the arguments' common
+    kind. repeated: the last parameter takes one or more arguments. optional: how many of the last parameters may be
+    omitted. tolerant: nil results in a default, not in an error.
     """
 
     parameters: tuple[Parameter, ...]
@@ -102,7 +102,7 @@ class Signature:
 
 _TEXT_TO_TEXT = Signature(("text",), "string")
 
-# expr's own.
+# expr's own functions.
 BUILTINS: Mapping[str, Signature] = {
     "len": Signature(("sized",), "int"),
     "lower": _TEXT_TO_TEXT,
@@ -153,7 +153,7 @@ BUILTINS: Mapping[str, Signature] = {
 _TOLERANT_TEXT = Signature(("text",), "string", tolerant=True)
 _TOLERANT_TEST = Signature(("text", "text"), "bool", tolerant=True)
 
-# GlassFlow's.
+# GlassFlow's helpers.
 HELPERS: Mapping[str, Signature] = {
     "parseQuery": Signature(("text",), "map", tolerant=True),
     "getQueryParam": Signature(("text", "text"), "string", tolerant=True),
@@ -174,7 +174,7 @@ HELPERS: Mapping[str, Signature] = {
     "toInt": Signature(("anything",), "int", tolerant=True),
     "toFloat": Signature(("anything or digits",), "float", tolerant=True),
     "parseUserAgent": Signature(("text", "literal"), "string", tolerant=True),
-    "waterfall": Signature(("given",), "string", repeated=True, tolerant=True),
+    "waterfall": Signature(("scalar or list",), "string", repeated=True, tolerant=True),
     "extractPathType": _TOLERANT_TEXT,
     "hasKeyPrefix": Signature(("map", "texts"), "bool", tolerant=True),
     "hasAnyKey": Signature(("map", "texts"), "bool", tolerant=True),
@@ -184,7 +184,7 @@ HELPERS: Mapping[str, Signature] = {
 FILTER_FUNCTIONS: Mapping[str, Signature] = {**HELPERS, **BUILTINS}
 TRANSFORM_FUNCTIONS: Mapping[str, Signature] = {**BUILTINS, **HELPERS}
 
-# Functions that ask a predicate of every element of a list, and what they give: `list` is a list of what it says.
+# Functions that evaluate a predicate for every element of a list -> their result; `list`: of the predicate's values.
 PREDICATES: Mapping[str, Kind | Literal["element", "same", "list", "number"]] = {
     "any": "bool",
     "all": "bool",
@@ -200,7 +200,7 @@ PREDICATES: Mapping[str, Kind | Literal["element", "same", "list", "number"]] = 
     "findLastIndex": "int",
 }
 
-# What expr has and is not here, and what to write instead.
+# Functions of expr that are not supported -> what to write instead.
 UNSUPPORTED: Mapping[str, str] = {
     "reduce": "use sum, min, max, count or join",
     "groupBy": "group in ClickHouse",
@@ -219,7 +219,7 @@ UNSUPPORTED: Mapping[str, str] = {
     "bitushr": "use floor(.. / ..) with a power of two",
 }
 
-# What can be asked of a time (in UTC) and of a duration, and what it gives.
+# Methods of a time (in UTC) and of a duration -> the kind of their result.
 METHODS: Mapping[Kind, Mapping[str, Kind]] = {
     "time": dict.fromkeys(
         ("Unix", "UnixMilli", "UnixMicro", "Year", "Month", "Day", "Hour", "Minute", "Second", "YearDay", "Weekday"),

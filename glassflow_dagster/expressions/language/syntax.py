@@ -1,7 +1,7 @@
-"""An expression as a tree. Every node knows its place in the text, for errors that point at it.
+"""The syntax tree of an expression. Every node has its position in the text, for errors that point to it.
 
-Nodes are values: equal when they say the same at the same place, so that what is found out about one (its kind) can
-be kept in a mapping beside the tree.
+Nodes are values: equal when content and position are equal, so that the checker can note the kind of each node in a
+mapping beside the tree.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Span:
-    """Where a node stands: from `start` up to but without `end`, in characters."""
+    """The position of a node in the text, in characters: from `start` up to, but not including, `end`."""
 
     start: int
     end: int
@@ -17,7 +17,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Literal:
-    """A text, number, truth value, or nil (None)."""
+    """A text, number, bool, or nil (None)."""
 
     value: str | int | float | bool | None
     span: Span
@@ -42,7 +42,7 @@ class MapLiteral:
 
 @dataclass(frozen=True)
 class Let:
-    """`let name = value; body`; the checker puts the value where the name is."""
+    """`let name = value; body`; the checker replaces the name by the value."""
 
     name: str
     value: "Node"
@@ -52,7 +52,7 @@ class Let:
 
 @dataclass(frozen=True)
 class Predicate:
-    """What any(), filter() and their like ask of every element: `{# > 1}`, also without the braces."""
+    """The condition of any(), filter() ... on each element: `{# > 1}`, also without the braces."""
 
     body: "Node"
     span: Span
@@ -60,14 +60,14 @@ class Predicate:
 
 @dataclass(frozen=True)
 class Pointer:
-    """`#`, the element that the innermost predicate is asked about."""
+    """`#`, the element that the innermost predicate is evaluated for."""
 
     span: Span
 
 
 @dataclass(frozen=True)
 class Name:
-    """A name as it is written; the checker makes fields of names."""
+    """A name as it is written; the checker replaces it by a field or a variable's value."""
 
     name: str
     span: Span
@@ -83,7 +83,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Member:
-    """`base.name`, or `base?.name`, which is nil where base is."""
+    """`base.name`, or `base?.name`, which is nil where base is nil."""
 
     base: "Node"
     name: str
@@ -93,9 +93,9 @@ class Member:
 
 @dataclass(frozen=True)
 class Index:
-    """`base[index]`; `base?.[index]`, which is nil where base is; or `get(base, index)`.
+    """`base[index]`; `base?.[index]`, which is nil where base is nil; or `get(base, index)`.
 
-    That last one is lenient: nil also where there is no such element.
+    lenient: True for get(), which is also nil where there is no such element.
     """
 
     base: "Node"
@@ -126,7 +126,7 @@ class Unary:
 
 @dataclass(frozen=True)
 class Binary:
-    """Two operands and the operator between them, by one name each: `and`, never `&&`; `**`, never `^`."""
+    """Two operands and the operator between them; each operator has one name: `and`, not `&&`; `**`, not `^`."""
 
     operator: str
     left: "Node"

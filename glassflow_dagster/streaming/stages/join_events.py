@@ -84,8 +84,8 @@ def unpack_fields(rows: DataFrame, join: JoinConfig, scopes: Sequence[Scope]) ->
         schema = F.lit(_body_schema(join, side, scopes[side]).json())
         rows = rows.withColumn(column, F.call_function("glassflow_unpack", F.col(column), schema))
         for index, field in enumerate(join.outputs_of(side)):
-            kinds[field.made] = scopes[side].kinds[field.name]
-            columns[field.made] = F.col(column).getField(f"c{index}")
+            kinds[field.joined_name] = scopes[side].kinds[field.name]
+            columns[field.joined_name] = F.col(column).getField(f"c{index}")
     return rows, joined_scope(kinds, columns)
 
 
@@ -107,7 +107,8 @@ def _body_schema(join: JoinConfig, side: int, scope: Scope) -> StructType:
 def join_keys(join: JoinConfig, scopes: Sequence[Scope]) -> list[Column]:
     """Return the join key of each side, BINARY, NULL where a part of the key is null.
 
-    glassflow_key (Scala) packs the parts of a key into bytes. Equal keys have equal bytes, even if a part is an integer on one side and a float on the other.
+    glassflow_key (Scala) packs the parts of a key into bytes. Equal keys have equal bytes, even if a part is an integer
+    on one side and a float on the other.
     """
     sides = [side.key_fields for side in join.sides]
     kinds = [[scopes[side].kinds[name] for name in key_fields] for side, key_fields in enumerate(sides)]

@@ -468,7 +468,7 @@ def test_one_field_may_fill_two_columns_of_a_join(tmp_path: Path) -> None:
     old = changed(JOIN, schema__fields=[*JOIN["schema"]["fields"], twice])
     config = load_pipeline(write(tmp_path, old), {})
     assert config.join
-    assert [(o.name, o.made) for o in config.join.output_fields if o.source_id == "rides"] == [
+    assert [(o.name, o.joined_name) for o in config.join.output_fields if o.source_id == "rides"] == [
         ("ride_id", "ride"), ("km", "km"), ("ride_id", "ride_text"),
     ]  # fmt: skip
     assert [f.name for f in config.source.schema_fields] == ["ride_id", "km", "note"]
@@ -478,7 +478,7 @@ def test_the_latest_v2_names_what_a_join_puts_out(tmp_path: Path) -> None:
     config = load_pipeline(write(tmp_path, JOIN_BY_NAMES), {})
     assert config.join
     assert config.join.id == "rides-with-fares"
-    assert [output.made for output in config.join.output_fields] == ["ride", "fare"]
+    assert [output.joined_name for output in config.join.output_fields] == ["ride", "fare"]
     assert [mapping.name for mapping in config.sink.mapping] == ["ride", "fare"]
 
 

@@ -56,7 +56,7 @@ def test_glassflows_own_fragment_is_an_inner_join_of_the_latest_on_the_processin
     )  # fmt: skip
     assert (join.left_source.key_fields, join.right_source.key_fields) == (("auction_no",), ("lot_no",))
     assert [side.time_window for side in join.sides] == [timedelta(minutes=20), timedelta(hours=2)]
-    assert [output.made for output in join.output_fields] == [
+    assert [output.joined_name for output in join.output_fields] == [
         "bid_id", "lot_no", "amount", "note", "lot_title", "lot_time",
     ]  # fmt: skip
 
