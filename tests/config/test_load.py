@@ -199,6 +199,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ),
     ({"checks": {"max_unmatched": "5%"}}, "checks.max_unmatched: counts with a join only; remove it"),
     ({"checks": {"every": "daily"}}, "checks.every: is no cron schedule; write five fields"),
+    ({"sink__bookkeeping_engine": "ReplacingMergeTree"}, "sink.bookkeeping_engine: must be MergeTree, Replicated"),
     ({"sink__max_batch_size": 0}, "sink.max_batch_size: "),
     ({"sink__mapping__0__name": "ID"}, "sink.mapping[0].name: 'ID' is not in schema_fields; did you mean"),
     ({"sink__mapping__1__column_name": "id"}, "sink.mapping[1].column_name: column 'id' is filled twice"),
