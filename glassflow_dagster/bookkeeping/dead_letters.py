@@ -110,7 +110,7 @@ class DeadLetter:
 
     @classmethod
     def from_row(cls, row: Sequence[Any]) -> "DeadLetter":
-        """Return the dead letter of a result row whose columns are `DEAD_LETTER_COLUMNS`."""
+        """Return the dead letter of a result row whose columns are `DEAD_LETTER_COLUMNS`; bytes come as base64 text."""
         values = dict(zip(cls.__dataclass_fields__, row, strict=True))
         headers = tuple(
             (_decoded(name).decode(errors="replace"), _decoded_or_none(value)) for name, value in values["headers"]

@@ -65,8 +65,10 @@ def require_same_server(client: Client, before: ServerRun, now: ServerRun, table
 
 
 def require_one_server(client: Client, table: str) -> None:
-    """Raise `ClickHouseRefused` when several servers answer on separate connections. table: named as not replicated.
+    """Raise `ClickHouseRefused` when several servers answer at the client's address, as behind a load balancer.
 
+    A table that is not replicated would then have other rows on each of them. table: the one to name in the error. A
+    server that was restarted between two connections counts as the same server.
     A load balancer that sends every connection to the same server is not detected. Raises the client's own errors.
     """
     seen: list[ServerRun] = []

@@ -49,9 +49,10 @@ def running_spark(run: RunContext, lock: PipelineLock) -> Iterator[SparkSession]
 
 
 def spark_settings_of(config: PipelineConfig, options: RunOptions) -> dict[str, str]:
-    """Return the Spark settings that follow from the definition; those of the command line take precedence."""
+    """Return a run's Spark settings: those of `resources`, overridden by `spark`, then by the command line."""
     settings = {}
     resources, kerberos_options = config.resources, kerberos.java_options(config.connection)
+    # By default (local[*]) Spark has a thread for each core of the machine, so only a larger number changes anything.
     if resources and resources.cores and resources.cores > (os.cpu_count() or 1):
         settings["spark.master"] = f"local[{resources.cores}]"
     if resources and resources.state_partitions:

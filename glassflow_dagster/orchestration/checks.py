@@ -22,7 +22,7 @@ from glassflow_dagster.resources.stream_runner import StreamRunner
 from glassflow_dagster.verification.counts import compare_counts
 from glassflow_dagster.verification.dead_letters import examine_dead_letters
 from glassflow_dagster.verification.duplicates import find_residual_duplicates
-from glassflow_dagster.verification.keys import deduplicated_sources
+from glassflow_dagster.verification.keys import sources_of_unique_key
 from glassflow_dagster.verification.unmatched import examine_unmatched
 from glassflow_dagster.verification.verify import not_checked
 
@@ -73,7 +73,7 @@ class _Result:
 def check_names(config: PipelineConfig) -> tuple[str, ...]:
     """Return the names of the checks for a pipeline: duplicates only with deduplication, unmatched only with a join."""
     always = (COUNTS_AGREE, STREAM_IS_LIVE, DEAD_LETTERS)
-    keyed = (NO_RESIDUAL_DUPLICATES,) if deduplicated_sources(config) else ()
+    keyed = (NO_RESIDUAL_DUPLICATES,) if sources_of_unique_key(config) else ()
     return (*always, *keyed, *((UNMATCHED_SHARE,) if config.join else ()))
 
 

@@ -151,9 +151,10 @@ def observed_table(heartbeat: Heartbeat) -> Metadata:
 
 
 def committed_offsets(health: Health, topic: str) -> Offsets | None:
-    """Return the next offset of each partition, from the heartbeat, else from the ledger (before the first batch).
+    """Return the next offset of each partition: from the heartbeat, or from the ledger before a driver's first batch.
 
-    None when neither is available; empty when nothing was read yet.
+    None when the heartbeat has none and the ledger could not be read (`health.ledger` is the error); empty when nothing
+    was read yet.
     """
     heartbeat = health.status.heartbeat
     if heartbeat and topic in heartbeat.offsets:

@@ -96,7 +96,10 @@ def _why_unusable(client: Client, config: PipelineConfig, checkpoint: Checkpoint
 
 
 def _read_topics(config: PipelineConfig, known_ids: Mapping[str, str]) -> _Topics:
-    """Read the topics' offsets, and compare their ids with those that the checkpoint has kept (`known_ids`)."""
+    """Read which offsets the topics have, and which topics were recreated: their id is not the checkpoint's any more.
+
+    known_ids: topic -> id, as the checkpoint has them. Topics that do not exist are left out of the offsets.
+    """
     current_ids = topic_ids(config.connection, config.topics)
     offsets = {topic: offsets_if_there(config.connection, topic) for topic in config.topics}
     recreated = {topic for topic, known in known_ids.items() if topic in current_ids and current_ids[topic] != known}

@@ -43,7 +43,12 @@ Report = Callable[[str], None]
 def rebuild_checkpoint(
     spark: SparkSession, config: PipelineConfig, table: Table, checkpoint: Checkpoint, report: Report
 ) -> None:
-    """Write a checkpoint that continues after the ledger's last batch; the old driver is fenced first.
+    """Write a checkpoint that continues after the ledger's last batch.
+
+    First the old driver is fenced: it writes no more. Then deduplication is replayed from Kafka over the batches that
+    the ledger has (`past`), and the records of the batch under way whose rows are in the table already are found, so
+    that they are not written again. What it left in the bookkeeping tables is deleted, as it is repeated; at last the
+    new checkpoint is moved to its place.
 
     spark: the session that the pipeline will run in. Raises `GlassflowError` when the state cannot be rebuilt exactly.
     """
@@ -75,14 +80,16 @@ def rebuild_checkpoint(
     for bookkeeping in (DEAD_LETTERS, SPLITS):
         last = past.batches[-1].batch_id
         bookkeeping.delete_later_batches(client, database, config.pipeline_id, checkpoint_id, last)
+    # Without rows in the table the next batch may begin anew: no repetition has to contain what they came from.
     if written:
         begin_batch(rebuilt.folder, _ranges_with(config, ranges, written))
         rebuilt.keep_already_written(past.batches[-1].batch_id + 1, written)
     partitions = int(str(spark.conf.get(SHUFFLE_PARTITIONS)))
     rebuilt.create(config, f"{table.database}.{table.name}", totals.rows_before, partitions, checkpoint_id)
-    # At most topic ids are in this folder: a damaged checkpoint was moved aside before.
+    # This folder holds nothing but topic ids, if anything: a damaged checkpoint was moved aside before.
     shutil.rmtree(checkpoint.folder, ignore_errors=True)
     rebuilt.folder.rename(checkpoint.folder)
+    # The rebuilt checkpoint was a folder below `work`.
     shutil.rmtree(work, ignore_errors=True)
     checkpoint.follow_move()
     report(

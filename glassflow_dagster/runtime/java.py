@@ -123,7 +123,7 @@ def _bundled_java() -> JavaRuntime:
     home = cache_folder() / "java" / identity
     if not home.is_dir():
         _make_home(home, runtime / "bin" / "java", certificates)
-    return JavaRuntime(home, home / "bin" / "java", _released_version(runtime), "bundled")
+    return JavaRuntime(home, home / "bin" / "java", _major_version(runtime), "bundled")
 
 
 def _make_home(home: Path, java: Path, certificates: list[bytes]) -> None:
@@ -142,7 +142,7 @@ def _make_home(home: Path, java: Path, certificates: list[bytes]) -> None:
             script.chmod(0o755)
 
 
-def _released_version(runtime: Path) -> int:
+def _major_version(runtime: Path) -> int:
     """Read the major version from the runtime's `release` file."""
     release = (runtime / "release").read_text()
     version = re.search(r'^JAVA_VERSION="(\d+)', release, re.MULTILINE)

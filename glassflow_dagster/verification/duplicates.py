@@ -33,7 +33,7 @@ from glassflow_dagster.verification.budget import (
     max_rows_at_once,
 )
 from glassflow_dagster.verification.event_time import event_time_column
-from glassflow_dagster.verification.keys import count_keys, deduplicated_sources, key_columns, key_expression
+from glassflow_dagster.verification.keys import count_keys, key_columns, key_expression, sources_of_unique_key
 from glassflow_dagster.verification.row_time import RowTime, arrival_column
 
 Figures = dict[str, int | float | str]
@@ -127,7 +127,7 @@ def _search(config: PipelineConfig, report: Callable[[str], None]) -> Duplicates
     """Choose key, window, time column and scope, and search by time; compare mere counts without a usable time."""
     client = connect_within_limits(config)
     table = require_table(client, *config.sink.full_table)
-    if not deduplicated_sources(config):
+    if not sources_of_unique_key(config):
         return DuplicatesReport(passed=True, severity="warn", description=_no_dedup_description(config))
     columns = key_columns(config, table)
     if columns is None:
@@ -180,7 +180,7 @@ def min_allowed_distance(config: PipelineConfig) -> timedelta | None:
     was read, and the row of the key's next event at once, so the join window is subtracted. With a join on the event
     clock the delay between reading and writing has no limit.
     """
-    dedups = [dedup for source in deduplicated_sources(config) if (dedup := config.dedup_of(source))]
+    dedups = [dedup for source in sources_of_unique_key(config) if (dedup := config.dedup_of(source))]
     if config.join is None:
         return dedups[0].time_window
     if config.join.clock == "event":

@@ -18,23 +18,24 @@ _LOSSY = frozenset({"DateTime", "DateTime64", "Date", "Date32", "IPv6", "Decimal
 _Field = tuple[str, str]
 
 
-def deduplicated_sources(config: PipelineConfig) -> tuple[Source, ...]:
-    """Return the sources whose deduplication keys together are unique among the rows of one window; () when none are.
+def sources_of_unique_key(config: PipelineConfig) -> tuple[Source, ...]:
+    """Return the sources whose deduplication keys, taken together, are unique among the rows of one window.
 
-    A left event of a join makes at most one row with `match: latest`, and at most one with each right event with
-    `match: all`: then the keys of both sources together are unique.
+    () when one of these sources is not deduplicated. With `match: latest` a left event of a join makes at most one row,
+    so the left source's key (the first one's) is unique; with `match: all` it makes at most one row with each right
+    event, so both sources' keys together are.
     """
-    pairs = config.join is not None and config.join.match == "all"
-    sources = config.inputs if pairs else config.inputs[:1]
+    makes_pairs = config.join is not None and config.join.match == "all"
+    sources = config.inputs if makes_pairs else config.inputs[:1]
     return sources if all(config.dedup_of(source) for source in sources) else ()
 
 
 def key_columns(config: PipelineConfig, table: Table) -> tuple[str, ...] | None:
-    """Return the column of each key field of `deduplicated_sources`, in order.
+    """Return the column of each key field of `sources_of_unique_key`, in order.
 
     None when there is no key, or when a key field has no column that keeps different values distinct.
     """
-    dedups = ((source.source_id, config.dedup_of(source)) for source in deduplicated_sources(config))
+    dedups = ((source.source_id, config.dedup_of(source)) for source in sources_of_unique_key(config))
     fields = [(source_id, name) for source_id, dedup in dedups if dedup for name in dedup.key_fields]
     held = _held_fields(config)
     columns: dict[_Field, str] = {}

@@ -477,7 +477,11 @@ def _read_spark_file(file: Path) -> list[str]:
 
 
 def _replace_spark_file(file: Path, content: bytes) -> None:
-    """Replace one of Spark's files and its checksums; a crash leaves the old or the new file, perhaps without them."""
+    """Replace one of Spark's files and its checksums; a crash leaves the old or the new file, maybe without checksums.
+
+    The old checksums go first, since Spark rejects a file that does not fit its checksums, but reads one without. Their
+    file begins with eight bytes (magic, and bytes per checksum), which stay.
+    """
     sums = file.with_name(f".{file.name}.crc")
     header = sums.read_bytes()[:8] if sums.exists() else b""
     sums.unlink(missing_ok=True)
