@@ -100,12 +100,12 @@ def shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests on Spark as not among the fast ones, and let the files that have such tests come first.
+    """Mark the tests on Spark or on the stack as not among the fast ones, and let the files with such tests come first.
 
     Of two processes one would stand idle at the end, while the other has a long file left: the fast ones fill that up.
     """
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        if {"spark", "stack"} & {*getattr(item, "fixturenames", ())}:
             item.add_marker(pytest.mark.servers)
     slow = {item.path for item in items if item.get_closest_marker("servers")}
     items.sort(key=lambda item: item.path not in slow)
