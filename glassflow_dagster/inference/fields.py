@@ -156,7 +156,11 @@ class _Objects:
 
 
 def _choose_flattened(events: Iterable[Event]) -> _Flattened:
-    """Return the paths whose objects are flattened, judged by the values of all events there."""
+    """Return the paths whose objects are flattened, each with its number of values that are not objects.
+
+    `_count_objects` counts, for each path, the objects and the other values of all events. An object is not flattened
+    where a key of it cannot be a path (`stays_whole`, `_is_readable_by_path`), or where most values are no objects.
+    """
     objects: dict[Path, _Objects] = {}
     others: Counter[Path] = Counter()  # values that are neither objects nor null
     for event in events:

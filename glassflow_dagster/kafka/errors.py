@@ -17,7 +17,3 @@ class TopicMissing(GlassflowError):
 
 class TopicForbidden(GlassflowError):
     """This user may not describe or read the topic. Waiting does not help."""
-
-
-class RecordMissing(GlassflowError):
-    """The record does not exist (any more): retention or compaction may have removed it."""

@@ -11,8 +11,8 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Messa
 
 from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.kafka.client import ISOLATION
-from glassflow_dagster.kafka.consumer import ANSWER_TIMEOUT, answering, open_consumer, unreachable
-from glassflow_dagster.kafka.errors import KafkaUnreachable, RecordMissing
+from glassflow_dagster.kafka.consumer import answering, open_consumer, unreachable
+from glassflow_dagster.kafka.errors import KafkaUnreachable
 
 REPORT_INTERVAL = 2.0  # seconds between two reports while counting
 STALL_TIMEOUT = 60.0  # seconds without a record or a partition's end, after which reading fails
@@ -106,25 +106,6 @@ def count_records(
     return count.records
 
 
-def fetch_record(connection: KafkaConnection, topic: str, partition: int, offset: int) -> Record:
-    """Read one record; raises `RecordMissing` when the offset has no record (any more, or yet)."""
-    settings = {"isolation.level": ISOLATION, "auto.offset.reset": "earliest", "enable.partition.eof": True}
-    deadline = time.monotonic() + ANSWER_TIMEOUT
-    with open_consumer(connection, settings) as (consumer, errors), answering(connection, consumer, errors):
-        consumer.assign([TopicPartition(topic, partition, offset)])
-        while time.monotonic() < deadline:
-            message = consumer.poll(1.0)
-            if message is None:
-                continue
-            if is_end(message) or message.offset() != offset:
-                raise RecordMissing(
-                    f"{topic}: partition {partition} has no record at offset {offset}; retention or compaction "
-                    "may have removed it"
-                )
-            return read_record(message)
-        raise unreachable(connection, errors, f"sent nothing of {topic!r}")
-
-
 def fetch_records(
     connection: KafkaConnection, positions: Iterable[RecordPosition], isolation: str = ISOLATION
 ) -> dict[RecordPosition, Record]:
@@ -156,8 +137,9 @@ def read_to_end(
                 continue
             if is_end(message):
                 return
-            deadline = time.monotonic() + STALL_TIMEOUT
             yield read_record(message)
+            # Behind the yield: the time that the caller takes is not the brokers'.
+            deadline = time.monotonic() + STALL_TIMEOUT
         raise unreachable(connection, errors, f"sent nothing of {topic!r} for {STALL_TIMEOUT:.0f} s")
 
 

@@ -111,7 +111,7 @@ class Outbox:
             try:
                 self._alerts.send(alert)
             except AlertUndelivered as error:
-                reachable = error.is_only_this
+                reachable = error.may_accept_others
                 if self._give_up(alert, retry.tries + 1, error):
                     yield alert, "undelivered"
             else:

@@ -23,13 +23,14 @@ TOO_MANY_REQUESTS = 429
 
 
 class AlertUndelivered(GlassflowError):
-    """The webhook did not accept an alert. is_only_this: it refused this one alert, and may accept others now.
+    """The webhook did not accept an alert.
 
-    Not so where it did not answer, or answered that it gets too many (HTTP status 429).
+    may_accept_others: False when the next alert is sure to fail, too: the URL is invalid, nobody answered, or the
+    webhook asked for fewer requests (HTTP status 429). True when it answered with another error status.
     """
 
-    def __init__(self, reason: str, *, is_only_this: bool) -> None:
-        self.is_only_this = is_only_this
+    def __init__(self, reason: str, *, may_accept_others: bool) -> None:
+        self.may_accept_others = may_accept_others
         super().__init__(reason)
 
 
@@ -65,8 +66,8 @@ class AlertResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         """Post an alert as JSON; raises `AlertUndelivered` without the address, which may be secret, in its text."""
         if not address.startswith(("http://", "https://")):
             text = f"{self.webhook_variable}: is not a URL; write http://... or https://..."
-            raise AlertUndelivered(text, is_only_this=False)
-        # Slack and Teams show `text`; the other fields are for programs.
+            raise AlertUndelivered(text, may_accept_others=False)
+        # Slack and Teams show the field `text`, so the alert's own text goes into `reason`.
         body = json.dumps({**asdict(alert), "text": alert.line, "reason": alert.text}).encode()
         request = urllib.request.Request(address, body, {"Content-Type": "application/json"})  # noqa: S310 - checked above
         try:
@@ -76,7 +77,7 @@ class AlertResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             code = error.code if isinstance(error, urllib.error.HTTPError) else None
             reason = f"HTTP status {code}" if code else getattr(error, "reason", type(error).__name__)
             text = f"{self.webhook_variable}: the webhook did not take the alert ({reason})"
-            raise AlertUndelivered(text, is_only_this=code not in (None, TOO_MANY_REQUESTS)) from None
+            raise AlertUndelivered(text, may_accept_others=code not in (None, TOO_MANY_REQUESTS)) from None
 
 
 def log_alert(alert: Alert, log: logging.Logger) -> None:

@@ -229,8 +229,9 @@ def duplicates_query(search: Search, *, final: bool) -> str:
 def _with_batch_time(search: Search, rows: str) -> str:
     """Return the SELECT of rows plus `batch`, the batch time (ms) that deduplication used for the row.
 
-    It is the row's own time if that is the batch time, else the time of the first batch whose ledger row was inserted
-    no earlier than the row. rows: a SELECT of key and came.
+    rows: a SELECT of key and came, the time in the table's time column. Three cases: where that column holds the batch
+    time (`is_clock`), it is the result. Where it holds the time of insertion, the batch is the first one whose ledger
+    row was inserted no earlier than the row. A row that no batch can have written is of another writer: its own time.
     """
     if search.time.is_clock:
         return f"SELECT key, came, came AS batch FROM ({rows})"
@@ -241,8 +242,7 @@ def _with_batch_time(search: Search, rows: str) -> str:
     if search.scope.seconds is not None:
         # A batch's ledger row is inserted after its rows: batches with an older ledger row have no row in the search.
         batches += f" AND inserted_at >= now() - {search.scope.seconds}"
-    # A row that no batch follows (begun = 0), or that was inserted before the next batch began, is of another writer:
-    # its own time counts.
+    # The third case: no batch follows the row (begun = 0), or the row was inserted before that batch began.
     return (
         "SELECT key, came, if(b.begun = 0, came, least(came, b.begun)) AS batch "
         f"FROM (SELECT *, 1 AS one FROM ({rows})) AS r "

@@ -1,6 +1,8 @@
 import socket
 import threading
+import time
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -8,8 +10,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.kafka import records
-from glassflow_dagster.kafka.errors import KafkaUnreachable, RecordMissing, TopicMissing
-from glassflow_dagster.kafka.records import RangeCount, RecordPosition, count_records, fetch_record, fetch_records
+from glassflow_dagster.kafka.errors import KafkaUnreachable, TopicMissing
+from glassflow_dagster.kafka.records import RangeCount, RecordPosition, count_records, fetch_records, read_to_end
 from glassflow_dagster.kafka.topics import Offsets, commit_offsets, offsets, wait_for_brokers, wait_for_topic
 
 
@@ -91,18 +93,22 @@ def test_offsets_are_no_count_where_transactions_left_holes(
 
 
 @pytest.mark.servers
-def test_a_record_is_fetched_as_it_is(connection: KafkaConnection, new_topic: Callable[..., str]) -> None:
+def test_records_are_read_as_they_are_however_long_the_reader_takes(
+    connection: KafkaConnection, new_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = new_topic()
     producer = Producer({"bootstrap.servers": connection.brokers[0]})
     producer.produce(topic, b"\xff", key=b"k", headers=[("h", b"1"), ("h", None)], timestamp=1_700_000_000_123)
     producer.produce(topic, None)
     producer.flush()
-    first, second = (fetch_record(connection, topic, 0, offset) for offset in (0, 1))
+    found = read_to_end(connection, topic, 0, 0)
+    first = next(found)
+    now = time.monotonic()
+    monkeypatch.setattr(records, "time", SimpleNamespace(monotonic=lambda: now + 10 * records.STALL_TIMEOUT))
+    (second,) = found
     assert (first.key, first.value, first.timestamp_ms) == (b"k", b"\xff", 1_700_000_000_123)
     assert first.headers == (("h", b"1"), ("h", None))
     assert (second.key, second.value, second.headers) == (None, None, ())
-    with pytest.raises(RecordMissing, match="no record at offset 2"):
-        fetch_record(connection, topic, 0, 2)
 
 
 @pytest.mark.servers

@@ -34,15 +34,22 @@ def rewrite_source(raw: Raw, at: str, topic: Raw, undeclared: Mapping[str, str])
 
 
 def _schema_fields(raw: Raw, at: str, topic: Raw, undeclared: Mapping[str, str]) -> WithOrigin:
-    """Return the schema_fields of a topic: the declared fields, then the undeclared ones as optional `any`."""
+    """Return the schema_fields of a topic: the declared fields, then the undeclared ones as optional `any`.
+
+    raw: the whole older definition. topic, at: the topic's part of it, and the path of that part. undeclared: fields
+    that expressions read and no list declares -> path of the expression. `ABSENT` when there are no fields, so
+    that validation reports them as missing, at the path that is returned.
+    """
     declared = _declared_fields(raw, at, topic)
     schema = part_of(raw, "schema")
-    # The path to report when fields are missing: not a schema.fields that lists fields of other topics.
+    # Fields may be declared in one list for all topics (schema.fields) or in one list per topic. Without any, the path
+    # to report is the common list, unless that has the fields of other topics.
     usual_path = "schema.fields" if schema and not schema.get("fields") else f"{at}.schema.fields"
     # Without any declared field, the missing schema is the problem to report.
     added = undeclared if declared else {}
     fields = [WithOrigin(path, keep(entry, path, "name", "type")) for path, entry in declared]
     fields += [WithOrigin(path, {"name": name, "type": "any", "required": False}) for name, path in added.items()]
+    # `schema.fields[3]` -> `schema.fields`
     list_path = declared[0][0].rpartition("[")[0] if declared else usual_path
     return WithOrigin(list_path, fields or ABSENT)
 

@@ -251,13 +251,17 @@ def same_values(declared: ColumnType, actual: ColumnType) -> bool:
     return not left.arguments or left.arguments == right.arguments
 
 
-def _same_members(left: ColumnType, right: ColumnType) -> bool:
-    """Compare an Enum's values or JSON's parameters in any order; when none are declared, any are the same."""
-    members = set(left.arguments)
+def _same_members(declared: ColumnType, actual: ColumnType) -> bool:
+    """Compare an Enum's values or JSON's parameters in any order; a declaration without any fits all.
+
+    declared: the definition's type. actual: the table's, of which `arguments` are as the server writes them ('a' = 1)
+    and `value_names` are an Enum's values alone.
+    """
+    members = set(declared.arguments)
     if all(isinstance(member, str) for member in members):
         # An Enum's values without numbers: the server numbers them.
-        return not members or members == set(right.value_names)
-    return members == set(right.arguments)
+        return not members or members == set(actual.value_names)
+    return members == set(actual.arguments)
 
 
 def _same_times(left: ColumnType, right: ColumnType) -> bool:

@@ -250,11 +250,15 @@ class Checkpoint:
         self._plan_file(plan.batch_id - PLANS_KEPT).unlink(missing_ok=True)
 
     def keep_already_written(self, batch_id: int, positions: Iterable[tuple[int, int, int]]) -> None:
-        """Keep which records of a batch, as (topic_rank, partition, offset), have rows in the table before it runs."""
+        """Store the positions of those records of a batch whose rows are in the table before the batch runs.
+
+        Recovery finds them, so that the batch does not write these rows again. positions: (topic rank, partition,
+        offset); a topic's rank is its index among the pipeline's topics.
+        """
         _write_json(self._already_written_file(batch_id), sorted(positions))
 
     def already_written(self, batch_id: int) -> frozenset[tuple[int, int, int]]:
-        """Read the records of a batch that had rows in the table before it ran, see `keep_already_written`."""
+        """Read what `keep_already_written` stored for a batch: (topic rank, partition, offset) of each record."""
         file = self._already_written_file(batch_id)
         positions = _read_json(file) if file.exists() else ()
         return frozenset((rank, partition, offset) for rank, partition, offset in positions)
@@ -278,7 +282,10 @@ class Checkpoint:
         return dict(_read_json(file)) if file.exists() else {}
 
     def next_offsets(self) -> dict[str, dict[int, int]]:
-        """Return the offsets after the last committed batch, topic -> partition -> offset; empty if there is none."""
+        """Return the offsets after the last committed batch, topic -> partition -> offset.
+
+        Before the first commit these are the start offsets; empty while Spark has begun no batch, which fixes them.
+        """
         if self.is_new:
             return {}
         following = self.next_batch
