@@ -182,7 +182,11 @@ class _BlockInsert:
         self._deadline = time.monotonic() + inserter.retry_seconds
 
     def run(self) -> None:
-        """Send the block; after a restart of the server, find and send the rows that are missing."""
+        """Send the block; after a restart of the server, find and send the rows that are missing.
+
+        Nothing is certain in a repeated batch: the driver that began it may have inserted the block. `begun` is the
+        run of the server (from one start to the next) in which the batch began.
+        """
         try:
             self._send_until_certain(
                 self._block, self._token, self._inserter.begun, certain=not self._inserter.repeated
@@ -290,10 +294,11 @@ class _BlockInsert:
             time.sleep(pause)
 
     def _require_same_run(self, run: ServerRun | None) -> None:
-        """Raise `_Restarted` unless the server is still in `run`.
+        """Raise `_Restarted` unless the server is still in `run`; None, of an older checkpoint, is taken for a restart.
 
-        Does nothing for tables whose tokens survive a restart. Only warns for engines whose merges change rows: there a
-        search for the rows is impossible.
+        Does nothing for tables whose tokens survive a restart. Only warns for engines whose merges change rows, as in a
+        SummingMergeTree: a row that was merged cannot be found by its values. Raises `ClickHouseRefused` when another
+        server answers.
         """
         if not self._layout.tokens_unreliable_after_restart:
             return
@@ -306,8 +311,8 @@ class _BlockInsert:
             raise _Restarted
         self._inserter.report(
             f"warning: ClickHouse was started anew while an insert into {self._name} was under way, and rows of a "
-            f"{self._layout.engine} table cannot be looked for; whether they are there once its token decides "
-            f"({self._token})"
+            f"{self._layout.engine} table cannot be looked for; only the insert token ({self._token}) keeps them from "
+            "being written twice"
         )
 
     def _kind_of(self, error: BaseException) -> ErrorKind:
