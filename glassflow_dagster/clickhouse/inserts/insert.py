@@ -294,7 +294,7 @@ class _BlockInsert:
             time.sleep(pause)
 
     def _require_same_run(self, run: ServerRun | None) -> None:
-        """Raise `_Restarted` unless the server is still in `run`; None, of an older checkpoint, is taken for a restart.
+        """Raise `_Restarted` unless the server is still in `run`; None (unknown) counts as a restart.
 
         Does nothing for tables whose tokens survive a restart. Only warns for engines whose merges change rows, as in a
         SummingMergeTree: a row that was merged cannot be found by its values. Raises `ClickHouseRefused` when another
