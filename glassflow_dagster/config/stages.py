@@ -170,9 +170,14 @@ def _plan(
     problems: list[Problem],
     warnings: Sequence[str],
 ) -> Stages:
-    """Check a chain of transforms, each against the scope behind the one before it, and return the stages.
+    """Check a chain of transforms, each against the fields behind the one before it, and return the stages.
 
-    first: a filter that runs before the chain; before, problems, warnings: see `Stages`.
+    A filter adds a stage; a stateless transform replaces the fields. Afterwards expressions may read its outputs and
+    the fields that no output hides (`scope`); the sink may map its outputs and the metadata only (`mappable`), as in
+    GlassFlow. Names without a valid expression count for the last transform only, since it hides those before it.
+
+    first: a filter that runs before the chain. problems: a list, to which checking adds. before, warnings: see
+    `Stages`.
     """
     scope = mappable = stream.scope
     invalid_names: frozenset[str] = frozenset()

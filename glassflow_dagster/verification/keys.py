@@ -31,22 +31,23 @@ def sources_of_unique_key(config: PipelineConfig) -> tuple[Source, ...]:
 
 
 def key_columns(config: PipelineConfig, table: Table) -> tuple[str, ...] | None:
-    """Return the column of each key field of `sources_of_unique_key`, in order.
+    """Return the target's columns that hold the fields by which records are deduplicated, in the order of the key.
 
-    None when there is no key, or when a key field has no column that keeps different values distinct.
+    None when rows have no unique key (see `sources_of_unique_key`), or when a field of it has no column that keeps
+    different values distinct: none is mapped, a transform changed the value, or the column's type rounds.
     """
     dedups = ((source.source_id, config.dedup_of(source)) for source in sources_of_unique_key(config))
     fields = [(source_id, name) for source_id, dedup in dedups if dedup for name in dedup.key_fields]
-    held = _held_fields(config)
+    unchanged = _unchanged_fields(config)
     columns: dict[_Field, str] = {}
     for mapping in config.sink.mapping:
-        column, field = table.columns.get(mapping.column_name), held.get(mapping.name)
+        column, field = table.columns.get(mapping.column_name), unchanged.get(mapping.name)
         if column is not None and field is not None and column.type.base.name not in _LOSSY:
             columns.setdefault(field, mapping.column_name)
     return tuple(columns[field] for field in fields) if fields and all(f in columns for f in fields) else None
 
 
-def _held_fields(config: PipelineConfig) -> dict[str, _Field]:
+def _unchanged_fields(config: PipelineConfig) -> dict[str, _Field]:
     """Return mappable name -> source field, for each name that holds a source field's value unchanged.
 
     Deduplication reads keys before any transform, so a transformed value does not identify a key. Unchanged names are

@@ -95,7 +95,12 @@ class BatchWriter:
         self._progress = WriterProgress(totals=Totals(waiting=waiting))
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Write one batch. Columns in: those of `build_query` or `build_join_query`."""
+        """Write one micro-batch: plan it, insert its blocks, then its ledger row, which is what makes it done.
+
+        Columns in: those of `build_query` or `build_join_query`. Raises `StopBetweenBatches`, before anything is
+        written, when the driver is stopping, or when the query runs only to finish another batch (`only_batch`). The
+        sizes of this batch's records bound the next batch's bytes (`bound`) and set when it begins (`pacer`).
+        """
         with self._lock:
             if self._stopping.is_set() or self.only_batch not in (None, batch_id):
                 self._has_refused_batch = True
