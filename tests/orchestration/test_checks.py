@@ -95,7 +95,7 @@ def test_dead_letters_are_a_warning_with_reasons_and_the_last_ones(
     assert (result.passed, result.severity, result.description) == (False, WARN, "1 dead letter waits.")
     assert result.metadata["waiting"].value == 1
     assert [record.data for record in result.metadata["reasons"].records] == [
-        {"stage": "decode", "reason": "why", "letters": 1}
+        {"stage": "decode", "reason": "why", "dead_letters": 1}
     ]
     (last,) = (record.data for record in result.metadata["last"].records)
     assert set(last) == {"record", "batch_time", "stage", "attempt"}
