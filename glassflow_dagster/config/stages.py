@@ -126,17 +126,27 @@ def plan_stages(config: PipelineConfig) -> Stages:
 # At most as many plans as one process may have definitions open; a plan is small.
 @lru_cache(maxsize=256)
 def _plan_cached(definition: _PlanInput) -> Stages:
-    """Plan a definition, with or without a join."""
+    """Plan a definition, with or without a join; the cache returns the same plan for equal definitions."""
+    scopes = {source_id: {**METADATA_FIELDS, **dict(fields)} for source_id, fields in definition.fields}
     if definition.join is not None:
-        scopes = {source_id: {**METADATA_FIELDS, **dict(fields)} for source_id, fields in definition.fields}
         return _plan_joined(definition, definition.join, scopes)
-    source_id, fields = definition.fields[0]
-    scope = {**METADATA_FIELDS, **dict(fields)}
-    transforms = _transforms_of(definition.transforms, source_id)
+    [(source_id, scope)] = scopes.items()
+    return _plan_single(_transforms_of(definition.transforms, source_id), scope)
+
+
+def _plan_single(transforms: _TransformsByPath, scope: Mapping[str, FieldKind]) -> Stages:
+    """Plan a definition without a join. scope: names and kinds of the source's fields and metadata.
+
+    A filter that is written behind the stateless transform, but reads the source's fields only, runs before it, as in
+    GlassFlow; a warning says so.
+    """
+    warnings = list(_type_warnings(transforms))
     first = _filter_to_run_first(transforms, scope)
-    warnings = [*([_ORDER_WARNING.format(transforms[1][0])] if first else []), *_type_warnings(transforms)]
-    stream = _Stream(transforms[:1] if first else transforms, scope, METADATA_FIELDS)
-    return _plan(stream, [first] if first else [], {}, [], warnings)
+    if first is None:
+        return _plan(_Stream(transforms, scope, METADATA_FIELDS), [], before={}, problems=[], warnings=warnings)
+    [stateless, (path_of_filter, _)] = transforms
+    warnings.insert(0, _ORDER_WARNING.format(path_of_filter))
+    return _plan(_Stream([stateless], scope, METADATA_FIELDS), [first], before={}, problems=[], warnings=warnings)
 
 
 def _plan_joined(definition: _PlanInput, join: JoinConfig, scopes: Mapping[str, Mapping[str, FieldKind]]) -> Stages:
@@ -156,7 +166,8 @@ def _plan_joined(definition: _PlanInput, join: JoinConfig, scopes: Mapping[str, 
     transforms = _transforms_of(definition.transforms, join.id) if join.id not in scopes else []
     warnings = list(_type_warnings(transforms))
     if not invalid:
-        return _plan(_Stream(transforms, scope, _JOINED_METADATA), [], before, problems, warnings)
+        stream = _Stream(transforms, scope, _JOINED_METADATA)
+        return _plan(stream, [], before=before, problems=problems, warnings=warnings)
     # With an incomplete scope neither the expressions behind the join nor a mapping of their outputs can be checked.
     if any(isinstance(transform, Stateless) for _, transform in transforms):
         invalid = frozenset(definition.mapped)
@@ -166,6 +177,7 @@ def _plan_joined(definition: _PlanInput, join: JoinConfig, scopes: Mapping[str, 
 def _plan(
     stream: _Stream,
     first: Sequence[FilterStage],
+    *,
     before: Mapping[str, tuple[FilterStage, ...]],
     problems: list[Problem],
     warnings: Sequence[str],

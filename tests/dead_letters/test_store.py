@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -91,7 +92,7 @@ def test_list_shows_bytes_to_people_and_programs(refused: Refused, monkeypatch: 
     refused.batch(b"\x1b[2J\x00\xff", b"x" * 500, reason="field '\x1b[2J': is missing")
     refused.batch(None, "h\u00e9".encode())
     module = sys.modules["glassflow_dagster.cli.dead_letters"]
-    monkeypatch.setattr(module, "find_definition", lambda *_: (None, refused.config))
+    monkeypatch.setattr(module, "find_definition", lambda *_: SimpleNamespace(config=refused.config))
 
     def run(*options: str) -> Any:
         return CliRunner().invoke(main, ["dead-letters", "list", "p", *options])

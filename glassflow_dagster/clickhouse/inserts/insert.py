@@ -1,6 +1,6 @@
 """Inserts with exactly-once effect: one block, one request, one token, repeated until the outcome is certain.
 
-ClickHouse drops a block whose token the table knows, provided that the repeated request is divided into the same
+ClickHouse drops a block whose token the table knows, provided that the repeated request is split into the same
 blocks. So one request is one block, and all settings that influence the division are fixed.
 
 A server that restarted while the outcome was uncertain may know the token without having the rows, or the other way
@@ -319,7 +319,10 @@ class _BlockInsert:
         return self._inserter.classify(self._name, error)
 
     def _raise_unless_transient(self, error: BaseException, pause: float, *, certain: bool) -> None:
-        """Report an error that may be transient, if `pause` ends before the deadline; otherwise raise it."""
+        """Report an error that may be transient, if the next attempt begins before the deadline; otherwise raise it.
+
+        pause: seconds until the next attempt. certain: see `RowsRefused`.
+        """
         kind = self._kind_of(error)
         if kind is ErrorKind.ROW:
             raise RowsRefused(self._name, explain(error), certain=certain) from error
@@ -335,8 +338,8 @@ class _BlockInsert:
                 f"ClickHouse did not confirm a block for {self._name}: {explain(error)}; "
                 "look after the server and start again, the block will be repeated under its token"
             ) from error
-        unknown = " (not known; taken for passing)" if kind is ErrorKind.UNKNOWN else ""
-        self._inserter.report(f"insert into {self._name}: {explain(error)}{unknown}; again in {pause:.1f} s")
+        unknown = " (unknown error; treated as transient)" if kind is ErrorKind.UNKNOWN else ""
+        self._inserter.report(f"insert into {self._name}: {explain(error)}{unknown}; next attempt in {pause:.1f} s")
 
     def _resolve_unknown_error(self, error: BaseException, block: pa.Table, *, certain: bool) -> None:
         """Insert an empty block to find the cause of a repeated unknown error, and raise accordingly.

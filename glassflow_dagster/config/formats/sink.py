@@ -53,18 +53,22 @@ def _mapping(raw: Raw, at: str, named: str, entry: Raw, problems: list[Problem])
 
 
 def _joined_name(raw: Raw, at: str, named: str, entry: Raw, problems: list[Problem]) -> WithOrigin:
-    """Return the name that a mapped field has in the joined event.
+    """Return the name that a mapped field has in the joined event, with its path in the file.
 
-    With `join.fields` it is the output name listed there, without them the name of the column; entries of
-    `sink.mapping`, and of the join itself, have the joined event's name already.
+    - An entry of `sink.mapping` has that name already.
+    - Without `join.fields` the joined event has the names of the columns.
+    - With them, an entry whose source_id is the join's has that name already; for another one it is the output name
+      in `join.fields`, and a field that is missing there adds a problem.
+
+    at: the entry's path. named: the entry's key that holds the field's name.
     """
     fields, name, owner = items_of(part_of(raw, "join"), "fields"), entry.get(named), entry.get("source_id")
-    path = f"{at}.{named}"
-    if not fields and not at.startswith("sink.mapping["):
+    path, of_sink = f"{at}.{named}", at.startswith("sink.mapping[")
+    if of_sink or (fields and owner == join_id(raw)):
+        return WithOrigin(path, ABSENT if name is None else name)
+    if not fields:
         column = entry.get("column_name")
         return WithOrigin(f"{at}.column_name", ABSENT if column is None else column)
-    if at.startswith("sink.mapping[") or owner == join_id(raw):
-        return WithOrigin(path, ABSENT if name is None else name)
     for output in fields:
         if (output.get("source_id"), output.get("name")) == (owner, name):
             return WithOrigin(path, output.get("output_name") or name)

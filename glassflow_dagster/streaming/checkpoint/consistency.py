@@ -49,6 +49,7 @@ def require_same_definition(config: PipelineConfig, checkpoint: Checkpoint) -> N
             "a new pipeline_id to fill another table from the beginning"
         )
     if identity.topics != config.topics:
+        # The last topic is the replay topic, which follows from the pipeline_id.
         reads, wanted = (", ".join(topics[:-1]) for topics in (identity.topics, config.topics))
         raise CheckpointError(
             f"{checkpoint.folder}: reads topic {reads}, but the definition says {wanted}; "

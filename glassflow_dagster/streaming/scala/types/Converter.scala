@@ -8,12 +8,12 @@ import com.fasterxml.jackson.databind.JsonNode
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 
-/** The result for a value that does not fit its column; place: its path inside a nested value, such as `[3].a`. */
-final case class ConversionError(problem: String, place: String = "") {
+/** The result for a value that does not fit its column; path: where it is inside a nested value, such as `[3].a`. */
+final case class ConversionError(problem: String, path: String = "") {
 
   /** The same error, seen from the enclosing value. */
-  def in(outer: String): ConversionError = copy(place = outer + place)
-  def told: String = if (place.isEmpty) problem else s"${place.stripPrefix(".")}: $problem"
+  def in(outer: String): ConversionError = copy(path = outer + path)
+  def message: String = if (path.isEmpty) problem else s"${path.stripPrefix(".")}: $problem"
 }
 
 /** A ClickHouse type, as Python describes it (streaming/stages/mapping.py).
@@ -125,7 +125,7 @@ object Converter {
   val HALF_CHARACTER: ConversionError = ConversionError("holds half a surrogate pair, which is no character")
 
   // The most characters of a value in a reason, and of a name in a path.
-  private val TOLD_CHARACTERS = 100
+  private val SHOWN_CHARACTERS = 100
   private val NAME_CHARACTERS = 40
 
   def apply(is: ColumnSpec): Converter = is.name match {
@@ -148,15 +148,15 @@ object Converter {
     case "JSON" => new JsonObjects(is)
   }
 
-  def quoted(value: UTF8String): String = s"'${value.substring(0, TOLD_CHARACTERS)}'"
+  def quoted(value: UTF8String): String = s"'${value.substring(0, SHOWN_CHARACTERS)}'"
 
-  def told(number: Any): String = {
+  def shown(number: Any): String = {
     val digits = number.toString
-    if (digits.length <= TOLD_CHARACTERS) digits else digits.take(TOLD_CHARACTERS) + "..."
+    if (digits.length <= SHOWN_CHARACTERS) digits else digits.take(SHOWN_CHARACTERS) + "..."
   }
 
   /** The path of an object's member. */
-  def place(name: String): String =
+  def memberPath(name: String): String =
     if (name.length <= NAME_CHARACTERS) "." + name else "." + name.take(NAME_CHARACTERS) + "..."
 
   def isLong(parser: JsonParser): Boolean =
@@ -238,7 +238,7 @@ class Integers(is: ColumnSpec) extends Converter(is) {
     if (leadingDigits(value) > 20) outOfRange(value)
     else {
       val whole = integral(value)
-      if (whole == null) ConversionError(s"expected a whole number, got ${told(value)}")
+      if (whole == null) ConversionError(s"expected a whole number, got ${shown(value)}")
       else if (whole.bitLength < 64) integer(whole.longValue)
       else if (whole.signum < 0 || whole.compareTo(greatest) > 0) outOfRange(value)
       else Decimal(new Number(whole), 20, 0)
@@ -250,7 +250,7 @@ class Integers(is: ColumnSpec) extends Converter(is) {
   }
 
   private def outOfRange(value: Any): ConversionError =
-    ConversionError(s"${told(value)} is out of range $least..$greatest")
+    ConversionError(s"${shown(value)} is out of range $least..$greatest")
 }
 
 /** Whole numbers of 128 and 256 bits, as ClickHouse's binary format: little-endian bytes. */
@@ -267,7 +267,7 @@ class BigIntegers(is: ColumnSpec) extends Converter(is) {
     if (leadingDigits(value) > 78) outOfRange(value)
     else {
       val whole = integral(value)
-      if (whole == null) ConversionError(s"expected a whole number, got ${told(value)}") else bytes(whole)
+      if (whole == null) ConversionError(s"expected a whole number, got ${shown(value)}") else bytes(whole)
     }
 
   override def text(value: UTF8String): Any = {
@@ -290,7 +290,8 @@ class BigIntegers(is: ColumnSpec) extends Converter(is) {
       found
     }
 
-  private def outOfRange(value: Any): ConversionError = ConversionError(s"${told(value)} is out of range of ${is.name}")
+  private def outOfRange(value: Any): ConversionError =
+    ConversionError(s"${shown(value)} is out of range of ${is.name}")
 }
 
 class Floats(is: ColumnSpec) extends Converter(is) {
@@ -311,7 +312,7 @@ class Floats(is: ColumnSpec) extends Converter(is) {
 
   override def number(value: Number): Any = {
     val near = value.doubleValue
-    if (near.isInfinite) ConversionError(s"${told(value)} is out of range of ${is.name}") else real(near)
+    if (near.isInfinite) ConversionError(s"${shown(value)} is out of range of ${is.name}") else real(near)
   }
 
   override def whole(value: Number): Any =
@@ -320,7 +321,7 @@ class Floats(is: ColumnSpec) extends Converter(is) {
   /** A number inside a nested value is read as a double, like a field of the kind float. */
   override protected def jsonNumber(parser: JsonParser): Any = {
     val value = parser.getDoubleValue
-    if (value.isInfinite) ConversionError(s"${told(parser.getText)} is out of range of ${is.name}") else real(value)
+    if (value.isInfinite) ConversionError(s"${shown(parser.getText)} is out of range of ${is.name}") else real(value)
   }
 
   override def key(name: UTF8String): Any = {
@@ -329,7 +330,7 @@ class Floats(is: ColumnSpec) extends Converter(is) {
   }
 
   private def tooManyDigits(value: Any): ConversionError =
-    ConversionError(s"${told(value)} has more digits than ${is.name} holds")
+    ConversionError(s"${shown(value)} has more digits than ${is.name} holds")
 }
 
 /** Decimal(P, S): as Spark's decimal up to 38 digits, beyond that as text. */
@@ -344,9 +345,9 @@ class Decimals(is: ColumnSpec) extends Converter(is) {
 
   override def number(value: Number): Any = {
     if (leadingDigits(value) > precision - scale)
-      return ConversionError(s"${told(value)} is out of range of ${is.base}")
+      return ConversionError(s"${shown(value)} is out of range of ${is.base}")
     val shortest = if (value.signum == 0) Number.ZERO else value.stripTrailingZeros
-    if (shortest.scale > scale) return ConversionError(s"${told(value)} has more than $scale digits after the point")
+    if (shortest.scale > scale) return ConversionError(s"${shown(value)} has more than $scale digits after the point")
     val scaled = shortest.setScale(scale)
     if (isWide) UTF8String.fromString(scaled.toPlainString) else Decimal(scaled, precision, scale)
   }
@@ -470,11 +471,11 @@ class Times(is: ColumnSpec) extends Converter(is) {
 
   override def number(value: Number): Any = {
     // Checked first, so that a number such as 1e-2147483647 is not expanded.
-    if (leadingDigits(value) > 11 || value.scale > 1000) return error(s"'${told(value)}'")
+    if (leadingDigits(value) > 11 || value.scale > 1000) return error(s"'${shown(value)}'")
     val nanos = value.setScale(9, java.math.RoundingMode.FLOOR).unscaledValue.divideAndRemainder(BILLION)
     val before = nanos(1).signum < 0
     val seconds = nanos(0).longValue - (if (before) 1 else 0)
-    at(seconds, nanos(1).intValue + (if (before) 1000000000 else 0), s"'${told(value)}'")
+    at(seconds, nanos(1).intValue + (if (before) 1000000000 else 0), s"'${shown(value)}'")
   }
 
   private def at(seconds: Long, nanos: Int, shown: => String): Any =
