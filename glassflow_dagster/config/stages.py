@@ -130,8 +130,9 @@ def _plan_cached(definition: _PlanInput) -> Stages:
     scopes = {source_id: {**METADATA_FIELDS, **dict(fields)} for source_id, fields in definition.fields}
     if definition.join is not None:
         return _plan_joined(definition, definition.join, scopes)
-    [(source_id, scope)] = scopes.items()
-    return _plan_single(_transforms_of(definition.transforms, source_id), scope)
+    # A definition with two sources and no join is invalid, which is reported elsewhere.
+    source_id = definition.fields[0][0]
+    return _plan_single(_transforms_of(definition.transforms, source_id), scopes[source_id])
 
 
 def _plan_single(transforms: _TransformsByPath, scope: Mapping[str, FieldKind]) -> Stages:
