@@ -13,13 +13,12 @@ scope is the join's output_fields. GlassFlow has neither, so with a join the ord
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import Enum, auto
 from functools import lru_cache
 from typing import TypeVar
 
 from glassflow_dagster.config.model.join import JoinConfig
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.source import METADATA_FIELDS, Source
+from glassflow_dagster.config.model.source import METADATA_FIELDS
 from glassflow_dagster.config.model.transforms import Filter, Output, Stateless, Transform
 from glassflow_dagster.config.model.types import FieldKind
 from glassflow_dagster.config.problems import Problem
@@ -80,14 +79,6 @@ class Stages:
     warnings: tuple[str, ...]
 
 
-class WhyNull(Enum):
-    """The reason why a field may be null."""
-
-    OPTIONAL = auto()
-    NO_KEY = auto()
-    NO_MATCH = auto()
-
-
 _TransformsByPath = list[tuple[str, Filter | Stateless]]
 
 
@@ -132,7 +123,7 @@ def _plan_cached(definition: _PlanInput) -> Stages:
         return _plan_joined(definition, definition.join, scopes)
     # A definition with two sources and no join is invalid, which is reported elsewhere.
     source_id = definition.fields[0][0]
-    return _plan_single(_transforms_of(definition.transforms, source_id), scopes[source_id])
+    return _plan_single(transforms_of(definition.transforms, source_id), scopes[source_id])
 
 
 def _plan_single(transforms: _TransformsByPath, scope: Mapping[str, FieldKind]) -> Stages:
@@ -156,7 +147,7 @@ def _plan_joined(definition: _PlanInput, join: JoinConfig, scopes: Mapping[str, 
     before = {
         side.source_id: tuple(
             stage
-            for path, condition in _transforms_of(definition.transforms, side.source_id)
+            for path, condition in transforms_of(definition.transforms, side.source_id)
             if isinstance(condition, Filter)
             for stage in _filter(path, condition, scopes[side.source_id], problems)
         )
@@ -164,7 +155,7 @@ def _plan_joined(definition: _PlanInput, join: JoinConfig, scopes: Mapping[str, 
         if side.source_id in scopes
     }
     scope, invalid = _joined_scope(join, scopes)
-    transforms = _transforms_of(definition.transforms, join.id) if join.id not in scopes else []
+    transforms = transforms_of(definition.transforms, join.id) if join.id not in scopes else []
     warnings = list(_type_warnings(transforms))
     if not invalid:
         stream = _Stream(transforms, scope, _JOINED_METADATA)
@@ -228,56 +219,7 @@ def without_hidden(scope: Mapping[str, _T], outputs: Sequence[str]) -> dict[str,
     }
 
 
-def nullable_names(config: PipelineConfig) -> dict[str, WhyNull]:
-    """Return the names for `sink.mapping` that may be null -> the reason.
-
-    An output of a transform counts when its expression is only such a name; other expressions are not analysed.
-    """
-    visible = joined_nulls(config, config.join) if config.join else _nulls_of(config, config.source)
-    stream = config.join.id if config.join else config.source.source_id
-    mappable = visible
-    for _, transform in _transforms_of(config.transforms, stream):
-        outputs = transform.config.transforms if isinstance(transform, Stateless) else ()
-        if outputs:
-            passed_on = {
-                o.output_name: visible[o.expression.strip()] for o in outputs if o.expression.strip() in visible
-            }
-            names = [output.output_name for output in outputs]
-            visible = {**without_hidden(visible, names), **passed_on}
-            metadata = {} if config.join else {name: why for name, why in visible.items() if name == "_key"}
-            mappable = {**metadata, **passed_on}
-    return mappable
-
-
-def _nulls_of(config: PipelineConfig, source: Source) -> dict[str, WhyNull]:
-    """Return the fields of a source that may be null -> the reason; Kafka's key, unless a declared field hides it."""
-    fields = config.fields_of(source)
-    names = {field.name: WhyNull.OPTIONAL for field in fields if not field.required and field.default is None}
-    declares_key = any(field.name == "_key" for field in fields)
-    return names if declares_key else {**names, "_key": WhyNull.NO_KEY}
-
-
-def joined_nulls(config: PipelineConfig, join: JoinConfig) -> dict[str, WhyNull]:
-    """Return the fields of the joined event that may be null -> the reason.
-
-    With `type: left` these are all fields of the right source; otherwise those that may be null in their source.
-    """
-    left, right = config.inputs
-    nulls = {source.source_id: _nulls_of(config, source) for source in (left, right)}
-    if join.keeps_unmatched:
-        nulls[right.source_id] = dict.fromkeys(
-            [*METADATA_FIELDS, *(field.name for field in right.schema_fields)], WhyNull.NO_MATCH
-        )
-    else:
-        # Null keys never match.
-        for side in join.sides:
-            for name in side.key_fields:
-                nulls[side.source_id].pop(name, None)
-    reasons = ((output.joined_name, nulls[output.source_id].get(output.name)) for output in join.output_fields)
-    return {name: why for name, why in reasons if why is not None}
-
-
-def _transforms_of(transforms: Sequence[Transform], stream: str) -> _TransformsByPath:
+def transforms_of(transforms: Sequence[Transform], stream: str) -> _TransformsByPath:
     """Return path and transform of the filters and stateless transforms with this source_id, in order."""
     return [
         (f"transforms[{index}]", transform)

@@ -16,7 +16,7 @@ from glassflow_dagster.config.model.join import JoinConfig, JoinSide, OutputFiel
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.source import METADATA_FIELDS, Source
 from glassflow_dagster.config.model.transforms import DedupConfig
-from glassflow_dagster.config.stages import joined_nulls
+from glassflow_dagster.config.nullable_names import joined_nulls
 from glassflow_dagster.orchestration.asset_keys import AssetKeys
 from glassflow_dagster.orchestration.automation import freshness_policy, health_check_condition
 

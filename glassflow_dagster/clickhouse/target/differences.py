@@ -20,8 +20,8 @@ from glassflow_dagster.clickhouse.target.token_window import (
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.sink import CreateTable
 from glassflow_dagster.config.model.types import ColumnType, parse_column_type, same_values
+from glassflow_dagster.config.nullable_names import WhyNull, nullable_names
 from glassflow_dagster.config.problems import nearest
-from glassflow_dagster.config.stages import WhyNull, nullable_names
 
 # Columns that ClickHouse computes itself, so that an insert cannot name them.
 _COMPUTED = ("MATERIALIZED", "ALIAS")

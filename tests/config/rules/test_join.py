@@ -9,9 +9,10 @@ import yaml
 
 from glassflow_dagster.config.load import convert_definition, load_pipeline
 from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.nullable_names import WhyNull, nullable_names
 from glassflow_dagster.config.problems import DefinitionError
 from glassflow_dagster.config.rules.pipeline import problems
-from glassflow_dagster.config.stages import FilterStage, WhyNull, nullable_names, plan_stages
+from glassflow_dagster.config.stages import FilterStage, plan_stages
 from tests.config.changes import changed
 from tests.config.joins import EVENT_CLOCK, joined
 
