@@ -71,7 +71,7 @@ private object TickOffset {
 
   def fromJson(text: String): TickOffset = text match {
     case Form(ticks, clockMs, moved) => TickOffset(ticks.toLong, clockMs.toLong, moved.toBoolean)
-    case _ => throw new IllegalArgumentException(s"'$text' is no offset of ticks; restore the checkpoint from a copy")
+    case _ => throw new IllegalArgumentException(s"'$text' is not a clock offset; restore the checkpoint from a copy")
   }
 }
 
@@ -84,7 +84,7 @@ private class TickStream(clock: TickClock) extends MicroBatchStream with Support
   override def initialOffset: Offset = TickOffset(0, 0, moved = false)
   override def deserializeOffset(json: String): Offset = TickOffset.fromJson(json)
   override def prepareForTriggerAvailableNow(): Unit = endsWhenAllIsRead = true
-  override def latestOffset: Offset = throw new UnsupportedOperationException("asked with a start only")
+  override def latestOffset: Offset = throw new UnsupportedOperationException("called with a start offset only")
 
   override def latestOffset(start: Offset, limit: ReadLimit): Offset = {
     val from = start.asInstanceOf[TickOffset]
