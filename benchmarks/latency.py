@@ -134,13 +134,25 @@ class Bench:
         watch.look()
         self._next += sent
         require_one_row_each(self._client, self._pipeline, self._next)
-        used = (cpu_seconds(driver.pid) - used) / ((time.time_ns() - began) / 1e9)
+        used, passed = cpu_seconds(driver.pid) - used, (time.time_ns() - began) / 1e9
+        batches = self._batches_since(began)
         return {
             **watch.figures(began // 1000 + int((sending_for - seconds) * MICROSECONDS)),
             "keys": self._next,
             "events_per_second_sent": reached,
-            "driver_cpu_cores": used,
+            "driver_cpu_cores": used / passed,
+            "batches_per_second": batches / passed,
+            "driver_cpu_ms_per_batch": used / batches * 1000,
         }
+
+    def _batches_since(self, began: int) -> int:
+        """Return the number of batches since a moment, nanoseconds since 1970, by the ledger."""
+        counted = self._client.query(
+            "SELECT count() FROM glassflow_ledger WHERE pipeline_id = {pipeline:String} "
+            "AND toUnixTimestamp64Milli(batch_time) >= {began:Int64}",
+            parameters={"pipeline": self._pipeline, "began": began // 1_000_000},
+        )
+        return int(counted.result_rows[0][0])
 
     def _count(self) -> int:
         return int(self._client.query(f"SELECT count() FROM {self._pipeline}").result_rows[0][0])
