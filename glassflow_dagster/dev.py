@@ -23,10 +23,13 @@ _DAGSTER_STOP_SECONDS = 60.0
 
 
 def main() -> int:
-    """Run until Ctrl-C (returns 0) or until Dagster ends by itself (returns its exit code); 1 after an error."""
+    """Start the embedded stack and `dagster dev`; at the end stop Dagster, the drivers and the stack, in this order.
+
+    Runs until Ctrl-C (returns 0) or until Dagster ends by itself (returns its exit code). Returns 1 after an error.
+    """
     stopping = False
 
-    def on_signal(_number: int, _frame: object) -> None:
+    def on_signal(_signal_number: int, _frame: object) -> None:
         nonlocal stopping
         stopping = True
 
@@ -34,15 +37,15 @@ def main() -> int:
         up(_DATA, _KAFKA_PORT, _CLICKHOUSE_PORT, _print_message)
         home = _DATA.absolute() / "dagster"
         home.mkdir(parents=True, exist_ok=True)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, on_signal)
+        for signal_number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(signal_number, on_signal)
         environment = {
             "GLASSFLOW_KAFKA_BROKERS": f"127.0.0.1:{_KAFKA_PORT}",
             "GLASSFLOW_CLICKHOUSE_URL": f"http://127.0.0.1:{_CLICKHOUSE_PORT}",
             "DAGSTER_HOME": str(home),
             "DAGSTER_DISABLE_TELEMETRY": "1",
             SHOW_VALUES: "true",
-            **os.environ,
+            **os.environ,  # the caller's own settings win
         }
         dagster = subprocess.Popen(
             [str(Path(sys.executable).with_name("dagster")), "dev", *sys.argv[1:]],

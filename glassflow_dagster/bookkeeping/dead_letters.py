@@ -135,6 +135,7 @@ def dead_letters_query(database: str) -> str:
 
     Columns out: those of the table, and `replayed`: whether this attempt was sent again. Query parameter: `pipeline`.
     """
+    # A replay's mark has the attempt that the replay begins. The sum is wider than the column, so it is converted back.
     next_attempt = "(checkpoint_id, origin_topic, origin_partition, origin_offset, toUInt16(attempt + 1))"
     return (
         f"SELECT *, {next_attempt} IN ({replayed_attempts_query(database)}) AS replayed "

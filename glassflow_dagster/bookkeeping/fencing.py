@@ -81,8 +81,9 @@ class Epoch:
     def require_newest(self, client: Client) -> None:
         """Query ClickHouse, and raise `Fenced` unless this driver has the greatest (epoch, driver) of its pipeline.
 
-        Raises `ClickHouseRefused` when the address leads to several servers with separate bookkeeping tables, and the
-        client's own errors.
+        A greater one is of a newer driver; when the greatest is smaller, this driver's own row is missing. Raises
+        `ClickHouseRefused` when the address leads to several servers with separate bookkeeping tables, and the client's
+        own errors.
         """
         rows = client.query(
             f"SELECT epoch, toString(driver), host, folder, toString(inserted_at) "
@@ -127,13 +128,13 @@ def read_rival_starts(client: Client, epoch: Epoch) -> list[DriverStart]:
     the ledger. The rows of an earlier checkpoint with batches were accounted for when this checkpoint was created.
     """
     epochs, ledger = EPOCHS.full_name(epoch.database), LEDGER.full_name(epoch.database)
-    mine = "pipeline_id = {pipeline:String} AND checkpoint_id = {checkpoint_id:UUID}"
+    own_checkpoint = "pipeline_id = {pipeline:String} AND checkpoint_id = {checkpoint_id:UUID}"
     starts = fetch(
         client,
         f"SELECT host, folder, toString(inserted_at), rows, checkpoint_id IN (SELECT checkpoint_id FROM {ledger} "
         f"WHERE pipeline_id = {{pipeline:String}}) AS closed FROM {epochs} WHERE pipeline_id = {{pipeline:String}} "
         f"AND checkpoint_id != {{checkpoint_id:UUID}} AND (NOT closed OR epoch >= "
-        f"(SELECT min(epoch) FROM {epochs} WHERE {mine})) ORDER BY epoch, toString(driver)",
+        f"(SELECT min(epoch) FROM {epochs} WHERE {own_checkpoint})) ORDER BY epoch, toString(driver)",
         {"pipeline": epoch.pipeline_id, "checkpoint_id": epoch.checkpoint_id},
     )
     return [DriverStart(host, folder, since, rows, bool(closed)) for host, folder, since, rows, closed in starts]
@@ -163,7 +164,8 @@ def begin_epoch(  # noqa: PLR0913, PLR0917 - the columns of a row
             "rows": rows,
         },
     )
-    # The first driver need not wait. Of two first drivers that start at once, at least one sees two rows here.
+    # The pipeline's first driver (no earlier epoch, one row) need not wait. Of two first drivers that start at once, at
+    # least one sees two rows here.
     if last or _last_epoch_and_count(client, database, pipeline_id)[1] > 1:
         time.sleep(CHECK_VALID_SECONDS)
     return epoch

@@ -139,7 +139,7 @@ def newest_checkpoint_query(database: str) -> str:
 
 
 def add_later_batches(client: Client, database: str, pipeline_id: str, sums: LedgerSums) -> LedgerSums:
-    """Return the sums plus the checkpoint's batches after `sums.last_batch`.
+    """Return the sums plus the checkpoint's batches after `sums.last_batch`; the same sums when there are none.
 
     Only the later batches are read, by the ledger's primary key.
     """
@@ -151,17 +151,17 @@ def add_later_batches(client: Client, database: str, pipeline_id: str, sums: Led
         "AND checkpoint_id = {checkpoint_id:UUID} AND batch_id >= {first:UInt64}",
         {"pipeline": pipeline_id, "checkpoint_id": sums.checkpoint_id, "first": sums.last_batch + 1},
     )[0]
-    batches, last_batch, first, last, rows_before, *counts = row
+    batches, last_batch, first_time_ms, last_time_ms, rows_before, *outcome_sums = row
     if not batches:
         return sums
     later = LedgerSums(
         checkpoint_id=sums.checkpoint_id,
         batches=batches,
         last_batch=last_batch,
-        first_time_ms=first,
-        last_time_ms=last,
+        first_time_ms=first_time_ms,
+        last_time_ms=last_time_ms,
         rows_before=rows_before,
-        outcomes=Outcomes(**dict(zip(_OUTCOMES, counts, strict=True))),
+        outcomes=Outcomes(**dict(zip(_OUTCOMES, outcome_sums, strict=True))),
     )
     return _sum_of(sums, later) if sums.batches else later
 
@@ -295,7 +295,7 @@ def read_history(client: Client, database: str, pipeline_id: str) -> BatchHistor
         f"FROM {LEDGER.full_name(database)} {where} ORDER BY batch_id",
         {"pipeline": pipeline_id, "checkpoint_id": checkpoint_id},
     )
-    return BatchHistory(checkpoint_id, tuple(_entry(*row) for row in rows))
+    return BatchHistory(checkpoint_id, batches=tuple(_entry(*row) for row in rows))
 
 
 def _sum_of(sums: LedgerSums, later: LedgerSums) -> LedgerSums:
@@ -313,6 +313,7 @@ def _sum_of(sums: LedgerSums, later: LedgerSums) -> LedgerSums:
 def _entry(
     batch_id: int, time_ms: int, definition: str, duplicates: int, offsets: Sequence[Mapping[str, Any]]
 ) -> BatchEntry:
+    """Return a batch of the ledger. offsets: a mapping (topic, partition, from, until) for each partition."""
     ranges = (BatchRange(batch_id, time_ms, o["topic"], o["partition"], o["from"], o["until"]) for o in offsets)
     return BatchEntry(batch_id, time_ms, definition, duplicates, tuple(ranges))
 
@@ -325,6 +326,7 @@ def _block(row: LedgerRow) -> pa.Table:
         for partition, (first, until) in sorted(partitions.items())
     ]
     counts = {name: getattr(row.outcomes, name) for name in _OUTCOMES}
-    plain = {f.name: getattr(row, f.name) for f in fields(row) if f.name in _SCHEMA.names}
-    values = {**plain, **counts, "batch_time": row.batch_time_ms, "offsets": offsets}
+    # The fields that have the name and the value of their column.
+    unchanged = {f.name: getattr(row, f.name) for f in fields(row) if f.name in _SCHEMA.names}
+    values = {**unchanged, **counts, "batch_time": row.batch_time_ms, "offsets": offsets}
     return pa.Table.from_pylist([values], schema=_SCHEMA)

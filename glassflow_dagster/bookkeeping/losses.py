@@ -102,4 +102,5 @@ def read_losses(client: Client, database: str, pipeline_id: str, checkpoint_id: 
         "WHERE pipeline_id = {pipeline:String} AND checkpoint_id = {checkpoint_id:UUID} ORDER BY ALL",
         {"pipeline": pipeline_id, "checkpoint_id": checkpoint_id},
     )
-    return tuple(Loss(batch, LossReason(reason), *rest) for batch, reason, *rest in rows)
+    # The columns are in the order of the fields of `Loss`.
+    return tuple(Loss(batch_id, LossReason(reason), *details) for batch_id, reason, *details in rows)

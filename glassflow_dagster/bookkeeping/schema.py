@@ -67,7 +67,7 @@ class Column:
 
 
 def _arrow_type(column: ColumnType) -> pa.DataType:
-    """Return the Arrow type in which values of a ClickHouse type are sent."""
+    """Return the Arrow type in which values of a ClickHouse type are sent, whether or not it is Nullable."""
     base = column.base
     if base.name == "Array":
         return pa.list_(_arrow_type(base.inner[0]))

@@ -110,8 +110,11 @@ def read_splits(client: Client, batch: BatchName) -> dict[str, Split]:
     for block, first, until, done, refused in notes:
         split = splits.get(block, Split())
         if done:
+            # A done note lists all rejected rows before `until`.
             rows = tuple(RefusedRow(row["row"], row["reason"]) for row in refused)
-            splits[block] = Split(split.split_parts, until, rows)
+            splits[block] = Split(split_parts=split.split_parts, done_until=until, refused=rows)
         else:
-            splits[block] = Split(split.split_parts | {(first, until)}, split.done_until, split.refused)
+            splits[block] = Split(
+                split_parts=split.split_parts | {(first, until)}, done_until=split.done_until, refused=split.refused
+            )
     return splits

@@ -31,13 +31,17 @@ _INSERTED_AT = "`inserted_at` DateTime64(3, 'UTC') DEFAULT now64(3)"
 def ensure_bookkeeping(client: Client, database: str, engine: str = "MergeTree", cluster: str | None = None) -> None:
     """Create missing bookkeeping tables, add missing columns and TTLs, and switch on their token windows.
 
-    engine: of the tables that are created. Raises `TableProblem` where an existing table is not replicated but the
-    engine is, and `AccessDenied` with the statement to run where the user may not run it.
+    engine: of the tables that are created. cluster: for ON CLUSTER, or None. Raises `TableProblem` where an existing
+    table is not replicated but the engine is, and `AccessDenied` with the statement to run where the user may not run
+    it.
     """
     ensure_database(client, database, cluster)
-    names = {"name": database}
-    engines = dict(fetch(client, "SELECT name, engine_full FROM system.tables WHERE database = {name:String}", names))
-    columns = set(fetch(client, "SELECT table, name FROM system.columns WHERE database = {name:String}", names))
+    parameters = {"name": database}
+    # engines: table -> engine_full, which has the TTL as well; columns: (table, column).
+    engines = dict(
+        fetch(client, "SELECT name, engine_full FROM system.tables WHERE database = {name:String}", parameters)
+    )
+    columns = set(fetch(client, "SELECT table, name FROM system.columns WHERE database = {name:String}", parameters))
     for table in TABLES:
         if table.name not in engines:
             execute(client, create_table(database, table, engine, cluster))
@@ -55,9 +59,9 @@ def ensure_bookkeeping(client: Client, database: str, engine: str = "MergeTree",
 def require_bookkeeping_tables(client: Client, database: str) -> None:
     """Raise `TableProblem` when a bookkeeping table does not exist, or is of an older version and lacks columns."""
     columns = fetch(client, "SELECT table, name FROM system.columns WHERE database = {d:String}", {"d": database})
-    existing = {table for table, _ in columns}
+    existing_tables = {table for table, _ in columns}
     for table in TABLES:
-        if table.name not in existing:
+        if table.name not in existing_tables:
             raise TableProblem(
                 f"{database}.{table.name} does not exist: no pipeline of this version has run against this server and "
                 "database yet; start one"

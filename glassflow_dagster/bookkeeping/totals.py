@@ -113,7 +113,8 @@ def complete_totals(client: Client, database: str, pipeline_id: str, sums: Ledge
 def _ranges(client: Client, database: str, until_last: dict[str, Any], losses: Sequence[Loss]) -> tuple[ReadRange, ...]:
     """Return the range of each partition. until_last: the query parameters of `_UNTIL_LAST`.
 
-    Batches before a loss of reason `topic` are a range of their own: their offsets are of a topic that is gone.
+    Batches before a loss of reason `topic` are a range of their own: their offsets are of a topic that is gone. Such a
+    range has no skipped offsets; those that retention removed count for the topic that exists.
     """
     topic_losses = (
         f"SELECT topic, partition, max(batch_id) AS since FROM {LOSSES.full_name(database)} "
@@ -137,7 +138,14 @@ def _ranges(client: Client, database: str, until_last: dict[str, Any], losses: S
             skipped[loss.topic, loss.partition] += loss.until - loss.first
     return tuple(
         ReadRange(
-            checkpoint_id, topic, partition, first, until, covered, bool(gone), 0 if gone else skipped[topic, partition]
+            checkpoint_id=checkpoint_id,
+            topic=topic,
+            partition=partition,
+            first=first,
+            until=until,
+            covered=covered,
+            gone=bool(gone),
+            skipped=0 if gone else skipped[topic, partition],
         )
         for checkpoint_id, topic, partition, first, until, covered, gone in ranges
     )
@@ -149,6 +157,7 @@ def _dead_letters(client: Client, database: str, until_last: dict[str, Any]) -> 
     Dead letters that are about to expire are counted as expired by the ledger alone: their rows may be gone or not. A
     dead letter is purged in two steps (mark, delete): while it has both a mark and a row, it counts as stored.
     """
+    # A dead letter that expires before this time (seconds since 1970) counts as expired.
     soon = fetch(client, f"SELECT toUnixTimestamp(now()) + {_EXPIRES_SOON}")[0][0]
     unexpired = f"{_UNTIL_LAST} AND toUnixTimestamp(expires_at) > {{soon:UInt64}}"
     parameters = {**until_last, "soon": soon}
@@ -162,6 +171,7 @@ def _dead_letters(client: Client, database: str, until_last: dict[str, Any]) -> 
         f"(SELECT sum(dead_letters) FROM {LEDGER.full_name(database)} WHERE {expired})",
         parameters,
     )[0]
+    # The sum over no batch may be NULL.
     names = ("dead_letters_stored", "dead_letters_purged", "dead_letters_expired")
     return dict(zip(names, (int(count or 0) for count in row), strict=True))
 

@@ -72,6 +72,7 @@ class Windows:
         self._note(pipeline_id, change, released=True)
 
     def _note(self, pipeline_id: str, change: WindowChange, *, released: bool) -> None:
+        """Insert a note on a table, with the settings that it had before the pipeline's change."""
         execute(
             self.client,
             f"INSERT INTO {WINDOWS.full_name(self.database)} ({', '.join(WINDOWS.column_names)}) "

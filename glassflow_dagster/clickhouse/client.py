@@ -44,7 +44,10 @@ def address(connection: ClickHouseConnection) -> str:
 
 
 def connect(connection: ClickHouseConnection) -> Client:
-    """Open a client; raises `ClickHouseUnreachable`, `ClickHouseRefused` or `AccessDenied`."""
+    """Open a client over HTTP or HTTPS; raises `ClickHouseUnreachable`, `ClickHouseRefused` or `AccessDenied`.
+
+    Its queries are sequentially consistent on a replica, unless the user's profile forbids that setting.
+    """
     try:
         client = clickhouse_connect.get_client(
             interface="https" if connection.secure else "http",
@@ -53,7 +56,7 @@ def connect(connection: ClickHouseConnection) -> Client:
             username=connection.username,
             password=connection.password.get_secret_value(),
             verify=not connection.skip_certificate_verification,
-            pool_mgr=tls.https_pool(connection),
+            pool_mgr=tls.https_pool(connection),  # None without certificates: the library's own pool
             connect_timeout=CONNECT_TIMEOUT,
             send_receive_timeout=ANSWER_TIMEOUT,
             autogenerate_session_id=False,
@@ -74,7 +77,8 @@ def wait_for_clickhouse(
 ) -> Client:
     """Open a client, and retry for `timeout_seconds` while the server cannot be reached; raises what `connect` raises.
 
-    A rejected user, password or certificate is raised at once: waiting does not fix it.
+    report: receives the first failure, not those of later attempts. A rejected user, password or certificate is raised
+    at once: waiting does not fix it.
     """
     deadline = time.monotonic() + timeout_seconds
     reported = False
@@ -93,7 +97,10 @@ def wait_for_clickhouse(
 def _connection_error(
     connection: ClickHouseConnection, error: BaseException
 ) -> AccessDenied | ClickHouseRefused | ClickHouseUnreachable:
-    """Return the error to raise for a failed connection: rejected user, TLS failure, not HTTP, or unreachable."""
+    """Return the error to raise for a failed connection: rejected user, TLS failure, not HTTP, or unreachable.
+
+    Not HTTP: there is an answer (no network error as the cause), but without an error code of ClickHouse.
+    """
     where = f"ClickHouse at {address(connection)}"
     if is_access_denied(error):
         return AccessDenied(

@@ -167,23 +167,26 @@ _RIGHTS_CODES = frozenset({164, 291, 497})
 
 _TOO_MANY_PARTS = 252
 # The same code as "too many parts, wait for merges"; but too many partitions of one block stay too many.
-_TOO_MANY_PARTITIONS = "Too many partitions for single INSERT block"
+_TOO_MANY_PARTITIONS_TEXT = "Too many partitions for single INSERT block"
 
 # An error from a view occurs after the target has the rows: sending halves under new tokens would double them.
-_FROM_A_VIEW = "while pushing to view"
+_FROM_A_VIEW_TEXT = "while pushing to view"
 
 _PREFIXES = re.compile(
     r"^(?:(?:Received ClickHouse exception, code:|HTTP driver received HTTP status) \d+, server response: )?"
     r"(?:(?:Code: \d+\. )?DB::Exception: )*"
 )
-_ADDRESS = re.compile(r"\s*\(for url [^)]*\)\s*$")
+_URL = re.compile(r"\s*\(for url [^)]*\)\s*$")
 _VERSION = re.compile(r"\s*\(version\s+(?:[^()]|\([^()]*\))*\)")
-_SYMBOL = re.compile(r"[.\s]*\([A-Z][A-Z0-9_]+\)$")
+_SYMBOLIC_CODE = re.compile(r"[.\s]*\([A-Z][A-Z0-9_]+\)$")
 _EMBEDDED_CODE = re.compile(r"\bCode: (\d+)\.")
 
 
 def error_code(error: BaseException) -> int | None:
-    """Return ClickHouse's error code; None for an error without one, such as a lost connection."""
+    """Return ClickHouse's error code, from the error's field or else from its text (`Code: 241.`).
+
+    None for an error without a code, such as a lost connection.
+    """
     if not isinstance(error, Error):
         return None
     if error.code is not None:
@@ -193,13 +196,18 @@ def error_code(error: BaseException) -> int | None:
 
 
 def classify(error: BaseException) -> ErrorKind:
-    """Return the kind of an insert's error."""
+    """Return the kind of an insert's error, by its code and text.
+
+    RETRY: an error in a response body, a transient one, or too many parts until merges catch up. PARTITIONS: the block
+    has too many partitions. TABLE: a code that no row causes, or any error of a view, since the target may have the
+    rows already. ROW: a code that a value causes. UNKNOWN: any other code.
+    """
     code, text = error_code(error), str(error)
     if isinstance(error, ErrorInResponseBody) or is_transient(error):
         return ErrorKind.RETRY
     if code == _TOO_MANY_PARTS:
-        return ErrorKind.PARTITIONS if _TOO_MANY_PARTITIONS in text else ErrorKind.RETRY
-    if code in _TABLE_CODES or _FROM_A_VIEW in text:
+        return ErrorKind.PARTITIONS if _TOO_MANY_PARTITIONS_TEXT in text else ErrorKind.RETRY
+    if code in _TABLE_CODES or _FROM_A_VIEW_TEXT in text:
         return ErrorKind.TABLE
     return ErrorKind.ROW if code in _ROW_CODES else ErrorKind.UNKNOWN
 
@@ -223,16 +231,16 @@ def is_right_missing(error: BaseException) -> bool:
 def explain(error: BaseException) -> str:
     """Return an error's text in one line: ClickHouse's message with its code, or the cause of a lost connection.
 
-    Prefixes, the URL and the server's version are removed.
+    Prefixes, the URL, the server's version and the symbolic code at the end (`(NAME_OF_THE_ERROR)`) are removed.
     """
     code = error_code(error)
     if code is None and error.__cause__ is not None:
         cause = root_cause(error.__cause__)
         message = " ".join(str(cause).split())
         return f"{type(cause).__name__}: {message}" if message else type(cause).__name__
-    text = _ADDRESS.sub("", " ".join(str(error).split()))
-    text = _SYMBOL.sub("", _VERSION.sub("", _PREFIXES.sub("", text)).rstrip(" .")).rstrip(" .")
-    name = getattr(error, "name", None)
+    text = _URL.sub("", " ".join(str(error).split()))
+    text = _SYMBOLIC_CODE.sub("", _VERSION.sub("", _PREFIXES.sub("", text)).rstrip(" .")).rstrip(" .")
+    name = getattr(error, "name", None)  # the symbolic code, such as MEMORY_LIMIT_EXCEEDED
     suffix = f" (code {code}{', ' + name if name else ''})" if code is not None else ""
     return text + suffix
 

@@ -67,5 +67,13 @@ def read_layout(client: Client, database: str, table: str) -> Layout:
         parameters=where,
     ).result_rows
     engine, has_ttl, has_views, partition_key, sorting_key = tables[0] if tables else ("", 0, 0, "", "")
-    by_name = {name: Column(*description) for name, *description in columns}
-    return Layout(database, table, engine, bool(has_ttl), bool(has_views), partition_key, sorting_key, by_name)
+    return Layout(
+        database=database,
+        table=table,
+        engine=engine,
+        has_ttl=bool(has_ttl),
+        has_views=bool(has_views),
+        partition_key=partition_key,
+        sorting_key=sorting_key,
+        columns={name: Column(kind, default_kind, default) for name, kind, default_kind, default in columns},
+    )

@@ -52,7 +52,11 @@ def execute(client: Client, statement: str, parameters: dict[str, Any] | None = 
 
 
 def to_glassflow_error(client: Client, error: BaseException, statement: str = "") -> GlassflowError:
-    """Return the error to show: `ClickHouseUnreachable` (transient), `AccessDenied`, or else `TableProblem`."""
+    """Return the error to show for an error of the client.
+
+    `ClickHouseUnreachable` for a transient one, `AccessDenied` for a rejected user or a missing right, else
+    `TableProblem`. statement: shown in the message; '' for a query.
+    """
     where, reason = f"ClickHouse at {client.uri}", explain(error)
     if is_transient(error):
         return ClickHouseUnreachable(f"{where} did not answer ({reason}); check the server and try again")
@@ -67,7 +71,8 @@ def to_glassflow_error(client: Client, error: BaseException, statement: str = ""
 def retry(query: Callable[[], T], seconds: float, report: Callable[[str], None]) -> T:
     """Return the result of `query`, repeated while it raises `ClickHouseUnreachable`, for at most `seconds`.
 
-    Raises what `query` raises; `ClickHouseUnreachable` only after that time.
+    report: receives each of these errors. Raises what `query` raises; `ClickHouseUnreachable` only when the next
+    attempt would begin after that time.
     """
     deadline, pauses = time.monotonic() + seconds, backoff_pauses()
     while True:

@@ -19,7 +19,8 @@ _SAME_START_MS = 2_000  # milliseconds
 # Number of connections that are opened to detect several servers behind one address; a load balancer that chooses
 # between two servers at random stays undetected once in 32 times.
 _CONNECTIONS = 6
-_ONE_CONNECTION = {"Connection": "close"}
+# The request uses a connection of its own.
+_OWN_CONNECTION = {"Connection": "close"}
 
 # SELECT columns that identify a run, and that every user may query: server UUID, process id, start. Every start draws
 # new UUIDs of the system tables (attach() in ClickHouse's src/Storages/System/attachSystemTablesImpl.h), where the user
@@ -49,8 +50,8 @@ class ServerRun(BaseModel):
         A server's clock that was set in between makes it look like another run; then the table is searched for rows
         without need, which does no harm.
         """
-        started = abs(self.started_ms - other.started_ms)
-        return (self.server, self.process) == (other.server, other.process) and started < _SAME_START_MS
+        difference_ms = abs(self.started_ms - other.started_ms)
+        return (self.server, self.process) == (other.server, other.process) and difference_ms < _SAME_START_MS
 
 
 def read_server_run(client: Client) -> ServerRun:
@@ -59,7 +60,10 @@ def read_server_run(client: Client) -> ServerRun:
 
 
 def require_same_server(client: Client, before: ServerRun, now: ServerRun, table: str) -> None:
-    """Raise `ClickHouseRefused` when two servers have answered at one address. table: named as not replicated."""
+    """Raise `ClickHouseRefused` when the runs are of two servers, which have then answered at one address.
+
+    before, now: the runs that answered earlier and now. table: the one to name in the error, as not replicated.
+    """
     if now.server != before.server:
         raise ClickHouseRefused(_two_servers(client, before, now, table))
 
@@ -67,13 +71,14 @@ def require_same_server(client: Client, before: ServerRun, now: ServerRun, table
 def require_one_server(client: Client, table: str) -> None:
     """Raise `ClickHouseRefused` when several servers answer at the client's address, as behind a load balancer.
 
-    A table that is not replicated would then have other rows on each of them. table: the one to name in the error. A
-    server that was restarted between two connections counts as the same server.
-    A load balancer that sends every connection to the same server is not detected. Raises the client's own errors.
+    A table that is not replicated would then have other rows on each of them. table: the one to name in the error. Each
+    of `_CONNECTIONS` connections asks for the run of the server that answers. A restart between two of them counts as
+    the same server. A load balancer that sends every connection to the same server is not detected. Raises the client's
+    own errors.
     """
     seen: list[ServerRun] = []
     for _ in range(_CONNECTIONS):
-        run = ServerRun.of(*client.query(f"SELECT {RUN_COLUMNS}", transport_settings=_ONE_CONNECTION).result_rows[0])
+        run = ServerRun.of(*client.query(f"SELECT {RUN_COLUMNS}", transport_settings=_OWN_CONNECTION).result_rows[0])
         if seen and _is_another(run, seen):
             raise ClickHouseRefused(_two_servers(client, seen[-1], run, table))
         seen.append(run)
@@ -91,6 +96,7 @@ def _is_another(run: ServerRun, seen: list[ServerRun]) -> bool:
 
 
 def _two_servers(client: Client, one: ServerRun, other: ServerRun, table: str) -> str:
+    """Return the message for two servers at one address, each with a table of its own."""
     return (
         f"ClickHouse at {client.uri} leads to several servers ({one.server}, started at {_time(one)}, and "
         f"{other.server}, started at {_time(other)}), but {table} is not replicated: each server has its own. Name "

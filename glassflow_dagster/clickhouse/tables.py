@@ -87,7 +87,8 @@ def find_table(client: Client, database: str, name: str) -> Table | None:
         name=name,
         engine=engine,
         engine_full=engine_full,
-        columns={column: Column(_column_type(kind), default) for column, kind, default in columns},
+        columns={column: Column(_column_type(kind), default_kind) for column, kind, default_kind in columns},
+        # NULL for engines that do not know their number of rows, such as views.
         rows=int(rows) if rows is not None else count_rows(client, database, name),
         ttl=" TTL " in engine_full,
         sorting_key=sorting_key,
@@ -111,7 +112,10 @@ def count_rows(client: Client, database: str, name: str) -> int:
 
 
 def filled_columns(config: PipelineConfig, table: Table) -> tuple[Mapping, ...]:
-    """Return the definition's mapping, and one of `_batch_time` for each of the table's `clock_columns`."""
+    """Return the definition's mapping, and one of `_batch_time` for each of the table's `clock_columns`.
+
+    These are the columns that are filled with the batch time instead of the server's clock.
+    """
     clocks = (
         Mapping(name="_batch_time", column_name=name, column_type=str(table.columns[name].type))
         for name in table.clock_columns

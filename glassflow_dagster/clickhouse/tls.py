@@ -23,9 +23,9 @@ def https_pool(connection: ClickHouseConnection) -> PoolManager | None:
     return _pool(connection) if connection.secure and has_certificates else None
 
 
-# One pool for all clients of a connection: the client library never closes a pool that it created itself.
 @cache
 def _pool(connection: ClickHouseConnection) -> PoolManager:
+    """Return the one pool of all clients of a connection: the client library never closes a pool that it creates."""
     proxy = check_env_proxy("https", connection.host, connection.http)
     verify = not connection.skip_certificate_verification
     pool: PoolManager = get_pool_manager(https_proxy=proxy, verify=verify, ssl_context=_context(connection))
@@ -71,13 +71,16 @@ def _load_client_certificate(context: ssl.SSLContext, key: str, certificate: str
 
 
 def tls_remedy(cause: BaseException) -> str | None:
-    """Return what to do about a TLS failure that a retry does not fix; None for any other failure."""
+    """Return what to do about a TLS failure that a retry does not fix; None for any other failure.
+
+    Three cases: the server's certificate is not trusted, it rejects the client's, or its port does not speak TLS.
+    """
     if isinstance(cause, ssl.SSLCertVerificationError):
         return (
             "set sink.connection_params.root_ca to the certificate of the authority that signed the server's, and "
             "host to a name that the certificate is for"
         )
-    reason = getattr(cause, "reason", None) or ""
+    reason = getattr(cause, "reason", None) or ""  # OpenSSL's name of the error, such as TLSV1_ALERT_UNKNOWN_CA
     if not isinstance(cause, ssl.SSLError):
         return None
     if "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):

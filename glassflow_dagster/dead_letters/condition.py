@@ -32,14 +32,15 @@ def within_parentheses(condition: str) -> str:
 
     It has lines of its own, so that a comment at its end does not swallow the closing parenthesis.
     """
-    for problem in _problems(condition):
+    for problem in _problems(condition):  # only the first one is reported
         raise WrongCondition(f"--where {condition!r}: {problem}")
     return f"(\n{condition}\n)"
 
 
 def _problems(condition: str) -> Iterator[str]:
     """Yield what is wrong: an unknown token, unbalanced brackets, or nothing but blanks and comments."""
-    position, unclosed, empty = 0, [], True
+    position, empty = 0, True
+    unclosed: list[str] = []  # the closing brackets that are still to come, innermost last
     while position < len(condition):
         token = _TOKEN.match(condition, position)
         if token is None:
@@ -60,11 +61,14 @@ def _problems(condition: str) -> Iterator[str]:
         yield f"{unclosed[-1]!r} is missing"
 
 
-def _unknown_token_problem(rest: str) -> str:
-    """Return what is wrong with a text that does not begin with a known token."""
-    if rest.startswith(";"):
+def _unknown_token_problem(text: str) -> str:
+    """Return what is wrong with a text that does not begin with a known token.
+
+    Three cases: a semicolon, a quote or comment that is not closed, or any other sign.
+    """
+    if text.startswith(";"):
         return "';' would end the statement; write one condition"
-    if rest.startswith(("'", '"', "`", "/*")):
+    if text.startswith(("'", '"', "`", "/*")):
         return "a quote or a comment is not closed"
-    sign = rest[:2] if rest.startswith("//") else rest[0]
+    sign = text[:2] if text.startswith("//") else text[0]
     return f"{sign!r} is not allowed in a condition; strings are in single quotes, and a comment begins with --"

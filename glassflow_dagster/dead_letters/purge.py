@@ -17,5 +17,6 @@ def purge(store: DeadLetterStore, condition: str) -> int:
     count = store.count(condition)
     if count:
         store.execute(mark_purged_statement(store.database, store.query_for(condition)), condition)
+    # Also when none fulfils the condition: an interrupted purge may have left marked ones.
     delete_purged(store.client, store.database, store.pipeline_id)
     return count

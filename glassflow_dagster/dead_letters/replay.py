@@ -38,7 +38,7 @@ DEAD_LETTERS_PER_TRANSACTION = 500
 BYTES_PER_TRANSACTION = 16 * 1024 * 1024
 
 # Seconds by which a mark outlives its dead letter: a dead letter whose mark expired first could be sent again.
-_OUTLIVES = 24 * 3600
+_MARK_OUTLIVES_SECONDS = 24 * 3600
 # Seconds; time limit of the insert of marks, like that of a driver's inserts.
 _RETRY_SECONDS = 300.0
 # Seconds; time limit of each step. The brokers abort an open transaction after a minute.
@@ -101,33 +101,44 @@ def replay(config: PipelineConfig, condition: str, report: Report) -> ReplayResu
     """
     store = DeadLetterStore.open(config)
     checkpoint_id = newest_checkpoint(store.client, store.database, store.pipeline_id)
-    attempts = config.dead_letters.max_attempts
+    max_attempts = config.dead_letters.max_attempts
     # With match: all a left event makes several rows. A dead letter with passed_dedup is one of them; replaying its
     # left event would produce the others again.
     is_pair = "passed_dedup" if config.join and config.join.match == "all" else "false"
     is_newest = "toString(checkpoint_id) = {checkpoint_id:String}"
-    query = (
+    # Numbers of the dead letters that are not sent, by reason; a dead letter with several reasons counts for the first.
+    skipped_query = (
         f"SELECT countIf(NOT {is_newest}), countIf({is_newest} AND replayed), "
-        f"countIf({is_newest} AND NOT replayed AND attempt >= {attempts}), "
-        f"countIf({is_newest} AND NOT replayed AND attempt < {attempts} AND {is_pair}) "
+        f"countIf({is_newest} AND NOT replayed AND attempt >= {max_attempts}), "
+        f"countIf({is_newest} AND NOT replayed AND attempt < {max_attempts} AND {is_pair}) "
         f"FROM ({store.query_for(condition)})"
     )
     # Run once before anything is changed, so that a wrong condition is reported at once.
-    store.fetch(query, condition, checkpoint_id=checkpoint_id)
+    store.fetch(skipped_query, condition, checkpoint_id=checkpoint_id)
     ensure_replay_topic(config)
     sender = _Sender(config)
     server_run = translate_errors(store.client, lambda: read_server_run(store.client))
-    inserter = Inserter(store.client, _RETRY_SECONDS, lambda _: None, begun=server_run)
+    inserter = Inserter(store.client, retry_seconds=_RETRY_SECONDS, report=lambda _: None, begun=server_run)
+    # An interrupted replay may have sent dead letters without marking them.
     _mark(inserter, store, config, _sent_without_mark(store, config))
-    earlier, already, too_often, of_pairs = store.fetch(query, condition, checkpoint_id=checkpoint_id)[0]
+    of_earlier_checkpoint, already_sent, too_often, of_pairs = store.fetch(
+        skipped_query, condition, checkpoint_id=checkpoint_id
+    )[0]
     of_checkpoint = f"checkpoint_id = '{checkpoint_id}'"
-    replayable = f"({condition}\n) AND NOT replayed AND attempt < {attempts} AND {of_checkpoint} AND NOT {is_pair}"
+    # A comment at the end of the condition must not swallow the parenthesis, hence the line break.
+    replayable = f"({condition}\n) AND NOT replayed AND attempt < {max_attempts} AND {of_checkpoint} AND NOT {is_pair}"
     sent = 0
     for group in _groups(store.read(replayable)):
         _mark(inserter, store, config, sender.send(group))
         sent += len(group)
         report(f"sent {sent:,} dead letters to {config.replay_topic}")
-    return ReplayResult(sent, already, too_often, earlier, of_pairs)
+    return ReplayResult(
+        sent=sent,
+        already_sent=already_sent,
+        too_often=too_often,
+        of_earlier_checkpoint=of_earlier_checkpoint,
+        of_pairs=of_pairs,
+    )
 
 
 def _sent_without_mark(store: DeadLetterStore, config: PipelineConfig) -> list[ReplayMark]:
@@ -140,11 +151,16 @@ def _sent_without_mark(store: DeadLetterStore, config: PipelineConfig) -> list[R
     # With the isolation level of the stream: a record counts as sent if and only if the stream reads it.
     records = read_to_end(connection, topic, REPLAY_PARTITION, max(first, available.low), config.source.isolation)
     replays = ((read_replay(record.headers), record.offset) for record in records)
-    return [_mark_of(replay, offset, NEVER) for replay, offset in replays if replay is not None]
+    # The replay headers do not say when the dead letter expires, so its mark never does. Without them, another producer
+    # wrote the record.
+    return [_mark_of(replay, offset, expires_at=NEVER) for replay, offset in replays if replay is not None]
 
 
 def _mark(inserter: Inserter, store: DeadLetterStore, config: PipelineConfig, sent: list[ReplayMark]) -> None:
-    """Insert marks of sent dead letters; a mark that an interrupted replay causes to be inserted twice is harmless."""
+    """Insert marks of sent dead letters, in blocks of at most `DEAD_LETTERS_PER_TRANSACTION`.
+
+    A mark that an interrupted replay causes to be inserted twice is harmless.
+    """
     for first in range(0, len(sent), DEAD_LETTERS_PER_TRANSACTION):
         part = sent[first : first + DEAD_LETTERS_PER_TRANSACTION]
         offsets_sent = part[0].replay_offset, part[-1].replay_offset
@@ -165,17 +181,19 @@ def _mark_of(replay: Replay, replay_offset: int, expires_at: int) -> ReplayMark:
 
 
 def _groups(dead_letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
-    """Yield the dead letters in groups, one per transaction, within the limits of number and bytes."""
+    """Yield the dead letters in groups, one per transaction, within the limits of number and bytes of values.
+
+    A value that is larger than the limit is a group of its own.
+    """
     group: list[DeadLetter] = []
     size = 0
     for dead_letter in dead_letters:
-        if group and (
-            len(group) == DEAD_LETTERS_PER_TRANSACTION or size + len(dead_letter.value or b"") > BYTES_PER_TRANSACTION
-        ):
+        value_size = len(dead_letter.value or b"")
+        if group and (len(group) == DEAD_LETTERS_PER_TRANSACTION or size + value_size > BYTES_PER_TRANSACTION):
             yield group
             group, size = [], 0
         group.append(dead_letter)
-        size += len(dead_letter.value or b"")
+        size += value_size
     if group:
         yield group
 
@@ -184,6 +202,7 @@ class _Sender:
     """The transactional producer of a pipeline's replay topic; creating it fences all earlier ones."""
 
     def __init__(self, config: PipelineConfig) -> None:
+        """Create the producer; raises `GlassflowError` when the brokers do not let it send in transactions."""
         self._config = config
         self._producer = Producer({
             **client_settings(config.source.connection_params),
@@ -194,7 +213,10 @@ class _Sender:
             self._producer.init_transactions(_TRANSACTION_SECONDS)
 
     def send(self, dead_letters: list[DeadLetter]) -> list[ReplayMark]:
-        """Send dead letters in one transaction; return their marks in the order of their offsets in the topic."""
+        """Send dead letters in one transaction; return their marks in the order of their offsets in the topic.
+
+        After an error, such as a dead letter that the topic rejects, the transaction is aborted and none is sent.
+        """
         sent: list[ReplayMark] = []
         failures: list[str] = []
         with self._explaining():
@@ -223,9 +245,8 @@ class _Sender:
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                sent.append(
-                    _mark_of(next_attempt, message.offset() or 0, min(dead_letter.expires_at + _OUTLIVES, NEVER))
-                )
+                expires_at = min(dead_letter.expires_at + _MARK_OUTLIVES_SECONDS, NEVER)
+                sent.append(_mark_of(next_attempt, message.offset() or 0, expires_at))  # a delivered one has an offset
             else:
                 failures.append(self._not_taken(dead_letter, error))
 
@@ -236,6 +257,7 @@ class _Sender:
                 key=dead_letter.key,
                 headers=[*without_replay(dead_letter.headers), *next_attempt.headers()],
                 partition=REPLAY_PARTITION,
+                # Negative when the record has none; for 0 librdkafka takes the current time.
                 timestamp=max(dead_letter.timestamp_ms, 0),
                 on_delivery=delivered,
             )
@@ -266,7 +288,10 @@ class _Sender:
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
-        """Raise Kafka's errors as `GlassflowError`s with a remedy."""
+        """Raise Kafka's errors as `GlassflowError`s with a remedy.
+
+        Another replay has fenced this producer, the user lacks the right, or the brokers did not answer.
+        """
         try:
             yield
         except KafkaException as raised:

@@ -59,7 +59,10 @@ class DeadLetterStore:
         return int(self.fetch(f"SELECT count() FROM ({self.query_for(condition)})", condition)[0][0])
 
     def fetch(self, query: str, condition: str, **parameters: Any) -> list[tuple[Any, ...]]:
-        """Return the rows of a query that contains a condition; raises `WrongCondition` when the server rejects it."""
+        """Return the rows of a query that contains a condition; raises `WrongCondition` when the server rejects it.
+
+        condition: for the error's text only. parameters: further query parameters. Raises what `queries.fetch` raises.
+        """
         try:
             return fetch(self.client, query, self.parameters | parameters)
         except TableProblem as error:
@@ -84,7 +87,7 @@ class DeadLetterStore:
             raise (self._condition_error(condition, error) if isinstance(problem, TableProblem) else problem) from error
 
     def execute(self, statement: str, condition: str) -> None:
-        """Run a statement that contains a condition; raises what `fetch` raises."""
+        """Run a statement that contains a condition; raises what `fetch` raises. condition: for the error's text."""
         try:
             self.client.command(statement, parameters=self.parameters)
         except (ClickHouseError, OSError) as error:
@@ -93,7 +96,10 @@ class DeadLetterStore:
 
     @staticmethod
     def _condition_error(condition: str, error: BaseException) -> WrongCondition:
-        """Return an error that shows the condition and the server's message."""
+        """Return an error that shows the condition and the server's message.
+
+        error: the client's own, or the `TableProblem` that was raised from it.
+        """
         cause = error.__cause__ if isinstance(error, TableProblem) and error.__cause__ else error
         return WrongCondition(f"--where {condition!r}: {explain(cause)}")
 

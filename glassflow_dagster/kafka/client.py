@@ -108,7 +108,7 @@ def _password(connection: KafkaConnection) -> str:
 
 
 def _jaas(connection: KafkaConnection) -> str:
-    """Return the JAAS configuration with which the Java client logs in by username and password."""
+    """Return the JAAS configuration with which the Java client logs in by username and password (PLAIN or SCRAM)."""
     module = _JAAS_MODULES[connection.mechanism]
     username, password = quoted(connection.username or ""), quoted(_password(connection))
     return f"{module} required username={username} password={password};"

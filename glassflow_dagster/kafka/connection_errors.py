@@ -72,9 +72,13 @@ def _client_certificate_error(connection: KafkaConnection, text: str) -> KafkaRe
 
 
 def _broker_certificate_error(connection: KafkaConnection, text: str) -> KafkaRefused:
-    """Build the error for a broker's certificate that cannot be verified, or is for another host name."""
+    """Build the error for a broker's certificate that cannot be verified, or is for another host name.
+
+    text: librdkafka's, usually with the broker's address. The reason is that of a second TLS handshake with the broker;
+    where that fails otherwise or there is no address, it is `text`.
+    """
     broker = _BROKER.search(text)
-    host, port = (broker["host"], int(broker["port"])) if broker else ("", 0)
+    host, port = (broker["host"], int(broker["port"])) if broker else ("", 0)  # not used without an address
     where = f"Kafka's broker at {host}:{port}" if broker else f"Kafka's brokers at {', '.join(connection.brokers)}"
     tls_error = _verification_error(connection, host, port) if broker else None
     why = tls_error.verify_message.rstrip(".") if tls_error else _reason(text)
@@ -90,7 +94,10 @@ def _broker_certificate_error(connection: KafkaConnection, text: str) -> KafkaRe
 
 
 def _verification_error(connection: KafkaConnection, host: str, port: int) -> ssl.SSLCertVerificationError | None:
-    """Repeat the TLS handshake with Python's ssl and return its error; None if it succeeds or nothing listens."""
+    """Repeat the TLS handshake with Python's ssl and return its verification error.
+
+    None if the handshake succeeds, or fails for another reason: no connection, or another TLS error.
+    """
     authorities = read_pem("root_ca", connection.root_ca) if connection.root_ca else None
     try:
         context = ssl.create_default_context(cadata=authorities)

@@ -27,7 +27,8 @@ def open_consumer(
 ) -> Iterator[tuple[Consumer, list[KafkaError]]]:
     """Yield a consumer that joins no group and creates no topic, and the list that collects librdkafka's errors.
 
-    Raises `KafkaRefused` when librdkafka rejects the settings, such as an invalid private key.
+    settings: further settings of confluent-kafka, which take precedence. Raises `KafkaRefused` when librdkafka rejects
+    the settings, such as an invalid private key.
     """
     errors: list[KafkaError] = []
     try:
@@ -65,7 +66,8 @@ def ask_metadata(
 ) -> Any:
     """Return the metadata of a topic, or of all topics for None.
 
-    Raises `KafkaUnreachable` after the timeout, but `KafkaRefused` after about a second.
+    A first request of `_FIRST_TIMEOUT` seconds finds permanent errors early (`KafkaRefused`); a second one waits for
+    the full timeout (in seconds) before it raises `KafkaUnreachable`.
     """
     arguments = {"topic": topic} if topic else {}
     try:

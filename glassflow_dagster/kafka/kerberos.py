@@ -60,9 +60,13 @@ def principal(connection: KafkaConnection) -> str:
 
 
 def keytab_file(connection: KafkaConnection) -> Path:
-    """Write the keytab and return its path."""
+    """Decode the keytab, write it to a file and return its path.
+
+    Raises `GlassflowError` when it is missing, empty or no base64.
+    """
     text = connection.kerberos_keytab.get_secret_value() if connection.kerberos_keytab else ""
     try:
+        # Without the line breaks that base64 writes.
         keytab = base64.b64decode("".join(text.split()), validate=True)
     except binascii.Error:
         keytab = b""

@@ -49,6 +49,7 @@ class RangeCount:
     """
 
     def __init__(self, ranges: dict[int, tuple[int, int]]) -> None:
+        """Begin with no records. ranges: partition -> [from, until); a partition with an empty range is done."""
         self._until = {partition: until for partition, (first, until) in ranges.items() if first < until}
         self.records = 0
 
@@ -126,7 +127,10 @@ def fetch_records(
 def read_to_end(
     connection: KafkaConnection, topic: str, partition: int, first: int, isolation: str = ISOLATION
 ) -> Iterator[Record]:
-    """Yield a partition's records from the offset `first` to its end; from its first record if that offset is gone."""
+    """Yield a partition's records from the offset `first` to its end; from its first record if that offset is gone.
+
+    Raises `KafkaUnreachable` when no message comes for `STALL_TIMEOUT` seconds.
+    """
     settings = {"isolation.level": isolation, "auto.offset.reset": "earliest", "enable.partition.eof": True}
     deadline = time.monotonic() + STALL_TIMEOUT
     with open_consumer(connection, settings) as (consumer, errors), answering(connection, consumer, errors):
@@ -138,7 +142,7 @@ def read_to_end(
             if is_end(message):
                 return
             yield read_record(message)
-            # Behind the yield: the time that the caller takes is not the brokers'.
+            # Set after the yield, so that the time that the caller takes is not counted.
             deadline = time.monotonic() + STALL_TIMEOUT
         raise unreachable(connection, errors, f"sent nothing of {topic!r} for {STALL_TIMEOUT:.0f} s")
 
@@ -153,13 +157,15 @@ def _records_at(  # noqa: PLR0913, PLR0917 - the consumer, and what it reads
 ) -> Iterator[Record]:
     """Yield a partition's records at the `wanted` offsets (sorted), without those that are gone.
 
-    Between two wanted offsets it consumes the records of a short gap and seeks across a long one.
+    Between two wanted offsets it consumes the records of a short gap and seeks across a long one. Ends at the
+    partition's end; raises `KafkaUnreachable` when no message comes for `STALL_TIMEOUT` seconds.
     """
-    waiting, position = deque(wanted), -_MAX_GAP_READ - 1
+    remaining = deque(wanted)
+    position = -_MAX_GAP_READ - 1  # the next offset to consume; so low that the first wanted offset needs a seek
     deadline = time.monotonic() + STALL_TIMEOUT
-    while waiting:
-        if waiting[0] - position > _MAX_GAP_READ:
-            position = waiting[0]
+    while remaining:
+        if remaining[0] - position > _MAX_GAP_READ:
+            position = remaining[0]
             consumer.assign([TopicPartition(topic, partition, position)])
         message = consumer.poll(1.0)
         if message is None:
@@ -169,12 +175,12 @@ def _records_at(  # noqa: PLR0913, PLR0917 - the consumer, and what it reads
         if is_end(message):
             return
         deadline = time.monotonic() + STALL_TIMEOUT
-        offset = partition_and_offset(message)[1]
+        _, offset = partition_and_offset(message)
         position = offset + 1
-        while waiting and waiting[0] < offset:
-            waiting.popleft()  # retention or compaction has removed it
-        if waiting and waiting[0] == offset:
-            waiting.popleft()
+        while remaining and remaining[0] < offset:
+            remaining.popleft()  # retention or compaction has removed it
+        if remaining and remaining[0] == offset:
+            remaining.popleft()
             yield read_record(message)
 
 
@@ -197,16 +203,16 @@ def partition_and_offset(message: Message) -> tuple[int, int]:
 
 
 def read_record(message: Message) -> Record:
-    """Convert a consumed message to a `Record`."""
+    """Convert a consumed message, which has a topic, a partition and an offset, to a `Record`."""
     partition, offset = partition_and_offset(message)
-    kind, timestamp = message.timestamp()
+    timestamp_type, timestamp = message.timestamp()
     headers = message.headers() or []
     pairs = headers.items() if isinstance(headers, dict) else headers
     return Record(
         topic=message.topic() or "",
         partition=partition,
         offset=offset,
-        timestamp_ms=None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
+        timestamp_ms=None if timestamp_type == TIMESTAMP_NOT_AVAILABLE else timestamp,
         key=_bytes(message.key()),
         value=_bytes(message.value()),
         headers=tuple((name, _bytes(value)) for name, value in pairs),

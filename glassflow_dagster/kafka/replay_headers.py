@@ -49,15 +49,16 @@ class Replay:
 
 def read_replay(headers: Iterable[Header]) -> Replay | None:
     """Parse a replayed record's headers; None when they are missing or invalid: another producer wrote the record."""
-    found = {name: (value or b"").decode(errors="replace") for name, value in headers if name in _REPLAY_HEADERS}
+    # A null value counts as an empty text.
+    texts = {name: (value or b"").decode(errors="replace") for name, value in headers if name in _REPLAY_HEADERS}
     try:
         return Replay(
-            checkpoint_id=found[CHECKPOINT_ID],
-            topic=found[ORIGIN_TOPIC],
-            partition=int(found[ORIGIN_PARTITION]),
-            offset=int(found[ORIGIN_OFFSET]),
-            attempt=int(found[ATTEMPT]),
-            passed_dedup=found.get(PASSED_DEDUP) == "true",
+            checkpoint_id=texts[CHECKPOINT_ID],
+            topic=texts[ORIGIN_TOPIC],
+            partition=int(texts[ORIGIN_PARTITION]),
+            offset=int(texts[ORIGIN_OFFSET]),
+            attempt=int(texts[ATTEMPT]),
+            passed_dedup=texts.get(PASSED_DEDUP) == "true",
         )
     except (KeyError, ValueError):
         return None

@@ -17,7 +17,8 @@ REPLAY_PARTITION = 0
 # No retention limit: replayed records must wait for a stopped pipeline, however long.
 _NO_RETENTION = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
-_LARGEST_RECORD = "max.message.bytes"
+_MAX_RECORD_SETTING = "max.message.bytes"
+_REPLAY_HEADERS_BYTES = 4096  # more than the headers that a replay adds to a record
 
 
 def find_replay_topic(config: PipelineConfig) -> bool:
@@ -38,20 +39,24 @@ def ensure_replay_topic(config: PipelineConfig) -> None:
     try:
         admin.create_topics([new_topic], request_timeout=ANSWER_TIMEOUT)[topic].result(ANSWER_TIMEOUT)
     except KafkaException as error:
+        # Another process may have created it meanwhile.
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise TopicMissing(
                 f"topic {topic!r} for replayed dead letters cannot be created: {error.args[0].str()}; create it with "
                 "one partition and retention.ms=-1, grant READ, WRITE and DESCRIBE on it, then start the pipeline "
                 "again"
             ) from error
-    wait_for_topic(connection, topic, ANSWER_TIMEOUT, lambda _: None)
+    wait_for_topic(connection, topic, timeout_seconds=ANSWER_TIMEOUT, report=lambda _: None)
 
 
 def _record_limit(admin: AdminClient, source_topic: str) -> dict[str, str]:
-    """Return max.message.bytes for the replay topic: the source topic's limit, plus room for the replay headers."""
+    """Return max.message.bytes for the replay topic: the source topic's limit, plus room for the replay headers.
+
+    Empty when this user may not read the source topic's settings.
+    """
     resource = ConfigResource(ConfigResource.Type.TOPIC, source_topic)
     try:
         settings = admin.describe_configs([resource], request_timeout=ANSWER_TIMEOUT)[resource].result(ANSWER_TIMEOUT)
     except KafkaException:
-        return {}  # this user may not read the settings; the brokers' default applies
-    return {_LARGEST_RECORD: str(int(settings[_LARGEST_RECORD].value) + 4096)}
+        return {}  # the brokers' default applies
+    return {_MAX_RECORD_SETTING: str(int(settings[_MAX_RECORD_SETTING].value) + _REPLAY_HEADERS_BYTES)}

@@ -46,38 +46,43 @@ def sample_records(connection: KafkaConnection, topic: str, limit: int, timeout_
     Raises `TopicMissing` with similar topic names, `KafkaUnreachable`, and `GlassflowError` for an empty topic.
     """
     _require_topic(connection, topic)
-    held = offsets(connection, topic)
+    available = offsets(connection, topic)
     empty = f"topic {topic!r} on {', '.join(connection.brokers)} has no messages; send some first, then try again"
-    if not any(high > low for low, high in held.values()):
+    if not any(high > low for low, high in available.values()):
         raise GlassflowError(empty)
     reader = _Reader(connection, topic, limit, time.monotonic() + timeout_seconds)
-    everything: Ranges = {partition: (low, high) for partition, (low, high) in held.items() if low < high}
-    for ranges in (*sample_ranges(held, limit), everything):
+    everything: Ranges = {partition: (low, high) for partition, (low, high) in available.items() if low < high}
+    for ranges in (*sample_ranges(available, limit), everything):
         # The whole topic is read only when both ends have no records, only markers and aborted transactions.
         if ranges is not everything or not reader.records:
             reader.read(ranges)
     if not reader.records and reader.complete:
         raise GlassflowError(empty)
     records = tuple(sorted(reader.records, key=lambda r: (r.partition, r.offset)))
-    offsets_held = sum(high - low for low, high in held.values())
-    about = len(records) if reader.complete and limit >= offsets_held else offsets_held
-    return Sample(records, len(held), about, reader.complete)
+    offset_count = sum(high - low for low, high in available.values())
+    all_read = reader.complete and limit >= offset_count
+    return Sample(
+        records=records,
+        partitions=len(available),
+        about=len(records) if all_read else offset_count,
+        complete=reader.complete,
+    )
 
 
-def sample_ranges(held: dict[int, Offsets], limit: int) -> tuple[Ranges, Ranges]:
-    """Choose the ranges to read at the beginnings and at the ends of the partitions (`held`: their offsets).
+def sample_ranges(available: dict[int, Offsets], limit: int) -> tuple[Ranges, Ranges]:
+    """Choose the ranges to read at the beginnings and at the ends of the partitions. available: their offsets.
 
     The limit is shared equally; what a small partition does not use goes to the larger ones. The ranges do not overlap.
     """
     first: Ranges = {}
     last: Ranges = {}
     remaining = limit
-    by_size = sorted(held.items(), key=lambda entry: entry[1].high - entry[1].low)
+    by_size = sorted(available.items(), key=lambda entry: entry[1].high - entry[1].low)
     for index, (partition, (low, high)) in enumerate(by_size):
         # Rounded up, so that no partition is left without a record.
         share = min(-(-remaining // (len(by_size) - index)), high - low)
         remaining -= share
-        middle = low + -(-share // 2)
+        middle = low + -(-share // 2)  # rounded up as well: a share of one record has no range at the end
         if share:
             first[partition] = (low, middle)
             last[partition] = (high - share // 2, high)
@@ -94,12 +99,16 @@ class _Reader:
     deadline: float
 
     def __post_init__(self) -> None:
+        """Begin without records; `complete` stays True unless the time or memory limit ends a read."""
         self.records: list[Record] = []
         self.complete = True
         self._bytes = 0
 
     def read(self, ranges: Ranges) -> None:
-        """Read the ranges into `records`; `complete` becomes False when the time or memory limit ends the reading."""
+        """Read the ranges into `records`; `complete` becomes False when the time or memory limit ends the reading.
+
+        Raises `KafkaUnreachable` when the time is over without a single record.
+        """
         if not ranges:
             return
         settings = {"isolation.level": ISOLATION, "auto.offset.reset": "earliest", "enable.partition.eof": True}
@@ -112,15 +121,16 @@ class _Reader:
     def _consume(self, consumer: Consumer, ranges: Ranges) -> None:
         """Consume the ranges with an open consumer until they are done or a limit is reached."""
         count = RangeCount(ranges)
-        consumer.assign([TopicPartition(self.topic, partition, start) for partition, (start, _) in ranges.items()])
+        consumer.assign([TopicPartition(self.topic, partition, first) for partition, (first, _) in ranges.items()])
         while count.open_partitions and len(self.records) < self.limit:
             if self._bytes > SAMPLE_BYTES or time.monotonic() > self.deadline:
                 self.complete = False
                 return
             for message in consumer.consume(_FETCH_AT_ONCE, timeout=0.5):
                 partition, offset = partition_and_offset(message)
+                _, until = ranges[partition]
                 end = is_end(message)
-                if not end and offset < ranges[partition][1]:
+                if not end and offset < until:
                     record = read_record(message)
                     self.records.append(record)
                     self._bytes += len(record.value or b"")
@@ -130,15 +140,16 @@ class _Reader:
 def _require_topic(connection: KafkaConnection, topic: str) -> None:
     """Raise `TopicMissing` when the topic does not exist; the message proposes existing topics."""
     with open_consumer(connection) as (consumer, errors):
-        existing = ask_metadata(connection, consumer, errors, None, ANSWER_TIMEOUT).topics
+        existing = ask_metadata(connection, consumer, errors, topic=None, timeout=ANSWER_TIMEOUT).topics
     if topic not in existing:
         where = ", ".join(connection.brokers)
+        # Topics of Kafka itself (`__consumer_offsets`) are not proposed.
         advice = _advice(topic, sorted(name for name in existing if not name.startswith("__")))
         raise TopicMissing(f"topic {topic!r} does not exist on {where}, or is not visible to this user; {advice}")
 
 
 def _advice(topic: str, names: list[str]) -> str:
-    """Return the end of the error message: a topic with a similar name, else a list of topics."""
+    """Return the end of the error message: a topic with a similar name, else the first topics. names: sorted."""
     similar = nearest(topic, names)
     if similar:
         return f"did you mean {similar!r}?"

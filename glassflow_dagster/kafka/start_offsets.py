@@ -22,7 +22,9 @@ class StartUnknown(GlassflowError):
 def starting_offsets(config: PipelineConfig, index: int = 0) -> dict[int, int]:
     """Return the first offset to read: partition -> offset, or `FIRST` or `NEXT` for a partition's beginning or end.
 
-    index: of the source in `config.inputs`. Raises `StartUnknown`, `TopicMissing` or `KafkaUnreachable`.
+    The source's `start` is `committed` (the offsets of a consumer group), `earliest`, `latest`, or a time in ISO 8601;
+    without it `consumer_group_initial_offset` counts. index: of the source in `config.inputs`. Raises `StartUnknown`,
+    `TopicMissing` or `KafkaUnreachable`.
     """
     source = config.inputs[index]
     start = source.start or source.consumer_group_initial_offset
@@ -37,14 +39,16 @@ def starting_offsets(config: PipelineConfig, index: int = 0) -> dict[int, int]:
 def _at_time(source: Source, time: datetime, available: dict[int, Offsets]) -> dict[int, int]:
     """Return the offset of each partition's first record at or after a time; its end when all records are older."""
     milliseconds = round(time.timestamp() * 1000)
+    # offsets_for_times() takes the time in place of the offset.
     times = [TopicPartition(source.topic, partition, milliseconds) for partition in available]
     with (
         open_consumer(source.connection_params) as (consumer, errors),
         answering(source.connection_params, consumer, errors),
     ):
-        found = consumer.offsets_for_times(times, timeout=ANSWER_TIMEOUT)
-    # A partition without such a record is read from its current end: records to come are newer.
-    return {p.partition: p.offset if p.offset >= 0 else available[p.partition].high for p in found}
+        first_records = consumer.offsets_for_times(times, timeout=ANSWER_TIMEOUT)
+    # A negative offset stands for no such record; then the partition is read from its current end, as later records are
+    # newer.
+    return {p.partition: p.offset if p.offset >= 0 else available[p.partition].high for p in first_records}
 
 
 def _committed(config: PipelineConfig, source: Source, available: dict[int, Offsets]) -> dict[int, int]:
@@ -66,14 +70,17 @@ def _committed(config: PipelineConfig, source: Source, available: dict[int, Offs
             f"name the group in {path}.consumer_group, or start: earliest or latest"
         )
     _require_available(path, group, source.topic, committed, available)
-    otherwise = FIRST if source.consumer_group_initial_offset == "earliest" else NEXT
-    return {partition: otherwise if offset == OFFSET_INVALID else offset for partition, offset in committed.items()}
+    initial = FIRST if source.consumer_group_initial_offset == "earliest" else NEXT
+    return {partition: initial if offset == OFFSET_INVALID else offset for partition, offset in committed.items()}
 
 
 def _require_available(
     path: str, group: str, topic: str, committed: dict[int, int], available: dict[int, Offsets]
 ) -> None:
-    """Raise `StartUnknown` for a committed offset that retention has removed or that is behind the partition's end."""
+    """Raise `StartUnknown` for a committed offset that retention has removed or that is behind the partition's end.
+
+    path: of the source in the definition. A partition without a committed offset is not checked.
+    """
     for partition, offset in committed.items():
         low, high = available[partition]
         if offset != OFFSET_INVALID and not low <= offset <= high:

@@ -41,7 +41,7 @@ def wait_for_brokers(connection: KafkaConnection, timeout_seconds: float, report
     with open_consumer(connection) as (consumer, errors):
         while True:
             try:
-                ask_metadata(connection, consumer, errors, None, WAITING_ANSWER_TIMEOUT)
+                ask_metadata(connection, consumer, errors, topic=None, timeout=WAITING_ANSWER_TIMEOUT)
             except KafkaUnreachable as problem:
                 wait.pause_after(problem)
             else:
@@ -143,7 +143,7 @@ class Cleanup(NamedTuple):
 def cleanup_of(connection: KafkaConnection, topics: Iterable[str]) -> Cleanup:
     """Read from each topic's cleanup.policy whether it is compacted; a missing topic counts as not compacted.
 
-    Raises `KafkaUnreachable`.
+    A topic whose settings this user may not read is unknown. Raises `KafkaUnreachable` for any other error.
     """
     compacted, unknown = set(), set()
     # Kept in a variable until all results are read: they are lost when the client is garbage-collected.
@@ -153,9 +153,11 @@ def cleanup_of(connection: KafkaConnection, topics: Iterable[str]) -> Cleanup:
         try:
             policy = request.result(ANSWER_TIMEOUT)["cleanup.policy"].value
         except KafkaException as error:
-            if error.args[0].code() in {*_NOT_VISIBLE, KafkaError.CLUSTER_AUTHORIZATION_FAILED}:
-                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    unknown.add(resource.name)
+            code = error.args[0].code()
+            if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                continue
+            if code in {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}:
+                unknown.add(resource.name)
                 continue
             brokers = ", ".join(connection.brokers)
             raise KafkaUnreachable(
@@ -167,9 +169,10 @@ def cleanup_of(connection: KafkaConnection, topics: Iterable[str]) -> Cleanup:
 
 
 def commit_offsets(connection: KafkaConnection, group: str, topic: str, committed: dict[int, int]) -> None:
-    """Commit the next offset of each partition for a consumer group, so that lag monitoring tools can show it.
+    """Commit offsets for a consumer group, so that lag monitoring tools can show them.
 
-    The pipeline itself never reads these offsets. Raises `KafkaUnreachable`.
+    committed: partition -> the next offset to read. The pipeline itself never reads these offsets. Raises
+    `KafkaUnreachable`.
     """
     positions = [TopicPartition(topic, partition, offset) for partition, offset in committed.items()]
     settings = {"group.id": group}
@@ -190,7 +193,7 @@ def _partitions(
 def _topic_error(
     connection: KafkaConnection, topic: str, error: KafkaError
 ) -> TopicMissing | TopicForbidden | KafkaUnreachable:
-    """Convert the error that the brokers report for a topic."""
+    """Convert the error that the brokers report for a topic: it is missing, a right is missing, or anything else."""
     brokers = ", ".join(connection.brokers)
     if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
         return TopicMissing(f"topic {topic!r} does not exist on {brokers}; create it, or correct sources[0].topic")
@@ -200,7 +203,10 @@ def _topic_error(
 
 
 def _forbidden(connection: KafkaConnection, topic: str, verb: str, rights: str) -> TopicForbidden:
-    """Build the error for a missing right; it names the Kafka user and the ACL operations to grant."""
+    """Build the error for a missing right; it names the Kafka user and the ACL operations to grant.
+
+    verb: what the user may not do, such as `read it`. rights: the ACL operations.
+    """
     authenticates = connection.mechanism != "NO_AUTH" and not connection.skip_auth
     if authenticates and connection.username:
         principal = f"user {connection.username!r}"
@@ -224,7 +230,7 @@ class _Wait:
         self._reported: set[str] = set()
 
     def pause_after(self, problem: KafkaUnreachable | TopicMissing) -> None:
-        """Pause before the next attempt; raises `problem` after the timeout."""
+        """Report `problem` unless its reason was reported before, and pause; raise it after the timeout instead."""
         if self._deadline is not None and time.monotonic() >= self._deadline:
             raise problem
         reason = _VARYING_PART.sub("", str(problem))

@@ -34,7 +34,7 @@ _OVERFLOW_MODES = (
     "join_overflow_mode", "transfer_overflow_mode", "distinct_overflow_mode",
 )  # fmt: skip
 
-_MEMORY, _TIME = 241, 159  # error codes: MEMORY_LIMIT_EXCEEDED, TIMEOUT_EXCEEDED
+_MEMORY_LIMIT_EXCEEDED, _TIMEOUT_EXCEEDED = 241, 159  # error codes
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def choose_share(rows: int, checks: Checks) -> Share:
 
     It is drawn anew for each check, so that repeated checks cover all keys.
     """
-    parts = math.ceil(rows / max_rows_at_once(checks)) or 1
+    parts = math.ceil(rows / max_rows_at_once(checks)) or 1  # one share of an empty table
     return Share(parts, secrets.randbelow(parts))
 
 
@@ -94,7 +94,8 @@ def set_limits(client: Client, checks: Checks) -> None:
     for name, limit in limits.items():
         setting = client.server_settings.get(name)
         if setting is not None and not setting.readonly:
-            client.set_client_setting(name, min(limit, int(float(setting.value)) or limit))
+            limit_of_profile = int(float(setting.value)) or limit  # 0 stands for no limit
+            client.set_client_setting(name, min(limit, limit_of_profile))
     for name in _OVERFLOW_MODES:
         setting = client.server_settings.get(name)
         if setting is None or setting.value == "throw":
@@ -130,10 +131,10 @@ def _limit_error(error: BaseException) -> BaseException | None:
 
 
 def _remedy(error: BaseException, checks: Checks) -> str:
-    """Return which limit to raise."""
+    """Return which limit to raise for an error at a limit: memory, time, or one that only the profile has."""
     code = error_code(error)
-    if code == _MEMORY:
+    if code == _MEMORY_LIMIT_EXCEEDED:
         return f"raise checks.max_memory_mib ({checks.max_memory_mib:,}), or the profile's or server's own limit"
-    if code == _TIME:
+    if code == _TIMEOUT_EXCEEDED:
         return f"raise checks.max_query_time ({format_duration(checks.max_query_time)}), or the profile's own limit"
     return "raise the limit in the user's profile or quota, or free space on the server's disk"

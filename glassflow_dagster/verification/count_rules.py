@@ -132,18 +132,26 @@ def evaluate_counts(facts: Facts) -> CountsReport:
         description += f" Not exact: {'; '.join(reasons)}."
     if facts.distinct.keys is None and facts.distinct.reason:
         description += f" Keys not counted: {facts.distinct.reason}."
-    return CountsReport(not problems, not reasons, description, _figures(facts))
+    return CountsReport(passed=not problems, exact=not reasons, description=description, figures=_figures(facts))
 
 
 def rows_fit(table: Table, rows: int, expected: int, *, may_hold_more: bool) -> bool:
-    """Return True when the row count is possible: merges and a TTL only remove rows, other writers only add some."""
+    """Return True when the row count is possible: merges and a TTL only remove rows, other writers only add some.
+
+    Where both may happen, every count is possible.
+    """
     if rows == expected or (table.may_hold_fewer and may_hold_more):
         return True
     return rows < expected if table.may_hold_fewer else rows > expected and may_hold_more
 
 
 def _kafka_problems(facts: Facts) -> Iterator[str]:
-    """Yield how the ledger's offsets and records contradict what Kafka has."""
+    """Yield how the ledger's offsets and records contradict what Kafka has.
+
+    When Kafka lacks offsets, nothing else is compared. The number of records read must be Kafka's where that is exact;
+    between Kafka's and that plus the removed offsets where retention removed a part; and at most Kafka's upper bound
+    where only a bound is known.
+    """
     kafka, read = facts.kafka, facts.totals.outcomes.read
     spans = kafka.spans
     if spans.unknown:
@@ -216,7 +224,10 @@ def _row_problems(facts: Facts) -> Iterator[str]:
 
 
 def _key_problems(facts: Facts) -> Iterator[str]:
-    """Yield duplicate keys of a table that is younger than one window, and keys of the last window that are missing."""
+    """Yield duplicate keys of a table that is younger than one window, and keys of the last window that are missing.
+
+    Nothing when the keys were not counted or other writers may have written some of them.
+    """
     keys, rows = facts.distinct.keys, facts.distinct.rows
     if keys is None or rows is None or facts.other_writers:
         return
@@ -237,9 +248,12 @@ def keeps_every_key(table: Table, key_columns: tuple[str, ...] | None) -> bool:
         return True
     # ReplacingMergeTree(version, is_deleted): with the second argument a merge may remove all rows of a key.
     arguments = re.search(r"ReplacingMergeTree\(([^)]*)\)", table.engine_full)
+    # The path and the replica name of a replicated engine are in quotes, and are no columns.
     columns = [name for name in (arguments[1].split(",") if arguments else []) if name.strip()[:1] not in ("", "'")]
+    may_delete = len(columns) > 1
     sorted_by = {column.strip().strip("`") for column in table.sorting_key.split(",")}
-    return table.family == "ReplacingMergeTree" and len(columns) <= 1 and set(key_columns) <= sorted_by
+    # Rows with the same sorting key have the same key only if the sorting key has all of its columns.
+    return table.family == "ReplacingMergeTree" and not may_delete and set(key_columns) <= sorted_by
 
 
 def _why_not_exact(facts: Facts) -> list[str]:

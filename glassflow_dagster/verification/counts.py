@@ -35,7 +35,7 @@ def compare_counts(config: PipelineConfig, report: Callable[[str], None]) -> Cou
 
 
 def _compare(config: PipelineConfig, report: Callable[[str], None]) -> CountsReport:
-    """Read all counts, and return their evaluation."""
+    """Read all counts, and return their evaluation; before the first batch it passes without a comparison."""
     client = connect_within_limits(config)
     database = config.sink.connection_params.database
     table = require_table(client, *config.sink.full_table)
@@ -102,7 +102,7 @@ def _sums_and_rows(client: Client, config: PipelineConfig, table: Table) -> tupl
 def _count_distinct(
     client: Client, table: Table, columns: tuple[str, ...] | None, checks: Checks, rows: int
 ) -> Distinct:
-    """Count the distinct keys, unless there are no key columns or too many rows for the memory limit."""
+    """Count the distinct keys; or return the reason why not: no key columns, too many rows, or a limit was reached."""
     if columns is None:
         return Distinct(
             reason="a key field has no column that keeps its values distinct; map it to one, such as String"
@@ -123,5 +123,5 @@ def _recent_written(
     """Return the number of rows that the batches of the last deduplication window wrote; 0 without a window."""
     if window is None or totals.last_batch_time is None:
         return 0
-    last = round(totals.last_batch_time.timestamp() * 1000)
-    return read_rows_written(client, database, pipeline_id, last - milliseconds(window), last)
+    last_ms = round(totals.last_batch_time.timestamp() * 1000)
+    return read_rows_written(client, database, pipeline_id, after_ms=last_ms - milliseconds(window), until_ms=last_ms)

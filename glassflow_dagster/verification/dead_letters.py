@@ -22,7 +22,7 @@ REASONS_SHOWN = 20
 # SQL that removes the values from a reason, so that reasons of the same kind become equal: quoted values, after a colon
 # if the reason is this project's own and not the server's, and numbers. A value may contain quotes, so everything
 # between the first and the last quote is removed.
-_PATTERN = r"""replaceRegexpAll(
+_REASON_WITHOUT_VALUES = r"""replaceRegexpAll(
     if(stage = 'insert',
        replaceRegexpOne(reason, '(?s)''.*''', '''...'''),
        replaceRegexpOne(reason, '(?s)^((?:[^:]|:[^ ])*: [^'']*)''.*''', '\\1''...''')),
@@ -63,13 +63,13 @@ def _examine(config: PipelineConfig, store: DeadLetterStore) -> DeadLettersRepor
     """Count the waiting dead letters by kind, and return the report."""
     read = read_sums(store.client, store.database, store.pipeline_id).outcomes.read
     newest = newest_checkpoint(store.client, store.database, store.pipeline_id)
-    waiting = f"NOT replayed AND checkpoint_id = '{newest}'"
-    patterns = store.fetch(
-        f"SELECT stage, {_PATTERN} AS pattern, count() FROM ({store.query_for(waiting)}) "
+    is_waiting = f"NOT replayed AND checkpoint_id = '{newest}'"
+    rows = store.fetch(
+        f"SELECT stage, {_REASON_WITHOUT_VALUES} AS pattern, count() FROM ({store.query_for(is_waiting)}) "
         "GROUP BY stage, pattern ORDER BY count() DESC, stage, pattern",
-        waiting,
+        is_waiting,
     )
-    causes = tuple(Cause(*row) for row in patterns)
+    causes = tuple(Cause(*row) for row in rows)
     count, stored = sum(cause.dead_letters for cause in causes), store.count()
     allowed = allowed_count(config.checks.max_dead_letters, read)
     return DeadLettersReport(
@@ -77,12 +77,16 @@ def _examine(config: PipelineConfig, store: DeadLetterStore) -> DeadLettersRepor
         description=describe(config.checks.max_dead_letters, count, read, causes),
         figures={"waiting": count, "stored": stored, "read": read, "allowed": allowed},
         causes=causes[:REASONS_SHOWN],
-        last=tuple(store.read(waiting, newest_first=True, limit=LAST_SHOWN)) if count else (),
+        last=tuple(store.read(is_waiting, newest_first=True, limit=LAST_SHOWN)) if count else (),
     )
 
 
 def describe(allowed: int | str, count: int, read: int, causes: tuple[Cause, ...]) -> str:
-    """Return a description of one or two sentences. count: waiting dead letters; read: records read."""
+    """Return a description of one or more sentences, with the most frequent cause.
+
+    allowed: number or share of records. count: waiting dead letters. read: records read. causes: the most frequent
+    first.
+    """
     if not count:
         return "No dead letters are waiting."
     number = f"{count:,} dead letter{' waits' if count == 1 else 's wait'}, of {read:,} records read"

@@ -139,7 +139,7 @@ def _search(config: PipelineConfig, report: Callable[[str], None]) -> Duplicates
         )
     key = key_expression(columns)
     dedup, window = config.dedup, min_allowed_distance(config)
-    assert dedup
+    assert dedup  # there is a unique key
     on_event_clock = dedup.clock == "event"
     if window is None:
         return _compare_whole_table(client, table, key, config.checks, _NO_READ_TIME)
@@ -151,7 +151,7 @@ def _search(config: PipelineConfig, report: Callable[[str], None]) -> Duplicates
             else _compare_whole_table(client, table, key, config.checks, _NO_TIME)
         )
     scope = _choose_scope(client, table, time, window, config.checks)
-    if str(scope):
+    if str(scope):  # '' when all rows are searched
         report(f"{table.database}.{table.name} is large.{scope}")
     database = config.sink.connection_params.database
     require_bookkeeping_tables(client, database)
@@ -177,16 +177,19 @@ def min_allowed_distance(config: PipelineConfig) -> timedelta | None:
     """Return the least time between two correct rows of one key; None when no such time exists.
 
     Without a join it is the deduplication window. A join may write an event's row up to its join window after the event
-    was read, and the row of the key's next event at once, so the join window is subtracted. With a join on the event
-    clock the delay between reading and writing has no limit.
+    was read, and the row of the key's next event at once, so the join window is subtracted. There is no such time with
+    a join on the event clock, where the delay between reading and writing has no limit, or when the join window is not
+    shorter than the deduplication window.
     """
     dedups = [dedup for source in sources_of_unique_key(config) if (dedup := config.dedup_of(source))]
     if config.join is None:
         return dedups[0].time_window
     if config.join.clock == "event":
         return None
-    rest = min(dedup.time_window - side.time_window for dedup, side in zip(dedups, config.join.sides, strict=False))
-    return rest if rest > timedelta() else None
+    # With match: latest only the left source, which comes first, has its key compared.
+    with_windows = zip(dedups, config.join.sides, strict=False)
+    distance = min(dedup.time_window - join_input.time_window for dedup, join_input in with_windows)
+    return distance if distance > timedelta() else None
 
 
 def _no_dedup_description(config: PipelineConfig) -> str:
@@ -214,6 +217,7 @@ def duplicates_query(search: Search, *, final: bool) -> str:
         f"SELECT {search.key} AS key, {search.time.milliseconds} AS came FROM {source} "
         f"WHERE {search.condition} AND {hashed} IN ({repeated})"
     )
+    # .1: batch, .2: came, .3: due; arrays of ClickHouse begin at 1.
     near = f"(times[i + 1].1 - times[i].3 < {search.window_ms}) AND (times[i + 1].2 - times[i].2 < {search.window_ms})"
     by_key = (
         f"SELECT key, arraySort(groupArray((batch, came, due))) AS times, "
@@ -270,10 +274,14 @@ def _with_due_time(search: Search, rows: str) -> str:
 
 
 def _search_within_window(client: Client, search: Search, dedup: DedupConfig, window: timedelta) -> DuplicatesReport:
-    """Return the report of a search by time."""
+    """Return the report of a search by time: passed without duplicates, else an error.
+
+    It is a warning where late events are kept on the event clock: they may repeat a key that deduplication has
+    forgotten. For an engine that merges rows, the duplicates left by merges (FINAL) are counted as well.
+    """
     name = f"{search.table.database}.{search.table.name}"
     rows, keys = count_keys(client, full_name(search.table.database, search.table.name), search.key, search.condition)
-    # When every row has its own key, times need not be compared.
+    # extra: the number of duplicate rows; affected: of their keys. Not searched when every row has its own key.
     extra, affected, examples = fetch(client, duplicates_query(search, final=False))[0] if rows > keys else (0, 0, "")
     figures: Figures = {
         "rows": rows,

@@ -11,16 +11,17 @@ _INTEGERS = ("Int64", "UInt64", "Int32", "UInt32")
 def event_time_column(config: PipelineConfig, dedup: DedupConfig, table: Table) -> RowTime | None:
     """Return a column that is filled with the event time without loss; None when there is none.
 
-    None with a stateless transform: its output of the same name may be another value.
+    A time column holds it when the event time is in seconds; an integer column in any unit. None with a stateless
+    transform: its output of the same name may be another value.
     """
     if any(isinstance(transform, Stateless) for transform in config.transforms):
         return None
     for mapping in config.sink.mapping:
         if mapping.name == dedup.event_time and mapping.column_name in table.columns:
-            kind = table.columns[mapping.column_name].type.base.name
+            type_name = table.columns[mapping.column_name].type.base.name
             # ClickHouse reads a number in a DateTime column as seconds.
-            if kind in TIMES and dedup.time_unit == "s":
+            if type_name in TIMES and dedup.time_unit == "s":
                 return time_column(table, mapping.column_name, is_clock=True)
-            if kind in _INTEGERS:
+            if type_name in _INTEGERS:
                 return RowTime(mapping.column_name, is_clock=True, resolution_ms=0, unit=dedup.time_unit)
     return None

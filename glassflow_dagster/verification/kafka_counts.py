@@ -66,7 +66,9 @@ class KafkaCount:
 def count_kafka(config: PipelineConfig, totals: LedgerTotals, report: Callable[[str], None]) -> KafkaCount:
     """Return the number of records in the ledger's ranges, by the cheapest method that decides.
 
-    Raises `TopicMissing` or `KafkaUnreachable`.
+    OFFSETS: as many records were read as there are offsets (replays counted by records). COMPACTED and BOUND: a topic
+    is compacted, or has more than `MAX_COUNTED` offsets. Otherwise the records are counted: PARTLY where retention
+    removed some, else COUNTED. Raises `TopicMissing` or `KafkaUnreachable`.
     """
     connection, source = config.connection, config.source
     available = {topic: offsets(connection, topic) for topic in sorted({r.topic for r in totals.ranges})}
@@ -76,10 +78,10 @@ def count_kafka(config: PipelineConfig, totals: LedgerTotals, report: Callable[[
     # Replays are sent in transactions, whose markers occupy offsets, but they are few: count their records, so that the
     # sources themselves may still be exact by their offsets.
     replays = [r for r in totals.ranges if r.topic == config.replay_topic]
-    replayed = sum(replay.span for replay in replays)
-    if replayed <= MAX_COUNTED:
+    replay_offsets = sum(replay.span for replay in replays)
+    if replay_offsets <= MAX_COUNTED:
         counted = sum(_count_range(source, replay, available[replay.topic], report) for replay in replays)
-        spans = replace(spans, total=spans.total - replayed + counted)
+        spans = replace(spans, total=spans.total - replay_offsets + counted)
         if not spans.expired and not spans.unknown and spans.total == read:
             return KafkaCount(spans.total, Proof.OFFSETS, spans)
     if cleanup_of(connection, available).compacted:
@@ -108,13 +110,16 @@ def measure(ranges: Iterable[ReadRange], available: Mapping[str, Mapping[int, Of
         unknown += max(0, read.until - max(present.high, read.first))
         uncovered += max(0, read.gap)
         repeated += max(0, -read.gap)
-    return Spans(total, expired, unknown, uncovered, repeated)
+    return Spans(total=total, expired=expired, unknown=unknown, uncovered=uncovered, repeated=repeated)
 
 
 def _count_range(
     source: Source, read: ReadRange, available: Mapping[int, Offsets], report: Callable[[str], None]
 ) -> int:
-    """Consume and count the records that a partition still has of a range; available: the offsets by partition."""
+    """Consume and count the records that a partition still has of a range; 0 when the partition does not exist.
+
+    available: the offsets of the topic by partition.
+    """
     present = available.get(read.partition)
     if present is None:
         return 0

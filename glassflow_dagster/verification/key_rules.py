@@ -102,7 +102,10 @@ def why_undecided(
 
 
 def evaluate_keys(differences: KeyDifferences, context: KeysContext) -> KeysReport:
-    """Return the report on key differences: it passes when each difference is allowed."""
+    """Return the report on key differences: it passes when each difference is allowed.
+
+    Differences of a kind that may be legitimate are not compared, and the description says why.
+    """
     table, name = context.table, f"{context.table.database}.{context.table.name}"
     missing, reason = _forbidden_missing(differences, context)
     reasons = [reason] if reason else []
@@ -130,7 +133,11 @@ def undecided(reasons: list[str]) -> KeysReport:
 
 
 def _forbidden_missing(differences: KeyDifferences, context: KeysContext) -> tuple[DifferingRows, str]:
-    """Return the missing rows that are an error, and why other rows may be missing ('' when none may)."""
+    """Return the missing rows that are an error, and why other rows may be missing ('' when none may).
+
+    None is an error when dead letters have expired or the table removes rows. Where it merges rows but keeps each key,
+    only keys without any row are. Otherwise all of them are.
+    """
     table, expired = context.table, context.totals.dead_letters_expired
     if expired:
         reason = f"missing rows, since {expired:,} dead letters have expired, possibly of rows that the server refused"

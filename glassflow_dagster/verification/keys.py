@@ -39,7 +39,7 @@ def key_columns(config: PipelineConfig, table: Table) -> tuple[str, ...] | None:
     dedups = ((source.source_id, config.dedup_of(source)) for source in sources_of_unique_key(config))
     fields = [(source_id, name) for source_id, dedup in dedups if dedup for name in dedup.key_fields]
     unchanged = _unchanged_fields(config)
-    columns: dict[_Field, str] = {}
+    columns: dict[_Field, str] = {}  # the first suitable column of each field
     for mapping in config.sink.mapping:
         column, field = table.columns.get(mapping.column_name), unchanged.get(mapping.name)
         if column is not None and field is not None and column.type.base.name not in _LOSSY:
@@ -55,12 +55,14 @@ def _unchanged_fields(config: PipelineConfig) -> dict[str, _Field]:
     with its type or as text.
     """
     source_id = config.source.source_id
+    # visible: the names that the next transform reads; mappable: those that the mapping reads after it.
     visible = {field.name: (source_id, field.name) for field in config.source.schema_fields}
     if config.join:
         visible = {output.joined_name: (output.source_id, output.name) for output in config.join.output_fields}
     mappable = visible
     for stage in plan_stages(config).steps:
         if isinstance(stage, TransformStage):
+            # Only an output whose expression is a bare field name (`output.value.root`), of its type or as text.
             mappable = {
                 output.name: visible[root.name]
                 for output in stage.outputs

@@ -21,7 +21,7 @@ TIMES = ("DateTime", "DateTime64")
 
 
 # SQL that converts an integer of a unit to milliseconds since 1970.
-_FROM_UNIT = {"s": "{} * 1000", "ms": "{}", "us": "intDiv({}, 1000)", "ns": "intDiv({}, 1000000)"}
+_MILLISECONDS_FROM = {"s": "{} * 1000", "ms": "{}", "us": "intDiv({}, 1000)", "ns": "intDiv({}, 1000000)"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class RowTime:
         name = quote_name(self.column)
         if self.unit is None:
             return f"toUnixTimestamp64Milli(toDateTime64({name}, 3))"
-        return _FROM_UNIT[self.unit].format(f"toInt64({name})")
+        return _MILLISECONDS_FROM[self.unit].format(f"toInt64({name})")
 
     def since(self, seconds: int) -> str:
         """Return the SQL condition on rows of the last `seconds`; an index on a DateTime column can serve it."""
@@ -58,7 +58,7 @@ def arrival_column(config: PipelineConfig, table: Table) -> RowTime | None:
     Raises `TableProblem` when `checks.arrival_column` names no time column of the table.
     """
     batch_time = [m.column_name for m in config.sink.mapping if m.name == "_batch_time"]
-    named = config.checks.arrival_column
+    named = config.checks.arrival_column  # the definition's choice, which must exist
     if named is not None:
         if named not in _time_columns(table):
             raise TableProblem(
@@ -74,7 +74,7 @@ def arrival_column(config: PipelineConfig, table: Table) -> RowTime | None:
 
 def time_column(table: Table, column: str, *, is_clock: bool) -> RowTime:
     """Return the `RowTime` of a DateTime or DateTime64 column of a table."""
-    return RowTime(column, is_clock, _resolution_ms(table.columns[column].type.base))
+    return RowTime(column, is_clock=is_clock, resolution_ms=_resolution_ms(table.columns[column].type.base))
 
 
 def _time_columns(table: Table) -> list[str]:
@@ -84,6 +84,7 @@ def _time_columns(table: Table) -> list[str]:
 
 def _resolution_ms(kind: ColumnType) -> int:
     """Return the resolution of a time type in milliseconds; 0 for milliseconds or finer."""
+    # Digits of the second's fraction; a DateTime has none.
     digits = kind.arguments[0] if kind.name == "DateTime64" and kind.arguments else 0
     assert isinstance(digits, int)
     return round(10 ** (3 - digits)) if digits < 3 else 0  # noqa: PLR2004 - milliseconds, the batch time's own

@@ -44,16 +44,19 @@ def _examine(config: PipelineConfig) -> UnmatchedReport:
 
 
 def evaluate_unmatched(allowed: int | str | None, matched: int, unmatched: int, waiting: int) -> UnmatchedReport:
-    """Return the report on the counts. allowed: number or share, None for no limit; waiting: not part of the share."""
+    """Return the report on the numbers of matched, unmatched and waiting left events.
+
+    allowed: the greatest number of unmatched ones, or their share of the matched and unmatched; None for no limit.
+    """
     decided = matched + unmatched
     share = unmatched / decided if decided else 0.0
-    most = None if allowed is None else allowed_count(allowed, decided)
+    max_unmatched = None if allowed is None else allowed_count(allowed, decided)
     figures: dict[str, int | float | str] = {
         "unmatched": unmatched, "matched": matched, "unmatched_percent": round(100 * share, 2), "waiting": waiting,
     }  # fmt: skip
-    if most is not None:
-        figures["allowed"] = most
-    passed = most is None or unmatched <= most
+    if max_unmatched is not None:
+        figures["allowed"] = max_unmatched
+    passed = max_unmatched is None or unmatched <= max_unmatched
     if not decided:
         return UnmatchedReport(passed, "No left event was decided within the last day.", figures)
     text = f"{unmatched:,} of {decided:,} left events ({share:.1%}) that were decided within the last day had no match"

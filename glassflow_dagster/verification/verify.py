@@ -99,21 +99,23 @@ def _unchecked_unmatched(description: str) -> UnmatchedReport:
 
 
 def _mark_of_counts(report: CountsReport) -> str:
-    """Return the word for a result in the printed report."""
+    """Return the result in one word: UNKNOWN when a limit ended the check, else ok or FAILED."""
     if report.limit_reached:
         return "UNKNOWN"
     return "ok" if report.passed else "FAILED"
 
 
 def _mark_of_duplicates(report: DuplicatesReport) -> str:
-    """Return the word for a result in the printed report."""
-    if report.passed or report.limit_reached:
-        return "ok" if report.passed else "UNKNOWN"
+    """Return the result in one word: ok; UNKNOWN when a limit ended the check; else WARNING or FAILED."""
+    if report.passed:
+        return "ok"
+    if report.limit_reached:
+        return "UNKNOWN"
     return "WARNING" if report.severity == "warn" else "FAILED"
 
 
 def _mark_of_keys(report: KeysReport) -> str:
-    """Return the word for a result in the printed report."""
+    """Return the result in one word: UNKNOWN when nothing could be compared, else ok or FAILED."""
     if not report.decided:
         return "UNKNOWN"
     return "ok" if report.passed else "FAILED"

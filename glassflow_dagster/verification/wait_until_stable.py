@@ -23,15 +23,16 @@ def wait_until_stable(
 ) -> Reading:
     """Return the first reading that fits, or the last one when readings stop changing or the time is over.
 
-    read: reads the figures. fits: whether they are consistent. clock, pause: for tests.
+    The limits are `STILL_SECONDS` without a change, and `LONGEST_SECONDS` in all. read: reads the figures. fits:
+    whether they are consistent. clock, pause: for tests.
     """
-    begun = since = clock()
+    begun = unchanged_since = clock()
     reading = read()
     while not fits(reading):
-        if clock() - since >= STILL_SECONDS or clock() - begun >= LONGEST_SECONDS:
+        if clock() - unchanged_since >= STILL_SECONDS or clock() - begun >= LONGEST_SECONDS:
             return reading
         pause(INTERVAL)
         latest = read()
         if latest != reading:
-            reading, since = latest, clock()
+            reading, unchanged_since = latest, clock()
     return reading

@@ -41,6 +41,7 @@ def missing_rows(client: Client, layout: Layout, block: pa.Table) -> list[int]:
     Raises the client's own errors.
     """
     by_partition: dict[str, list[tuple[int, bytes, int]]] = defaultdict(list)
+    # count: the number of rows of the table with the hash `digest`.
     for row, partition, digest, count in _search(client, layout, block):
         by_partition[str(partition)].append((row, digest, count))
     missing = [row for rows in by_partition.values() if not _is_part_written(rows, layout) for row, _, _ in rows]
@@ -54,6 +55,7 @@ def written_rows(client: Client, layout: Layout, block: pa.Table) -> list[int]:
     """
     if layout.changes_rows:
         return []
+    # Hash -> number of the table's rows with this hash that no row of the block has been matched with yet.
     unassigned: dict[bytes, int] = {}
     written = []
     for row, _, digest, count in _search(client, layout, block):
@@ -70,6 +72,7 @@ def _is_part_written(rows: Sequence[tuple[int, bytes, int]], layout: Layout) -> 
     """
     wanted = Counter(digest for _, digest, _ in rows)
     written = {digest: count for _, digest, count in rows}
+    # The number of hashes of which the table has at least as many rows as the block.
     complete = sum(written[digest] >= count for digest, count in wanted.items())
     # Merges and a TTL remove single rows of a part; any remaining row proves that the part was inserted.
     return complete == len(wanted) if layout.keeps_rows else complete > 0
@@ -78,7 +81,8 @@ def _is_part_written(rows: Sequence[tuple[int, bytes, int]], layout: Layout) -> 
 def _search_query(layout: Layout, block: pa.Table) -> str:
     """Return the SELECT of (row number, partition, hash, number of rows of the table with this hash) for a block.
 
-    The block is sent along as the external table `glassflow_block`.
+    The block is sent along as the external table `glassflow_block`. The CTEs: `filled` is the block with the columns
+    that the server fills, `wanted` has its rows' partitions and hashes, `there` the number of the table's rows by hash.
     """
     table = full_name(layout.database, layout.table)
     digest = _digest(layout, block)
@@ -100,19 +104,19 @@ def _filled_block(layout: Layout, block: pa.Table) -> str:
 
 
 def _computed(layout: Layout, filled: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield (column, SQL expression) of each column that the keys depend on and the block does not fill.
+    """Yield (column, SQL expression) of each column that the table's keys depend on and the block does not fill.
 
-    Default expressions may use further columns, which are followed.
+    filled: the block's columns. Default expressions may use further columns, which are followed.
     """
-    unvisited, seen = [layout.partition_key, layout.sorting_key], set(filled)
-    while unvisited:
-        for name in sorted(names_in(unvisited.pop()) & layout.columns.keys() - seen):
-            seen.add(name)
+    unvisited_expressions, seen_columns = [layout.partition_key, layout.sorting_key], set(filled)
+    while unvisited_expressions:
+        for name in sorted(names_in(unvisited_expressions.pop()) & layout.columns.keys() - seen_columns):
+            seen_columns.add(name)
             column = layout.columns[name]
-            kind = quote_text(column.type)
-            default = column.default or f"defaultValueOfTypeName({kind})"
-            unvisited.append(default)
-            yield name, f"CAST({default}, {kind})"
+            quoted_type = quote_text(column.type)
+            default = column.default or f"defaultValueOfTypeName({quoted_type})"
+            unvisited_expressions.append(default)
+            yield name, f"CAST({default}, {quoted_type})"
 
 
 def _partition(layout: Layout) -> str:
@@ -139,7 +143,10 @@ def _can_filter_by_sorting_key(layout: Layout) -> bool:
 
 
 def _search(client: Client, layout: Layout, block: pa.Table) -> Sequence[Sequence[Any]]:
-    """Return the rows of `_search_query`, with the block's rows numbered from 0."""
+    """Send the block, its rows numbered from 0, as an external table, and return the result of `_search_query`.
+
+    Each result row is (row number, partition, hash, number of rows of the table with this hash).
+    """
     numbered = block.append_column(_ROW, pa.array(range(block.num_rows), pa.uint32()))
     types = {name: layout.columns[name].type for name in block.column_names} | {_ROW: "UInt32"}
     data = ExternalData(

@@ -173,6 +173,7 @@ class _BlockInsert:
         token: Token,
         settings: Mapping[str, Any],
     ) -> None:
+        """Prepare the insert; its time limit begins now. settings: extra insert settings."""
         self._settings = settings
         self._inserter, self._client = inserter, inserter.client
         self._database, self._table, self._block, self._token = database, table, block, token
@@ -198,7 +199,8 @@ class _BlockInsert:
     def _send_missing_rows(self) -> None:
         """Search the table for the block's rows and send missing ones, repeated until no row is missing.
 
-        Each pass uses the next token of `Token.again`, since the server may know the last one without the rows.
+        Each pass uses the next token of `Token.again`, since the server may know the last one without the rows. Another
+        restart of the server begins the next pass; after `_MOST_TOKENS` passes `ClickHouseUnreachable` is raised.
         """
         self._inserter.report(
             f"{self._name}: ClickHouse restarted during an insert; searching the table for the insert's rows "
@@ -244,7 +246,7 @@ class _BlockInsert:
         """Return True while the server runs a request of this block; False with a warning when that is not visible."""
         own_requests = "SELECT count() FROM system.processes WHERE startsWith(query_id, {token:String})"
         try:
-            found = self._client.query(
+            result_rows = self._client.query(
                 own_requests, parameters={"token": f"{_QUERY_ID_PREFIX}{self._token}"}
             ).result_rows
         except ClickHouseError as error:
@@ -255,10 +257,13 @@ class _BlockInsert:
                 "has ended; grant SELECT ON system.processes to the pipeline's user"
             )
             return False
-        return bool(found[0][0])
+        return bool(result_rows[0][0])
 
     def _retry(self, query: Callable[[], Any]) -> Any:
-        """Return the result of `query`, repeated on transient errors; raises other errors as those of an insert."""
+        """Return the result of `query`, repeated on transient errors until the insert's deadline.
+
+        Raises other errors as those of an insert (see `_raise_unless_transient`).
+        """
         for pause in backoff_pauses():
             try:
                 return query()
@@ -272,11 +277,12 @@ class _BlockInsert:
 
         run: the server's run during which all earlier attempts were sent, None when unknown. When there may have been
         earlier attempts (not `certain`), the run is checked before and after each request: a token is reliable within
-        one run only. Raises `_Restarted` when the run has changed.
+        one run only. Raises `_Restarted` when the run has changed. An error of kind UNKNOWN counts as transient until
+        its code has occurred `_UNKNOWN_REPEATS` times.
         """
         body = to_ipc_stream(block)
         settings = insert_settings(self._client, token, block.num_rows) | dict(self._settings)
-        unknown: Counter[int | None] = Counter()  # errors by code
+        occurrences: Counter[int | None] = Counter()  # of each error code
         for pause in backoff_pauses():
             try:
                 if self._inserter.fence:
@@ -288,10 +294,10 @@ class _BlockInsert:
                     self._require_same_run(run)
             except (ClickHouseError, OSError) as error:
                 self._raise_unless_transient(error, pause, certain=certain)
-                unknown[error_code(error)] += 1
-                if self._kind_of(error) is ErrorKind.UNKNOWN and unknown[error_code(error)] >= _UNKNOWN_REPEATS:
+                occurrences[error_code(error)] += 1
+                if self._kind_of(error) is ErrorKind.UNKNOWN and occurrences[error_code(error)] >= _UNKNOWN_REPEATS:
                     self._resolve_unknown_error(error, block, certain=certain)
-                certain = False
+                certain = False  # the attempt that failed may have inserted the block
             else:
                 return
             time.sleep(pause)
@@ -322,9 +328,11 @@ class _BlockInsert:
         return self._inserter.classify(self._name, error)
 
     def _raise_unless_transient(self, error: BaseException, pause: float, *, certain: bool) -> None:
-        """Report an error that may be transient, if the next attempt begins before the deadline; otherwise raise it.
+        """Report a transient or unknown error, if the next attempt begins before the deadline.
 
-        pause: seconds until the next attempt. certain: see `RowsRefused`.
+        Otherwise raise `ClickHouseUnreachable`. An error of kind ROW, PARTITIONS or TABLE is raised at once, as
+        `RowsRefused`, `TooManyPartitions` or `InsertRefused`. pause: seconds until the next attempt. certain: no
+        earlier attempt can have inserted the block.
         """
         kind = self._kind_of(error)
         if kind is ErrorKind.ROW:
@@ -353,10 +361,10 @@ class _BlockInsert:
         settings = insert_settings(self._client, self._token.empty(), 0)
         try:
             _send(self._client, self._statement, to_ipc_stream(block.slice(0, 0)), settings)
-        except (ClickHouseError, OSError) as other:
-            if error_code(other) == error_code(error):
+        except (ClickHouseError, OSError) as error_when_empty:
+            if error_code(error_when_empty) == error_code(error):
                 raise self._table_error(error) from error
-            return  # the next attempt decides about the other error
+            return  # the next attempt with rows decides
         self._inserter.add_row_error(self._name, error)
         raise RowsRefused(self._name, explain(error), certain=certain) from error
 
@@ -374,10 +382,11 @@ def insert_settings(client: Client, token: Token, rows: int) -> dict[str, Any]:
     The id is unique to the request and begins with the token, so that a running request of a block can be found. rows:
     the block's number of rows.
     """
-    known = {name: value for name, value in _PINNED_WHERE_KNOWN.items() if name in client.server_settings}
+    known_to_server = {name: value for name, value in _PINNED_WHERE_KNOWN.items() if name in client.server_settings}
+    # The block must not be split, however many rows it has.
     block_limit = {"max_insert_block_size": max(rows, _LEAST_BLOCK_LIMIT)}
     names = {"insert_deduplication_token": token.text, "query_id": f"{_QUERY_ID_PREFIX}{token}/{uuid.uuid4()}"}
-    return {**_PINNED, **known, **block_limit, **names}
+    return {**_PINNED, **known_to_server, **block_limit, **names}
 
 
 def _send(client: Client, statement: str, body: bytes, settings: dict[str, Any]) -> None:

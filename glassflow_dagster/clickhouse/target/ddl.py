@@ -82,7 +82,7 @@ def as_nullable(kind: str) -> str:
     column = parse_column_type(kind)
     if column.nullable or column.base.name in _NEVER_NULL:
         return kind
-    if column.name == "LowCardinality":
+    if column.name == "LowCardinality":  # takes Nullable inside only
         return str(ColumnType("LowCardinality", (ColumnType("Nullable", column.arguments),)))
     return str(ColumnType("Nullable", (column,)))
 
@@ -97,12 +97,14 @@ def create_target(config: PipelineConfig) -> str:
         *([window_settings(creation.engine)] if is_sorted else []),
         *([_RARE_TYPES] if any(column.is_rare for column in columns) else []),
     ]
+    # Other engines get an ORDER BY only where the definition sets it, as it has a default.
+    needs_order = is_sorted or "order_by" in creation.model_fields_set
     name = f"{full_name(*config.sink.full_table)}{on_cluster(config.sink.cluster)}"
     parts = [
         f"CREATE TABLE IF NOT EXISTS {name}\n(\n{lines}\n)",
         f"ENGINE = {creation.engine}",
         f"PARTITION BY {creation.partition_by}" if creation.partition_by else "",
-        f"ORDER BY {creation.order_by}" if is_sorted or "order_by" in creation.model_fields_set else "",
+        f"ORDER BY {creation.order_by}" if needs_order else "",
         f"TTL {creation.ttl}" if creation.ttl else "",
         f"SETTINGS {', '.join(settings)}" if settings else "",
     ]

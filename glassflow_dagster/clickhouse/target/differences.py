@@ -65,7 +65,7 @@ def differences(config: PipelineConfig, table: Table) -> Iterator[Difference]:
         stops = config.sink.delivery == "exactly_once" or is_view(table.engine)
         explain = unsupported_engine_reason if stops else no_token_window_reason
         yield Difference("sink.table", explain(table.database, table.name, table.engine), stops=stops)
-    columns = new_columns(config)
+    columns = new_columns(config)  # the mapped columns, then those of `create_table.columns`
     mapped, extra = columns[: len(config.sink.mapping)], columns[len(config.sink.mapping) :]
     for index, column in enumerate(mapped):
         yield from _mapped_column(config, index, column, table)
@@ -79,12 +79,15 @@ def differences(config: PipelineConfig, table: Table) -> Iterator[Difference]:
 
 def notes_on_creation(config: PipelineConfig) -> Iterator[Difference]:
     """Yield notes on a table before it is created: optional fields whose column cannot be Nullable."""
-    mapped = new_columns(config)[: len(config.sink.mapping)]
+    mapped = new_columns(config)[: len(config.sink.mapping)]  # without those of `create_table.columns`
     yield from _null_notes(config, {column.name: parse_column_type(column.type) for column in mapped})
 
 
 def _mapped_column(config: PipelineConfig, index: int, wanted: NewColumn, table: Table) -> Iterator[Difference]:
-    """Yield the difference of one mapped column: it is missing, computed by the table, or of another type."""
+    """Yield the difference of one mapped column: it is missing, computed by the table, or of another type.
+
+    index: of its mapping. wanted: the column that the definition would create.
+    """
     mapping, where = config.sink.mapping[index], f"{table.database}.{table.name}"
     column = table.columns.get(mapping.column_name)
     if column is None:
@@ -107,16 +110,20 @@ def _mapped_column(config: PipelineConfig, index: int, wanted: NewColumn, table:
 
 
 def _null_notes(config: PipelineConfig, types: Mapping[str, ColumnType]) -> Iterator[Difference]:
-    """Yield a note for each field that may be null and fills a column that takes no NULL."""
-    optional, creation = nullable_names(config), config.sink.create_table or CreateTable()
+    """Yield a note for each field that may be null and fills a column that takes no NULL.
+
+    types: column -> type in the table. The remedy is a Nullable column, unless the type has no Nullable form or a
+    clause of `create_table` uses the column. A null for a Map is no problem: it becomes an empty map.
+    """
+    why_null, creation = nullable_names(config), config.sink.create_table or CreateTable()
     for index, mapping in enumerate(config.sink.mapping):
         kind = types.get(mapping.column_name)
-        if mapping.name not in optional or kind is None or kind.nullable:
+        if mapping.name not in why_null or kind is None or kind.nullable:
             continue
         nullable = as_nullable(str(kind))
         if kind.base.name == "Map":
-            continue  # null becomes an empty map
-        value, otherwise = _NULLS[optional[mapping.name]]
+            continue
+        value, otherwise = _NULLS[why_null[mapping.name]]  # what may be null, and how to prevent it
         value = value.format(repr(mapping.name))
         remedy = f"make the column {nullable}"
         if nullable == str(kind):
@@ -132,7 +139,7 @@ def _null_notes(config: PipelineConfig, types: Mapping[str, ColumnType]) -> Iter
 
 
 def _extra_column(wanted: NewColumn, table: Table) -> Iterator[Difference]:
-    """Yield a note on a column of `create_table.columns` that the table lacks or has otherwise."""
+    """Yield a note on a column of `create_table.columns`: the table lacks it, or its type or default differs."""
     where, column = f"{table.database}.{table.name}", table.columns.get(wanted.name)
     if column is None:
         text = f"{where} has no column {wanted.name!r}; {_ADD}, or remove it here"
@@ -147,9 +154,9 @@ def _extra_column(wanted: NewColumn, table: Table) -> Iterator[Difference]:
 
 def _unfilled_columns(columns: list[NewColumn], table: Table) -> Iterator[Difference]:
     """Yield a note on each column of the table without a default that the definition does not name."""
-    named = {column.name for column in columns}
+    in_definition = {column.name for column in columns}
     for name, column in table.columns.items():
-        if name not in named and not column.default_kind:
+        if name not in in_definition and not column.default_kind:
             yield Difference(
                 "sink.mapping",
                 f"nothing fills column {name!r} ({column.type}) of {table.database}.{table.name}, which has no "
@@ -160,8 +167,10 @@ def _unfilled_columns(columns: list[NewColumn], table: Table) -> Iterator[Differ
 
 def _creation_notes(creation: CreateTable, table: Table) -> Iterator[Difference]:
     """Yield a note on each clause of the table that differs from `create_table`."""
+    # engine_full has the other clauses behind the engine.
     engine = _CLAUSE.split(f"{table.engine_full} ", maxsplit=1)[0].strip() or table.engine
-    pairs = [
+    # Clause, its text in the definition, its text in the table, and whether both say the same.
+    clauses = [
         ("engine", creation.engine, engine, _engine_values(creation.engine) == _engine_values(engine)),
         ("order_by", creation.order_by, table.sorting_key, _plain(creation.order_by) == _plain(table.sorting_key)),
         (
@@ -172,8 +181,8 @@ def _creation_notes(creation: CreateTable, table: Table) -> Iterator[Difference]
         ),
     ]
     # The server rewrites a TTL expression, so only its presence can be compared.
-    pairs.append(("ttl", creation.ttl or "", "one" if table.ttl else "", bool(creation.ttl) == table.ttl))
-    for key, wanted, actual, same in pairs:
+    clauses.append(("ttl", creation.ttl or "", "one" if table.ttl else "", bool(creation.ttl) == table.ttl))
+    for key, wanted, actual, same in clauses:
         if not same:
             yield Difference(
                 f"sink.create_table.{key}",
@@ -189,7 +198,10 @@ def _creation_notes(creation: CreateTable, table: Table) -> Iterator[Difference]
 
 
 def _engine_values(engine: str) -> str:
-    """Return an engine's family and column arguments; Replicated or Shared and paths and replica names are left out."""
+    """Return an engine's family and column arguments, to compare it with another one.
+
+    The prefix Replicated or Shared is left out, as are the path and the replica name, which are in quotes.
+    """
     family = _plain(engine).removeprefix("Replicated").removeprefix("Shared")
     name, _, arguments = family.rstrip(")").partition("(")
     columns = [argument for argument in arguments.split(",") if argument and not argument.startswith("'")]

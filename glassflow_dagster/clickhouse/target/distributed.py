@@ -27,7 +27,8 @@ from glassflow_dagster.clickhouse.target.token_window import (
 from glassflow_dagster.clickhouse.target.views import find_written_tables
 from glassflow_dagster.config.sql import changing_function
 
-_SIGN = re.compile(r"'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`|.", re.DOTALL)
+# A text, a quoted name, or any other character.
+_TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`|.", re.DOTALL)
 
 _OTHERWISE = "or name the shards' own table, or set sink.delivery: at_least_once"
 
@@ -54,10 +55,10 @@ class LocalTable:
 
 
 def parse_distributed(engine_full: str) -> Distributed:
-    """Return the parsed `engine_full` of a Distributed table."""
-    _, _, rest = engine_full.partition("(")
-    cluster, database, table, *more = (_unquoted(argument) for argument in _arguments(rest))
-    return Distributed(cluster, database, table, more[0] if more else "")
+    """Return the parsed `engine_full`: Distributed(cluster, database, table[, sharding key[, further arguments]])."""
+    _, _, arguments = engine_full.partition("(")
+    cluster, database, table, *optional = (_unquoted(argument) for argument in _arguments(arguments))
+    return Distributed(cluster, database, table, sharding_key=optional[0] if optional else "")
 
 
 def local_tables_query(distributed: Distributed) -> str:
@@ -85,10 +86,10 @@ def require_repeatable(client: Client, table: Table, filled: set[str]) -> None:
     """
     distributed = parse_distributed(table.engine_full)
     servers = "SELECT shard_num, count() FROM system.clusters WHERE cluster = {cluster:String} GROUP BY 1"
-    replicas = [count for _, count in fetch(client, servers, {"cluster": distributed.cluster})]
+    servers_by_shard = [count for _, count in fetch(client, servers, {"cluster": distributed.cluster})]
     local = [LocalTable(*row) for row in fetch(client, local_tables_query(distributed))]
-    problems = [*_sharding_problems(distributed, table, filled, len(replicas))]
-    problems += _local_problems(distributed, local, sum(replicas))
+    problems = [*_sharding_problems(distributed, table, filled, shards=len(servers_by_shard))]
+    problems += _local_problems(distributed, local, servers=sum(servers_by_shard))
     problems += _partition_problems(distributed, local, table, filled)
     if find_written_tables(client, table.database, table.name).views:
         problems.append(f"has its own materialized views; attach them to the shards' tables, {_OTHERWISE}")
@@ -97,7 +98,10 @@ def require_repeatable(client: Client, table: Table, filled: set[str]) -> None:
 
 
 def _sharding_problems(distributed: Distributed, table: Table, filled: set[str], shards: int) -> Iterator[str]:
-    """Yield why the sharding key may send a repeated row to another shard."""
+    """Yield why the sharding key may send a repeated row to another shard; with a single shard nothing.
+
+    filled: the columns that the pipeline fills. shards: their number.
+    """
     if shards <= 1:
         return
     if changing_function(distributed.sharding_key):
@@ -114,7 +118,10 @@ def _sharding_problems(distributed: Distributed, table: Table, filled: set[str],
 
 
 def _local_problems(distributed: Distributed, local: list[LocalTable], servers: int) -> Iterator[str]:
-    """Yield which local tables are missing, forget insert tokens, or have views."""
+    """Yield which local tables are missing, forget insert tokens, or have views.
+
+    local: the local tables that exist. servers: the number of the cluster's servers, each of which must have one.
+    """
     name = f"{distributed.database}.{distributed.table}"
     if len(local) < servers:
         yield (
@@ -152,7 +159,7 @@ def _remembers_tokens(distributed: Distributed, shard: LocalTable) -> bool:
     """Return True when the table's own settings give it a sufficient token window; server defaults are unknown here."""
 
     def own(name: str) -> int:
-        return own_setting(shard.engine_full, name) or 0
+        return own_setting(shard.engine_full, name) or 0  # not set: the server's default, which is unknown
 
     if is_replicated(shard.engine):
         blocks, seconds = own("replicated_deduplication_window"), own("replicated_deduplication_window_seconds")
@@ -162,17 +169,20 @@ def _remembers_tokens(distributed: Distributed, shard: LocalTable) -> bool:
 
 
 def _arguments(text: str) -> Iterator[str]:
-    """Yield an argument list's items, split at top-level commas, up to its closing parenthesis."""
+    """Yield an argument list's items, split at top-level commas, up to its closing parenthesis.
+
+    text: what follows the opening parenthesis.
+    """
     depth, argument = 0, ""
-    for sign in _SIGN.findall(text):
-        if depth == 0 and sign in (",", ")"):
+    for lexeme in _TOKEN.findall(text):
+        if depth == 0 and lexeme in (",", ")"):
             yield argument.strip()
             argument = ""
-            if sign == ")":
+            if lexeme == ")":
                 return
             continue
-        depth += {"(": 1, ")": -1}.get(sign, 0)
-        argument += sign
+        depth += {"(": 1, ")": -1}.get(lexeme, 0)
+        argument += lexeme
 
 
 def _unquoted(argument: str) -> str:

@@ -25,9 +25,9 @@ _KEYWORDS = frozenset(
 # A text, a quoted name, a word, or any other character.
 _TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`|\w+|.", re.DOTALL)
 # Types of clock columns that can be filled with the batch time instead.
-_TIMES = re.compile(r"(LowCardinality\()?(Nullable\()?DateTime(64)?\b")
+_TIME_TYPE = re.compile(r"(LowCardinality\()?(Nullable\()?DateTime(64)?\b")
 # Default expressions that are the server's clock alone, as the server formats them.
-_CLOCK = re.compile(r"(?:toDateTime(?:64)?\()?(?:now|now64|nowInBlock)\([^()]*\)(?:, \d)?\)?", re.IGNORECASE)
+_CLOCK_EXPRESSION = re.compile(r"(?:toDateTime(?:64)?\()?(?:now|now64|nowInBlock)\([^()]*\)(?:, \d)?\)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ class PartitionKeys:
         return faults
 
     def _layout(self, table_id: TableId) -> Layout:
+        """Return a table's layout, which is read once."""
         if table_id not in self._layouts:
             self._layouts[table_id] = read_layout(self.client, *table_id)
         return self._layouts[table_id]
@@ -80,20 +81,26 @@ class PartitionKeys:
     def _target_reasons(self, expression: str, seen: frozenset[str]) -> Iterator[str]:
         """Yield why an expression on the target's columns may have another value for a repeated row.
 
-        Defaults of columns that the pipeline does not fill are followed; seen: columns followed already.
+        Defaults of columns that the pipeline does not fill are followed; seen: columns followed already. A column whose
+        default is the server's clock is added to `clocks` instead: the pipeline can fill it with the batch time.
         """
         yield from self._function_reasons(expression)
         columns = self._layout(self.written.target).columns
         for name in sorted(names_in(expression) & columns.keys() - set(self.filled) - seen):
             column = columns[name]
-            if column.default_kind == "DEFAULT" and _CLOCK.fullmatch(column.default) and _TIMES.match(column.type):
+            is_clock = _CLOCK_EXPRESSION.fullmatch(column.default) and _TIME_TYPE.match(column.type)
+            if column.default_kind == "DEFAULT" and is_clock:
                 self.clocks.add(name)
                 continue
             for reason in self._target_reasons(column.default, seen | {name}):
                 yield f"{reason}, with which the server fills column {quote_name(name)}"
 
     def _view_reasons(self, view: View, expression: str) -> Iterator[str]:
-        """Yield why an expression on the columns of a view's target may have another value for a repeated row."""
+        """Yield why an expression on the columns of a view's target may have another value for a repeated row.
+
+        A column is an output of the view's query, a column of its source (`SELECT *`), or filled by its own default. A
+        query without a single list of outputs must be deterministic as a whole.
+        """
         outputs = select_list(view.select)
         columns = self._layout(view.target).columns
         for name in sorted(names_in(expression) & columns.keys()):
@@ -115,13 +122,13 @@ class PartitionKeys:
         """
         expression = outputs[name]
         yield from self._function_reasons(expression, f" in view {view.name}")
-        source = self._layout(view.source).columns
+        source_columns = self._layout(view.source).columns
         for inner in sorted(names_in(expression) - seen):
-            if inner in outputs and inner != name and inner not in source:
+            if inner in outputs and inner != name and inner not in source_columns:
                 yield from self._output_reasons(view, outputs, inner, seen | {name})
-            elif inner in source:
+            elif inner in source_columns:
                 yield from self._source_reasons(view, inner)
-        if re.search(r"\bJOIN\b", view.select) and not names_in(expression) & source.keys():
+        if re.search(r"\bJOIN\b", view.select) and not names_in(expression) & source_columns.keys():
             yield f"column {quote_name(name)} of view {view.name} comes from a joined table"
 
     def _source_reasons(self, view: View, name: str) -> Iterator[str]:
@@ -129,12 +136,13 @@ class PartitionKeys:
         if view.source == self.written.target:
             yield from self._target_reasons(quote_name(name), frozenset())
             return
+        # The view reads the target of another view.
         for feeding in self.written.views:
             if feeding.target == view.source:
                 yield from self._view_reasons(feeding, quote_name(name))
 
     def _function_reasons(self, expression: str, where: str = "") -> Iterator[str]:
-        """Yield a reason for each function in an expression that is not deterministic."""
+        """Yield a reason for each function in an expression that is not deterministic. where: the reason's end."""
         for name in sorted({call for call in _CALL.findall(expression) if call and call.upper() not in _KEYWORDS}):
             if name not in self._nondeterministic:
                 self._nondeterministic[name] = _is_nondeterministic(self.client, name)
@@ -150,7 +158,9 @@ def _is_nondeterministic(client: Client, function: str) -> bool:
         "SELECT name FROM system.columns WHERE database = 'system' AND table = 'functions' "
         "AND name LIKE '%deterministic'",
     )
+    # Without such a column every function that is listed counts as deterministic.
     flag = columns[0][0] if columns else "1"
+    # NULL (not known) counts as not deterministic, as does max() of no row: a function that is not listed.
     rows = fetch(
         client,
         f"SELECT max(coalesce({flag}, 0)) FROM system.functions "
@@ -176,6 +186,7 @@ def select_list(select: str) -> dict[str, str] | None:
     end = tokens[words.index("FROM")][0]
     text = select[start:end].strip().removeprefix("DISTINCT ").strip()
     outputs: dict[str, str] = {}
+    # An item is `expression AS name`, `name`, `table.name` or `*`.
     for item in _split_at_commas(text):
         expression, _, alias = item.rpartition(" AS ")
         name = alias if expression else item.rpartition(".")[2]

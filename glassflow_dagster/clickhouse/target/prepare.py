@@ -64,6 +64,7 @@ def secure_target(
     filled = {mapping.column_name for mapping in config.sink.mapping}
     exactly_once = config.sink.delivery == "exactly_once"
     if table.engine == "Distributed" and exactly_once:
+        # It stores neither rows nor tokens: the tables of its shards must do that.
         require_repeatable(client, table, filled)
         _require_one_server(client, [notes.bookkeeping_table])
         return table
@@ -77,6 +78,7 @@ def secure_target(
         )
     keys = PartitionKeys(client, written, filled)
     faults = [str(fault) for fault in keys.faults()]
+    # Raised before `switch_on_windows` alters any table.
     if exactly_once and faults:
         raise TableProblem("\n".join(f"sink.table: {fault}" for fault in faults))
     problems = [*faults, *switch_on_windows(client, config, written, notes, warn)]
@@ -125,6 +127,7 @@ def add_missing_columns(
     """Add the columns that the table lacks, and pass each executed statement to `report`; return the differences left.
 
     Nothing is dropped and no type is changed. A table of another engine than MergeTree's family is left unchanged.
+    Raises `TableProblem` when the table is dropped meanwhile.
     """
     before = list(differences(config, table))
     if not table.family.endswith("MergeTree"):

@@ -62,7 +62,11 @@ class TargetWatch:
     _dependents: dict[TableId, frozenset[TableId]] = field(default_factory=dict)
 
     def read(self) -> TargetState:
-        """Return the target's current state; secure new views, and raise `TableProblem` when they may double rows."""
+        """Return the target's current state; the first call also finds the tables that an insert writes to.
+
+        When other views or tables than before read the written tables, the target is secured again (`secure_target`).
+        Raises `TableProblem` when rows may be doubled, or when the batch time must fill other columns than before.
+        """
         if self._written is None:
             self._written = find_written_tables(self.client, self.table.database, self.table.name)
             self._dependents = self._query(self._written).dependents
@@ -83,21 +87,23 @@ class TargetWatch:
         return TargetState(current.definition, written, current.run, current.lead_ms)
 
     def _query(self, written: WrittenTables) -> _QueryResult:
-        """Query the written tables; raises `TableProblem` when the target is missing."""
+        """Query system.tables for the written tables; raises `TableProblem` when the target is missing."""
         names = ", ".join(f"({quote_text(database)}, {quote_text(name)})" for database, name in written.table_ids)
         tables = fetch(
             self.client,
             "SELECT database, name, create_table_query, engine_full, dependencies_database, dependencies_table, "
             f"{RUN_COLUMNS}, toUnixTimestamp64Milli(now64(3)) FROM system.tables WHERE (database, name) IN ({names})",
         )
-        own_ms = round(time.time() * 1000)
+        local_ms = round(time.time() * 1000)
         definition, dependents, lead_ms = "", {}, 0
         run = ServerRun(server="", process="", started_ms=0)
         for database, name, query, engine, dependent_databases, dependent_names, *run_values, now_ms in tables:
             if (database, name) == written.target:
+                # CREATE TABLE up to the engine: the columns and constraints.
                 definition = str(query).partition(f" ENGINE = {engine}")[0]
             dependents[database, name] = frozenset(zip(dependent_databases, dependent_names, strict=True))
-            run, lead_ms = ServerRun.of(*run_values), now_ms - own_ms
+            # The same in every row.
+            run, lead_ms = ServerRun.of(*run_values), now_ms - local_ms
         if written.target not in dependents:
             raise TableProblem(
                 f"{'.'.join(written.target)} no longer exists; recreate it or correct sink.table, then start the "

@@ -69,8 +69,10 @@ def find_written_tables(client: Client, database: str, table: str) -> WrittenTab
 def view_target(create_query: str, uuid: str, database: str, view: str, siblings: set[str]) -> TableId:
     """Return the table that a materialized view writes to: the one after TO, else its inner table.
 
-    siblings: the names of inner tables in the view's database. They depend on the database's engine.
+    siblings: the names of inner tables in the view's database. Where the view's own is named by its UUID
+    (`.inner_id.UUID`), it is among them; otherwise it is `.inner.VIEW`, as in a database of engine Ordinary.
     """
+    # Only the part between the view's name and its query, both of which may contain " TO ".
     match = _VIEW_TARGET.match(_VIEW_BEGINS.sub("", create_query).partition(" AS SELECT ")[0])
     if match:
         names = [
@@ -92,7 +94,8 @@ def views_into(client: Client, table_id: TableId) -> list[TableId]:
     return [
         (database, name)
         for database, name, query, uuid in rows
-        if view_target(query, uuid, database, name, {table_id[1]}) == table_id
+        # Of all inner tables only this one matters.
+        if view_target(query, uuid, database, name, siblings={table_id[1]}) == table_id
     ]
 
 
@@ -112,7 +115,7 @@ def _views_of(client: Client, table_id: TableId) -> Iterator[View]:
             "SELECT name FROM system.tables WHERE database = {database:String} AND startsWith(name, '.inner')",
             {"database": database},
         )
-        target = view_target(create_query, uuid, database, name, {sibling for (sibling,) in siblings})
+        target = view_target(create_query, uuid, database, name, siblings={sibling for (sibling,) in siblings})
         yield View((database, name), table_id, target, select)
 
 
@@ -128,6 +131,7 @@ def _dependents(client: Client, table_id: TableId) -> list[TableId]:
 
 
 def _is_visible(client: Client, table_id: TableId) -> bool:
+    """Return True when system.tables lists a table or view, which it does only where the user may see it."""
     names = {"database": table_id[0], "name": table_id[1]}
     query = "SELECT 1 FROM system.tables WHERE database = {database:String} AND name = {name:String}"
     return bool(fetch(client, query, names))

@@ -25,7 +25,7 @@ from glassflow_dagster.clickhouse.target.token_window import (
 from glassflow_dagster.clickhouse.target.views import TableId, WrittenTables, views_into
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 
-_SETTING = re.compile(r"\b((?:non_)?replicated_deduplication_window(?:_seconds)?) = '?(\d+)")
+_WINDOW_SETTING = re.compile(r"\b((?:non_)?replicated_deduplication_window(?:_seconds)?) = '?(\d+)")
 
 # By this setting another writer excludes its inserts; servers with the newer setting ignore the older one.
 _OPT_OUT = "deduplicate_insert = 'disable', on servers without that setting insert_deduplicate = 0"
@@ -73,13 +73,16 @@ def switch_on_windows(
 ) -> list[str]:
     """Switch on the token windows of written tables that lack one; return a line for each where that is not possible.
 
-    Raises `AccessDenied` with the statement to run where the user may not alter a table.
+    A line says that the engine has no token window, that the table is missing, or why the window must not be switched
+    on automatically (`_reason_against`). The pipeline's reliance on a window is noted before it is switched on. Raises
+    `AccessDenied` with the statement to run where the user may not alter a table.
     """
     problems = []
     for table_id in written.table_ids:
         try:
             window = read_window(client, *table_id)
         except NoTokenWindow as problem:
+            # With at_least_once the engine may stay, so the message leaves out the remedy.
             problems.append(str(problem) if config.sink.delivery == "exactly_once" else problem.reason)
             continue
         except TableProblem as problem:
@@ -128,22 +131,29 @@ def release_windows(client: Client, config: PipelineConfig, notes: WindowNotes, 
 
 
 def _reason_against(client: Client, config: PipelineConfig, written: WrittenTables, table_id: TableId) -> str:
-    """Return why a table's token window must not be switched on automatically; '' when it may be."""
+    """Return why a table's token window must not be switched on automatically; '' when it may be.
+
+    `sink.deduplication_window: set` allows it always, `require` never. Otherwise others must not write to the table:
+    neither according to `checks.other_writers` nor through a view that the pipeline's inserts do not trigger.
+    """
     if config.sink.deduplication_window == "set":
         return ""
     if config.sink.deduplication_window == "require":
         return "the definition says sink.deduplication_window: require"
     if config.checks.other_writers:
         return "the definition says that others write to it (checks.other_writers)"
-    own = {view.table_id for view in written.views}
-    feeding = [view for view in views_into(client, table_id) if view not in own]
+    own_views = {view.table_id for view in written.views}
+    feeding = [view for view in views_into(client, table_id) if view not in own_views]
     if feeding:
         return f"view {'.'.join(feeding[0])}, which reads another table, writes to it, too"
     return ""
 
 
 def _note_reliance(notes: WindowNotes, config: PipelineConfig, table_id: TableId) -> None:
-    """Note that this pipeline, too, relies on a token window, if another pipeline switched it on."""
+    """Note that this pipeline, too, relies on a token window, if another pipeline switched it on.
+
+    The note repeats the settings from before that pipeline's change, since the last one to release restores them.
+    """
     others = notes.pipelines_relying_on(table_id)
     if others and config.pipeline_id not in others:
         change = next(change for other in others for change in notes.switched_on(other) if change.table_id == table_id)
@@ -154,14 +164,15 @@ def _settings_of(client: Client, table_id: TableId) -> dict[str, str]:
     """Return a table's own token window settings: setting -> value."""
     query = "SELECT engine_full FROM system.tables WHERE database = {database:String} AND name = {name:String}"
     tables = fetch(client, query, {"database": table_id[0], "name": table_id[1]})
-    return dict(_SETTING.findall(tables[0][0]))
+    engine_full = tables[0][0]
+    return dict(_WINDOW_SETTING.findall(engine_full))
 
 
 def _restoring_statement(client: Client, change: WindowChange, cluster: str | None) -> str:
     """Return the ALTER TABLE statement that restores the settings before a change; '' when there is nothing to do."""
-    now = _settings_of(client, change.table_id)
+    current = _settings_of(client, change.table_id)
     name = f"{full_name(change.database, change.table)}{on_cluster(cluster)}"
     if change.before:
         settings = ", ".join(f"{setting} = {value}" for setting, value in change.before.items())
         return f"ALTER TABLE {name} MODIFY SETTING {settings}"
-    return f"ALTER TABLE {name} RESET SETTING {', '.join(now)}" if now else ""
+    return f"ALTER TABLE {name} RESET SETTING {', '.join(current)}" if current else ""

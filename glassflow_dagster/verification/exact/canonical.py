@@ -60,7 +60,7 @@ _CanonicalForm = Callable[[Column, str], tuple[Column, str]]
 
 def _canonical_form(kind: ColumnType) -> _CanonicalForm | None:
     """Return how values of a type are formatted alike in Spark and ClickHouse; None when they cannot be."""
-    if kind.name in _PLAIN:
+    if kind.name in _SAME_TEXT:
         return lambda value, name: (value, name)
     if kind.name == "UUID":
         return lambda value, name: (F.lower(value), f"lower(toString({name}))")
@@ -78,7 +78,8 @@ def _canonical_form(kind: ColumnType) -> _CanonicalForm | None:
     return None
 
 
-_PLAIN = frozenset({
+# Types that Spark and ClickHouse format alike.
+_SAME_TEXT = frozenset({
     "String", "Bool", "Enum8", "Enum16", "Date", "Date32",
     "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64",
 })  # fmt: skip

@@ -95,16 +95,17 @@ def reconcile_keys(spark: SparkSession, config: PipelineConfig, report: Callable
     report(f"reading {table.rows:,} rows of {table.database}.{table.name} ...")
     actual = _actual(session, config, compared).persist()
     try:
+        # Reads the table now, before the ledger is read again.
         actual.count()
         history = _history_after_open_batch(client, database, config)
         reasons = list(why_undecided(config, history, _spans(config, totals), compared.key_names))
         if reasons:
             return undecided(reasons)
         report(f"reading the records of {', '.join(sorted(whole_ranges(history.ranges)))} ...")
-        rows = expected_rows(session, config, table, history, compared.of_expected)
+        rows = expected_rows(session, config, table, history, keep=compared.of_expected)
         positions = read_refused_by_server(client, database, config.pipeline_id)
         refused = session.createDataFrame(positions, "topic STRING, partition INT, offset LONG")
-        expected = _expected(rows, history_before.last_batch, refused)
+        expected = _expected(rows, until_batch=history_before.last_batch, refused=refused)
         differences = _differences(client, config, compared, expected, actual)
     except PySparkException as error:
         raise GlassflowError(f"the keys could not be compared: {explain_failure(error, rest='')}") from error
@@ -114,14 +115,18 @@ def reconcile_keys(spark: SparkSession, config: PipelineConfig, report: Callable
 
 
 def compared_columns(config: PipelineConfig, table: Table) -> Compared:
-    """Return the columns to compare. Without deduplication the key of a row is all its compared values."""
+    """Return the columns to compare. Without deduplication the key of a row is all its compared values.
+
+    The key is empty when one of its columns is missing or cannot be compared.
+    """
     mapped = [mapping.column_name for mapping in config.sink.mapping]
     values = tuple(column for name in mapped if (column := comparable(table, name)))
     left_out = tuple(name for name in mapped if comparable(table, name) is None)
     if config.dedup_of(config.source) is None:
-        return Compared(values, values, left_out)
-    key = [comparable(table, name) for name in key_columns(config, table) or ()]
-    return Compared(tuple(column for column in key if column) if all(key) else (), values, left_out)
+        return Compared(key=values, values=values, left_out=left_out)
+    columns = [comparable(table, name) for name in key_columns(config, table) or ()]
+    key = tuple(column for column in columns if column) if all(columns) else ()
+    return Compared(key=key, values=values, left_out=left_out)
 
 
 def _spans(config: PipelineConfig, totals: LedgerTotals) -> Spans:
@@ -131,7 +136,7 @@ def _spans(config: PipelineConfig, totals: LedgerTotals) -> Spans:
 
 
 def _partitions(spark: SparkSession, totals: LedgerTotals, table: Table) -> int:
-    """Return the number of shuffle partitions."""
+    """Return the number of shuffle partitions: by the number of records, but no fewer than Spark's parallelism."""
     records = max(totals.outcomes.read, table.rows)
     return max(spark.sparkContext.defaultParallelism, records // RECORDS_PER_PARTITION + 1)
 
@@ -180,6 +185,7 @@ def _differences(
 
     expected: columns of `_expected`; actual: columns of `_actual`.
     """
+    # For a key that only one side has, the numbers of the other side are NULL, and so is the comparison of the values.
     both = expected.join(actual, "key_hash", "full_outer").select(
         "key_hash",
         "key",
@@ -198,19 +204,24 @@ def _differences(
         .otherwise(F.lit(0))
         .alias("changed"),
     ).persist()
-    names = ("lost", "missing", "surplus", "changed")
+    kind_names = ("lost", "missing", "surplus", "changed")
     try:
-        sums = [*(F.sum(name).alias(name) for name in names), F.sum("must").alias("must"), F.sum("rows").alias("rows")]
-        keys = [F.count_if(F.col(name) > 0).alias(f"{name}_keys") for name in names]
+        sums = [
+            *(F.sum(name).alias(name) for name in kind_names),
+            F.sum("must").alias("must"),
+            F.sum("rows").alias("rows"),
+        ]
+        keys = [F.count_if(F.col(name) > 0).alias(f"{name}_keys") for name in kind_names]
         total = kinds.agg(*sums, *keys).first()
         assert total is not None
         differing = {
             name: DifferingRows(total[name], total[f"{name}_keys"], _examples(client, config, compared, kinds, name))
-            for name in names
+            for name in kind_names
             if total[name]
         }
     finally:
         kinds.unpersist()
+    # Without any row the sums are NULL.
     return KeyDifferences(expected=total["must"] or 0, rows=total["rows"] or 0, **differing)
 
 
@@ -219,7 +230,8 @@ def _examples(
 ) -> tuple[str, ...]:
     """Return a few keys with a difference of kind `name`, the same ones on each call.
 
-    The text of a key that no record has is read from the table.
+    kinds: per key its hash, its text (NULL when no record has it), and the number of differing rows of each kind. The
+    text of a key that no record has is read from the table.
     """
     rows = kinds.where(F.col(name) > 0).orderBy("key_hash").limit(_EXAMPLES).select("key_hash", "key").collect()
     unknown = [row["key_hash"] for row in rows if row["key"] is None]

@@ -26,7 +26,7 @@ from glassflow_dagster.streaming.stages.source_index import FIELDS
 
 # The columns of a record's position: topic_rank, partition, offset.
 _POSITION = SingleTopicCounter.position_columns
-_BATCH = "batch_id LONG, batch_ms LONG, topic STRING, partition INT, first LONG, until LONG"
+_BATCH_SCHEMA = "batch_id LONG, batch_ms LONG, topic STRING, partition INT, first LONG, until LONG"
 
 
 def expected_rows(
@@ -63,7 +63,8 @@ def rows_of_batches(  # noqa: PLR0913, PLR0917 - what makes a record a row
     good = keep_raw_of_dead_letters(mapped, "topic", "batch_id", "batch_ms").where(
         "dead_letter IS NULL AND drop_reason IS NULL"
     )
-    key = dedup_key(config.dedup_of(config.source), FIELDS[0]).alias("dedup_key")
+    decoded_fields = FIELDS[0]  # those of the only source; a join's rows are not compared
+    key = dedup_key(config.dedup_of(config.source), decoded_fields).alias("dedup_key")
     return good.select("topic", *_POSITION, "batch_id", "batch_ms", "exempt", key, *keep)
 
 
@@ -88,7 +89,7 @@ def with_batches(records: DataFrame, ranges: Iterable[BatchRange]) -> DataFrame:
     # with few ranges, however uneven batches are.
     width = max(1, sum(r.until - r.first for r in read) // max(1, len(read)))
     rows = [(r.batch_id, r.batch_time_ms, r.topic, r.partition, r.first, r.until) for r in read]
-    batches = records.sparkSession.createDataFrame(rows, _BATCH).withColumn(
+    batches = records.sparkSession.createDataFrame(rows, _BATCH_SCHEMA).withColumn(
         "bucket", F.explode(F.sequence(_bucket("first", width), _bucket("until - 1", width)))
     )
     candidates = records.withColumn("bucket", _bucket("offset", width)).join(
@@ -108,10 +109,11 @@ def first_of_windows(rows: DataFrame, dedup: DedupConfig) -> DataFrame:
     partition, offset, and any others. Columns out: the same.
     """
     group = ("dedup_key", "batch_ms", "exempt")
-    others = [name for name in rows.columns if name not in group]
+    other_columns = [name for name in rows.columns if name not in group]
     position = F.struct(*_POSITION)
+    # Of each key and batch only the first row can be accepted. An exempt row is grouped alone, so that none is dropped.
     of_batch = rows.groupBy(*group, F.when(F.col("exempt"), position).alias("alone")).agg(
-        F.min_by(F.struct(*others), position).alias("first")
+        F.min_by(F.struct(*other_columns), position).alias("first")
     )
     ordered = of_batch.repartition("dedup_key").sortWithinPartitions("dedup_key", "batch_ms")
     accepted = ordered.mapInArrow(FirstOfWindows(milliseconds(dedup.time_window)), ordered.schema)
@@ -129,15 +131,15 @@ class FirstOfWindows:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Filter the batches of one Spark partition, which has all rows of its keys."""
-        last_key, accepted_ms = None, 0
+        last_key, accepted_ms = None, 0  # key and batch time of the last accepted row
         for batch in batches:
             keep = []
             columns = (batch.column(name).to_pylist() for name in ("dedup_key", "batch_ms", "exempt"))
             for key, batch_ms, exempt in zip(*columns, strict=True):
-                first = exempt or key != last_key or batch_ms - accepted_ms >= self.window_ms
-                if first:
+                is_accepted = exempt or key != last_key or batch_ms - accepted_ms >= self.window_ms
+                if is_accepted:
                     last_key, accepted_ms = key, batch_ms
-                keep.append(first)
+                keep.append(is_accepted)
             yield batch.filter(pa.array(keep, pa.bool_()))
 
 

@@ -46,12 +46,13 @@ class TableReader:
 
 
 def actual_rows(spark: SparkSession, config: PipelineConfig, key: str, row: str) -> DataFrame:
-    """Return the rows of a pipeline's table. key, row: SQL of the hashes.
+    """Return the rows of a pipeline's table, read in one slice per core. key, row: SQL of the hashes.
 
     Columns out: key_hash STRING, row_hash STRING.
     """
     database, table = config.sink.full_table
     slices = spark.sparkContext.defaultParallelism
-    reader = TableReader(config.sink.connection_params, database, table, key, row, slices)
-    numbers = spark.range(0, reader.slices, 1, reader.slices)
+    reader = TableReader(config.sink.connection_params, database, table, key=key, row=row, slices=slices)
+    # One partition for each slice number.
+    numbers = spark.range(start=0, end=slices, step=1, numPartitions=slices)
     return numbers.mapInArrow(reader, ROWS_SCHEMA)
