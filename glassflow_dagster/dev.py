@@ -23,7 +23,10 @@ _DAGSTER_STOP_SECONDS = 60.0
 
 
 def main() -> int:
-    """Run until Ctrl-C (returns 0) or until Dagster ends by itself (returns its exit code); 1 after an error."""
+    """Start the stack and Dagster, wait, and stop both and the drivers.
+
+    Waits until Ctrl-C (returns 0) or until Dagster ends by itself (returns its exit code); returns 1 after an error.
+    """
     stopping = False
 
     def on_signal(_number: int, _frame: object) -> None:
@@ -42,6 +45,7 @@ def main() -> int:
             "DAGSTER_HOME": str(home),
             "DAGSTER_DISABLE_TELEMETRY": "1",
             SHOW_VALUES: "true",
+            # Last: what the user has set takes precedence.
             **os.environ,
         }
         dagster = subprocess.Popen(
@@ -65,7 +69,7 @@ def main() -> int:
 
 
 def _end_dagster(dagster: "subprocess.Popen[bytes]") -> None:
-    """Interrupt Dagster's processes; kill them when they do not end in time."""
+    """Interrupt Dagster's processes, if they are running; kill them when they do not end in time."""
     if dagster.poll() is not None:
         return
     _print_message("stopping Dagster ...")

@@ -104,7 +104,7 @@ def _release(config: PipelineConfig, state: Path) -> None:
     from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
 
     name = config.pipeline_id
-    if status(state, name).state in UP:
+    if status(state, name).state in UP:  # a driver is running
         raise GlassflowError(f"{name} runs, and rests on it; stop it first: glassflow-dagster stop {name}")
     open_batch = Checkpoint(pipeline_folder(state, name) / "checkpoint").pending_plan()
     if open_batch:

@@ -29,6 +29,7 @@ def find_definition(name: str, folder: Path, environment: Mapping[str, str] = os
     if path.suffix in DEFINITION_SUFFIXES:
         return load_definition(path, environment)
     files = definition_files(folder)
+    # The file with this name first: usually it is the one, and the others need not be read.
     for file in sorted(files, key=lambda f: f.stem != name):
         if pipeline_id(file) == name:
             return load_definition(file, environment)

@@ -47,9 +47,9 @@ class LoadedDefinition:
 def load_definition(file: Path, environment: Mapping[str, str] = os.environ) -> LoadedDefinition:
     """Load a definition with its warnings; raises `DefinitionError` with every mistake in it."""
     rewritten = upgrade(file, read_definition(file))
-    filled, unset = fill_references(rewritten.definition, References(environment, file.parent))
-    if unset:
-        raise DefinitionError(file, rewritten.all_problems(rewritten.at_origin(unset)))
+    filled, unresolved = fill_references(rewritten.definition, References(environment, file.parent))
+    if unresolved:
+        raise DefinitionError(file, rewritten.all_problems(rewritten.at_origin(unresolved)))
     config = with_servers_of(_validated(file, rewritten, filled), environment)
     return LoadedDefinition(file, config, rewritten.warnings, secrets_in(rewritten.definition))
 
@@ -79,8 +79,8 @@ def convert_definition(file: Path, environment: Mapping[str, str] = os.environ) 
     converted without validation.
     """
     rewritten = upgrade(file, read_definition(file))
-    filled, unset = fill_references(rewritten.definition, References(environment, file.parent))
-    if not unset:
+    filled, unresolved = fill_references(rewritten.definition, References(environment, file.parent))
+    if not unresolved:
         _validated(file, rewritten, filled)
     elif rewritten.problems:
         raise DefinitionError(file, rewritten.all_problems([]))
@@ -92,9 +92,9 @@ def _validated(file: Path, rewritten: Rewritten, filled: dict[str, Any]) -> Pipe
 
     A path that rewriting has reported is not reported again.
     """
-    config, found = validate_definition(filled)
+    config, problems_of_v3 = validate_definition(filled)
     reported = {problem.path for problem in rewritten.problems}
-    further = [problem for problem in rewritten.at_origin(found) if problem.path not in reported]
+    further = [problem for problem in rewritten.at_origin(problems_of_v3) if problem.path not in reported]
     if config is None or rewritten.problems or further:
         raise DefinitionError(file, rewritten.all_problems(further))
     return config

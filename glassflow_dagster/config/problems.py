@@ -33,6 +33,6 @@ def suggestion(name: str, known: list[str]) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that is most like a misspelt one, ignoring case; None when none is alike."""
-    lower = {other.lower(): other for other in known}
-    close = get_close_matches(name.lower(), list(lower), n=1)
-    return lower[close[0]] if close else None
+    by_lower_case = {other.lower(): other for other in known}
+    close = get_close_matches(name.lower(), list(by_lower_case), n=1)
+    return by_lower_case[close[0]] if close else None

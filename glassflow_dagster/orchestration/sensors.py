@@ -66,7 +66,8 @@ def evaluate(
 ) -> dg.SensorResult | dg.SkipReason:
     """Decide from the stream's status and the last cursor what to record and whether to request a restart.
 
-    An equal mark (`_mark`) means that driver process, state and batch are those of the last evaluation.
+    A stream that is stopped on purpose is skipped. An equal mark (`_mark`) means that driver process, state and batch
+    are those of the last evaluation: then nothing is recorded.
     """
     if not status.wanted and status.state not in UP:
         return dg.SkipReason(f"{status.state.value}: {status.message}; it is not meant to run, materialize to start it")

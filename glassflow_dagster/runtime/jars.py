@@ -122,11 +122,14 @@ def _relay_progress(lines: Iterable[str], report: Callable[[str], None]) -> str:
 
 
 def _failure(configuration: Configuration, missing: list[str], output: str, folder: Path) -> str:
-    """Build the error message: which modules are missing, and why according to Ivy's output."""
+    """Build the error message: which modules are missing, and why.
+
+    The reason is the first exception in Ivy's output, else that modules were not found, else the output's last line.
+    """
     names = ", ".join(missing) or f"the {configuration} jars"
-    cause = _CAUSE.search(output)
-    last = output.strip().splitlines()[-1:] or ["Ivy said nothing"]
-    why = cause[1].strip() if cause else "not found" if missing else last[0].strip()
+    exception = _CAUSE.search(output)
+    lines = output.strip().splitlines() or ["Ivy said nothing"]
+    why = exception[1].strip() if exception else "not found" if missing else lines[-1].strip()
     return (
         f"could not fetch {names} ({why}); let this machine reach a Maven repository, name a mirror in an Ivy settings "
         f"file (GLASSFLOW_IVY_SETTINGS=FILE), or copy {folder} from a machine that has it"

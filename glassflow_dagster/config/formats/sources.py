@@ -15,7 +15,10 @@ from glassflow_dagster.expressions.language.errors import ExpressionError
 
 
 def rewrite_source(raw: Raw, at: str, topic: Raw, undeclared: Mapping[str, str]) -> WithOrigin:
-    """Return a topic as a source for the v3 draft. at: the topic's path; undeclared: see `undeclared_fields`."""
+    """Return a topic as a source for the v3 draft.
+
+    at: the topic's path. undeclared: the undeclared fields that its expressions read -> path of the expression.
+    """
     source = part_of(raw, "source")
     id_key = "id" if topic.get("id") else "name"
     return WithOrigin(
@@ -107,9 +110,12 @@ def _expressions(raw: Raw, topic: Raw) -> Iterator[tuple[str, str]]:
 
 
 def undeclared_reads(raw: Raw, at: str, topic: Raw, undeclared: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield a warning for each undeclared field: its name may be misspelt."""
-    names = [str(entry.get("name")) for _, entry in _declared_fields(raw, at, topic)]
+    """Yield a warning for each undeclared field that an expression reads: its name may be misspelt.
+
+    undeclared: field -> path of the expression. at: the topic's path.
+    """
+    declared = [str(entry.get("name")) for _, entry in _declared_fields(raw, at, topic)]
     for name, path in undeclared.items():
-        close = get_close_matches(name, names, n=1)
+        close = get_close_matches(name, declared, n=1)
         remedy = f"did you mean {close[0]!r}?" if close else "declare it with its type"
         yield Problem(path, f"{name!r} is not declared, so it may be any value, or missing (nil); {remedy}")

@@ -43,7 +43,7 @@ def problems(config: PipelineConfig) -> Iterator[Problem]:
 
 
 def _source_problems(config: PipelineConfig) -> Iterator[Problem]:
-    """Yield the problems of sources: repeated fields, defaults, and a consumer group without effect."""
+    """Yield the problems of sources: repeated fields, invalid defaults, and a consumer group without effect."""
     for index, source in enumerate(config.sources):
         names = [field.name for field in source.schema_fields]
         for position, name in enumerate(names):
@@ -61,13 +61,14 @@ def _default_problems(at: str, field: SchemaField) -> Iterator[Problem]:
     """Yield a problem when a default is no value of the field's kind."""
     if field.default is None:
         return
-    kinds: dict[str, tuple[type, ...]] = {"string": (str,), "bool": (bool,), "float": (int, float), "int": (int,)}
+    # The Python types of a default, by the kind of field; other kinds take none.
+    types: dict[str, tuple[type, ...]] = {"string": (str,), "bool": (bool,), "float": (int, float), "int": (int,)}
     kind = "int" if field.kind == "uint" else field.kind
-    fits = type(field.default) in kinds.get(kind, ())
-    limits = INTEGER_LIMITS.get(field.kind)
-    if kind not in kinds:
+    has_type = type(field.default) in types.get(kind, ())
+    limits = INTEGER_LIMITS.get(field.kind)  # least and greatest value of an integer
+    if kind not in types:
         yield Problem(f"{at}.default", f"{field.type} takes no default; remove it, or say required: false")
-    elif not fits or (limits and isinstance(field.default, int) and not limits[0] <= field.default <= limits[1]):
+    elif not has_type or (limits and isinstance(field.default, int) and not limits[0] <= field.default <= limits[1]):
         yield Problem(f"{at}.default", f"{field.default!r} is no {field.type}; correct it")
 
 
@@ -128,10 +129,10 @@ def _clock_problems(at: str, dedup: DedupConfig, fields: Mapping[str, SchemaFiel
     if dedup.lateness > MAX_DEDUP_WINDOW:
         yield Problem(f"{at}.allowed_lateness", "is longer than 7 days; choose 7d or less")
     if dedup.lateness > MAX_WINDOWS_LATE * dedup.time_window:
-        most = format_duration(MAX_WINDOWS_LATE * dedup.time_window)
+        longest = format_duration(MAX_WINDOWS_LATE * dedup.time_window)
         yield Problem(
             f"{at}.allowed_lateness",
-            f"is more than {MAX_WINDOWS_LATE} times time_window; choose {most} or less, or a longer time_window",
+            f"is more than {MAX_WINDOWS_LATE} times time_window; choose {longest} or less, or a longer time_window",
         )
     yield from event_time_problems(at, dedup, fields)
 
@@ -200,34 +201,38 @@ def _partition_problems(config: PipelineConfig) -> Iterator[Problem]:
 
 
 def _unmapped(name: str, config: PipelineConfig, stages: Stages) -> str:
-    """Return why a mapping cannot use a name, and what to do."""
-    join, near = config.join, suggestion(name, list(stages.mappable))
+    """Return why a mapping cannot use a name, and what to do; the text follows "... is".
+
+    The sink maps outputs of the last stateless transform; without one, a join's output_fields, or else the source's
+    fields.
+    """
+    join, nearest_remedy = config.join, suggestion(name, list(stages.mappable))
     sources = config.sources if join else config.sources[:1]
     declared = {field.name for source in sources for field in source.schema_fields}
     if any(isinstance(step, TransformStage) for step in stages.steps):
         if name in ({output.joined_name for output in join.output_fields} if join else declared):
             return "not among the outputs of the last stateless transform; list it there"
-        return f"no output of the last stateless transform; {near}"
+        return f"no output of the last stateless transform; {nearest_remedy}"
     if join:
-        remedy = "list it there" if name in declared | METADATA_FIELDS.keys() else near
+        remedy = "list it there" if name in declared | METADATA_FIELDS.keys() else nearest_remedy
         return f"not among join.output_fields; {remedy}"
-    return f"not in schema_fields; {near}"
+    return f"not in schema_fields; {nearest_remedy}"
 
 
-# Mechanism -> required keys; any other mechanism requires _PASSWORD.
+# Mechanism -> required keys; any other mechanism requires _USERNAME_AND_PASSWORD.
 _CREDENTIALS = {
     "GSSAPI": ("username", "kerberos_service_name", "kerberos_realm", "kerberos_keytab", "kerberos_config"),
     "NO_AUTH": (),
 }
-_PASSWORD = ("username", "password")
+_USERNAME_AND_PASSWORD = ("username", "password")
 
 
 def _connection_problems(config: PipelineConfig) -> Iterator[Problem]:
     """Yield the problems of credentials, protocols and certificates."""
     for index, source in enumerate(config.sources):
         connection, at = source.connection_params, f"sources[{index}].connection_params"
-        needed = () if connection.skip_auth else _CREDENTIALS.get(connection.mechanism, _PASSWORD)
-        for key in needed:
+        required_keys = () if connection.skip_auth else _CREDENTIALS.get(connection.mechanism, _USERNAME_AND_PASSWORD)
+        for key in required_keys:
             if not getattr(connection, key):
                 yield Problem(f"{at}.{key}", f"is needed for mechanism {connection.mechanism}; add it")
         if connection.mechanism != "NO_AUTH" and not connection.protocol.startswith("SASL"):
@@ -250,10 +255,11 @@ def _certificate_problems(at: str, connection: KafkaConnection | ClickHouseConne
 
 def _resource_problems(config: PipelineConfig) -> Iterator[Problem]:
     """Yield a problem for each entry of `resources` with an unknown source_id."""
-    known = [source.source_id for source in config.sources]
+    source_ids = [source.source_id for source in config.sources]
     for key in ("sources", "transform"):
+        # Empty for a definition without resources, where `config.resources` is None.
         for index, stage in enumerate(getattr(config.resources, key, ())):
-            if stage.source_id not in known:
-                near = suggestion(stage.source_id, known)
+            if stage.source_id not in source_ids:
+                near = suggestion(stage.source_id, source_ids)
                 at = f"resources.{key}[{index}].source_id"
                 yield Problem(at, f"no source is called {stage.source_id!r}; {near}")
