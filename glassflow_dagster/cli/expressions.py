@@ -113,7 +113,9 @@ def _infer_fields(sample: bytes) -> tuple[SchemaField, ...]:
 def _infer_kind(value: Any) -> FieldKind:
     """Return the field type of a JSON value; float for an integer above 64 bits, string for text and null."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return next((kind for kind, (least, most) in INTEGER_LIMITS.items() if least <= value <= most), "float")
+        return next(
+            (kind for kind, (minimum, maximum) in INTEGER_LIMITS.items() if minimum <= value <= maximum), "float"
+        )
     kinds: dict[type, FieldKind] = {bool: "bool", float: "float", list: "array", dict: "map"}
     return kinds.get(type(value), "string")
 

@@ -116,9 +116,9 @@ def _release(config: PipelineConfig, state: Path) -> None:
     release_windows(client, config, Windows(client, config.sink.connection_params.database), click.echo)
 
 
-def _print_differences(file: Path, config: PipelineConfig, found: "Iterable[Difference]") -> None:
+def _print_differences(file: Path, config: PipelineConfig, table_differences: "Iterable[Difference]") -> None:
     """Print the differences, those that stop the pipeline first; exit with 1 when there is one of those."""
-    ordered = sorted(found, key=lambda difference: not difference.stops)
+    ordered = sorted(table_differences, key=lambda difference: not difference.stops)
     for difference in ordered:
         click.echo(_line(file, difference))
     if any(difference.stops for difference in ordered):

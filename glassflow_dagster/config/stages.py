@@ -257,10 +257,10 @@ def _type_warnings(transforms: _TransformsByPath) -> Iterator[str]:
     """Yield a warning for each output_type that looks like a misspelt type."""
     for path, transform in transforms:
         for index, output in enumerate(transform.config.transforms if isinstance(transform, Stateless) else ()):
-            meant = misspelt_output_type(output.output_type)
-            if meant:
-                at = f"{path}.config.transforms[{index}].output_type"
-                yield f"{at}: {output.output_type!r} converts nothing; did you mean {meant!r}?"
+            suggested_type = misspelt_output_type(output.output_type)
+            if suggested_type:
+                output_path = f"{path}.config.transforms[{index}].output_type"
+                yield f"{output_path}: {output.output_type!r} converts nothing; did you mean {suggested_type!r}?"
 
 
 def _filter(
@@ -280,14 +280,14 @@ def _outputs(
     outputs: list[CheckedOutput] = []
     names: set[str] = set()
     for index, output in enumerate(transform.config.transforms):
-        at = f"{path}.config.transforms[{index}]"
+        output_path = f"{path}.config.transforms[{index}]"
         if output.output_name in names:
-            problems.append(Problem(f"{at}.output_name", f"{output.output_name!r} is made twice; keep one"))
+            problems.append(Problem(f"{output_path}.output_name", f"{output.output_name!r} is made twice; keep one"))
         names.add(output.output_name)
         try:
             outputs.append(_checked(output, scope))
         except ExpressionError as error:
-            problems.append(Problem(f"{at}.expression", error.one_line))
+            problems.append(Problem(f"{output_path}.expression", error.one_line))
     return outputs
 
 

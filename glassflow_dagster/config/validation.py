@@ -71,13 +71,17 @@ def without_keys(definition: dict[str, Any], locations: list[tuple[str | int, ..
 
 
 def causes_of(error: ValidationError) -> list[Any]:
-    """Return pydantic's errors without a "list is too short" that only follows from invalid items of the list."""
+    """Return pydantic's errors without a "list is too short" that only follows from invalid items of the list.
+
+    Such an error is recognised by another one inside its location.
+    """
     errors = error.errors()
     locations = [e["loc"] for e in errors]
     return [
         e
         for e in errors
-        if e["type"] != "too_short" or not any(at != e["loc"] and at[: len(e["loc"])] == e["loc"] for at in locations)
+        if e["type"] != "too_short"
+        or not any(location != e["loc"] and location[: len(e["loc"])] == e["loc"] for location in locations)
     ]
 
 

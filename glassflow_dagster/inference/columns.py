@@ -160,7 +160,7 @@ def _fraction_digits(text: str) -> int | None:
 
 def _array(values: Iterable[list[Any]], *, required: bool) -> ColumnChoice:
     """Choose Array of the common type of all elements; String with JSON text for mixed types and an optional field."""
-    element = _element_type(inner for value in values for inner in value)
+    element = _element_type(item for value in values for item in value)
     # ClickHouse has no Nullable array: only JSON text can tell a missing array from an empty one.
     if required and element and _is_valid_column("array", f"Array({element})"):
         return ColumnChoice(f"Array({element})")
@@ -169,7 +169,7 @@ def _array(values: Iterable[list[Any]], *, required: bool) -> ColumnChoice:
 
 def _map(values: Iterable[dict[str, Any]], *, required: bool) -> ColumnChoice:
     """Choose Map of the common type of all values; String with JSON text for mixed types and an optional field."""
-    element = _element_type(inner for value in values for inner in value.values())
+    element = _element_type(item for value in values for item in value.values())
     # ClickHouse has no Nullable map: only JSON text can tell a missing object from an empty one.
     if required and element and _is_valid_column("map", f"Map(String, {element})"):
         return ColumnChoice(f"Map(String, {element})")

@@ -103,15 +103,15 @@ def _heading(origin: Origin, events: Events, pipeline: str) -> list[str]:
     pipeline: the proposed pipeline_id.
     """
     partitions = f"{origin.partitions} partition{'s' if origin.partitions > 1 else ''}"
-    read, about = events.messages, origin.estimated_messages
-    sample = f"all {read:,}" if read >= about else f"{read:,} of about {about:,}"
-    where = "" if read >= about else ", from the beginning and the end of each"
-    others = f" The others become dead letters: {events.skipped_text}." if events.skipped else ""
+    read_count, estimated = events.messages, origin.estimated_messages
+    sample = f"all {read_count:,}" if read_count >= estimated else f"{read_count:,} of about {estimated:,}"
+    where = "" if read_count >= estimated else ", from the beginning and the end of each"
+    skipped_text = f" The others become dead letters: {events.skipped_text}." if events.skipped else ""
     return [
         *_comment(
             f"Proposed for topic {_comment_name(origin.topic)} after reading {sample} messages ({partitions}{where})."
         ),
-        *_comment(f"{len(events.objects):,} of them are JSON objects.{others}"),
+        *_comment(f"{len(events.objects):,} of them are JSON objects.{skipped_text}"),
         *_comment(
             "Look it over: a field that was always there may be missing in messages that were not read; such a message "
             "becomes a dead letter, unless the field is marked required: false."
@@ -176,17 +176,17 @@ def _dedup(topic: str, key: Key | None, keys: Sequence[Key]) -> Iterator[str]:
         yield "transforms:"
         yield from _comment(f"The first event of each {_comment_name(key.name)} is kept: {key.text}.", 2)
         # The best one is `key` itself.
-        for other in keys[1:]:
-            if other.is_unique:
-                yield from _comment(f"Or {_comment_name(other.name)}: {other.text}.", 2)
+        for other_key in keys[1:]:
+            if other_key.is_unique:
+                yield from _comment(f"Or {_comment_name(other_key.name)}: {other_key.text}.", 2)
         yield "  - type: dedup"
         yield f"    source_id: {_scalar(topic)}"
         config = write_flow({"key": key.name, "time_window": DEDUP_WINDOW})
         yield f"    config: {config}  # the window: how long a producer may take to send an event again"
         return
     yield "# No field looks like the key of an event, so every event is written."
-    for other in keys:
-        yield from _comment(f"{_comment_name(other.name)} is shared by different events: {other.text}.")
+    for other_key in keys:
+        yield from _comment(f"{_comment_name(other_key.name)} is shared by different events: {other_key.text}.")
     yield "# To deduplicate, name the field (or several: keys: [a, b]) that an event has when it is sent again:"
     yield "# transforms:"
     yield "#   - type: dedup"

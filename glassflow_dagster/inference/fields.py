@@ -141,12 +141,12 @@ def _leaves(value: Event, path: Path, flattened: _Flattened) -> Iterator[tuple[P
 
     path: of the object. Another value than an object at a flattened path is left out.
     """
-    for key, inner in value.items():
+    for key, inner_value in value.items():
         inner_path = (*path, key)
         if inner_path not in flattened:
-            yield inner_path, inner
-        elif isinstance(inner, dict):
-            yield from _leaves(inner, inner_path, flattened)
+            yield inner_path, inner_value
+        elif isinstance(inner_value, dict):
+            yield from _leaves(inner_value, inner_path, flattened)
 
 
 @dataclass
@@ -198,15 +198,15 @@ def _count_objects(value: Event, path: Path, objects: dict[Path, _Objects], othe
     objects: receives the number and the keys of the objects. other_values: receives the number of values that are
     neither objects nor null.
     """
-    for key, inner in value.items():
+    for key, inner_value in value.items():
         inner_path = (*path, key)
-        if isinstance(inner, dict):
+        if isinstance(inner_value, dict):
             objects_at_path = objects.setdefault(inner_path, _Objects())
             objects_at_path.count += 1
-            objects_at_path.keys.update(inner.keys())
+            objects_at_path.keys.update(inner_value.keys())
             if len(inner_path) < MAX_DEPTH:
-                _count_objects(inner, inner_path, objects, other_values)
-        elif inner is not None:
+                _count_objects(inner_value, inner_path, objects, other_values)
+        elif inner_value is not None:
             other_values[inner_path] += 1
 
 

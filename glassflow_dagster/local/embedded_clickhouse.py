@@ -97,7 +97,7 @@ def _serve(data: Path, port: int, native_port: int | None) -> None:
 
 def _engine() -> ModuleType:
     """Load the wheel's extension module directly: `import chdb` starts an engine that reads no configuration."""
-    file = next(f for f in distribution("chdb-core").files or () if f.name.startswith("_chdb."))
+    file = next(path for path in distribution("chdb-core").files or () if path.name.startswith("_chdb."))
     loader = importlib.machinery.ExtensionFileLoader("chdb._chdb", str(file.locate()))
     spec = importlib.util.spec_from_file_location("chdb._chdb", loader.path, loader=loader)
     assert spec is not None

@@ -62,11 +62,14 @@ def data_quality_alerts(context: dg.SensorEvaluationContext, alerts: AlertResour
     results = latest_results(context)
     # Subject of the alert -> id of the failed run.
     run_ids = {_run_subject(run.run_id): run.run_id for run in _runs_to_report(context.instance)}
-    due = [*due_alerts(cursor.told, results), *(_run_alert(context.instance, run_id) for run_id in run_ids.values())]
+    alerts_due = [
+        *due_alerts(cursor.told, results),
+        *(_run_alert(context.instance, run_id) for run_id in run_ids.values()),
+    ]
     outbox = Outbox(alerts, context.log, cursor.retries)
     # `|` keeps the reported state of a check that is being run now and so has no result.
     reported = cursor.told | {subject: state for subject, (state, _) in results.items()}
-    for alert, outcome in outbox.deliver(due):
+    for alert, outcome in outbox.deliver(alerts_due):
         if alert.subject in run_ids:
             context.instance.add_run_tags(run_ids[alert.subject], {ALERT_TAG: outcome})
     # An undelivered change counts as not reported, so that it is due again in the next tick.
@@ -96,14 +99,14 @@ class Outbox:
         self._log = log
         self._retries = retries
 
-    def deliver(self, due: list[Alert]) -> Iterator[tuple[Alert, str]]:
+    def deliver(self, alerts: list[Alert]) -> Iterator[tuple[Alert, str]]:
         """Send the alerts; yield each finished one with `sent`, or `undelivered` after the last attempt.
 
         Alerts that were rejected before come last, so that they do not delay others. After the webhook was unreachable
         or the tick's time is over, the remaining alerts only go to `waiting`.
         """
         start, now, reachable = time.monotonic(), time.time(), True
-        for alert in sorted(due, key=lambda alert: self._retry(alert).tries):
+        for alert in sorted(alerts, key=lambda alert: self._retry(alert).tries):
             retry = self._retry(alert)
             # Logged once: not again with every retry.
             if alert.subject not in self._retries or retry.state != self._retries[alert.subject].state:

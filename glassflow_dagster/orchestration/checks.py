@@ -121,8 +121,10 @@ def _evaluate(evaluation: Callable[[], _Result]) -> _Result:
     try:
         return evaluation()
     except LimitReached as limit:
-        why = not_checked(limit)
-        return _Result(passed=False, description=why, figures={"problem": why}, severity=dg.AssetCheckSeverity.WARN)
+        reason = not_checked(limit)
+        return _Result(
+            passed=False, description=reason, figures={"problem": reason}, severity=dg.AssetCheckSeverity.WARN
+        )
     except GlassflowError as error:
         return _Result(passed=False, description=str(error), figures={"problem": str(error)})
 

@@ -109,15 +109,15 @@ def _fetch(configuration: Configuration, folder: Path, ivy_cache: Path, report: 
 def _relay_progress(lines: Iterable[str], report: Callable[[str], None]) -> str:
     """Read Ivy's output line by line, report the numbers of jars found and fetched, and return the whole output."""
     output: list[str] = []
-    found = fetched = 0
+    found_count = fetched_count = 0
     for line in lines:
         output.append(line)
         if _FOUND.match(line):
-            found += 1
-            report(f"{found} jars found")
+            found_count += 1
+            report(f"{found_count} jars found")
         elif _FETCHED.match(line):
-            fetched += 1
-            report(f"{fetched} of {found} jars")
+            fetched_count += 1
+            report(f"{fetched_count} of {found_count} jars")
     return "".join(output)
 
 

@@ -42,8 +42,8 @@ def resolve(part: Any, path: str, origins: dict[str, str]) -> Any:
         origins[path] = part.path
         return resolve(part.value, path, origins)
     if isinstance(part, dict):
-        inner = {k: resolve(v, f"{path}.{k}" if path else str(k), origins) for k, v in part.items()}
-        return {k: v for k, v in inner.items() if v is not ABSENT}
+        inner = {key: resolve(value, f"{path}.{key}" if path else str(key), origins) for key, value in part.items()}
+        return {key: value for key, value in inner.items() if value is not ABSENT}
     if isinstance(part, list):
-        return [resolve(v, f"{path}[{i}]", origins) for i, v in enumerate(part)]
+        return [resolve(value, f"{path}[{i}]", origins) for i, value in enumerate(part)]
     return part

@@ -34,7 +34,7 @@ def check_references(raw: Raw, topics: list[tuple[str, Raw]], problems: list[Pro
 def _mapped_columns(entries: list[tuple[str, str, Raw]]) -> list[tuple[str, ...]]:
     """Return field, column and type of each mapping entry, sorted, so that two mappings can be compared."""
     return sorted(
-        tuple(str(entry.get(key)) for key in (named, "column_name", "column_type")) for _, named, entry in entries
+        tuple(str(entry.get(key)) for key in (name_key, "column_name", "column_type")) for _, name_key, entry in entries
     )
 
 

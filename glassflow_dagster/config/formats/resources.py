@@ -30,5 +30,5 @@ def rewrite_resources(raw: Raw, topics: list[tuple[str, Raw]]) -> Raw:
 
 def _side(raw: Raw, topic: Raw, index: int) -> str:
     """Return "left" or "right": the topic's orientation in the join, else by its position in the list of topics."""
-    sides = {s.get("source_id"): s.get("orientation") for s in items_of(part_of(raw, "join"), "sources")}
+    sides = {source.get("source_id"): source.get("orientation") for source in items_of(part_of(raw, "join"), "sources")}
     return str(sides.get(topic_id(topic)) or ("left", "right")[min(index, 1)])

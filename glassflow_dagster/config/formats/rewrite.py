@@ -84,13 +84,13 @@ def rewrite(raw: Raw) -> Rewritten:
     problems: list[Problem] = []
     topics = [(f"source.topics[{i}]", topic) for i, topic in enumerate(part_of(raw, "source")["topics"])]
     # For each topic: the fields that its expressions read without a declaration.
-    undeclared = [undeclared_fields(raw, at, topic) for at, topic in topics]
+    undeclared = [undeclared_fields(raw, path, topic) for path, topic in topics]
     draft = {
         "version": "v3",
         **keep(raw, "", "pipeline_id", "name", "metadata"),
         "sources": WithOrigin(
             "source.topics",
-            [rewrite_source(raw, at, topic, names) for (at, topic), names in zip(topics, undeclared, strict=True)],
+            [rewrite_source(raw, path, topic, names) for (path, topic), names in zip(topics, undeclared, strict=True)],
         ),
         "transforms": rewrite_transforms(raw, topics, problems),
         "join": rewrite_join(raw, problems),
@@ -101,6 +101,6 @@ def rewrite(raw: Raw) -> Rewritten:
     origins: dict[str, str] = {}
     definition = resolve(draft, "", origins)
     warnings = chain.from_iterable(
-        undeclared_reads(raw, at, topic, names) for (at, topic), names in zip(topics, undeclared, strict=True)
+        undeclared_reads(raw, path, topic, names) for (path, topic), names in zip(topics, undeclared, strict=True)
     )
     return Rewritten(definition, tuple(problems), undeclared=tuple(warnings), origins=origins)

@@ -50,12 +50,12 @@ def rewrite_sink(raw: Raw, problems: list[Problem]) -> Raw:
 
 def _mapping(raw: Raw, path: str, name_key: str, entry: Raw, problems: list[Problem]) -> WithOrigin:
     """Return one mapping entry for the v3 draft. path: of the entry; name_key: its key that holds the field's name."""
-    kept = keep(entry, path, name_key, "column_name", "column_type")
-    column_type = kept["column_type"]
+    draft_keys = keep(entry, path, name_key, "column_name", "column_type")
+    column_type = draft_keys["column_type"]
     if isinstance(column_type.value, str):
         column_type = WithOrigin(column_type.path, with_usual_case(column_type.value))
-    name = _joined_name(raw, path, name_key, entry, problems) if join_id(raw) else kept[name_key]
-    return WithOrigin(path, {"name": name, "column_name": kept["column_name"], "column_type": column_type})
+    name = _joined_name(raw, path, name_key, entry, problems) if join_id(raw) else draft_keys[name_key]
+    return WithOrigin(path, {"name": name, "column_name": draft_keys["column_name"], "column_type": column_type})
 
 
 def _joined_name(raw: Raw, entry_path: str, name_key: str, entry: Raw, problems: list[Problem]) -> WithOrigin:
@@ -132,13 +132,13 @@ def _decoded_password(password: WithOrigin, problems: list[Problem]) -> Any:
         return password.value
     remedy = "write the password in base64, or as ${VAR}, which is taken as it is"
     try:
-        plain = base64.b64decode(password.value.strip(), validate=True).decode()
+        decoded = base64.b64decode(password.value.strip(), validate=True).decode()
     except (binascii.Error, ValueError):
         problems.append(Problem(password.path, f"is not base64, as passwords of v1 and v2 are; {remedy}"))
         return ABSENT
-    if VARIABLE.search(plain):
+    if VARIABLE.search(decoded):
         problems.append(
             Problem(password.path, "holds ${...} once decoded, which would be filled in; write it as ${VAR}")
         )
         return ABSENT
-    return plain
+    return decoded

@@ -24,7 +24,7 @@ def rewrite_transforms(raw: Raw, topics: list[tuple[str, Raw]], problems: list[P
     """Return the transforms for the v3 draft in GlassFlow's order: filter, deduplication, expressions."""
     transforms = [
         *_filter(raw, problems),
-        *(dedup for at, topic in topics for dedup in _dedup(at, topic, problems)),
+        *(dedup for topic_path, topic in topics for dedup in _dedup(topic_path, topic, problems)),
         *_stateless(raw, problems),
     ]
     return transforms or ABSENT
@@ -62,16 +62,16 @@ def _missing_source_id(raw: Raw, path: str) -> Problem:
     )
 
 
-def _dedup(at: str, topic: Raw, problems: list[Problem]) -> Iterator[WithOrigin]:
-    """Yield the deduplication of the topic at path `at`, if it is enabled; a missing key adds a problem."""
-    path, old = f"{at}.deduplication", part_of(topic, "deduplication")
+def _dedup(topic_path: str, topic: Raw, problems: list[Problem]) -> Iterator[WithOrigin]:
+    """Yield the deduplication of the topic at path `topic_path`, if it is enabled; a missing key adds a problem."""
+    path, old = f"{topic_path}.deduplication", part_of(topic, "deduplication")
     if not is_enabled(old, path, problems):
         return
     key, key_name = value_of_either(old, path, ("id_field", "key"), problems)
     config = {"key": WithOrigin(f"{path}.{key_name}", key), **keep(old, path, "time_window")}
     if key is ABSENT:
         problems.append(Problem(f"{path}.id_field", "is missing; name the field that identifies an event"))
-    source = WithOrigin(f"{at}.name", topic_id(topic))
+    source = WithOrigin(f"{topic_path}.name", topic_id(topic))
     yield WithOrigin(path, {"type": "dedup", "source_id": source, "config": WithOrigin(path, config)})
 
 

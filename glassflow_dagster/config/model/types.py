@@ -384,18 +384,18 @@ def _parse_argument(text: str, tokens: list[str]) -> tuple[Argument, list[str]]:
     """Parse one argument of a type; return it and the remaining tokens."""
     if not tokens:
         raise ValueError(f"{text!r} is not a ClickHouse type: it ends too early")
-    first = tokens[0]
-    if first[0] == "'":
+    token = tokens[0]
+    if token[0] == "'":
         # An Enum's value with its number, or any other text.
         if tokens[1:2] == ["="] and len(tokens) > 2:
-            return (_unquote(first), int(tokens[2])), tokens[3:]
-        return _unquote(first), tokens[1:]
-    if first.lstrip("-").isdigit():
-        return int(first), tokens[1:]
+            return (_unquote(token), int(tokens[2])), tokens[3:]
+        return _unquote(token), tokens[1:]
+    if token.lstrip("-").isdigit():
+        return int(token), tokens[1:]
     # Two names in a row: a named element and its type.
-    if _is_name(first) and tokens[1:] and _is_name(tokens[1]):
+    if _is_name(token) and tokens[1:] and _is_name(tokens[1]):
         element, remaining = _parse_type(text, tokens[1:])
-        return Named(_unquote(first) if first[0] == "`" else first, element), remaining
+        return Named(_unquote(token) if token[0] == "`" else token, element), remaining
     return _parse_type(text, tokens)
 
 

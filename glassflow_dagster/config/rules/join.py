@@ -40,7 +40,7 @@ def join_problems(config: PipelineConfig) -> Iterator[Problem]:
     yield from _output_problems(join, sources)
 
 
-def transform_problems(at: str, transform: Dedup | Filter | Stateless, config: PipelineConfig) -> Iterator[Problem]:
+def transform_problems(path: str, transform: Dedup | Filter | Stateless, config: PipelineConfig) -> Iterator[Problem]:
     """Yield the problems of a transform beside a join.
 
     Dedup on the joined events, a stateless transform of a source, and dedup with the event clock are not possible.
@@ -52,17 +52,17 @@ def transform_problems(at: str, transform: Dedup | Filter | Stateless, config: P
     if isinstance(transform, Dedup) and of_join:
         sources = " or ".join(source.source_id for source in config.sources)
         yield Problem(
-            f"{at}.source_id", f"{join.id!r} is the join, and events are deduplicated before it; name {sources}"
+            f"{path}.source_id", f"{join.id!r} is the join, and events are deduplicated before it; name {sources}"
         )
     elif isinstance(transform, Stateless) and not of_join:
         yield Problem(
-            f"{at}.source_id",
+            f"{path}.source_id",
             f"{transform.source_id!r} is a source of the join, before which there are filters and dedup only; write "
             f"source_id: {join.id}, where the expressions see the output_fields",
         )
     elif isinstance(transform, Dedup) and transform.config.clock == "event":
         yield Problem(
-            f"{at}.config.clock",
+            f"{path}.config.clock",
             "event is not possible beside a join; write processing, and remove event_time and what belongs to it",
         )
 
@@ -88,18 +88,18 @@ def _sources_problems(sources: tuple[Source, ...]) -> Iterator[Problem]:
         yield Problem("sources[1].isolation", f"differs from that of sources[0]; {remedy}")
 
 
-def _side_problems(at: str, side: JoinSide, sources: Mapping[str, Source]) -> Iterator[Problem]:
+def _side_problems(side_path: str, side: JoinSide, sources: Mapping[str, Source]) -> Iterator[Problem]:
     """Yield the problems of one side: its source, its window, and the fields of its key."""
     if bool(side.key) == bool(side.keys):
-        yield Problem(f"{at}.key", "name the key once: either key (one field) or keys (a list)")
+        yield Problem(f"{side_path}.key", "name the key once: either key (one field) or keys (a list)")
     if side.time_window > MAX_JOIN_WINDOW:
-        yield Problem(f"{at}.time_window", "is longer than 7 days; choose 7d or less")
+        yield Problem(f"{side_path}.time_window", "is longer than 7 days; choose 7d or less")
     if side.source_id not in sources:
-        near = suggestion(side.source_id, list(sources))
-        yield Problem(f"{at}.source_id", f"no source is called {side.source_id!r}; {near}")
+        remedy = suggestion(side.source_id, list(sources))
+        yield Problem(f"{side_path}.source_id", f"no source is called {side.source_id!r}; {remedy}")
         return
     fields = _fields(sources[side.source_id])
-    for path, name in _key_paths(at, side):
+    for path, name in _key_paths(side_path, side):
         if name not in fields:
             yield Problem(path, f"{name!r} is not in schema_fields; {suggestion(name, list(fields))}")
         elif fields[name].kind not in _KEY_KINDS:
@@ -149,16 +149,18 @@ def _clock_problems(join: JoinConfig, sources: Mapping[str, Source]) -> Iterator
     sides = ((_LEFT, join.left_source), (_RIGHT, join.right_source))
     if join.clock == "processing":
         join_settings = ("allowed_lateness", "idle_timeout")
-        yield from only_with_event_clock("join", (n for n in join_settings if n in join.model_fields_set))
-        for at, side in sides:
+        yield from only_with_event_clock("join", (key for key in join_settings if key in join.model_fields_set))
+        for side_path, side in sides:
             side_settings = ("event_time", "event_time_unit")
-            yield from only_with_event_clock(at, (n for n in side_settings if getattr(side, n) is not None))
+            yield from only_with_event_clock(
+                side_path, (key for key in side_settings if getattr(side, key) is not None)
+            )
         return
     if join.allowed_lateness is not None and join.allowed_lateness > MAX_JOIN_WINDOW:
         yield Problem("join.allowed_lateness", "is longer than 7 days; choose 7d or less")
-    for at, side in sides:
+    for side_path, side in sides:
         if side.source_id in sources:
-            yield from event_time_problems(at, side, _fields(sources[side.source_id]))
+            yield from event_time_problems(side_path, side, _fields(sources[side.source_id]))
 
 
 def _output_problems(join: JoinConfig, sources: Mapping[str, Source]) -> Iterator[Problem]:
@@ -168,8 +170,8 @@ def _output_problems(join: JoinConfig, sources: Mapping[str, Source]) -> Iterato
     for index, output in enumerate(join.output_fields):
         path = f"join.output_fields[{index}]"
         if output.source_id not in sides:
-            near = suggestion(output.source_id, sides)
-            yield Problem(f"{path}.source_id", f"{output.source_id!r} is no source of the join; {near}")
+            remedy = suggestion(output.source_id, sides)
+            yield Problem(f"{path}.source_id", f"{output.source_id!r} is no source of the join; {remedy}")
         elif output.source_id in sources:
             names = [*_fields(sources[output.source_id]), *METADATA_FIELDS]
             if output.name not in names:
@@ -189,8 +191,8 @@ def _fields(source: Source) -> dict[str, SchemaField]:
     return {field.name: field for field in source.schema_fields}
 
 
-def _key_paths(at: str, side: JoinSide) -> list[tuple[str, str]]:
-    """Return path and field name of each part of a key."""
+def _key_paths(side_path: str, side: JoinSide) -> list[tuple[str, str]]:
+    """Return path and field name of each part of the key of the side at `side_path`."""
     if side.keys:
-        return [(f"{at}.keys[{index}]", name) for index, name in enumerate(side.keys)]
-    return [(f"{at}.key", side.key)] if side.key else []
+        return [(f"{side_path}.keys[{index}]", name) for index, name in enumerate(side.keys)]
+    return [(f"{side_path}.key", side.key)] if side.key else []

@@ -503,7 +503,7 @@ class _Compiler:
         items = [(self._compile(item), self._kind(item)) for item in list_literal.items]
         tests = [_is_equal(needle.value, kind, item.value, item_kind) for item, item_kind in items]
         error = _first_error(needle.error, *(item.error for item, _ in items))
-        return _NodeColumns(reduce(lambda one, other: one | other, tests, _FALSE()), error, nullable=False)
+        return _NodeColumns(reduce(lambda left, right: left | right, tests, _FALSE()), error, nullable=False)
 
     # Lists, elements, functions.
 

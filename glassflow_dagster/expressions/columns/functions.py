@@ -160,8 +160,8 @@ def _repeat(operands: Sequence[Operand]) -> FunctionResult:
     length = F.try_multiply(F.char_length(text).cast("bigint"), count)
     # NULL where the product overflows: too long.
     is_short = _false_if_null(length <= F.lit(_MAX_REPEATED))
-    fits = count.between(F.lit(0), F.lit(_MAX_REPEATED)) & is_short
-    value = F.repeat(text, F.when(fits, count).cast("int"))
+    is_valid = count.between(F.lit(0), F.lit(_MAX_REPEATED)) & is_short
+    value = F.repeat(text, F.when(is_valid, count).cast("int"))
     return FunctionResult(
         value, F.when(value.isNull(), F.lit(f"a text is repeated from 0 times to {_MAX_REPEATED:,} characters"))
     )
@@ -333,6 +333,7 @@ def _median(operands: Sequence[Operand]) -> FunctionResult:
 
     def middle(ordered: Column) -> Column:
         size = F.size(ordered)
+        # The two middle elements: the same one in a list of odd size.
         upper = F.get(ordered, F.floor(size / F.lit(2)).cast("int")).cast("double")
         lower = F.get(ordered, F.floor((size - F.lit(1)) / F.lit(2)).cast("int")).cast("double")
         # Halved first: the sum may be beyond the greatest float.
@@ -676,8 +677,8 @@ def _parse_user_agent(operands: Sequence[Operand]) -> FunctionResult:
 def _waterfall(operands: Sequence[Operand]) -> FunctionResult:
     """Return the first of several values, or of one list, whose text is not empty; empty where all are."""
     if operands[0].kind in LISTS:
-        inner = LISTS[operands[0].kind]
-        elements = F.transform(operands[0].value, lambda element: text_of(Operand(element, inner)))
+        element_kind = LISTS[operands[0].kind]
+        elements = F.transform(operands[0].value, lambda element: text_of(Operand(element, element_kind)))
         not_empty = F.filter(elements, lambda text: text != F.lit(""))
         return FunctionResult(F.coalesce(F.get(not_empty, F.lit(0)), F.lit("")))
     texts = [text_of(operand) for operand in operands]

@@ -37,14 +37,14 @@ def as_output(compiled: Compiled, output_type: str) -> Compiled:
     and objects as JSON text. A value that does not convert is an error. output_type: as the definition declares it,
     empty for no conversion.
     """
-    wanted = output_kind(compiled.kind, output_type)
+    result_kind = output_kind(compiled.kind, output_type)
     if compiled.kind == "nil":
-        return Compiled(F.lit(None).cast(FIELD_TYPES[wanted]), compiled.error, wanted)
+        return Compiled(F.lit(None).cast(FIELD_TYPES[result_kind]), compiled.error, result_kind)
     operand = Operand(compiled.value, compiled.kind)
-    value = _to_text_list(operand) if output_type == TEXT_LIST else _CONVERSIONS[wanted](operand)
+    value = _to_text_list(operand) if output_type == TEXT_LIST else _CONVERSIONS[result_kind](operand)
     not_converted = compiled.error.isNull() & compiled.value.isNotNull() & value.isNull()
-    error = F.coalesce(compiled.error, F.when(not_converted, F.lit(f"the value is no {output_type or wanted}")))
-    return Compiled(value.cast(FIELD_TYPES[wanted]), error, wanted)
+    error = F.coalesce(compiled.error, F.when(not_converted, F.lit(f"the value is no {output_type or result_kind}")))
+    return Compiled(value.cast(FIELD_TYPES[result_kind]), error, result_kind)
 
 
 def _to_text(operand: Operand) -> Column:
@@ -91,8 +91,8 @@ def _to_whole_number(operand: Operand, spark_type: str) -> Column:
 
 def _whole_of_float(number: Column, spark_type: str) -> Column:
     """Cast a DOUBLE without a fraction to an integer type; NULL for one with a fraction, or too large."""
-    whole = number.try_cast(spark_type)
-    return F.when(whole.cast("double") == number, whole)
+    integer = number.try_cast(spark_type)
+    return F.when(integer.cast("double") == number, integer)
 
 
 def _to_float(operand: Operand) -> Column:
@@ -118,11 +118,11 @@ def _to_text_list(operand: Operand) -> Column:
     """Convert a list to JSON text with each element as a text; a null element stays null. NULL for what is no list."""
     if operand.kind not in ELEMENTS:
         return F.lit(None).cast("string")
-    inner = ELEMENTS[operand.kind]
+    element_kind = ELEMENTS[operand.kind]
     elements = operand.value if operand.kind in LISTS else variants.elements(operand.value)
 
     def text(element: Column) -> Column:
-        return text_of(Operand(variants.without_null(element) if inner == "any" else element, inner))
+        return text_of(Operand(variants.without_null(element) if element_kind == "any" else element, element_kind))
 
     return F.to_json(F.transform(elements, text))
 

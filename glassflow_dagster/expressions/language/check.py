@@ -142,7 +142,7 @@ def _children(node: Node) -> Iterator[Node]:
 
 def list_kind(element: Kind) -> Kind:
     """Return the kind of a list by the kind of its elements."""
-    return next((kind for kind, inner in LISTS.items() if inner == element), "values")
+    return next((kind for kind, element_kind in LISTS.items() if element_kind == element), "values")
 
 
 def common_kind(left: Kind, right: Kind) -> Kind | None:
@@ -643,8 +643,12 @@ class _Checker:
 
     def _unknown(self, what: str, name: str, valid_names: tuple[str, ...], span: Span) -> ExpressionError:
         """Return the error for an unknown name, with the nearest valid name or all. what: "field", "method" ..."""
-        close = get_close_matches(name, valid_names, n=1)
-        remedy = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(valid_names)) or 'none'}"
+        nearest_names = get_close_matches(name, valid_names, n=1)
+        remedy = (
+            f"did you mean {nearest_names[0]!r}?"
+            if nearest_names
+            else f"known are {', '.join(sorted(valid_names)) or 'none'}"
+        )
         return ExpressionError(self._text, span, f"unknown {what} {name!r}; {remedy}")
 
     def _error(self, node: Node, problem: str) -> ExpressionError:
