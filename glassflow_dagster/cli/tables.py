@@ -92,7 +92,7 @@ def _compare(file: Path, config: PipelineConfig, *, alter: bool) -> None:
 
 
 def _release(config: PipelineConfig, state: Path) -> None:
-    """Restore the token windows of the table and its view targets.
+    """Restore the deduplication windows that the pipeline changed, of the table and its view targets.
 
     Raises `GlassflowError` while the pipeline needs them: when it is running or has an open batch to repeat.
     """

@@ -295,7 +295,15 @@ def _recount(demo: _JoinDemo) -> _JoinResult:
     rows = _rows(demo.table, joined.rows)
     matched = int(rows[joined.right_column].notna().sum())
     different = differences(joined, rows)
-    return _JoinResult(len(left), len(right), joined, len(rows), matched, different, _ledger(demo.pipeline))
+    return _JoinResult(
+        in_left=len(left),
+        in_right=len(right),
+        joined=joined,
+        rows=len(rows),
+        matched=matched,
+        different=different,
+        ledger=_ledger(demo.pipeline),
+    )
 
 
 def _join_mistakes(demo: _JoinDemo, result: _JoinResult) -> list[str]:

@@ -53,7 +53,7 @@ def send(brokers: str, topic: str, events: Iterable[bytes], seed: int, report: C
                 producer.poll(0.1)
         count += 1
         if count % 1000 == 0:
-            producer.poll(0)
+            producer.poll(0)  # calls `delivered` for the events that are acknowledged
             report(count)
     if producer.flush(_ANSWER_SECONDS) or failed:
         raise GlassflowError(f"not all events reached topic {topic}: {failed[0] if failed else 'no answer'}")

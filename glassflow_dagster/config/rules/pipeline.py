@@ -207,6 +207,7 @@ def _unmapped(name: str, config: PipelineConfig, stages: Stages) -> str:
     fields.
     """
     join, nearest_remedy = config.join, suggestion(name, list(stages.mappable))
+    # Without a join only the first source is read.
     sources = config.sources if join else config.sources[:1]
     declared = {field.name for source in sources for field in source.schema_fields}
     if any(isinstance(step, TransformStage) for step in stages.steps):

@@ -302,7 +302,7 @@ class _Compiler:
         )
 
     def _binary(self, node: Binary) -> _NodeColumns:
-        """Compile an operator by its kind."""
+        """Compile an operation with two operands by its operator."""
         match node.operator:
             case "and" | "or":
                 return self._and_or(node)
@@ -443,12 +443,12 @@ class _Compiler:
         if isinstance(node.right, Binary) and node.right.operator == ".." and kind in INTEGERS:
             return self._in_range(needle, node.right)
         haystack = self._compile(node.right)
-        element = ELEMENTS.get(self._kind(node.right))
+        # None for an object, which has names instead: there `is_needle` is not used.
+        element_kind = ELEMENTS.get(self._kind(node.right))
 
-        # ELEMENTS has no kind for an object: there `is_needle` is not used.
         def is_needle(column: Column) -> Column:
-            value = variants.without_null(column) if element == "any" else column
-            return _is_equal(value, element or "any", needle.value, kind)
+            value = variants.without_null(column) if element_kind == "any" else column
+            return _is_equal(value, element_kind or "any", needle.value, kind)
 
         error = _first_error(needle.error, haystack.error)
         match self._kind(node.right):
@@ -495,7 +495,10 @@ class _Compiler:
         return _NodeColumns(is_contained, _first_error(needle.error, first.error, last.error), nullable=False)
 
     def _in_list(self, needle: _NodeColumns, kind: Kind, list_literal: ListLiteral) -> _NodeColumns:
-        """Compile `needle in [a, b]`: SQL IN when all items are literals of the needle's kind, else one test each."""
+        """Compile `needle in [a, b]`.
+
+        SQL's IN when all items are literals of the needle's kind, text or integer; else one test of equality per item.
+        """
         literals = [item.value for item in list_literal.items if isinstance(item, Literal)]
         item_kinds = {self._kind(item) for item in list_literal.items}
         if len(literals) == len(list_literal.items) and item_kinds == {kind} <= {"string", "int"}:
@@ -525,8 +528,8 @@ class _Compiler:
 
     def _slice(self, node: Slice) -> _NodeColumns:
         """Compile `base[start:end]` of a text or a list; nil as base or bound is an error."""
-        bounds = [None if bound is None else self._number(node, bound, "int") for bound in (node.start, node.end)]
         # None: the slice has no such bound.
+        bounds = [None if bound is None else self._number(node, bound, "int") for bound in (node.start, node.end)]
         errors = [bound.error for bound in bounds if bound is not None]
         start, end = (None if bound is None else bound.value for bound in bounds)
         if self._kind(node.base) == "string":
@@ -573,7 +576,7 @@ class _Compiler:
         return _NodeColumns(value, error, nullable=node.function.startswith("find"))
 
     def _predicate_body(self, node: Call, body: Node) -> _NodeColumns:
-        """Compile a predicate's body to what its function takes: map() any value, sum() a number, the rest a bool."""
+        """Compile a predicate's body to what its function takes: map() any value, sum() a number, any other a bool."""
         match node.function:
             case "map":
                 return self._converted(body, self._compile_finite(body), self._kind(body), LISTS[self._kind(node)])

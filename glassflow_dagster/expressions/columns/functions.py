@@ -144,6 +144,7 @@ def _split(operands: Sequence[Operand]) -> FunctionResult:
 
 def _split_helper(operands: Sequence[Operand]) -> FunctionResult:
     """Split like split(), but return an empty list for nil and for an empty text."""
+    # NULL for nil and for an empty text.
     value = F.when(operands[0].value != F.lit(""), _split(operands).value)
     return FunctionResult(F.coalesce(value, F.array().cast("array<string>")))
 

@@ -94,8 +94,9 @@ def _find(part: str, *, from_end: bool = False) -> Callable[[Column, bool], Pred
     """Return the function that finds the first (or last) true element. part: what it returns, `element` or `index`."""
 
     def evaluate(outcomes: Column, can_fail: bool) -> PredicateResult:
-        decisive = _first(_decisive(F.reverse(outcomes) if from_end else outcomes, truth=True))
-        return PredicateResult(decisive[part], decisive["error"] if can_fail else None)
+        # Of the first element that is true or has an error.
+        outcome = _first(_decisive(F.reverse(outcomes) if from_end else outcomes, truth=True))
+        return PredicateResult(outcome[part], outcome["error"] if can_fail else None)
 
     return evaluate
 
