@@ -453,8 +453,8 @@ class _Checker:
     def _arithmetic(self, node: Binary, left: Kind, right: Kind) -> Kind:
         """Check `+ - * / % **` and return the kind of the result.
 
-        Times and durations have rules of their own; `+` also joins texts; `%` takes integers, the other operators any numbers.
-        With a JSON value the result is float.
+        Times and durations have rules of their own; `+` also joins texts; `%` takes integers, the other operators any
+        numbers. With a JSON value the result is float.
         """
         kinds = {left, right}
         if kinds & _TIME_KINDS:
