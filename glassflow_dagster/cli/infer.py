@@ -80,8 +80,8 @@ def infer(
         report(f"warning: stopped reading after {events.messages:,} messages; --timeout gives it more time")
     file = f"pipelines/{pipeline_id or pipeline_name(topic)}.yaml"
     report(
-        f"read {events.messages:,} of about {sample.about:,} messages; next: save the definition as {file}, look it "
-        f"over, then: glassflow-dagster run {file} --until-caught-up"
+        f"read {events.messages:,} of about {sample.about:,} messages; next: save the definition as {file}, review "
+        f"it, then: glassflow-dagster run {file} --until-caught-up"
     )
 
 
@@ -150,5 +150,5 @@ def _replace_secrets(parameters: dict[str, Any], prefix: str, default: str = "")
         if (value := parameters.get(key)) and not holds_variable(str(value))
     }
     references = {key: f"${{{variable}{default}}}" for key, variable in secrets.items()}
-    remark = f"set {', '.join(secrets.values())}: secrets are not written down here" if secrets else ""
+    remark = f"set {', '.join(secrets.values())}: the definition contains no secrets" if secrets else ""
     return {**parameters, **references}, remark

@@ -56,7 +56,7 @@ take_over_option = click.option(
 @click.option(
     "--accept-loss",
     is_flag=True,
-    help="Continue without records or a checkpoint that are lost for good; skipped records are noted.",
+    help="Continue without unrecoverable records or checkpoint; skipped records are listed in glassflow_losses.",
 )
 @click.option(
     "--start-over",
@@ -149,7 +149,7 @@ def stop(pipeline: str, state: Path, timeout: float) -> None:
     """Stop a pipeline after its current batch."""
     if stream_status(state, pipeline).heartbeat is None:
         raise GlassflowError(
-            f"{state}: no pipeline called {pipeline!r} ever ran here; name its folder with --state DIR"
+            f"{state}: pipeline {pipeline!r} has never run with this state folder; name its folder with --state DIR"
         )
     ending = stop_stream(state, pipeline, timeout)
     click.echo(f"{pipeline}: {ending.value.replace('_', ' ')}")

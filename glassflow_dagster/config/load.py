@@ -105,5 +105,5 @@ def warnings(config: PipelineConfig) -> list[str]:
     texts = list(plan_stages(config).warnings)
     ignored = list(config.resources.ignored_keys()) if config.resources else []
     if ignored:
-        texts.append(f"resources ({', '.join(ignored)}) has no effect here; Spark's settings (--conf) take its place")
+        texts.append(f"resources ({', '.join(ignored)}) has no effect here; use Spark settings (--conf) instead")
     return texts

@@ -29,8 +29,8 @@ from glassflow_dagster.expressions.language.outputs import misspelt_output_type,
 _T = TypeVar("_T")
 
 _ORDER_WARNING = (
-    "{}: stands behind the stateless transform but names fields of the source only, so it runs before it, as in "
-    "GlassFlow; to filter by an output give the output a name of its own"
+    "{}: comes after the stateless transform but uses only fields of the source, so it runs first, as in GlassFlow; "
+    "to filter by an output, give the output a unique name"
 )
 
 # A joined event comes from two records, so of the metadata only the batch time has one value.
@@ -282,7 +282,7 @@ def _outputs(
     for index, output in enumerate(transform.config.transforms):
         output_path = f"{path}.config.transforms[{index}]"
         if output.output_name in names:
-            problems.append(Problem(f"{output_path}.output_name", f"{output.output_name!r} is made twice; keep one"))
+            problems.append(Problem(f"{output_path}.output_name", f"{output.output_name!r} is defined twice; keep one"))
         names.add(output.output_name)
         try:
             outputs.append(_checked(output, scope))
@@ -296,6 +296,6 @@ def _checked(output: Output, scope: Mapping[str, FieldKind]) -> CheckedOutput:
     value = check_transform(output.expression, scope)
     kind = output_kind(value.kind, output.output_type)
     if value.kind in DIGITS and kind not in (value.kind, "string", "float"):
-        text = f"is a number of many digits, which does not become {output.output_type}; leave output_type empty"
+        text = f"is a decimal or wide integer, which cannot become {output.output_type}; leave output_type empty"
         raise ExpressionError(value.text, value.root.span, text)
     return CheckedOutput(output.output_name, value, output.output_type, kind)

@@ -162,5 +162,5 @@ def _escaped(path: Path) -> str:
     """
     text = str(path)
     if "," in text:
-        raise GlassflowError(f"{text}: Kafka takes no comma in its folder's name; choose another with --data DIR")
+        raise GlassflowError(f"{text}: Kafka allows no comma in its folder's name; choose another with --data DIR")
     return text.replace("\\", "\\\\")

@@ -111,7 +111,7 @@ def _last_version(context: dg.AssetExecutionContext, key: dg.AssetKey) -> dg.Dat
 
 def _observe(context: dg.AssetExecutionContext, keys: AssetKeys, status: StreamStatus) -> None:
     """Record the stream's state as an observation of its asset, without a materialization."""
-    context.log.info("%s: %s; it is left so", status.pipeline_id, status.message)
+    context.log.info("%s: %s; not changed", status.pipeline_id, status.message)
     metadata = observed_joined(status) if keys.joined else observed_stream(status)
     context.log_event(dg.AssetObservation(keys.stream, metadata=metadata))
 

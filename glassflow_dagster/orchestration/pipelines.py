@@ -63,7 +63,7 @@ def build_folder_definitions(folder: Path) -> dg.Definitions:
             invalid[file] = error
         except dg.DagsterError as error:
             # For example a name that is valid in a definition but not in Dagster.
-            text = f"Dagster does not take this definition: {' '.join(str(error).split())}; correct it"
+            text = f"Dagster rejects this definition: {' '.join(str(error).split())}; correct it"
             invalid[file] = DefinitionError(file, [Problem("", text)])
     return dg.Definitions.merge(*definitions, build_invalid_definitions(invalid))
 

@@ -128,7 +128,7 @@ def _failure(configuration: Configuration, missing: list[str], output: str, fold
     """
     names = ", ".join(missing) or f"the {configuration} jars"
     exception = _CAUSE.search(output)
-    lines = output.strip().splitlines() or ["Ivy said nothing"]
+    lines = output.strip().splitlines() or ["no output from Ivy"]
     why = exception[1].strip() if exception else "not found" if missing else lines[-1].strip()
     return (
         f"could not fetch {names} ({why}); let this machine reach a Maven repository, name a mirror in an Ivy settings "

@@ -157,11 +157,11 @@ def test_an_alert_that_the_webhook_refuses_holds_up_no_other_and_is_tried_again_
     ticks.report("no_duplicates", passed=False)
     run = ticks.fail_run()
 
-    assert ticks.tick() == "2 checks have results; 1 alerts wait for the webhook"
+    assert ticks.tick() == "2 checks have results; 1 alerts are waiting for the webhook"
     told = webhook.told()
     assert sorted(told) == sorted([("counts_agree", "ERROR"), ("no_duplicates", "ERROR"), (f"run {run}", "FAILED")])
     assert ticks.tag(run) == "sent"
-    assert ticks.tick() == "2 checks have results; 1 alerts wait for the webhook"
+    assert ticks.tick() == "2 checks have results; 1 alerts are waiting for the webhook"
     assert ticks.tick() == "2 checks have results"
     assert webhook.told() == [("counts_agree", "ERROR")] * 2
     ticks.tick()

@@ -119,9 +119,9 @@ def test_the_joined_stream_says_in_words_what_it_joins_and_names_the_origin_of_e
 ) -> None:
     found = spec(join_definition, joined_key("joined_bids_lots"))
     assert found.description == (
-        "Each event of `auction.bids` (left) with the event of `auction.lots` (right) of the same key (`auction_no` = "
-        "`lot_no`): the latest one that came less than 2h before it, or else the first one that came less than 20m "
-        "after it, by the time at which they are read. A left event without a match makes no row, and is counted as "
+        "Each event of `auction.bids` (left) with the event of `auction.lots` (right) of the same key (`auction_no` "
+        "= `lot_no`): the latest one that came less than 2h before it, or else the first one that came less than 20m "
+        "after it, by the time at which they are read. A left event without a match makes no row, and counts as "
         "unmatched."
     )
     assert (found.metadata["join_type"], found.metadata["left_window"]) == ("inner", "20m")
@@ -209,7 +209,7 @@ def test_the_folder_is_the_environments_then_the_working_folders_then_the_projec
     assert find_folder("pipelines", project, {}) == tmp_path / "pipelines"
     (tmp_path / "named").mkdir()
     assert find_folder("pipelines", project, {"GLASSFLOW_PIPELINES": "named"}) == tmp_path / "named"
-    with pytest.raises(GlassflowError, match="GLASSFLOW_PIPELINES: missing is no folder; create it"):
+    with pytest.raises(GlassflowError, match="GLASSFLOW_PIPELINES: missing is not a folder; create it"):
         find_folder("pipelines", project, {"GLASSFLOW_PIPELINES": "missing"})
 
 
@@ -228,5 +228,5 @@ def test_a_folder_that_is_none_is_told_without_dagsters_own_tree(
     from glassflow_dagster.definitions import defs
 
     monkeypatch.setenv("GLASSFLOW_PIPELINES", str(tmp_path / "missing"))
-    with pytest.raises(GlassflowError, match=r"^GLASSFLOW_PIPELINES: .*missing is no folder; create it"):
+    with pytest.raises(GlassflowError, match=r"^GLASSFLOW_PIPELINES: .*missing is not a folder; create it"):
         defs()

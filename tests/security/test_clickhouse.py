@@ -63,14 +63,14 @@ def test_the_definitions_authority_is_trusted(https: int, authority: Authority) 
 def test_no_other_authority_is(https: int) -> None:
     for root_ca in (None, STRANGER.certificate):
         said = refused(connection(https, root_ca=root_ca))
-        assert said.startswith(f"ClickHouse at localhost:{https} cannot be trusted over TLS (SSLCertVerificationError")
+        assert said.startswith(f"ClickHouse at localhost:{https}: TLS failed (SSLCertVerificationError")
         assert "set sink.connection_params.root_ca" in said
 
 
 def test_the_name_of_the_host_is_verified(https: int, authority: Authority) -> None:
     said = refused(connection(https, root_ca=authority.certificate, host="127.0.0.1"))
     assert "certificate is not valid for '127.0.0.1'" in said
-    assert "and host to a name that it is for" in said
+    assert "and host to a name that the certificate is for" in said
 
 
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
@@ -103,7 +103,7 @@ def test_a_port_without_tls_is_named(stack: Stack) -> None:
     [
         (
             {"root_ca": "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"},
-            "root_ca: holds no certificate",
+            "root_ca: contains no readable certificate",
         ),
         ({"root_ca": "/etc/ca.pem"}, "root_ca: is neither PEM nor base64"),
         ({"client_cert": "own", "client_key": "another's"}, "client_cert: cannot be used with client_key"),

@@ -32,9 +32,7 @@ def rewrite_join(raw: Raw, problems: list[Problem]) -> Any:
         path = f"join.sources[{index}]"
         key, key_name = value_of_either(source, path, ("join_key", "key"), problems)
         if key is ABSENT:
-            problems.append(
-                Problem(f"{path}.{key_name}", "is missing; name the field that the other source's events are found by")
-            )
+            problems.append(Problem(f"{path}.{key_name}", "is missing; name the field to join the other source on"))
         kept_of_source = keep(source, path, "source_id", "time_window")
         sides[f"{side}_source"] = WithOrigin(
             path,
@@ -61,7 +59,7 @@ def _check_orientations(join: Raw, problems: list[Problem]) -> None:
     for index, source in enumerate(items_of(join, "sources")):
         orientation = source.get("orientation")
         if orientation not in _ORIENTATIONS:
-            problem = "is missing" if orientation in (None, "") else f"{orientation!r} is none"
+            problem = "is missing" if orientation in (None, "") else f"{orientation!r} is not an orientation"
             problems.append(Problem(f"join.sources[{index}].orientation", f"{problem}; write left or right"))
 
 

@@ -14,7 +14,7 @@ def check_references(raw: Raw, topics: list[tuple[str, Raw]], problems: list[Pro
     used_path, entries = mapping_entries(raw)
     for path, unused_entries in mappings_of(raw)[1:]:
         if _mapped_columns(unused_entries) != _mapped_columns(entries):
-            problems.append(Problem(path, f"says other columns than {used_path}; keep one of them"))
+            problems.append(Problem(path, f"lists other columns than {used_path}; keep one of them"))
     ids = [*(topic_id(topic) for _, topic in topics), transform_id, join_id(raw)]
     valid_ids = [str(one_id) for one_id in ids if one_id and one_id is not ABSENT]
     for path, entry in _entries_with_owner(raw):

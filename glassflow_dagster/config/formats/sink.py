@@ -96,11 +96,11 @@ def _missing_mapping(raw: Raw, path: str) -> str:
     field = names[0] if names else "id"
     if path == "schema.fields":
         example = f'"column_name": "{field}", "column_type": "String"'
-        text = f"says no column; give each field that is to be written its own, such as {{{example}}}"
+        text = f"names no column; give each field to be written its own, such as {{{example}}}"
     else:
         topic = next((name for name in map(topic_id, topics_of(raw)) if name is not ABSENT), "topic")
         example = f'"source_id": "{topic}", "field_name": "{field}", "column_name": "{field}", "column_type": "String"'
-        text = f"is missing, so no column would be filled; add a list with one entry a field, such as {{{example}}}"
+        text = f"is missing, so no column would be filled; add a list with one entry per field, such as {{{example}}}"
     return f"{text} (fields: {', '.join(names)})" if names else text
 
 
@@ -130,15 +130,15 @@ def _decoded_password(password: WithOrigin, problems: list[Problem]) -> Any:
     """
     if holds_variable(password.value):
         return password.value
-    remedy = "write the password in base64, or as ${VAR}, which is taken as it is"
+    remedy = "write the password in base64, or as ${VAR}, which is used unchanged"
     try:
         decoded = base64.b64decode(password.value.strip(), validate=True).decode()
     except (binascii.Error, ValueError):
-        problems.append(Problem(password.path, f"is not base64, as passwords of v1 and v2 are; {remedy}"))
+        problems.append(Problem(password.path, f"is not base64, which v1 and v2 passwords must be; {remedy}"))
         return ABSENT
     if VARIABLE.search(decoded):
         problems.append(
-            Problem(password.path, "holds ${...} once decoded, which would be filled in; write it as ${VAR}")
+            Problem(password.path, "contains ${...} when decoded, which would be replaced; write it as ${VAR}")
         )
         return ABSENT
     return decoded

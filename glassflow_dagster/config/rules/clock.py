@@ -14,7 +14,7 @@ def only_with_event_clock(path: str, keys: Iterable[str]) -> Iterator[Problem]:
     path: of the object that has the keys.
     """
     for name in keys:
-        yield Problem(f"{path}.{name}", "counts with clock: event only; add that, or remove it")
+        yield Problem(f"{path}.{name}", "applies to clock: event only; add that, or remove it")
 
 
 def event_time_problems(
@@ -26,15 +26,13 @@ def event_time_problems(
     """
     name = clocked.event_time
     if name is None:
-        yield Problem(
-            f"{path}.event_time", "is needed for clock: event; name the field that says when an event happened"
-        )
+        yield Problem(f"{path}.event_time", "is needed for clock: event; name the field with the time of the event")
     elif name not in fields:
         yield Problem(f"{path}.event_time", f"{name!r} is not in schema_fields; {suggestion(name, list(fields))}")
     elif fields[name].kind not in ("string", "int", "uint", "float"):
-        yield Problem(f"{path}.event_time", f"{name!r} is {fields[name].type}; a time is a text or a number")
+        yield Problem(f"{path}.event_time", f"{name!r} is {fields[name].type}; a time is a string or a number")
     elif not fields[name].needed:
-        text = f"{name!r} is optional (required: false, or a default); a time must be there, make it required"
+        text = f"{name!r} is optional (required: false, or a default); a time must be present, make it required"
         yield Problem(f"{path}.event_time", text)
     elif fields[name].kind == "string" and clocked.event_time_unit:
-        yield Problem(f"{path}.event_time_unit", f"{name!r} is a text, which has no unit; remove it")
+        yield Problem(f"{path}.event_time_unit", f"{name!r} is a string, which has no unit; remove it")

@@ -72,9 +72,9 @@ class BatchClock:
         time_of_batch, lead = batch_time_ms / 1000, server_lead_ms / 1000
         if self.last is None:
             if abs(lead) > _MAX_TOLERANCE.total_seconds():
-                raise ClockMoved(self._problem(time_of_batch, lead, "no batch was written yet"))
+                raise ClockMoved(self._problem(time_of_batch, lead, "no batch has been written yet"))
             return
-        last_batch = f"batch {self.last.batch_id} was of {_utc(self.last.batch_time_ms / 1000)}"
+        last_batch = f"batch {self.last.batch_id} has the time {_utc(self.last.batch_time_ms / 1000)}"
         if not self.last.batch_time_ms / 1000 - self.tolerance <= time_of_batch <= reading.wall + self.tolerance:
             raise ClockMoved(self._problem(time_of_batch, lead, last_batch))
         if self._reading and self._drift_since(self._reading, reading) <= self.tolerance:
@@ -87,7 +87,7 @@ class BatchClock:
             raise ClockMoved(self._problem(time_of_batch, lead, last_batch))
         if self._reading:
             moved = timedelta(seconds=round(self._drift_since(self._reading, reading)))
-            self.report(f"the clock went on by {moved} while this machine stood still, as ClickHouse's clock did")
+            self.report(f"the clock advanced by {moved} while this machine was suspended, as ClickHouse's clock did")
 
     def follow(self, plan: BatchPlan, reading: Reading) -> None:
         """Remember this batch and its reading; the next batch is compared with them."""
@@ -102,10 +102,10 @@ class BatchClock:
     def _problem(time_of_batch: float, lead: float, last_batch: str) -> str:
         """Return the text of `ClockMoved`. last_batch: what is known of the batch before."""
         return (
-            f"the clock of this machine cannot be believed: the batch would be of {_utc(time_of_batch)}, {last_batch}, "
-            f"and by ClickHouse's clock it is {_utc(time.time() + lead)}; keys would be forgotten early, or known for "
-            "too long. Nothing of the batch is read. Set the clock right, best by a time server, and start the "
-            "pipeline again; where it is right now, start it once by `run FILE --accept-clock`"
+            f"the clock of this machine is implausible: the batch would have the time {_utc(time_of_batch)}, "
+            f"{last_batch}, and ClickHouse's clock says {_utc(time.time() + lead)}; deduplication would drop keys too "
+            "early or keep them too long. Nothing of the batch is read. Set the clock, best with NTP, then start the "
+            "pipeline again; if it is right now, start once with `run FILE --accept-clock`"
         )
 
 

@@ -139,7 +139,7 @@ def _microseconds(field: Column, kind: FieldKind, unit: TimeUnit) -> Column:
 def _problem(timed: EventTimed, field: Column, kind: FieldKind) -> Column:
     """Return the reason, STRING, for a field without a valid time."""
     if kind == "string":
-        return F.concat(_quoted(timed, field), F.lit(" is no time (write 2024-10-28T10:00:05Z)"))
+        return F.concat(_quoted(timed, field), F.lit(" is not a time (write 2024-10-28T10:00:05Z)"))
     unit = _UNIT_NAMES[timed.time_unit]
     return F.concat(
         _quoted(timed, field), F.lit(f" {unit} since 1970 is not within the years 1 to 9999; see event_time_unit")

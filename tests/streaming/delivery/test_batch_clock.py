@@ -51,7 +51,7 @@ def test_a_clock_that_is_set_while_the_driver_runs_is_not(wall: float) -> None:
     driver = Driver()
     driver.batch(0, steady=0)
     said = driver.refuses(wall, steady=1, lead=-wall)
-    assert "batch 4 was of 2026-09-21T14:13:20+00:00" in said
+    assert "batch 4 has the time 2026-09-21T14:13:20+00:00" in said
     assert "--accept-clock" in said
     # Nothing was taken over from it.
     driver.batch(2, steady=2)
@@ -68,7 +68,7 @@ def test_a_machine_that_stood_still_is_told_by_clickhouses_clock() -> None:
     driver = Driver()
     driver.batch(0, steady=0, lead=3)
     driver.batch(DAY, steady=1, lead=4)
-    assert driver.said == ["the clock went on by 23:59:59 while this machine stood still, as ClickHouse's clock did"]
+    assert driver.said == ["the clock advanced by 23:59:59 while this machine was suspended, as ClickHouse's clock did"]
 
 
 @pytest.mark.parametrize("wall", [DAY, -HOUR])
@@ -87,7 +87,7 @@ def test_a_clock_that_jumps_there_and_back_is_not_believed() -> None:
 
 
 def test_the_first_batch_is_compared_with_clickhouses_clock() -> None:
-    assert "no batch was written yet" in Driver().refuses(0, steady=0, lead=HOUR)
+    assert "no batch has been written yet" in Driver().refuses(0, steady=0, lead=HOUR)
     Driver().batch(0, steady=0, lead=20 * MINUTE)
 
 

@@ -189,7 +189,7 @@ class StrictJson(spec: String) extends Serializable {
     val string = parser.getText
     // Half a surrogate pair cannot be encoded in UTF-8; Java would replace it by a question mark.
     if (string.exists(_.isSurrogate) && !UTF_8.newEncoder().canEncode(string))
-      Refused("holds half a surrogate pair, which is no character")
+      Refused("holds half a surrogate pair, which is not a character")
     else utf8(string)
   }
 

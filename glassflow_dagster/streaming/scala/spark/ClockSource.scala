@@ -72,7 +72,7 @@ private object ClockOffset {
   def fromJson(text: String): ClockOffset = text match {
     case Form(batches, clockMs, moved) => ClockOffset(batches.toLong, clockMs.toLong, moved.toBoolean)
     case _ => throw new IllegalArgumentException(
-        s"'$text' is no offset of the clock source; restore the checkpoint from a copy"
+        s"'$text' is not a clock offset; restore the checkpoint from a copy"
       )
   }
 }
@@ -86,7 +86,7 @@ private class ClockStream(clock: StreamClock) extends MicroBatchStream with Supp
   override def initialOffset: Offset = ClockOffset(0, 0, moved = false)
   override def deserializeOffset(json: String): Offset = ClockOffset.fromJson(json)
   override def prepareForTriggerAvailableNow(): Unit = endsWhenAllIsRead = true
-  override def latestOffset: Offset = throw new UnsupportedOperationException("asked with a start only")
+  override def latestOffset: Offset = throw new UnsupportedOperationException("called with a start offset only")
 
   override def latestOffset(start: Offset, limit: ReadLimit): Offset = {
     val from = start.asInstanceOf[ClockOffset]

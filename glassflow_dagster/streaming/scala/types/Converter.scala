@@ -68,7 +68,7 @@ abstract class Converter(val is: ColumnSpec) {
 
   /** A value of a field of the kind float. Its decimal digits are the shortest ones that identify the double. */
   def real(value: Double): Any =
-    if (value.isNaN || value.isInfinite) ConversionError(s"$value is no number") else number(shortest(value))
+    if (value.isNaN || value.isInfinite) ConversionError(s"$value is not a number") else number(shortest(value))
 
   /** An array, or the members of an object, whose first token the parser has just read; json: the bytes it reads. */
   protected def array(parser: JsonParser, json: Array[Byte]): Any = not("array")
@@ -122,7 +122,7 @@ abstract class Converter(val is: ColumnSpec) {
 }
 
 object Converter {
-  val HALF_CHARACTER: ConversionError = ConversionError("holds half a surrogate pair, which is no character")
+  val HALF_CHARACTER: ConversionError = ConversionError("holds half a surrogate pair, which is not a character")
 
   // The most characters of a value in a reason, and of a name in a path.
   private val SHOWN_CHARACTERS = 100
@@ -246,7 +246,7 @@ class Integers(is: ColumnSpec) extends Converter(is) {
 
   override def key(name: UTF8String): Any = {
     val value = numberOf(name)
-    if (value == null) ConversionError(s"${quoted(name)} is no number") else number(value)
+    if (value == null) ConversionError(s"${quoted(name)} is not a number") else number(value)
   }
 
   private def outOfRange(value: Any): ConversionError =
@@ -272,7 +272,7 @@ class BigIntegers(is: ColumnSpec) extends Converter(is) {
 
   override def text(value: UTF8String): Any = {
     val digits = numberOf(value)
-    if (digits == null) ConversionError(s"${quoted(value)} is no number") else number(digits)
+    if (digits == null) ConversionError(s"${quoted(value)} is not a number") else number(digits)
   }
 
   private def bytes(value: BigInteger): Any =
@@ -326,7 +326,7 @@ class Floats(is: ColumnSpec) extends Converter(is) {
 
   override def key(name: UTF8String): Any = {
     val value = numberOf(name)
-    if (value == null) ConversionError(s"${quoted(name)} is no number") else number(value)
+    if (value == null) ConversionError(s"${quoted(name)} is not a number") else number(value)
   }
 
   private def tooManyDigits(value: Any): ConversionError =
@@ -354,7 +354,7 @@ class Decimals(is: ColumnSpec) extends Converter(is) {
 
   override def text(value: UTF8String): Any = {
     val digits = numberOf(value)
-    if (digits == null) ConversionError(s"${quoted(value)} is no number") else number(digits)
+    if (digits == null) ConversionError(s"${quoted(value)} is not a number") else number(digits)
   }
 }
 
@@ -393,7 +393,7 @@ class Uuids(is: ColumnSpec) extends Converter(is) {
   override def sqlType: DataType = StringType
 
   override def text(value: UTF8String): Any =
-    if (isUuid(value)) value else ConversionError(s"${quoted(value)} is no UUID")
+    if (isUuid(value)) value else ConversionError(s"${quoted(value)} is not a UUID")
 
   private def isUuid(value: UTF8String): Boolean = {
     if (value.numBytes != 36) return false
@@ -417,7 +417,7 @@ class Enums(is: ColumnSpec) extends Converter(is) {
   override def text(value: UTF8String): Any =
     if (names.contains(value)) value
     else ConversionError(
-      s"${quoted(value)} is none of ${is.names.take(10).mkString(", ")}${if (is.names.length > 10) " ..." else ""}"
+      s"${quoted(value)} is not one of ${is.names.take(10).mkString(", ")}${if (is.names.length > 10) " ..." else ""}"
     )
 }
 
@@ -431,7 +431,7 @@ class Dates(is: ColumnSpec) extends Converter(is) {
   override def text(value: UTF8String): Any = {
     val day = Instants.parseDay(value)
     if (day == null || day < firstDay || day > lastDay)
-      ConversionError(s"${quoted(value)} is no date from $first to $last")
+      ConversionError(s"${quoted(value)} is not a date from $first to $last")
     else day.intValue
   }
 }
@@ -487,7 +487,7 @@ class Times(is: ColumnSpec) extends Converter(is) {
     }
 
   private def error(shown: String): ConversionError =
-    ConversionError(s"$shown is no time that ${is.base} holds (write 2024-10-28T10:00:05Z, or seconds since 1970)")
+    ConversionError(s"$shown is not a time that ${is.base} holds (write 2024-10-28T10:00:05Z, or seconds since 1970)")
 
   private def pow10(n: Int): Long = Number.ONE.scaleByPowerOfTen(n).longValueExact
   private def BILLION: BigInteger = BigInteger.valueOf(1000000000L)
@@ -499,7 +499,7 @@ class IPv4s(is: ColumnSpec) extends Converter(is) {
   override def sqlType: DataType = LongType
   override def text(value: UTF8String): Any = {
     val address = Addresses.v4(value.toString)
-    if (address < 0) ConversionError(s"${quoted(value)} is no IPv4 address") else address
+    if (address < 0) ConversionError(s"${quoted(value)} is not an IPv4 address") else address
   }
 }
 
@@ -509,7 +509,7 @@ class IPv6s(is: ColumnSpec) extends Converter(is) {
   override def sqlType: DataType = BinaryType
   override def text(value: UTF8String): Any = {
     val address = Addresses.v6(value.toString)
-    if (address == null) ConversionError(s"${quoted(value)} is no IPv6 address") else address
+    if (address == null) ConversionError(s"${quoted(value)} is not an IPv6 address") else address
   }
 }
 
