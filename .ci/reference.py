@@ -85,12 +85,12 @@ def main() -> int:
 
 
 def outdated() -> list[str]:
-    """Name the pages that differ from what the code gives."""
-    found = {name: PAGES / name for name in pages()}
+    """Return the names of the pages that differ from what the code gives, or are missing."""
+    files = {name: PAGES / name for name in pages()}
     return [
         name
         for name, text in pages().items()
-        if not found[name].exists() or found[name].read_text(encoding="utf-8") != text
+        if not files[name].exists() or files[name].read_text(encoding="utf-8") != text
     ]
 
 
@@ -105,9 +105,13 @@ def pages() -> dict[str, str]:
     }
 
 
-def _commands(failures: Mapping[str, str]) -> str:
-    found = dict(_walk(commands, ""))
-    _same("commands", set(found), set(failures))
+def _commands(failure_texts: Mapping[str, str]) -> str:
+    """Return the page of the commands. failure_texts: command -> when its exit code is 1.
+
+    Raises SystemExit unless the texts describe exactly the commands of the code.
+    """
+    commands_by_path = dict(_walk(commands, ""))
+    _same("commands", set(commands_by_path), set(failure_texts))
     lines = [
         _HEAD,
         "# Commands",
@@ -124,18 +128,19 @@ def _commands(failures: Mapping[str, str]) -> str:
         "",
         "| command | does | exit code 1 when |",
         "|---|---|---|",
-        *(_index_row(path, command, failures[path]) for path, command in found.items()),
+        *(_index_row(path, command, failure_texts[path]) for path, command in commands_by_path.items()),
         "",
         "The guides describe the tasks: [definitions](../guides/definitions.md), [tables](../guides/tables.md),",
         "[operating](../guides/operating.md), [recovery](../guides/recovery.md),",
         "[dead letters](../guides/dead-letters.md). [Checks](checks.md) says what `verify` compares.",
     ]
-    for path, command in found.items():
+    for path, command in commands_by_path.items():
         lines += ["", f"## `{path}`", "", "```text", _help(path, command), "```"]
     return "\n".join(lines) + "\n"
 
 
 def _walk(group: click.Group, prefix: str) -> Iterable[tuple[str, click.Command]]:
+    """Yield path (such as `stack up`) and command of each command in a group and its subgroups."""
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
             yield from _walk(command, f"{prefix}{name} ")
@@ -144,21 +149,28 @@ def _walk(group: click.Group, prefix: str) -> Iterable[tuple[str, click.Command]
 
 
 def _index_row(path: str, command: click.Command, failure: str) -> str:
-    does = command.get_short_help_str(200).rstrip(".")
-    return f"| [`{path}`](#{path.replace(' ', '-')}) | {does} | {failure} |"
+    """Return a command's row in the table of commands, with a link to its section."""
+    # At most 200 characters.
+    summary = command.get_short_help_str(200).rstrip(".")
+    return f"| [`{path}`](#{path.replace(' ', '-')}) | {summary} | {failure} |"
 
 
 def _help(path: str, command: click.Command) -> str:
+    """Return the help text of a command, as `--help` prints it."""
     context = click.Context(command, info_name=f"glassflow-dagster {path}", terminal_width=100, max_content_width=100)
     return command.get_help(context).rstrip()
 
 
 def _keys(meanings: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the page of a definition's keys, by section and model. meanings: model -> key -> its meaning.
+
+    Raises SystemExit unless sections and meanings have exactly the models of the code.
+    """
     schema = PipelineConfig.model_json_schema(mode="validation")
     models = {**schema.pop("$defs"), "PipelineConfig": schema}
-    listed = [name for _, parts in _SECTIONS for _, name in parts]
-    _same("models", set(models) - _UNLISTED, set(listed))
-    _same("models", set(meanings), set(listed))
+    listed_models = [name for _, parts in _SECTIONS for _, name in parts]
+    _same("models", set(models) - _UNLISTED, set(listed_models))
+    _same("models", set(meanings), set(listed_models))
     lines = [
         _HEAD,
         "# Every key",
@@ -177,17 +189,23 @@ def _keys(meanings: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def _rows(name: str, prefix: str, model: Mapping[str, Any], meanings: Mapping[str, str]) -> Iterable[str]:
-    shown = {key: part for key, part in model["properties"].items() if (name, key) not in _OPENED}
-    _same(f"keys of {name}", set(shown), set(meanings))
-    for key, part in shown.items():
+    """Yield a model's rows: key, value, default and meaning.
+
+    name: of the model. prefix: of its keys. A meaning that begins with "+" marks an extension; it may contain the
+    default, which otherwise comes from the schema.
+    """
+    listed_keys = {key: part for key, part in model["properties"].items() if (name, key) not in _OPENED}
+    _same(f"keys of {name}", set(listed_keys), set(meanings))
+    for key, part in listed_keys.items():
         meaning, mark = meanings[key].removeprefix("+"), " **+**" if meanings[key].startswith("+") else ""
-        given = _DEFAULT.search(meaning)
-        default = given[1] if given else _default(part, required=key in model.get("required", ()))
+        given_default = _DEFAULT.search(meaning)
+        default = given_default[1] if given_default else _default(part, required=key in model.get("required", ()))
         value, meaning = _value(part), _DEFAULT.sub("", meaning)
         yield f"| `{prefix}{key}`{mark} | {value} | {default} | {meaning} |"
 
 
 def _default(part: Mapping[str, Any], *, required: bool) -> str:
+    """Return a key's default as Markdown: required, none, or its value. part: of the JSON Schema."""
     if required:
         return "required"
     default = part.get("default")
@@ -214,6 +232,11 @@ def _value(part: Mapping[str, Any]) -> str:
 
 
 def _tables(meanings: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the page of the bookkeeping tables.
+
+    meanings: table -> column -> its meaning; "" is the meaning of the table. Raises SystemExit unless they have exactly
+    the tables and columns of the code.
+    """
     _same("tables", {table.name for table in TABLES}, set(meanings))
     lines = [
         _HEAD,
@@ -230,16 +253,20 @@ def _tables(meanings: Mapping[str, Mapping[str, str]]) -> str:
         "[What the sums of the ledger are](../concepts/guarantees.md#every-record-is-counted-once).",
     ]
     for table in TABLES:
-        found = meanings[table.name]
-        _same(f"columns of {table.name}", {*table.column_names, ""}, set(found))
-        lines += ["", f"## `{table.name}`", "", found[""], ""]
+        column_meanings = meanings[table.name]
+        _same(f"columns of {table.name}", {*table.column_names, ""}, set(column_meanings))
+        lines += ["", f"## `{table.name}`", "", column_meanings[""], ""]
         lines += [f"Sorted by `{table.order_by}`." + (f" Rows expire at `{table.ttl}`." if table.ttl else ""), ""]
         lines += ["| column | type | meaning |", "|---|---|---|"]
-        lines += [f"| `{c.name}` | `{c.type.replace('`', '')}` | {found[c.name]} |" for c in table.columns]
+        lines += [
+            f"| `{column.name}` | `{column.type.replace('`', '')}` | {column_meanings[column.name]} |"
+            for column in table.columns
+        ]
     return "\n".join(lines) + "\n"
 
 
 def _environment(meanings: Mapping[str, str]) -> str:
+    """Return the page of the environment variables; raises SystemExit unless `meanings` has those of the code."""
     code = "".join(file.read_text(encoding="utf-8") for file in (PROJECT / "glassflow_dagster").rglob("*.py"))
     _same("variables", set(_VARIABLE.findall(code)), set(meanings))
     lines = [
@@ -258,12 +285,12 @@ def _environment(meanings: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _same(what: str, found: set[str], described: set[str]) -> None:
+def _same(what: str, in_code: set[str], described: set[str]) -> None:
     """Raise SystemExit where the code and reference.yaml do not have the same names."""
-    if missing := found - described:
-        raise SystemExit(f"{MEANINGS.name}: {what}: {', '.join(sorted(missing))} not described; add it")
-    if left := described - found:
-        raise SystemExit(f"{MEANINGS.name}: {what}: {', '.join(sorted(left))} not in the code; remove it")
+    if undescribed := in_code - described:
+        raise SystemExit(f"{MEANINGS.name}: {what}: {', '.join(sorted(undescribed))} not described; add it")
+    if superfluous := described - in_code:
+        raise SystemExit(f"{MEANINGS.name}: {what}: {', '.join(sorted(superfluous))} not in the code; remove it")
 
 
 if __name__ == "__main__":

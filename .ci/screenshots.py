@@ -58,6 +58,7 @@ def _dagster() -> Iterator[None]:
 
 
 def _wait_until_up(process: "subprocess.Popen[bytes]") -> None:
+    """Wait until Dagster answers; raises SystemExit when its process ends or the time is over."""
     deadline = time.monotonic() + _UP_SECONDS
     while True:
         try:
@@ -81,6 +82,7 @@ def _run(*arguments: str) -> None:
 
 
 def _take(chromium: str, url: str, size: tuple[int, int], file: Path) -> None:
+    """Write a picture of a page to a file, with Chromium. size: width and height of the window."""
     with TemporaryDirectory() as profile:
         window = f"--window-size={size[0]},{size[1]}"
         command = [chromium, *_CHROMIUM, f"--user-data-dir={profile}", window, f"--virtual-time-budget={_DRAWN_MS}"]

@@ -31,23 +31,23 @@ _END_SECONDS = 30.0
 
 @contextmanager
 def running_cluster(workers: int) -> Iterator[str]:
-    """Start a master and so many workers; gives the master's URL."""
+    """Start a master and this number of workers; yield the master's URL."""
     with tempfile.TemporaryDirectory(prefix="spark-cluster-") as name, ExitStack() as stack:
         folder, port = Path(name), free_port()
         url = f"spark://{HOST}:{port}"
-        place = ("--port", str(port), "--webui-port", str(free_port()))
-        stack.enter_context(_daemon(folder / "master.log", "New state: ALIVE", _MASTER, *place))
+        location = ("--port", str(port), "--webui-port", str(free_port()))
+        stack.enter_context(_daemon(folder / "master.log", "New state: ALIVE", _MASTER, *location))
         for number in range(workers):
             log = folder / f"worker{number}.log"
-            place = ("--work-dir", str(folder / f"work{number}"), "--webui-port", str(free_port()))
+            location = ("--work-dir", str(folder / f"work{number}"), "--webui-port", str(free_port()))
             size = ("--cores", "1", "--memory", WORKER_MEMORY)
-            stack.enter_context(_daemon(log, "Successfully registered with master", _WORKER, *size, *place, url))
+            stack.enter_context(_daemon(log, "Successfully registered with master", _WORKER, *size, *location, url))
         yield url
 
 
 @contextmanager
 def _daemon(log: Path, ready: str, name: str, *arguments: str) -> Iterator[None]:
-    """Start one of Spark's daemons, and wait until its log says that it is ready."""
+    """Start one of Spark's daemons, and wait until its log has the text `ready`; stop it with the block."""
     environment = {
         **os.environ, **java_environment(find_java()), "SPARK_HOME": str(pyspark_folder()), "SPARK_LOCAL_IP": HOST,
     }  # fmt: skip
@@ -63,7 +63,7 @@ def _daemon(log: Path, ready: str, name: str, *arguments: str) -> Iterator[None]
 
 
 def main(workers: int, command: Sequence[str]) -> int:
-    """Run a command on a cluster; gives its exit code. SIGTERM is passed on to it."""
+    """Run a command on a cluster; return its exit code. SIGTERM is passed on to the command."""
     with running_cluster(workers) as url:
         process = subprocess.Popen([*command, "--conf", f"spark.master={url}"])
         signal.signal(signal.SIGTERM, lambda *_: process.terminate())

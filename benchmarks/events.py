@@ -61,14 +61,17 @@ def event(number: int, sent_at: int = _NEW_YEAR, **more: str) -> bytes:
 
 
 def numbers(count: int, *, first: int = 0, seed: int = SEED) -> Iterator[int]:
-    """Numbers of so many events, counted from `first`; DUPLICATES of them repeat one drawn from all before it."""
-    draw, following = random.Random(seed), first
+    """Yield the numbers of this many events, counted from `first`.
+
+    A share of DUPLICATES of them repeat one that is drawn from all numbers before it, 0 included.
+    """
+    draw, next_number = random.Random(seed), first
     for _ in range(count):
-        if following > 0 and draw.random() < DUPLICATES:
-            yield draw.randrange(following)
+        if next_number > 0 and draw.random() < DUPLICATES:
+            yield draw.randrange(next_number)
         else:
-            yield following
-            following += 1
+            yield next_number
+            next_number += 1
 
 
 def distinct(count: int, *, first: int = 0, seed: int = SEED) -> int:
@@ -114,15 +117,15 @@ class Sender:
         self._producer.poll(0)
 
     def finish(self) -> None:
-        """Wait until the broker has all of them."""
+        """Wait until the broker has all events; raises SystemExit when one did not reach it."""
         if self._producer.flush(_FLUSH_SECONDS) or self._failed:
             raise SystemExit(f"not all events reached the topic: {self._failed[0] if self._failed else 'no answer'}")
 
 
-def fill(brokers: str, topic: str, chosen: Iterable[int], make: Callable[[int], bytes] = event) -> int:
-    """Send the events with these numbers, as `make` makes them; gives how many they are."""
+def fill(brokers: str, topic: str, event_numbers: Iterable[int], make: Callable[[int], bytes] = event) -> int:
+    """Send the events with these numbers, as `make` makes them; return their number."""
     sender, count = Sender(brokers, topic), 0
-    for number in chosen:
+    for number in event_numbers:
         sender.send(key(number).encode(), make(number))
         count += 1
     sender.finish()
@@ -130,7 +133,7 @@ def fill(brokers: str, topic: str, chosen: Iterable[int], make: Callable[[int], 
 
 
 def fill_topic(stack: Stack, topic: str, count: int, make: Callable[[int], bytes] = event) -> None:
-    """Create a topic that holds so many of the events of `numbers`, as `make` makes them."""
+    """Create a topic and send this many of the events of `numbers`, as `make` makes them."""
     create_topic(stack.brokers, topic)
     say(f"{topic}: sending {count:,} events ...")
     fill(stack.brokers, topic, numbers(count), make)

@@ -36,12 +36,12 @@ def main() -> None:
     """Run the benchmark and write its results."""
     parser = results.parser("expressions")
     parser.add_argument("--years", type=int, default=6)
-    given = parser.parse_args()
+    options = parser.parse_args()
     runs = Runs()
     tables: set[Any] = set()
     with running_stack() as stack:
-        sent = send_flights(stack, given.years)
-        for pair in range(given.runs):
+        sent = send_flights(stack, options.years)
+        for pair in range(options.runs):
             kinds = {
                 "plain": flights_definition(f"plain-{pair}"),
                 "with expressions": with_expressions(flights_definition(f"with-expressions-{pair}")),
@@ -50,10 +50,14 @@ def main() -> None:
             for kind in list(kinds)[:: 1 if pair % 2 else -1]:
                 runs.measure(kind, lambda definition=kinds[kind]: _measure(stack, definition, tables))
     runs.compare("what they cost", "with expressions", "plain")
-    runs.write(given.results, "expressions", {"years": given.years, "events": sent, "seed": SEED})
+    runs.write(options.results, "expressions", {"years": options.years, "events": sent, "seed": SEED})
 
 
 def _measure(stack: Stack, definition: dict[str, Any], tables: set[Any]) -> Figures:
+    """Run a pipeline to the end and return its rate.
+
+    tables: the contents of the tables so far, which must equal this one's.
+    """
     name = definition["pipeline_id"]
     run_to_the_end(stack, write_definition(stack.folder, definition))
     client = stack.client()
@@ -62,7 +66,7 @@ def _measure(stack: Stack, definition: dict[str, Any], tables: set[Any]) -> Figu
 
 
 def with_expressions(definition: dict[str, Any]) -> dict[str, Any]:
-    """The definition with the filter and the expressions added."""
+    """Add the filter and the expressions to the definition, and return it."""
     fields = definition["sources"][0]["schema_fields"]
     outputs = [
         {

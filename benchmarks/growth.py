@@ -26,15 +26,16 @@ def main() -> None:
     """Run the benchmark and write its results."""
     parser = results.parser("growth")
     parser.add_argument("--keys", type=int, default=KEYS, help="in the state when the last part begins")
-    given = parser.parse_args()
+    options = parser.parse_args()
     runs = Runs()
-    parts = [range(begin, begin + SPAN) for begin in (FEW, given.keys)]
+    # Row numbers: with few keys in the state, and with many.
+    parts = [range(begin, begin + SPAN) for begin in (FEW, options.keys)]
     # A little more: the last samples are of a batch that is not full.
-    events = int((given.keys + 1.1 * SPAN) / (1 - DUPLICATES))
+    events = int((options.keys + 1.1 * SPAN) / (1 - DUPLICATES))
     keys = distinct(events)
     with running_stack() as stack:
         fill_topic(stack, TOPIC, events)
-        for turn in range(given.runs):
+        for turn in range(options.runs):
             run = Run(
                 ProductCase("glassflow-dagster"),
                 stack,
@@ -45,7 +46,7 @@ def main() -> None:
             run.drop()
     runs.compare("many to few", *(_name(part) for part in reversed(parts)))
     runs.write(
-        given.results, "growth", {"events": events, "duplicates": DUPLICATES, "seed": SEED, "partitions": PARTITIONS}
+        options.results, "growth", {"events": events, "duplicates": DUPLICATES, "seed": SEED, "partitions": PARTITIONS}
     )
 
 

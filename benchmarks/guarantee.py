@@ -57,21 +57,21 @@ def main() -> None:
     parser = results.parser("guarantee")
     parser.add_argument("--years", type=int, default=3)
     parser.add_argument("--drive", nargs=4, metavar=("KIND", "DEFINITION", "LOG", "SERVER"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.drive:
-        kind, definition, log, server = given.drive
+    options = parser.parse_args()
+    if options.drive:
+        kind, definition, log, server = options.drive
         _drive(kind, Path(definition), Path(log), int(server))
         return
     runs = Runs()
     with running_stack() as stack:
-        sent = send_flights(stack, given.years)
+        sent = send_flights(stack, options.years)
         bench = Bench(stack)
-        for pair in range(given.runs):
+        for pair in range(options.runs):
             # Turns change places, so that what slows the machine down over time slows both.
             for kind in KINDS[:: 1 if pair % 2 else -1]:
                 runs.measure(kind, lambda kind=kind, pair=pair: bench.measure(kind, f"{kind}-{pair}"))
     runs.compare("what it costs", "guarded", "unguarded")
-    runs.write(given.results, "guarantee", {"years": given.years, "events": sent, "seed": SEED})
+    runs.write(options.results, "guarantee", {"years": options.years, "events": sent, "seed": SEED})
 
 
 class Bench:
@@ -82,19 +82,23 @@ class Bench:
         self._tables: set[Any] = set()
 
     def measure(self, kind: str, name: str) -> Figures:
-        """Let one driver read all; its table must hold what those before have held."""
+        """Run a pipeline in a process of its own and return its figures.
+
+        Raises SystemExit when it fails, when its table differs from earlier ones, or when it has no ledger although
+        `kind` is "guarded", or one although it is not.
+        """
         file = write_definition(self._stack.folder, flights_definition(name))
         log = file.with_suffix(".log")
-        drive = ["--drive", kind, str(file), str(log), str(self._stack.clickhouse_pid)]
-        done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.guarantee", *drive],
+        arguments = ["--drive", kind, str(file), str(log), str(self._stack.clickhouse_pid)]
+        completed = subprocess.run(
+            [sys.executable, "-m", "benchmarks.guarantee", *arguments],
             env=self._stack.environment,
             capture_output=True,
             text=True,
             check=False,
         )
-        if done.returncode:
-            raise SystemExit(done.stderr)
+        if completed.returncode:
+            raise SystemExit(completed.stderr)
         require_one_table(self._client, name, self._tables)
         ledger = "SELECT count() > 0 FROM analytics.glassflow_ledger WHERE pipeline_id = {name:String}"
         if self._client.query(ledger, {"name": name}).result_rows[0][0] != (kind == "guarded"):
@@ -104,39 +108,44 @@ class Bench:
 
 def _second_half(log: Path) -> Figures:
     """Measure from the end of the batch that passes half of the offsets to the end of the last one."""
-    ended = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    total, seen = sum(offsets for offsets, *_ in ended), 0
-    for index, (offsets, at, cpu) in enumerate(ended):
-        seen += offsets
-        if seen >= total / 2 and index + 1 < len(ended):
-            rest = sum(o for o, *_ in ended[index + 1 :])
+    # For each batch: its offsets, when it ended, and the CPU seconds until then.
+    ended_batches = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    total, read = sum(offsets for offsets, *_ in ended_batches), 0
+    for index, (offsets, ended_at, cpu) in enumerate(ended_batches):
+        read += offsets
+        if read >= total / 2 and index + 1 < len(ended_batches):
+            remaining = sum(later_offsets for later_offsets, *_ in ended_batches[index + 1 :])
+            _, last_ended_at, last_cpu = ended_batches[-1]
             return {
-                "rows_per_second": rest / (ended[-1][1] - at),
-                "cpu_microseconds_a_row": (ended[-1][2] - cpu) / rest * 1e6,
+                "rows_per_second": remaining / (last_ended_at - ended_at),
+                "cpu_microseconds_a_row": (last_cpu - cpu) / remaining * 1e6,
             }
     raise SystemExit("too few batches; send more years")
 
 
 def _drive(kind: str, definition: Path, log: Path, server: int) -> None:
-    """Be the driver of one run, and log of each batch its offsets, when it was done, and the CPU time until then."""
+    """Run the driver of one run, and log for each batch its offsets, when it ended, and the CPU time until then.
+
+    kind: "unguarded" switches the guarantee off first. server: the process of ClickHouse, whose CPU time is included.
+    """
     if kind == "unguarded":
         _switch_off()
-    write = BatchWriter.__call__
+    original_call = BatchWriter.__call__
 
-    def logged(writer: BatchWriter, batch: DataFrame, batch_id: int) -> None:
-        write(writer, batch, batch_id)
-        read = writer.checkpoint.offset_ranges(batch_id).values()
-        offsets = sum(until - first for partitions in read for first, until in partitions.values())
+    def call_and_log(writer: BatchWriter, batch: DataFrame, batch_id: int) -> None:
+        original_call(writer, batch, batch_id)
+        ranges_by_topic = writer.checkpoint.offset_ranges(batch_id).values()
+        offsets = sum(until - start for partitions in ranges_by_topic for start, until in partitions.values())
         with log.open("a", encoding="utf-8") as file:
             file.write(json.dumps([offsets, time.monotonic(), cpu_seconds(os.getpid(), server)]) + "\n")
 
-    BatchWriter.__call__ = logged
+    BatchWriter.__call__ = call_and_log
     options = RunOptions(state=definition.parent / "state", until_caught_up=True)
     run_pipeline(load_pipeline(definition), options, say)
 
 
 def _switch_off() -> None:
-    """Take the guarantee out of this process. A driver of the product cannot: nothing in it asks for this."""
+    """Switch the guarantee off in this process, by patching; the product has no setting for this."""
     batches.PartitionWriter = BarePartitionWriter
     Checkpoint.plan = lambda _self, _batch_id: None
     Checkpoint.record = lambda _self, _plan: None
@@ -149,7 +158,7 @@ class BarePartitionWriter(PartitionWriter):
     """Inserts a partition's rows as they come: no token, no pinned block, no dead letters, no counts."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write all blocks of the partition, and report nothing of them."""
+        """Insert all blocks of the partition without deduplication; yield empty outcomes."""
         rows = (batch.filter(pc.is_valid(batch.column("row"))) for batch in batches)
         for block in cut(rows, self.limits):
             columns = self._columns(block)

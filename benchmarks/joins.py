@@ -53,21 +53,21 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--skew", type=float, help="compare with this share of all events on one key")
-    given = parser.parse_args()
+    options = parser.parse_args()
     runs = Runs()
     with running_stack() as stack:
         bench = Bench(stack)
-        for _ in range(given.runs):
-            if given.skew is None:
-                bench.measure(runs, given.keys, given.events)
+        for _ in range(options.runs):
+            if options.skew is None:
+                bench.measure(runs, options.keys, options.events)
             else:
-                bench.compare(runs, given.keys, given.events, given.skew)
-    parameters = {"keys": given.keys, "events": given.events, "batch": BATCH, "seed": SEED}
-    if given.skew is None:
-        runs.compare("large to small", f"{given.keys:,} keys", f"{SMALL_STATE:,} keys")
-        runs.write(given.results, "joins", parameters)
+                bench.compare(runs, options.keys, options.events, options.skew)
+    parameters = {"keys": options.keys, "events": options.events, "batch": BATCH, "seed": SEED}
+    if options.skew is None:
+        runs.compare("large to small", f"{options.keys:,} keys", f"{SMALL_STATE:,} keys")
+        runs.write(options.results, "joins", parameters)
     else:
-        runs.write(given.results, "joins_skewed", {**parameters, "skew": given.skew})
+        runs.write(options.results, "joins_skewed", {**parameters, "skew": options.skew})
 
 
 class Bench:
@@ -93,7 +93,10 @@ class Bench:
             runs.measure(f"{held:,} waiting of one key", lambda held=held: self._held(next(self._names), held))
 
     def _steady(self, name: str, keys: int, events: int, skew: float) -> Figures:
-        """Fill the state, then read events of both sides; key 0 has so large a share of them more."""
+        """Fill the state, then read events of both sides; return the rate, time and memory of these batches.
+
+        skew: the share of all events that have key 0.
+        """
         self._make(name)
         say(f"{name}: filling the state with {keys:,} keys ...")
         self._send(f"{name}-right", (self._event("r", number, number) for number in range(keys)))
@@ -112,7 +115,7 @@ class Bench:
         }
 
     def _held(self, name: str, count: int) -> Figures:
-        """Let events of key 0 wait, and add to them; then let their right event come."""
+        """Let `count` events of key 0 wait, measure small batches that add to them, then send their right event."""
         self._make(name)
         say(f"{name}: {count:,} events of one key wait ...")
         self._send(f"{name}-left", (self._event("l", number, 0) for number in range(count)))
@@ -131,6 +134,7 @@ class Bench:
         }
 
     def _small_batches(self) -> Figures:
+        """Return the time of small batches with few keys in the state."""
         name = next(self._names)
         self._make(name)
         self._send(f"{name}-right", (self._event("r", number, number) for number in range(SMALL_STATE)))
@@ -145,21 +149,27 @@ class Bench:
         return 0 if side == "left" and number < HOT_A_BATCH else self._draw.randrange(1, SMALL_STATE)
 
     def _batches(self, name: str, key: Callable[[str, int], int]) -> Figures:
-        """Send small batches one after the other to a running pipeline; gives the median of their time.
+        """Send small batches one after the other to a running pipeline; return the median of their time.
 
-        key: the key of a side's event by its number in the batch.
+        key: returns the key of an event from its side and its position in the batch.
         """
         done = len(self._ledger(name))
         with running_pipeline(self._stack, self._file(name)) as driver:
             for number in range(BATCHES):
                 for side in SIDES:
-                    half = [self._event(f"b{number}{side}", n, key(side, n)) for n in range(BATCH // 2)]
+                    half = [
+                        self._event(f"b{number}{side}", position, key(side, position)) for position in range(BATCH // 2)
+                    ]
                     self._send(f"{name}-{side}", iter(half))
                 sent = (number + 1) * BATCH
                 wait_until(lambda sent=sent: self._read_since(name, done) >= sent, driver, _DEADLINE, "all was read")
-        found = self._ledger(name)[done:]
+        new_batches = self._ledger(name)[done:]
         # Java warms up over the first ones.
-        return {f"milliseconds_of_{BATCH}_records": statistics.median(b.milliseconds for b in found[len(found) // 2 :])}
+        return {
+            f"milliseconds_of_{BATCH}_records": statistics.median(
+                batch.milliseconds for batch in new_batches[len(new_batches) // 2 :]
+            )
+        }
 
     def _read_since(self, name: str, done: int) -> int:
         return sum(batch.read for batch in self._ledger(name)[done:])
@@ -177,7 +187,8 @@ class Bench:
         send(self._stack.brokers, topic, events, SEED, lambda _: None)
 
     def _doubled(self, prefix: str, count: int, keys: int, skew: float) -> Iterator[bytes]:
-        """Events of random keys, such a share of them of key 0; a tenth come twice."""
+        """Yield `count` events of random keys, a share of `skew` of key 0; a tenth of them come twice."""
+        # A tenth of them twice: 10/11 of the events, and a tenth of those again.
         for number in range(count * 10 // 11):
             key = 0 if self._draw.random() < skew else self._draw.randrange(keys)
             event = self._event(prefix, number, key)
@@ -193,7 +204,7 @@ class Bench:
         }).encode()  # fmt: skip
 
     def _make(self, name: str) -> None:
-        """Make the topics and the definition."""
+        """Create both topics and write the pipeline's definition."""
         fields = [{"name": n, "type": "string"} for n in ("id", "user", "name", "email", "created_at")]
         fields += [{"name": "amount", "type": "int"}, {"name": "price", "type": "float"}]
         for side in SIDES:

@@ -60,26 +60,26 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0, help="measured at each rate")
     parser.add_argument("--max-batch-size", type=int, default=50_000)
     parser.add_argument("--max-delay-time", default="100ms")
-    given = parser.parse_args()
+    options = parser.parse_args()
     runs = Runs()
-    sink = {"max_batch_size": given.max_batch_size, "max_delay_time": given.max_delay_time}
-    planned = plan(given.rates, given.seconds)
+    sink = {"max_batch_size": options.max_batch_size, "max_delay_time": options.max_delay_time}
+    planned = plan(options.rates, options.seconds)
     events = sum(rate * seconds for rate, seconds in planned)
     with running_stack() as stack:
         bench = None
-        for number in range(given.runs):
-            if bench is None or not can_stay(given.keys, events):
-                bench = Bench(stack, f"latency{number}", given.keys, sink)
+        for number in range(options.runs):
+            if bench is None or not can_stay(options.keys, events):
+                bench = Bench(stack, f"latency{number}", options.keys, sink)
                 bench.fill()
-            bench.run(runs, planned, given.seconds)
-    parameters = {"keys": given.keys, "seconds": given.seconds, **sink, "duplicates": DUPLICATES, "seed": SEED}
-    runs.write(given.results, f"latency_{given.keys}", parameters)
+            bench.run(runs, planned, options.seconds)
+    parameters = {"keys": options.keys, "seconds": options.seconds, **sink, "duplicates": DUPLICATES, "seed": SEED}
+    runs.write(options.results, f"latency_{options.keys}", parameters)
 
 
 def plan(rates: list[int], seconds: float) -> list[tuple[int, float]]:
-    """Give the rates, and for how many seconds each is sent: with those that are left out."""
-    warm = [FIRST_WARM_SECONDS, *[WARM_SECONDS] * (len(rates) - 1)]
-    return [(rate, left_out + seconds) for rate, left_out in zip(rates, warm, strict=True)]
+    """Return each rate with the seconds for which it is sent: those that are measured, and the warmup before them."""
+    warmup_seconds = [FIRST_WARM_SECONDS, *[WARM_SECONDS] * (len(rates) - 1)]
+    return [(rate, warmup + seconds) for rate, warmup in zip(rates, warmup_seconds, strict=True)]
 
 
 class Bench:
@@ -93,7 +93,7 @@ class Bench:
         self._definition = write_definition(stack.folder, definition)
 
     def fill(self) -> None:
-        """Give the state its keys."""
+        """Create the topic, and read the keys into the state."""
         create_topic(self._stack.brokers, self._pipeline)
         say(f"{self._pipeline}: filling the state with {self._next:,} keys ...")
         fill(self._stack.brokers, self._pipeline, range(self._next))
@@ -103,29 +103,35 @@ class Bench:
         """Measure each rate in turn on a new driver: the last `seconds` of each."""
         with running_pipeline(self._stack, self._definition) as driver:
             self._wait_for_the_first(driver)
-            for rate, sent in planned:
-                counted = f"{rate:,} events/s"
-                runs.measure(counted, lambda rate=rate, sent=sent: self._measure(driver, rate, sent, seconds))
+            for rate, sending_for in planned:
+                case = f"{rate:,} events/s"
+                runs.measure(
+                    case, lambda rate=rate, sending_for=sending_for: self._measure(driver, rate, sending_for, seconds)
+                )
 
     def _wait_for_the_first(self, driver: subprocess.Popen[bytes]) -> None:
+        """Send one event and wait for its row: the driver is then running."""
         fill(self._stack.brokers, self._pipeline, [self._next])
         self._next += 1
         wait_until(lambda: self._count() == self._next, driver, START_SECONDS, "the first row came")
 
     def _measure(self, driver: subprocess.Popen[bytes], rate: int, sending_for: float, seconds: float) -> Figures:
-        """Send for so long, and look at the last `seconds` of it."""
-        here, there = multiprocessing.Pipe(duplex=False)
-        sending = (there, (self._stack.brokers, self._pipeline), self._next, rate, sending_for)
-        began, used = time.time_ns(), cpu_seconds(driver.pid)
-        sender = multiprocessing.get_context("spawn").Process(target=send_evenly, args=sending)
+        """Send events at a rate for `sending_for` seconds, and measure the last `seconds` of them.
+
+        Another process sends them, and reports the number of new events and the actual rate.
+        """
+        receiver, reporter = multiprocessing.Pipe(duplex=False)
+        arguments = (reporter, (self._stack.brokers, self._pipeline), self._next, rate, sending_for)
+        began, cpu = time.time_ns(), cpu_seconds(driver.pid)
+        sender = multiprocessing.get_context("spawn").Process(target=send_evenly, args=arguments)
         sender.start()
         watch = Watch(self._client, self._pipeline, began // 1000)
         deadline = None
         sent = 0
         while deadline is None or (self._count() < self._next + sent and time.monotonic() < deadline):
             watch.look()
-            if deadline is None and here.poll():
-                sent, reached = here.recv()
+            if deadline is None and receiver.poll():
+                sent, actual_rate = receiver.recv()
                 deadline = time.monotonic() + LAST_ROW_SECONDS
             elif sender.exitcode:
                 raise SystemExit("the sender failed")
@@ -134,15 +140,15 @@ class Bench:
         watch.look()
         self._next += sent
         require_one_row_each(self._client, self._pipeline, self._next)
-        used, passed = cpu_seconds(driver.pid) - used, (time.time_ns() - began) / 1e9
+        cpu, passed = cpu_seconds(driver.pid) - cpu, (time.time_ns() - began) / 1e9
         batches = self._batches_since(began)
         return {
             **watch.figures(began // 1000 + int((sending_for - seconds) * MICROSECONDS)),
             "keys": self._next,
-            "events_per_second_sent": reached,
-            "driver_cpu_cores": used / passed,
+            "events_per_second_sent": actual_rate,
+            "driver_cpu_cores": cpu / passed,
             "batches_per_second": batches / passed,
-            "driver_cpu_ms_per_batch": used / batches * 1000,
+            "driver_cpu_ms_per_batch": cpu / batches * 1000,
         }
 
     def _batches_since(self, began: int) -> int:
@@ -171,7 +177,7 @@ class Watch:
         self._gaps: list[float] = []
 
     def look(self) -> None:
-        """Ask for the count, and where it has changed, for what is new."""
+        """Query the number of rows, and count the new rows when it has changed."""
         rows = self._client.query(f"SELECT count() FROM {self._table}").result_rows[0][0]
         if rows != self._rows:
             self._rows = rows
@@ -181,19 +187,20 @@ class Watch:
         self._last = now
 
     def _count_new(self) -> None:
-        asked = (
+        """Count the rows that are new since the last look, by the time at which they were sent and their latency."""
+        query = (
             f"SELECT intDiv(sent_at, {BUCKET_MICROSECONDS}) AS bucket, count() FROM {self._table} "
             f"WHERE sent_at >= {self._since} GROUP BY bucket"
         )
-        found = self._client.query(asked).result_rows
+        result_rows = self._client.query(query).result_rows
         seen_at = time.time_ns() // 1000
-        for bucket, rows in found:
+        for bucket, rows in result_rows:
             if new := rows - self._seen[bucket]:
                 self._latencies[bucket, seen_at - bucket * BUCKET_MICROSECONDS] += new
                 self._seen[bucket] = rows
 
     def figures(self, since: int) -> dict[str, float]:
-        """The latencies of what was sent from this time on, in milliseconds, and the time from look to look."""
+        """Return latencies of the events sent from `since` on, and the median time between looks, in milliseconds."""
         counted: Counter[float] = Counter()
         for (bucket, microseconds), rows in self._latencies.items():
             if bucket * BUCKET_MICROSECONDS >= since:
@@ -207,21 +214,24 @@ class Watch:
 
 
 def send_evenly(report: Connection, address: tuple[str, str], first: int, rate: int, seconds: float) -> None:
-    """Send events at a rate to (brokers, topic), new ones numbered from `first`; reports their number, and the rate."""
+    """Send events at a rate to (brokers, topic), new ones numbered from `first`.
+
+    report: receives the number of new events and the actual rate after the last event.
+    """
     sender = Sender(*address, LINGER_MS)
     draw = random.Random(SEED)
-    following, sent, began = first, 0, time.monotonic()
-    while (passed := time.monotonic() - began) < seconds:
-        while sent < rate * passed:
+    next_number, sent, began = first, 0, time.monotonic()
+    while (elapsed := time.monotonic() - began) < seconds:
+        while sent < rate * elapsed:
             repeated = draw.random() < DUPLICATES
-            number = draw.randrange(following) if repeated else following
+            number = draw.randrange(next_number) if repeated else next_number
             sender.send(key(number).encode(), event(number, time.time_ns() // 1000))
-            following += not repeated
+            next_number += not repeated
             sent += 1
         time.sleep(TICK_SECONDS)
     took = time.monotonic() - began
     sender.finish()
-    report.send((following - first, sent / took))
+    report.send((next_number - first, sent / took))
 
 
 if __name__ == "__main__":

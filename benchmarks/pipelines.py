@@ -68,7 +68,7 @@ class Batch:
 
 
 def batches(client: Client, pipeline: str, database: str = "default") -> list[Batch]:
-    """The batches of a pipeline that read something, in their order; none before there is a ledger."""
+    """Return the batches of a pipeline that read something, in order; empty before there is a ledger."""
     if not client.query(f"EXISTS {database}.glassflow_ledger").result_rows[0][0]:
         return []
     rows = client.query(
@@ -80,40 +80,40 @@ def batches(client: Client, pipeline: str, database: str = "default") -> list[Ba
     return [Batch(*row) for row in rows]
 
 
-def second_half(done: list[Batch]) -> float:
-    """Records a second from the end of the batch that passes half of them to the end of the last one.
+def second_half(batches_done: list[Batch]) -> float:
+    """Return records per second from the end of the batch that passes half of them to the end of the last one.
 
     In the first half Java compiles what it runs later.
     """
-    total, seen = sum(batch.read for batch in done), 0
-    for index, batch in enumerate(done[:-1]):
-        seen += batch.read
-        if seen >= total / 2:
-            rest = sum(later.read for later in done[index + 1 :])
-            return rest / ((done[-1].ended_ms - batch.ended_ms) / 1000)
+    total, read = sum(batch.read for batch in batches_done), 0
+    for index, batch in enumerate(batches_done[:-1]):
+        read += batch.read
+        if read >= total / 2:
+            remaining = sum(later.read for later in batches_done[index + 1 :])
+            return remaining / ((batches_done[-1].ended_ms - batch.ended_ms) / 1000)
     raise SystemExit("too few batches; send more events")
 
 
 def run_to_the_end(
-    stack: Stack, definition: Path, others: Mapping[str, int] | None = None
+    stack: Stack, definition: Path, other_processes: Mapping[str, int] | None = None
 ) -> tuple[dict[str, int], dict[str, float]]:
-    """Run a pipeline until it has caught up; gives its totals, and the memory of `driver` and of others in MiB.
+    """Run a pipeline until it has caught up; return its totals, and the peak memory by name in MiB.
 
-    others: more process trees by name.
+    The driver is called `driver`. other_processes: name -> root of another process tree.
     """
     command = [*stack.run_command(definition), "--until-caught-up"]
     with subprocess.Popen(command, env=stack.environment, stdout=subprocess.PIPE, text=True) as driver:
-        memory = Memory({"driver": driver.pid, **(others or {})})
+        memory = Memory({"driver": driver.pid, **(other_processes or {})})
         memory.start()
         try:
-            out, _ = driver.communicate()
+            output, _ = driver.communicate()
         except BaseException:
             driver.terminate()
             raise
     peak = memory.stop()
     if driver.returncode:
         raise SystemExit(f"{definition.stem} did not finish")
-    return json.loads(out.splitlines()[-1]), peak
+    return json.loads(output.splitlines()[-1]), peak
 
 
 @contextmanager
@@ -132,14 +132,14 @@ def running_pipeline(stack: Stack, definition: Path) -> Iterator[subprocess.Pope
 
 
 def require_one_row_each(client: Client, table: str, keys: int) -> None:
-    """Exit unless a table has one row of each of so many keys, and nothing else."""
-    found = client.query(f"SELECT count(), uniqExact(id) FROM {table}").result_rows[0]
-    if found != (keys, keys):
-        raise SystemExit(f"{table}: {keys:,} keys were sent, the table has (rows, keys) {found}")
+    """Exit unless a table has exactly one row of each of this number of keys."""
+    counts = client.query(f"SELECT count(), uniqExact(id) FROM {table}").result_rows[0]
+    if counts != (keys, keys):
+        raise SystemExit(f"{table}: {keys:,} keys were sent, the table has (rows, keys) {counts}")
 
 
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes], seconds: float, what: str) -> None:
-    """Wait for something that a running process is to do."""
+    """Wait for a condition; exits when the process ends or the time is over. what: the condition as text."""
     deadline = time.monotonic() + seconds
     while not condition():
         if process.poll() is not None:

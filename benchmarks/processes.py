@@ -18,11 +18,11 @@ class Memory(threading.Thread):
         self._peak: dict[str, float] = {}
 
     def run(self) -> None:
-        """Sample until stopped."""
+        """Sample until stopped; keep the sample with the greatest sum."""
         while not self._over.wait(_SAMPLE_SECONDS):
-            found = {name: sum(_proportional_set_size(pid) for pid in tree(root)) for name, root in self._roots.items()}
-            if sum(found.values()) > sum(self._peak.values()):
-                self._peak = found
+            sizes = {name: sum(_proportional_set_size(pid) for pid in tree(root)) for name, root in self._roots.items()}
+            if sum(sizes.values()) > sum(self._peak.values()):
+                self._peak = sizes
 
     def stop(self) -> dict[str, float]:
         """MiB by name, pages that processes share counted once."""
@@ -42,7 +42,7 @@ def cpu_seconds(*roots: int) -> float:
 
 
 def cpu_seconds_by_name(roots: Mapping[str, int]) -> dict[str, float]:
-    """The same of several, from one look at all processes."""
+    """Return the CPU seconds of several process trees by name, from one look at all processes."""
     children = _children()
     # utime, stime, cutime and cstime.
     ticks = {
@@ -53,32 +53,36 @@ def cpu_seconds_by_name(roots: Mapping[str, int]) -> dict[str, float]:
 
 
 def _children() -> dict[int, list[int]]:
+    """Return the children of each process: id -> ids."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             fields = _stat(int(entry.name))
             if fields:
+                # Field 1 is the parent.
                 children.setdefault(int(fields[1]), []).append(int(entry.name))
     return children
 
 
 def _below(root: int, children: Mapping[int, list[int]]) -> list[int]:
-    found, queue = [], [root]
+    """Return the ids of a process and all its descendants."""
+    pids, queue = [], [root]
     while queue:
         pid = queue.pop()
-        found.append(pid)
+        pids.append(pid)
         queue += children.get(pid, [])
-    return found
+    return pids
 
 
 def birth(pid: int) -> int | None:
-    """When a process began, in ticks since the machine did, which tells it from a later one of its number."""
+    """Return when a process began, in ticks since the machine did; it tells a process from a later one with its id."""
     fields = _stat(pid)
+    # Field 19, counted from the state, is the start time.
     return int(fields[19]) if fields else None
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of a process from its state on, which follows its name; none when it is gone."""
+    """Return the fields of /proc/PID/stat from the state on, which follows the name; empty when the process is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:

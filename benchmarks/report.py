@@ -41,12 +41,12 @@ def read_results(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def render(page: str, results: Mapping[str, Mapping[str, Any]]) -> str:
-    """The page with each block made of its results.
+    """Return the page with each block replaced by its results.
 
-    Raises SystemExit for results that have no block: their figures would lie there unseen.
+    Raises SystemExit for results that have no block: they would not be shown.
     """
-    if without := set(results) - {match["name"] for match in _BLOCK.finditer(page)}:
-        names = ", ".join(sorted(without))
+    if without_block := set(results) - {match["name"] for match in _BLOCK.finditer(page)}:
+        names = ", ".join(sorted(without_block))
         raise SystemExit(f"docs/performance.md has no `<!-- results: NAME -->` for {names}; add it, or remove the file")
 
     def block(match: re.Match[str]) -> str:
@@ -58,6 +58,7 @@ def render(page: str, results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _lines(name: str, result: Mapping[str, Any]) -> Iterable[str]:
+    """Yield the lines of a benchmark's block: how it was measured, table, plot, and remarks on its cases."""
     yield _provenance(result)
     yield ""
     yield from table(result["cases"])
@@ -71,8 +72,9 @@ def _lines(name: str, result: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _provenance(result: Mapping[str, Any]) -> str:
+    """Return a sentence on how a result was measured: command, parameters, runs, commit, machine and load."""
     machine = result["machine"]
-    runs = max(len(f["runs"]) for case in result["cases"].values() for f in case["figures"].values())
+    runs = max(len(figure["runs"]) for case in result["cases"].values() for figure in case["figures"].values())
     parameters = ", ".join(f"{_words(name)} {_value(value)}" for name, value in result["parameters"].items())
     return (
         f"`{result['command']}` ({parameters}), {runs} {'run' if runs == 1 else 'runs'}, finished {result['finished']} "
@@ -83,7 +85,7 @@ def _provenance(result: Mapping[str, Any]) -> str:
 
 
 def table(cases: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
-    """A Markdown table: a row a figure, a column a case."""
+    """Yield a Markdown table with a row for each figure and a column for each case."""
     figures = list(dict.fromkeys(name for case in cases.values() for name in case["figures"]))
     yield "| | " + " | ".join(cases) + " |"
     yield "|---|" + "--:|" * len(cases)
@@ -93,6 +95,7 @@ def table(cases: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
 
 
 def _cell(figure: Mapping[str, Any] | None) -> str:
+    """Return the median with the range of the runs; empty when the case does not have the figure."""
     if figure is None:
         return ""
     if figure["low"] == figure["high"]:
@@ -101,26 +104,27 @@ def _cell(figure: Mapping[str, Any] | None) -> str:
 
 
 def plot(result: Mapping[str, Any]) -> str:
-    """An SVG of horizontal bars, a case each: the first figure's medians, with lines from the least to the greatest."""
+    """Return an SVG with a bar for each case: medians of the first figure, and lines over the range of the runs."""
     name = _plotted(result)
-    cases = {case: found["figures"][name] for case, found in result["cases"].items() if name in found["figures"]}
-    most = max(figure["high"] for figure in cases.values()) or 1
+    cases = {case: content["figures"][name] for case, content in result["cases"].items() if name in content["figures"]}
+    greatest = max(figure["high"] for figure in cases.values()) or 1
     height = _TOP + len(cases) * (_BAR + _GAP)
     shapes = [f'<text x="0" y="18" font-weight="bold" fill="{_TEXT}">{escape(_words(name))}</text>']
-    for place, (case, figure) in enumerate(cases.items()):
-        shapes += _bar(case, figure, most, _TOP + place * (_BAR + _GAP))
+    for position, (case, figure) in enumerate(cases.items()):
+        shapes += _bar(case, figure, greatest, _TOP + position * (_BAR + _GAP))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" '
         f'font-family="sans-serif" font-size="13">\n' + "\n".join(shapes) + "\n</svg>\n"
     )
 
 
-def _bar(case: str, figure: Mapping[str, Any], most: float, y: int) -> Iterable[str]:
-    scale = (_WIDTH - _LEFT - _RIGHT) / most
+def _bar(case: str, figure: Mapping[str, Any], greatest: float, y: int) -> Iterable[str]:
+    """Yield a case's bar: its name, the median, the range of the runs, and the number. y: of its upper edge."""
+    scale = (_WIDTH - _LEFT - _RIGHT) / greatest
     middle, base = y + _BAR / 2, y + _BAR * 0.7
-    low, high, end = (_LEFT + figure[name] * scale for name in ("low", "high", "median"))
+    low, high, median = (_LEFT + figure[name] * scale for name in ("low", "high", "median"))
     yield f'<text x="{_LEFT - 8}" y="{base:.1f}" text-anchor="end" fill="{_TEXT}">{escape(case)}</text>'
-    yield f'<rect x="{_LEFT}" y="{y}" width="{end - _LEFT:.1f}" height="{_BAR}" fill="{_COLOUR}"/>'
+    yield f'<rect x="{_LEFT}" y="{y}" width="{median - _LEFT:.1f}" height="{_BAR}" fill="{_COLOUR}"/>'
     yield f'<path d="M{low:.1f} {middle}H{high:.1f}" stroke="{_SPREAD}" stroke-width="2"/>'
     yield f'<text x="{high + 8:.1f}" y="{base:.1f}" fill="{_TEXT}">{_number(figure["median"])}</text>'
 

@@ -36,17 +36,20 @@ T = TypeVar("T")
 
 
 def parser(benchmark: str) -> argparse.ArgumentParser:
-    """A parser of a benchmark's arguments, with those that all of them have: `runs` and `results`."""
-    made = argparse.ArgumentParser(prog=f"python -m benchmarks.{benchmark}")
-    made.add_argument("--runs", type=int, default=RUNS)
-    made.add_argument(
+    """Return a parser of a benchmark's arguments, with those that all benchmarks have: `runs` and `results`."""
+    argument_parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{benchmark}")
+    argument_parser.add_argument("--runs", type=int, default=RUNS)
+    argument_parser.add_argument(
         "--results", type=Path, default=RESULTS, help="folder to write to; the page is made of the default"
     )
-    return made
+    return argument_parser
 
 
 def turns(cases: Sequence[T], runs: int) -> Iterator[tuple[int, T]]:
-    """All cases in each of so many turns, every other time backwards: what slows a machine over time slows all."""
+    """Yield all cases in each of this many turns, every other time backwards.
+
+    So what slows the machine down over time slows all cases.
+    """
     for turn in range(runs):
         yield from ((turn, case) for case in (cases if turn % 2 == 0 else cases[::-1]))
 
@@ -64,22 +67,22 @@ class Runs:
         self.measure_parts([case], lambda: [run()])
 
     def measure_parts(self, cases: Sequence[str], run: Callable[[], Sequence[Figures]]) -> None:
-        """Make one run that gives the figures of several cases."""
+        """Measure several cases in one run, and add their figures."""
         self.load.append(round(os.getloadavg()[0], 1))
-        for case, found in zip(cases, run(), strict=True):
-            for name, value in found.items():
+        for case, figures in zip(cases, run(), strict=True):
+            for name, value in figures.items():
                 self.figures.setdefault(case, {}).setdefault(name, []).append(value)
-            say(f"{case}: {', '.join(f'{name} {value:,.6g}' for name, value in found.items())}")
+            say(f"{case}: {', '.join(f'{name} {value:,.6g}' for name, value in figures.items())}")
 
     def attempt(self, case: str, run: Callable[[], Figures]) -> None:
-        """Make one run of a case that may fail: then that is what is said of it, and the others go on."""
+        """Measure a case that may fail: a failure becomes a remark on it, and the other cases are still measured."""
         try:
             self.measure(case, run)
         except SystemExit as problem:
             say(f"{case}: {problem}")
             self.figures.setdefault(case, {})
-            first, *_ = str(problem).splitlines()
-            self.remark(case, failed="; ".join(filter(None, [self.remarks.get(case, {}).get("failed"), first])))
+            first_line, *_ = str(problem).splitlines()
+            self.remark(case, failed="; ".join(filter(None, [self.remarks.get(case, {}).get("failed"), first_line])))
 
     def compare(self, case: str, changed: str, base: str) -> None:
         """Add a case of ratios: each run of `changed` to that of `base` which it is a pair with."""
@@ -118,7 +121,7 @@ class Runs:
 
 
 def spread(values: list[float]) -> dict[str, object]:
-    """Median, least and greatest of a figure's runs, and each of them, to six significant digits."""
+    """Return median, minimum and maximum of a figure, and the value of each run, to six significant digits."""
     rounded = [_significant(value) for value in values]
     return {
         "median": _significant(statistics.median(values)),
@@ -129,11 +132,14 @@ def spread(values: list[float]) -> dict[str, object]:
 
 
 def percentile(values: Mapping[float, int], share: float) -> float:
-    """The least value that at least this share of all are at most; values: how often each occurs."""
-    wanted, seen = share * sum(values.values()), 0
+    """Return the smallest value that at least a share of all values do not exceed; raises ValueError without any.
+
+    values: value -> how often it occurs.
+    """
+    wanted_count, count = share * sum(values.values()), 0
     for value in sorted(values):
-        seen += values[value]
-        if seen >= wanted:
+        count += values[value]
+        if count >= wanted_count:
             return value
     raise ValueError("no percentile of nothing")
 
@@ -151,7 +157,7 @@ def machine() -> dict[str, object]:
 
 
 def commit() -> str:
-    """The commit that is measured, with a mark when code differs from it."""
+    """Return the commit that is measured, with a mark when the code differs from it."""
     head = _git("rev-parse", "--short=10", "HEAD") or "unknown"
     return head + ("-changed" if _git("status", "--porcelain", "--", "*.py", "*.scala", "pyproject.toml") else "")
 
@@ -167,6 +173,7 @@ def _git(*arguments: str) -> str:
 
 
 def _processor() -> str:
+    """Return the name of the processor; its architecture when the system does not say it."""
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()

@@ -44,17 +44,17 @@ def main() -> None:
     """Run the benchmark and write its results."""
     parser = results.parser("scale")
     parser.add_argument("--events", type=int, default=2_000_000)
-    given = parser.parse_args()
-    runs, keys = Runs(), distinct(given.events)
+    options = parser.parse_args()
+    runs, keys = Runs(), distinct(options.events)
     with running_stack() as stack:
-        fill_topic(stack, TOPIC, given.events)
-        for turn, (place, case) in turns(list(enumerate(CASES)), given.runs):
-            task = new_task(stack, TOPIC, f"scale{place}_{turn}")
-            run = Run(case, stack, task, Expected(given.events, keys, keys))
+        fill_topic(stack, TOPIC, options.events)
+        for turn, (position, case) in turns(list(enumerate(CASES)), options.runs):
+            task = new_task(stack, TOPIC, f"scale{position}_{turn}")
+            run = Run(case, stack, task, Expected(options.events, keys, keys))
             runs.measure(case.name, run.measure)
             run.drop()
-    parameters = {"events": given.events, "keys": keys, "duplicates": DUPLICATES, "seed": SEED}
-    runs.write(given.results, "scale", {**parameters, "partitions": PARTITIONS})
+    parameters = {"events": options.events, "keys": keys, "duplicates": DUPLICATES, "seed": SEED}
+    runs.write(options.results, "scale", {**parameters, "partitions": PARTITIONS})
 
 
 if __name__ == "__main__":

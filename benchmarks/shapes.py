@@ -39,23 +39,24 @@ def main() -> None:
     """Run the benchmark and write its results."""
     parser = results.parser("shapes")
     parser.add_argument("--events", type=int, default=2_000_000, help="small ones; of large ones there are fewer")
-    given = parser.parse_args()
+    options = parser.parse_args()
     runs = Runs()
-    counts = {"small": given.events, "large": given.events // LARGE_SHARE}
+    counts = {"small": options.events, "large": options.events // LARGE_SHARE}
     with running_stack() as stack:
         for topic, make in (("small", event), ("large", large_event)):
             fill_topic(stack, topic, counts[topic], make)
         cases = [("small", shape) for shape in SMALL] + [("large", shape) for shape in LARGE]
-        for turn, (place, (topic, shape)) in turns(list(enumerate(cases)), given.runs):
-            _measure(runs, stack, shape, (topic, f"{topic}{place}_{turn}"), counts[topic])
-    parameters = {"events": given.events, "large events": counts["large"], "duplicates": DUPLICATES, "seed": SEED}
-    runs.write(given.results, "shapes", {**parameters, "partitions": PARTITIONS})
+        for turn, (position, (topic, shape)) in turns(list(enumerate(cases)), options.runs):
+            _measure(runs, stack, shape, (topic, f"{topic}{position}_{turn}"), counts[topic])
+    parameters = {"events": options.events, "large events": counts["large"], "duplicates": DUPLICATES, "seed": SEED}
+    runs.write(options.results, "shapes", {**parameters, "partitions": PARTITIONS})
 
 
-def _measure(runs: Runs, stack: Stack, shape: ProductCase, place: tuple[str, str], events: int) -> None:
+def _measure(runs: Runs, stack: Stack, shape: ProductCase, names: tuple[str, str], events: int) -> None:
+    """Measure one run of a shape. names: the topic, and the table."""
     keys = distinct(events)
     rows = events if shape.changes == STATELESS else keys
-    run = Run(shape, stack, new_task(stack, *place), Expected(events, rows, keys))
+    run = Run(shape, stack, new_task(stack, *names), Expected(events, rows, keys))
     runs.measure(shape.name, run.measure)
     run.drop()
 

@@ -52,15 +52,15 @@ class Stack:
 
 @contextmanager
 def running_stack() -> Iterator[Stack]:
-    """Start broker and ClickHouse in a new folder; both end, and the folder goes, with the block.
+    """Start broker and ClickHouse in a new folder; stop both and delete the folder at the end of the block.
 
-    So they do when the benchmark is asked to end by SIGTERM.
+    SIGTERM ends the block, too.
     """
     signal.signal(signal.SIGTERM, _leave)
     with tempfile.TemporaryDirectory(prefix="glassflow-bench-") as folder:
         data = Path(folder) / "stack"
-        found = up(data, free_port(), free_port(), say)
-        kafka, clickhouse = found.kafka, found.clickhouse
+        stack_status = up(data, free_port(), free_port(), say)
+        kafka, clickhouse = stack_status.kafka, stack_status.clickhouse
         if not (kafka.port and kafka.pid and clickhouse.port and clickhouse.pid):
             raise SystemExit("the stack is down as soon as it is up; look at its logs")
         try:

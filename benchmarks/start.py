@@ -20,20 +20,20 @@ def main() -> None:
     """Run the benchmark and write its results."""
     parser = results.parser("start")
     parser.add_argument("--events", type=int, default=1_000_000, help="in the backlog")
-    given = parser.parse_args()
+    options = parser.parse_args()
     runs = Runs()
-    topics = {"few": FEW, "backlog": given.events}
+    topics = {"few": FEW, "backlog": options.events}
     with running_stack() as stack:
         for topic, events in topics.items():
             fill_topic(stack, topic, events)
-        for turn, (topic, events) in turns(list(topics.items()), given.runs):
+        for turn, (topic, events) in turns(list(topics.items()), options.runs):
             keys = distinct(events)
             task = new_task(stack, topic, f"{topic}_{turn}")
             run = Run(ProductCase("glassflow-dagster"), stack, task, Expected(events, keys, keys))
             runs.measure(f"{events:,} events wait", run.start)
             run.drop()
     parameters = {"duplicates": DUPLICATES, "seed": SEED, "partitions": PARTITIONS}
-    runs.write(given.results, "start", parameters)
+    runs.write(options.results, "start", parameters)
 
 
 if __name__ == "__main__":

@@ -44,18 +44,18 @@ def main() -> None:
     parser = results.parser("state_size")
     parser.add_argument("--keys", type=int, nargs="+", default=list(KEYS), help="sizes of the state")
     parser.add_argument("--batch", type=int, default=BATCH, help="events in each batch that is measured")
-    given = parser.parse_args()
+    options = parser.parse_args()
     runs = Runs()
     with running_stack() as stack:
         benches: dict[int, Bench] = {}
         # Turns change places, so that what slows the machine down over time slows all sizes.
-        for number, keys in turns(given.keys, given.runs):
-            if keys not in benches or not can_stay(keys, given.batch * BATCHES):
-                benches[keys] = Bench(stack, f"state{keys}_{number}", given.batch)
+        for number, keys in turns(options.keys, options.runs):
+            if keys not in benches or not can_stay(keys, options.batch * BATCHES):
+                benches[keys] = Bench(stack, f"state{keys}_{number}", options.batch)
                 benches[keys].fill(keys)
             runs.measure(f"{keys:,} keys", benches[keys].measure)
-    parameters = {"batch": given.batch, "batches": BATCHES, "duplicates": DUPLICATES, "seed": SEED}
-    runs.write(given.results, "state_size", parameters)
+    parameters = {"batch": options.batch, "batches": BATCHES, "duplicates": DUPLICATES, "seed": SEED}
+    runs.write(options.results, "state_size", parameters)
 
 
 class Bench:
@@ -71,35 +71,35 @@ class Bench:
         create_topic(stack.brokers, pipeline)
 
     def fill(self, keys: int) -> None:
-        """Give the state so many keys."""
+        """Read this number of keys into the state."""
         say(f"{self._pipeline}: filling the state with {keys:,} keys ...")
         self._send(range(keys))
         self._keys = keys
         run_to_the_end(self._stack, self._definition)
 
     def measure(self) -> Figures:
-        """Give what batches cost now."""
-        held = self._keys
+        """Measure BATCHES batches with the current state; return the medians of their second half, and sizes."""
+        keys_before = self._keys
         costs: list[float] = []
         done = len(batches(self._client, self._pipeline))
         with running_pipeline(self._stack, self._definition) as driver:
             memory = Memory({"driver": driver.pid})
             memory.start()
             for number in range(BATCHES):
-                used = cpu_seconds(driver.pid)
+                cpu_before = cpu_seconds(driver.pid)
                 self._send_batch(driver, number)
-                costs.append(cpu_seconds(driver.pid) - used)
+                costs.append(cpu_seconds(driver.pid) - cpu_before)
             peak = memory.stop()
-        took = [batch.milliseconds for batch in batches(self._client, self._pipeline)[done:]]
-        if len(took) != BATCHES:
-            raise SystemExit(f"{BATCHES} batches were sent, and {len(took)} made of them")
+        durations = [batch.milliseconds for batch in batches(self._client, self._pipeline)[done:]]
+        if len(durations) != BATCHES:
+            raise SystemExit(f"{BATCHES} batches were sent, and {len(durations)} made of them")
         require_one_row_each(self._client, self._pipeline, self._keys)
         return {
-            "milliseconds_a_batch": statistics.median(took[BATCHES // 2 :]),
+            "milliseconds_a_batch": statistics.median(durations[BATCHES // 2 :]),
             "driver_cpu_seconds_a_batch": statistics.median(costs[BATCHES // 2 :]),
             "disk_bytes_a_key": _size(self._stack.state / self._pipeline) / self._keys,
             "driver_memory_mib": peak["driver"],
-            "keys_before": held,
+            "keys_before": keys_before,
             "keys_after": self._keys,
         }
 

@@ -113,12 +113,12 @@ class Run:
         self._began = 0.0
 
     def measure(self) -> Figures:
-        """Let it run, and give its figures."""
+        """Run the consumer to its last row, and return its figures."""
         with self._running() as process:
             memory = Memory({"consumer": process.pid})
             memory.start()
             try:
-                first = self._wait_for_rows(process, 1) - self._began
+                seconds_to_first_row = self._wait_for_rows(process, 1) - self._began
                 samples = self._samples(process)
                 if self._compare()["lost"]:
                     self._settle(process)
@@ -127,32 +127,32 @@ class Run:
         return {
             **rates(samples, self._expected),
             "peak_memory_mib": peak["consumer"],
-            "seconds_to_first_row": first,
+            "seconds_to_first_row": seconds_to_first_row,
             **self._compare(),
         }
 
     def grow(self, parts: Sequence[range]) -> Sequence[Figures]:
-        """Let it run, and give its figures between so many rows and so many, for each of the parts.
+        """Run the consumer, and return its figures for each part, a range of the number of rows.
 
         Raises SystemExit when a row is lost or doubled.
         """
         with self._running() as process:
             self._wait_for_rows(process, 1)
             samples = self._samples(process)
-        if any(found := self._compare().values()):
-            raise SystemExit(f"{self._consumer.name} has doubled and lost: {', '.join(map(str, found))}")
+        if any(differences := self._compare().values()):
+            raise SystemExit(f"{self._consumer.name} has doubled and lost: {', '.join(map(str, differences))}")
         events_a_row = self._expected.events / self._expected.rows
         return [slopes([sample for sample in samples if sample.rows in part], events_a_row) for part in parts]
 
     def start(self) -> Figures:
-        """Let it run until its first row can be seen, and give what that took."""
+        """Run the consumer until its first row is visible, and return the time and CPU time that it took."""
         with self._running() as process:
-            first = self._wait_for_rows(process, 1) - self._began
-            used = self._sample(process).cpu["consumer"]
-        return {"seconds_to_first_row": first, "cpu_seconds_to_first_row": used}
+            seconds_to_first_row = self._wait_for_rows(process, 1) - self._began
+            cpu_seconds = self._sample(process).cpu["consumer"]
+        return {"seconds_to_first_row": seconds_to_first_row, "cpu_seconds_to_first_row": cpu_seconds}
 
     def kill(self) -> Figures:
-        """Kill it half way, start it again, and give what its table lacks or has too much."""
+        """Kill the consumer half way, start it again, and return how many rows its table lacks or has twice."""
         with self._running() as process:
             self._wait_for_rows(process, KILLED_AT * self._expected.rows)
             kill(process)
@@ -161,14 +161,14 @@ class Run:
         return self._compare()
 
     def drop(self) -> None:
-        """Remove what the run has left."""
+        """Delete the table and the state of the run."""
         self._client.command(f"DROP TABLE {self._task.table}")
         for folder in (self._task.state, self._stack.state):
             shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager
     def _running(self) -> Iterator[subprocess.Popen[bytes]]:
-        """Prepare what it needs and start it; it ends with the block."""
+        """Prepare the consumer and start it; it ends with the block."""
         self._consumer.prepare(self._task, self._stack)
         self._task.state.mkdir()
         with self._started() as process:
@@ -176,7 +176,7 @@ class Run:
 
     @contextmanager
     def _started(self) -> Iterator[subprocess.Popen[bytes]]:
-        """Start it; it ends with the block, unless it has ended by then."""
+        """Start the consumer; it ends with the block, unless it has ended by then."""
         with self._log.open("a") as log:
             self._began = time.monotonic()
             process = subprocess.Popen(
@@ -192,7 +192,10 @@ class Run:
                     end(process)
 
     def _wait_for_rows(self, process: subprocess.Popen[bytes], rows: float) -> float:
-        """Wait until so many rows can be seen; gives that moment."""
+        """Wait until this many rows are visible; return the time then.
+
+        Exits when the process ends, or after START_SECONDS.
+        """
         deadline = time.monotonic() + START_SECONDS
         while self._rows() < rows:
             self._require(process)
@@ -202,7 +205,7 @@ class Run:
         return time.monotonic()
 
     def _samples(self, process: subprocess.Popen[bytes]) -> list[Sample]:
-        """Look twice a second until the last row is there, or no row has come for long."""
+        """Sample twice a second until the last row is visible, or no row has come for STALLED_SECONDS."""
         samples = [self._sample(process)]
         changed = samples[0].at
         while samples[-1].rows < self._expected.rows and samples[-1].at - changed < STALLED_SECONDS:
@@ -215,32 +218,35 @@ class Run:
         return [sample for sample in samples if sample.at <= changed]
 
     def _settle(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait until every key is there and nothing more comes, or no row has come for long."""
-        rows, changed, quiet = self._rows(), time.monotonic(), 0.0
-        while quiet < STALLED_SECONDS and (quiet < SETTLED_SECONDS or self._compare()["lost"]):
+        """Wait until every key is there and no more rows come, or no row has come for STALLED_SECONDS."""
+        rows, changed, seconds_unchanged = self._rows(), time.monotonic(), 0.0
+        while seconds_unchanged < STALLED_SECONDS and (seconds_unchanged < SETTLED_SECONDS or self._compare()["lost"]):
             self._require(process)
             time.sleep(1)
             if (rows_now := self._rows()) != rows:
                 rows, changed = rows_now, time.monotonic()
-            quiet = time.monotonic() - changed
+            seconds_unchanged = time.monotonic() - changed
 
     def _sample(self, process: subprocess.Popen[bytes]) -> Sample:
+        """Return the time, the number of rows, and the CPU seconds of consumer, Kafka and ClickHouse."""
         stack = self._stack
         roots = {"consumer": process.pid, "kafka": stack.kafka_pid, "clickhouse": stack.clickhouse_pid}
         return Sample(time.monotonic(), self._rows(), cpu_seconds_by_name(roots))
 
     def _rows(self) -> int:
-        """How many rows can be seen; asked of the parts, which is cheap, and right before there is a table."""
-        asked = "SELECT sum(rows) FROM system.parts WHERE active AND table = {table:String}"
-        return int(self._client.query(asked, parameters={"table": self._task.table}).result_rows[0][0])
+        """Return the number of visible rows, from the parts: cheap, and 0 before there is a table."""
+        query = "SELECT sum(rows) FROM system.parts WHERE active AND table = {table:String}"
+        return int(self._client.query(query, parameters={"table": self._task.table}).result_rows[0][0])
 
     def _compare(self) -> dict[str, float]:
-        asked = f"SELECT count(), uniqExact(id) FROM {self._task.table}"
-        rows, keys = self._client.query(asked).result_rows[0]
+        """Return how many rows the table has too many (`doubled`), and how many keys it lacks (`lost`)."""
+        query = f"SELECT count(), uniqExact(id) FROM {self._task.table}"
+        rows, keys = self._client.query(query).result_rows[0]
         expected = self._expected
         return {"doubled": rows - keys - (expected.rows - expected.keys), "lost": expected.keys - keys}
 
     def _require(self, process: subprocess.Popen[bytes]) -> None:
+        """Exit with the end of the log when the process has ended."""
         if process.poll() is not None:
             raise SystemExit(f"{self._consumer.name} has ended by itself; the end of its log:\n{self._tail()}")
 
@@ -249,7 +255,7 @@ class Run:
 
 
 def rates(samples: Sequence[Sample], expected: Expected) -> Figures:
-    """Rate and CPU time in steady state, as slopes of straight lines through the samples.
+    """Return rate and CPU time in steady state, as slopes of straight lines through the samples.
 
     Rows come in blocks, and those of a micro-batch close together: from one moment to another would count a batch too
     many or too few. The first fifth of the rows and the last sample, of a block that was not full, are left out.
@@ -259,7 +265,7 @@ def rates(samples: Sequence[Sample], expected: Expected) -> Figures:
 
 
 def slopes(samples: Sequence[Sample], events_a_row: float) -> Figures:
-    """Rate and CPU time over these samples. events_a_row: events read for each row that comes."""
+    """Return rate and CPU time over these samples. events_a_row: events read for each row that comes."""
     # Of one batch, all of them may see the same rows.
     if len(samples) < FEWEST_SAMPLES or samples[0].rows == samples[-1].rows:
         raise SystemExit(f"only {len(samples)} samples in steady state, or no new row in them; send more events")
@@ -282,21 +288,22 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Ask a process to end; those below it that it leaves behind are killed."""
-    born = {pid: birth(pid) for pid in tree(process.pid)}
+    """Terminate a process; kill those of its descendants that it leaves running."""
+    births = {pid: birth(pid) for pid in tree(process.pid)}
     process.terminate()
     try:
         process.wait(END_SECONDS)
     except subprocess.TimeoutExpired:
         say(f"process {process.pid} does not end, and is killed")
-    for pid, at in born.items():
-        # Not one that has its number by now.
-        if at is not None and birth(pid) == at:
+    for pid, born_at in births.items():
+        # Another start time: a new process has this id by now.
+        if born_at is not None and birth(pid) == born_at:
             _signal(pid, signal.SIGKILL)
     process.wait()
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
+    """Send a signal to a process, if it still exists."""
     with suppress(ProcessLookupError):
         os.kill(pid, number)
 

@@ -43,18 +43,18 @@ def main() -> None:
     """Run the benchmark and write its results."""
     parser = results.parser("throughput")
     parser.add_argument("--years", type=int, default=6)
-    given = parser.parse_args()
+    options = parser.parse_args()
     runs = Runs()
     with running_stack() as stack:
-        sent = send_flights(stack, given.years)
+        sent = send_flights(stack, options.years)
         with running_dagster(stack) as dagster:
-            for _ in range(given.runs):
+            for _ in range(options.runs):
                 runs.measure("flights", lambda: _measure(stack, sent, dagster))
-    runs.write(given.results, "throughput", {"years": given.years, "events": sent, "seed": SEED})
+    runs.write(options.results, "throughput", {"years": options.years, "events": sent, "seed": SEED})
 
 
 def send_flights(stack: Stack, years: int) -> int:
-    """Send the flights of so many years; gives the number of events."""
+    """Send the flights of this many years; return the number of events."""
     create_topic(stack.brokers, FLIGHTS_TOPIC)
     say(f"sending {flight_event_count(years):,} events ...")
     events = flight_events(tuple(range(FIRST_YEAR, FIRST_YEAR + years)))
@@ -62,14 +62,17 @@ def send_flights(stack: Stack, years: int) -> int:
 
 
 def flights_definition(name: str) -> dict[str, Any]:
-    """The flights pipeline under another name, with a table of its own."""
+    """Return the flights pipeline with another name and table."""
     definition: dict[str, Any] = yaml.safe_load(FLIGHTS.read_text(encoding="utf-8"))
     definition["pipeline_id"] = definition["sink"]["table"] = name
     return definition
 
 
 def require_one_table(client: Client, name: str, tables: set[Any]) -> None:
-    """Add what a table of flights holds to what others have held, which must be the same, and drop it."""
+    """Exit unless a table of flights has the same content as those of earlier runs; then drop it.
+
+    tables: row count and hash of the tables so far.
+    """
     table = f"analytics.`{name}`"
     tables.add(client.query(f"SELECT count(), sum(cityHash64(* EXCEPT ingested_at)) FROM {table}").result_rows[0])
     if len(tables) != 1:
@@ -78,12 +81,16 @@ def require_one_table(client: Client, name: str, tables: set[Any]) -> None:
 
 
 def _measure(stack: Stack, sent: int, dagster: int) -> Figures:
+    """Run the flights pipeline once; return its rate, also relative to a consumer that only reads, and the peak memory.
+
+    sent: the number of events in the topic. dagster: the process of `dagster dev`, whose memory is measured, too.
+    """
     began = time.monotonic()
     if count_events(stack.brokers, FLIGHTS_TOPIC) != sent:
         raise SystemExit("the topic does not hold what was sent")
-    bare = sent / (time.monotonic() - began)
-    others = {"kafka": stack.kafka_pid, "clickhouse": stack.clickhouse_pid, "dagster": dagster}
-    totals, memory = run_to_the_end(stack, FLIGHTS, others)
+    bare_rate = sent / (time.monotonic() - began)
+    other_processes = {"kafka": stack.kafka_pid, "clickhouse": stack.clickhouse_pid, "dagster": dagster}
+    totals, memory = run_to_the_end(stack, FLIGHTS, other_processes)
     client = stack.client()
     rate = second_half(batches(client, FLIGHTS.stem, "analytics"))
     rows = client.query("SELECT count() FROM analytics.flights").result_rows[0][0]
@@ -94,8 +101,8 @@ def _measure(stack: Stack, sent: int, dagster: int) -> Figures:
     shutil.rmtree(stack.state)
     return {
         "events_per_second_second_half": rate,
-        "bare_consumer_rows_per_second": bare,
-        "ratio_to_bare_consumer": rate / bare,
+        "bare_consumer_rows_per_second": bare_rate,
+        "ratio_to_bare_consumer": rate / bare_rate,
         **{f"peak_memory_mib_{name}": size for name, size in memory.items()},
         "peak_memory_mib_together": sum(memory.values()),
     }
@@ -103,7 +110,7 @@ def _measure(stack: Stack, sent: int, dagster: int) -> Figures:
 
 @contextmanager
 def running_dagster(stack: Stack) -> Iterator[int]:
-    """Run `dagster dev` beside the block; gives its process."""
+    """Run `dagster dev` during the block; yield its process id."""
     # It ends at SIGTERM as it does at SIGINT, which a shell lets its commands in the background, and all below, ignore.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     port = free_port()
@@ -123,6 +130,7 @@ def running_dagster(stack: Stack) -> Iterator[int]:
 
 
 def _await_dagster(port: int) -> None:
+    """Wait until Dagster answers; exits when the time is over."""
     deadline = time.monotonic() + DAGSTER_START_SECONDS
     while time.monotonic() < deadline:
         try:

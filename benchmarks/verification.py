@@ -72,18 +72,20 @@ def main() -> None:
     parser = results.parser("verification")
     parser.add_argument("--rows", type=int, default=ROWS, help="rows of the table")
     parser.add_argument("--batches", type=int, default=BATCHES, help="batches in the ledger")
-    given = parser.parse_args()
+    options = parser.parse_args()
     runs = Runs()
     with running_stack() as stack:
-        bench = Bench(stack, given.rows, given.batches)
-        for _ in range(given.runs):
+        bench = Bench(stack, options.rows, options.batches)
+        for _ in range(options.runs):
             runs.measure(WHOLE, lambda: measured(bench.look_for_every_key))
             runs.measure(SHARE, lambda: measured(bench.look_for_duplicates))
             runs.measure(ALL_BATCHES, lambda: measured(bench.sum_all))
             runs.measure(LATER_BATCHES, lambda: measured(bench.sum_later))
     runs.compare("duplicates: as it is to as it was", SHARE, WHOLE)
     runs.compare("one look: as it is to as it was", LATER_BATCHES, ALL_BATCHES)
-    runs.write(given.results, "verification", {"rows": given.rows, "batches": given.batches, "partitions": PARTITIONS})
+    runs.write(
+        options.results, "verification", {"rows": options.rows, "batches": options.batches, "partitions": PARTITIONS}
+    )
 
 
 class Bench:
@@ -101,7 +103,7 @@ class Bench:
         self._sums = read_sums(self._client, self._database, self._config.pipeline_id)
 
     def look_for_every_key(self) -> None:
-        """Ask what `no_residual_duplicates` asked: all rows of the last day at once, within no limit."""
+        """Run the earlier query of `no_residual_duplicates`: all rows of the last day at once, without a limit."""
         table = require_table(self._client, *self._config.sink.full_table)
         search = Search(
             table=table,
@@ -118,31 +120,32 @@ class Bench:
         fetch(self._client, duplicates_query(search, final=False))
 
     def look_for_duplicates(self) -> None:
-        """Run the check."""
-        found = find_residual_duplicates(self._config, lambda _: None)
-        if not found.passed:
-            raise SystemExit(found.description)
-        say(found.description)
+        """Run the check `no_residual_duplicates`; exits when it fails."""
+        outcome = find_residual_duplicates(self._config, lambda _: None)
+        if not outcome.passed:
+            raise SystemExit(outcome.description)
+        say(outcome.description)
 
     def sum_all(self) -> None:
-        """Look at ledger and table as `counts_agree` did, five times a second."""
+        """Read ledger and table as `counts_agree` did earlier, five times a second: the sums of all batches."""
         read_totals(self._client, self._database, self._config.pipeline_id)
         count_rows(self._client, *self._config.sink.full_table)
 
     def sum_later(self) -> None:
-        """Look at ledger and table as `counts_agree` does."""
+        """Read ledger and table as `counts_agree` does: only the sums of later batches."""
         add_later_batches(self._client, self._database, self._config.pipeline_id, self._sums)
         count_rows(self._client, *self._config.sink.full_table)
 
     @staticmethod
     def _load(stack: Stack) -> PipelineConfig:
+        """Write the pipeline's definition and load it."""
         file = stack.folder / "verification.yaml"
         file.write_text(_DEFINITION, encoding="utf-8")
         return load_pipeline(file, stack.environment)
 
 
 def fill_table(client: Client, table: str, rows: int) -> None:
-    """Write rows, spread over the last hours."""
+    """Insert rows whose times are spread over the last hours."""
     begun = round((time.time() - _SPREAD) * 1000)
     execute(
         client,
@@ -152,7 +155,7 @@ def fill_table(client: Client, table: str, rows: int) -> None:
 
 
 def fill_ledger(client: Client, ledger: str, pipeline_id: str, batches: int) -> None:
-    """Write rows of one checkpoint, a second from batch to batch, each with 100 records of every partition."""
+    """Insert batches of one checkpoint, a second apart, each with 100 records of every partition."""
     offsets = (
         "arrayMap(p -> CAST(('verification', p, number * 100, (number + 1) * 100), "
         f"'Tuple(topic String, partition UInt32, `from` UInt64, until UInt64)'), range({PARTITIONS}))"
@@ -168,17 +171,20 @@ def fill_ledger(client: Client, ledger: str, pipeline_id: str, batches: int) -> 
 
 
 def measured(work: Callable[[], None]) -> Figures:
-    """Give what work takes: its seconds, and MiB of the query that took most memory."""
+    """Return the seconds that `work` takes, and the MiB of the query that took most memory.
+
+    `query` of clickhouse-connect's client is patched for the time, to read the memory from each result.
+    """
     peaks = [0]
     query = HttpClient.query
 
-    def noting(self: HttpClient, *given: Any, **named: Any) -> Any:
-        result = query(self, *given, **named)
+    def query_and_note(self: HttpClient, *arguments: Any, **options: Any) -> Any:
+        result = query(self, *arguments, **options)
         peaks.append(int(result.summary.get("memory_usage", 0)))
         return result
 
     begun = time.perf_counter()
-    with patch.object(HttpClient, "query", noting):
+    with patch.object(HttpClient, "query", query_and_note):
         work()
     return {"seconds": time.perf_counter() - begun, "memory_mib": max(peaks) / 2**20}
 

@@ -16,7 +16,7 @@ def defs() -> dg.Definitions:
     try:
         return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
     except Exception as error:
-        # The class that Dagster raises here is not public.
+        # GlassflowError: a mistake in a pipeline definition. The class that Dagster raises here is not public.
         if isinstance(error.__cause__, GlassflowError):
             raise error.__cause__.with_traceback(None) from None
         raise

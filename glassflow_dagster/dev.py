@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def _end_dagster(dagster: "subprocess.Popen[bytes]") -> None:
-    """Interrupt Dagster's processes; kill them when they do not end in time."""
+    """Interrupt Dagster's processes, if they are running; kill them when they do not end in time."""
     if dagster.poll() is not None:
         return
     _print_message("stopping Dagster ...")

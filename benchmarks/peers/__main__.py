@@ -56,13 +56,15 @@ class Peer:
 
     @cached_property
     def remarks(self) -> dict[str, str]:
-        """What its docstring says of guarantee, state and tuning, and its version."""
-        said = ast.get_docstring(ast.parse(Path(__file__).with_name(f"{self.module}.py").read_text(encoding="utf-8")))
-        remarks = sections(said or "")
+        """The remarks in its module's docstring on guarantee, state and tuning, and its package's version."""
+        docstring = ast.get_docstring(
+            ast.parse(Path(__file__).with_name(f"{self.module}.py").read_text(encoding="utf-8"))
+        )
+        remarks = sections(docstring or "")
         package = remarks.pop("package")
-        asked = f"from importlib.metadata import version; print(version({package!r}))"
+        script = f"from importlib.metadata import version; print(version({package!r}))"
         answer = subprocess.run(
-            [str(python_of(self.environment)), "-c", asked], capture_output=True, text=True, check=True
+            [str(python_of(self.environment)), "-c", script], capture_output=True, text=True, check=True
         )
         return {"version": f"{package} {answer.stdout.strip()}", **remarks}
 
@@ -87,15 +89,15 @@ def sections(docstring: str) -> dict[str, str]:
     Its first line names the peer itself: what comes after the colon is `how` it does it.
     """
     lines = docstring.splitlines()
-    name, found = "how", {"how": lines[0].partition(": ")[2]}
+    name, texts = "how", {"how": lines[0].partition(": ")[2]}
     for line in lines[1:]:
-        start, colon, rest = line.partition(": ")
+        start, colon, text = line.partition(": ")
         if colon and start.isalpha():
             name = start.lower()
-            found[name] = rest.strip()
+            texts[name] = text.strip()
         elif line.strip():
-            found[name] += " " + line.strip()
-    return found
+            texts[name] += " " + line.strip()
+    return texts
 
 
 def main() -> None:
@@ -104,23 +106,23 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=2_000_000)
     parser.add_argument("--only", nargs="+", choices=("own", *PEERS), default=["own", *PEERS], help="these alone")
     parser.add_argument("--kill", action="store_true", help="kill each half way; count what is lost or doubled")
-    given = parser.parse_args()
-    chosen: dict[str, Peer | ProductCase] = {name: PEERS.get(name, OWN) for name in given.only}
+    options = parser.parse_args()
+    chosen: dict[str, Peer | ProductCase] = {name: PEERS.get(name, OWN) for name in options.only}
     runs = Runs()
     for consumer in chosen.values():
         # Makes the environments, which must not count as a peer's start.
         runs.remark(consumer.name, **(consumer.remarks if isinstance(consumer, Peer) else OWN_REMARKS))
     with running_stack() as stack:
-        fill_topic(stack, TOPIC, given.events)
-        keys = distinct(given.events)
-        expected = Expected(given.events, keys, keys)
-        for turn, name in turns(list(chosen), given.runs):
+        fill_topic(stack, TOPIC, options.events)
+        keys = distinct(options.events)
+        expected = Expected(options.events, keys, keys)
+        for turn, name in turns(list(chosen), options.runs):
             task = new_task(stack, TOPIC, f"{name}_{turn}")
             run = Run(chosen[name], stack, task, expected)
-            runs.attempt(chosen[name].name, run.kill if given.kill else run.measure)
+            runs.attempt(chosen[name].name, run.kill if options.kill else run.measure)
             run.drop()
-    parameters = {"events": given.events, "keys": keys, "duplicates": DUPLICATES, "seed": SEED}
-    runs.write(given.results, "peers_killed" if given.kill else "peers", {**parameters, "partitions": PARTITIONS})
+    parameters = {"events": options.events, "keys": keys, "duplicates": DUPLICATES, "seed": SEED}
+    runs.write(options.results, "peers_killed" if options.kill else "peers", {**parameters, "partitions": PARTITIONS})
 
 
 if __name__ == "__main__":

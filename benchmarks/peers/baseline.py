@@ -21,7 +21,7 @@ POLL_SECONDS = 0.1
 
 
 def main() -> None:
-    """Consume until ended from outside."""
+    """Consume, deduplicate by id in memory, and insert blocks; runs until ended from outside."""
     task = Task.from_environment()
     client = task.client()
     consumer = Consumer({

@@ -56,7 +56,7 @@ class ClickHouseSink(DynamicSink[tuple[str, list[Event]]]):
 
 
 def keyed(messages: list[KafkaSourceMessage]) -> Iterable[tuple[str, Event]]:
-    """Parse a poll's messages."""
+    """Parse the messages of a poll; return each event with its id as the key."""
     events = (orjson.loads(message.value) for message in messages)
     return [(event["id"], event) for event in events]
 
@@ -96,6 +96,7 @@ def main() -> None:
 
 
 def _free_port() -> int:
+    """Return a port on which no process listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

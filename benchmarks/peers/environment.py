@@ -53,20 +53,23 @@ def flink_kafka_jar() -> Path:
 
 
 def _uv(*arguments: str) -> None:
+    """Run uv; raises SystemExit when it is not installed or fails."""
     if find_spec("uv") is None:
         raise SystemExit("uv is not installed; run: make setup")
     _call(sys.executable, "-m", "uv", *arguments, "--quiet")
 
 
 def _ivy(*arguments: str) -> None:
+    """Run the Ivy of pyspark; raises SystemExit when it fails."""
     jar = next((pyspark_folder() / "jars").glob("ivy-*.jar"))
     _call(str(find_java().executable), "-jar", str(jar), *arguments, "-types", "jar")
 
 
 def _call(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit((done.stderr or done.stdout)[-2000:])
+    """Run a command; raises SystemExit with the end of its output when it fails."""
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if completed.returncode:
+        raise SystemExit((completed.stderr or completed.stdout)[-2000:])
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ class Write(ScalarFunction):
         return False
 
     def eval(self, *columns: pd.Series) -> pd.Series:
-        """Write the rows; gives a 1 for each."""
+        """Write the rows; return 1 for each."""
         values = [column.to_list() for column in columns]
         self._client.insert(self._task.table, values, column_names=FIELDS, column_oriented=True)
         return pd.Series([1] * len(columns[0]))
@@ -62,12 +62,12 @@ def settings(task: Task) -> dict[str, str]:
         "execution.checkpointing.incremental": "true",
         "execution.checkpointing.interval": CHECKPOINT,
         "execution.checkpointing.dir": f"file://{task.state}/checkpoints",
-        **({"execution.state-recovery.path": str(found)} if (found := latest_checkpoint(task)) else {}),
+        **({"execution.state-recovery.path": str(checkpoint)} if (checkpoint := latest_checkpoint(task)) else {}),
     }
 
 
 def latest_checkpoint(task: Task) -> Path | None:
-    """What a cluster's scheduler would start it from after a crash."""
+    """Return the newest complete checkpoint, from which a scheduler would restart after a crash; None without one."""
     complete = [file.parent for file in task.state.glob("checkpoints/*/chk-*/_metadata")]
     return max(complete, key=lambda folder: folder.stat().st_mtime, default=None)
 

@@ -43,7 +43,7 @@ class Blocks(pw.io.python.ConnectorObserver):
         self._rows: list[dict[str, Any]] = []
 
     def on_change(self, key: pw.Pointer, row: dict[str, Any], time: int, is_addition: bool) -> None:
-        """Keep a row; none is ever taken back, because the first event of a key stays."""
+        """Add a row to the block; none is ever retracted, because the first event of a key stays."""
         self._rows.append(row)
         if len(self._rows) >= BLOCK_ROWS:
             self._write()
@@ -54,6 +54,7 @@ class Blocks(pw.io.python.ConnectorObserver):
             self._write()
 
     def _write(self) -> None:
+        """Insert the collected rows as one block."""
         self._task.insert(self._client, self._rows, key="event_id")
         self._rows = []
 

@@ -37,7 +37,7 @@ class ClickHouseSink(BatchingSink):
 
 
 def is_new(_event: dict[str, Any], state: State) -> bool:
-    """Whether the key has not been seen; it is from now on."""
+    """Return whether the key is new, and remember it. state: of the event's key."""
     if state.exists("seen"):
         return False
     state.set("seen", 1)
@@ -45,7 +45,7 @@ def is_new(_event: dict[str, Any], state: State) -> bool:
 
 
 def run(task: Task, number: int) -> None:
-    """Be one member of the group."""
+    """Run one member of the consumer group. number: of the member, for its state folder."""
     application = Application(
         broker_address=task.brokers,
         consumer_group=task.table,

@@ -40,11 +40,12 @@ def list_dead_letters(pipeline: str, pipelines: Path, where: str, limit: int | N
     config = find_definition(pipeline, pipelines).config
     store = stores.DeadLetterStore.open(config)
     if as_json:
-        found = store.read(where, newest_first=True, limit=limit)
-        click.echo(json.dumps([stores.as_json(letter) for letter in found], indent=2, ensure_ascii=False))
+        selected = store.read(where, newest_first=True, limit=limit)
+        objects = [stores.as_json(dead_letter) for dead_letter in selected]
+        click.echo(json.dumps(objects, indent=2, ensure_ascii=False))
         return
     limit = DEFAULT_LIMIT if limit is None else limit
-    rows = [_row(letter) for letter in store.read(where, newest_first=True, limit=limit)]
+    rows = [_row(dead_letter) for dead_letter in store.read(where, newest_first=True, limit=limit)]
     for line in _table(("record", "batch time", "stage", "attempt", "replayed", "reason", "value"), rows):
         click.echo(line)
     count = store.count(where)
@@ -81,18 +82,19 @@ def purge_dead_letters(pipeline: str, pipelines: Path, where: str) -> None:
     click.echo(f"deleted: {deleted:,}")
 
 
-def _row(letter: Any) -> tuple[str, ...]:
-    """Return the cells of a dead letter's line, in the order of the headings in `list_dead_letters`."""
+def _row(dead_letter: Any) -> tuple[str, ...]:
+    """Return the cells of a dead letter's line: record, batch time, stage, attempt, replayed, reason, value."""
     from glassflow_dagster.dead_letters.store import as_json
 
     return (
-        f"{letter.topic}/{letter.partition}/{letter.offset}",
-        as_json(letter)["batch_time"].replace("+00:00", ""),
-        letter.stage,
-        str(letter.attempt),
-        "yes" if letter.replayed else "",
-        _cut(_printable(letter.reason), _WIDTHS["reason"]),
-        "(none)" if letter.value is None else _cut(_printable(_text(letter.value)), _WIDTHS["value"]),
+        f"{dead_letter.topic}/{dead_letter.partition}/{dead_letter.offset}",
+        # In UTC, like all times here, so without the offset.
+        as_json(dead_letter)["batch_time"].replace("+00:00", ""),
+        dead_letter.stage,
+        str(dead_letter.attempt),
+        "yes" if dead_letter.replayed else "",
+        _cut(_printable(dead_letter.reason), _WIDTHS["reason"]),
+        "(none)" if dead_letter.value is None else _cut(_printable(_text(dead_letter.value)), _WIDTHS["value"]),
     )
 
 

@@ -66,10 +66,11 @@ def _read_sample(sample: str) -> bytes:
         return sys.stdin.buffer.read()
     if not sample.startswith("@"):
         return sample.encode()
+    file = sample[1:]
     try:
-        return Path(sample[1:]).read_bytes()
+        return Path(file).read_bytes()
     except OSError as error:
-        raise GlassflowError(f"{sample[1:]}: {error.strerror}; name a file with one record as JSON") from None
+        raise GlassflowError(f"{file}: {error.strerror}; name a file with one record as JSON") from None
 
 
 def _declared_fields(fields: str | None, file: Path | None, record: bytes) -> tuple[SchemaField, ...]:
@@ -87,17 +88,20 @@ def _declared_fields(fields: str | None, file: Path | None, record: bytes) -> tu
 
 
 def _parse_field(text: str) -> SchemaField:
-    """Parse NAME:TYPE, or NAME:TYPE? for a field that is not required."""
-    name, _, declared = text.strip().rpartition(":")
+    """Parse NAME:TYPE, or NAME:TYPE? for a field that is not required; raises UsageError for any other text."""
+    name, _, declared_type = text.strip().rpartition(":")
     try:
-        return SchemaField(name=name.strip(), type=declared.strip(" ?"), required=not declared.endswith("?"))
+        return SchemaField(name=name.strip(), type=declared_type.strip(" ?"), required=not declared_type.endswith("?"))
     except ValidationError as error:
-        problem = error.errors()[0]["msg"].removeprefix("Value error, ")
+        problem = error.errors()[0]["msg"].removeprefix("Value error, ")  # pydantic's prefix
         raise click.UsageError(f"--fields {text}: {problem}; write NAME:TYPE") from None
 
 
 def _infer_fields(sample: bytes) -> tuple[SchemaField, ...]:
-    """Infer a record's fields, none of them required; raises ValueError when it is no JSON object."""
+    """Infer a record's fields, none of them required; raises ValueError when it is no JSON object.
+
+    A definition cannot name a field "", so that one is left out.
+    """
     record = json.loads(sample)
     if not isinstance(record, dict):
         raise ValueError(f"but {type(record).__name__}")  # noqa: TRY004 - the same error as for invalid JSON
@@ -109,7 +113,9 @@ def _infer_fields(sample: bytes) -> tuple[SchemaField, ...]:
 def _infer_kind(value: Any) -> FieldKind:
     """Return the field type of a JSON value; float for an integer above 64 bits, string for text and null."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return next((kind for kind, (least, most) in INTEGER_LIMITS.items() if least <= value <= most), "float")
+        return next(
+            (kind for kind, (minimum, maximum) in INTEGER_LIMITS.items() if minimum <= value <= maximum), "float"
+        )
     kinds: dict[type, FieldKind] = {bool: "bool", float: "float", list: "array", dict: "map"}
     return kinds.get(type(value), "string")
 

@@ -23,12 +23,12 @@ DEFAULT_CLICKHOUSE = "http://default:@127.0.0.1:8123"
 DEFAULT_DATABASE = "default"
 # What follows a variable in a reference whose variable may be unset, so that `validate` accepts the definition at once:
 # ClickHouse often has no password.
-_EMPTY = ":-"
+_EMPTY_IF_UNSET = ":-"
 PIPELINE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{4,99}")
 
 
 def _require_pipeline_id(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    """Return the value of --pipeline-id; raises BadParameter when it is no valid one (a callback of click)."""
+    """Return the value of --pipeline-id, None when it is not given; raises BadParameter when it is invalid."""
     if value is not None and not PIPELINE_ID.fullmatch(value):
         raise click.BadParameter("has 5 to 100 letters, digits, '-' and '_', and starts with a letter or digit")
     return value
@@ -86,11 +86,14 @@ def infer(
 
 
 def _kafka_connection(brokers: str | None, source: Path | None) -> KafkaConnection:
-    """Return the connection to read from: --brokers, the definition of --from, the environment, the embedded stack."""
+    """Return the connection to read from: --brokers, the definition of --from, the environment, the embedded stack.
+
+    source: the file of --from.
+    """
     if source and not brokers:
         return load_pipeline(source).source.connection_params
-    listed = brokers or os.environ.get("GLASSFLOW_KAFKA_BROKERS") or DEFAULT_BROKERS
-    addresses = tuple(part for item in listed.split(",") if (part := item.strip()))
+    addresses_text = brokers or os.environ.get("GLASSFLOW_KAFKA_BROKERS") or DEFAULT_BROKERS
+    addresses = tuple(part for item in addresses_text.split(",") if (part := item.strip()))
     if not addresses:
         raise click.UsageError("--brokers: write HOST:PORT, several with commas between them")
     return KafkaConnection(brokers=addresses)
@@ -111,11 +114,15 @@ def _connections(
     if template and not brokers:
         kafka, kafka_remark = _replace_secrets(template["sources"][0]["connection_params"], "KAFKA")
     if template and not clickhouse_url:
-        clickhouse, clickhouse_remark = _replace_secrets(template["sink"]["connection_params"], "CLICKHOUSE", _EMPTY)
+        clickhouse, clickhouse_remark = _replace_secrets(
+            template["sink"]["connection_params"], "CLICKHOUSE", _EMPTY_IF_UNSET
+        )
     else:
         url = clickhouse_url or os.environ.get("GLASSFLOW_CLICKHOUSE_URL") or DEFAULT_CLICKHOUSE
         setting = "--clickhouse-url" if clickhouse_url else "GLASSFLOW_CLICKHOUSE_URL"
-        clickhouse, clickhouse_remark = _replace_secrets(_clickhouse_parameters(url, setting), "CLICKHOUSE", _EMPTY)
+        clickhouse, clickhouse_remark = _replace_secrets(
+            _clickhouse_parameters(url, setting), "CLICKHOUSE", _EMPTY_IF_UNSET
+        )
     return Connections(kafka, clickhouse, kafka_remark, clickhouse_remark)
 
 
@@ -135,13 +142,13 @@ def _replace_secrets(parameters: dict[str, Any], prefix: str, default: str = "")
     """Replace plain secrets in `connection_params` by variables such as `${KAFKA_PASSWORD}`.
 
     Returns the parameters and a remark that names the variables to set ('' without secrets). prefix: of the variables'
-    names. default: what follows a variable's name in the reference.
+    names. default: what follows a variable's name in the reference; ":-" makes it empty when the variable is unset.
     """
     secrets = {
         key: f"{prefix}_{key.upper()}"
         for key in SECRETS
         if (value := parameters.get(key)) and not holds_variable(str(value))
     }
-    masked = {key: f"${{{variable}{default}}}" for key, variable in secrets.items()}
+    references = {key: f"${{{variable}{default}}}" for key, variable in secrets.items()}
     remark = f"set {', '.join(secrets.values())}: the definition contains no secrets" if secrets else ""
-    return {**parameters, **masked}, remark
+    return {**parameters, **references}, remark

@@ -63,6 +63,7 @@ def _stack_lines(stack_state: Any) -> list[str]:
 
 
 def _state(server: Any) -> str:
+    """Return a server's state as text: not running, or its addresses and its process."""
     if not server.running:
         return "not running"
     native = f", native protocol at {server.native_address}" if server.native_address else ""

@@ -191,7 +191,7 @@ def _acceptance() -> "AcceptLoss":
 
 
 def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
-    """Split KEY=VALUE texts into a dict of Spark settings; raises UsageError without a "="."""
+    """Split KEY=VALUE texts into a dict of Spark settings; raises UsageError for one without "="."""
     for pair in pairs:
         if "=" not in pair:
             raise click.UsageError(f"--conf {pair}: write KEY=VALUE")
@@ -219,7 +219,8 @@ def _status_lines(name: str, stream: StreamStatus) -> list[str]:
     """Return the lines that show a pipeline's status; only the state before the driver's first heartbeat."""
     lines = [f"{name}: {stream.state.value}{' - ' + stream.message if stream.message else ''}"]
     if heartbeat := stream.heartbeat:
-        t = heartbeat.totals
+        totals = heartbeat.totals
+        # Missing before the first batch.
         batch, lag = (number if number is not None else "-" for number in (heartbeat.batch_id, heartbeat.lag))
         is_join = len(heartbeat.lags) > 1
         if is_join:
@@ -229,11 +230,13 @@ def _status_lines(name: str, stream: StreamStatus) -> list[str]:
         )
         lines += [
             f"  batch {batch}, lag {lag}, {rates}",
-            f"  read {t.read:,}, written {t.written:,}, duplicates {t.duplicates:,}",
-            f"  filtered {t.filtered:,}, late {t.late:,}, dead letters {t.dead_letters:,}",
+            f"  read {totals.read:,}, written {totals.written:,}, duplicates {totals.duplicates:,}",
+            f"  filtered {totals.filtered:,}, late {totals.late:,}, dead letters {totals.dead_letters:,}",
         ]
         if is_join:
             size = f", state {heartbeat.state_bytes / 1e6:,.1f} MB" if heartbeat.state_bytes is not None else ""
-            lines.append(f"  matched {t.matched:,}, unmatched {t.unmatched:,}, waiting {t.waiting:,}{size}")
+            lines.append(
+                f"  matched {totals.matched:,}, unmatched {totals.unmatched:,}, waiting {totals.waiting:,}{size}"
+            )
         lines.append(f"  log: {stream.log}")
     return lines

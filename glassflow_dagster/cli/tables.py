@@ -92,7 +92,7 @@ def _compare(file: Path, config: PipelineConfig, *, alter: bool) -> None:
 
 
 def _release(config: PipelineConfig, state: Path) -> None:
-    """Restore the token windows of the table and its view targets.
+    """Restore the deduplication windows that the pipeline changed, of the table and its view targets.
 
     Raises `GlassflowError` while the pipeline needs them: when it is running or has an open batch to repeat.
     """
@@ -104,7 +104,7 @@ def _release(config: PipelineConfig, state: Path) -> None:
     from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
 
     name = config.pipeline_id
-    if status(state, name).state in UP:
+    if status(state, name).state in UP:  # a driver is running
         raise GlassflowError(f"{name} is running and needs this setting; stop it first: glassflow-dagster stop {name}")
     open_batch = Checkpoint(pipeline_folder(state, name) / "checkpoint").pending_plan()
     if open_batch:
@@ -116,9 +116,9 @@ def _release(config: PipelineConfig, state: Path) -> None:
     release_windows(client, config, Windows(client, config.sink.connection_params.database), click.echo)
 
 
-def _print_differences(file: Path, config: PipelineConfig, found: "Iterable[Difference]") -> None:
+def _print_differences(file: Path, config: PipelineConfig, table_differences: "Iterable[Difference]") -> None:
     """Print the differences, those that stop the pipeline first; exit with 1 when there is one of those."""
-    ordered = sorted(found, key=lambda difference: not difference.stops)
+    ordered = sorted(table_differences, key=lambda difference: not difference.stops)
     for difference in ordered:
         click.echo(_line(file, difference))
     if any(difference.stops for difference in ordered):

@@ -8,11 +8,14 @@ from pydantic import SecretStr
 from glassflow_dagster.errors import GlassflowError
 
 # PKCS #8, the only form that Kafka's Java client reads; required for ClickHouse too, so that there is one rule.
-_PRIVATE_KEY = "-----BEGIN PRIVATE KEY-----"
+_PKCS8_HEADER = "-----BEGIN PRIVATE KEY-----"
 
 
 def read_pem(setting: str, text: str) -> str:
-    """Return a certificate or key as PEM; raises `GlassflowError`, naming the setting, for an invalid text."""
+    """Return a certificate or key as PEM. text: PEM, or base64 of PEM.
+
+    Raises `GlassflowError`, naming the setting, for any other text.
+    """
     if "-----BEGIN" in text:
         return text
     try:
@@ -30,9 +33,9 @@ def read_pem(setting: str, text: str) -> str:
 def read_private_key(setting: str, secret: SecretStr) -> str:
     """Return a client's private key as PEM; raises `GlassflowError` when it is not an unencrypted PKCS #8 key."""
     text = read_pem(setting, secret.get_secret_value())
-    if _PRIVATE_KEY not in text:
+    if _PKCS8_HEADER not in text:
         raise GlassflowError(
-            f"connection_params.{setting}: is not an unencrypted PKCS #8 key, which begins with {_PRIVATE_KEY}; "
+            f"connection_params.{setting}: is not an unencrypted PKCS #8 key, which begins with {_PKCS8_HEADER}; "
             "convert it: openssl pkcs8 -topk8 -nocrypt -in KEY.pem"
         )
     return text

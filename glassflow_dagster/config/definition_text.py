@@ -28,7 +28,7 @@ def read_definition(file: Path) -> dict[str, Any]:
         raise DefinitionError(file, [Problem("", str(error))]) from None
     except (yaml.YAMLError, ValueError) as error:
         # ValueError: for an invalid date or number, such as 2024-99-99.
-        raise DefinitionError(file, [Problem("", f"is neither YAML nor JSON: {_unreadable(error)}")]) from None
+        raise DefinitionError(file, [Problem("", f"is neither YAML nor JSON: {_reason_and_position(error)}")]) from None
     except RecursionError:
         raise DefinitionError(file, [Problem("", "is nested too deeply; it is not a pipeline definition")]) from None
     if not isinstance(raw, dict):
@@ -39,6 +39,7 @@ def read_definition(file: Path) -> dict[str, Any]:
 
 
 def _parsed(text: str) -> Any:
+    """Parse JSON, or else YAML; raises the errors of `read_yaml`."""
     # JSON first: the YAML parser rejects JSON with tabs or with escaped surrogate pairs.
     try:
         return json.loads(text)
@@ -46,7 +47,7 @@ def _parsed(text: str) -> Any:
         return read_yaml(text)
 
 
-def _unreadable(error: Exception) -> str:
+def _reason_and_position(error: Exception) -> str:
     """Return the reason and the position of a parser's error, without text of the file, which may be a secret."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return _one_line(_LONG_QUOTE.sub("'...'", str(error)))

@@ -29,7 +29,8 @@ def find_definition(name: str, folder: Path, environment: Mapping[str, str] = os
     if path.suffix in DEFINITION_SUFFIXES:
         return load_definition(path, environment)
     files = definition_files(folder)
-    for file in sorted(files, key=lambda f: f.stem != name):
+    # The file with this name first: usually it is the one, and the others need not be read.
+    for file in sorted(files, key=lambda file: file.stem != name):
         if pipeline_id(file) == name:
             return load_definition(file, environment)
     ids = [file_id for file in files if (file_id := pipeline_id(file))]

@@ -47,10 +47,10 @@ class LoadedDefinition:
 def load_definition(file: Path, environment: Mapping[str, str] = os.environ) -> LoadedDefinition:
     """Load a definition with its warnings; raises `DefinitionError` with every mistake in it."""
     rewritten = upgrade(file, read_definition(file))
-    filled, unset = fill_references(rewritten.definition, References(environment, file.parent))
-    if unset:
-        raise DefinitionError(file, rewritten.all_problems(rewritten.at_origin(unset)))
-    config = with_servers_of(_validated(file, rewritten, filled), environment)
+    resolved, unresolved = fill_references(rewritten.definition, References(environment, file.parent))
+    if unresolved:
+        raise DefinitionError(file, rewritten.all_problems(rewritten.at_origin(unresolved)))
+    config = with_servers_of(_validated(file, rewritten, resolved), environment)
     return LoadedDefinition(file, config, rewritten.warnings, secrets_in(rewritten.definition))
 
 
@@ -79,24 +79,24 @@ def convert_definition(file: Path, environment: Mapping[str, str] = os.environ) 
     converted without validation.
     """
     rewritten = upgrade(file, read_definition(file))
-    filled, unset = fill_references(rewritten.definition, References(environment, file.parent))
-    if not unset:
-        _validated(file, rewritten, filled)
+    resolved, unresolved = fill_references(rewritten.definition, References(environment, file.parent))
+    if not unresolved:
+        _validated(file, rewritten, resolved)
     elif rewritten.problems:
         raise DefinitionError(file, rewritten.all_problems([]))
     return Conversion(rewritten.definition, (*rewritten.warnings, *secrets_in(rewritten.definition)))
 
 
-def _validated(file: Path, rewritten: Rewritten, filled: dict[str, Any]) -> PipelineConfig:
+def _validated(file: Path, rewritten: Rewritten, resolved: dict[str, Any]) -> PipelineConfig:
     """Return the definition; raises `DefinitionError` with the problems of rewriting and of validation.
 
-    A path that rewriting has reported is not reported again.
+    resolved: the v3 definition, its references replaced. A path that rewriting has reported is not reported again.
     """
-    config, found = validate_definition(filled)
+    config, problems_of_v3 = validate_definition(resolved)
     reported = {problem.path for problem in rewritten.problems}
-    further = [problem for problem in rewritten.at_origin(found) if problem.path not in reported]
-    if config is None or rewritten.problems or further:
-        raise DefinitionError(file, rewritten.all_problems(further))
+    new_problems = [problem for problem in rewritten.at_origin(problems_of_v3) if problem.path not in reported]
+    if config is None or rewritten.problems or new_problems:
+        raise DefinitionError(file, rewritten.all_problems(new_problems))
     return config
 
 

@@ -22,17 +22,19 @@ class DefinitionError(GlassflowError):
     def __init__(self, file: Path, problems: list[Problem]) -> None:
         self.file = file
         self.problems = problems
-        super().__init__("\n".join(f"{file}: {p.path + ': ' if p.path else ''}{p.text}" for p in problems))
+        super().__init__(
+            "\n".join(f"{file}: {problem.path + ': ' if problem.path else ''}{problem.text}" for problem in problems)
+        )
 
 
-def suggestion(name: str, known: list[str]) -> str:
-    """Return the remedy for an unknown name: the nearest known name, or all of them."""
-    near = nearest(name, known)
-    return f"did you mean {near!r}?" if near else f"use one of {', '.join(known)}"
+def suggestion(name: str, valid_names: list[str]) -> str:
+    """Return the remedy for an unknown name: the nearest valid name, or all of them."""
+    nearest_name = nearest(name, valid_names)
+    return f"did you mean {nearest_name!r}?" if nearest_name else f"use one of {', '.join(valid_names)}"
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is most like a misspelt one, ignoring case; None when none is alike."""
-    lower = {other.lower(): other for other in known}
-    close = get_close_matches(name.lower(), list(lower), n=1)
-    return lower[close[0]] if close else None
+def nearest(name: str, valid_names: Iterable[str]) -> str | None:
+    """Return the valid name that is most like a misspelt one, ignoring case; None when none is alike."""
+    by_lower_case = {valid_name.lower(): valid_name for valid_name in valid_names}
+    close = get_close_matches(name.lower(), list(by_lower_case), n=1)
+    return by_lower_case[close[0]] if close else None

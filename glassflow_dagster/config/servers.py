@@ -12,15 +12,21 @@ from glassflow_dagster.errors import GlassflowError
 
 
 def with_servers_of(config: PipelineConfig, environment: Mapping[str, str]) -> PipelineConfig:
-    """Return the definition with the servers of the environment, as far as its variables are set."""
+    """Return the definition with the servers of the environment, as far as its variables are set.
+
+    GLASSFLOW_KAFKA_BROKERS replaces the whole connection of every source, GLASSFLOW_CLICKHOUSE_URL the address, user
+    and password of the sink.
+    """
     brokers = environment.get("GLASSFLOW_KAFKA_BROKERS")
     url = environment.get("GLASSFLOW_CLICKHOUSE_URL")
     sources, sink = config.sources, config.sink
     if brokers:
-        plain = type(config.connection)(brokers=tuple(brokers.split(",")))
-        sources = tuple(source.model_copy(update={"connection_params": plain}) for source in sources)
+        # Only the addresses: the servers of the environment are reached without encryption or credentials.
+        plain_connection = type(config.connection)(brokers=tuple(brokers.split(",")))
+        sources = tuple(source.model_copy(update={"connection_params": plain_connection}) for source in sources)
     if url:
         connection = sink.connection_params.model_copy(update=clickhouse_address(url, "GLASSFLOW_CLICKHOUSE_URL"))
+        # model_copy does not validate; model_validate does.
         sink = sink.model_copy(update={"connection_params": type(connection).model_validate(dict(connection))})
     return config.model_copy(update={"sources": sources, "sink": sink})
 
@@ -30,6 +36,7 @@ def clickhouse_address(url: str, setting: str) -> dict[str, Any]:
     problem = f"{setting}: is not an address; write http://user:password@host:port"
     try:
         parts = urlsplit(url)
+        # The default ports of ClickHouse's HTTP interface.
         port = parts.port or (8443 if parts.scheme == "https" else 8123)
     except ValueError:
         raise GlassflowError(problem) from None

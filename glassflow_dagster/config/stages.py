@@ -109,9 +109,12 @@ def plan_stages(config: PipelineConfig) -> Stages:
 
     Definitions with equal expressions, fields and join share one cached plan: do not change it.
     """
-    fields = tuple((s.source_id, tuple((f.name, f.kind) for f in s.schema_fields)) for s in config.sources)
+    fields = tuple(
+        (source.source_id, tuple((field.name, field.kind) for field in source.schema_fields))
+        for source in config.sources
+    )
     mapped = tuple(mapping.name for mapping in config.sink.mapping)
-    return _plan_cached(_PlanInput(fields, config.transforms, config.join, mapped))
+    return _plan_cached(_PlanInput(fields=fields, transforms=config.transforms, join=config.join, mapped=mapped))
 
 
 # At most as many plans as one process may have definitions open; a plan is small.
@@ -121,8 +124,8 @@ def _plan_cached(definition: _PlanInput) -> Stages:
     scopes = {source_id: {**METADATA_FIELDS, **dict(fields)} for source_id, fields in definition.fields}
     if definition.join is not None:
         return _plan_joined(definition, definition.join, scopes)
-    # A definition with two sources and no join is invalid, which is reported elsewhere.
-    source_id = definition.fields[0][0]
+    # Without a join the first source is the only one; two of them are invalid, which is reported elsewhere.
+    source_id, _ = definition.fields[0]
     return _plan_single(transforms_of(definition.transforms, source_id), scopes[source_id])
 
 
@@ -133,12 +136,15 @@ def _plan_single(transforms: _TransformsByPath, scope: Mapping[str, FieldKind]) 
     GlassFlow; a warning says so.
     """
     warnings = list(_type_warnings(transforms))
-    first = _filter_to_run_first(transforms, scope)
-    if first is None:
-        return _plan(_Stream(transforms, scope, METADATA_FIELDS), [], before={}, problems=[], warnings=warnings)
+    early_filter = _filter_to_run_first(transforms, scope)
+    if early_filter is None:
+        stream = _Stream(transforms, scope, METADATA_FIELDS)
+        return _plan(stream, early_filters=[], before={}, problems=[], warnings=warnings)
+    # These two are then the only transforms.
     [stateless, (path_of_filter, _)] = transforms
     warnings.insert(0, _ORDER_WARNING.format(path_of_filter))
-    return _plan(_Stream([stateless], scope, METADATA_FIELDS), [first], before={}, problems=[], warnings=warnings)
+    stream = _Stream([stateless], scope, METADATA_FIELDS)
+    return _plan(stream, early_filters=[early_filter], before={}, problems=[], warnings=warnings)
 
 
 def _plan_joined(definition: _PlanInput, join: JoinConfig, scopes: Mapping[str, Mapping[str, FieldKind]]) -> Stages:
@@ -154,22 +160,30 @@ def _plan_joined(definition: _PlanInput, join: JoinConfig, scopes: Mapping[str, 
         for side in join.sides
         if side.source_id in scopes
     }
-    scope, invalid = _joined_scope(join, scopes)
+    scope, invalid_names = _joined_scope(join, scopes)
+    # A join with the id of a source is reported elsewhere; its transforms cannot be told from the source's.
     transforms = transforms_of(definition.transforms, join.id) if join.id not in scopes else []
     warnings = list(_type_warnings(transforms))
-    if not invalid:
+    if not invalid_names:
         stream = _Stream(transforms, scope, _JOINED_METADATA)
-        return _plan(stream, [], before=before, problems=problems, warnings=warnings)
+        return _plan(stream, early_filters=[], before=before, problems=problems, warnings=warnings)
     # With an incomplete scope neither the expressions behind the join nor a mapping of their outputs can be checked.
     if any(isinstance(transform, Stateless) for _, transform in transforms):
-        invalid = frozenset(definition.mapped)
-    return Stages(before, (), scope, invalid, tuple(problems), tuple(warnings))
+        invalid_names = frozenset(definition.mapped)
+    return Stages(
+        before=before,
+        steps=(),
+        mappable=scope,
+        invalid_names=invalid_names,
+        problems=tuple(problems),
+        warnings=tuple(warnings),
+    )
 
 
 def _plan(
     stream: _Stream,
-    first: Sequence[FilterStage],
     *,
+    early_filters: Sequence[FilterStage],
     before: Mapping[str, tuple[FilterStage, ...]],
     problems: list[Problem],
     warnings: Sequence[str],
@@ -180,12 +194,11 @@ def _plan(
     the fields that no output hides (`scope`); the sink may map its outputs and the metadata only (`mappable`), as in
     GlassFlow. Names without a valid expression count for the last transform only, since it hides those before it.
 
-    first: a filter that runs before the chain. problems: a list, to which checking adds. before, warnings: see
-    `Stages`.
+    early_filters: run before the chain. problems: a list, to which checking adds. before, warnings: see `Stages`.
     """
     scope = mappable = stream.scope
     invalid_names: frozenset[str] = frozenset()
-    steps: list[FilterStage | TransformStage] = [*first]
+    steps: list[FilterStage | TransformStage] = [*early_filters]
     for path, transform in stream.transforms:
         if isinstance(transform, Filter):
             steps += _filter(path, transform, scope, problems)
@@ -206,8 +219,8 @@ def _joined_scope(
 ) -> tuple[dict[str, FieldKind], frozenset[str]]:
     """Return the scope behind a join, and the names of output_fields that refer to no field of a source."""
     kinds = {output.joined_name: scopes.get(output.source_id, {}).get(output.name) for output in join.output_fields}
-    known = {name: kind for name, kind in kinds.items() if kind is not None}
-    return {**_JOINED_METADATA, **known}, frozenset(kinds.keys() - known.keys())
+    valid_kinds = {name: kind for name, kind in kinds.items() if kind is not None}
+    return {**_JOINED_METADATA, **valid_kinds}, frozenset(kinds.keys() - valid_kinds.keys())
 
 
 def without_hidden(scope: Mapping[str, _T], outputs: Sequence[str]) -> dict[str, _T]:
@@ -244,10 +257,10 @@ def _type_warnings(transforms: _TransformsByPath) -> Iterator[str]:
     """Yield a warning for each output_type that looks like a misspelt type."""
     for path, transform in transforms:
         for index, output in enumerate(transform.config.transforms if isinstance(transform, Stateless) else ()):
-            meant = misspelt_output_type(output.output_type)
-            if meant:
-                at = f"{path}.config.transforms[{index}].output_type"
-                yield f"{at}: {output.output_type!r} converts nothing; did you mean {meant!r}?"
+            suggested_type = misspelt_output_type(output.output_type)
+            if suggested_type:
+                output_path = f"{path}.config.transforms[{index}].output_type"
+                yield f"{output_path}: {output.output_type!r} converts nothing; did you mean {suggested_type!r}?"
 
 
 def _filter(
@@ -267,14 +280,14 @@ def _outputs(
     outputs: list[CheckedOutput] = []
     names: set[str] = set()
     for index, output in enumerate(transform.config.transforms):
-        at = f"{path}.config.transforms[{index}]"
+        output_path = f"{path}.config.transforms[{index}]"
         if output.output_name in names:
-            problems.append(Problem(f"{at}.output_name", f"{output.output_name!r} is defined twice; keep one"))
+            problems.append(Problem(f"{output_path}.output_name", f"{output.output_name!r} is defined twice; keep one"))
         names.add(output.output_name)
         try:
             outputs.append(_checked(output, scope))
         except ExpressionError as error:
-            problems.append(Problem(f"{at}.expression", error.one_line))
+            problems.append(Problem(f"{output_path}.expression", error.one_line))
     return outputs
 
 

@@ -26,26 +26,26 @@ _TEXTS = {
 
 
 def validate_definition(definition: dict[str, Any]) -> tuple[PipelineConfig | None, list[Problem]]:
-    """Return the definition, None when the models reject it, and the problems that models and rules find."""
+    """Return the definition and the problems of the rules; None, and all problems, when the models reject it."""
     try:
         config = PipelineConfig.model_validate(definition)
     except ValidationError as error:
-        causes = causes_of(error)
-        return None, [*(to_problem(e) for e in causes), *_problems_of_the_rest(definition, causes)]
+        errors = causes_of(error)
+        return None, [*(to_problem(e) for e in errors), *_further_problems(definition, errors)]
     return config, list(problems(config))
 
 
-def _problems_of_the_rest(definition: dict[str, Any], causes: list[Any]) -> list[Problem]:
+def _further_problems(definition: dict[str, Any], errors: list[Any]) -> list[Problem]:
     """Return the problems that the rules find when the keys that the models reject are removed.
 
-    Only unknown keys and keys that no rule reads can be removed; with any other rejected key the result is empty,
-    since further problems might only follow from it.
+    errors: of pydantic. Only unknown keys and keys that no rule reads can be removed. The result is empty with any
+    other rejected key, since further problems might only follow from it, and when the models reject the rest, too.
     """
-    rejected = [keys_of(e["loc"]) for e in causes]
-    if not all(e["type"] == "extra_forbidden" or not _is_needed_by_rules(e["loc"]) for e in causes):
+    rejected_keys = [keys_of(e["loc"]) for e in errors]
+    if not all(e["type"] == "extra_forbidden" or not _is_needed_by_rules(e["loc"]) for e in errors):
         return []
     try:
-        config = PipelineConfig.model_validate(without_keys(definition, rejected))
+        config = PipelineConfig.model_validate(without_keys(definition, rejected_keys))
     except ValidationError:
         return []
     return list(problems(config))
@@ -60,24 +60,28 @@ def _is_needed_by_rules(location: tuple[str | int, ...]) -> bool:
 
 def without_keys(definition: dict[str, Any], locations: list[tuple[str | int, ...]]) -> dict[str, Any]:
     """Return a copy of a definition without the keys at these locations; items of lists stay."""
-    rest = copy.deepcopy(definition)
-    for *path, last in locations:
-        owner: Any = rest
-        for part in path:
-            owner = owner[part]
+    remaining = copy.deepcopy(definition)
+    for *path, last_key in locations:
+        owner: Any = remaining
+        for key in path:
+            owner = owner[key]
         if isinstance(owner, dict):
-            owner.pop(last, None)
-    return rest
+            owner.pop(last_key, None)
+    return remaining
 
 
 def causes_of(error: ValidationError) -> list[Any]:
-    """Return pydantic's errors without a "list is too short" that only follows from invalid items of the list."""
+    """Return pydantic's errors without a "list is too short" that only follows from invalid items of the list.
+
+    Such an error is recognised by another one inside its location.
+    """
     errors = error.errors()
     locations = [e["loc"] for e in errors]
     return [
         e
         for e in errors
-        if e["type"] != "too_short" or not any(at != e["loc"] and at[: len(e["loc"])] == e["loc"] for at in locations)
+        if e["type"] != "too_short"
+        or not any(location != e["loc"] and location[: len(e["loc"])] == e["loc"] for location in locations)
     ]
 
 
@@ -96,6 +100,7 @@ def to_problem(error: Any) -> Problem:
         return Problem(path, str(context["error"]))
     if kind == "string_pattern_mismatch":
         return Problem(path, _PATTERN_TEXTS[path])
+    # Any other error: its text as pydantic writes it.
     return Problem(path, f"{_one_line(error['msg'])}; correct it")
 
 

@@ -64,16 +64,19 @@ class References:
 def fill_references(definition: dict[str, Any], references: References) -> tuple[dict[str, Any], list[Problem]]:
     """Return a copy of a definition with its references replaced, and the problems of unresolvable ones."""
     problems: list[Problem] = []
-    filled: dict[str, Any] = _filled(definition, references, "", problems)
-    return filled, problems
+    resolved: dict[str, Any] = _filled(definition, references, "", problems)
+    return resolved, problems
 
 
 def _filled(value: Any, references: References, path: str, problems: list[Problem]) -> Any:
     """Return the value at a path with the references in all its texts replaced; add to `problems`."""
     if isinstance(value, dict):
-        return {k: _filled(v, references, f"{path}.{k}" if path else str(k), problems) for k, v in value.items()}
+        return {
+            key: _filled(item, references, f"{path}.{key}" if path else str(key), problems)
+            for key, item in value.items()
+        }
     if isinstance(value, list):
-        return [_filled(v, references, f"{path}[{i}]", problems) for i, v in enumerate(value)]
+        return [_filled(item, references, f"{path}[{i}]", problems) for i, item in enumerate(value)]
     if not isinstance(value, str):
         return value
     text, errors = references.fill(value)

@@ -25,16 +25,19 @@ class _Loader(yaml.SafeLoader):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self._sizes: dict[yaml.Node, int] = {}
-        self._repeated = 0
+        self._sizes: dict[yaml.Node, int] = {}  # node -> the number of characters and nodes in it
+        self._repeated = 0  # the sum of the sizes of the nodes that aliases repeat
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Return the next node; note its size, or count it as repeated when it is an alias."""
-        alias = self.peek_event() if self.check_event(yaml.AliasEvent) else None  # type: ignore[no-untyped-call]
+        """Return the next node; note its size (characters and nodes), or count it as repeated when it is an alias.
+
+        parent, index: of the node, for PyYAML.
+        """
+        alias_event = self.peek_event() if self.check_event(yaml.AliasEvent) else None  # type: ignore[no-untyped-call]
         node = super().compose_node(parent, index)
         if node is not None:
-            if alias:
-                self._repeat(node, alias.start_mark)
+            if alias_event:
+                self._repeat(node, alias_event.start_mark)
             else:
                 self._sizes[node] = 1 + sum(self._sizes[part] for part in _parts(node)) + _length(node)
         return node
@@ -53,6 +56,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _parts(node: yaml.Node) -> Iterable[yaml.Node]:
+    """Return the nodes directly inside a node: keys and values of an object, or the items of a list."""
     if isinstance(node, yaml.MappingNode):
         return chain.from_iterable(node.value)
     return node.value if isinstance(node, yaml.SequenceNode) else ()
@@ -72,6 +76,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    """Represent a text; in double quotes when it has a line end that PyYAML would change in another style."""
     style = '"' if _OTHER_LINE_ENDS & set(text) else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
@@ -89,6 +94,7 @@ class _FlowDumper(_Dumper):
 
 
 def _one_line_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    """Represent a text on one line; in double quotes, with escapes, when it has a non-printable character."""
     style = None if text.isprintable() else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 

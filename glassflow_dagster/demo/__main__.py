@@ -276,7 +276,10 @@ def _unexpected(figures: Mapping[str, tuple[int, int]]) -> list[str]:
 
 
 def _different_flights() -> list[str]:
-    """Compare every value in the table of flights with the data file; return a line per differing column."""
+    """Compare every value in the table of flights with the data file.
+
+    Return one line when the numbers of rows or columns differ, else a line per column with other values.
+    """
     actual = _rows("analytics.flights", flights()).sort_values(FLIGHT_KEY, ignore_index=True)
     expected = flights().astype(kinds(flights())).sort_values(FLIGHT_KEY, ignore_index=True)
     if actual.shape != expected.shape:
@@ -292,7 +295,15 @@ def _recount(demo: _JoinDemo) -> _JoinResult:
     rows = _rows(demo.table, joined.rows)
     matched = int(rows[joined.right_column].notna().sum())
     different = differences(joined, rows)
-    return _JoinResult(len(left), len(right), joined, len(rows), matched, different, _ledger(demo.pipeline))
+    return _JoinResult(
+        in_left=len(left),
+        in_right=len(right),
+        joined=joined,
+        rows=len(rows),
+        matched=matched,
+        different=different,
+        ledger=_ledger(demo.pipeline),
+    )
 
 
 def _join_mistakes(demo: _JoinDemo, result: _JoinResult) -> list[str]:
@@ -313,11 +324,11 @@ def _join_mistakes(demo: _JoinDemo, result: _JoinResult) -> list[str]:
     return [*_unexpected(figures), *(f"{demo.table}: {difference}" for difference in result.different)]
 
 
-def _rows(table: str, like: pd.DataFrame) -> pd.DataFrame:
-    """Read a ClickHouse table into a frame with the columns and types of the frame `like`."""
-    names = ", ".join(like.columns)
+def _rows(table: str, expected: pd.DataFrame) -> pd.DataFrame:
+    """Read a ClickHouse table into a frame with the columns and types of the frame `expected`."""
+    names = ", ".join(expected.columns)
     text = _query(f"SELECT {names} FROM {table} FORMAT CSVWithNames SETTINGS date_time_output_format = 'iso'")
-    return pd.read_csv(io.StringIO(text), na_values=["\\N"], keep_default_na=False, dtype=kinds(like))
+    return pd.read_csv(io.StringIO(text), na_values=["\\N"], keep_default_na=False, dtype=kinds(expected))
 
 
 def _query(sql: str) -> str:

@@ -53,8 +53,8 @@ _JOINED_MONTH = 1
 def flights() -> pd.DataFrame:
     """Return the flights of the year, 336,776 rows, whole numbers as integers (missing ones as NA)."""
     table = _read("flights.csv.zip")
-    whole = {name: "Int64" for name, kind in table.dtypes.items() if kind == "float64"}
-    return table.astype(whole)
+    integer_types = {name: "Int64" for name, kind in table.dtypes.items() if kind == "float64"}
+    return table.astype(integer_types)
 
 
 def departures() -> pd.DataFrame:
@@ -107,10 +107,11 @@ def weather_events() -> Iterator[bytes]:
 def with_resent(events: Sequence[bytes], seed: int, within: int) -> Iterator[bytes]:
     """Yield events, and a tenth of them a second time up to `within` events later; `seed` draws them."""
     draw = random.Random(seed)
+    # Index of an event -> the events that are sent again behind it.
     resent: dict[int, list[bytes]] = {}
     for index in draw.sample(range(len(events)), int(len(events) * _RESENT_SHARE)):
-        later = min(index + draw.randrange(within), len(events) - 1)
-        resent.setdefault(later, []).append(events[index])
+        index_behind = min(index + draw.randrange(within), len(events) - 1)
+        resent.setdefault(index_behind, []).append(events[index])
     for index, event in enumerate(events):
         yield event
         yield from resent.get(index, ())

@@ -51,17 +51,19 @@ def user_events() -> tuple[dict[str, Any], ...]:
     """Return an event for each known user, and a second event for those whose email address changed."""
     draw = random.Random(_SEED + 1)
     signed_up = range(_USERS)
-    moved = draw.sample(signed_up, int(_USERS * _MOVED_SHARE))
-    hosts = ["example.com"] * _USERS + ["example.org"] * len(moved)
+    users_with_new_address = draw.sample(signed_up, int(_USERS * _MOVED_SHARE))
+    # The hosts of the addresses: of the first events, then of the second ones.
+    hosts = ["example.com"] * _USERS + ["example.org"] * len(users_with_new_address)
     return tuple(
         {
             "event_id": _uuid(draw),
             "user_id": _user_id(number),
+            # There are ten names of each kind.
             "name": f"{_FIRST_NAMES[number % 10]} {_LAST_NAMES[number // 10 % 10]}",
             "email": f"user{number}@{host}",
             "created_at": _at(index),
         }
-        for index, (number, host) in enumerate(zip([*signed_up, *moved], hosts, strict=True))
+        for index, (number, host) in enumerate(zip([*signed_up, *users_with_new_address], hosts, strict=True))
     )
 
 

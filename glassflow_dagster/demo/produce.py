@@ -19,7 +19,7 @@ def create_topic(brokers: str, topic: str, partitions: int = PARTITIONS) -> None
     """Create a topic unless it exists; return when every partition has a leader."""
     admin = AdminClient({"bootstrap.servers": brokers})
     if topic not in admin.list_topics(timeout=_ANSWER_SECONDS).topics:
-        futures = admin.create_topics([NewTopic(topic, partitions, 1)])
+        futures = admin.create_topics([NewTopic(topic, partitions, replication_factor=1)])
         try:
             futures[topic].result(_ANSWER_SECONDS)
         except KafkaException as error:
@@ -49,11 +49,11 @@ def send(brokers: str, topic: str, events: Iterable[bytes], seed: int, report: C
             try:
                 producer.produce(topic, event, partition=partition, on_delivery=delivered)
                 break
-            except BufferError:
+            except BufferError:  # the queue is full
                 producer.poll(0.1)
         count += 1
         if count % 1000 == 0:
-            producer.poll(0)
+            producer.poll(0)  # calls `delivered` for the events that are acknowledged
             report(count)
     if producer.flush(_ANSWER_SECONDS) or failed:
         raise GlassflowError(f"not all events reached topic {topic}: {failed[0] if failed else 'no answer'}")
@@ -71,11 +71,13 @@ def read_events(brokers: str, topic: str) -> Iterator[tuple[int, int, bytes]]:
     consumer = _reader(brokers)
     try:
         partitions = consumer.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic].partitions
-        ends = {
-            p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=_ANSWER_SECONDS) for p in partitions
+        # Partition -> its first offset and the next one after its last record.
+        watermarks = {
+            partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_ANSWER_SECONDS)
+            for partition in partitions
         }
-        open_partitions = {p for p, (low, high) in ends.items() if high > low}
-        consumer.assign([TopicPartition(topic, p, ends[p][0]) for p in open_partitions])
+        open_partitions = {partition for partition, (low, high) in watermarks.items() if high > low}
+        consumer.assign([TopicPartition(topic, partition, watermarks[partition][0]) for partition in open_partitions])
         deadline = time.monotonic() + _ANSWER_SECONDS
         while open_partitions and time.monotonic() < deadline:
             for message in consumer.consume(10_000, timeout=1.0):
@@ -84,7 +86,7 @@ def read_events(brokers: str, topic: str) -> Iterator[tuple[int, int, bytes]]:
                 if error or partition is None or offset is None:
                     raise GlassflowError(f"topic {topic} cannot be read: {error}; is the broker up?")
                 yield partition, offset, message.value() or b""
-                if offset + 1 >= ends[partition][1]:
+                if offset + 1 >= watermarks[partition][1]:
                     open_partitions.discard(partition)
         if open_partitions:
             raise GlassflowError(f"topic {topic} could not be read to its end; is the broker up?")

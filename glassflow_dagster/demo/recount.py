@@ -90,8 +90,9 @@ def kinds(table: pd.DataFrame) -> dict[Hashable, str]:
 
 def _unequal(expected: "pd.Series[Any]", actual: "pd.Series[Any]") -> int:
     """Count the values that differ; two missing values are equal."""
-    same = (expected == actual).fillna(value=False) | (expected.isna() & actual.isna())
-    return int((~same).sum())
+    # A comparison with a missing value is missing, too: not equal, unless both values are missing.
+    is_equal = (expected == actual).fillna(value=False) | (expected.isna() & actual.isna())
+    return int((~is_equal).sum())
 
 
 def _unique(records: Iterable[Record], key: list[str]) -> pd.DataFrame:

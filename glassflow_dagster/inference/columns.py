@@ -71,7 +71,10 @@ def _column_of_values(field: Field) -> ColumnChoice:
 
 
 def _number(name: str, kind: FieldKind, values: Sequence[float]) -> ColumnChoice:
-    """Choose the type of a number; seconds since 1970 when both the field's name and its values look like a time."""
+    """Choose the type of a number column for values of this kind, with a remark where digits or a unit may be lost.
+
+    A name and values that look like a time in seconds since 1970 give a DateTime; in milliseconds, only a remark.
+    """
     if _TIME_NAME.search(snake_case(name)):
         least, greatest = min(values), max(values)
         if _SECONDS[0] <= least and greatest <= _SECONDS[1]:
@@ -80,6 +83,7 @@ def _number(name: str, kind: FieldKind, values: Sequence[float]) -> ColumnChoice
             remark = "looks like milliseconds since 1970, which no time column accepts"
             return ColumnChoice(_NUMBER_COLUMNS[kind], remark)
     remark = ""
+    # From 2**53 on a float does not hold every integer.
     if kind == "float" and any(isinstance(value, int) and abs(value) > 2**53 for value in values):
         remark = "some integers are too long for a float and lose digits"
     return ColumnChoice(_number_column(kind, values), remark)
@@ -96,27 +100,33 @@ def _number_column(kind: FieldKind, values: Sequence[float]) -> str:
 
 
 def _text(values: Sequence[str]) -> ColumnChoice:
-    """Choose UUID, a date or a time when all texts have its format, else a type of text."""
+    """Choose UUID, a date or a time when all texts have its format, else a type of text.
+
+    An empty list means that every value is null.
+    """
     if not values:
         return ColumnChoice("String", "only null was seen")
     if all(_UUID.fullmatch(value) for value in values):
         return ColumnChoice("UUID")
     if all(_is_date(value) for value in values):
+        # Beyond the years that Date holds, Date32 is needed.
         early_or_late = any(not _DATE_YEARS[0] <= int(value[:4]) <= _DATE_YEARS[1] for value in values)
         return ColumnChoice("Date32" if early_or_late else "Date")
-    digits = [_fraction_digits(value) for value in values]
-    of_times = [count for count in digits if count is not None]
-    return _time(max(of_times)) if len(of_times) == len(digits) else _plain_text(values)
+    fraction_digits = [_fraction_digits(value) for value in values]
+    # Without the None of a text that is no time.
+    digits_of_times = [count for count in fraction_digits if count is not None]
+    return _time(max(digits_of_times)) if len(digits_of_times) == len(fraction_digits) else _plain_text(values)
 
 
 def _time(digits: int) -> ColumnChoice:
-    """Choose the DateTime64 that holds so many digits after the second."""
+    """Choose the DateTime64 that holds this number of digits after the second: of milliseconds or microseconds."""
     if digits > MICROSECOND_DIGITS:
         return ColumnChoice("DateTime64(6)", "finer fractions than microseconds are cut off")
     return ColumnChoice("DateTime64(3)" if digits <= MILLISECOND_DIGITS else "DateTime64(6)")
 
 
 def _plain_text(values: Sequence[str]) -> ColumnChoice:
+    """Choose LowCardinality(String) when a large sample has few distinct texts, else String."""
     distinct = len(set(values))
     if len(values) >= MIN_SAMPLE_FOR_DICTIONARY and distinct <= min(
         MAX_DICTIONARY_VALUES, MAX_DICTIONARY_SHARE * len(values)
@@ -126,6 +136,7 @@ def _plain_text(values: Sequence[str]) -> ColumnChoice:
 
 
 def _is_date(text: str) -> bool:
+    """Return whether a text is a valid date, YYYY-MM-DD, in the years that Date32 holds."""
     if not _DATE.fullmatch(text):
         return False
     try:
@@ -148,7 +159,8 @@ def _fraction_digits(text: str) -> int | None:
 
 
 def _array(values: Iterable[list[Any]], *, required: bool) -> ColumnChoice:
-    element = _element_type(inner for value in values for inner in value)
+    """Choose Array of the common type of all elements; String with JSON text for mixed types and an optional field."""
+    element = _element_type(item for value in values for item in value)
     # ClickHouse has no Nullable array: only JSON text can tell a missing array from an empty one.
     if required and element and _is_valid_column("array", f"Array({element})"):
         return ColumnChoice(f"Array({element})")
@@ -156,20 +168,28 @@ def _array(values: Iterable[list[Any]], *, required: bool) -> ColumnChoice:
 
 
 def _map(values: Iterable[dict[str, Any]], *, required: bool) -> ColumnChoice:
-    element = _element_type(inner for value in values for inner in value.values())
+    """Choose Map of the common type of all values; String with JSON text for mixed types and an optional field."""
+    element = _element_type(item for value in values for item in value.values())
+    # ClickHouse has no Nullable map: only JSON text can tell a missing object from an empty one.
     if required and element and _is_valid_column("map", f"Map(String, {element})"):
         return ColumnChoice(f"Map(String, {element})")
     return ColumnChoice("String", "the object's JSON text")
 
 
 def _element_type(values: Iterable[Any]) -> str | None:
-    """Return the common type of all elements of arrays or maps; None when there is none, or elements are nested."""
-    every = Field("", 0, list(values))
-    present = Field("", 0, [value for value in every.values if value is not None])
-    if len(present.types) != 1 or present.kind in ("array", "map"):
+    """Return the common type of all elements of arrays or maps, Nullable when some are null.
+
+    None when they have no common type, are nested, or are all null.
+    """
+    elements = list(values)
+    present = [element for element in elements if element is not None]
+    # As a field of their own, which tells their types; name and number of events are not used.
+    present_field = Field(name="", events=0, values=present)
+    if len(present_field.types) != 1 or present_field.kind in ("array", "map"):
         return None
-    column = {"bool": "Bool", "string": "String"}.get(present.kind) or _number_column(present.kind, present.values)
-    return column if len(present.values) == len(every.values) else _nullable(column)
+    kind = present_field.kind
+    column = {"bool": "Bool", "string": "String"}.get(kind) or _number_column(kind, present)
+    return column if len(present) == len(elements) else _nullable(column)
 
 
 def _is_valid_column(kind: FieldKind, column_type: str) -> bool:
@@ -179,6 +199,7 @@ def _is_valid_column(kind: FieldKind, column_type: str) -> bool:
 
 
 def _nullable(column_type: str) -> str:
+    """Return the type as Nullable; LowCardinality goes around Nullable."""
     if column_type.startswith("LowCardinality("):
         return f"LowCardinality(Nullable({column_type.removeprefix('LowCardinality(')})"
     return f"Nullable({column_type})"

@@ -76,6 +76,7 @@ def propose(origin: Origin, events: Events, connections: Connections, pipeline_i
         )
     keys = key_candidates(fields.declared, events.objects, origin.topic)
     columns = _columns(fields.declared)
+    # The best candidate, if nearly every event has a value of its own.
     key = keys[0] if keys and keys[0].is_unique else None
     pipeline = pipeline_id or pipeline_name(origin.topic)
     lines = [
@@ -90,23 +91,27 @@ def propose(origin: Origin, events: Events, connections: Connections, pipeline_i
 
 
 def pipeline_name(topic: str) -> str:
-    """Return a valid pipeline_id for a topic."""
+    """Return a valid pipeline_id for a topic: its letters, digits, "-" and "_", at most _MAX_ID characters."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", topic).strip("_-")[:_MAX_ID]
+    # A short topic gets a suffix, since a pipeline_id has at least _MIN_ID characters.
     return name if len(name) >= _MIN_ID else f"{name}_events".lstrip("_")
 
 
 def _heading(origin: Origin, events: Events, pipeline: str) -> list[str]:
-    """Return the comment at the top of the definition."""
+    """Return the comment at the top of the definition: what was read, what was skipped, and what to check.
+
+    pipeline: the proposed pipeline_id.
+    """
     partitions = f"{origin.partitions} partition{'s' if origin.partitions > 1 else ''}"
-    read, about = events.messages, origin.estimated_messages
-    sample = f"all {read:,}" if read >= about else f"{read:,} of about {about:,}"
-    where = "" if read >= about else ", from the beginning and the end of each"
-    others = f" The rest become dead letters: {events.skipped_text}." if events.skipped else ""
+    read_count, estimated = events.messages, origin.estimated_messages
+    sample = f"all {read_count:,}" if read_count >= estimated else f"{read_count:,} of about {estimated:,}"
+    where = "" if read_count >= estimated else ", from the beginning and the end of each"
+    skipped_text = f" The rest become dead letters: {events.skipped_text}." if events.skipped else ""
     return [
         *_comment(
             f"Proposed for topic {_comment_name(origin.topic)} after reading {sample} messages ({partitions}{where})."
         ),
-        *_comment(f"{len(events.objects):,} of them are JSON objects.{others}"),
+        *_comment(f"{len(events.objects):,} of them are JSON objects.{skipped_text}"),
         *_comment(
             "Review it: a field that was always present may be missing in messages that were not read; such a "
             "message becomes a dead letter, unless the field has required: false."
@@ -116,7 +121,10 @@ def _heading(origin: Origin, events: Events, pipeline: str) -> list[str]:
 
 
 def _source(topic: str, fields: Fields, connections: Connections, *, with_schema: bool) -> Iterator[str]:
-    """Yield the lines of `sources`, with the fields and what the sample shows of them."""
+    """Yield the lines of `sources`, with the fields and what the sample shows of them.
+
+    with_schema: the messages begin with a schema's id.
+    """
     yield "sources:"
     yield "  - type: kafka"
     yield f"    source_id: {_scalar(topic)}"
@@ -147,7 +155,10 @@ def _field_remark(field: Field) -> str:
     """Return a comment on the field's missing values, nulls and mixed types; '' for none of them."""
     parts = []
     if field.missing or field.nulls:
-        counts = [f"{field.missing:,} missing"] * bool(field.missing) + [f"{field.nulls:,} null"] * bool(field.nulls)
+        counts = [
+            *([f"{field.missing:,} missing"] if field.missing else []),
+            *([f"{field.nulls:,} null"] if field.nulls else []),
+        ]
         parts.append(f"{', '.join(counts)} of {field.events:,}")
     if len(field.types) > 1:
         type_counts = ", ".join(f"{count:,} {name}" for name, count in field.types.most_common())
@@ -157,21 +168,25 @@ def _field_remark(field: Field) -> str:
 
 
 def _dedup(topic: str, key: Key | None, keys: Sequence[Key]) -> Iterator[str]:
-    """Yield the lines of the `dedup` transform; without a key, as a comment to fill in."""
+    """Yield the lines of the `dedup` transform; without a key, as a comment to fill in.
+
+    keys: all candidates, the best first. key: the best one, None when no candidate is nearly unique.
+    """
     if key:
         yield "transforms:"
         yield from _comment(f"The first event of each {_comment_name(key.name)} is kept: {key.text}.", 2)
-        for other in keys[1:]:
-            if other.is_unique:
-                yield from _comment(f"Or {_comment_name(other.name)}: {other.text}.", 2)
+        # The best one is `key` itself.
+        for other_key in keys[1:]:
+            if other_key.is_unique:
+                yield from _comment(f"Or {_comment_name(other_key.name)}: {other_key.text}.", 2)
         yield "  - type: dedup"
         yield f"    source_id: {_scalar(topic)}"
         config = write_flow({"key": key.name, "time_window": DEDUP_WINDOW})
         yield f"    config: {config}  # the window: how long a producer may take to send an event again"
         return
     yield "# No field looks like the key of an event, so every event is written."
-    for other in keys:
-        yield from _comment(f"{_comment_name(other.name)} is shared by different events: {other.text}.")
+    for other_key in keys:
+        yield from _comment(f"{_comment_name(other_key.name)} is shared by different events: {other_key.text}.")
     yield "# To deduplicate, name the field (or several: keys: [a, b]) that an event has when it is sent again:"
     yield "# transforms:"
     yield "#   - type: dedup"
@@ -180,9 +195,13 @@ def _dedup(topic: str, key: Key | None, keys: Sequence[Key]) -> Iterator[str]:
 
 
 def _sink(topic: str, columns: Sequence[_Column], key: Key | None, connections: Connections) -> Iterator[str]:
-    """Yield the lines of `sink`, with the mapping and the table to create."""
+    """Yield the lines of `sink`, with the mapping and the table to create.
+
+    The time of the batch gets a column of its own, unless a field of that name is mapped.
+    """
     yield "sink:"
     yield "  type: clickhouse"
+    # Less indented than in `sources`, whose items are in a list.
     yield from (line.removeprefix("  ") for line in _connection(connections.clickhouse, connections.clickhouse_remark))
     yield f"  table: {_scalar(re.sub(r'[^A-Za-z0-9_]', '_', topic))}"
     yield "  max_batch_size: 10000  # rows of one insert at most"
@@ -201,7 +220,10 @@ def _sink(topic: str, columns: Sequence[_Column], key: Key | None, connections: 
 
 
 def _order_by(columns: Sequence[_Column], key: Key | None) -> str:
-    """Return the ORDER BY of the table: the key, else the first required date or time, else `tuple()`."""
+    """Return the ORDER BY of the table: the key, else the first required date or time.
+
+    `tuple()`, which is no order, when there is neither.
+    """
     if key:
         return next(_sql_name(column.name) for column in columns if column.field.name == key.name)
     times = (column for column in columns if column.field.required and is_time_column(column.choice.type))
@@ -209,7 +231,10 @@ def _order_by(columns: Sequence[_Column], key: Key | None) -> str:
 
 
 def _columns(fields: Sequence[Field]) -> list[_Column]:
-    """Return a column for each field; its name has no dots, which mean a nested structure to ClickHouse."""
+    """Return a column for each field, its name unused by those before it.
+
+    Characters other than letters, digits and "_" become "_": dots mean a nested structure to ClickHouse.
+    """
     used: set[str] = set()
     columns = []
     for field in fields:
@@ -221,6 +246,7 @@ def _columns(fields: Sequence[Field]) -> list[_Column]:
 
 def _unused_name(name: str, used: set[str]) -> str:
     """Return the name, or name_2, name_3 ... when it is used already."""
+    # Enough numbers: one of these names is not among the used ones.
     numbered = (f"{name}_{number}" for number in range(2, len(used) + 3))
     return next(candidate for candidate in (name, *numbered) if candidate not in used)
 
@@ -230,6 +256,7 @@ def _mapping_entry(name: str, column: str, kind: str) -> str:
 
 
 def _connection(parameters: dict[str, Any], remark: str) -> Iterator[str]:
+    """Yield the lines of `connection_params`, with the remark as a comment."""
     yield "    connection_params:" + (f"  # {remark}" if remark else "")
     for key, value in parameters.items():
         yield f"      {key}: {_scalar(value)}"

@@ -67,16 +67,19 @@ class Field:
         """The kind of the most frequent JSON type; `string` when every value is null."""
         if not self.values:
             return "string"
-        [(most, _)] = self.types.most_common(1)
-        return _number_kind(self.fitting) if most == "number" else _KINDS[most]
+        [(most_frequent, _)] = self.types.most_common(1)
+        return _number_kind(self.fitting) if most_frequent == "number" else _KINDS[most_frequent]
 
     @cached_property
     def fitting(self) -> list[Any]:
         """The values of the most frequent JSON type."""
-        counted = self.types
-        [(most, count)] = counted.most_common(1) or [("", 0)]
+        type_counts = self.types
+        # Without any value there is no type: ("", 0).
+        [(most_frequent, count)] = type_counts.most_common(1) or [("", 0)]
         return (
-            self.values if count == len(self.values) else [value for value in self.values if _json_type(value) == most]
+            self.values
+            if count == len(self.values)
+            else [value for value in self.values if _json_type(value) == most_frequent]
         )
 
 
@@ -119,7 +122,11 @@ def collect_fields(events: Sequence[Event]) -> Fields:
 
 
 def _named_values(event: Event, flattened: _Flattened) -> dict[str, Any]:
-    """Return the values by dotted name; a literal name `a.b` takes precedence over `b` in `a`, as when decoding."""
+    """Return the values of an event by dotted name.
+
+    flattened: the paths of the nested objects that are flattened. A literal name `a.b` takes precedence over `b` in
+    `a`, as when decoding.
+    """
     values: dict[str, Any] = {}
     for path, value in _leaves(event, (), flattened):
         if len(path) == 1:
@@ -130,13 +137,16 @@ def _named_values(event: Event, flattened: _Flattened) -> dict[str, Any]:
 
 
 def _leaves(value: Event, path: Path, flattened: _Flattened) -> Iterator[tuple[Path, Any]]:
-    """Yield path and value of each entry of an object, and of the objects in it that are flattened."""
-    for key, inner in value.items():
+    """Yield path and value of each entry of an object, and of the objects in it that are flattened.
+
+    path: of the object. Another value than an object at a flattened path is left out.
+    """
+    for key, inner_value in value.items():
         inner_path = (*path, key)
         if inner_path not in flattened:
-            yield inner_path, inner
-        elif isinstance(inner, dict):
-            yield from _leaves(inner, inner_path, flattened)
+            yield inner_path, inner_value
+        elif isinstance(inner_value, dict):
+            yield from _leaves(inner_value, inner_path, flattened)
 
 
 @dataclass
@@ -149,6 +159,7 @@ class _Objects:
     @property
     def stays_whole(self) -> bool:
         """True when the objects have no keys, or keys that vary so much that they are data, not field names."""
+        # The number of keys if every object had each of them.
         if_all_present = self.count * len(self.keys)
         return not if_all_present or (
             len(self.keys) > MAX_DECLARED_KEYS and self.keys.total() < MIN_KEY_PRESENCE * if_all_present
@@ -162,17 +173,17 @@ def _choose_flattened(events: Iterable[Event]) -> _Flattened:
     where a key of it cannot be a path (`stays_whole`, `_is_readable_by_path`), or where most values are no objects.
     """
     objects: dict[Path, _Objects] = {}
-    others: Counter[Path] = Counter()  # values that are neither objects nor null
+    other_values: Counter[Path] = Counter()  # path -> number of values that are neither objects nor null
     for event in events:
-        _count_objects(event, (), objects, others)
+        _count_objects(event, (), objects, other_values)
     return {
-        path: others[path]
-        for path, at_path in objects.items()
-        if not at_path.stays_whole
+        path: other_values[path]
+        for path, objects_at_path in objects.items()
+        if not objects_at_path.stays_whole
         # Where most values are no objects, their type is the field's.
-        and others[path] <= at_path.count
+        and other_values[path] <= objects_at_path.count
         and len(path) < MAX_DEPTH
-        and _is_readable_by_path(path, at_path.keys)
+        and _is_readable_by_path(path, objects_at_path.keys)
     }
 
 
@@ -181,18 +192,22 @@ def _is_readable_by_path(path: Path, keys: Iterable[str]) -> bool:
     return all(part and "." not in part for part in (*path, *keys))
 
 
-def _count_objects(value: Event, path: Path, objects: dict[Path, _Objects], others: Counter[Path]) -> None:
-    """Add the entries of an object at a path to `objects` (by path) or `others`, down to MAX_DEPTH."""
-    for key, inner in value.items():
+def _count_objects(value: Event, path: Path, objects: dict[Path, _Objects], other_values: Counter[Path]) -> None:
+    """Count the entries of the object at a path, down to MAX_DEPTH; both results are by path.
+
+    objects: receives the number and the keys of the objects. other_values: receives the number of values that are
+    neither objects nor null.
+    """
+    for key, inner_value in value.items():
         inner_path = (*path, key)
-        if isinstance(inner, dict):
-            at_path = objects.setdefault(inner_path, _Objects())
-            at_path.count += 1
-            at_path.keys.update(inner.keys())
+        if isinstance(inner_value, dict):
+            objects_at_path = objects.setdefault(inner_path, _Objects())
+            objects_at_path.count += 1
+            objects_at_path.keys.update(inner_value.keys())
             if len(inner_path) < MAX_DEPTH:
-                _count_objects(inner, inner_path, objects, others)
-        elif inner is not None:
-            others[inner_path] += 1
+                _count_objects(inner_value, inner_path, objects, other_values)
+        elif inner_value is not None:
+            other_values[inner_path] += 1
 
 
 def _declarable(name: str) -> bool:
@@ -201,6 +216,7 @@ def _declarable(name: str) -> bool:
 
 
 def _json_type(value: Any) -> str:
+    """Return the JSON type of a value that is not null; bool first, since True is an int in Python, too."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int | float):
@@ -219,6 +235,7 @@ def _number_kind(numbers: Sequence[float]) -> FieldKind:
         return "int"
     if UINT64[0] <= least and greatest <= UINT64[1]:
         return "uint"
+    # Beyond 64 bits: unsigned or signed 256-bit integers.
     if least >= 0:
         return "ubigint" if greatest < 2**256 else "float"
     return "bigint" if least >= -(2**255) and greatest < 2**255 else "float"

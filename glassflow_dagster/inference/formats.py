@@ -13,4 +13,4 @@ READERS: Mapping[str, Callable[[Iterable[bytes | None]], Events]] = {
 def read_events(values: Iterable[bytes | None]) -> Events:
     """Return the events in message values, read in the format that fits most of them; None is a tombstone."""
     messages = list(values)
-    return max((read(messages) for read in READERS.values()), key=lambda events: len(events.objects))
+    return max((reader(messages) for reader in READERS.values()), key=lambda events: len(events.objects))

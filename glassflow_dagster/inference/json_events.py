@@ -18,7 +18,7 @@ def read_json_events(values: Iterable[bytes | None]) -> Events:
 
     A topic is read either with schema ids or without: as most of its objects are. The other objects count as skipped.
     """
-    objects: dict[bool, list[Event]] = {True: [], False: []}  # by: has a schema id
+    objects: dict[bool, list[Event]] = {True: [], False: []}  # has a schema id -> the objects
     skipped: Counter[str] = Counter()
     for value in values:
         has_schema_id = value is not None and value.startswith(_MAGIC_BYTE)

@@ -41,10 +41,10 @@ class Key:
         repeats = self.events - self.values
         if not repeats:
             return f"{self.values:,} values in {self.events:,} events, none repeated"
-        in_other_events = self.different_events - self.values
+        in_differing_events = self.different_events - self.values
         detail = (
-            f"{in_other_events:,} of them in events that differ"
-            if in_other_events
+            f"{in_differing_events:,} of them in events that differ"
+            if in_differing_events
             else "all of them copies of an earlier event"
         )
         return f"{self.values:,} values in {self.events:,} events; {repeats:,} repeats, {detail}"
@@ -53,13 +53,15 @@ class Key:
 def key_candidates(fields: Sequence[Field], events: Sequence[Event], topic: str) -> list[Key]:
     """Return the required scalar fields that are named like an id, the best first.
 
-    Order: unique fields before others; then names for the event's own id, fewer nesting levels, the order of fields.
+    Order: unique fields before others; then names for the event's own id (such as `order_id` in topic `orders`), fewer
+    nesting levels, the order of fields.
     """
     different_events = len({json.dumps(event, sort_keys=True) for event in events})
-    own = _EVENTS_OWN | {f"{name}_id" for name in _singulars(snake_case(topic.replace(".", "_")))}
+    # Names for the id of the event itself, not of something it refers to.
+    own_id_names = _EVENTS_OWN | {f"{name}_id" for name in _singulars(snake_case(topic.replace(".", "_")))}
     ranked = [
         (
-            (name not in own, field.name.count("."), position),
+            (name not in own_id_names, field.name.count("."), position),
             Key(field.name, len(set(field.values)), len(events), different_events),
         )
         for position, field in enumerate(fields)
@@ -72,7 +74,7 @@ def key_candidates(fields: Sequence[Field], events: Sequence[Event], topic: str)
 
 
 def _singulars(topic: str) -> set[str]:
-    """Return words for one event of a topic: `order` for `orders`; `sms`, `status`, `event` for `sms_status_events`."""
+    """Return words for one event of a topic: the topic, each word in it, and all of them without a final "s"."""
     words = [word for word in topic.split("_") if word]
     names = {topic, *words}
     return names | {name.removesuffix("s") for name in names}

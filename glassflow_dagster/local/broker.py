@@ -97,8 +97,16 @@ def prepare_broker(folder: Path, port: int, report: Callable[[str], None]) -> Br
     if not (folder / _CLUSTER_ID_FILE).exists():
         report("formatting the Kafka storage (once)")
         _format(folder, jvm, java)
+    executable, *jvm_options = jvm
     return Broker(
-        command=[*jvm[:1], f"-Xmx{_HEAP}", "-XX:+ExitOnOutOfMemoryError", *jvm[1:], "kafka.Kafka", str(properties)],
+        command=[
+            executable,
+            f"-Xmx{_HEAP}",
+            "-XX:+ExitOnOutOfMemoryError",
+            *jvm_options,
+            "kafka.Kafka",
+            str(properties),
+        ],
         variables=java_environment(java),
     )
 
@@ -107,14 +115,20 @@ def broker_answers(port: int, folder: Path) -> bool:
     """Return whether the broker of this folder, and no other, answers at 127.0.0.1:`port`; waits up to a second."""
     client = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"}, logger=_SILENT)
     try:
+        # Another broker on this port has another cluster id.
         return bool(client.list_topics(timeout=1).cluster_id == (folder / _CLUSTER_ID_FILE).read_text().strip())
     except KafkaException:
         return False
 
 
 def _format(folder: Path, jvm: Sequence[str], java: JavaRuntime) -> None:
-    """Format the storage with Kafka's StorageTool, then write the file with the cluster id."""
+    """Format the storage with Kafka's StorageTool, then write the file with the cluster id.
+
+    jvm: the java command with the class path. Raises GlassflowError with the tool's last line when it fails.
+    """
+    # Left behind by a format that did not finish.
     shutil.rmtree(folder / "data", ignore_errors=True)
+    # A UUID in base64 without padding, as Kafka writes it.
     cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     command = [
         *jvm,
@@ -134,13 +148,18 @@ def _format(folder: Path, jvm: Sequence[str], java: JavaRuntime) -> None:
             env={**os.environ, **java_environment(java)},
         )
     except subprocess.SubprocessError as error:
-        output = (getattr(error, "stderr", None) or getattr(error, "stdout", None) or str(error)).strip().splitlines()
-        raise GlassflowError(f"{folder}: the Kafka storage could not be formatted: {output[-1]}") from error
+        # The tool's output; without any, for example after the time limit, the error itself.
+        output = getattr(error, "stderr", None) or getattr(error, "stdout", None) or str(error)
+        last_line = output.strip().splitlines()[-1]
+        raise GlassflowError(f"{folder}: the Kafka storage could not be formatted: {last_line}") from error
     (folder / _CLUSTER_ID_FILE).write_text(cluster_id + "\n")
 
 
 def _escaped(path: Path) -> str:
-    """Escape a path for `log.dirs`, a comma-separated list in a Java properties file."""
+    """Escape a path for `log.dirs`, a comma-separated list in a Java properties file.
+
+    Raises GlassflowError for a path with a comma, which cannot be escaped.
+    """
     text = str(path)
     if "," in text:
         raise GlassflowError(f"{text}: Kafka allows no comma in its folder's name; choose another with --data DIR")

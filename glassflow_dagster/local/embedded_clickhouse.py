@@ -79,24 +79,25 @@ def main() -> None:
 def _serve(data: Path, port: int, native_port: int | None) -> None:
     """Run the engine until its keep-alive statement is killed; it prints its errors to stderr."""
     native = f"<tcp_port>{native_port}</tcp_port>" if native_port else ""
-    users = data / "users.xml"
-    users_config = f"<users_config>{users}</users_config>" if users.exists() else ""
+    users_file = data / "users.xml"
+    users_config = f"<users_config>{users_file}</users_config>" if users_file.exists() else ""
     # clickhouse-local reads config.xml in its working folder. The folder is named by the port, as the start of a second
     # server on the same data, which fails, must not overwrite the first one's file.
     folder = data / "config" / str(port)
     folder.mkdir(parents=True, exist_ok=True)
     # Part of the display name: nothing else in the engine tells one start from the next.
-    run = uuid.uuid4()
-    config = _CONFIG.format(http_port=port, native_port=native, users=users_config, run=run)
+    start_id = uuid.uuid4()
+    config = _CONFIG.format(http_port=port, native_port=native, users=users_config, run=start_id)
     (folder / "config.xml").write_text(config, encoding="utf-8")
     os.chdir(folder)
     listen = "SYSTEM START LISTEN HTTP;" + (" SYSTEM START LISTEN TCP;" if native_port else "")
+    # "TabSeparated": the output format, of which nothing is read.
     _engine().query(f"{listen} {_KEEP_ALIVE}", "TabSeparated", path=str(data / "engine"))
 
 
 def _engine() -> ModuleType:
     """Load the wheel's extension module directly: `import chdb` starts an engine that reads no configuration."""
-    file = next(f for f in distribution("chdb-core").files or () if f.name.startswith("_chdb."))
+    file = next(path for path in distribution("chdb-core").files or () if path.name.startswith("_chdb."))
     loader = importlib.machinery.ExtensionFileLoader("chdb._chdb", str(file.locate()))
     spec = importlib.util.spec_from_file_location("chdb._chdb", loader.path, loader=loader)
     assert spec is not None
@@ -108,6 +109,7 @@ def _engine() -> ModuleType:
 def _stop_engine(port: int) -> None:
     """Wait some seconds for running statements, then kill the keep-alive statement, which ends the engine."""
     deadline = time.monotonic() + _SHUTDOWN_SECONDS
+    # "": the server does not answer any more.
     while _query(port, _COUNT_RUNNING).strip() not in {"0", ""} and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
     _query(port, _KILL_KEEP_ALIVE)
@@ -115,6 +117,7 @@ def _stop_engine(port: int) -> None:
 
 def _query(port: int, statement: str) -> str:
     """Run a statement over HTTP and return the response; empty when the server does not answer."""
+    # Without the proxies of the environment: the address is loopback.
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with direct.open(f"http://127.0.0.1:{port}/", statement.encode(), timeout=_SHUTDOWN_SECONDS) as answer:

@@ -12,6 +12,7 @@ _LISTEN = "0A"  # the state in /proc/net/tcp
 def free_port() -> int:
     """Return a port on which no process listens now."""
     with socket.socket() as probe:
+        # Port 0: the system chooses one.
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
@@ -57,8 +58,11 @@ def _listening(port: int) -> set[str]:
     for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
         if not table.exists():
             continue
-        for row in table.read_text().splitlines()[1:]:
+        for row in table.read_text().splitlines()[1:]:  # without the headings
             fields = row.split()
-            if fields[3] == _LISTEN and re.search(r":([0-9A-F]{4})$", fields[1]) and int(fields[1][-4:], 16) == port:
-                sockets.add(f"socket:[{fields[9]}]")
+            local_address, state = fields[1], fields[3]  # the address ends with the port: four hexadecimal digits
+            has_port = re.search(r":([0-9A-F]{4})$", local_address) and int(local_address[-4:], 16) == port
+            if state == _LISTEN and has_port:
+                inode = fields[9]
+                sockets.add(f"socket:[{inode}]")
     return sockets

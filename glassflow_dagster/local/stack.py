@@ -136,6 +136,7 @@ def up(
                 require_free(native_port, f"{clickhouse.name}'s native protocol", "--native-port")
         else:
             _require_native_port(clickhouse, running[clickhouse], native_port)
+        # Those that this call has started, which it stops when it fails.
         started: list[tuple[_Server, Background]] = []
         try:
             if not running[kafka]:
@@ -213,7 +214,7 @@ def _running_on(server: _Server, port: int) -> Background | None:
 
 
 def _require_native_port(server: _Server, running: Background | None, port: int | None) -> None:
-    """Raise GlassflowError when ClickHouse is running without the requested native port."""
+    """Raise GlassflowError when ClickHouse is already running, and without the requested native port."""
     if running and port and running.native_port != port:
         raise GlassflowError(
             f"{server.name} of {server.folder} already runs, without port {port} for its native protocol; stop it "
@@ -222,19 +223,21 @@ def _require_native_port(server: _Server, running: Background | None, port: int 
 
 
 def _start_kafka(server: _Server, port: int, report: Report) -> Background:
+    """Start Kafka in the background, its storage formatted if needed; return its process."""
     broker = prepare_broker(server.data, port, report)
     report(f"starting Kafka at 127.0.0.1:{port}")
     return _start(server, broker.command, port, broker.variables)
 
 
 def _start_clickhouse(server: _Server, port: int, native_port: int | None, report: Report) -> Background:
+    """Start ClickHouse in the background and return its process; raises GlassflowError when chdb is not installed."""
     if find_spec("chdb") is None:
         raise GlassflowError("the embedded ClickHouse is not installed; run: pip install 'glassflow-dagster[embedded]'")
     report(f"starting ClickHouse at 127.0.0.1:{port}")
     module = "glassflow_dagster.local.embedded_clickhouse"
     command = [sys.executable, "-m", module, "--data", str(server.data), "--port", str(port)]
     command += ["--native-port", str(native_port)] if native_port else []
-    return _start(server, command, port, {}, native_port)
+    return _start(server, command, port, variables={}, native_port=native_port)
 
 
 def _start(

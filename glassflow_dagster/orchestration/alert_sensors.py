@@ -58,15 +58,20 @@ class _Cursor(BaseModel):
 def data_quality_alerts(context: dg.SensorEvaluationContext, alerts: AlertResource) -> dg.SkipReason:
     """Send the alerts that are due; one that the webhook does not accept is sent again in a later tick."""
     cursor = _Cursor.model_validate_json(context.cursor or "{}")
+    # Check -> (state, reason).
     results = latest_results(context)
-    runs = {_run_subject(run.run_id): run.run_id for run in _runs_to_report(context.instance)}
-    due = [*due_alerts(cursor.told, results), *(_run_alert(context.instance, run) for run in runs.values())]
+    # Subject of the alert -> id of the failed run.
+    run_ids = {_run_subject(run.run_id): run.run_id for run in _runs_to_report(context.instance)}
+    alerts_due = [
+        *due_alerts(cursor.told, results),
+        *(_run_alert(context.instance, run_id) for run_id in run_ids.values()),
+    ]
     outbox = Outbox(alerts, context.log, cursor.retries)
     # `|` keeps the reported state of a check that is being run now and so has no result.
     reported = cursor.told | {subject: state for subject, (state, _) in results.items()}
-    for alert, outcome in outbox.deliver(due):
-        if alert.subject in runs:
-            context.instance.add_run_tags(runs[alert.subject], {ALERT_TAG: outcome})
+    for alert, outcome in outbox.deliver(alerts_due):
+        if alert.subject in run_ids:
+            context.instance.add_run_tags(run_ids[alert.subject], {ALERT_TAG: outcome})
     # An undelivered change counts as not reported, so that it is due again in the next tick.
     for subject in outbox.waiting.keys() & results.keys():
         reported[subject] = cursor.told.get(subject, PASSED)
@@ -94,15 +99,16 @@ class Outbox:
         self._log = log
         self._retries = retries
 
-    def deliver(self, due: list[Alert]) -> Iterator[tuple[Alert, str]]:
+    def deliver(self, alerts: list[Alert]) -> Iterator[tuple[Alert, str]]:
         """Send the alerts; yield each finished one with `sent`, or `undelivered` after the last attempt.
 
         Alerts that were rejected before come last, so that they do not delay others. After the webhook was unreachable
         or the tick's time is over, the remaining alerts only go to `waiting`.
         """
         start, now, reachable = time.monotonic(), time.time(), True
-        for alert in sorted(due, key=lambda alert: self._retry(alert).tries):
+        for alert in sorted(alerts, key=lambda alert: self._retry(alert).tries):
             retry = self._retry(alert)
+            # Logged once: not again with every retry.
             if alert.subject not in self._retries or retry.state != self._retries[alert.subject].state:
                 log_alert(alert, self._log)
             if retry.due > now or not reachable or time.monotonic() - start > TICK_SECONDS:
@@ -128,8 +134,8 @@ class Outbox:
             self._log.error("%s: %s; dropped after %d tries", alert.subject, error, tries)
             return True
         wait = min(LONGEST_RETRY, FIRST_RETRY * 2 ** (tries - 1))
-        again = f"it is sent again in {wait:.0f} s (try {tries} of {MAX_TRIES})"
-        self._log.error("%s: %s; %s", alert.subject, error, again)
+        next_try = f"it is sent again in {wait:.0f} s (try {tries} of {MAX_TRIES})"
+        self._log.error("%s: %s; %s", alert.subject, error, next_try)
         self.waiting[alert.subject] = Retry(state=alert.state, tries=tries, due=time.time() + wait)
         return False
 
@@ -171,16 +177,19 @@ def _run_subject(run_id: str) -> str:
 
 
 def _run_alert(instance: dg.DagsterInstance, run_id: str) -> Alert:
-    """Build the alert of a failed run; its text is the causes of the failed steps, else Dagster's messages."""
+    """Build the alert of a failed run.
+
+    Its text is the errors of the failed steps; without any, Dagster's messages on the failure.
+    """
     entries = instance.all_logs(run_id, of_type={dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.RUN_FAILURE})
     events = [entry.dagster_event for entry in entries if entry.dagster_event]
-    causes = [cause for event in events if event.is_step_failure and (cause := _cause(event))]
+    step_errors = [text for event in events if event.is_step_failure and (text := _step_error(event))]
     messages = [event.message for event in events if event.is_failure and event.message]
-    return Alert(_run_subject(run_id), "FAILED", "; ".join(causes) or " ".join(messages) or "unknown reason")
+    return Alert(_run_subject(run_id), "FAILED", "; ".join(step_errors) or " ".join(messages) or "unknown reason")
 
 
-def _cause(event: dg.DagsterEvent) -> str | None:
-    """Return the description of a step's `dg.Failure`, else the message of its exception."""
+def _step_error(event: dg.DagsterEvent) -> str | None:
+    """Return the description of a failed step's `dg.Failure`, else its exception's message, else None."""
     failure = event.step_failure_data
     if failure.user_failure_data and failure.user_failure_data.description:
         return failure.user_failure_data.description

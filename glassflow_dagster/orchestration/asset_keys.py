@@ -73,8 +73,8 @@ def build_asset_keys(config: PipelineConfig) -> AssetKeys:
 
 def _topic_names(sources: tuple[Source, ...]) -> Iterator[str]:
     """Yield the inputs' topics as identifiers; equal ones (of topics `a.b` and `a_b`) get a number."""
-    seen: list[str] = []
+    names: list[str] = []
     for source in sources:
         name = identifier(source.topic)
-        yield f"{name}_{len(seen) + 1}" if name in seen else name
-        seen.append(name)
+        yield f"{name}_{len(names) + 1}" if name in names else name
+        names.append(name)

@@ -38,7 +38,10 @@ DATA_VERSION_TAG = "dagster/data_version"
 
 
 def build_assets(loaded: LoadedDefinition, keys: AssetKeys) -> dg.AssetsDefinition:
-    """Build the pipeline's assets. Their run needs the resources `stream_runner`, `kafka` and `clickhouse`."""
+    """Build the pipeline's assets, which one function materializes: it launches the stream, or checks its health.
+
+    Their run needs the resources `stream_runner`, `kafka` and `clickhouse`.
+    """
     definition, pipeline = loaded.file, loaded.config
 
     @dg.multi_asset(
@@ -59,6 +62,7 @@ def build_assets(loaded: LoadedDefinition, keys: AssetKeys) -> dg.AssetsDefiniti
         for warning in loaded.rewriting_warnings:
             context.log.warning("%s: %s", definition, warning)
         try:
+            # Runs that no user launched do not start a stream that a user has stopped.
             if AUTOMATED_TAG in context.run.tags:
                 outcome = ensure_if_wanted(definition, pipeline, stream_runner, context.log.info)
             else:
@@ -75,11 +79,12 @@ def build_assets(loaded: LoadedDefinition, keys: AssetKeys) -> dg.AssetsDefiniti
             _observe(context, keys, status)
             return
         health = examine(pipeline, status, kafka, clickhouse)
-        version = data_version(health)
+        current_version = data_version(health)
         for key, metadata in _metadata(pipeline, keys, health, action).items():
             if key in context.selected_asset_keys:
-                data = version or _last_version(context, key)
-                yield dg.MaterializeResult(asset_key=key, metadata=metadata, data_version=data)
+                # None where offsets are not available: the data counts as unchanged.
+                version = current_version or _last_version(context, key)
+                yield dg.MaterializeResult(asset_key=key, metadata=metadata, data_version=version)
 
     return stream
 
@@ -87,7 +92,7 @@ def build_assets(loaded: LoadedDefinition, keys: AssetKeys) -> dg.AssetsDefiniti
 def _metadata(pipeline: PipelineConfig, keys: AssetKeys, health: Health, action: str) -> dict[dg.AssetKey, Metadata]:
     """Return each asset's metadata; the table has also the stream's when the stream has no asset of its own."""
     metadata: dict[dg.AssetKey, Metadata] = {
-        raw: topic_metadata(health, source.topic) for raw, source in zip(keys.raw, pipeline.inputs, strict=True)
+        raw_key: topic_metadata(health, source.topic) for raw_key, source in zip(keys.raw, pipeline.inputs, strict=True)
     }
     metadata |= {key: side_metadata(health, action) for key in keys.deduplicated if key}
     metadata[keys.stream] = joined_metadata(health, action) if keys.joined else stream_metadata(health, action)

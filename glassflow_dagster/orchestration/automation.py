@@ -36,15 +36,20 @@ def require_schedule(definition: Path, config: PipelineConfig) -> None:
 
 
 def health_check_condition(config: PipelineConfig) -> dg.AutomationCondition:  # type: ignore[type-arg]
-    """Return the automation condition of the pipeline's assets: due at each tick of the schedule `checks.every`."""
+    """Return the automation condition of the pipeline's assets: due at each tick of the schedule `checks.every`.
+
+    Not while they are being materialized, nor before their first materialization, which a user launches.
+    """
     due = dg.AutomationCondition.cron_tick_passed(config.checks.every)
     return due & ~dg.AutomationCondition.in_progress() & ~dg.AutomationCondition.missing()
 
 
 def freshness_policy(config: PipelineConfig) -> dg.FreshnessPolicy:
     """Return the freshness policy that reports missing health checks: the daemon is down, or every check run fails."""
-    gap = longest_gap(config.checks.every)
-    return dg.FreshnessPolicy.time_window(fail_window=FAIL_AFTER * gap, warn_window=WARN_AFTER * gap)
+    longest_interval = longest_gap(config.checks.every)
+    return dg.FreshnessPolicy.time_window(
+        fail_window=FAIL_AFTER * longest_interval, warn_window=WARN_AFTER * longest_interval
+    )
 
 
 def longest_gap(cron: str) -> timedelta:

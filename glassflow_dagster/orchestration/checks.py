@@ -71,10 +71,13 @@ class _Result:
 
 
 def check_names(config: PipelineConfig) -> tuple[str, ...]:
-    """Return the names of the checks for a pipeline: duplicates only with deduplication, unmatched only with a join."""
-    always = (COUNTS_AGREE, STREAM_IS_LIVE, DEAD_LETTERS)
-    keyed = (NO_RESIDUAL_DUPLICATES,) if sources_of_unique_key(config) else ()
-    return (*always, *keyed, *((UNMATCHED_SHARE,) if config.join else ()))
+    """Return the names of the checks for a pipeline.
+
+    Duplicates only where a key is unique in the table, by deduplication or a join; unmatched events only with a join.
+    """
+    always_checked = (COUNTS_AGREE, STREAM_IS_LIVE, DEAD_LETTERS)
+    with_unique_key = (NO_RESIDUAL_DUPLICATES,) if sources_of_unique_key(config) else ()
+    return (*always_checked, *with_unique_key, *((UNMATCHED_SHARE,) if config.join else ()))
 
 
 def build_checks(pipeline: PipelineConfig, keys: AssetKeys) -> dg.AssetChecksDefinition:
@@ -118,54 +121,61 @@ def _evaluate(evaluation: Callable[[], _Result]) -> _Result:
     try:
         return evaluation()
     except LimitReached as limit:
-        why = not_checked(limit)
-        return _Result(passed=False, description=why, figures={"problem": why}, severity=dg.AssetCheckSeverity.WARN)
+        reason = not_checked(limit)
+        return _Result(
+            passed=False, description=reason, figures={"problem": reason}, severity=dg.AssetCheckSeverity.WARN
+        )
     except GlassflowError as error:
         return _Result(passed=False, description=str(error), figures={"problem": str(error)})
 
 
 def _counts_agree(pipeline: PipelineConfig, report: Callable[[str], None]) -> _Result:
-    found = compare_counts(pipeline, report)
-    return _Result(found.passed, found.description, {"exact": found.exact, **found.figures})
+    """Check that the counts in Kafka and ClickHouse agree."""
+    comparison = compare_counts(pipeline, report)
+    return _Result(comparison.passed, comparison.description, {"exact": comparison.exact, **comparison.figures})
 
 
 def _no_residual_duplicates(pipeline: PipelineConfig, report: Callable[[str], None]) -> _Result:
-    found = find_residual_duplicates(pipeline, report)
-    severity = dg.AssetCheckSeverity.WARN if found.severity == "warn" else dg.AssetCheckSeverity.ERROR
-    return _Result(found.passed, found.description, shown_figures(pipeline, found.figures), severity)
+    """Check that no duplicates are left in the table. Severity WARN where `find_residual_duplicates` says so."""
+    search = find_residual_duplicates(pipeline, report)
+    severity = dg.AssetCheckSeverity.WARN if search.severity == "warn" else dg.AssetCheckSeverity.ERROR
+    return _Result(search.passed, search.description, shown_figures(pipeline, search.figures), severity)
 
 
 def _dead_letters(pipeline: PipelineConfig) -> _Result:
-    """Check the number of dead letters. Severity WARN: the records are invalid, the pipeline works."""
-    found = examine_dead_letters(pipeline)
-    figures: dict[str, Any] = dict(found.figures)
-    if found.causes:
-        figures["reasons"] = dg.MetadataValue.table([dg.TableRecord(cause._asdict()) for cause in found.causes])
+    """Check the number of dead letters. Severity WARN: the records are invalid, the pipeline works.
+
+    The reasons and the last dead letters are tables in the metadata; values of records only where they may be shown.
+    """
+    outcome = examine_dead_letters(pipeline)
+    figures: dict[str, Any] = dict(outcome.figures)
+    if outcome.causes:
+        figures["reasons"] = dg.MetadataValue.table([dg.TableRecord(cause._asdict()) for cause in outcome.causes])
         to_row = _dead_letter_with_values if shows_values(pipeline) else _dead_letter
-        figures["last"] = dg.MetadataValue.table([dg.TableRecord(to_row(letter)) for letter in found.last])
-    return _Result(found.passed, found.description, figures, dg.AssetCheckSeverity.WARN)
+        figures["last"] = dg.MetadataValue.table([dg.TableRecord(to_row(dead_letter)) for dead_letter in outcome.last])
+    return _Result(outcome.passed, outcome.description, figures, dg.AssetCheckSeverity.WARN)
 
 
 def _unmatched_share(pipeline: PipelineConfig) -> _Result:
     """Check the share of left events without a match. Severity WARN: the pipeline works as it should."""
-    found = examine_unmatched(pipeline)
-    return _Result(found.passed, found.description, dict(found.figures), dg.AssetCheckSeverity.WARN)
+    outcome = examine_unmatched(pipeline)
+    return _Result(outcome.passed, outcome.description, dict(outcome.figures), dg.AssetCheckSeverity.WARN)
 
 
-def _dead_letter(letter: DeadLetter) -> dict[str, str | int]:
+def _dead_letter(dead_letter: DeadLetter) -> dict[str, str | int]:
     """Return the table row of a dead letter without values of the record."""
     return {
-        "record": f"{letter.topic}/{letter.partition}/{letter.offset}",
-        "batch_time": datetime.fromtimestamp(letter.batch_time_ms / 1000, UTC).isoformat(timespec="seconds"),
-        "stage": letter.stage,
-        "attempt": letter.attempt,
+        "record": f"{dead_letter.topic}/{dead_letter.partition}/{dead_letter.offset}",
+        "batch_time": datetime.fromtimestamp(dead_letter.batch_time_ms / 1000, UTC).isoformat(timespec="seconds"),
+        "stage": dead_letter.stage,
+        "attempt": dead_letter.attempt,
     }
 
 
-def _dead_letter_with_values(letter: DeadLetter) -> dict[str, str | int]:
+def _dead_letter_with_values(dead_letter: DeadLetter) -> dict[str, str | int]:
     """Return the table row of a dead letter with the reason, which quotes values, and the beginning of the record."""
-    value = (letter.value or b"")[:_VALUE_SHOWN].decode(errors="backslashreplace")
-    return {**_dead_letter(letter), "reason": letter.reason, "value": value}
+    value = (dead_letter.value or b"")[:_VALUE_SHOWN].decode(errors="backslashreplace")
+    return {**_dead_letter(dead_letter), "reason": dead_letter.reason, "value": value}
 
 
 def _stream_is_live(status: StreamStatus) -> _Result:

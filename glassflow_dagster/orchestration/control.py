@@ -40,7 +40,10 @@ class StreamRunConfig(dg.Config):
 def control(
     mode: Mode, definition: Path, config: PipelineConfig, runner: StreamRunner, report: Callable[[str], None]
 ) -> tuple[StreamStatus, str]:
-    """Apply the mode of a run that a user launched; return the stream's status afterwards and the action taken."""
+    """Apply the mode of a run that a user launched; return the stream's status afterwards and the action taken.
+
+    After a start or restart, the status is that after the first batch.
+    """
     if mode is Mode.STOP:
         ending = runner.stop(config.pipeline_id)
         return runner.status(config.pipeline_id), ending.value

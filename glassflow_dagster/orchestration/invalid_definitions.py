@@ -63,6 +63,7 @@ def _failing_asset(name: str, file: Path, error: GlassflowError) -> dg.AssetsDef
         metadata={"problems": dg.MetadataValue.md(shown), **code_reference(file)},
         # Other errors change the code version, which the automation condition reacts to.
         code_version=hashlib.sha256(problems.encode()).hexdigest()[:12],
+        # Runs once when it is new, and again when its errors change.
         automation_condition=dg.AutomationCondition.missing().newly_true()
         | dg.AutomationCondition.code_version_changed(),
     )

@@ -25,7 +25,10 @@ _JOIN_FIGURES = ("matched", "unmatched", "waiting", "late", "accepted", "null_ke
 
 
 def topic_metadata(health: Health, topic: str) -> Metadata:
-    """Return the metadata of a raw topic: partitions, offsets and lag (in records)."""
+    """Return the metadata of a raw topic: partitions, offsets and lag (in records).
+
+    Only the problem when Kafka's offsets, no lag when the committed offsets are not available.
+    """
     partitions = health.topics[topic]
     if isinstance(partitions, GlassflowError):
         return {"problem": str(partitions)}
@@ -37,6 +40,7 @@ def topic_metadata(health: Health, topic: str) -> Metadata:
     committed = committed_offsets(health, topic)
     if committed is None:
         return figures
+    # A partition without a committed offset was not read: all its records count.
     lag = sum(max(0, offsets.high - committed.get(partition, offsets.low)) for partition, offsets in partitions.items())
     return figures | {
         "committed_offsets": {str(partition): offset for partition, offset in sorted(committed.items())},
@@ -45,7 +49,10 @@ def topic_metadata(health: Health, topic: str) -> Metadata:
 
 
 def stream_metadata(health: Health, action: str) -> Metadata:
-    """Return the metadata of the stream: state, rates, and the ledger's counts since the first batch."""
+    """Return the metadata of the stream: state, rates, and the ledger's counts since the first batch.
+
+    action: what the run did with the stream. When the ledger could not be read, its error replaces the counts.
+    """
     figures = {
         "action": action,
         **observed_stream(health.status),
@@ -70,7 +77,7 @@ def side_metadata(health: Health, action: str) -> Metadata:
 
 
 def joined_metadata(health: Health, action: str) -> Metadata:
-    """Return the metadata of a join's stream: as `stream_metadata`, with the join's counts and state size."""
+    """Return the metadata of a join's stream: that of every stream, with the join's counts and state size."""
     figures = stream_metadata(health, action) | _state_size(health.status.heartbeat)
     if isinstance(health.ledger, GlassflowError):
         return figures
@@ -78,7 +85,11 @@ def joined_metadata(health: Health, action: str) -> Metadata:
 
 
 def table_metadata(health: Health) -> Metadata:
-    """Return the metadata of the ClickHouse table: row count, engine, and the ledger's counts of written rows."""
+    """Return the metadata of the ClickHouse table: row count, engine, and the ledger's counts of written rows.
+
+    Only the problem when the table is missing or could not be read; the problem instead of the counts when the ledger
+    could not be read.
+    """
     figures: Metadata = {}
     if isinstance(health.table, GlassflowError):
         return {"problem": str(health.table)}
@@ -161,10 +172,10 @@ def committed_offsets(health: Health, topic: str) -> Offsets | None:
         return heartbeat.offsets[topic]
     if isinstance(health.ledger, GlassflowError):
         return None
-    ranges = [r for r in health.ledger.ranges if r.topic == topic]
+    ranges = [offset_range for offset_range in health.ledger.ranges if offset_range.topic == topic]
     return {
-        partition: max(r.until for r in ranges if r.partition == partition)
-        for partition in {r.partition for r in ranges}
+        partition: max(offset_range.until for offset_range in ranges if offset_range.partition == partition)
+        for partition in {offset_range.partition for offset_range in ranges}
     }
 
 
@@ -182,5 +193,6 @@ def data_version(health: Health) -> dg.DataVersion | None:
         texts.append(f"{topic}@{offsets}")
     text = " ".join(texts)
     if len(text) > MAX_READABLE_VERSION:
+        # Dagster shows the version: many partitions become a hash.
         text = hashlib.sha256(text.encode()).hexdigest()
     return dg.DataVersion(text)

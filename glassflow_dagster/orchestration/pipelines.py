@@ -81,17 +81,19 @@ def _clashes(pipeline_ids: Mapping[Path, str]) -> dict[Path, GlassflowError]:
     files_by_name: dict[str, list[Path]] = {}
     for file, pipeline_id in pipeline_ids.items():
         files_by_name.setdefault(identifier(pipeline_id), []).append(file)
-    errors: dict[Path, GlassflowError] = {}
+    errors_by_file: dict[Path, GlassflowError] = {}
     for files in files_by_name.values():
         for file in files if len(files) > 1 else ():
             pipeline = pipeline_ids[file]
-            others = [other for other in files if other != file]
-            if any(pipeline_ids[other] == pipeline for other in others):
-                text = f"{pipeline!r} is also defined in {_listed(others)}; keep one of the files"
+            other_files = [other_file for other_file in files if other_file != file]
+            if any(pipeline_ids[other_file] == pipeline for other_file in other_files):
+                text = f"{pipeline!r} is also defined in {_listed(other_files)}; keep one of the files"
             else:
-                text = f"{pipeline!r} has the same name in Dagster as the pipeline in {_listed(others)}; rename one"
-            errors[file] = DefinitionError(file, [Problem("pipeline_id", text)])
-    return errors
+                text = (
+                    f"{pipeline!r} has the same name in Dagster as the pipeline in {_listed(other_files)}; rename one"
+                )
+            errors_by_file[file] = DefinitionError(file, [Problem("pipeline_id", text)])
+    return errors_by_file
 
 
 def _listed(files: list[Path]) -> str:

@@ -62,25 +62,26 @@ def load_cursor(cursor: str | None) -> Cursor:
 
 
 def evaluate(
-    status: StreamStatus, pipeline: PipelineConfig, keys: AssetKeys, last: Cursor
+    status: StreamStatus, pipeline: PipelineConfig, keys: AssetKeys, last_cursor: Cursor
 ) -> dg.SensorResult | dg.SkipReason:
     """Decide from the stream's status and the last cursor what to record and whether to request a restart.
 
-    An equal mark (`_mark`) means that driver process, state and batch are those of the last evaluation.
+    A stream that is stopped on purpose is skipped. An equal mark (`_mark`) means that driver process, state and batch
+    are those of the last evaluation: then nothing is recorded.
     """
     if not status.wanted and status.state not in UP:
         return dg.SkipReason(f"{status.state.value}: {status.message}; materialize the table to start it")
-    mark, batch = _mark(status), _batch(status) or last.batch
+    mark, batch = _mark(status), _batch(status) or last_cursor.batch
     # Only a new batch resets the count of restarts: a stream that fails again and again may run at some evaluations.
-    restarts = last.restarts if batch == last.batch else 0
+    restarts = last_cursor.restarts if batch == last_cursor.batch else 0
     requests: list[dg.RunRequest] = []
     # One request per failure: a restart takes longer than the sensor's interval, so the next evaluation sees the same.
-    if status.state not in UP and mark != last.mark and restarts < MAX_RESTARTS:
+    if status.state not in UP and mark != last_cursor.mark and restarts < MAX_RESTARTS:
         restarts += 1
         requests = [_restart(status, keys, f"{mark}:{restarts}")]
     return dg.SensorResult(
         run_requests=requests,
-        asset_events=[] if mark == last.mark else list(_observations(status, pipeline, keys)),
+        asset_events=[] if mark == last_cursor.mark else list(_observations(status, pipeline, keys)),
         cursor=Cursor(mark=mark, batch=batch, restarts=restarts).model_dump_json(),
     )
 

@@ -76,6 +76,7 @@ def asset_specs(definition: Path, config: PipelineConfig, keys: AssetKeys) -> It
         keys.table,
         deps=[keys.joined] if keys.joined else keys.sides,
         description=_table_description(config),
+        # A table without a stream asset before it stands for the stream, too.
         kinds={"clickhouse", "table"} if keys.stream != keys.table else {"spark", "clickhouse", "table"},
         metadata={**_table_metadata(config), **reference},
         freshness_policy=freshness_policy(config),
@@ -166,28 +167,33 @@ def _event_schema(config: PipelineConfig, source: Source) -> dg.TableSchema:
 def _role(config: PipelineConfig, source: Source, field: str) -> str | None:
     """Describe the role of a field as key or event time; None when it has none."""
     dedup = config.dedup_of(source)
-    keys = ["the deduplication key"] if dedup and field in dedup.key_fields else []
-    side = next((s for s in config.join.sides if s.source_id == source.source_id), None) if config.join else None
-    if side and field in side.key_fields:
-        keys.append("the join key")
-    roles = [f"part of {' and of '.join(keys)}"] if keys else []
-    if side and field == side.event_time:
+    keys_with_field = ["the deduplication key"] if dedup and field in dedup.key_fields else []
+    join_side = (
+        next((one_side for one_side in config.join.sides if one_side.source_id == source.source_id), None)
+        if config.join
+        else None
+    )
+    if join_side and field in join_side.key_fields:
+        keys_with_field.append("the join key")
+    roles = [f"part of {' and of '.join(keys_with_field)}"] if keys_with_field else []
+    if join_side and field == join_side.event_time:
         roles.append("event time of the join")
     return "; ".join(roles) or None
 
 
 def _joined_schema(config: PipelineConfig, join: JoinConfig) -> dg.TableSchema:
     """Return the columns of the joined stream, with the source that each one comes from."""
-    sources, nulls = {source.source_id: source for source in config.inputs}, joined_nulls(config, join)
+    sources = {source.source_id: source for source in config.inputs}
+    nullable_names = joined_nulls(config, join)
 
     def column(output: OutputField) -> dg.TableColumn:
         source = sources[output.source_id]
-        kinds = {**METADATA_FIELDS, **{field.name: field.type for field in source.schema_fields}}
+        types = {**METADATA_FIELDS, **{field.name: field.type for field in source.schema_fields}}
         return dg.TableColumn(
             output.joined_name,
-            kinds[output.name],
+            types[output.name],
             description=f"{output.name} of {source.source_id} (topic {source.topic})",
-            constraints=dg.TableColumnConstraints(nullable=output.joined_name in nulls),
+            constraints=dg.TableColumnConstraints(nullable=output.joined_name in nullable_names),
         )
 
     return dg.TableSchema(columns=[column(output) for output in join.output_fields])
@@ -205,14 +211,15 @@ def _table_schema(config: PipelineConfig) -> dg.TableSchema:
         for mapping in config.sink.mapping
     ]
     created = config.sink.create_table.columns if config.sink.create_table else ()
-    extra = [
+    unmapped = [
         dg.TableColumn(column.name, column.type, description=f"default {column.default}" if column.default else None)
         for column in created
     ]
-    return dg.TableSchema(columns=[*mapped, *extra])
+    return dg.TableSchema(columns=[*mapped, *unmapped])
 
 
 def _deduplicated_description(dedup: DedupConfig) -> str:
+    """Describe in the asset's text which events stay: the key, the window and the clock of the deduplication."""
     key, window = ", ".join(dedup.key_fields), format_duration(dedup.time_window)
     clock = f" of `{dedup.event_time}`" if dedup.event_time else ""
     return f"The first event of each `{key}` within {window}{clock}; later ones count as duplicates."
@@ -254,6 +261,7 @@ def _clock(join: JoinConfig) -> str:
 
 
 def _table_description(config: PipelineConfig) -> str:
+    """Describe the target table in the asset's text, with the pipeline's name, if it has one."""
     name = f"{config.name}. " if config.name else ""
     return (
         f"{name}ClickHouse table `{'.'.join(config.sink.full_table)}`, filled exactly once by a Spark stream that runs "

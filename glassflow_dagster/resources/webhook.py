@@ -63,10 +63,10 @@ class AlertResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             self._post(address, alert)
 
     def _post(self, address: str, alert: Alert) -> None:
-        """Post an alert as JSON; raises `AlertUndelivered` without the address, which may be secret, in its text."""
+        """Post an alert as JSON; raises `AlertUndelivered`, without the address, which may be secret, in its text."""
         if not address.startswith(("http://", "https://")):
-            text = f"{self.webhook_variable}: is not a URL; write http://... or https://..."
-            raise AlertUndelivered(text, may_accept_others=False)
+            problem = f"{self.webhook_variable}: is not a URL; write http://... or https://..."
+            raise AlertUndelivered(problem, may_accept_others=False)
         # Slack and Teams show the field `text`, so the alert's own text goes into `reason`.
         body = json.dumps({**asdict(alert), "text": alert.line, "reason": alert.text}).encode()
         request = urllib.request.Request(address, body, {"Content-Type": "application/json"})  # noqa: S310 - checked above
@@ -76,8 +76,8 @@ class AlertResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             # The text leaves out the address: everybody who knows it can post.
             code = error.code if isinstance(error, urllib.error.HTTPError) else None
             reason = f"HTTP status {code}" if code else getattr(error, "reason", type(error).__name__)
-            text = f"{self.webhook_variable}: the webhook did not accept the alert ({reason})"
-            raise AlertUndelivered(text, may_accept_others=code not in (None, TOO_MANY_REQUESTS)) from None
+            problem = f"{self.webhook_variable}: the webhook did not accept the alert ({reason})"
+            raise AlertUndelivered(problem, may_accept_others=code not in (None, TOO_MANY_REQUESTS)) from None
 
 
 def log_alert(alert: Alert, log: logging.Logger) -> None:

@@ -109,24 +109,27 @@ def _fetch(configuration: Configuration, folder: Path, ivy_cache: Path, report: 
 def _relay_progress(lines: Iterable[str], report: Callable[[str], None]) -> str:
     """Read Ivy's output line by line, report the numbers of jars found and fetched, and return the whole output."""
     output: list[str] = []
-    found = fetched = 0
+    found_count = fetched_count = 0
     for line in lines:
         output.append(line)
         if _FOUND.match(line):
-            found += 1
-            report(f"{found} jars found")
+            found_count += 1
+            report(f"{found_count} jars found")
         elif _FETCHED.match(line):
-            fetched += 1
-            report(f"{fetched} of {found} jars")
+            fetched_count += 1
+            report(f"{fetched_count} of {found_count} jars")
     return "".join(output)
 
 
 def _failure(configuration: Configuration, missing: list[str], output: str, folder: Path) -> str:
-    """Build the error message: which modules are missing, and why according to Ivy's output."""
+    """Build the error message: which modules are missing, and why.
+
+    The reason is the first exception in Ivy's output, else that modules were not found, else the output's last line.
+    """
     names = ", ".join(missing) or f"the {configuration} jars"
-    cause = _CAUSE.search(output)
-    last = output.strip().splitlines()[-1:] or ["no output from Ivy"]
-    why = cause[1].strip() if cause else "not found" if missing else last[0].strip()
+    exception = _CAUSE.search(output)
+    lines = output.strip().splitlines() or ["no output from Ivy"]
+    why = exception[1].strip() if exception else "not found" if missing else lines[-1].strip()
     return (
         f"could not fetch {names} ({why}); let this machine reach a Maven repository, name a mirror in an Ivy settings "
         f"file (GLASSFLOW_IVY_SETTINGS=FILE), or copy {folder} from a machine that has it"

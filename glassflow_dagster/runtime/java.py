@@ -70,7 +70,7 @@ def _system_java() -> JavaRuntime | None:
     """Return the first of JAVA_HOME's and PATH's java that is new enough and can start Spark."""
     java_home = os.environ.get("JAVA_HOME")
     candidates = [str(Path(java_home) / "bin" / "java")] if java_home else []
-    candidates += [on_path] if (on_path := shutil.which("java")) else []
+    candidates += [java_on_path] if (java_on_path := shutil.which("java")) else []
     for candidate in candidates:
         runtime = _probe(candidate)
         if runtime is not None and runtime.version >= OLDEST_JAVA and _starts_spark(runtime.executable):
@@ -130,7 +130,7 @@ def _make_home(home: Path, java: Path, certificates: list[bytes]) -> None:
     """Write a JAVA_HOME: a trust store with the DER certificates, if any, and the script `bin/java`."""
     with exclusive(home):
         if home.is_dir():
-            return
+            return  # another process has written it
         with filled(home) as folder:
             options = []
             if certificates:

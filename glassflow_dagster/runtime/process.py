@@ -36,11 +36,11 @@ class Background:
 
     def end(self, seconds: float) -> None:
         """Send SIGTERM, and SIGKILL after so many seconds; return when the process has ended."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
+        for signal_number in (signal.SIGTERM, signal.SIGKILL):
             deadline = time.monotonic() + seconds
             if self.alive():
                 with suppress(ProcessLookupError):
-                    os.kill(self.pid, number)
+                    os.kill(self.pid, signal_number)
             while self.alive() and time.monotonic() < deadline:
                 time.sleep(_POLL_SECONDS)
 
@@ -56,6 +56,7 @@ def start_process(command: Sequence[str], port: int, log: Path, variables: Mappi
             env={**os.environ, **variables},
             start_new_session=True,
         )
+    # "" when it has ended already: then `alive` is False.
     return Background(process.pid, start_of(process.pid) or "", port)
 
 

@@ -41,10 +41,11 @@ def trusted_certificates() -> list[bytes]:
 
 def java_key_store(certificates: list[bytes]) -> bytes:
     """Return a JKS trust store with these DER certificates, password `changeit`."""
+    # A header, then for each certificate: its type of entry, alias, time, type, length and bytes.
     content = struct.pack(">III", _MAGIC, _VERSION, len(certificates)) + b"".join(
         struct.pack(">I", _TRUSTED_CERTIFICATE)
         + _text(f"authority-{number}")
-        + struct.pack(">Q", 0)
+        + struct.pack(">Q", 0)  # the time of creation, which Java does not check
         + _text("X.509")
         + struct.pack(">I", len(certificate))
         + certificate

@@ -20,12 +20,13 @@ class WithOrigin:
     value: Any
 
 
-def keep(owner: Raw, at: str, *keys: str, empty: tuple[Any, ...] = (None,)) -> Raw:
-    """Return the given keys of an object at path `at` for the v3 draft, under the same names.
+def keep(owner: Raw, path: str, *keys: str, empty: tuple[Any, ...] = (None,)) -> Raw:
+    """Return the given keys of an object for the v3 draft: key -> its value, with its path in the older file.
 
-    A key that is missing, null, or has one of the `empty` values is `ABSENT`.
+    path: of the object; empty for the whole file. A key that is missing, null, or has one of the `empty` values is
+    `ABSENT`.
     """
-    prefix = f"{at}." if at else ""
+    prefix = f"{path}." if path else ""
     return {
         key: WithOrigin(prefix + key, ABSENT if (value := owner.get(key)) is None or value in empty else value)
         for key in keys
@@ -33,7 +34,7 @@ def keep(owner: Raw, at: str, *keys: str, empty: tuple[Any, ...] = (None,)) -> R
 
 
 def resolve(part: Any, path: str, origins: dict[str, str]) -> Any:
-    """Return a part of the draft as plain objects and lists, without `ABSENT` values.
+    """Return a part of the draft as plain objects and lists, without the entries of objects that are `ABSENT`.
 
     path: of the part in v3. origins: receives v3 path -> path in the older file, for every part that has one.
     """
@@ -41,8 +42,8 @@ def resolve(part: Any, path: str, origins: dict[str, str]) -> Any:
         origins[path] = part.path
         return resolve(part.value, path, origins)
     if isinstance(part, dict):
-        inner = {k: resolve(v, f"{path}.{k}" if path else str(k), origins) for k, v in part.items()}
-        return {k: v for k, v in inner.items() if v is not ABSENT}
+        inner = {key: resolve(value, f"{path}.{key}" if path else str(key), origins) for key, value in part.items()}
+        return {key: value for key, value in inner.items() if value is not ABSENT}
     if isinstance(part, list):
-        return [resolve(v, f"{path}[{i}]", origins) for i, v in enumerate(part)]
+        return [resolve(value, f"{path}[{i}]", origins) for i, value in enumerate(part)]
     return part

@@ -5,7 +5,7 @@ from glassflow_dagster.config.formats.older import items_of, part_of
 
 
 def mappings_of(raw: Raw) -> list[tuple[str, list[tuple[str, str, Raw]]]]:
-    """Return the mappings of a file, the one that takes precedence first.
+    """Return the mappings of a file that have entries, the one that takes precedence first.
 
     Each is its path and its entries; an entry is its path, the key that holds the field's name, and the object itself.
     """
@@ -16,18 +16,22 @@ def mappings_of(raw: Raw) -> list[tuple[str, list[tuple[str, str, Raw]]]]:
         ("schema.fields", "name", items_of(schema, "fields")),
     ]
     mappings = []
-    for path, named, fields in candidates:
-        entries = [(f"{path}[{i}]", named, entry) for i, entry in enumerate(fields)]
-        # In schema.fields an entry without a column declares a field and maps nothing.
-        mapped = [e for e in entries if path != "schema.fields" or e[2].get("column_name") or e[2].get("column_type")]
-        mappings += [(path, mapped)] if mapped else []
+    for path, name_key, items in candidates:
+        entries = [
+            (f"{path}[{i}]", name_key, item)
+            for i, item in enumerate(items)
+            # In schema.fields an item without a column declares a field and maps nothing.
+            if path != "schema.fields" or item.get("column_name") or item.get("column_type")
+        ]
+        mappings += [(path, entries)] if entries else []
     return mappings
 
 
 def mapping_entries(raw: Raw) -> tuple[str, list[tuple[str, str, Raw]]]:
-    """Return the mapping that is used: its path and its entries, as in `mappings_of`; no entries when there is none.
+    """Return the mapping that is used: its path and its entries (path, the key that holds the field's name, object).
 
-    `check_references` reports other mappings that differ from it.
+    Without a mapping: the path where one is usually written, and no entries. `check_references` reports other mappings
+    that differ from the one that is used.
     """
     usual_path = "schema.fields" if part_of(raw, "schema") else "sink.table_mapping"
     return next(iter(mappings_of(raw)), (usual_path, []))

@@ -51,9 +51,12 @@ def is_enabled(part: Raw, path: str, problems: list[Problem]) -> bool:
     return bool(part.get("enabled"))
 
 
-def value_of_either(owner: Raw, at: str, keys: tuple[str, str], problems: list[Problem]) -> tuple[Any, str]:
-    """Return the value of a key that has two names, and the name used; two different values are a problem."""
+def value_of_either(owner: Raw, path: str, keys: tuple[str, str], problems: list[Problem]) -> tuple[Any, str]:
+    """Return the value of a key that has two names, and the name used; two different values are a problem.
+
+    Without a value: `ABSENT`, and the first name. path: of the object `owner`.
+    """
     used = [key for key in keys if owner.get(key) is not None]
     if len(used) > 1 and owner[used[0]] != owner[used[1]]:
-        problems.append(Problem(f"{at}.{used[1]}", f"differs from {used[0]}, which means the same; keep one"))
+        problems.append(Problem(f"{path}.{used[1]}", f"differs from {used[0]}, which means the same; keep one"))
     return (owner[used[0]], used[0]) if used else (ABSENT, keys[0])

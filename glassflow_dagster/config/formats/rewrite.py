@@ -55,18 +55,24 @@ class Rewritten:
         return [self._origin(problem) for problem in problems] if self.origins else problems
 
     def _origin(self, problem: Problem) -> Problem:
-        """Return a problem with the older file's path of the nearest part that encloses it and has an origin."""
-        path, rest = problem.path, ""
+        """Return a problem with its path in the older file: of the nearest enclosing part that has an origin.
+
+        Without such a part, the v3 path stays, and the text says so.
+        """
+        path, inner_path = problem.path, ""
         while path and path not in self.origins:
             cut = max(path.rfind("."), path.rfind("["), 0)
-            path, rest = path[:cut], path[cut:] + rest
+            path, inner_path = path[:cut], path[cut:] + inner_path
         if path:
-            return replace(problem, path=self.origins[path] + rest)
+            return replace(problem, path=self.origins[path] + inner_path)
         return replace(problem, text=f"{problem.text} (the path is that of the v3 form, which `convert` prints)")
 
 
 def is_older(raw: Raw) -> bool:
-    """Return whether a parsed file is in format v1 or v2."""
+    """Return whether a parsed file is in format v1 or v2.
+
+    By its version; a file without one is older when it has `source`, not v3's `sources`.
+    """
     version = raw.get("version")
     if version in OLDER_VERSIONS:
         return True
@@ -77,13 +83,14 @@ def rewrite(raw: Raw) -> Rewritten:
     """Rewrite an older definition as v3; `check_shape` must have accepted it. Does not change `raw`."""
     problems: list[Problem] = []
     topics = [(f"source.topics[{i}]", topic) for i, topic in enumerate(part_of(raw, "source")["topics"])]
-    undeclared = [undeclared_fields(raw, at, topic) for at, topic in topics]
+    # For each topic: the fields that its expressions read without a declaration.
+    undeclared = [undeclared_fields(raw, path, topic) for path, topic in topics]
     draft = {
         "version": "v3",
         **keep(raw, "", "pipeline_id", "name", "metadata"),
         "sources": WithOrigin(
             "source.topics",
-            [rewrite_source(raw, at, topic, names) for (at, topic), names in zip(topics, undeclared, strict=True)],
+            [rewrite_source(raw, path, topic, names) for (path, topic), names in zip(topics, undeclared, strict=True)],
         ),
         "transforms": rewrite_transforms(raw, topics, problems),
         "join": rewrite_join(raw, problems),
@@ -93,5 +100,7 @@ def rewrite(raw: Raw) -> Rewritten:
     check_references(raw, topics, problems)
     origins: dict[str, str] = {}
     definition = resolve(draft, "", origins)
-    reads = (undeclared_reads(raw, *topic, names) for topic, names in zip(topics, undeclared, strict=True))
-    return Rewritten(definition, tuple(problems), tuple(chain.from_iterable(reads)), origins)
+    warnings = chain.from_iterable(
+        undeclared_reads(raw, path, topic, names) for (path, topic), names in zip(topics, undeclared, strict=True)
+    )
+    return Rewritten(definition, tuple(problems), undeclared=tuple(warnings), origins=origins)

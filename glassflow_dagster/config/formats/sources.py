@@ -14,37 +14,40 @@ from glassflow_dagster.expressions.language.check import undeclared_names
 from glassflow_dagster.expressions.language.errors import ExpressionError
 
 
-def rewrite_source(raw: Raw, at: str, topic: Raw, undeclared: Mapping[str, str]) -> WithOrigin:
-    """Return a topic as a source for the v3 draft. at: the topic's path; undeclared: see `undeclared_fields`."""
+def rewrite_source(raw: Raw, topic_path: str, topic: Raw, undeclared: Mapping[str, str]) -> WithOrigin:
+    """Return a topic as a source for the v3 draft.
+
+    topic_path: the topic's path. undeclared: the undeclared fields that its expressions read -> path of the expression.
+    """
     source = part_of(raw, "source")
     id_key = "id" if topic.get("id") else "name"
     return WithOrigin(
-        at,
+        topic_path,
         {
             **keep(source, "source", "type"),
-            "source_id": WithOrigin(f"{at}.{id_key}", topic.get(id_key, ABSENT)),
+            "source_id": WithOrigin(f"{topic_path}.{id_key}", topic.get(id_key, ABSENT)),
             **keep(source, "source", "connection_params"),
-            "topic": WithOrigin(f"{at}.name", topic.get("name", ABSENT)),
-            "schema_fields": _schema_fields(raw, at, topic, undeclared),
-            **keep(topic, at, "schema_version", "schema_registry"),
+            "topic": WithOrigin(f"{topic_path}.name", topic.get("name", ABSENT)),
+            "schema_fields": _schema_fields(raw, topic_path, topic, undeclared),
+            **keep(topic, topic_path, "schema_version", "schema_registry"),
             # An empty offset counts as missing, as in GlassFlow.
-            **keep(topic, at, "consumer_group_initial_offset", empty=("",)),
+            **keep(topic, topic_path, "consumer_group_initial_offset", empty=("",)),
         },
     )
 
 
-def _schema_fields(raw: Raw, at: str, topic: Raw, undeclared: Mapping[str, str]) -> WithOrigin:
+def _schema_fields(raw: Raw, topic_path: str, topic: Raw, undeclared: Mapping[str, str]) -> WithOrigin:
     """Return the schema_fields of a topic: the declared fields, then the undeclared ones as optional `any`.
 
-    raw: the whole older definition. topic, at: the topic's part of it, and the path of that part. undeclared: fields
-    that expressions read and no list declares -> path of the expression. `ABSENT` when there are no fields, so
+    raw: the whole older definition. topic, topic_path: the topic's part of it, and the path of that part. undeclared:
+    fields that expressions read and no list declares -> path of the expression. `ABSENT` when there are no fields, so
     that validation reports them as missing, at the path that is returned.
     """
-    declared = _declared_fields(raw, at, topic)
+    declared = _declared_fields(raw, topic_path, topic)
     schema = part_of(raw, "schema")
     # Fields may be declared in one list for all topics (schema.fields) or in one list per topic. Without any, the path
     # to report is the common list, unless that has the fields of other topics.
-    usual_path = "schema.fields" if schema and not schema.get("fields") else f"{at}.schema.fields"
+    usual_path = "schema.fields" if schema and not schema.get("fields") else f"{topic_path}.schema.fields"
     # Without any declared field, the missing schema is the problem to report.
     added = undeclared if declared else {}
     fields = [WithOrigin(path, keep(entry, path, "name", "type")) for path, entry in declared]
@@ -54,12 +57,12 @@ def _schema_fields(raw: Raw, at: str, topic: Raw, undeclared: Mapping[str, str])
     return WithOrigin(list_path, fields or ABSENT)
 
 
-def _declared_fields(raw: Raw, at: str, topic: Raw) -> list[tuple[str, Raw]]:
+def _declared_fields(raw: Raw, topic_path: str, topic: Raw) -> list[tuple[str, Raw]]:
     """Return path and entry of the fields that a topic declares, at any of three paths; without repetitions."""
     topics, schema = topics_of(raw), part_of(raw, "schema")
     lists = [
-        (f"{at}.schema.fields", items_of(part_of(topic, "schema"), "fields")),
-        (f"{at}.schema_fields", items_of(topic, "schema_fields")),
+        (f"{topic_path}.schema.fields", items_of(part_of(topic, "schema"), "fields")),
+        (f"{topic_path}.schema_fields", items_of(topic, "schema_fields")),
         ("schema.fields", items_of(schema, "fields")),
     ]
     declared: list[tuple[str, Raw]] = []
@@ -73,12 +76,12 @@ def _declared_fields(raw: Raw, at: str, topic: Raw) -> list[tuple[str, Raw]]:
     return declared
 
 
-def undeclared_fields(raw: Raw, at: str, topic: Raw) -> dict[str, str]:
+def undeclared_fields(raw: Raw, topic_path: str, topic: Raw) -> dict[str, str]:
     """Return the undeclared fields that a topic's expressions read -> the path of the first expression that reads it.
 
     GlassFlow adds these fields to the schema when it migrates a file, since its expressions see the whole event.
     """
-    declared = [*METADATA_FIELDS, *(str(entry.get("name")) for _, entry in _declared_fields(raw, at, topic))]
+    declared = [*METADATA_FIELDS, *(str(entry.get("name")) for _, entry in _declared_fields(raw, topic_path, topic))]
     undeclared: dict[str, str] = {}
     for path, expression in _expressions(raw, topic):
         # The value of a variable is unknown here; a number is valid nearly everywhere in an expression.
@@ -106,10 +109,13 @@ def _expressions(raw: Raw, topic: Raw) -> Iterator[tuple[str, str]]:
             yield path, expression
 
 
-def undeclared_reads(raw: Raw, at: str, topic: Raw, undeclared: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield a warning for each undeclared field: its name may be misspelt."""
-    names = [str(entry.get("name")) for _, entry in _declared_fields(raw, at, topic)]
+def undeclared_reads(raw: Raw, topic_path: str, topic: Raw, undeclared: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield a warning for each undeclared field that an expression reads: its name may be misspelt.
+
+    undeclared: field -> path of the expression. topic_path: the topic's path.
+    """
+    declared = [str(entry.get("name")) for _, entry in _declared_fields(raw, topic_path, topic)]
     for name, path in undeclared.items():
-        close = get_close_matches(name, names, n=1)
+        close = get_close_matches(name, declared, n=1)
         remedy = f"did you mean {close[0]!r}?" if close else "declare it with its type"
         yield Problem(path, f"{name!r} is not declared, so it may be any value, or missing (nil); {remedy}")

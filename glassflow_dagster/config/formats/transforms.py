@@ -24,14 +24,17 @@ def rewrite_transforms(raw: Raw, topics: list[tuple[str, Raw]], problems: list[P
     """Return the transforms for the v3 draft in GlassFlow's order: filter, deduplication, expressions."""
     transforms = [
         *_filter(raw, problems),
-        *(dedup for at, topic in topics for dedup in _dedup(at, topic, problems)),
+        *(dedup for topic_path, topic in topics for dedup in _dedup(topic_path, topic, problems)),
         *_stateless(raw, problems),
     ]
     return transforms or ABSENT
 
 
 def _filter(raw: Raw, problems: list[Problem]) -> Iterator[WithOrigin]:
-    """Yield the filter, if it is enabled, with its expression negated: v3 keeps the events that match."""
+    """Yield the filter, if it is enabled, with its expression negated: v3 keeps the events that match.
+
+    A missing expression adds a problem, and nothing is yielded. Beside a join, a missing source_id adds a problem.
+    """
     old = part_of(raw, "filter")
     if not is_enabled(old, "filter", problems):
         return
@@ -59,21 +62,24 @@ def _missing_source_id(raw: Raw, path: str) -> Problem:
     )
 
 
-def _dedup(at: str, topic: Raw, problems: list[Problem]) -> Iterator[WithOrigin]:
-    """Yield the deduplication of the topic at path `at`, if it is enabled."""
-    path, old = f"{at}.deduplication", part_of(topic, "deduplication")
+def _dedup(topic_path: str, topic: Raw, problems: list[Problem]) -> Iterator[WithOrigin]:
+    """Yield the deduplication of the topic at path `topic_path`, if it is enabled; a missing key adds a problem."""
+    path, old = f"{topic_path}.deduplication", part_of(topic, "deduplication")
     if not is_enabled(old, path, problems):
         return
-    key, named = value_of_either(old, path, ("id_field", "key"), problems)
-    config = {"key": WithOrigin(f"{path}.{named}", key), **keep(old, path, "time_window")}
+    key, key_name = value_of_either(old, path, ("id_field", "key"), problems)
+    config = {"key": WithOrigin(f"{path}.{key_name}", key), **keep(old, path, "time_window")}
     if key is ABSENT:
         problems.append(Problem(f"{path}.id_field", "is missing; name the field that identifies an event"))
-    source = WithOrigin(f"{at}.name", topic_id(topic))
+    source = WithOrigin(f"{topic_path}.name", topic_id(topic))
     yield WithOrigin(path, {"type": "dedup", "source_id": source, "config": WithOrigin(path, config)})
 
 
 def _stateless(raw: Raw, problems: list[Problem]) -> Iterator[WithOrigin]:
-    """Yield the stateless transform, if it is enabled and there is no join."""
+    """Yield the stateless transform, if it is enabled and there is no join.
+
+    Another type than `expr_lang_transform` adds a problem. So does a join, beside which nothing is yielded.
+    """
     path, old = "stateless_transformation", part_of(raw, "stateless_transformation")
     if not is_enabled(old, path, problems):
         return

@@ -20,17 +20,20 @@ _IGNORED = "unknown key, which is ignored; remove it or check its spelling"
 
 
 def upgrade(file: Path, raw: dict[str, Any]) -> Rewritten:
-    """Return a parsed file as v3; raises `DefinitionError` when the structure of an older file is invalid."""
+    """Return a parsed file as v3; of an older file without its unknown keys, each of which becomes a warning.
+
+    Raises `DefinitionError` when the structure of an older file is invalid.
+    """
     if not is_older(raw):
         return Rewritten(raw)
     unknown_keys = []
     try:
         check_shape(raw)
     except ValidationError as error:
-        causes = causes_of(error)
-        if any(e["type"] != "extra_forbidden" for e in causes):
-            raise DefinitionError(file, [to_problem(e) for e in causes]) from None
-        unknown_keys = [e["loc"] for e in causes]
+        errors = causes_of(error)
+        if any(e["type"] != "extra_forbidden" for e in errors):
+            raise DefinitionError(file, [to_problem(e) for e in errors]) from None
+        unknown_keys = [e["loc"] for e in errors]
     rewritten = rewrite(without_keys(raw, unknown_keys))
     ignored = tuple(Problem(path_of(location), _IGNORED) for location in unknown_keys)
     return _without_unknown_keys(replace(rewritten, ignored=ignored))

@@ -49,12 +49,14 @@ def _positive(duration: timedelta) -> timedelta:
 
 
 def _field_type(name: str) -> str:
+    """Return a known field type unchanged; raises ValueError for an unknown one."""
     if name not in FIELD_KINDS:
         raise ValueError(f"unknown field type {name!r}; use one of {', '.join(FIELD_KINDS)}")
     return name
 
 
 def _column_type(text: str) -> str:
+    """Return a ClickHouse type unchanged; raises ValueError when it is invalid, or its columns cannot be written."""
     reason = unsupported_reason(parse_column_type(text))
     if reason:
         raise ValueError(reason)
@@ -96,7 +98,7 @@ def _start(value: Any) -> Any:
         time = datetime.combine(time, datetime.min.time())
     if isinstance(time, datetime):
         return (time if time.tzinfo else time.replace(tzinfo=UTC)).isoformat()
-    return time
+    return time  # one of START_WORDS, or a value that pydantic rejects
 
 
 def _limit(value: Any) -> int | str:

@@ -75,12 +75,12 @@ class PipelineConfig(Part):
         """Return a source's fields with their effective `required`.
 
         A field of the deduplication key is as the definition declares it; any other as in `Source.fields`, where a
-        schema registry makes fields optional. A join's key may be missing: such an event has no match.
+        schema registry makes fields optional. A join's key may be optional, too: an event without it has no match.
         """
         dedup = self.dedup_of(source)
         keys = dedup.key_fields if dedup else ()
-        both = zip(source.schema_fields, source.fields, strict=True)
-        return tuple(declared if declared.name in keys else field for declared, field in both)
+        pairs = zip(source.schema_fields, source.fields, strict=True)
+        return tuple(declared if declared.name in keys else field for declared, field in pairs)
 
     @property
     def glassflow_consumer_group(self) -> str:
@@ -136,6 +136,7 @@ class PipelineConfig(Part):
     def fingerprint(self) -> str:
         """The SHA-256 of everything that a driver is started with, servers and secrets included."""
         everything = self.model_dump(mode="python", exclude={"name", "metadata", "checks", "resources"})
+        # `_plain` writes secrets in plain text: a new password changes the fingerprint.
         return hashlib.sha256(json.dumps(everything, sort_keys=True, default=_plain).encode()).hexdigest()
 
 

@@ -38,18 +38,20 @@ _INTEGERS = tuple(f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 3
 _BIG_INTEGERS = ("Int128", "Int256", "UInt128", "UInt256")
 _INTEGER_KINDS: tuple[FieldKind, ...] = ("int", "uint", "bigint", "ubigint")
 # Decimal32(S) is Decimal(9, S), and so on: the type -> its precision.
-_DECIMAL_DIGITS = {"Decimal32": 9, "Decimal64": 18, "Decimal128": 38, "Decimal256": 76}
+_DECIMAL_PRECISIONS = {"Decimal32": 9, "Decimal64": 18, "Decimal128": 38, "Decimal256": 76}
 _MAX_DIGITS = 76
-_DEFAULT_DIGITS = 10
+# ClickHouse's defaults: Decimal is Decimal(10, 0), and DateTime64 is DateTime64(3).
+_DEFAULT_PRECISION = 10
+_DEFAULT_SECOND_DIGITS = 3
 
 # Column type -> the kinds of field that it takes, as in GlassFlow's conversion matrix. This project adds integers in
 # float columns (exact within 2^53, which the mapping checks), and the types that GlassFlow rejects.
-_TAKES: dict[str, tuple[FieldKind, ...]] = {
+_KINDS_TAKEN: dict[str, tuple[FieldKind, ...]] = {
     "Bool": ("bool",),
     **dict.fromkeys(_INTEGERS, _INTEGER_KINDS),
     **dict.fromkeys(_BIG_INTEGERS, (*_INTEGER_KINDS, "string")),
     **dict.fromkeys(("Float32", "Float64"), ("float", "int", "uint")),
-    **dict.fromkeys(("Decimal", *_DECIMAL_DIGITS), ("decimal", "float", *_INTEGER_KINDS, "string")),
+    **dict.fromkeys(("Decimal", *_DECIMAL_PRECISIONS), ("decimal", "float", *_INTEGER_KINDS, "string")),
     "String": ("string", "array", "map"),
     **dict.fromkeys(("FixedString", "UUID", "Enum8", "Enum16", "IPv4", "IPv6"), ("string",)),
     **dict.fromkeys(("DateTime", "DateTime64"), ("string", "int", "uint", "float", "decimal")),
@@ -79,6 +81,7 @@ class Named:
 
     def __str__(self) -> str:
         """Return the element in ClickHouse's syntax."""
+        # A name with other characters stands in backticks, with backslashes before its own.
         name = self.name if _PLAIN_NAME.match(self.name) else "`" + re.sub(r"([\\`])", r"\\\1", self.name) + "`"
         return f"{name} {self.type}"
 
@@ -134,6 +137,7 @@ class ColumnType:
 
     @property
     def _inner(self) -> "ColumnType":
+        """The type inside `Nullable` or `LowCardinality`."""
         inner = self.arguments[0]
         assert isinstance(inner, ColumnType)
         return inner
@@ -151,21 +155,23 @@ Argument = ColumnType | Named | Option | int | str | tuple[str, int]
 def parse_column_type(text: str) -> ColumnType:
     """Parse a ClickHouse type; raises ValueError for any other text."""
     tokens = _tokens(text)
-    parsed, rest = _parse_type(text, tokens)
-    if rest:
-        raise ValueError(f"{text!r} is not a ClickHouse type: unexpected {rest[0]!r}")
+    parsed, remaining = _parse_type(text, tokens)
+    if remaining:
+        raise ValueError(f"{text!r} is not a ClickHouse type: unexpected {remaining[0]!r}")
     return parsed
 
 
 def with_usual_case(text: str) -> str:
     """Return a type with ClickHouse's case: `uuid` -> `UUID`. GlassFlow's oldest definitions write lower case."""
-    usual = {name.lower(): name for name in (*_TAKES, *_WRAPPERS)}
+    # Lower-case name of a type -> its usual spelling.
+    usual = {name.lower(): name for name in (*_KINDS_TAKEN, *_WRAPPERS)}
 
     def cased(match: re.Match[str]) -> str:
         # A word before another word is the name of a Tuple's element: unchanged.
         is_element_name = re.compile(r"\s+[\w`]").match(text, match.end())
         return match[0] if is_element_name else usual.get(match[0], match[0])
 
+    # Quoted texts and names are matched as a whole, so that the words in them stay unchanged.
     return re.sub(r"'(?:[^'\\]|\\.|'')*'|`[^`]*`|\w+", cased, text)
 
 
@@ -175,8 +181,8 @@ def unsupported_reason(column: ColumnType) -> str | None:
     Arguments that a definition may leave to the table (an Enum's values, a FixedString's length) may be missing.
     """
     base = column.base
-    if base.name not in _TAKES:
-        return f"unsupported ClickHouse column type {str(column)!r}; use one of {', '.join(_TAKES)}"
+    if base.name not in _KINDS_TAKEN:
+        return f"unsupported ClickHouse column type {str(column)!r}; use one of {', '.join(_KINDS_TAKEN)}"
     problem = _argument_problem(base)
     if problem:
         return problem
@@ -202,7 +208,7 @@ def incomplete_reason(column: ColumnType) -> str | None:
 def kinds_taken(column: ColumnType) -> tuple[FieldKind, ...]:
     """Return the kinds of field that a column of a supported type takes."""
     base = column.base
-    return ("array",) if base.name == "Tuple" and not base.element_names else _TAKES[base.name]
+    return ("array",) if base.name == "Tuple" and not base.element_names else _KINDS_TAKEN[base.name]
 
 
 def takes(column: ColumnType, kind: FieldKind) -> bool:
@@ -216,18 +222,18 @@ def declared_as(kind: FieldKind) -> str:
 
 
 def decimal_digits(column: ColumnType) -> tuple[int, int]:
-    """Return precision and scale of a Decimal type in any spelling."""
-    numbers = column.numbers
-    if column.name in _DECIMAL_DIGITS:
-        return _DECIMAL_DIGITS[column.name], numbers[0]
-    return (numbers[0] if numbers else _DEFAULT_DIGITS, numbers[1] if len(numbers) > 1 else 0)
+    """Return precision and scale of a Decimal type in any spelling: `Decimal(P, S)`, `Decimal32(S)` ..."""
+    numbers = column.numbers  # scale of Decimal32(S) and the like; precision and scale of Decimal(P, S)
+    if column.name in _DECIMAL_PRECISIONS:
+        return _DECIMAL_PRECISIONS[column.name], numbers[0]
+    return (numbers[0] if numbers else _DEFAULT_PRECISION, numbers[1] if len(numbers) > 1 else 0)
 
 
 def second_digits(column: ColumnType) -> int:
     """Return the number of digits after the second of a DateTime or DateTime64."""
     if column.name == "DateTime":
         return 0
-    return column.numbers[0] if column.numbers else 3
+    return column.numbers[0] if column.numbers else _DEFAULT_SECOND_DIGITS
 
 
 def same_values(declared: ColumnType, actual: ColumnType) -> bool:
@@ -266,11 +272,12 @@ def _same_members(declared: ColumnType, actual: ColumnType) -> bool:
     return members == set(actual.arguments)
 
 
-def _same_times(left: ColumnType, right: ColumnType) -> bool:
-    """Compare digits and time zone of two DateTime types, as far as the declared type (left) has them."""
-    zones = [[a for a in column.arguments if isinstance(a, str)] for column in (left, right)]
-    same_digits = not left.arguments or second_digits(left) == second_digits(right)
-    return same_digits and (not zones[0] or zones[0] == zones[1])
+def _same_times(declared: ColumnType, actual: ColumnType) -> bool:
+    """Compare digits and time zone of two DateTime types, as far as the declared type has them."""
+    # A list of the time zone, empty without one: it is the only argument that is a text.
+    declared_zone, actual_zone = ([a for a in t.arguments if isinstance(a, str)] for t in (declared, actual))
+    same_digits = not declared.arguments or second_digits(declared) == second_digits(actual)
+    return same_digits and (not declared_zone or declared_zone == actual_zone)
 
 
 def _argument_problem(base: ColumnType) -> str | None:
@@ -281,9 +288,9 @@ def _argument_problem(base: ColumnType) -> str | None:
             if base.arguments and (len(base.arguments) != 1 or not numbers or numbers[0] < 1):
                 return "FixedString needs its length in bytes, as in FixedString(16)"
         case "Decimal32" | "Decimal64" | "Decimal128" | "Decimal256":
-            most = _DECIMAL_DIGITS[base.name]
-            if len(numbers) != 1 or len(base.arguments) != 1 or not 0 <= numbers[0] <= most:
-                return f"{base.name} needs its scale, 0 to {most}, as in {base.name}(2)"
+            max_scale = _DECIMAL_PRECISIONS[base.name]
+            if len(numbers) != 1 or len(base.arguments) != 1 or not 0 <= numbers[0] <= max_scale:
+                return f"{base.name} needs its scale, 0 to {max_scale}, as in {base.name}(2)"
         case "Decimal":
             precision, scale = decimal_digits(base)
             if len(numbers) != len(base.arguments) or len(numbers) > 2:
@@ -311,6 +318,7 @@ def _argument_problem(base: ColumnType) -> str | None:
 
 
 def _write_argument(argument: Argument) -> str:
+    """Return an argument in ClickHouse's syntax; a tuple is an Enum's value with its number: `'a' = 1`."""
     if isinstance(argument, tuple):
         return f"{_quote(argument[0])} = {argument[1]}"
     return _quote(argument) if isinstance(argument, str) else str(argument)
@@ -343,28 +351,32 @@ def _parse_type(text: str, tokens: list[str]) -> tuple[ColumnType, list[str]]:
     """Parse a type at the beginning of the tokens; return it and the remaining tokens. text: for error messages."""
     if not tokens or not tokens[0][0].isalpha():
         raise ValueError(f"{text!r} is not a ClickHouse type: a type's name is missing")
-    name, rest = tokens[0], tokens[1:]
-    if not rest or rest[0] != "(":
+    name, remaining = tokens[0], tokens[1:]
+    if not remaining or remaining[0] != "(":
         if name in _WRAPPERS:
             raise ValueError(f"{text!r} is not a ClickHouse type: {name} needs a type, as in {name}(String)")
-        return ColumnType(name), rest
+        return ColumnType(name), remaining
     arguments: list[Argument] = []
-    while rest and rest[0] in ("(", ","):
-        option = _option(rest[1:]) if name == "JSON" else None
-        argument, rest = option or _parse_argument(text, rest[1:])
+    while remaining and remaining[0] in ("(", ","):
+        option = _option(remaining[1:]) if name == "JSON" else None
+        argument, remaining = option or _parse_argument(text, remaining[1:])
         arguments.append(argument)
-    if not rest or rest[0] != ")":
+    if not remaining or remaining[0] != ")":
         raise ValueError(f"{text!r} is not a ClickHouse type: a closing parenthesis is missing")
     if name in _WRAPPERS and not (len(arguments) == 1 and isinstance(arguments[0], ColumnType)):
         raise ValueError(f"{text!r} is not a ClickHouse type: {name} takes one type")
-    return ColumnType(name, tuple(arguments)), rest[1:]
+    return ColumnType(name, tuple(arguments)), remaining[1:]
 
 
 def _option(tokens: list[str]) -> tuple[Argument, list[str]] | None:
-    """Parse `name=number`, `SKIP path` or `SKIP REGEXP 'text'` of JSON, as in `_parse_type`; None for a typed path."""
+    """Parse `name=number`, `SKIP path` or `SKIP REGEXP 'text'` of JSON; return it and the remaining tokens.
+
+    None for a typed path.
+    """
     if len(tokens) > 2 and tokens[1] == "=":
         return Option(f"{tokens[0]}={tokens[2]}"), tokens[3:]
     if len(tokens) > 1 and tokens[0].upper() == "SKIP":
+        # REGEXP before another argument, or at the end, is itself the path to skip.
         length = 3 if tokens[1].upper() == "REGEXP" and tokens[2:3] not in ([","], [")"]) else 2
         return Option(" ".join(tokens[:length])), tokens[length:]
     return None
@@ -374,16 +386,18 @@ def _parse_argument(text: str, tokens: list[str]) -> tuple[Argument, list[str]]:
     """Parse one argument of a type; return it and the remaining tokens."""
     if not tokens:
         raise ValueError(f"{text!r} is not a ClickHouse type: it ends too early")
-    first = tokens[0]
-    if first[0] == "'":
+    token = tokens[0]
+    if token[0] == "'":
+        # An Enum's value with its number, or any other text.
         if tokens[1:2] == ["="] and len(tokens) > 2:
-            return (_unquote(first), int(tokens[2])), tokens[3:]
-        return _unquote(first), tokens[1:]
-    if first.lstrip("-").isdigit():
-        return int(first), tokens[1:]
-    if _is_name(first) and tokens[1:] and _is_name(tokens[1]):
-        element, rest = _parse_type(text, tokens[1:])
-        return Named(_unquote(first) if first[0] == "`" else first, element), rest
+            return (_unquote(token), int(tokens[2])), tokens[3:]
+        return _unquote(token), tokens[1:]
+    if token.lstrip("-").isdigit():
+        return int(token), tokens[1:]
+    # Two names in a row: a named element and its type.
+    if _is_name(token) and tokens[1:] and _is_name(tokens[1]):
+        element, remaining = _parse_type(text, tokens[1:])
+        return Named(_unquote(token) if token[0] == "`" else token, element), remaining
     return _parse_type(text, tokens)
 
 

@@ -31,8 +31,8 @@ def join_problems(config: PipelineConfig) -> Iterator[Problem]:
     sources = {source.source_id: source for source in config.sources}
     if join.id in sources:
         yield Problem("join.id", f"{join.id!r} is the name of a source; choose another")
-    for at, side in ((_LEFT, join.left_source), (_RIGHT, join.right_source)):
-        yield from _side_problems(at, side, sources)
+    for path, side in ((_LEFT, join.left_source), (_RIGHT, join.right_source)):
+        yield from _side_problems(path, side, sources)
     if join.left_source.source_id == join.right_source.source_id:
         yield Problem(f"{_RIGHT}.source_id", "is the left source too; name the other one")
     yield from _key_pair_problems(join, sources)
@@ -40,26 +40,29 @@ def join_problems(config: PipelineConfig) -> Iterator[Problem]:
     yield from _output_problems(join, sources)
 
 
-def transform_problems(at: str, transform: Dedup | Filter | Stateless, config: PipelineConfig) -> Iterator[Problem]:
-    """Yield the problems of a transform on the wrong side of the join: dedup behind it, or stateless before it."""
+def transform_problems(path: str, transform: Dedup | Filter | Stateless, config: PipelineConfig) -> Iterator[Problem]:
+    """Yield the problems of a transform beside a join.
+
+    Dedup on the joined events, a stateless transform of a source, and dedup with the event clock are not possible.
+    """
     join = config.join
     if join is None or join.id in {source.source_id for source in config.sources}:
-        return
+        return  # a join with the id of a source is reported by `join_problems`
     of_join = transform.source_id == join.id
     if isinstance(transform, Dedup) and of_join:
         sources = " or ".join(source.source_id for source in config.sources)
         yield Problem(
-            f"{at}.source_id", f"{join.id!r} is the join, and events are deduplicated before it; name {sources}"
+            f"{path}.source_id", f"{join.id!r} is the join, and events are deduplicated before it; name {sources}"
         )
     elif isinstance(transform, Stateless) and not of_join:
         yield Problem(
-            f"{at}.source_id",
+            f"{path}.source_id",
             f"{transform.source_id!r} is a source of the join, which only filters and dedup may precede; write "
             f"source_id: {join.id}, where expressions use the output_fields",
         )
     elif isinstance(transform, Dedup) and transform.config.clock == "event":
         yield Problem(
-            f"{at}.config.clock",
+            f"{path}.config.clock",
             "event is not supported with a join; write processing, and remove event_time and its settings",
         )
 
@@ -69,34 +72,34 @@ def _sources_problems(sources: tuple[Source, ...]) -> Iterator[Problem]:
     if len(sources) == 1:
         yield Problem("sources", "a join needs two sources, and there is one; add one, or remove the join")
         return
-    first, second, *others = sources
-    if others:
+    first, second, *further = sources
+    if further:
         yield Problem("sources", f"a join takes two sources, and there are {len(sources)}; keep two")
     if first.source_id == second.source_id:
         yield Problem("sources[1].source_id", f"{second.source_id!r} is the name of sources[0] too; choose another")
     if first.topic == second.topic:
         yield Problem("sources[1].topic", f"{second.topic!r} is the topic of sources[0] too; a join needs two topics")
-    same = "both use one connection, so write the same in both"
+    remedy = "both use one connection, so write the same in both"
     for name in KafkaConnection.model_fields:
         # The values stay out of the text: some are secrets.
         if getattr(first.connection_params, name) != getattr(second.connection_params, name):
-            yield Problem(f"sources[1].connection_params.{name}", f"differs from that of sources[0]; {same}")
+            yield Problem(f"sources[1].connection_params.{name}", f"differs from that of sources[0]; {remedy}")
     if first.isolation != second.isolation:
-        yield Problem("sources[1].isolation", f"differs from that of sources[0]; {same}")
+        yield Problem("sources[1].isolation", f"differs from that of sources[0]; {remedy}")
 
 
-def _side_problems(at: str, side: JoinSide, sources: Mapping[str, Source]) -> Iterator[Problem]:
+def _side_problems(side_path: str, side: JoinSide, sources: Mapping[str, Source]) -> Iterator[Problem]:
     """Yield the problems of one side: its source, its window, and the fields of its key."""
     if bool(side.key) == bool(side.keys):
-        yield Problem(f"{at}.key", "name the key once: either key (one field) or keys (a list)")
+        yield Problem(f"{side_path}.key", "name the key once: either key (one field) or keys (a list)")
     if side.time_window > MAX_JOIN_WINDOW:
-        yield Problem(f"{at}.time_window", "is longer than 7 days; choose 7d or less")
+        yield Problem(f"{side_path}.time_window", "is longer than 7 days; choose 7d or less")
     if side.source_id not in sources:
-        near = suggestion(side.source_id, list(sources))
-        yield Problem(f"{at}.source_id", f"no source is called {side.source_id!r}; {near}")
+        remedy = suggestion(side.source_id, list(sources))
+        yield Problem(f"{side_path}.source_id", f"no source is called {side.source_id!r}; {remedy}")
         return
     fields = _fields(sources[side.source_id])
-    for path, name in _key_paths(at, side):
+    for path, name in _key_paths(side_path, side):
         if name not in fields:
             yield Problem(path, f"{name!r} is not in schema_fields; {suggestion(name, list(fields))}")
         elif fields[name].kind not in _KEY_KINDS:
@@ -104,27 +107,37 @@ def _side_problems(at: str, side: JoinSide, sources: Mapping[str, Source]) -> It
 
 
 def _key_pair_problems(join: JoinConfig, sources: Mapping[str, Source]) -> Iterator[Problem]:
-    """Yield a problem for each part of the key whose kind differs between the sides, so that no events would match."""
-    left, right = (_key_kinds(side, sources) for side in join.sides)
-    if not left or not right:
+    """Yield a problem when the sides' keys have different numbers of parts, or parts of kinds that are never equal.
+
+    A key that is invalid by itself is reported elsewhere.
+    """
+    left_kinds, right_kinds = (_key_kinds(side, sources) for side in join.sides)
+    if not left_kinds or not right_kinds:
         return
-    if len(left) != len(right):
+    if len(left_kinds) != len(right_kinds):
         key = "keys" if join.right_source.keys else "key"
-        count = f"has {len(right)} part{'s' * (len(right) > 1)}, and the left source's {len(left)}"
+        count = f"has {len(right_kinds)} part{'s' * (len(right_kinds) > 1)}, and the left source's {len(left_kinds)}"
         yield Problem(f"{_RIGHT}.{key}", f"{count}; name as many, in the same order")
         return
-    parts = zip(join.left_source.key_fields, _key_paths(_RIGHT, join.right_source), left, right, strict=True)
-    for left_name, (path, name), left_kind, kind in parts:
-        if left_kind and kind and left_kind != kind and not {left_kind, kind} <= {*_NUMBERS}:
+    parts = zip(
+        join.left_source.key_fields, _key_paths(_RIGHT, join.right_source), left_kinds, right_kinds, strict=True
+    )
+    for left_name, (path, right_name), left_kind, right_kind in parts:
+        are_numbers = {left_kind, right_kind} <= {*_NUMBERS}
+        # None: an invalid field, which is reported elsewhere.
+        if left_kind and right_kind and left_kind != right_kind and not are_numbers:
             yield Problem(
                 path,
-                f"{name!r} is {kind}, but {left_name!r} of the left source is {left_kind}, so they are never equal; "
-                "name fields of one kind (int, uint and float go together)",
+                f"{right_name!r} is {right_kind}, but {left_name!r} of the left source is {left_kind}, so they are "
+                "never equal; name fields of one kind (int, uint and float go together)",
             )
 
 
 def _key_kinds(side: JoinSide, sources: Mapping[str, Source]) -> list[FieldKind | None]:
-    """Return the kind of each part of a key; None for an invalid part, and an empty list for an invalid key."""
+    """Return the kind of each part of a key; None for an invalid part.
+
+    Empty for an unknown source, and unless exactly one of `key` and `keys` is set.
+    """
     if side.source_id not in sources or bool(side.key) == bool(side.keys):
         return []
     kinds = {name: field.kind for name, field in _fields(sources[side.source_id]).items() if field.kind in _KEY_KINDS}
@@ -135,49 +148,51 @@ def _clock_problems(join: JoinConfig, sources: Mapping[str, Source]) -> Iterator
     """Yield the problems of the join's clock, and of the settings that go with the event clock only."""
     sides = ((_LEFT, join.left_source), (_RIGHT, join.right_source))
     if join.clock == "processing":
-        of_join = ("allowed_lateness", "idle_timeout")
-        yield from only_with_event_clock("join", (n for n in of_join if n in join.model_fields_set))
-        for at, side in sides:
-            of_side = ("event_time", "event_time_unit")
-            yield from only_with_event_clock(at, (n for n in of_side if getattr(side, n) is not None))
+        join_settings = ("allowed_lateness", "idle_timeout")
+        yield from only_with_event_clock("join", (key for key in join_settings if key in join.model_fields_set))
+        for side_path, side in sides:
+            side_settings = ("event_time", "event_time_unit")
+            yield from only_with_event_clock(
+                side_path, (key for key in side_settings if getattr(side, key) is not None)
+            )
         return
     if join.allowed_lateness is not None and join.allowed_lateness > MAX_JOIN_WINDOW:
         yield Problem("join.allowed_lateness", "is longer than 7 days; choose 7d or less")
-    for at, side in sides:
+    for side_path, side in sides:
         if side.source_id in sources:
-            yield from event_time_problems(at, side, _fields(sources[side.source_id]))
+            yield from event_time_problems(side_path, side, _fields(sources[side.source_id]))
 
 
 def _output_problems(join: JoinConfig, sources: Mapping[str, Source]) -> Iterator[Problem]:
     """Yield the problems of output_fields: unknown sources and fields, and names that are used twice or reserved."""
     sides = [side.source_id for side in join.sides]
-    first: dict[str, int] = {}
+    first_index: dict[str, int] = {}  # name in the joined event -> the first output with it
     for index, output in enumerate(join.output_fields):
-        at = f"join.output_fields[{index}]"
+        path = f"join.output_fields[{index}]"
         if output.source_id not in sides:
-            near = suggestion(output.source_id, sides)
-            yield Problem(f"{at}.source_id", f"{output.source_id!r} is not a source of the join; {near}")
+            remedy = suggestion(output.source_id, sides)
+            yield Problem(f"{path}.source_id", f"{output.source_id!r} is not a source of the join; {remedy}")
         elif output.source_id in sources:
             names = [*_fields(sources[output.source_id]), *METADATA_FIELDS]
             if output.name not in names:
                 where = f"schema_fields of source {output.source_id!r}"
-                yield Problem(f"{at}.name", f"{output.name!r} is not in {where}; {suggestion(output.name, names)}")
+                yield Problem(f"{path}.name", f"{output.name!r} is not in {where}; {suggestion(output.name, names)}")
         if output.joined_name == "_batch_time":
             text = "'_batch_time' is reserved for the joined event; choose another output_name"
-            yield Problem(f"{at}.output_name", text)
-        elif output.joined_name in first:
-            other = f"join.output_fields[{first[output.joined_name]}]"
+            yield Problem(f"{path}.output_name", text)
+        elif output.joined_name in first_index:
+            other = f"join.output_fields[{first_index[output.joined_name]}]"
             text = f"{output.joined_name!r} is the name of {other} too; give one of them another output_name"
-            yield Problem(f"{at}.output_name", text)
-        first.setdefault(output.joined_name, index)
+            yield Problem(f"{path}.output_name", text)
+        first_index.setdefault(output.joined_name, index)
 
 
 def _fields(source: Source) -> dict[str, SchemaField]:
     return {field.name: field for field in source.schema_fields}
 
 
-def _key_paths(at: str, side: JoinSide) -> list[tuple[str, str]]:
-    """Return path and field name of each part of a key."""
+def _key_paths(side_path: str, side: JoinSide) -> list[tuple[str, str]]:
+    """Return path and field name of each part of the key of the side at `side_path`."""
     if side.keys:
-        return [(f"{at}.keys[{index}]", name) for index, name in enumerate(side.keys)]
-    return [(f"{at}.key", side.key)] if side.key else []
+        return [(f"{side_path}.keys[{index}]", name) for index, name in enumerate(side.keys)]
+    return [(f"{side_path}.key", side.key)] if side.key else []

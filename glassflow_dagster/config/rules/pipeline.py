@@ -43,32 +43,33 @@ def problems(config: PipelineConfig) -> Iterator[Problem]:
 
 
 def _source_problems(config: PipelineConfig) -> Iterator[Problem]:
-    """Yield the problems of sources: repeated fields, defaults, and a consumer group without effect."""
+    """Yield the problems of sources: repeated fields, invalid defaults, and a consumer group without effect."""
     for index, source in enumerate(config.sources):
         names = [field.name for field in source.schema_fields]
         for position, name in enumerate(names):
-            at = f"sources[{index}].schema_fields[{position}]"
+            path = f"sources[{index}].schema_fields[{position}]"
             if name in names[:position]:
-                yield Problem(f"{at}.name", f"{name!r} is declared twice; keep one")
-            yield from _default_problems(at, source.schema_fields[position])
+                yield Problem(f"{path}.name", f"{name!r} is declared twice; keep one")
+            yield from _default_problems(path, source.schema_fields[position])
         if source.consumer_group and source.start != "committed":
             yield Problem(
                 f"sources[{index}].consumer_group", "applies to start: committed only; add that, or remove it"
             )
 
 
-def _default_problems(at: str, field: SchemaField) -> Iterator[Problem]:
+def _default_problems(path: str, field: SchemaField) -> Iterator[Problem]:
     """Yield a problem when a default is no value of the field's kind."""
     if field.default is None:
         return
-    kinds: dict[str, tuple[type, ...]] = {"string": (str,), "bool": (bool,), "float": (int, float), "int": (int,)}
+    # The Python types of a default, by the kind of field; other kinds take none.
+    types: dict[str, tuple[type, ...]] = {"string": (str,), "bool": (bool,), "float": (int, float), "int": (int,)}
     kind = "int" if field.kind == "uint" else field.kind
-    fits = type(field.default) in kinds.get(kind, ())
-    limits = INTEGER_LIMITS.get(field.kind)
-    if kind not in kinds:
-        yield Problem(f"{at}.default", f"{field.type} takes no default; remove it, or set required: false")
-    elif not fits or (limits and isinstance(field.default, int) and not limits[0] <= field.default <= limits[1]):
-        yield Problem(f"{at}.default", f"{field.default!r} is not of type {field.type}; correct it")
+    has_type = type(field.default) in types.get(kind, ())
+    limits = INTEGER_LIMITS.get(field.kind)  # least and greatest value of an integer
+    if kind not in types:
+        yield Problem(f"{path}.default", f"{field.type} takes no default; remove it, or set required: false")
+    elif not has_type or (limits and isinstance(field.default, int) and not limits[0] <= field.default <= limits[1]):
+        yield Problem(f"{path}.default", f"{field.default!r} is not of type {field.type}; correct it")
 
 
 def _transform_problems(config: PipelineConfig) -> Iterator[Problem]:
@@ -78,8 +79,8 @@ def _transform_problems(config: PipelineConfig) -> Iterator[Problem]:
         if transform.source_id in streams:
             yield from transform_problems(f"transforms[{index}]", transform, config)
         else:
-            known = suggestion(transform.source_id, streams)
-            yield Problem(f"transforms[{index}].source_id", f"no source is called {transform.source_id!r}; {known}")
+            remedy = suggestion(transform.source_id, streams)
+            yield Problem(f"transforms[{index}].source_id", f"no source is called {transform.source_id!r}; {remedy}")
 
 
 def _dedup_problems(config: PipelineConfig) -> Iterator[Problem]:
@@ -87,53 +88,53 @@ def _dedup_problems(config: PipelineConfig) -> Iterator[Problem]:
     sources = {source.source_id: source for source in config.sources}
     seen: set[str] = set()
     for index, transform in enumerate(config.transforms):
-        at = f"transforms[{index}]"
+        path = f"transforms[{index}]"
         if not isinstance(transform, Dedup) or transform.source_id not in sources:
             continue
         if transform.source_id in seen:
-            yield Problem(at, f"source {transform.source_id!r} has a dedup already; keep one")
+            yield Problem(path, f"source {transform.source_id!r} has a dedup already; keep one")
         seen.add(transform.source_id)
         dedup = transform.config
         if bool(dedup.key) == bool(dedup.keys):
-            yield Problem(f"{at}.config", "name the key once: either key (one field) or keys (a list)")
+            yield Problem(f"{path}.config", "name the key once: either key (one field) or keys (a list)")
         if dedup.time_window > MAX_DEDUP_WINDOW:
-            yield Problem(f"{at}.config.time_window", "is longer than 7 days; choose 7d or less")
+            yield Problem(f"{path}.config.time_window", "is longer than 7 days; choose 7d or less")
         fields = {field.name: field for field in sources[transform.source_id].schema_fields}
-        yield from _key_problems(f"{at}.config.key", dedup, fields)
+        yield from _key_problems(f"{path}.config.key", dedup, fields)
         if config.join is None or dedup.clock == "processing":
-            yield from _clock_problems(f"{at}.config", dedup, fields)
+            yield from _clock_problems(f"{path}.config", dedup, fields)
 
 
-def _key_problems(at: str, dedup: DedupConfig, fields: Mapping[str, SchemaField]) -> Iterator[Problem]:
+def _key_problems(path: str, dedup: DedupConfig, fields: Mapping[str, SchemaField]) -> Iterator[Problem]:
     """Yield a problem for each part of a key that is undeclared, optional, or no scalar."""
     for name in dedup.key_fields:
         if name not in fields:
-            yield Problem(at, f"{name!r} is not in schema_fields; {suggestion(name, list(fields))}")
+            yield Problem(path, f"{name!r} is not in schema_fields; {suggestion(name, list(fields))}")
         elif fields[name].kind in ("array", "map", "any"):
-            yield Problem(at, f"{name!r} is {fields[name].type}; a key is a string, number or bool")
+            yield Problem(path, f"{name!r} is {fields[name].type}; a key is a string, number or bool")
         elif not fields[name].needed:
             text = f"{name!r} is optional; a key must be present, set required: true without a default"
-            yield Problem(at, text)
+            yield Problem(path, text)
 
 
-def _clock_problems(at: str, dedup: DedupConfig, fields: Mapping[str, SchemaField]) -> Iterator[Problem]:
+def _clock_problems(path: str, dedup: DedupConfig, fields: Mapping[str, SchemaField]) -> Iterator[Problem]:
     """Yield the problems of a deduplication's clock, window and lateness."""
     if dedup.clock == "processing":
         if dedup.time_window < MIN_PROCESSING_WINDOW:
             text = "is shorter than 1ms, the resolution of batch times; choose 1ms or more"
-            yield Problem(f"{at}.time_window", text)
+            yield Problem(f"{path}.time_window", text)
         names = ("event_time", "event_time_unit", "late", "allowed_lateness")
-        yield from only_with_event_clock(at, (name for name in names if getattr(dedup, name) is not None))
+        yield from only_with_event_clock(path, (name for name in names if getattr(dedup, name) is not None))
         return
     if dedup.lateness > MAX_DEDUP_WINDOW:
-        yield Problem(f"{at}.allowed_lateness", "is longer than 7 days; choose 7d or less")
+        yield Problem(f"{path}.allowed_lateness", "is longer than 7 days; choose 7d or less")
     if dedup.lateness > MAX_WINDOWS_LATE * dedup.time_window:
-        most = format_duration(MAX_WINDOWS_LATE * dedup.time_window)
+        longest = format_duration(MAX_WINDOWS_LATE * dedup.time_window)
         yield Problem(
-            f"{at}.allowed_lateness",
-            f"is more than {MAX_WINDOWS_LATE} times time_window; choose {most} or less, or a longer time_window",
+            f"{path}.allowed_lateness",
+            f"is more than {MAX_WINDOWS_LATE} times time_window; choose {longest} or less, or a longer time_window",
         )
-    yield from event_time_problems(at, dedup, fields)
+    yield from event_time_problems(path, dedup, fields)
 
 
 def _mapping_problems(config: PipelineConfig, stages: Stages) -> Iterator[Problem]:
@@ -141,19 +142,19 @@ def _mapping_problems(config: PipelineConfig, stages: Stages) -> Iterator[Proble
     kinds = stages.mappable
     columns: set[str] = set()
     for index, mapping in enumerate(config.sink.mapping):
-        at = f"sink.mapping[{index}]"
+        path = f"sink.mapping[{index}]"
         if mapping.column_name in columns:
-            yield Problem(f"{at}.column_name", f"column {mapping.column_name!r} is filled twice; keep one")
+            yield Problem(f"{path}.column_name", f"column {mapping.column_name!r} is filled twice; keep one")
         columns.add(mapping.column_name)
         if mapping.name in stages.invalid_names:
             continue  # reported already, with the expression or the join
         if mapping.name not in kinds:
-            yield Problem(f"{at}.name", f"{mapping.name!r} is {_unmapped(mapping.name, config, stages)}")
+            yield Problem(f"{path}.name", f"{mapping.name!r} is {_unmapped(mapping.name, config, stages)}")
         elif not takes(mapping.parsed_type, kinds[mapping.name]):
             kinds_text = " or ".join(declared_as(kind) for kind in kinds_taken(mapping.parsed_type))
             field = f"field {mapping.name!r} is {declared_as(kinds[mapping.name])}"
             yield Problem(
-                f"{at}.column_type",
+                f"{path}.column_type",
                 f"{mapping.column_type} takes {kinds_text}, but {field}; change the column's or the field's type",
             )
     for index, extra in enumerate(config.sink.create_table.columns if config.sink.create_table else ()):
@@ -186,75 +187,83 @@ def _partition_problems(config: PipelineConfig) -> Iterator[Problem]:
     table = config.sink.create_table
     if table is None or not table.partition_by or config.sink.delivery == "at_least_once":
         return
-    at = "sink.create_table.partition_by"
+    path = "sink.create_table.partition_by"
     if function := changing_function(table.partition_by):
-        yield Problem(at, f"calls {function}, which may put a repeated row into another partition; partition by fields")
+        yield Problem(
+            path, f"calls {function}, which may put a repeated row into another partition; partition by fields"
+        )
     for column in table.columns:
         is_used = re.search(rf"(?<!\w){re.escape(column.name)}(?!\w)", table.partition_by)
         if is_used and (function := changing_function(column.default or "")):
             yield Problem(
-                at,
+                path,
                 f"uses column {column.name!r}, which the server fills with {function}, so a repeated row may get "
                 "another partition; remove the column from columns and map _batch_time to it",
             )
 
 
 def _unmapped(name: str, config: PipelineConfig, stages: Stages) -> str:
-    """Return why a mapping cannot use a name, and what to do."""
-    join, near = config.join, suggestion(name, list(stages.mappable))
+    """Return why a mapping cannot use a name, and what to do; the text follows "... is".
+
+    The sink maps outputs of the last stateless transform; without one, a join's output_fields, or else the source's
+    fields.
+    """
+    join, nearest_remedy = config.join, suggestion(name, list(stages.mappable))
+    # Without a join only the first source is read.
     sources = config.sources if join else config.sources[:1]
     declared = {field.name for source in sources for field in source.schema_fields}
     if any(isinstance(step, TransformStage) for step in stages.steps):
         if name in ({output.joined_name for output in join.output_fields} if join else declared):
             return "not among the outputs of the last stateless transform; list it there"
-        return f"not an output of the last stateless transform; {near}"
+        return f"not an output of the last stateless transform; {nearest_remedy}"
     if join:
-        remedy = "list it there" if name in declared | METADATA_FIELDS.keys() else near
+        remedy = "list it there" if name in declared | METADATA_FIELDS.keys() else nearest_remedy
         return f"not among join.output_fields; {remedy}"
-    return f"not in schema_fields; {near}"
+    return f"not in schema_fields; {nearest_remedy}"
 
 
-# Mechanism -> required keys; any other mechanism requires _PASSWORD.
+# Mechanism -> required keys; any other mechanism requires _USERNAME_AND_PASSWORD.
 _CREDENTIALS = {
     "GSSAPI": ("username", "kerberos_service_name", "kerberos_realm", "kerberos_keytab", "kerberos_config"),
     "NO_AUTH": (),
 }
-_PASSWORD = ("username", "password")
+_USERNAME_AND_PASSWORD = ("username", "password")
 
 
 def _connection_problems(config: PipelineConfig) -> Iterator[Problem]:
     """Yield the problems of credentials, protocols and certificates."""
     for index, source in enumerate(config.sources):
-        connection, at = source.connection_params, f"sources[{index}].connection_params"
-        needed = () if connection.skip_auth else _CREDENTIALS.get(connection.mechanism, _PASSWORD)
-        for key in needed:
+        connection, path = source.connection_params, f"sources[{index}].connection_params"
+        required_keys = () if connection.skip_auth else _CREDENTIALS.get(connection.mechanism, _USERNAME_AND_PASSWORD)
+        for key in required_keys:
             if not getattr(connection, key):
-                yield Problem(f"{at}.{key}", f"is needed for mechanism {connection.mechanism}; add it")
+                yield Problem(f"{path}.{key}", f"is needed for mechanism {connection.mechanism}; add it")
         if connection.mechanism != "NO_AUTH" and not connection.protocol.startswith("SASL"):
             yield Problem(
-                f"{at}.protocol",
-                (f"{connection.protocol} does not support {connection.mechanism}; use SASL_PLAINTEXT or SASL_SSL"),
+                f"{path}.protocol",
+                f"{connection.protocol} does not support {connection.mechanism}; use SASL_PLAINTEXT or SASL_SSL",
             )
-        yield from _certificate_problems(at, connection)
-    sink, at = config.sink.connection_params, "sink.connection_params"
-    yield from _certificate_problems(at, sink)
+        yield from _certificate_problems(path, connection)
+    sink, path = config.sink.connection_params, "sink.connection_params"
+    yield from _certificate_problems(path, sink)
     for key in ("root_ca", "client_cert"):
         if getattr(sink, key) and not sink.secure:
-            yield Problem(f"{at}.{key}", "applies to secure: true only; add that, or remove it")
+            yield Problem(f"{path}.{key}", "applies to secure: true only; add that, or remove it")
 
 
-def _certificate_problems(at: str, connection: KafkaConnection | ClickHouseConnection) -> Iterator[Problem]:
+def _certificate_problems(path: str, connection: KafkaConnection | ClickHouseConnection) -> Iterator[Problem]:
     if bool(connection.client_cert) != bool(connection.client_key):
         missing = "client_key" if connection.client_cert else "client_cert"
-        yield Problem(f"{at}.{missing}", "is missing; set the client's certificate and its key together")
+        yield Problem(f"{path}.{missing}", "is missing; set the client's certificate and its key together")
 
 
 def _resource_problems(config: PipelineConfig) -> Iterator[Problem]:
     """Yield a problem for each entry of `resources` with an unknown source_id."""
-    known = [source.source_id for source in config.sources]
+    source_ids = [source.source_id for source in config.sources]
     for key in ("sources", "transform"):
+        # Empty for a definition without resources, where `config.resources` is None.
         for index, stage in enumerate(getattr(config.resources, key, ())):
-            if stage.source_id not in known:
-                near = suggestion(stage.source_id, known)
-                at = f"resources.{key}[{index}].source_id"
-                yield Problem(at, f"no source is called {stage.source_id!r}; {near}")
+            if stage.source_id not in source_ids:
+                remedy = suggestion(stage.source_id, source_ids)
+                path = f"resources.{key}[{index}].source_id"
+                yield Problem(path, f"no source is called {stage.source_id!r}; {remedy}")

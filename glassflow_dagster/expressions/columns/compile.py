@@ -173,7 +173,7 @@ class _Compiler:
         return isinstance(node, Field) and self._kind(node) not in _JSON_KINDS
 
     def _as_step_columns(self, compiled: _NodeColumns, step: int) -> _NodeColumns:
-        """Register the columns with a step; return references to them."""
+        """Register the columns with a step, which computes them; return references to them. None stays None."""
         error, chain_is_nil = (
             column if column is None else self._steps.take(column, step)
             for column in (compiled.error, compiled.chain_is_nil)
@@ -239,12 +239,19 @@ class _Compiler:
         return _NodeColumns(value, checked.error, nullable=False)
 
     def _number(self, parent: Node, node: Node, wanted: Kind) -> _NodeColumns:
-        """Compile a number as BIGINT (wanted int) or DOUBLE (wanted float); nil and overflow are errors."""
+        """Compile a number as BIGINT (wanted "int") or DOUBLE (wanted "float"); nil and overflow are errors.
+
+        A JSON value is read as DOUBLE, and any other type than a number is an error.
+        """
+        # "float" is for JSON values only: an integer stays one, so that `_converted` can check its size.
         compiled = self._scalar(parent, node, "float")
         return self._converted(parent, compiled, self._kind(node), wanted)
 
     def _converted(self, parent: Node, compiled: _NodeColumns, kind: Kind, wanted: Kind) -> _NodeColumns:
-        """Cast a value from its kind to the wanted one; a UINT64 that a BIGINT cannot hold is an error."""
+        """Cast a value from its kind to the wanted one; a UINT64 that a BIGINT cannot hold is an error.
+
+        Arrays and objects are values of kind "any" already, and nil becomes NULL of the wanted type.
+        """
         if kind == wanted or (wanted == "any" and kind in ("array", "map")):
             return compiled
         if kind == "nil":
@@ -272,6 +279,7 @@ class _Compiler:
             return compiled
         if kind == "float":
             return _NodeColumns(-compiled.value, compiled.error, nullable=False)
+        # As 0 - value: Spark has no negation that returns NULL on overflow.
         negated = F.try_subtract(F.lit(0).cast("bigint"), compiled.value)
         return self._with_error_where(
             node, _NodeColumns(negated, compiled.error, nullable=False), negated.isNull(), _OVERFLOW
@@ -294,7 +302,7 @@ class _Compiler:
         )
 
     def _binary(self, node: Binary) -> _NodeColumns:
-        """Compile an operator by its kind."""
+        """Compile an operation with two operands by its operator."""
         match node.operator:
             case "and" | "or":
                 return self._and_or(node)
@@ -335,15 +343,16 @@ class _Compiler:
 
     def _equal(self, left: Node, right: Node) -> _NodeColumns:
         """Compile `left == right`; nil equals only nil."""
-        one, other = self._compile(left), self._compile(right)
-        value = _is_equal(one.value, self._kind(left), other.value, self._kind(right))
-        return _NodeColumns(value, _first_error(one.error, other.error), nullable=False)
+        left_columns, right_columns = self._compile(left), self._compile(right)
+        value = _is_equal(left_columns.value, self._kind(left), right_columns.value, self._kind(right))
+        return _NodeColumns(value, _first_error(left_columns.error, right_columns.error), nullable=False)
 
     def _order_comparison(self, node: Binary) -> _NodeColumns:
         """Compile `< <= > >=` of two numbers, texts or times; nil is an error."""
         kinds = {self._kind(node.left), self._kind(node.right)}
-        wanted: Kind = "float" if kinds & NUMBERS else "string"
-        left, right = (self._scalar(node, side, wanted) for side in (node.left, node.right))
+        # The type to read JSON values as; a value of any other kind, such as a time, is compared as it is.
+        json_kind: Kind = "float" if kinds & NUMBERS else "string"
+        left, right = (self._scalar(node, side, json_kind) for side in (node.left, node.right))
         operators = {
             "<": left.value < right.value,
             "<=": left.value <= right.value,
@@ -397,19 +406,22 @@ class _Compiler:
         return _NodeColumns(left.value * right.value, error, nullable=False)
 
     def _time_arithmetic(self, node: Binary) -> _NodeColumns:
-        """Compile `+`, `-`, `*` of times and durations, in microseconds; a time outside years 1 to 9999 is an error."""
+        """Compile `+`, `-`, `*` of times and durations, and of an integer and a duration, in microseconds.
+
+        Overflow of a duration, and a time outside the years 1 to 9999, are errors.
+        """
         sides = [self._not_nil(node, side) for side in (node.left, node.right)]
-        counts = [
-            F.unix_micros(side.value) if self._kind(which) == "time" else side.value
-            for side, which in zip(sides, (node.left, node.right), strict=True)
+        operands = [
+            F.unix_micros(side.value) if self._kind(side_node) == "time" else side.value
+            for side, side_node in zip(sides, (node.left, node.right), strict=True)
         ]
         error = _first_error(*(side.error for side in sides))
         operation = {"+": F.try_add, "-": F.try_subtract, "*": F.try_multiply}[node.operator]
-        micros = operation(*counts)
+        micros = operation(*operands)
         if self._kind(node) == "duration":
             return self._with_error_where_null(node, micros, error, _OVERFLOW)
-        inside = F.coalesce(micros.between(F.lit(_TIMESTAMP_MICROS[0]), F.lit(_TIMESTAMP_MICROS[1])), _FALSE())
-        value = F.timestamp_micros(F.when(inside, micros))
+        is_timestamp = F.coalesce(micros.between(F.lit(_FIRST_MICROSECOND), F.lit(_LAST_MICROSECOND)), _FALSE())
+        value = F.timestamp_micros(F.when(is_timestamp, micros))
         return self._with_error_where_null(node, value, error, "the result is not a time in the years 1 to 9999")
 
     def _range(self, node: Binary) -> _NodeColumns:
@@ -418,7 +430,7 @@ class _Compiler:
         # NULL where it overflows: then no BIGINT is too large for the range.
         greatest_end = F.try_add(left.value, F.lit(_LONGEST_RANGE - 1).cast("bigint"))
         numbers = F.when(right.value < left.value, F.array().cast("array<bigint>")).when(
-            F.coalesce(right.value <= greatest_end, F.lit(1).cast("boolean")), F.sequence(left.value, right.value)
+            F.coalesce(right.value <= greatest_end, _TRUE()), F.sequence(left.value, right.value)
         )
         error = _first_error(left.error, right.error)
         return self._with_error_where_null(node, numbers, error, f"a range has at most {_LONGEST_RANGE:,} numbers")
@@ -431,11 +443,12 @@ class _Compiler:
         if isinstance(node.right, Binary) and node.right.operator == ".." and kind in INTEGERS:
             return self._in_range(needle, node.right)
         haystack = self._compile(node.right)
-        element = ELEMENTS.get(self._kind(node.right))
+        # None for an object, which has names instead: there `is_needle` is not used.
+        element_kind = ELEMENTS.get(self._kind(node.right))
 
         def is_needle(column: Column) -> Column:
-            value = variants.without_null(column) if element == "any" else column
-            return _is_equal(value, element or "any", needle.value, kind)
+            value = variants.without_null(column) if element_kind == "any" else column
+            return _is_equal(value, element_kind or "any", needle.value, kind)
 
         error = _first_error(needle.error, haystack.error)
         match self._kind(node.right):
@@ -447,6 +460,7 @@ class _Compiler:
                 is_contained = F.exists(variants.elements(haystack.value), is_needle)
             case _:
                 is_contained = F.exists(haystack.value, is_needle)
+        # NULL where the haystack or, in an object, the needle is nil: not contained.
         return _NodeColumns(F.coalesce(is_contained, _FALSE()), error, nullable=False)
 
     def _in_any(
@@ -465,9 +479,10 @@ class _Compiler:
         name = variants.scalar(needle, "string") if kind == "any" else needle.cast("string")
         names = F.map_keys(variants.entries(haystack))
         in_names = F.coalesce(F.array_contains(names, name), _FALSE()) if kind in ("any", "string") else _FALSE()
-        found = F.coalesce(F.exists(variants.elements(haystack), is_needle), F.when(names.isNotNull(), in_names))
-        compiled = _NodeColumns(F.coalesce(found, _FALSE()), error, nullable=False)
-        not_a_container = haystack.isNotNull() & found.isNull()
+        # NULL for what is neither an array nor an object.
+        is_contained = F.coalesce(F.exists(variants.elements(haystack), is_needle), F.when(names.isNotNull(), in_names))
+        compiled = _NodeColumns(F.coalesce(is_contained, _FALSE()), error, nullable=False)
+        not_a_container = haystack.isNotNull() & is_contained.isNull()
         return self._with_error_where(
             node, compiled, not_a_container, f"{self._source(node.right)} is neither an array nor an object"
         )
@@ -475,19 +490,23 @@ class _Compiler:
     def _in_range(self, needle: _NodeColumns, number_range: Binary) -> _NodeColumns:
         """Compile `needle in first..last` by its ends, without the list of numbers."""
         first, last = (self._number(number_range, side, "int") for side in (number_range.left, number_range.right))
-        inside = F.coalesce(needle.value.between(first.value, last.value), _FALSE())
-        return _NodeColumns(inside, _first_error(needle.error, first.error, last.error), nullable=False)
+        # NULL where the needle is nil.
+        is_contained = F.coalesce(needle.value.between(first.value, last.value), _FALSE())
+        return _NodeColumns(is_contained, _first_error(needle.error, first.error, last.error), nullable=False)
 
-    def _in_list(self, needle: _NodeColumns, kind: Kind, literal: ListLiteral) -> _NodeColumns:
-        """Compile `needle in [a, b]`: SQL IN when all items are literals of the needle's kind, else one test each."""
-        values = [item.value for item in literal.items if isinstance(item, Literal)]
-        item_kinds = {self._kind(item) for item in literal.items}
-        if len(values) == len(literal.items) and item_kinds == {kind} <= {"string", "int"}:
-            return _NodeColumns(F.coalesce(needle.value.isin(values), _FALSE()), needle.error, nullable=False)
-        items = [(self._compile(item), self._kind(item)) for item in literal.items]
+    def _in_list(self, needle: _NodeColumns, kind: Kind, list_literal: ListLiteral) -> _NodeColumns:
+        """Compile `needle in [a, b]`.
+
+        SQL's IN when all items are literals of the needle's kind, text or integer; else one test of equality per item.
+        """
+        literals = [item.value for item in list_literal.items if isinstance(item, Literal)]
+        item_kinds = {self._kind(item) for item in list_literal.items}
+        if len(literals) == len(list_literal.items) and item_kinds == {kind} <= {"string", "int"}:
+            return _NodeColumns(F.coalesce(needle.value.isin(literals), _FALSE()), needle.error, nullable=False)
+        items = [(self._compile(item), self._kind(item)) for item in list_literal.items]
         tests = [_is_equal(needle.value, kind, item.value, item_kind) for item, item_kind in items]
         error = _first_error(needle.error, *(item.error for item, _ in items))
-        return _NodeColumns(reduce(lambda one, other: one | other, tests, _FALSE()), error, nullable=False)
+        return _NodeColumns(reduce(lambda left, right: left | right, tests, _FALSE()), error, nullable=False)
 
     # Lists, elements, functions.
 
@@ -509,6 +528,7 @@ class _Compiler:
 
     def _slice(self, node: Slice) -> _NodeColumns:
         """Compile `base[start:end]` of a text or a list; nil as base or bound is an error."""
+        # None: the slice has no such bound.
         bounds = [None if bound is None else self._number(node, bound, "int") for bound in (node.start, node.end)]
         errors = [bound.error for bound in bounds if bound is not None]
         start, end = (None if bound is None else bound.value for bound in bounds)
@@ -554,10 +574,11 @@ class _Compiler:
             error = _first_error(error, None if total.problem is None else self._with_source(node, total.problem))
         elif PREDICATES[node.function] == "element" and self._kind(node) == "any":
             value = variants.without_null(value)
+        # find() and its variants return nil where no element is true.
         return _NodeColumns(value, error, nullable=node.function.startswith("find"))
 
     def _predicate_body(self, node: Call, body: Node) -> _NodeColumns:
-        """Compile a predicate's body to what its function takes: map() any value, sum() a number, the rest a bool."""
+        """Compile a predicate's body to what its function takes: map() any value, sum() a number, any other a bool."""
         match node.function:
             case "map":
                 return self._converted(body, self._compile_finite(body), self._kind(body), LISTS[self._kind(node)])
@@ -591,7 +612,10 @@ class _Compiler:
         return self._compile(node.index) if node.lenient else self._not_nil(node, node.index)
 
     def _array_element(self, node: Index) -> _NodeColumns:
-        """Compile `base[index]` by a number; negative counts from the end, out of range is an error except in get()."""
+        """Compile `base[index]` by a number; a negative index counts from the end.
+
+        A base that is no array, and an index out of range, are errors, except in get(), where they give nil.
+        """
         base, is_present = self._container(node)
         index = self._converted(node, self._key(node), self._kind(node.index), "int")
         elements = base.value if self._kind(node.base) in LISTS else variants.elements(base.value)
@@ -605,7 +629,8 @@ class _Compiler:
         compiled = self._with_error_where(
             node, compiled, is_present & elements.isNull(), f"{self._source(node.base)} is not an array"
         )
-        outside = is_present & F.coalesce((position < 0) | (position >= size), F.lit(1).cast("boolean"))
+        # A position that no INT holds is NULL.
+        outside = is_present & F.coalesce((position < 0) | (position >= size), _TRUE())
         return self._with_error_where(node, compiled, outside, "the index is out of range")
 
     def _object_value(self, node: Member | Index, key: _NodeColumns) -> _NodeColumns:
@@ -624,10 +649,12 @@ class _Compiler:
         """Compile the array or object that `.name` or `[index]` reads from; return it, and BOOLEAN: it is not nil.
 
         nil is an error, except in get(), behind `?.`, and where an earlier `?.` of the chain found nil already.
+        `chain_is_nil` of the result includes this `?.`.
         """
         compiled = self._compile_json(node.base)
         is_nil = compiled.value.isNull()
         if self._kind(node.base) == "any":
+            # A JSON null in the record is not SQL NULL.
             is_nil |= F.is_variant_null(compiled.value)
         if isinstance(node, Index) and node.lenient:
             return replace(compiled, chain_is_nil=None), ~is_nil
@@ -647,12 +674,15 @@ class _Compiler:
             return _NodeColumns(self._columns[BATCH_TIME], nullable=False)
         signature = self._checked.functions[node.function]
         arguments = node.arguments
+        # waterfall([a, b]) is waterfall(a, b).
         if node.function == "waterfall" and isinstance(arguments[0], ListLiteral):
             arguments = arguments[0].items
         operands, errors = [], []
         for position, argument in enumerate(arguments):
+            # The last parameter may take several arguments.
             parameter = signature.parameters[min(position, len(signature.parameters) - 1)]
             compiled, kind = self._argument(node, argument, parameter, tolerant=signature.tolerant)
+            # Some functions need the text itself, not its column.
             literal = argument.value if isinstance(argument, Literal) and isinstance(argument.value, str) else None
             operands.append(Operand(compiled.value, kind, literal))
             errors.append(compiled.error)
@@ -662,7 +692,11 @@ class _Compiler:
         return _NodeColumns(result.value, _first_error(*errors, error), nullable=result.nullable)
 
     def _argument(self, call: Call, node: Node, parameter: Parameter, *, tolerant: bool) -> tuple[_NodeColumns, Kind]:
-        """Compile an argument to what the parameter takes; return it with its kind. nil is an error unless tolerant."""
+        """Compile an argument to what the parameter takes; return it with its kind afterwards.
+
+        nil is an error unless `tolerant`, in which case the function's builder replaces it. A parameter without a case
+        takes the argument as it is.
+        """
         compiled = self._compile(node) if tolerant else self._not_nil(call, node)
         kind = self._kind(node)
         match parameter:
@@ -711,7 +745,7 @@ class _Compiler:
 
 
 # Microseconds since 1970 of the years 1 to 9999, the range of Spark's timestamps.
-_TIMESTAMP_MICROS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
+_FIRST_MICROSECOND, _LAST_MICROSECOND = -62_135_596_800_000_000, 253_402_300_799_999_999
 # expr's own limit.
 _LONGEST_RANGE = 1_000_000
 _OVERFLOW = "the result exceeds 64 bits"
@@ -729,6 +763,10 @@ def _FALSE() -> Column:  # noqa: N802 - a constant, but columns need a session
     return F.lit(0).cast("boolean")
 
 
+def _TRUE() -> Column:  # noqa: N802 - a constant, but columns need a session
+    return F.lit(1).cast("boolean")
+
+
 def _error_or_null(compiled: _NodeColumns) -> Column:
     return F.lit(None).cast("string") if compiled.error is None else compiled.error
 
@@ -743,6 +781,7 @@ def _is_equal(left: Column, left_kind: Kind, right: Column, right_kind: Kind) ->
     """Return BOOLEAN, never NULL: whether two values are equal; nil equals only nil."""
     if "nil" in (left_kind, right_kind):
         return left.isNull() & right.isNull()
+    # `any` is a JSON value; all other kinds are compared as SQL values.
     if "any" not in (left_kind, right_kind):
         return left.eqNullSafe(right)
     if left_kind == right_kind:
@@ -751,6 +790,7 @@ def _is_equal(left: Column, left_kind: Kind, right: Column, right_kind: Kind) ->
         test = variants.scalar(left, right_kind) == _as_variant_scalar(right, right_kind)
     else:
         test = variants.scalar(right, left_kind) == _as_variant_scalar(left, left_kind)
+    # nil equals only nil. Else a value of another type than was wanted makes the test NULL: not equal.
     has_nil = left.isNull() | right.isNull()
     return F.when(has_nil, left.isNull() & right.isNull()).otherwise(F.coalesce(test, _FALSE()))
 

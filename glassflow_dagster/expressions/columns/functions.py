@@ -48,7 +48,7 @@ _FLOAT = r"^[+-]?(\d++(\.\d*+)?|\.\d++)([eE][+-]?\d++)?\z"
 _ISO_8601 = r"^\d{4}-\d{2}-\d{2}( \d{2}:\d{2}:\d{2}\.\d{6}|T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2}))\z"
 _DATE = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})?)?\z"
 # Seconds since 1970 of the years 1 to 9999, which both Go's layouts and Spark's timestamps can write.
-_TIMESTAMP_SECONDS = (-62_135_596_800, 253_402_300_799)
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 # From this size on every DOUBLE is a whole number.
 _ALL_WHOLE_FROM = 2**53
 # Characters of the longest text that repeat() returns; expr's own limit.
@@ -116,15 +116,17 @@ def _trim(operands: Sequence[Operand]) -> FunctionResult:
 
 
 def _trim_prefix(operands: Sequence[Operand]) -> FunctionResult:
+    """Remove the prefix from the beginning of a text, once; a text without it is unchanged."""
     text, prefix = (operand.value for operand in operands)
-    rest = F.substr(text, F.char_length(prefix) + F.lit(1))
-    return FunctionResult(F.when(F.startswith(text, prefix), rest).otherwise(text))
+    without_prefix = F.substr(text, F.char_length(prefix) + F.lit(1))
+    return FunctionResult(F.when(F.startswith(text, prefix), without_prefix).otherwise(text))
 
 
 def _trim_suffix(operands: Sequence[Operand]) -> FunctionResult:
+    """Remove the suffix from the end of a text, once; a text without it is unchanged."""
     text, suffix = (operand.value for operand in operands)
-    rest = F.left(text, F.char_length(text) - F.char_length(suffix))
-    return FunctionResult(F.when(F.endswith(text, suffix), rest).otherwise(text))
+    without_suffix = F.left(text, F.char_length(text) - F.char_length(suffix))
+    return FunctionResult(F.when(F.endswith(text, suffix), without_suffix).otherwise(text))
 
 
 def _replace(operands: Sequence[Operand]) -> FunctionResult:
@@ -132,6 +134,7 @@ def _replace(operands: Sequence[Operand]) -> FunctionResult:
 
 
 def _split(operands: Sequence[Operand]) -> FunctionResult:
+    """Split a text at each separator, a literal; an empty separator splits it into single characters."""
     text, separator = operands[0].value, operands[1].literal
     if not separator:
         # Spark's empty regular expression gives the single characters, as Go does.
@@ -141,11 +144,13 @@ def _split(operands: Sequence[Operand]) -> FunctionResult:
 
 def _split_helper(operands: Sequence[Operand]) -> FunctionResult:
     """Split like split(), but return an empty list for nil and for an empty text."""
+    # NULL for nil and for an empty text.
     value = F.when(operands[0].value != F.lit(""), _split(operands).value)
     return FunctionResult(F.coalesce(value, F.array().cast("array<string>")))
 
 
 def _join(operands: Sequence[Operand]) -> FunctionResult:
+    """Join a list of texts with the separator, the second operand; without it, with nothing between them."""
     separator = operands[1].value if len(operands) > 1 else F.lit("")
     return FunctionResult(F.call_function("array_join", operands[0].value, separator))
 
@@ -154,10 +159,10 @@ def _repeat(operands: Sequence[Operand]) -> FunctionResult:
     """Repeat a text; a problem where the count is negative or the result is too long."""
     text, count = operands[0].value, operands[1].value.cast("bigint")
     length = F.try_multiply(F.char_length(text).cast("bigint"), count)
-    fits = count.between(F.lit(0), F.lit(_MAX_REPEATED)) & F.coalesce(
-        length <= F.lit(_MAX_REPEATED), _false_if_null(F.lit(None))
-    )
-    value = F.repeat(text, F.when(fits, count).cast("int"))
+    # NULL where the product overflows: too long.
+    is_short = _false_if_null(length <= F.lit(_MAX_REPEATED))
+    is_valid = count.between(F.lit(0), F.lit(_MAX_REPEATED)) & is_short
+    value = F.repeat(text, F.when(is_valid, count).cast("int"))
     return FunctionResult(
         value, F.when(value.isNull(), F.lit(f"a string is repeated from 0 times to {_MAX_REPEATED:,} characters"))
     )
@@ -166,12 +171,14 @@ def _repeat(operands: Sequence[Operand]) -> FunctionResult:
 def _index_of(operands: Sequence[Operand]) -> FunctionResult:
     """Return the position of a part in a text in characters, from 0; -1 where it is missing."""
     text, part = (operand.value for operand in operands)
+    # instr counts from 1, and returns 0 where the part is missing.
     return FunctionResult((F.call_function("instr", text, part) - F.lit(1)).cast("bigint"))
 
 
 def _last_index_of(operands: Sequence[Operand]) -> FunctionResult:
     """Return the last position of a part in a text in characters, from 0; -1 where it is missing."""
     text, part = (operand.value for operand in operands)
+    # 1-based position in the reversed text; 0 where the part is missing.
     from_end = F.call_function("instr", F.reverse(text), F.reverse(part))
     position = F.char_length(text) - F.char_length(part) - from_end + F.lit(1)
     return FunctionResult(F.when(from_end > 0, position).otherwise(F.lit(-1)).cast("bigint"))
@@ -282,7 +289,10 @@ def _max(operands: Sequence[Operand]) -> FunctionResult:
 def _extreme(
     operands: Sequence[Operand], of_several: Callable[..., Column], of_list: Callable[[Column], Column]
 ) -> FunctionResult:
-    """Return the least or greatest of several numbers, or of one list of numbers: nil for an empty list."""
+    """Return the least or greatest of several numbers, or of one list of numbers: nil for an empty list.
+
+    of_several, of_list: the Spark functions for each, such as F.least and F.array_min.
+    """
     if operands[0].kind in LISTS:
         numbers, problem = _numbers_of(operands[0])
         return FunctionResult(of_list(numbers), problem, nullable=True)
@@ -304,6 +314,7 @@ def _sum(operands: Sequence[Operand]) -> FunctionResult:
     numbers, problem = _numbers_of(operands[0])
     if operands[0].kind != "ints":
         return FunctionResult(F.aggregate(numbers, F.lit(0.0), lambda total, number: total + number), problem)
+    # try_add: NULL on overflow.
     total = F.aggregate(numbers, F.lit(0).cast("bigint"), F.try_add)
     overflow = F.when(total.isNull(), F.lit("the result exceeds 64 bits"))
     return FunctionResult(total, F.coalesce(problem, overflow))
@@ -313,6 +324,7 @@ def _mean(operands: Sequence[Operand]) -> FunctionResult:
     """Return the mean of a list as DOUBLE; 0.0 for an empty list."""
     numbers, problem = _numbers_of(operands[0])
     total = F.aggregate(numbers, F.lit(0.0), lambda total, number: total + number.cast("double"))
+    # try_divide: NULL for an empty list.
     return FunctionResult(F.coalesce(F.try_divide(total, F.size(numbers).cast("double")), F.lit(0.0)), problem)
 
 
@@ -322,16 +334,21 @@ def _median(operands: Sequence[Operand]) -> FunctionResult:
 
     def middle(ordered: Column) -> Column:
         size = F.size(ordered)
+        # The two middle elements: the same one in a list of odd size.
         upper = F.get(ordered, F.floor(size / F.lit(2)).cast("int")).cast("double")
         lower = F.get(ordered, F.floor((size - F.lit(1)) / F.lit(2)).cast("int")).cast("double")
         # Halved first: the sum may be beyond the greatest float.
+        # NULL for an empty list.
         return F.coalesce(lower / F.lit(2.0) + upper / F.lit(2.0), F.lit(0.0))
 
     return FunctionResult(evaluate_once(F.array_sort(numbers), middle), problem)
 
 
 def _count(operands: Sequence[Operand]) -> FunctionResult:
-    """Return the number of elements that are true; an element that is no bool is a problem."""
+    """Return the number of elements that are true; an element that is no bool is a problem.
+
+    "values" is a list of JSON values; in a list of any other kind than bools every element is a problem.
+    """
     elements = operands[0].value
     problem = F.lit("an element is not true or false")
     if operands[0].kind == "values":
@@ -388,14 +405,17 @@ def _sort_variants(elements: Column) -> tuple[Column, Column]:
 
     def comparator(kind: Kind) -> Callable[[Column, Column], Column]:
         def compare(left: Column, right: Column) -> Column:
-            one, other = variants.scalar(left, kind), variants.scalar(right, kind)
-            return F.when(one < other, F.lit(-1)).when(one > other, F.lit(1)).otherwise(F.lit(0))
+            left_value, right_value = variants.scalar(left, kind), variants.scalar(right, kind)
+            return (
+                F.when(left_value < right_value, F.lit(-1)).when(left_value > right_value, F.lit(1)).otherwise(F.lit(0))
+            )
 
         return compare
 
     def all_are(kind: Kind) -> Column:
         return F.forall(elements, lambda element: variants.scalar(element, kind).isNotNull())
 
+    # NULL when neither case applies.
     ordered = F.when(all_are("float"), F.array_sort(elements, comparator("float"))).when(
         all_are("string"), F.array_sort(elements, comparator("string"))
     )
@@ -413,8 +433,8 @@ def _uniq(operands: Sequence[Operand]) -> FunctionResult:
 
     def append_if_new(distinct: Column, element: Column) -> Column:
         value = variants.without_null(element)
-        is_known = F.exists(distinct, lambda other: _is_equal(value, variants.without_null(other)))
-        return F.when(is_known, distinct).otherwise(F.array_append(distinct, element))
+        is_repeated = F.exists(distinct, lambda other: _is_equal(value, variants.without_null(other)))
+        return F.when(is_repeated, distinct).otherwise(F.array_append(distinct, element))
 
     too_many = F.size(elements.value) > _MAX_COMPARED
     value = F.aggregate(F.when(~too_many, elements.value), F.array().cast("array<variant>"), append_if_new)
@@ -430,6 +450,7 @@ def _is_equal(left: Column, right: Column) -> Column:
 def _flatten(operands: Sequence[Operand]) -> FunctionResult:
     """Replace each list in a list by its elements, down to a fixed depth; deeper lists are a problem."""
     (elements,) = operands
+    # Only "values" (JSON values) can hold lists.
     if elements.kind != "values":
         return FunctionResult(elements.value)
     value = elements.value
@@ -448,6 +469,7 @@ def _concat(operands: Sequence[Operand]) -> FunctionResult:
 
 
 def _as_variants(elements: Operand) -> Column:
+    """Return a list as ARRAY<VARIANT>, which "values" is already."""
     if elements.kind == "values":
         return elements.value
     return F.transform(elements.value, lambda element: element.cast("variant"))
@@ -482,6 +504,7 @@ def _to_json(operands: Sequence[Operand]) -> FunctionResult:
 
 def _from_json(operands: Sequence[Operand]) -> FunctionResult:
     """Parse JSON text to a VARIANT; null is nil, invalid JSON is a problem."""
+    # A VARIANT null for JSON null; SQL NULL for invalid JSON.
     value = F.try_parse_json(operands[0].value)
     return FunctionResult(
         variants.without_null(value), F.when(value.isNull(), F.lit("the value is not JSON")), nullable=True
@@ -520,18 +543,21 @@ def _parse_iso_8601(operands: Sequence[Operand]) -> FunctionResult:
 
 
 def _to_date(operands: Sequence[Operand]) -> FunctionResult:
-    """Return the date of a time, or of seconds since 1970, as yyyy-MM-dd; "0" for nil, as in GlassFlow."""
+    """Return the date of a time, or of seconds since 1970, as yyyy-MM-dd; "0" for nil, as in GlassFlow.
+
+    Seconds outside the years 1 to 9999 are a problem.
+    """
     (operand,) = operands
     if operand.kind == "nil":
         return FunctionResult(F.lit("0"))
     if operand.kind == "time":
         return FunctionResult(F.date_format(operand.value, "yyyy-MM-dd"))
-    inside = operand.value.between(F.lit(_TIMESTAMP_SECONDS[0]), F.lit(_TIMESTAMP_SECONDS[1]))
+    is_timestamp = operand.value.between(F.lit(_FIRST_SECOND), F.lit(_LAST_SECOND))
     seconds = operand.value if operand.kind != "float" else _floor(operand.value)
-    day = F.date_format(F.timestamp_seconds(F.when(inside, seconds).cast("bigint")), "yyyy-MM-dd")
+    day = F.date_format(F.timestamp_seconds(F.when(is_timestamp, seconds).cast("bigint")), "yyyy-MM-dd")
     return FunctionResult(
         F.when(operand.value.isNull(), F.lit("0")).otherwise(day),
-        F.when(~inside, F.lit("the value is not a second in the years 1 to 9999")),
+        F.when(~is_timestamp, F.lit("the value is not a second in the years 1 to 9999")),
     )
 
 
@@ -552,6 +578,7 @@ def _query_pairs(query: Column) -> Column:
         parts,
         lambda part: F.struct(
             F.try_url_decode(F.substring_index(part, "=", 1)).alias("name"),
+            # From behind the "=" (counted from 1) to the end; empty for a parameter without "=".
             F.try_url_decode(F.substr(part, F.char_length(F.substring_index(part, "=", 1)) + F.lit(2))).alias("value"),
         ),
     )
@@ -580,9 +607,10 @@ def _parse_query(operands: Sequence[Operand]) -> FunctionResult:
             F.when(F.size(values) == 1, _without_brackets(json_values)).otherwise(json_values),
         )
 
-    text = F.concat(F.lit("{"), F.array_join(F.transform(names, json_entry), ","), F.lit("}"))
+    object_text = F.concat(F.lit("{"), F.array_join(F.transform(names, json_entry), ","), F.lit("}"))
     problem = F.when(too_many, F.lit(f"the query has more than {_MAX_COMPARED:,} parameters"))
-    return FunctionResult(F.try_parse_json(F.coalesce(text, F.lit("{}"))), problem)
+    # NULL for nil, and for an invalid or too long query: then the value is an empty object.
+    return FunctionResult(F.try_parse_json(F.coalesce(object_text, F.lit("{}"))), problem)
 
 
 def _without_brackets(json_list: Column) -> Column:
@@ -602,6 +630,7 @@ def _contains_any(text: Column, *parts: str) -> Column:
 
 
 def _device(agent: Column) -> Column:
+    """Return the device of a user agent in lower case: Tablet, Mobile, or Desktop for any other."""
     tablet = _contains_any(agent, "ipad") | (_contains_any(agent, "android") & ~_contains_any(agent, "mobile"))
     mobile = _contains_any(agent, "mobile", "iphone", "android")
     return F.when(tablet, F.lit("Tablet")).when(mobile, F.lit("Mobile")).otherwise(F.lit("Desktop"))
@@ -635,7 +664,10 @@ _AGENT_PARTS = {"device": _device, "browser": _browser, "os": _operating_system}
 
 
 def _parse_user_agent(operands: Sequence[Operand]) -> FunctionResult:
-    """Return the device, browser or system of a user agent; empty for an empty text and for any other word."""
+    """Return one part of a user agent, which the literal second operand names: device, browser or system.
+
+    Empty for an empty user agent, and for any other word.
+    """
     part = _AGENT_PARTS.get(operands[1].literal or "")
     if part is None:
         return FunctionResult(F.lit(""))
@@ -646,8 +678,8 @@ def _parse_user_agent(operands: Sequence[Operand]) -> FunctionResult:
 def _waterfall(operands: Sequence[Operand]) -> FunctionResult:
     """Return the first of several values, or of one list, whose text is not empty; empty where all are."""
     if operands[0].kind in LISTS:
-        inner = LISTS[operands[0].kind]
-        elements = F.transform(operands[0].value, lambda element: text_of(Operand(element, inner)))
+        element_kind = LISTS[operands[0].kind]
+        elements = F.transform(operands[0].value, lambda element: text_of(Operand(element, element_kind)))
         not_empty = F.filter(elements, lambda text: text != F.lit(""))
         return FunctionResult(F.coalesce(F.get(not_empty, F.lit(0)), F.lit("")))
     texts = [text_of(operand) for operand in operands]

@@ -24,7 +24,11 @@ Evaluate = Callable[[Column], tuple[Column, Column | None]]
 
 
 def apply_predicate(function: str, elements: Column, evaluate: Evaluate) -> PredicateResult:
-    """Return the result of a function of PREDICATES for a list; for `sum` the list of the numbers to add up."""
+    """Return the result of a function of PREDICATES for a list; for `sum` the list of the numbers to add up.
+
+    evaluate: compiles the predicate for the column of an element. Functions such as `any` stop at an element that
+    decides the result; the others evaluate every element, and the first error is the call's.
+    """
     outcomes, can_fail = _outcomes(elements, evaluate)
     if function in _STOPPING:
         return _STOPPING[function](outcomes, can_fail)
@@ -34,7 +38,7 @@ def apply_predicate(function: str, elements: Column, evaluate: Evaluate) -> Pred
 
 def _outcomes(elements: Column, evaluate: Evaluate) -> tuple[Column, bool]:
     """Evaluate the predicate per element: ARRAY<STRUCT<element, index, value, error>>; and whether it can fail."""
-    can_fail = False
+    can_fail = False  # set by `outcome`, which F.transform calls once, with columns
 
     def outcome(element: Column, index: Column) -> Column:
         nonlocal can_fail
@@ -71,7 +75,10 @@ def _first(outcomes: Column) -> Column:
 
 
 def _quantifier(*, stop_at: bool, result_when_stopped: bool) -> Callable[[Column, bool], PredicateResult]:
-    """Return the function any, none or all: it stops at the first element whose value is `stop_at`."""
+    """Return the function any, none or all: it stops at the first element whose value is `stop_at`.
+
+    result_when_stopped: the result if there is such an element; the opposite if there is none.
+    """
 
     def evaluate(outcomes: Column, can_fail: bool) -> PredicateResult:
         decisive = _decisive(outcomes, truth=stop_at)
@@ -87,8 +94,9 @@ def _find(part: str, *, from_end: bool = False) -> Callable[[Column, bool], Pred
     """Return the function that finds the first (or last) true element. part: what it returns, `element` or `index`."""
 
     def evaluate(outcomes: Column, can_fail: bool) -> PredicateResult:
-        decisive = _first(_decisive(F.reverse(outcomes) if from_end else outcomes, truth=True))
-        return PredicateResult(decisive[part], decisive["error"] if can_fail else None)
+        # Of the first element that is true or has an error.
+        outcome = _first(_decisive(F.reverse(outcomes) if from_end else outcomes, truth=True))
+        return PredicateResult(outcome[part], outcome["error"] if can_fail else None)
 
     return evaluate
 
@@ -128,9 +136,10 @@ def evaluate_once(column: Column, body: Callable[[Column], Column]) -> Column:
 def slice_list(elements: Column, start: Column | None, end: Column | None) -> Column:
     """Return `list[start:end]`: negative bounds count from the end, and bounds outside the list are clamped to it."""
 
-    def cut(whole: Column) -> Column:
-        first, length = _start_and_length(F.size(whole), start, end)
-        return F.slice(whole, first + F.lit(1), length)
+    def cut(bound_elements: Column) -> Column:
+        start_position, length = _start_and_length(F.size(bound_elements), start, end)
+        # F.slice counts from 1.
+        return F.slice(bound_elements, start_position + F.lit(1), length)
 
     return evaluate_once(elements, cut)
 
@@ -138,17 +147,23 @@ def slice_list(elements: Column, start: Column | None, end: Column | None) -> Co
 def slice_text(text: Column, start: Column | None, end: Column | None) -> Column:
     """Return `text[start:end]`, counted in characters; bounds as for `slice_list`."""
 
-    def cut(whole: Column) -> Column:
-        first, length = _start_and_length(F.char_length(whole), start, end)
-        return F.substr(whole, first + F.lit(1), length)
+    def cut(bound_text: Column) -> Column:
+        start_position, length = _start_and_length(F.char_length(bound_text), start, end)
+        # F.substr counts from 1.
+        return F.substr(bound_text, start_position + F.lit(1), length)
 
     return evaluate_once(text, cut)
 
 
 def _start_and_length(size: Column, start: Column | None, end: Column | None) -> tuple[Column, Column]:
-    """Return the first position (from 0) and the length of a slice of something of this size: two INTs."""
-    first, last = (F.lit(0) if start is None else _clamped(start, size)), (size if end is None else _clamped(end, size))
-    return first, F.greatest(last - first, F.lit(0))
+    """Return the start position (from 0) and the length of a slice of something of this size: two INTs.
+
+    start, end: the bounds of `[start:end]`; None where the slice has none. The length is 0 when the end is not behind
+    the start.
+    """
+    start_position = F.lit(0) if start is None else _clamped(start, size)
+    end_position = size if end is None else _clamped(end, size)
+    return start_position, F.greatest(end_position - start_position, F.lit(0))
 
 
 def _clamped(bound: Column, size: Column) -> Column:

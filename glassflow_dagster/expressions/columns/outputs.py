@@ -37,19 +37,20 @@ def as_output(compiled: Compiled, output_type: str) -> Compiled:
     and objects as JSON text. A value that does not convert is an error. output_type: as the definition declares it,
     empty for no conversion.
     """
-    wanted = output_kind(compiled.kind, output_type)
+    result_kind = output_kind(compiled.kind, output_type)
     if compiled.kind == "nil":
-        return Compiled(F.lit(None).cast(FIELD_TYPES[wanted]), compiled.error, wanted)
+        return Compiled(F.lit(None).cast(FIELD_TYPES[result_kind]), compiled.error, result_kind)
     operand = Operand(compiled.value, compiled.kind)
-    value = _to_text_list(operand) if output_type == TEXT_LIST else _CONVERSIONS[wanted](operand)
+    value = _to_text_list(operand) if output_type == TEXT_LIST else _CONVERSIONS[result_kind](operand)
     not_converted = compiled.error.isNull() & compiled.value.isNotNull() & value.isNull()
     error = F.coalesce(
-        compiled.error, F.when(not_converted, F.lit(f"the value is not of type {output_type or wanted}"))
+        compiled.error, F.when(not_converted, F.lit(f"the value is not of type {output_type or result_kind}"))
     )
-    return Compiled(value.cast(FIELD_TYPES[wanted]), error, wanted)
+    return Compiled(value.cast(FIELD_TYPES[result_kind]), error, result_kind)
 
 
 def _to_text(operand: Operand) -> Column:
+    """Convert to text: arrays and objects to JSON, a time to ISO 8601 in UTC, any other value in Go's %v format."""
     if operand.kind in _JSON_KINDS:
         return F.to_json(operand.value)
     if operand.kind == "time":
@@ -62,38 +63,42 @@ def _to_int(operand: Operand) -> Column:
 
 
 def _to_uint(operand: Operand) -> Column:
+    """Convert as `_to_whole_number` does, to DECIMAL(20,0); NULL also for a number that UINT64 cannot hold."""
     value = _to_whole_number(operand, "decimal(20,0)")
     # A literal of Spark's Java side ends at 2^63 - 1.
     return F.when(value.between(F.lit(0), F.lit(str(2**64 - 1)).cast("decimal(20,0)")), value)
 
 
-def _to_whole_number(operand: Operand, carrier: str) -> Column:
+def _to_whole_number(operand: Operand, spark_type: str) -> Column:
     """Convert an integer, the text of one, or a float without a fraction, exactly; NULL for any other value.
 
-    carrier: the Spark type of the result.
+    spark_type: of the result.
     """
     match operand.kind:
         case "int" | "uint":
-            return operand.value.try_cast(carrier)
+            return operand.value.try_cast(spark_type)
         case "string":
-            return F.when(operand.value.rlike(_INTEGER_TEXT), operand.value.try_cast(carrier))
+            return F.when(operand.value.rlike(_INTEGER_TEXT), operand.value.try_cast(spark_type))
         case "any":
-            exact = variants.whole(operand.value).try_cast(carrier)
+            exact = variants.whole(operand.value).try_cast(spark_type)
             text = variants.scalar(operand.value, "string")
-            of_text = F.when(text.rlike(_INTEGER_TEXT), text.try_cast(carrier))
-            return F.coalesce(exact, of_text, _whole_of_float(variants.scalar(operand.value, "float"), carrier))
+            number_of_text = F.when(text.rlike(_INTEGER_TEXT), text.try_cast(spark_type))
+            return F.coalesce(
+                exact, number_of_text, _whole_of_float(variants.scalar(operand.value, "float"), spark_type)
+            )
         case "float":
-            return _whole_of_float(operand.value, carrier)
-    return F.lit(None).cast(carrier)
+            return _whole_of_float(operand.value, spark_type)
+    return F.lit(None).cast(spark_type)
 
 
-def _whole_of_float(number: Column, carrier: str) -> Column:
-    """Cast a DOUBLE without a fraction to an integer type; NULL for any other."""
-    whole = number.try_cast(carrier)
-    return F.when(whole.cast("double") == number, whole)
+def _whole_of_float(number: Column, spark_type: str) -> Column:
+    """Cast a DOUBLE without a fraction to an integer type; NULL for one with a fraction, or too large."""
+    integer = number.try_cast(spark_type)
+    return F.when(integer.cast("double") == number, integer)
 
 
 def _to_float(operand: Operand) -> Column:
+    """Convert a number or the text of one to DOUBLE; NULL for any other value."""
     if operand.kind in ("bool", "time") or operand.kind in _JSON_KINDS:
         return F.lit(None).cast("double")
     return number_of(operand)
@@ -115,16 +120,17 @@ def _to_text_list(operand: Operand) -> Column:
     """Convert a list to JSON text with each element as a text; a null element stays null. NULL for what is no list."""
     if operand.kind not in ELEMENTS:
         return F.lit(None).cast("string")
-    inner = ELEMENTS[operand.kind]
+    element_kind = ELEMENTS[operand.kind]
     elements = operand.value if operand.kind in LISTS else variants.elements(operand.value)
 
     def text(element: Column) -> Column:
-        return text_of(Operand(variants.without_null(element) if inner == "any" else element, inner))
+        return text_of(Operand(variants.without_null(element) if element_kind == "any" else element, element_kind))
 
     return F.to_json(F.transform(elements, text))
 
 
 def _to_array(operand: Operand) -> Column:
+    """Convert a list or JSON array to its JSON text; NULL for any other value."""
     if operand.kind == "array" or operand.kind in LISTS:
         return F.to_json(operand.value)
     if operand.kind == "any":
@@ -133,6 +139,7 @@ def _to_array(operand: Operand) -> Column:
 
 
 def _to_object(operand: Operand) -> Column:
+    """Convert an object to its JSON text; NULL for any other value."""
     match operand.kind:
         case "map":
             return F.to_json(operand.value)

@@ -21,6 +21,7 @@ class Steps:
     def __init__(self, prefix: str = "_step") -> None:
         self._prefix = prefix
         self._numbers = count()
+        # Step (from 1) -> the columns that it computes.
         self._columns: dict[int, list[Column]] = {}
         self._names: list[str] = []
 

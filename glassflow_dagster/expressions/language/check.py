@@ -113,14 +113,14 @@ def undeclared_names(text: str, declared: Collection[str]) -> tuple[str, ...]:
     A dotted name counts as declared when a prefix of it is; of an undeclared `a.b` the name is `a`. Raises
     ExpressionError for a syntax error.
     """
-    undeclared: dict[str, None] = {}
+    undeclared: dict[str, None] = {}  # an ordered set
 
     def visit(node: Node, variables: frozenset[str]) -> None:
         path = _dotted_name(node)
         if path is not None:
-            first = path.split(".")[0]
-            if first not in variables and not any(name in declared for name in _prefixes(path)):
-                undeclared[first] = None
+            first_part = path.split(".")[0]
+            if first_part not in variables and not any(name in declared for name in _prefixes(path)):
+                undeclared[first_part] = None
             return
         if isinstance(node, Let):
             visit(node.value, variables)
@@ -144,7 +144,7 @@ def _children(node: Node) -> Iterator[Node]:
 
 def list_kind(element: Kind) -> Kind:
     """Return the kind of a list by the kind of its elements."""
-    return next((kind for kind, inner in LISTS.items() if inner == element), "values")
+    return next((kind for kind, element_kind in LISTS.items() if element_kind == element), "values")
 
 
 def common_kind(left: Kind, right: Kind) -> Kind | None:
@@ -153,12 +153,14 @@ def common_kind(left: Kind, right: Kind) -> Kind | None:
         return left
     if left == "nil":
         return right
+    # Two integer kinds become int; with a float, float.
     if left in NUMBERS and right in NUMBERS:
         return "int" if left in INTEGERS and right in INTEGERS else "float"
     return None if {left, right} & (_TIME_KINDS | DIGITS) else "any"
 
 
 def _check(text: str, fields: Mapping[str, Kind], functions: Mapping[str, Signature]) -> Checked:
+    """Parse an expression, resolve its names to fields, and check the kind of every node; raises ExpressionError."""
     checker = _Checker(text, fields, functions)
     root = checker.resolve(parse(text))
     checker.kind(root)
@@ -204,10 +206,15 @@ class _Checker:
         self._element_kinds: list[Kind] = []
         # id of a node -> the number of its nodes and levels.
         self._sizes: dict[int, tuple[int, int]] = {}
+        # The kind of each node that is checked.
         self.kinds: dict[Node, Kind] = {}
 
     def resolve(self, node: Node) -> Node:
-        """Return the tree with each name replaced by its field, or by the value of its `let` variable."""
+        """Return the tree with each name replaced by its field, or by the value of its `let` variable.
+
+        A dotted name such as `a.b` is a field when it is declared as one; else `.b` reads from the object in field `a`.
+        Raises ExpressionError for an unknown name.
+        """
         if isinstance(node, Let):
             return self._let(node)
         if isinstance(node, Name) and node.name in self._variables:
@@ -297,11 +304,12 @@ class _Checker:
         return list_kind(kinds.pop()) if len(kinds) == 1 else "values"
 
     def _map(self, node: MapLiteral) -> Kind:
+        """Check `{a: 1, b: 2}`: values that an object can hold, and no repeated name."""
         for value in node.values:
             self._storable(value)
-        twice = next((name for name in node.names if node.names.count(name) > 1), None)
-        if twice is not None:
-            raise self._error(node, f"the name {twice!r} occurs twice here")
+        repeated_name = next((name for name in node.names if node.names.count(name) > 1), None)
+        if repeated_name is not None:
+            raise self._error(node, f"the name {repeated_name!r} occurs twice here")
         return "map"
 
     def _storable(self, node: Node) -> Kind:
@@ -313,12 +321,13 @@ class _Checker:
         return kind
 
     def _pointer(self, node: Pointer) -> Kind:
+        """Return the kind of `#`, the element in the innermost predicate; outside of one it is an error."""
         if not self._element_kinds:
             raise self._error(node, "`#` and `.name` refer to the element only inside any(..), filter(..) and the like")
         return self._element_kinds[-1]
 
     def _slice(self, node: Slice) -> Kind:
-        """Check `base[start:end]` of a list, an array or a string."""
+        """Check `base[start:end]` of a list, an array or a string; a slice of an array is a list of JSON values."""
         base = self.kind(node.base)
         if base not in ELEMENTS and base != "string":
             raise self._error(node.base, f"{_described(base)} cannot be sliced; lists, arrays and strings can")
@@ -328,6 +337,7 @@ class _Checker:
         return base if base == "string" or base in LISTS else "values"
 
     def _member(self, node: Member) -> Kind:
+        """Check `base.name` of an object or a JSON value; what it reads is known from the record only: kind "any"."""
         base = self.kind(node.base)
         if base not in ("map", "any"):
             raise self._error(node, f"{self._source(node.base)} is {_described(base)} and has no field {node.name!r}")
@@ -336,15 +346,16 @@ class _Checker:
     def _index(self, node: Index) -> Kind:
         """Check `base[index]`: lists take integers, objects texts, values of unknown type both."""
         base, index = self.kind(node.base), self.kind(node.index)
-        wanted: dict[Kind, frozenset[Kind]] = {
+        # Kind of the base -> the kinds that its index may have.
+        index_kinds: dict[Kind, frozenset[Kind]] = {
             **dict.fromkeys(ELEMENTS, INTEGERS),
             "map": frozenset({"string"}),
             "any": INTEGERS | {"string"},
         }
-        if base not in wanted:
+        if base not in index_kinds:
             remedy = "; write text[0:1] for a character" if base == "string" else ""
             raise self._error(node.base, f"{_described(base)} has no elements{remedy}")
-        if index not in wanted[base]:
+        if index not in index_kinds[base]:
             raise self._error(
                 node.index, f"{_described(index)} cannot index {_described(base)}; use an integer or a string"
             )
@@ -362,6 +373,7 @@ class _Checker:
         return METHODS[base][node.name]
 
     def _unary(self, node: Unary) -> Kind:
+        """Check `not` of a bool, or `-` and `+` of a number; of a JSON value they are float."""
         if node.operator == "not":
             self._require(node.operand, _TRUTHS, "true or false")
             return "bool"
@@ -418,8 +430,9 @@ class _Checker:
 
     def _check_equality(self, node: Binary, left: Kind, right: Kind) -> None:
         """Raise ExpressionError when values of two kinds cannot be compared with ==, or are never equal."""
-        comparable = (left == right and left in _COMPARABLE) or (left in NUMBERS and right in NUMBERS)
-        if comparable or "nil" in (left, right):
+        # Values of the same kind, or two numbers.
+        is_comparable = (left == right and left in _COMPARABLE) or (left in NUMBERS and right in NUMBERS)
+        if is_comparable or "nil" in (left, right):
             return
         if "any" in (left, right) and {left, right} <= NUMBERS | {"string", "bool", "any"}:
             return
@@ -440,7 +453,11 @@ class _Checker:
             )
 
     def _arithmetic(self, node: Binary, left: Kind, right: Kind) -> Kind:
-        """Check `+ - * / % **` and return the kind of the result."""
+        """Check `+ - * / % **` and return the kind of the result.
+
+        Times and durations have rules of their own; `+` also joins texts; `%` takes integers, the other operators any
+        numbers. With a JSON value the result is float.
+        """
         kinds = {left, right}
         if kinds & _TIME_KINDS:
             return self._time_arithmetic(node, left, right)
@@ -487,11 +504,13 @@ class _Checker:
         if signature is None:
             raise self._unknown_function(node)
         arguments = node.arguments
+        # waterfall([a, b]) is waterfall(a, b).
         if node.function == "waterfall" and len(arguments) == 1 and isinstance(arguments[0], ListLiteral):
             arguments = arguments[0].items
         self._check_argument_count(node, signature, len(arguments))
         kinds = []
         for position, argument in enumerate(arguments):
+            # The last parameter may take several arguments.
             parameter = signature.parameters[min(position, len(signature.parameters) - 1)]
             kinds.append(self.kind(argument))
             if kinds[-1] not in PARAMETER_KINDS[parameter]:
@@ -517,24 +536,25 @@ class _Checker:
         return self._unknown("function", node.function, (*self._functions, *PREDICATES, "get"), node.span)
 
     def _check_argument_count(self, node: Call, signature: Signature, count: int) -> None:
-        most = len(signature.parameters)
-        least = most - signature.optional
-        if count < least or (count > most and not signature.repeated):
-            more = " or more" if signature.repeated else f" to {most}" if signature.optional else ""
-            raise self._error(node, f"{node.function} takes {least}{more} argument(s), but has {count}")
+        """Raise ExpressionError when a call has fewer or more arguments than the signature allows."""
+        max_count = len(signature.parameters)
+        min_count = max_count - signature.optional
+        if count < min_count or (count > max_count and not signature.repeated):
+            more = " or more" if signature.repeated else f" to {max_count}" if signature.optional else ""
+            raise self._error(node, f"{node.function} takes {min_count}{more} argument(s), but has {count}")
 
     def _check_literals(self, node: Call) -> None:
-        """Check the literal of sort() and duration(); raises ExpressionError."""
-        last = node.arguments[-1] if node.arguments else None
-        if not isinstance(last, Literal) or not isinstance(last.value, str):
+        """Raise ExpressionError when the last argument of sort() or duration() is an invalid literal."""
+        last_argument = node.arguments[-1] if node.arguments else None
+        if not isinstance(last_argument, Literal) or not isinstance(last_argument.value, str):
             return
-        if node.function == "sort" and last.value not in ("asc", "desc"):
-            raise self._error(last, 'the order is "asc" or "desc"')
+        if node.function == "sort" and last_argument.value not in ("asc", "desc"):
+            raise self._error(last_argument, 'the order is "asc" or "desc"')
         if node.function == "duration":
             try:
-                microseconds(last.value)
+                microseconds(last_argument.value)
             except ValueError as error:
-                raise self._error(last, str(error)) from None
+                raise self._error(last_argument, str(error)) from None
 
     def _check_one_list(self, node: Call, kinds: list[Kind]) -> None:
         """Raise ExpressionError when waterfall, min or max gets a list among several values; one list is allowed."""
@@ -599,6 +619,7 @@ class _Checker:
                 return result
 
     def _common_kind(self, node: Node, left: Kind, right: Kind) -> Kind:
+        """Return the common kind of two alternatives; raises ExpressionError when they do not mix."""
         kind = common_kind(left, right)
         if kind is None:
             raise self._error(
@@ -614,6 +635,7 @@ class _Checker:
         return kind
 
     def _check_pattern(self, node: Node) -> None:
+        """Raise ExpressionError unless the pattern of `matches` is a literal that Go's regular expressions accept."""
         if not isinstance(node, Literal) or not isinstance(node.value, str):
             raise self._error(node, "the pattern of `matches` must be a literal string")
         try:
@@ -625,9 +647,14 @@ class _Checker:
         """Return whether a declared field is a prefix of a dotted name, such as `a` or `a.b` of `a.b.c`."""
         return any(name in self._fields for name in _prefixes(path)[:-1])
 
-    def _unknown(self, what: str, name: str, known: tuple[str, ...], span: Span) -> ExpressionError:
-        close = get_close_matches(name, known, n=1)
-        remedy = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(known)) or 'none'}"
+    def _unknown(self, what: str, name: str, valid_names: tuple[str, ...], span: Span) -> ExpressionError:
+        """Return the error for an unknown name, with the nearest valid name or all. what: "field", "method" ..."""
+        nearest_names = get_close_matches(name, valid_names, n=1)
+        remedy = (
+            f"did you mean {nearest_names[0]!r}?"
+            if nearest_names
+            else f"known are {', '.join(sorted(valid_names)) or 'none'}"
+        )
         return ExpressionError(self._text, span, f"unknown {what} {name!r}; {remedy}")
 
     def _error(self, node: Node, problem: str) -> ExpressionError:
@@ -661,6 +688,7 @@ def _prefixes(path: str) -> list[str]:
 
 
 def _literal_kind(value: str | float | bool | None) -> Kind:
+    """Return the kind of a literal value; bool first, since True and False are of type int in Python, too."""
     if value is None:
         return "nil"
     if isinstance(value, bool):

@@ -22,12 +22,13 @@ _MAX_MICROSECONDS = (2**63 - 1) // 1000
 
 def microseconds(text: str) -> int:
     """Parse a duration to microseconds; raises ValueError with the reason, and with what to write."""
-    whole = _WHOLE.fullmatch(text)
-    if whole is None:
+    match = _WHOLE.fullmatch(text)
+    if match is None:
         raise ValueError(f"{text!r} is not a duration; write numbers with the units h, m, s, ms, us, as in 1h30m")
-    total = sum((Decimal(number) * _UNITS[unit] for number, unit in _PART.findall(whole[2])), Decimal())
+    # Group 1 is the sign; group 2 the numbers with their units, or 0.
+    total = sum((Decimal(number) * _UNITS[unit] for number, unit in _PART.findall(match[2])), Decimal())
     if total != total.to_integral_value():
         raise ValueError(f"{text!r} is finer than a microsecond, the resolution of times")
     if total > _MAX_MICROSECONDS:
         raise ValueError(f"{text!r} is longer than 292 years, which is the longest duration")
-    return int(-total if whole[1] == "-" else total)
+    return int(-total if match[1] == "-" else total)

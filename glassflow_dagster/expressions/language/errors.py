@@ -19,6 +19,7 @@ class ExpressionError(GlassflowError):
         line = text[line_start:].split("\n", 1)[0]
         column = span.start - line_start
         carets = "^" * max(1, min(span.end - span.start, len(line) - column))
+        # chr(10): a line end, since an f-string takes no backslash.
         where = f"line {before.count(chr(10)) + 1}, column {column + 1}" if "\n" in text else f"column {column + 1}"
         super().__init__(f"{problem} ({where})\n  {line}\n  {' ' * column}{carets}")
 

@@ -76,6 +76,7 @@ def _check_depth(text: str, tree: Tree[Token]) -> None:
 
 
 def _syntax_error(text: str, error: UnexpectedInput) -> ExpressionError:
+    """Return lark's error for a text as ours: at the end of the text, or at the unexpected token or character."""
     if isinstance(error, UnexpectedEOF) or (isinstance(error, UnexpectedToken) and error.token.type == "$END"):
         return ExpressionError(text, Span(len(text), len(text)), "the expression ends too early")
     start = error.pos_in_stream or 0
@@ -95,8 +96,10 @@ class _Builder(Transformer[Token, Node]):
         return Ternary(parts[0], parts[1], parts[2], _span(meta))
 
     def binary(self, meta: Meta, parts: list[Any]) -> Node:
+        """Build an operator with two operands; `a not in b` becomes `not (a in b)`."""
         left, operator, right = parts
         span = _span(meta)
+        # `not  in` -> `not in`
         name = " ".join(operator.split())
         if name.startswith("not "):
             return Unary("not", Binary(name.removeprefix("not "), left, right, span), span)
@@ -154,6 +157,7 @@ class _Builder(Transformer[Token, Node]):
         return Let(str(parts[0]), parts[1], parts[2], _span(meta))
 
     def map_literal(self, meta: Meta, parts: list[Any]) -> Node:
+        # Names and values alternate; a name is quoted (TEXT) or a plain word.
         names = tuple(_unquoted(name) if name.type == "TEXT" else str(name) for name in parts[::2])
         return MapLiteral(names, tuple(parts[1::2]), _span(meta))
 
@@ -208,7 +212,9 @@ def _unquoted(text: str) -> str:
 
 
 def _unescape(match: re.Match[str]) -> str:
+    """Return the character that an escape sequence stands for; after an unknown one, the character itself."""
     escaped = match[1]
+    # x or u, then the code of a character in hexadecimal.
     if len(escaped) > 1:
         return chr(int(escaped[1:], 16))
     return _ESCAPED.get(escaped, escaped)

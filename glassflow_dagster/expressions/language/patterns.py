@@ -42,7 +42,7 @@ def engine_pattern(pattern: str) -> str:
         re2.compile(pattern, options)
     except re2.error as error:
         raise ValueError(error.args[0].decode()) from None
-    parts, depth = [], 0
+    parts, depth = [], 0  # depth: the number of open groups
     for part in _PART.finditer(pattern):
         if part["byte"]:
             # One byte, even of a multi-byte character: RE2 accepts it, Go does not.
