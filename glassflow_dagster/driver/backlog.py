@@ -22,13 +22,13 @@ class Backlog:
     block_rows: int
     _samples: deque[tuple[float, int]] = field(default_factory=deque)
 
-    def judge(self, now: float, lag: int | None, partitions: int) -> str:
+    def add_sample(self, now: float, lag: int | None, partitions: int) -> str:
         """Add a sample of the lag; return a warning for the user when the lag keeps growing, else an empty string.
 
         now: monotonic seconds. lag: unread records, None where Spark does not know it yet. partitions: the number of
         partitions of the sources' topics.
         The lag keeps growing when its lowest value of the last minute is above its highest value of the minute that
-        began five minutes ago.
+        began five minutes ago. There is no warning before five minutes have been sampled.
         """
         if lag is None:
             return ""
@@ -39,8 +39,8 @@ class Backlog:
         start = self._samples[0][0]
         if now - start < _WINDOW:
             return ""
-        highest_before = max(count for at, count in self._samples if at <= start + _PART)
-        lowest_now = min(count for at, count in self._samples if at >= now - _PART)
+        highest_before = max(unread for sampled_at, unread in self._samples if sampled_at <= start + _PART)
+        lowest_now = min(unread for sampled_at, unread in self._samples if sampled_at >= now - _PART)
         if lowest_now <= highest_before:
             return ""
         return (

@@ -70,7 +70,10 @@ def query_failure(
 
 
 def _find_newer_driver(epoch: Epoch, client: Client) -> GlassflowError | None:
-    """Return the error that names the driver that has fenced this one off; None where ClickHouse does not answer."""
+    """Return the error that names the driver that has fenced this one off.
+
+    None where no driver has, or ClickHouse does not answer.
+    """
     with suppress(ClickHouseError, OSError):
         try:
             epoch.require_newest(client)
@@ -82,7 +85,7 @@ def _find_newer_driver(epoch: Epoch, client: Client) -> GlassflowError | None:
 def _find_lost_records(config: PipelineConfig, checkpoint: Checkpoint) -> CheckpointError | None:
     """Return the error that names the topic and offsets that are lost; None if none are, or Kafka does not answer."""
     try:
-        wait_for_topics(config, checkpoint, 0, _ignore, _ignore)
+        wait_for_topics(config, checkpoint, patience=0, report=_ignore, report_waiting=_ignore)
         require_topics(config, checkpoint)
     except CheckpointError as problem:
         return problem

@@ -51,7 +51,7 @@ class HeartbeatWriter:
             fingerprint=config.fingerprint,
         )
         self._lock = threading.Lock()
-        self._stall_reason: Callable[[], str] = str
+        self._stall_reason: Callable[[], str] = _no_stall
         self._thread = threading.Thread(target=self._loop, name="heartbeat", daemon=True)
 
     def start(self) -> None:
@@ -75,7 +75,7 @@ class HeartbeatWriter:
         try:
             yield
         finally:
-            self._stall_reason = str
+            self._stall_reason = _no_stall
 
     def end(self, state: DriverState, message: str) -> None:
         """Stop the thread and write the last heartbeat."""
@@ -84,12 +84,13 @@ class HeartbeatWriter:
         self._try_to_write({"state": state, "message": message})
 
     def _loop(self) -> None:
+        """Write a heartbeat every second until `end` is called."""
         while not self._stopped.wait(_INTERVAL):
             self._try_to_write({})
 
     def _try_to_write(self, update: dict[str, Any]) -> None:
         """Write a heartbeat; ignore errors of the disk."""
-        # On a full disk the heartbeat just becomes stale. The error must neither end the thread, which goes on writing
+        # On a full disk the heartbeat just becomes stale. The error must neither end the thread, which writes again
         # once there is room, nor hide the failure that ends the driver.
         with suppress(OSError):
             self._write(update)
@@ -103,3 +104,8 @@ class HeartbeatWriter:
             if reason:
                 beat = beat.model_copy(update={"state": DriverState.STALLED, "message": reason})
             write_heartbeat(self._folder, beat)
+
+
+def _no_stall() -> str:
+    """Return no reason: nothing watches the query's progress, so it does not count as stalled."""
+    return ""

@@ -53,10 +53,11 @@ class Holder(BaseModel):
 
     def processes(self) -> dict[int, str]:
         """Return the processes that this driver started and that still run: process id -> start time."""
-        found = started_with(MARK, self.mark) if self.mark else {}
+        running = started_with(MARK, self.mark) if self.mark else {}
+        # The JVM is also found by its id, unless a later process has that by now.
         if self.jvm and self.jvm_started and start_of(self.jvm) == self.jvm_started:
-            found[self.jvm] = self.jvm_started
-        return found
+            running[self.jvm] = self.jvm_started
+        return running
 
     def remains(self) -> dict[int, str]:
         """Return the processes that have outlived the driver: process id -> start time.
@@ -157,7 +158,10 @@ def end_remains(folder: Path) -> None:
 
 
 def _kill_all(find: Callable[[], dict[int, str]]) -> None:
-    """Kill the processes that `find` returns (process id -> start time), until it returns none."""
+    """Kill the processes that `find` returns (process id -> start time), until it returns none.
+
+    Raises `GlassflowError` when that takes longer than `_DEATH_SECONDS`.
+    """
     deadline = time.monotonic() + _DEATH_SECONDS
     # Searched repeatedly: until it has ended, each of them may start more.
     while remains := find():
@@ -184,7 +188,10 @@ def _read_holder(folder: Path) -> Holder | None:
 
 
 def _describe_holder(folder: Path) -> str:
-    """Return the message for a pipeline that another driver runs: which one it is, and how to stop it."""
+    """Return the message for a pipeline that another driver runs: which one it is, and how to stop it.
+
+    Cases: it runs on another host; it runs here, but its heartbeat is too old; it runs here.
+    """
     name, holder = folder.name, _read_holder(folder)
     who = f"pid {holder.pid}" if holder else "pid unknown"
     if holder and holder.host != socket.gethostname():
@@ -192,6 +199,7 @@ def _describe_holder(folder: Path) -> str:
             f"{name} is running already on host {holder.host} ({who} there, state in {folder}); "
             f"stop it there with: glassflow-dagster stop {name}"
         )
+    # Without a readable heartbeat it counts as one that runs.
     with suppress(OSError, ValueError):
         beat = read_heartbeat(folder)
         if beat and is_alive(beat) and not is_fresh(beat):

@@ -65,9 +65,9 @@ def _with_partitions(checkpoint: Checkpoint, identity: CheckpointIdentity, spark
     """
     if identity.shuffle_partitions:
         return identity
-    fixed = identity.model_copy(update={"shuffle_partitions": shuffle_partitions(spark)})
-    checkpoint.replace_identity(fixed)
-    return fixed
+    with_number = identity.model_copy(update={"shuffle_partitions": shuffle_partitions(spark)})
+    checkpoint.replace_identity(with_number)
+    return with_number
 
 
 def _begin_epoch(run: RunContext, prepared: Prepared, identity: CheckpointIdentity) -> Epoch:

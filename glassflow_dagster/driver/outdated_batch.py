@@ -32,8 +32,8 @@ def find_outdated_batch(config: PipelineConfig, table: Table, checkpoint: Checkp
     pending = checkpoint.pending_plan()
     if pending is None or fits(pending, config, table):
         return None
-    kept = checkpoint.kept_definition()
-    old = _with_connections_of(config, kept) if kept else None
+    kept_definition = checkpoint.kept_definition()
+    old = _with_connections_of(config, kept_definition) if kept_definition else None
     if old is None or old.digest != pending.definition:
         raise CheckpointError(
             f"{checkpoint.folder}: batch {pending.batch_id} was started with another definition, which is not stored; "
@@ -42,9 +42,9 @@ def find_outdated_batch(config: PipelineConfig, table: Table, checkpoint: Checkp
     return OutdatedBatch(pending.batch_id, old, _with_types(table, pending.types))
 
 
-def _with_connections_of(config: PipelineConfig, kept: dict[str, Any]) -> PipelineConfig:
+def _with_connections_of(config: PipelineConfig, kept_definition: dict[str, Any]) -> PipelineConfig:
     """Return the definition that the checkpoint kept, which has no secrets, with the connections of `config`."""
-    old = PipelineConfig.model_validate(kept)
+    old = PipelineConfig.model_validate(kept_definition)
     connection = {"connection_params": config.connection}
     sources = tuple(source.model_copy(update=connection) for source in old.sources)
     sink = old.sink.model_copy(update={"connection_params": config.sink.connection_params})

@@ -85,6 +85,7 @@ def prepare(run: RunContext) -> Prepared:
     require_topics(run.config, checkpoint)
     if checkpoint.next_batch == 0 and checkpoint.pending_plan() is None:
         _require_first_start(run, client, table, checkpoint)
+    # Only for its error: the batch is finished once Spark runs.
     find_outdated_batch(run.config, table, checkpoint)
     return Prepared(client, table, checkpoint, _compacted_topics(run))
 
@@ -132,7 +133,10 @@ def _set_aside(run: RunContext, checkpoint: Checkpoint) -> None:
 
 
 def _prepare_tables(run: RunContext, client: Client, checkpoint: Checkpoint) -> Table:
-    """Create the target table (if allowed) and the bookkeeping tables, check them, and return the target."""
+    """Create the target table (if allowed) and the bookkeeping tables, check them, and return the target.
+
+    `secure_target` sees to the deduplication windows of all tables that inserts reach.
+    """
     config, options = run.config, run.options
     table = run.retry(lambda: prepare_target(client, config, create=options.create_table))
     bookkeeping = (config.sink.connection_params.database, config.sink.bookkeeping_engine, config.sink.cluster)
@@ -141,8 +145,8 @@ def _prepare_tables(run: RunContext, client: Client, checkpoint: Checkpoint) -> 
         run.retry(lambda: require_known_tables(client, config, checkpoint.pending_plan()))
     if options.start_over:
         run.retry(lambda: require_empty(client, table))
-    notes = Windows(client, config.sink.connection_params.database)
-    return run.retry(lambda: secure_target(client, config, table, notes, run.warn))
+    window_notes = Windows(client, config.sink.connection_params.database)
+    return run.retry(lambda: secure_target(client, config, table, window_notes, run.warn))
 
 
 def _prepare_topics(run: RunContext, checkpoint: Checkpoint) -> None:
@@ -168,18 +172,20 @@ def _require_first_start(run: RunContext, client: Client, table: Table, checkpoi
             return
         if not run.options.start_over:
             run.retry(lambda: require_nothing_written(client, run.config, table))
+    # A checkpoint that continues after a loss has start offsets of its own.
     if identity is None or not identity.starting:
-        # Read again when the query starts: a topic may have a new partition by then.
+        # Only for the error where they do not exist. They are read again when the query starts: a topic may have a new
+        # partition by then.
         for index in range(len(run.config.inputs)):
             starting_offsets(run.config, index)
 
 
 def _compacted_topics(run: RunContext) -> frozenset[str]:
     """Return the compacted topics of the sources; warn of topics whose settings cannot be read."""
-    found = cleanup_of(run.config.connection, [source.topic for source in run.config.inputs])
-    for topic in sorted(found.unknown):
+    cleanup = cleanup_of(run.config.connection, [source.topic for source in run.config.inputs])
+    for topic in sorted(cleanup.unknown):
         run.warn(
             f"cannot see whether topic {topic} is compacted; if it is, a batch that is repeated after a crash may "
             "duplicate rows; grant DESCRIBE_CONFIGS on the topic"
         )
-    return found.compacted
+    return cleanup.compacted

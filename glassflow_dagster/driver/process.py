@@ -138,6 +138,7 @@ class LaunchFailed(GlassflowError):
     def __init__(self, pipeline_id: str, reason: str, log: Path, tail: str) -> None:
         self.log = log
         self.tail = tail
+        # A driver logs its failure as "<time> failed: <reason>".
         last_line = tail.rpartition("\n")[2]
         why = reason or last_line.partition(" failed: ")[2] or last_line or "the driver ended without an error message"
         super().__init__(f"{pipeline_id}: the stream did not start: {why}; its log is {log}")
@@ -152,8 +153,8 @@ def status(state: Path, pipeline_id: str) -> StreamStatus:
     """Return a stream's status, from heartbeat and process table; raise `GlassflowError` where they cannot be read."""
     folder = pipeline_folder(state, pipeline_id)
     heartbeat = _heartbeat(folder)
-    stream_state, message = _judge(heartbeat)
-    return StreamStatus(pipeline_id, stream_state, message, heartbeat, folder, wanted=_wanted(folder).exists())
+    stream_state, message = _state_of(heartbeat)
+    return StreamStatus(pipeline_id, stream_state, message, heartbeat, folder, wanted=_wanted_file(folder).exists())
 
 
 def launch(deployment: Deployment, report: Callable[[str], None] = lambda _: None) -> StreamStatus:
@@ -167,7 +168,7 @@ def launch(deployment: Deployment, report: Callable[[str], None] = lambda _: Non
     log_file = folder / "driver.log"
     try:
         make_pipeline_folder(folder)
-        _wanted(folder).touch()
+        _wanted_file(folder).touch()
         with log_file.open("ab") as log:
             log_start = log.tell()
             process = subprocess.Popen(
@@ -197,13 +198,13 @@ def stop(state: Path, pipeline_id: str, timeout: float = STOP_TIMEOUT) -> Ending
     duplicated.
     """
     current = status(state, pipeline_id)
-    _wanted(current.folder).unlink(missing_ok=True)
+    _wanted_file(current.folder).unlink(missing_ok=True)
     return _halt(current, timeout)
 
 
 def give_up(state: Path, pipeline_id: str) -> None:
     """Mark a stream as no longer wanted here: it runs elsewhere, and a restart here would stop it there."""
-    _wanted(pipeline_folder(state, pipeline_id)).unlink(missing_ok=True)
+    _wanted_file(pipeline_folder(state, pipeline_id)).unlink(missing_ok=True)
 
 
 def restart(deployment: Deployment, report: Callable[[str], None] = lambda _: None) -> StreamStatus:
@@ -254,7 +255,11 @@ def _halt(current: StreamStatus, timeout: float) -> Ending:
 
 
 def _action_for(current: StreamStatus, config: PipelineConfig) -> Action:
-    """Return what a stream in this state needs, so that a healthy driver runs this definition."""
+    """Return what a stream in this state needs, so that a healthy driver runs this definition.
+
+    LAUNCHED where it is stopped, RESTARTED where its driver is not healthy, REDEPLOYED where that runs another
+    definition, else HEALTH_CHECKED.
+    """
     if current.state is StreamState.STOPPED or current.heartbeat is None:
         return Action.LAUNCHED
     if current.state not in UP:
@@ -263,7 +268,10 @@ def _action_for(current: StreamStatus, config: PipelineConfig) -> Action:
 
 
 def _wait_if_starting(current: StreamStatus, deployment: Deployment, report: Callable[[str], None]) -> StreamStatus:
-    """Wait until a driver that another process launched is up, if it is still starting; return the stream's status."""
+    """Wait until a driver that another process launched is up, if it is still starting; return the stream's status.
+
+    Raises `LaunchFailed` when it ends, or is not up in time.
+    """
     heartbeat = current.heartbeat
     if current.state is not StreamState.STARTING or heartbeat is None:
         return current
@@ -285,6 +293,7 @@ def _await_up(
     while True:
         is_running = alive()  # before the heartbeat is read: a driver writes its last one before it ends
         heartbeat = _heartbeat(folder)
+        # The last heartbeat may still be that of an earlier driver.
         own = heartbeat if heartbeat and heartbeat.pid == pid else None
         if own and own.state in (DriverState.RUNNING, DriverState.WAITING) and is_running:
             return None
@@ -305,8 +314,12 @@ def _why_ended(heartbeat: Heartbeat | None) -> str:
     return heartbeat.message if heartbeat else ""
 
 
-def _judge(heartbeat: Heartbeat | None) -> tuple[StreamState, str]:
-    """Return the stream's state and a message for people, from the driver's last heartbeat and the process table."""
+def _state_of(heartbeat: Heartbeat | None) -> tuple[StreamState, str]:
+    """Return the stream's state and a message for people, from the driver's last heartbeat and the process table.
+
+    The first that applies: STOPPED (or never started), FAILED by its own report, FAILED as its process is gone, STALE
+    as it writes no heartbeat, else the state that the driver reports.
+    """
     if heartbeat is None:
         return StreamState.STOPPED, "never started here"
     if heartbeat.state is DriverState.STOPPED:
@@ -390,7 +403,7 @@ def _heartbeat(folder: Path) -> Heartbeat | None:
         ) from None
 
 
-def _wanted(folder: Path) -> Path:
+def _wanted_file(folder: Path) -> Path:
     return folder / "wanted"
 
 

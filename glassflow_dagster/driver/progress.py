@@ -25,6 +25,7 @@ def query_progress(
         progress |= {
             "input_rows_per_second": _rate(last.inputRowsPerSecond),
             "processed_rows_per_second": _rate(last.processedRowsPerSecond),
+            # Kafka is the first source; a join has a second one, the clock source.
             **_lag(last.sources[0], topics),
             **_state_size(last.stateOperators),
         }
@@ -46,6 +47,7 @@ def _rate(rows_per_second: float | None) -> float:
 
 def _lag(source: Any, topics: Sequence[str]) -> dict[str, Any]:
     """Return the unread records, in all (`lag`) and per source topic (`lags`); `lag` is None while Spark has none."""
+    # Both are JSON: topic -> partition -> offset.
     latest, end = (json.loads(text) if text else None for text in (source.latestOffset, source.endOffset))
     if not latest or not end:
         return {"lag": None}

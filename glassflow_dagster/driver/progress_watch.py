@@ -50,6 +50,7 @@ class ProgressWatch:
         # The last batch that was written, and since when it is the last.
         self._batch_id: int | None = None
         self._since = time.monotonic()
+        # When Kafka was last asked whether records wait.
         self._records_checked = self._since
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="progress", daemon=True)
@@ -86,11 +87,12 @@ class ProgressWatch:
         slowest = max((seconds for _, seconds in self._durations), default=0.0)
         return self._patience + _PACE_FACTOR * max(slowest, _SLOW_BATCH)
 
-    def judge(self, now: float) -> str:
+    def stall_reason(self, now: float) -> str:
         """Return why the query makes no progress at `now` (monotonic seconds), an empty string while it does.
 
         Two reasons: a call to the JVM takes longer than `JVM_SILENCE`, or records have waited for longer than `bound`
-        since the last batch. Whether records wait (a request to Kafka) is checked only after half the bound.
+        since the last batch. Whether records wait (a request to Kafka) is checked only after half the bound; if none
+        does, the time is counted from now on.
         """
         call_began, last = self._call_began, self._written().last
         if call_began is not None and now - call_began >= JVM_SILENCE:
@@ -117,9 +119,9 @@ class ProgressWatch:
         )
 
     def _loop(self) -> None:
-        """Judge the query every second; report when it stalls, and when it continues."""
+        """Check the query every second; report when it stalls, and when it makes progress again."""
         while not self._stopped.wait(_INTERVAL):
-            reason = self.judge(time.monotonic())
+            reason = self.stall_reason(time.monotonic())
             if bool(reason) != bool(self.stalled):
                 self._report(f"stalled: {reason}" if reason else "continues")
             self.stalled = reason

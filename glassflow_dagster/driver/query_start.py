@@ -63,13 +63,13 @@ class QueryStarter:
         bound = BatchBound(self.spark, config.pipeline_id)
         records = self._read(config, table, bound, until_caught_up=until_caught_up)
         events, pacer = self._build(records, config, table, before.waiting)
-        notes = Windows(self.prepared.client, config.sink.connection_params.database)
+        window_notes = Windows(self.prepared.client, config.sink.connection_params.database)
         writer = BatchWriter(
             config,
             table,
             self.opened.checkpoint,
             self.opened.identity,
-            TargetWatch(self.prepared.client, config, table, notes, self.run.warn),
+            TargetWatch(self.prepared.client, config, table, window_notes, self.run.warn),
             self.run.options.timeout_seconds,
             self.opened.epoch,
             pacer=pacer,
@@ -108,6 +108,7 @@ class QueryStarter:
         # A new name for each query: an earlier query of this process on this checkpoint had a clock, too.
         clock_source = ClockSource(self.spark, f"{checkpoint_id}/{uuid.uuid4()}")
         last = self.opened.checkpoint.last_committed()
+        # None before the first batch.
         max_event_times = (last and last.leads) or (NO_EVENT_TIME, NO_EVENT_TIME)
         pacer = BatchPacer(config.join, clock_source, waiting, max_event_times)
         return build_join_query(records, clock_source.read(), config, table, checkpoint_id), pacer
@@ -121,24 +122,28 @@ class QueryStarter:
         return BatchClock(tolerance, last, self.run.options.accept_clock, self.run.report)
 
     def _subscription(self) -> Subscription:
-        """Return the topics to read (sources and replay topic), and the start offsets of a new checkpoint."""
+        """Return the topics to read (sources, and the replay topic if it exists), and where to start.
+
+        Start offsets are for a new checkpoint only: its own if it continues after a loss, else the definition's.
+        """
         config, identity = self.run.config, self.opened.identity
-        *sources, replays = config.topics
-        topics = config.topics if find_replay_topic(config) else tuple(sources)
+        *source_topics, replay_topic = config.topics
+        topics = config.topics if find_replay_topic(config) else tuple(source_topics)
         if not self.opened.checkpoint.is_new:
-            return Subscription(topics, {})
+            return Subscription(topics, starting={})
         if identity.starting:
             return Subscription(topics, {topic: identity.starting[topic] for topic in topics})
         starting = {source.topic: starting_offsets(config, index) for index, source in enumerate(config.inputs)}
         # Dead letters that were replayed before this checkpoint was created were meant for an earlier one.
-        starting[replays] = {REPLAY_PARTITION: NEXT}
+        starting[replay_topic] = {REPLAY_PARTITION: NEXT}
         return Subscription(topics, {topic: starting[topic] for topic in topics})
 
     def _ledger_before(self) -> Totals:
         """Return the totals of all batches that this checkpoint has committed, from the ledger."""
         config, checkpoint, identity = self.run.config, self.opened.checkpoint, self.opened.identity
         scope = (config.sink.connection_params.database, config.pipeline_id, identity.checkpoint_id)
-        first = identity.batches_before + checkpoint.next_batch
-        before = Totals.of(self.run.retry(lambda: read_outcomes(self.prepared.client, *scope, first)))
+        # The ledger also numbers the batches before those of this checkpoint, if it continues after a loss.
+        before_batch = identity.batches_before + checkpoint.next_batch
+        before = Totals.of(self.run.retry(lambda: read_outcomes(self.prepared.client, *scope, before_batch)))
         # Before the first batch of a new state no event waits, whatever an earlier checkpoint's batches counted.
         return before if checkpoint.next_batch else before.model_copy(update={"waiting": 0})

@@ -29,9 +29,9 @@ def sample_records(config: PipelineConfig, checkpoint: Checkpoint) -> RecordSamp
     Errors are ignored here: the query meets the same ones, and reports them.
     """
     with suppress(GlassflowError, OSError):
-        following = checkpoint.next_offsets()
+        next_offsets = checkpoint.next_offsets()
         starts = {
-            source.topic: following.get(source.topic) or starting_offsets(config, index)
+            source.topic: next_offsets.get(source.topic) or starting_offsets(config, index)
             for index, source in enumerate(config.inputs)
         }
         return RecordSample(*sample_sizes(config.source, starts))

@@ -34,7 +34,8 @@ from glassflow_dagster.streaming.delivery.totals import Totals
 def run_pipeline(config: PipelineConfig, options: RunOptions, report: Report) -> Totals:
     """Run a pipeline until it is stopped or has caught up; return the totals of the batches that this run committed.
 
-    Raises `GlassflowError` when the run cannot start or go on: a server, a table, a topic, the disk, another driver.
+    These are all 0 when it is stopped before its query runs. Raises `GlassflowError` when the run cannot start or
+    continue: a server, a table, a topic, the disk, another driver.
     """
     folder = prepare_folder(options.state, config.pipeline_id)
     with (
@@ -46,7 +47,7 @@ def run_pipeline(config: PipelineConfig, options: RunOptions, report: Report) ->
         run = RunContext(config, options, folder, heartbeat, report)
         try:
             prepared = prepare(run)
-            stop.be_patient()
+            stop.defer_stops()
         except Stopped:
             return Totals()
         return _stream(run, prepared, lock, stop)
@@ -54,9 +55,9 @@ def run_pipeline(config: PipelineConfig, options: RunOptions, report: Report) ->
 
 def _stream(run: RunContext, prepared: Prepared, lock: PipelineLock, stop: StopRequest) -> Totals:
     """Start Spark and run the pipeline's query until its end; return the totals of the batches that it committed."""
-    with ThreadPoolExecutor(1) as beside:
+    with ThreadPoolExecutor(1) as background:
         # In parallel with the start of Spark, which takes about as long.
-        sampling = beside.submit(sample_records, run.config, prepared.checkpoint)
+        sampling = background.submit(sample_records, run.config, prepared.checkpoint)
         with running_spark(run, lock) as spark:
             sample = sampling.result()
             BatchBound(spark, run.config.pipeline_id).update(sample.records, sample.bytes)
@@ -91,6 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         run_pipeline(config, options, report)
     except Fenced as error:
+        # A newer driver runs the pipeline elsewhere: a restart of this one would stop it.
         give_up(parsed.state, config.pipeline_id)
         report(f"failed: {error}")
         return 1

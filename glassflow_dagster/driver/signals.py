@@ -23,20 +23,20 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.asked = False
-        self._patient = False
+        self._is_deferred = False
 
-    def be_patient(self) -> None:
-        """From now on only remember signals, as a batch may run; raise `Stopped` when there was one before."""
-        self._patient = True
+    def defer_stops(self) -> None:
+        """From now on only remember signals in `asked`, as a batch may run; raise `Stopped` if there was one before."""
+        self._is_deferred = True
         if self.asked:
             raise Stopped
 
     def ask(self, _number: int, _frame: object) -> None:
-        """Handle a signal: exit on the second one; raise `Stopped` on the first, unless it is only to be remembered."""
+        """Handle a signal: exit on the second one; raise `Stopped` on the first, unless stops are deferred."""
         if self.asked:
             os._exit(_INTERRUPTED)
         self.asked = True
-        if not self._patient:
+        if not self._is_deferred:
             raise Stopped
 
 

@@ -49,7 +49,10 @@ def running_spark(run: RunContext, lock: PipelineLock) -> Iterator[SparkSession]
 
 
 def spark_settings_of(config: PipelineConfig, options: RunOptions) -> dict[str, str]:
-    """Return a run's Spark settings: those of `resources`, overridden by `spark`, then by the command line."""
+    """Return a run's Spark settings: the definition's `resources` and Kerberos options for Kafka's client.
+
+    They are overridden by the definition's `spark`, and that by the command line.
+    """
     settings = {}
     resources, kerberos_options = config.resources, kerberos.java_options(config.connection)
     # By default (local[*]) Spark has a thread for each core of the machine, so only a larger number changes anything.
@@ -96,6 +99,7 @@ def _start(run: RunContext, lock: PipelineLock) -> SparkSession:
         spark = start_session(f"glassflow {run.config.pipeline_id}", run.folder, settings, run.report)
     signal.signal(signal.SIGINT, handler)
     lock.remember_jvm(jvm_pid(spark))
+    # By default a new state has as many partitions as tasks run at once.
     if SHUFFLE_PARTITIONS not in settings:
         spark.conf.set(SHUFFLE_PARTITIONS, str(spark.sparkContext.defaultParallelism))
     start_workers(spark)

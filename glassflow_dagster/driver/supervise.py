@@ -51,6 +51,7 @@ def _records_wait(running: RunningQuery) -> bool:
         return True
     config = running.config
     try:
+        # The next offsets; for a new checkpoint nothing until Spark has logged its start offsets.
         reached = running.opened.checkpoint.reached_offsets()
         return bool(reached) and any(
             offsets.high > reached.get(topic, {}).get(partition, offsets.low)
@@ -73,12 +74,15 @@ class _Supervisor:
     _report_again: float = field(default=0.0, init=False)
 
     def watch_until_end(self, stop: StopRequest) -> None:
-        """Poll the query until it ends, or end it between two batches when `stop` was asked; raise its failure."""
+        """Poll the query until it ends, or end it between two batches when `stop` was asked.
+
+        Raises `GlassflowError` where the query has failed.
+        """
         opened = self.running.opened
         committed = batch_position(opened.checkpoint.last_committed())
         self.run.heartbeat.update({"checkpoint_id": opened.identity.checkpoint_id, **committed})
         while (progress := self._poll()) is not None:
-            self.run.heartbeat.update({**progress, "message": self._judge_backlog(progress)})
+            self.run.heartbeat.update({**progress, "message": self._backlog_warning(progress)})
             if self.running.pacer:
                 self.running.pacer.advance_clock()
             if stop.asked:
@@ -100,12 +104,12 @@ class _Supervisor:
                 self.watch.took(*last)
             return progress
 
-    def _judge_backlog(self, progress: dict[str, Any]) -> str:
+    def _backlog_warning(self, progress: dict[str, Any]) -> str:
         """Return a warning for a pipeline that cannot keep up with its topics, else an empty string."""
         offsets = progress.get("offsets", {})
         # Without the replay topic, whose partitions the user does not choose.
         partitions = sum(len(offsets.get(source.topic, {})) for source in self.run.config.inputs)
-        return self.backlog.judge(time.monotonic(), progress.get("lag"), partitions)
+        return self.backlog.add_sample(time.monotonic(), progress.get("lag"), partitions)
 
     def _report_now_and_then(self) -> None:
         """Report the totals when there is a new batch, every `_REPORT_SECONDS` at most."""

@@ -56,8 +56,8 @@ class _Topics:
 def accept_loss(client: Client, config: PipelineConfig, table: Table, checkpoint: Checkpoint, report: Report) -> None:
     """Record what is lost and prepare a checkpoint that continues without it; do nothing when nothing is lost.
 
-    client: with the right to write to the bookkeeping tables, which must exist. Raises `GlassflowError` when a server
-    does not answer.
+    A usable checkpoint keeps its state; without one the state is lost, too. client: with the right to write to the
+    bookkeeping tables, which must exist. Raises `GlassflowError` when a server does not answer.
     """
     database = config.sink.connection_params.database
     totals, history = (
@@ -117,20 +117,21 @@ def _keep_state(  # noqa: PLR0913, PLR0917 - all that a checkpoint depends on
     An open batch is removed from the checkpoint: the next batch reads its records again, as far as they exist.
     """
     next_batch, open_batch = checkpoint.next_batch, checkpoint.pending_plan()
-    number = identity.batches_before + next_batch  # of the next batch in the ledger
+    number = identity.batches_before + next_batch  # of the batch after the last committed one, in the ledger
     # When the ledger already has the open batch, its rows are complete, but its changes of the state are lost.
     is_written = number == last_batch(
         client, config.sink.connection_params.database, config.pipeline_id, identity.checkpoint_id
     )
-    ends = _ends(open_batch)
-    positions = ends if is_written else checkpoint.next_offsets()
-    available, losses = _move_to_available(positions, topics, number + is_written)
-    losses += _losses_of_open_batch(config, open_batch, topics, number + is_written)
+    ends_of_open_batch = _ends(open_batch)
+    positions = ends_of_open_batch if is_written else checkpoint.next_offsets()
+    next_number = number + 1 if is_written else number  # of the batch that comes next in the ledger
+    available, losses = _move_to_available(positions, topics, next_number)
+    losses += _losses_of_open_batch(config, open_batch, topics, next_number)
     if not losses:
         report("nothing is lost: the pipeline continues unchanged")
         return
     if is_written:
-        losses.append(Loss(number + 1, LossReason.STATE))
+        losses.append(Loss(next_number, LossReason.STATE))
     _record_losses(client, config, identity.checkpoint_id, losses, report)
     work = Checkpoint(checkpoint.folder.with_name("checkpoint.new"))
     shutil.rmtree(work.folder, ignore_errors=True)
@@ -142,9 +143,10 @@ def _keep_state(  # noqa: PLR0913, PLR0917 - all that a checkpoint depends on
         identity.model_copy(
             update={
                 "token_prefix": str(uuid.uuid4()),
+                # The ledger has one more batch than Spark's log, from which the open one was removed.
                 "batches_before": identity.batches_before + is_written,
                 "first_batch": next_batch,
-                "look_until": {} if is_written else ends,
+                "look_until": {} if is_written else ends_of_open_batch,
             }
         )
     )
@@ -162,10 +164,13 @@ def _begin_without_state(  # noqa: PLR0913, PLR0917 - all that a checkpoint depe
     problem: str,
     report: Report,
 ) -> None:
-    """Create a checkpoint with an empty state that continues after the ledger's last batch, and record the loss."""
+    """Create a checkpoint with an empty state that continues after the ledger's last batch, and record the loss.
+
+    past: the ledger's totals and batches, at least one. problem: why the old checkpoint cannot be used.
+    """
     totals, history = past
     report(f"the state is discarded: {problem}")
-    number = (history.last_batch or 0) + 1
+    number = (history.last_batch or 0) + 1  # of the next batch in the ledger
     positions: Positions = {}
     for last_range in history.batches[-1].ranges:
         positions.setdefault(last_range.topic, {})[last_range.partition] = last_range.until
@@ -214,9 +219,11 @@ def _ends(plan: BatchPlan | None) -> Positions:
 def _move_to_available(
     positions: Mapping[str, Mapping[int, int]], topics: _Topics, number: int
 ) -> tuple[Positions, list[Loss]]:
-    """Move each position to an offset that exists; return the positions and the losses. number: the losses' batch.
+    """Move each position to an offset that exists; return the positions and the losses.
 
-    A partition that does not exist any more has no position in the result.
+    Lost is the unread part of a partition that is gone, recreated, or shorter than what was read (TOPIC; how many
+    records is unknown), and records that retention has removed (RETENTION). A partition that is gone has no position in
+    the result. positions: the next offsets to read. number: the batch of the losses.
     """
     available: Positions = {}
     losses = []
@@ -225,13 +232,13 @@ def _move_to_available(
         for partition, position in partitions.items():
             offsets = offsets_of_topic.get(partition)
             if offsets is None or topic in topics.recreated or position > offsets.high:
-                losses.append(Loss(number, LossReason.TOPIC, topic, partition, position, position))
+                losses.append(Loss(number, LossReason.TOPIC, topic, partition, first=position, until=position))
                 if offsets is None:
                     continue
                 # A recreated topic is read from its beginning; in the same topic, earlier records were read before.
                 position = offsets.low if topic in topics.recreated else offsets.high  # noqa: PLW2901
             elif position < offsets.low:
-                losses.append(Loss(number, LossReason.RETENTION, topic, partition, position, offsets.low))
+                losses.append(Loss(number, LossReason.RETENTION, topic, partition, first=position, until=offsets.low))
                 position = offsets.low  # noqa: PLW2901
             available.setdefault(topic, {})[partition] = position
     return available, losses
@@ -248,14 +255,16 @@ def _losses_of_open_batch(config: PipelineConfig, plan: BatchPlan | None, topics
     for topic, partitions in plan.offsets.items():
         planned_counts = (plan.records or {}).get(topic, {})
         for partition, (first, until) in partitions.items():
-            offsets = topics.offsets.get(topic, {}).get(partition, Offsets(0, 0))
-            is_lost = first < until and not offsets.low <= first <= until <= offsets.high
+            # A partition that is gone counts as empty.
+            offsets = topics.offsets.get(topic, {}).get(partition, Offsets(low=0, high=0))
+            is_available = offsets.low <= first <= until <= offsets.high
+            is_lost = first < until and not is_available
             if not is_lost and partition in planned_counts:
                 span = {partition: (first, until)}
                 count = count_records(config.connection, topic, span, lambda _: None, config.source.isolation)
                 is_lost = count != planned_counts[partition]
             if is_lost:
-                losses.append(Loss(number, LossReason.COMPACTION, topic, partition, first, until))
+                losses.append(Loss(number, LossReason.COMPACTION, topic, partition, first=first, until=until))
     return losses
 
 

@@ -23,6 +23,7 @@ from glassflow_dagster.streaming.stages.dedup import put_known
 # Names of the files with version 1 of a partition's state, which Spark writes in its first batch.
 _FIRST_VERSION = re.compile(r"(?P<dot>\.?)1\.(?P<kind>zip|changelog)(?P<checksum>(\.crc)?)")
 # A file of the offset log has the version, the batch's metadata as JSON, then one line per source.
+_VERSION_LINE = 0
 _METADATA_LINE = 1
 
 _KEY_COLUMNS = "key BINARY, until LONG"
@@ -55,6 +56,7 @@ def continue_after(checkpoint: Path, batches: Sequence[BatchEntry]) -> None:
     batches: the ledger's last two, or its only one; Spark reads the offset logs of both when it resumes.
     """
     last = batches[-1]
+    # The log of Spark's one batch, whose settings the new logs have, too.
     lines = (checkpoint / "offsets" / "0").read_text(encoding="utf-8").splitlines()
     commit = (checkpoint / "commits" / "0").read_bytes()
     for log in ("offsets", "commits", "sources"):
@@ -81,6 +83,7 @@ def begin_batch(checkpoint: Path, ranges: Sequence[BatchRange]) -> None:
     ranges: all of one batch; each begins where the batch before it ended.
     """
     batch_id, batch_time_ms = ranges[0].batch_id, ranges[0].batch_time_ms
+    # The settings in the log are those of the batch before.
     lines = (checkpoint / "offsets" / str(batch_id - 1)).read_text(encoding="utf-8").splitlines()
     _write_offsets(checkpoint, lines, batch_id, batch_time_ms, ranges)
 
@@ -90,7 +93,7 @@ def _write_offsets(
 ) -> None:
     """Write a batch's file of the offset log; `lines` is a file of the same log, from which the settings are copied."""
     metadata = {**json.loads(lines[_METADATA_LINE]), "batchTimestampMs": batch_time_ms}
-    text = "\n".join([lines[0], json.dumps(metadata), json.dumps(_ends(ranges))])
+    text = "\n".join([lines[_VERSION_LINE], json.dumps(metadata), json.dumps(_ends(ranges))])
     (checkpoint / "offsets" / str(batch_id)).write_text(text, encoding="utf-8")
 
 

@@ -44,7 +44,8 @@ class Accepted:
 def replay_dedup(records: Records, past: LostCheckpoint, now_ms: int, report: Callable[[str], None]) -> Accepted:
     """Deduplicate the records of the last batches again and return the accepted rows.
 
-    Without deduplication, return the rows of all batches that Kafka still has and that ran with this definition.
+    Without deduplication, return the rows of all batches that Kafka still has and that ran with this definition. Return
+    no rows where Kafka has none of the batches, but all keys have expired.
     Raises `CannotRebuild` when the records do not yield the duplicates that the ledger has counted.
     """
     config, readable, last = records.config, past.readable(), past.batches[-1]
@@ -53,8 +54,8 @@ def replay_dedup(records: Records, past: LostCheckpoint, now_ms: int, report: Ca
         batches = _of_this_definition(config, readable)
         rows = (_rows_of(records, batches, report) if batches else records.rows(())).persist()
         return Accepted(rows, whole=len(batches) == len(past.batches))
-    # All keys have expired.
-    if not readable and now_ms - last.batch_time_ms >= milliseconds(dedup.time_window):
+    all_keys_expired = now_ms - last.batch_time_ms >= milliseconds(dedup.time_window)
+    if not readable and all_keys_expired:
         return Accepted(records.rows(()), whole=False)
     if not readable:
         why = f"Kafka has removed records that batch {last.batch_id} has read"
@@ -69,7 +70,10 @@ def _accepted(
     dedup: DedupConfig,
     report: Callable[[str], None],
 ) -> Accepted:
-    """Replay growing numbers of the last batches until the duplicates agree with the ledger's counts."""
+    """Replay growing numbers of the last batches until the duplicates agree with the ledger's counts.
+
+    Raises `CannotRebuild` where they differ even with all `readable` batches. past: all batches.
+    """
     for batches in _growing_spans(readable, milliseconds(dedup.time_window)):
         rows = _rows_of(records, batches, report).persist()
         accepted = first_of_windows(rows, dedup).persist()
@@ -88,12 +92,13 @@ def _accepted(
 
 def _of_this_definition(config: PipelineConfig, batches: Sequence[BatchEntry]) -> Sequence[BatchEntry]:
     """Return the last batches that all ran with the current definition."""
-    others = [index for index, batch in enumerate(batches) if batch.definition != config.digest]
-    return batches[others[-1] + 1 :] if others else batches
+    indexes_of_others = [index for index, batch in enumerate(batches) if batch.definition != config.digest]
+    return batches[indexes_of_others[-1] + 1 :] if indexes_of_others else batches
 
 
 def _rows_of(records: Records, batches: Sequence[BatchEntry], report: Callable[[str], None]) -> DataFrame:
     """Return `Records.rows` of the batches; raises `CannotRebuild` if one ran with another definition."""
+    # Batches of another definition.
     others = [batch.batch_id for batch in batches if batch.definition != records.config.digest]
     if others:
         raise CannotRebuild(
@@ -102,7 +107,7 @@ def _rows_of(records: Records, batches: Sequence[BatchEntry], report: Callable[[
             "undo the edit, rebuild the state, then edit again",
         )
     report(f"reading the records of batches {batches[0].batch_id} to {batches[-1].batch_id} again ...")
-    return records.rows(found for batch in batches for found in batch.ranges)
+    return records.rows(batch_range for batch in batches for batch_range in batch.ranges)
 
 
 def _growing_spans(batches: Sequence[BatchEntry], window_ms: int) -> list[Sequence[BatchEntry]]:

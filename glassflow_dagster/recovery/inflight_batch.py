@@ -29,7 +29,11 @@ _POSITION = SingleTopicCounter.position_columns  # topic_rank, partition, offset
 
 
 def following_ranges(past: LostCheckpoint, batch_time_ms: int) -> list[BatchRange]:
-    """Return the largest offset ranges that the batch after the ledger's last batch can have read."""
+    """Return the largest offset ranges that the batch after the ledger's last batch can have read.
+
+    Each begins where the last batch ended (in a new partition, at the first available record), and ends with the
+    partition, or after the most records that a batch has.
+    """
     last = past.batches[-1]
     ends = {(r.topic, r.partition): r.until for r in last.ranges}
     ranges = []
@@ -46,14 +50,17 @@ def find_written_records(
 ) -> list[tuple[int, int, int]]:
     """Find the records of the ranges whose rows are in the table: (index of the topic, partition, offset).
 
-    unknown: the number of rows that no batch in the ledger has written, from `unknown_rows`.
+    accepted: the rows that the earlier batches have written. compared: the columns whose values are compared. unknown:
+    the number of the table's rows that no batch in the ledger has written; None where the row count does not tell it.
     Raises `CannotRebuild` when the records cannot be identified.
     """
     if unknown == 0:
         return []
     config = records.config
     dedup = config.dedup_of(config.source)
-    if not compared.values or (unknown is None and dedup is None and not accepted.whole):
+    # Without deduplication, equal rows of an earlier batch that was not replayed would be taken for this batch's.
+    may_be_of_earlier_batch = unknown is None and dedup is None and not accepted.whole
+    if not compared.values or may_be_of_earlier_batch:
         raise _cannot_tell(config, "the table may have some of its rows, and their values alone do not identify them")
     candidates = records.rows(ranges)
     if dedup is not None:
@@ -80,7 +87,10 @@ def unknown_rows(config: PipelineConfig, table: Table, totals: LedgerTotals) -> 
 def _without_duplicates(
     candidates: DataFrame, accepted: Accepted, dedup: DedupConfig, ranges: Sequence[BatchRange]
 ) -> DataFrame:
-    """Drop the rows that deduplication would drop: those of keys in the state, and repetitions among themselves."""
+    """Drop the rows that deduplication would drop: those of keys in the state, and repetitions among themselves.
+
+    Columns in and out: those of `Records.rows`.
+    """
     now_ms = max(r.batch_time_ms for r in ranges)
     known = accepted.known(dedup, now_ms).select(F.col("key").alias("dedup_key"))
     return first_of_windows(candidates.join(known, "dedup_key", "left_anti"), dedup)
@@ -96,9 +106,10 @@ def _written_candidates(
     """
     candidates = candidates.select(*_POSITION, "row_hash").persist()
     values = candidates.select("row_hash").distinct()
-    _, digest = hashed(compared.values)
+    _, row_hash_sql = hashed(compared.values)
     in_table = (
-        actual_rows(records.spark, records.config, digest, digest)
+        # The hash of a key is not needed here.
+        actual_rows(records.spark, records.config, key=row_hash_sql, row=row_hash_sql)
         .select("row_hash")
         .join(values, "row_hash", "left_semi")
     )

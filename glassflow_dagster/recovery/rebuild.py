@@ -45,10 +45,10 @@ def rebuild_checkpoint(
 ) -> None:
     """Write a checkpoint that continues after the ledger's last batch.
 
-    First the old driver is fenced: it writes no more. Then deduplication is replayed from Kafka over the batches that
-    the ledger has (`past`), and the records of the batch under way whose rows are in the table already are found, so
-    that they are not written again. What it left in the bookkeeping tables is deleted, as it is repeated; at last the
-    new checkpoint is moved to its place.
+    First the old driver is fenced off: it writes no more. Then deduplication is replayed from Kafka over the batches
+    that the ledger has (`past`), and the records of the in-flight batch whose rows are in the table already are found,
+    so that they are not written again. What that batch left in the bookkeeping tables is deleted, as it is repeated.
+    Last, the new checkpoint is moved to its place.
 
     spark: the session that the pipeline will run in. Raises `GlassflowError` when the state cannot be rebuilt exactly.
     """
@@ -58,9 +58,11 @@ def rebuild_checkpoint(
     database = config.sink.connection_params.database
     begin_epoch(client, database, config.pipeline_id, checkpoint_id, str(checkpoint.folder.parent), table.rows)
     table = require_table(client, table.database, table.name)
+    # The time of the next batch, which must be after the last one's.
     now_ms = max(int(time.time() * 1000), past.batches[-1].batch_time_ms + 1)
     compared = compared_columns(config, table)
-    records = Records(spark, config, table, checkpoint_id, hashed(compared.values)[0].alias("row_hash"))
+    row_hash, _ = hashed(compared.values)
+    records = Records(spark, config, table, checkpoint_id, row_hash.alias("row_hash"))
     totals = read_totals(client, database, config.pipeline_id)
     try:
         accepted = replay_dedup(records, past, now_ms, report)
@@ -80,9 +82,9 @@ def rebuild_checkpoint(
     for bookkeeping in (DEAD_LETTERS, SPLITS):
         last = past.batches[-1].batch_id
         bookkeeping.delete_later_batches(client, database, config.pipeline_id, checkpoint_id, last)
-    # Without rows in the table the next batch may begin anew: no repetition has to contain what they came from.
+    # Only with rows in the table the in-flight batch must be repeated; else the next batch takes any records.
     if written:
-        begin_batch(rebuilt.folder, _ranges_with(config, ranges, written))
+        begin_batch(rebuilt.folder, _narrow_to_written(config, ranges, written))
         rebuilt.keep_already_written(past.batches[-1].batch_id + 1, written)
     partitions = int(str(spark.conf.get(SHUFFLE_PARTITIONS)))
     rebuilt.create(config, f"{table.database}.{table.name}", totals.rows_before, partitions, checkpoint_id)
@@ -99,7 +101,10 @@ def rebuild_checkpoint(
 
 
 def require_possible(config: PipelineConfig) -> None:
-    """Raise `CannotRebuild` for a pipeline whose state does not follow from topic and ledger."""
+    """Raise `CannotRebuild` for a pipeline whose state does not follow from topic and ledger.
+
+    That is one with a join, or with deduplication on the event clock.
+    """
     dedup = config.dedup_of(config.source)
     why = ""
     if config.join:
@@ -129,11 +134,12 @@ def _write_checkpoint(
     dedup = records.config.dedup_of(records.config.source)
     keys = accepted.known(dedup, now_ms) if dedup is not None else None
     folder = write_state(records.spark, keys, dedup, work)
+    # Spark reads the logs of the last two batches.
     continue_after(folder, past.batches[-2:])
     return Checkpoint(folder)
 
 
-def _ranges_with(
+def _narrow_to_written(
     config: PipelineConfig, ranges: Iterable[BatchRange], written: Sequence[tuple[int, int, int]]
 ) -> list[BatchRange]:
     """Narrow each range to end with its last written record, so that the repeated batch contains all of them.

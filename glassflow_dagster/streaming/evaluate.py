@@ -42,19 +42,26 @@ class Evaluation:
 
 
 def evaluate_filter(spark: SparkSession, checked: Checked, fields: Sequence[SchemaField], sample: bytes) -> Evaluation:
-    """Evaluate a filter's condition on a record. sample: the record's value, JSON; now() is the present time."""
+    """Evaluate a filter's condition on a record: whether the event passes, or why it would be a dead letter.
+
+    sample: the record's value, JSON. In the condition now() is the present time.
+    """
     events = keep_matching(_decode(spark, fields, sample), FilterStage(checked), field_scope(fields))
     row = events.select("error", "drop_reason").collect()[0]
-    return _dead_letter(row, "bool") or Evaluation(row["drop_reason"] is None, "bool")
+    passes = row["drop_reason"] is None
+    return _dead_letter(row, "bool") or Evaluation(passes, "bool")
 
 
 def evaluate_output(
     spark: SparkSession, checked: Checked, output_type: str, fields: Sequence[SchemaField], sample: bytes
 ) -> Evaluation:
-    """Evaluate an output of a transform on a record. sample: the record's value, JSON; now() is the present time."""
+    """Evaluate an output of a transform on a record: its value, or why the record would be a dead letter.
+
+    output_type: the type that the output declares. sample: the record's value, JSON. now() is the present time.
+    """
     kind = output_kind(checked.kind, output_type)
     stage = TransformStage((CheckedOutput(OUTPUT, checked, output_type, kind),))
-    events, scope = transform(_decode(spark, fields, sample), stage, field_scope(fields), 0)
+    events, scope = transform(_decode(spark, fields, sample), stage, field_scope(fields), index=0)
     row = events.select("error", scope.mappable[OUTPUT].alias("value")).collect()[0]
     return _dead_letter(row, kind) or Evaluation(_to_python(row["value"], kind), kind)
 
@@ -62,20 +69,25 @@ def evaluate_output(
 def _decode(spark: SparkSession, fields: Sequence[SchemaField], sample: bytes) -> DataFrame:
     """Return the sample as a decoded record; columns: those of `decode` and `_RECORD`."""
     now = datetime.now(UTC).replace(tzinfo=None)
-    record = spark.createDataFrame([(sample, "sample", 0, 0, now, None, now)], _RECORD)
+    row = {
+        "value": sample, "topic": "sample", "partition": 0, "offset": 0, "timestamp": now, "key": None,
+        "batch_time": now,
+    }  # fmt: skip
+    record = spark.createDataFrame([tuple(row.values())], _RECORD)
     return decode(record, [json_decoder(fields)])
 
 
 def _dead_letter(row: Row, kind: FieldKind) -> Evaluation | None:
     """Return the evaluation of a record that would be a dead letter; None for any other."""
     error = row["error"]
-    return Evaluation(None, kind, f"{error['stage']}: {error['reason']}") if error else None
+    return Evaluation(value=None, kind=kind, dead_letter=f"{error['stage']}: {error['reason']}") if error else None
 
 
 def _to_python(value: Any, kind: FieldKind) -> Any:
-    """Return a field's value as a Python value: JSON text parsed, a whole decimal as an int."""
+    """Return a field's value as a Python value: an array or map, which is JSON text, parsed; a decimal as an int."""
     if value is None:
         return None
     if kind in ("array", "map"):
         return json.loads(value)
+    # The only decimals are DECIMAL(20,0), of integers beyond 64 bits.
     return int(value) if isinstance(value, Decimal) else value

@@ -29,7 +29,7 @@ from glassflow_dagster.streaming.stages.source_index import add_source_index, is
 from glassflow_dagster.streaming.stages.transform import transform
 
 # The columns of a joined stream that the sink takes.
-_JOINED = (
+_JOINED_COLUMNS = (
     *JoinCounter().position_columns,
     *TALLIES,
     *MAX_EVENT_TIMES,
@@ -52,8 +52,9 @@ def build_query(records: DataFrame, config: PipelineConfig, table: Table, checkp
 
 
 def map_records(records: DataFrame, config: PipelineConfig, table: Table, checkpoint_id: str) -> DataFrame:
-    """Apply the stages before deduplication, which are stateless: decode, filters and transforms, mapping.
+    """Apply the stages before deduplication: decode, mark replays, filters and stateless transforms, mapping.
 
+    checkpoint_id: the checkpoint's id; only replays that were sent to it are read.
     Columns in: those of `read_topics`, and any others, which pass unchanged.
     Columns added: those of `decode`, `mark_replays` and `map_columns`.
     """
@@ -69,7 +70,10 @@ def build_join_query(
 ) -> DataFrame:
     """Build the query of a pipeline that joins two sources.
 
-    clock_rows: the stream of `ClockSource.read`. Columns in: those of `read_topics`.
+    Of each source, records are decoded, marked as replays, filtered, timed and deduplicated; then they are joined, and
+    the joined rows are transformed and mapped.
+    checkpoint_id: to recognize its replays. clock_rows: the stream of `ClockSource.read`.
+    Columns in: those of `read_topics`.
     Columns out: those of `build_query` and those that `JoinCounter` takes. A row's position is that of its left event.
     """
     join = config.join
@@ -86,13 +90,14 @@ def build_join_query(
         for stage in stages.before.get(source.source_id, ()):
             events = keep_matching(events, stage, scopes[index], is_of(index))
     timed = read_times(events, join.sides, fields)
-    sides = drop_duplicates_of_sides(to_sides(timed, config, join, scopes), [config.dedup_of(s) for s in config.inputs])
+    dedups = [config.dedup_of(source) for source in config.inputs]
+    sides = drop_duplicates_of_sides(to_sides(timed, config, join, scopes), dedups)
     joined = join_sides(sides, join, clock_rows)
 
     rows, joined_scope = unpack_fields(as_events(joined), join, scopes)
     transformed, final_scope = _apply(rows, stages.steps, joined_scope)
     mapped = map_columns(transformed, filled_columns(config, table), final_scope, _types(table))
-    return dead_letters_of_joined(mapped, joined_scope).select(*_JOINED)
+    return dead_letters_of_joined(mapped, joined_scope).select(*_JOINED_COLUMNS)
 
 
 def _types(table: Table) -> dict[str, ColumnType]:
@@ -110,11 +115,15 @@ def _apply(events: DataFrame, steps: Sequence[FilterStage | TransformStage], sco
 
 
 def _deduplicate(mapped: DataFrame, config: PipelineConfig) -> DataFrame:
-    """Drop duplicates on the clock that the definition names, if it asks for deduplication."""
+    """Drop duplicates, on the processing or the event clock, as the definition says; without deduplication none.
+
+    Raw bytes of good records are dropped first, so that they do not go through the shuffle by key.
+    """
     dedup = config.dedup_of(config.source)
     if dedup is None:
         return keep_duplicates(keep_raw_of_dead_letters(mapped))
     if dedup.clock == "processing":
         return drop_duplicates(keep_raw_of_dead_letters(mapped), dedup)
     timed = read_event_time(mapped, dedup, config.source.schema_fields)
+    # "timing" is the column that `read_event_time` has added.
     return drop_duplicates_in_event_time(keep_raw_of_dead_letters(timed, "timing"), dedup)

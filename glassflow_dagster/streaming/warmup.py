@@ -30,12 +30,13 @@ from glassflow_dagster.streaming.stages.record_counter import (
 )
 from glassflow_dagster.streaming.stages.source import batch_time
 
-_RECORDS = (
+_RECORD_SCHEMA = (
     "topic string, topic_rank int, partition int, offset bigint, timestamp timestamp, key binary, value binary, "
     "headers array<struct<key string, value binary>>"
 )
 _TOPICS = ("left", "right")
-_COUNT = 200
+_RECORDS_PER_TOPIC = 200
+# For the JVM to write the archive of its classes when it ends.
 _END_SECONDS = 120
 
 
@@ -44,17 +45,19 @@ def main(java_options: str) -> None:
     with tempfile.TemporaryDirectory(prefix="warmup-") as name:
         folder = Path(name)
         settings = {DRIVER_JAVA_OPTIONS: java_options, SHUFFLE_PARTITIONS: "2"}
-        spark = start_session("warmup", folder, settings, lambda _: None)
+        spark = start_session("warmup", folder, settings, report=lambda _: None)
         jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
         _load_kafka(spark)
         records = _records(spark, folder / "records")
         _run(
-            build_query(records, _config(joins=False), _table(), _name()),
+            build_query(records, _config(joins=False), _table(), checkpoint_id=_unique_name()),
             SingleTopicCounter().position_columns,
             folder / "single",
         )
-        clock_source = ClockSource(spark, _name())
-        joined = build_join_query(records, clock_source.read(), _config(joins=True), _table(), _name())
+        clock_source = ClockSource(spark, _unique_name())
+        joined = build_join_query(
+            records, clock_source.read(), _config(joins=True), _table(), checkpoint_id=_unique_name()
+        )
         _run(joined, JoinCounter().position_columns, folder / "joined")
         spark.stop()
         end_jvm(jvm, _END_SECONDS)
@@ -86,13 +89,14 @@ def _load_kafka(spark: SparkSession) -> None:
 def _records(spark: SparkSession, folder: Path) -> DataFrame:
     """Write records of two topics to files, and return them as a stream; columns: those of `read_topics`."""
     now = datetime.now(UTC).replace(tzinfo=None)
+    # Columns as in `_RECORD_SCHEMA`. Each topic has two partitions, and each id comes twice: the second is a duplicate.
     rows: list[tuple[Any, ...]] = [
         (topic, rank, index % 2, index, now, b"", json.dumps({"id": str(index // 2), "n": index}).encode(), [])
         for rank, topic in enumerate(_TOPICS)
-        for index in range(_COUNT)
+        for index in range(_RECORDS_PER_TOPIC)
     ]
-    spark.createDataFrame(rows, _RECORDS).write.parquet(str(folder))
-    stream = spark.readStream.schema(_RECORDS).parquet(str(folder))
+    spark.createDataFrame(rows, _RECORD_SCHEMA).write.parquet(str(folder))
+    stream = spark.readStream.schema(_RECORD_SCHEMA).parquet(str(folder))
     return stream.withColumn("batch_time", batch_time())
 
 
@@ -115,7 +119,7 @@ def _count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _config(*, joins: bool) -> PipelineConfig:
     """Return a definition with deduplication, of one source or of two that are joined."""
-    sources = _TOPICS if joins else _TOPICS[:1]
+    sources = _TOPICS if joins else ("left",)
     connection = {"brokers": ["127.0.0.1:9092"], "protocol": "PLAINTEXT", "mechanism": "NO_AUTH"}
     fields = [{"name": "id", "type": "string"}, {"name": "n", "type": "int"}]
     outputs = [{"source_id": "left", "name": "id"}, {"source_id": "right", "name": "n"}]
@@ -150,12 +154,21 @@ def _config(*, joins: bool) -> PipelineConfig:
 
 
 def _table() -> Table:
+    """Return the target table of these definitions; it does not exist, since nothing is inserted."""
     types = {"id": "String", "n": "Nullable(Int64)"}
     columns = {name: Column(parse_column_type(kind), "") for name, kind in types.items()}
-    return Table("warmup", "warmup", "MergeTree", "MergeTree", columns, rows=0, ttl=False)
+    return Table(
+        database="warmup",
+        name="warmup",
+        engine="MergeTree",
+        engine_full="MergeTree",
+        columns=columns,
+        rows=0,
+        ttl=False,
+    )
 
 
-def _name() -> str:
+def _unique_name() -> str:
     return str(uuid.uuid4())
 
 

@@ -9,7 +9,7 @@ from glassflow_dagster.driver.backlog import Backlog
 def told(waiting: Iterable[int | None], every: float = 1.0) -> list[str]:
     """What is said of numbers that are so many seconds apart."""
     backlog = Backlog(cores=2, block_rows=50_000)
-    return [backlog.judge(number * every, count, partitions=8) for number, count in enumerate(waiting)]
+    return [backlog.add_sample(number * every, count, partitions=8) for number, count in enumerate(waiting)]
 
 
 def test_a_backlog_that_only_grows_is_told_after_five_minutes() -> None:
@@ -43,8 +43,8 @@ def test_a_slow_heartbeat_is_judged_over_the_same_time() -> None:
 
 def test_all_that_can_be_raised_is_named() -> None:
     backlog = Backlog(cores=4, block_rows=1_000)
-    backlog.judge(0, 0, partitions=2)
-    assert backlog.judge(400, 9_000, partitions=2).endswith(
+    backlog.add_sample(0, 0, partitions=2)
+    assert backlog.add_sample(400, 9_000, partitions=2).endswith(
         "raise sink.max_batch_size (1,000 rows; recommended: 10,000 to 50,000), or the partitions of its topics (2, "
         "where 4 could be read at once), or the cores it runs on (4)"
     )

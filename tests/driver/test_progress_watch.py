@@ -31,7 +31,7 @@ class Driver:
         said = ""
         for _ in range(int(seconds)):
             self.now += 1
-            said = self.watch.judge(self.now)
+            said = self.watch.stall_reason(self.now)
         return said
 
     def _records_wait(self) -> bool:

@@ -47,7 +47,11 @@ RESTORE = (
 )
 
 # The lines of a file in the offset log: its version, the batch's metadata, then one line per source, Kafka first.
+_METADATA_LINE = 1
 _SOURCE_LINE = 2
+# A checksum file of Hadoop's begins with so many bytes: "crc", a zero byte, and the size of a chunk.
+_CHECKSUM_HEADER_BYTES = 8
+_CHUNK_SIZE_BYTES = slice(4, 8)
 
 # The absolute path of a state's schema in Spark's state metadata; group 1 is its part below the checkpoint folder.
 _SCHEMA_PATH = re.compile(r'"file:[^"]*(/state/\d+/_stateSchema/[^"]*)"')
@@ -133,6 +137,7 @@ class Checkpoint:
 
         The contents of Spark's state are not read: they may be large, and Spark itself checks what it loads.
         """
+        # Reading a file raises the error.
         self.identity()
         self.kept_definition()
         self.topic_ids()
@@ -143,8 +148,9 @@ class Checkpoint:
         for file in self._state_metadata():
             _require_sums(file, file.read_bytes())
         last, committed = self.last_begun, self._last("commits")
-        # The last batch is committed, or it is open and the one before it is committed.
-        if last is None or (-1 if committed is None else committed) not in {last, last - 1}:
+        # The last batch is committed, or it is open and the one before it is committed; before batch 0 none is (-1).
+        last_committed = -1 if committed is None else committed
+        if last is None or last_committed not in {last, last - 1}:
             raise CheckpointError(
                 f"{self.folder}: batch {or_none(last)} is the last one started and batch {or_none(committed)} the "
                 f"last one done, so files are missing; {RESTORE}"
@@ -161,7 +167,9 @@ class Checkpoint:
 
         Otherwise a copy of the folder would read the schemas of its original, and a moved folder would find none.
         """
+        # As in JSON, without the quotes.
         here = json.dumps(f"file:{self.folder.absolute()}")[1:-1]
+        # The files of these logs are named by numbers; their checksum files (.1.crc) are not.
         for file in (self.folder / "state").glob("*/_metadata/*/*"):
             if file.name.isdigit():
                 content = file.read_bytes()
@@ -170,7 +178,10 @@ class Checkpoint:
                     _replace_spark_file(file, moved)
 
     def identity(self) -> CheckpointIdentity | None:
-        """Read the checkpoint's identity; return None for a new one."""
+        """Read the checkpoint's identity; return None for a new one.
+
+        Raises `CheckpointError` where it is missing beside batches, damaged, or of another format version.
+        """
         file = self._own / "identity.json"
         if not file.exists():
             if not self.is_new:
@@ -196,6 +207,7 @@ class Checkpoint:
         table: database.table. rows_before: the target's rows now. checkpoint_id: the id of a lost checkpoint that this
         one replaces, else None.
         """
+        # Unless it replaces a lost one, the checkpoint's id is its token prefix.
         token_prefix = str(uuid.uuid4())
         identity = CheckpointIdentity(
             checkpoint_id=checkpoint_id or token_prefix,
@@ -231,12 +243,15 @@ class Checkpoint:
         there is none, the start offsets of the source.
         offsets: topic -> partition -> offset; a partition without one begins at its first record.
         """
-        last = self.next_batch - 1
-        file = self._initial if last < 0 else self.folder / "offsets" / str(last)
+        last_committed = self.next_batch - 1
+        none_committed = last_committed < 0
+        file = self._initial if none_committed else self.folder / "offsets" / str(last_committed)
         lines = _read_spark_file(file)
-        index = -1 if last < 0 else _SOURCE_LINE
+        # The offsets are the last line of the file of start offsets, where a version may stand before the JSON.
+        index = -1 if none_committed else _SOURCE_LINE
         line = lines[index]
-        lines[index] = line[: line.index("{")] + json.dumps({t: dict(by_p) for t, by_p in offsets.items()})
+        version = line[: line.index("{")]
+        lines[index] = version + json.dumps({topic: dict(by_partition) for topic, by_partition in offsets.items()})
         _replace_spark_file(file, "\n".join(lines).encode())
 
     def plan(self, batch_id: int) -> BatchPlan | None:
@@ -288,10 +303,10 @@ class Checkpoint:
         """
         if self.is_new:
             return {}
-        following = self.next_batch
-        if following == 0:
+        next_batch = self.next_batch
+        if next_batch == 0:
             return self._initial_offsets()
-        return _source_offsets(self._offset_lines(following - 1)[_SOURCE_LINE])
+        return _source_offsets(self._offset_lines(next_batch - 1)[_SOURCE_LINE])
 
     def reached_offsets(self) -> dict[str, dict[int, int]]:
         """Return `next_offsets`; for a new checkpoint its start offsets, or nothing while Spark has not logged them."""
@@ -340,10 +355,13 @@ class Checkpoint:
 
     def batch_time_ms(self, batch_id: int) -> int:
         """Return the batch's time in milliseconds since 1970, as Spark logged it."""
-        return int(json.loads(self._offset_lines(batch_id)[1])["batchTimestampMs"])
+        return int(json.loads(self._offset_lines(batch_id)[_METADATA_LINE])["batchTimestampMs"])
 
     def offset_ranges(self, batch_id: int) -> OffsetRanges:
-        """Return the offset ranges of a batch: topic -> partition -> (from, until)."""
+        """Return the offset ranges of a batch: topic -> partition -> (from, until).
+
+        It begins where the batch before it ended; the first one at the start offsets.
+        """
         start = _source_offsets(self._offset_lines(batch_id - 1)[_SOURCE_LINE]) if batch_id else self._initial_offsets()
         end = _source_offsets(self._offset_lines(batch_id)[_SOURCE_LINE])
         # A partition that was added since begins at its first record.
@@ -357,7 +375,7 @@ class Checkpoint:
         return _source_offsets(_read_spark_file(self._initial)[-1])
 
     def _state_metadata(self) -> Iterator[Path]:
-        """Yield the small files with the state's metadata and schemas; Spark's error for a damaged one is a puzzle."""
+        """Yield the small files with the state's metadata and schemas, where Spark itself reports damage obscurely."""
         for folder in ("_metadata", "_stateSchema"):
             for file in (self.folder / "state").glob(f"*/{folder}/**/*"):
                 if file.is_file() and not file.name.startswith("."):
@@ -372,7 +390,7 @@ class Checkpoint:
         """Return the lines of a batch's file in the offset log: version, metadata, and one line per source."""
         file = self.folder / "offsets" / str(batch_id)
         lines = _read_spark_file(file)
-        if len(lines) < 3:  # noqa: PLR2004
+        if len(lines) <= _SOURCE_LINE:
             raise CheckpointError(f"{file}: is truncated; {RESTORE}")
         return lines
 
@@ -433,7 +451,8 @@ def _source_offsets(line: str) -> dict[str, dict[int, int]]:
     """Parse a Kafka source's line of Spark's log: topic -> partition -> offset."""
     # In Spark's log of initial offsets the version may stand before the JSON on the same line.
     text = line[line.index("{") :]
-    return {topic: {int(p): o for p, o in partitions.items()} for topic, partitions in json.loads(text).items()}
+    offsets = json.loads(text)
+    return {topic: {int(p): offset for p, offset in partitions.items()} for topic, partitions in offsets.items()}
 
 
 def _require_format(file: Path) -> None:
@@ -453,7 +472,10 @@ def _require_format(file: Path) -> None:
 
 
 def _read_json(file: Path) -> Any:
-    """Read one of this project's files and check its checksum; raise `CheckpointError` for a damaged one."""
+    """Read one of this project's files: a line of JSON, and a line with its checksum.
+
+    Raises `CheckpointError` where the checksum does not fit, or the file is empty.
+    """
     content, _, checksum = file.read_bytes().partition(b"\n")
     if not content:
         raise CheckpointError(f"{file}: is empty; {RESTORE}")
@@ -486,11 +508,11 @@ def _read_spark_file(file: Path) -> list[str]:
 def _replace_spark_file(file: Path, content: bytes) -> None:
     """Replace one of Spark's files and its checksums; a crash leaves the old or the new file, maybe without checksums.
 
-    The old checksums go first, since Spark rejects a file that does not fit its checksums, but reads one without. Their
-    file begins with eight bytes (magic, and bytes per checksum), which stay.
+    The old checksums go first, since Spark rejects a file that does not fit its checksums, but reads one without. The
+    new ones are for chunks of the same size, which the header has.
     """
     sums = file.with_name(f".{file.name}.crc")
-    header = sums.read_bytes()[:8] if sums.exists() else b""
+    header = sums.read_bytes()[:_CHECKSUM_HEADER_BYTES] if sums.exists() else b""
     sums.unlink(missing_ok=True)
     _write(file, content)
     if header:
@@ -498,7 +520,10 @@ def _replace_spark_file(file: Path, content: bytes) -> None:
 
 
 def _require_sums(file: Path, content: bytes) -> None:
-    """Raise `CheckpointError` if the content of one of Spark's files does not fit the checksums beside it."""
+    """Raise `CheckpointError` if one of Spark's files is empty, or does not fit the checksums beside it, if any.
+
+    content: the file's.
+    """
     if not content:
         raise CheckpointError(f"{file}: is empty; {RESTORE}")
     sums = file.with_name(f".{file.name}.crc")
@@ -516,13 +541,14 @@ def _sums_of(content: bytes, sums: bytes) -> bytes:
 
     sums: an existing checksum file, or its first 8 bytes, from which the size of a chunk is taken.
     """
-    size = int.from_bytes(sums[4:8], "big") or len(content)
+    # A damaged header may say 0, which is no step for `range`.
+    size = int.from_bytes(sums[_CHUNK_SIZE_BYTES], "big") or len(content)
     chunks = (content[start : start + size] for start in range(0, len(content), size))
-    return b"crc\0" + sums[4:8] + b"".join(zlib.crc32(chunk).to_bytes(4, "big") for chunk in chunks)
+    return b"crc\0" + sums[_CHUNK_SIZE_BYTES] + b"".join(zlib.crc32(chunk).to_bytes(4, "big") for chunk in chunks)
 
 
 def _write_json(file: Path, content: Any) -> None:
-    """Write one of this project's files, with its checksum; after a crash it is complete or as before."""
+    """Write one of this project's files, with its checksum; after a crash it has the old or the new content."""
     line = json.dumps(content).encode()
     _write(file, line + b"\n" + _checksum(line) + b"\n")
 

@@ -74,6 +74,7 @@ def require_ledger(
     ledger, begun = f"{database}.{LEDGER.name}", checkpoint.last_begun
     newest = last_batch(client, database, config.pipeline_id, identity.checkpoint_id)
     # The ledger's batch ids go on from those of the lost checkpoint that this one replaces, Spark's begin at 0 again.
+    # Negative: the ledger has no batch of this checkpoint since then.
     newest = -1 if newest is None else newest - identity.batches_before
     if newest >= 0 and (begun is None or newest > begun):
         raise CheckpointError(
@@ -84,8 +85,9 @@ def require_ledger(
     if begun is None:
         return
     committed = checkpoint.next_batch - 1
-    first = identity.batches_before + max(committed, 0)
-    offsets = read_offsets(client, database, config.pipeline_id, identity.checkpoint_id, first)
+    # Of the last committed batch, and of the open one, if the ledger has it; earlier starts have compared older ones.
+    from_batch = identity.batches_before + max(committed, 0)
+    offsets = read_offsets(client, database, config.pipeline_id, identity.checkpoint_id, from_batch)
     ledger_offsets = {batch_id - identity.batches_before: ranges for batch_id, ranges in offsets.items()}
     if committed >= 0 and committed not in ledger_offsets:
         raise CheckpointError(
@@ -94,6 +96,7 @@ def require_ledger(
             f"{RESTORE}"
         )
     for batch_id, ranges in ledger_offsets.items():
+        # In a checkpoint that continues after a loss, the offsets of batches before `first_batch` were changed.
         if batch_id >= identity.first_batch and ranges != checkpoint.offset_ranges(batch_id):
             raise CheckpointError(
                 f"{checkpoint.folder}: batch {batch_id} read other records than {ledger} has for it: another copy of "
@@ -105,7 +108,8 @@ def require_known_tables(client: Client, config: PipelineConfig, plan: BatchPlan
     """Raise `CheckpointError` if a view was created since an open batch was begun and its table would get rows twice.
 
     plan: of the open batch, None where there is none. All of its inserts are sent again, also those that the new view
-    has passed on to its table. That table drops them only if it already had a deduplication window then.
+    has passed on to its table. That table drops them only if it already had a large enough deduplication window then.
+    Not checked with at_least_once, where rows may come twice.
     """
     if plan is None or plan.written is None or config.sink.delivery == "at_least_once":
         return
@@ -132,10 +136,11 @@ def wait_for_topics(
     before is looked up again; report_waiting: while waiting for one that never existed. Raises `CheckpointError` for a
     topic that was deleted, `TopicForbidden` for one that this user may not read, and `TopicMissing`.
     """
-    ids, following = _known_topics(checkpoint)
+    # What the checkpoint has is of topics that existed before.
+    ids, next_offsets = _known_topics(checkpoint)
     for source in config.inputs:
         topic = source.topic
-        existed = topic in ids or topic in following
+        existed = topic in ids or topic in next_offsets
         try:
             if existed:
                 wait_for_topic(source.connection_params, topic, _DELETED_AFTER, report)
@@ -144,7 +149,7 @@ def wait_for_topics(
         except TopicMissing as problem:
             if not existed:
                 raise
-            raise _deleted_error(config, topic, following.get(topic)) from problem
+            raise _deleted_error(config, topic, next_offsets.get(topic)) from problem
     require_readable(config.connection, [source.topic for source in config.inputs])
 
 
@@ -178,26 +183,27 @@ def require_topics(config: PipelineConfig, checkpoint: Checkpoint) -> None:
     Keeps the topics' ids, by which a recreated topic is detected, in the checkpoint. New partitions are no error: they
     are read from their first record.
     """
-    known, following = checkpoint.topic_ids(), checkpoint.next_offsets()
-    current = topic_ids(config.connection, config.topics)
-    for topic, partitions in following.items():
-        if topic in known and topic in current and known[topic] != current[topic]:
+    known_ids, next_offsets = checkpoint.topic_ids(), checkpoint.next_offsets()
+    current_ids = topic_ids(config.connection, config.topics)
+    for topic, partitions in next_offsets.items():
+        if topic in known_ids and topic in current_ids and known_ids[topic] != current_ids[topic]:
             raise CheckpointError(
                 f"topic {topic} was deleted and recreated since {config.pipeline_id} read it: the offsets of its "
                 f"checkpoint now refer to other records; {_LOST}"
             )
         _require_offsets(topic, partitions, offsets_if_there(config.connection, topic))
-    kept = known if following else {}
-    if current.keys() - kept.keys():
-        checkpoint.keep_topic_ids({**current, **kept})
+    # Before anything was read, the current ids replace all others.
+    ids_when_read = known_ids if next_offsets else {}
+    if current_ids.keys() - ids_when_read.keys():
+        checkpoint.keep_topic_ids({**current_ids, **ids_when_read})
 
 
-def _require_offsets(topic: str, following: Mapping[int, int], existing: Mapping[int, Offsets]) -> None:
-    """Raise `CheckpointError` if a next offset is outside of what Kafka has.
+def _require_offsets(topic: str, next_offsets: Mapping[int, int], existing: Mapping[int, Offsets]) -> None:
+    """Raise `CheckpointError` if a topic's next offset is outside of what Kafka has, or a partition is gone.
 
-    following: partition -> next offset to read. existing: partition -> first offset, and end of the partition.
+    next_offsets: partition -> next offset to read. existing: partition -> first offset, and end of the partition.
     """
-    for partition, offset in following.items():
+    for partition, offset in next_offsets.items():
         if partition not in existing:
             raise CheckpointError(
                 f"topic {topic}: partition {partition}, which was read up to offset {offset}, is gone: the topic was "

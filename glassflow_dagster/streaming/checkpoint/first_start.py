@@ -35,6 +35,7 @@ def require_alone(client: Client, config: PipelineConfig, table: Table, epoch: E
     number of rows proves that only for a plain table without views.
     epoch: of this start; drivers of earlier epochs write no more.
     """
+    # The starts of the pipeline's other checkpoints, the oldest first.
     rivals = read_rival_starts(client, epoch)
     if not rivals:
         return

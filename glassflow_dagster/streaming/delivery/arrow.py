@@ -25,12 +25,18 @@ def to_arrow(values: pa.ChunkedArray, column: ColumnType) -> pa.ChunkedArray:
 
 
 def _arrow_type(carried: pa.DataType, column: ColumnType) -> pa.DataType:
-    """Return the Arrow type to send for a column that Spark carries as `carried`: the same unless Spark lacks it."""
+    """Return the Arrow type to send for a column that arrives from Spark in the type `carried`.
+
+    It is another one for types that Spark lacks: unsigned integers (IPv4 is sent as one), decimals of more than 38
+    digits, and these as elements of an Array, Map or Tuple. Any other type is sent as it is.
+    """
+    # Without Nullable and LowCardinality.
     base = column.base
     if base.name in _UNSIGNED:
         return _UNSIGNED[base.name]
-    if base.name.startswith("Decimal") and decimal_digits(base)[0] > _SPARK_DIGITS:
-        return pa.decimal256(*decimal_digits(base))
+    if base.name.startswith("Decimal"):
+        precision, scale = decimal_digits(base)
+        return pa.decimal256(precision, scale) if precision > _SPARK_DIGITS else carried
     if base.name == "Array":
         return pa.list_(_arrow_type(carried.value_type, base.inner[0]))
     if base.name == "Map":

@@ -59,6 +59,7 @@ def sample_sizes(source: Source, starts: Mapping[str, Mapping[int, int]]) -> tup
     """Read a sample of the next records of topics; return the number of records and the bytes of their values.
 
     starts: topic -> partition -> offset, where -2 means the first record and -1 the end of the partition.
+    Reading stops at the ends of the partitions, or after `_SAMPLE_RECORDS`, `_SAMPLE_BYTES` or `_SAMPLE_SECONDS`.
     Raises `KafkaUnreachable`.
     """
     settings = {
@@ -76,6 +77,7 @@ def sample_sizes(source: Source, starts: Mapping[str, Mapping[int, int]]) -> tup
         consumer.assign(partitions)
         while unread and records < _SAMPLE_RECORDS and size < _SAMPLE_BYTES and time.monotonic() < deadline:
             for message in consumer.consume(_SAMPLE_RECORDS, timeout=0.1):
+                # An event of librdkafka's (enable.partition.eof), no record.
                 if is_end(message):
                     unread.discard((message.topic(), message.partition()))
                 else:

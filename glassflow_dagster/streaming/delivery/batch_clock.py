@@ -60,6 +60,8 @@ class BatchClock:
     def require_plausible(self, batch_time_ms: int, reading: Reading, server_lead_ms: int) -> None:
         """Raise `ClockMoved` unless the time since the last batch is confirmed by another clock.
 
+        Before the first batch, this machine's clock must only be within 25 minutes of ClickHouse's. Nothing is checked
+        where the user has confirmed the clock (`confirmed_by_user`), which counts for one batch.
         The batch's time must not be before the last batch's, nor after this machine's time. Then the monotonic clock
         must have advanced as far as the machine's clock since this driver's last batch, or the difference to
         ClickHouse's clock must be what it was at the last batch; each within the tolerance.
@@ -75,13 +77,15 @@ class BatchClock:
                 raise ClockMoved(self._problem(time_of_batch, lead, "no batch has been written yet"))
             return
         last_batch = f"batch {self.last.batch_id} has the time {_utc(self.last.batch_time_ms / 1000)}"
-        if not self.last.batch_time_ms / 1000 - self.tolerance <= time_of_batch <= reading.wall + self.tolerance:
+        earliest, latest = self.last.batch_time_ms / 1000 - self.tolerance, reading.wall + self.tolerance
+        if not earliest <= time_of_batch <= latest:
             raise ClockMoved(self._problem(time_of_batch, lead, last_batch))
         if self._reading and self._drift_since(self._reading, reading) <= self.tolerance:
             return
         # ClickHouse's clock decides: this driver has no earlier reading, or the monotonic clock stood still (a machine
         # that was suspended).
         last_lead_ms = self.last.server_lead_ms
+        # A plan without a lead: both clocks are taken to have been equal then, with a larger tolerance.
         tolerance = self.tolerance if last_lead_ms is not None else _MAX_TOLERANCE.total_seconds()
         if abs(lead - (last_lead_ms or 0) / 1000) > tolerance:
             raise ClockMoved(self._problem(time_of_batch, lead, last_batch))
@@ -110,7 +114,10 @@ class BatchClock:
 
 
 def tolerance_of(config: PipelineConfig) -> float | None:
-    """Return the seconds by which the clock may jump: a share of the shortest window; None without a window."""
+    """Return the seconds by which the clock may jump: a tenth of the shortest window, within 10 s and 25 minutes.
+
+    None without a dedup or join window.
+    """
     windows = [dedup.time_window for source in config.inputs if (dedup := config.dedup_of(source))]
     windows += [side.time_window for side in config.join.sides] if config.join else []
     return max(_MIN_TOLERANCE, min(_MAX_TOLERANCE, min(windows) / _SHARE)).total_seconds() if windows else None

@@ -99,7 +99,7 @@ class BatchWriter:
 
         Columns in: those of `build_query` or `build_join_query`. Raises `StopBetweenBatches`, before anything is
         written, when the driver is stopping, or when the query runs only to finish another batch (`only_batch`). The
-        sizes of this batch's records bound the next batch's bytes (`bound`) and set when it begins (`pacer`).
+        sizes of this batch's records limit the next one (`bound`); its events advance a join's watermark (`pacer`).
         """
         with self._lock:
             if self._stopping.is_set() or self.only_batch not in (None, batch_id):
@@ -135,6 +135,7 @@ class BatchWriter:
 
         A new batch gets a plan, which is on disk before its first block is sent. A batch that already has one is
         repeated: some of its blocks may be in the table, so definition, offsets and records must be those of the plan.
+        Raises `CheckpointError` where they are not, and `ClockMoved`.
         """
         offsets = self.checkpoint.offset_ranges(batch_id)
         reading = Reading.now()
@@ -157,6 +158,7 @@ class BatchWriter:
     def _make_plan(self, spark: SparkSession, batch_id: int, offsets: OffsetRanges, reading: Reading) -> BatchPlan:
         """Return the plan of a new batch; raise `ClockMoved` where the batch's time is not plausible.
 
+        The columns and constraints of the target, and ClickHouse's clock, are read from the server first.
         offsets: those of Spark's log. reading: this machine's clocks when the batch began.
         """
         batch_time_ms = self.checkpoint.batch_time_ms(batch_id)
@@ -207,17 +209,20 @@ class BatchWriter:
         )
         # A fixed order, so that blocks do not depend on the order in which a shuffle fetched its rows. The offset comes
         # first: Spark first compares eight bytes of the first column, which is enough where they differ, as offsets do.
-        others = (name for name in counter.position_columns if name != "offset")
-        ordered = batch.sortWithinPartitions("offset", *others)
-        attempted = ordered.withColumn("stage_attempt", F.call_function("glassflow_stage_attempt"))
-        partitions = attempted.mapInArrow(writer, BATCH_OUTCOMES_SCHEMA).collect()
+        other_columns = (name for name in counter.position_columns if name != "offset")
+        ordered = batch.sortWithinPartitions("offset", *other_columns)
+        with_attempt = ordered.withColumn("stage_attempt", F.call_function("glassflow_stage_attempt"))
+        partitions = with_attempt.mapInArrow(writer, BATCH_OUTCOMES_SCHEMA).collect()
         return total(BatchOutcomes(**row.asDict()) for row in partitions)
 
     def _may_be_written(self, plan: BatchPlan) -> bool:
-        """Return whether a batch of an earlier checkpoint may have written rows of this batch, with other tokens."""
-        until = self.identity.look_until
+        """Return whether a batch of an earlier checkpoint may have written rows of this batch, with other tokens.
+
+        That is so where this batch begins before the offsets up to which that one may have read.
+        """
+        may_be_written_until = self.identity.look_until
         return any(
-            first < until.get(topic, {}).get(partition, 0)
+            first < may_be_written_until.get(topic, {}).get(partition, 0)
             for topic, partitions in plan.offsets.items()
             for partition, (first, _) in partitions.items()
         )
@@ -237,8 +242,9 @@ class BatchWriter:
     def _account(self, plan: BatchPlan, outcomes: BatchOutcomes, *, repeated: bool) -> Totals:
         """Write the batch's ledger row; return the totals of this writer's batches, this one included."""
         before = self._progress.totals
+        # The fields of `BatchOutcomes` that the ledger has.
         ledger_outcomes = Outcomes(**{f.name: getattr(outcomes, f.name) for f in fields(Outcomes)})
-        # The workers count by how much it has changed; the ledger has how many wait after the batch.
+        # For `waiting` the workers count the change; the ledger has how many left events wait after the batch.
         ledger_outcomes.waiting += before.waiting
         row = LedgerRow(
             pipeline_id=self.config.pipeline_id,
@@ -263,7 +269,10 @@ class BatchWriter:
 
 
 def expiry(retention: timedelta | None, batch_time_ms: int) -> int:
-    """Return when a batch's dead letters may be deleted, in seconds since 1970; `NEVER` without a retention."""
+    """Return when a batch's dead letters may be deleted, in seconds since 1970; `NEVER` without a retention.
+
+    `NEVER` is also the latest time that the column can have.
+    """
     if retention is None:
         return NEVER
     return min(NEVER, math.ceil(batch_time_ms / 1000 + retention.total_seconds()))

@@ -69,7 +69,8 @@ class BlockWriter:
     def insert(self, block: pa.Table, token: Token) -> tuple[RefusedRow, ...]:
         """Insert a block under its token; return the rows that the server refuses. All others are in the table once.
 
-        Raises what `Inserter.insert` raises, but for `RowsRefused` and `TooManyPartitions`.
+        A repeated batch continues with the notes that its earlier runs left on the block (`splits`). Raises
+        `InsertRefused`, and what `Inserter.insert` raises, but for `RowsRefused` and `TooManyPartitions`.
         """
         split = (self.splits or {}).get(token.text, Split())
         return tuple(self._insert_parts(block, token, split))
@@ -82,32 +83,40 @@ class BlockWriter:
         the first one on top.
         """
         refused, done_until, inserted = list(split.refused), split.done_until, 0
-        whole = _Part(0, block.num_rows, token)
+        whole = _Part(first=0, until=block.num_rows, token=token)
         stack = [whole]
         while stack:
             part = stack.pop()
+            # Done by an earlier run.
             if part.until <= done_until:
                 continue
             if (part.first, part.until) not in split.split_parts:
                 reason = self._send(block, part)
                 if reason is None:
+                    # The table's deduplication window has room for the tokens of whole blocks already.
                     if part != whole:
                         self._count_part()
                     inserted += 1
                     if inserted % PARTS_PER_NOTE == 0:
                         self._note_done(token, part.until, refused)
                     continue
+                # A single row: it is the one that the server refuses.
                 if part.until - part.first == 1:
                     refused.append(RefusedRow(part.first, reason))
                     continue
                 self._note_split(token, part)
             stack.extend(reversed(list(_halves(part, token))))
+        # So that a repetition returns the same rows, even if the server accepts them by then.
         if refused and done_until < block.num_rows:
             self._note_done(token, block.num_rows, refused)
         return refused
 
     def _send(self, block: pa.Table, part: "_Part") -> str | None:
-        """Insert a part of a block; return None when it is in the table, else the reason why it was refused."""
+        """Insert a part of a block; return None when it is in the table, else the reason why it was refused.
+
+        A part with rows for too many partitions of the table counts as refused, too. Raises `InsertRefused` where an
+        earlier attempt may have inserted the part before the table was changed.
+        """
         try:
             rows = block.slice(part.first, part.until - part.first)
             self.inserter.insert(self.database, self.table, rows, part.token)
@@ -120,7 +129,10 @@ class BlockWriter:
         return None
 
     def _count_part(self) -> None:
-        """Count an inserted part; enlarge the table's deduplication window once there are many."""
+        """Count an inserted part; with the `PARTS_BESIDE_BLOCKS`th, enlarge the table's deduplication window.
+
+        Not with at_least_once, where the table may have none.
+        """
         if self.delivery == "exactly_once" and next(self._parts) == PARTS_BESIDE_BLOCKS:
             client = self.inserter.client
             table = (self.database, self.table)
@@ -141,12 +153,12 @@ class BlockWriter:
 
     def _note_split(self, token: Token, part: "_Part") -> None:
         """Write the note that a part of the block was split. token: the block's."""
-        note = SplitNote(token.text, part.first, part.until, done=False)
+        note = SplitNote(token.text, first=part.first, until=part.until, done=False)
         insert_split_note(self.inserter, self.batch, note, token.split(part.first, part.until))
 
     def _note_done(self, token: Token, until: int, refused: list[RefusedRow]) -> None:
         """Write the note that the block's rows before `until` are done, and which of them were refused."""
-        note = SplitNote(token.text, 0, until, done=True, refused=tuple(refused))
+        note = SplitNote(token.text, first=0, until=until, done=True, refused=tuple(refused))
         insert_split_note(self.inserter, self.batch, note, token.done(until))
 
     def _retry(self, ask: Callable[[], T]) -> T:

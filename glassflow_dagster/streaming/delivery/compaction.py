@@ -23,10 +23,10 @@ def count_records(
 ) -> RecordCounts:
     """Return the number of records in the offset ranges of compacted topics; an empty dict where none is compacted.
 
-    offsets: topic -> partition -> (from, until). compacted: the topics that are.
+    offsets: topic -> partition -> (first, until), the offsets of a batch. compacted: names of topics with compaction.
     """
     ranges = {
-        topic: {partition: span for partition, span in partitions.items() if span[0] < span[1]}
+        topic: {partition: (first, until) for partition, (first, until) in partitions.items() if first < until}
         for topic, partitions in offsets.items()
         if topic in compacted
     }
@@ -34,7 +34,7 @@ def count_records(
     if not ranges:
         return {}
     counts: RecordCounts = {topic: dict.fromkeys(partitions, 0) for topic, partitions in ranges.items()}
-    records = read_ranges(spark, config.source, list(ranges), ranges)
+    records = read_ranges(spark, config.source, topics=list(ranges), ranges=ranges)
     for row in records.groupBy("topic", "partition").count().collect():
         counts[row["topic"]][row["partition"]] = row["count"]
     return counts
@@ -43,14 +43,14 @@ def count_records(
 def require_same_records(plan: BatchPlan, counts: Mapping[str, Mapping[int, int]]) -> None:
     """Raise `CheckpointError` unless a repeated batch has as many records as its plan counted when it was begun.
 
-    counts: those of `count_records` now.
+    counts: the records of the batch that compacted topics have now, topic -> partition -> count.
     """
-    before = plan.records or {}
+    planned_counts = plan.records or {}
     for topic, partitions in counts.items():
         for partition, count in partitions.items():
-            first = before.get(topic, {}).get(partition)
-            if count != first:
-                first_text = "not counted" if first is None else f"{first:,}"
+            planned = planned_counts.get(topic, {}).get(partition)
+            if count != planned:
+                first_text = "not counted" if planned is None else f"{planned:,}"
                 raise CheckpointError(
                     f"topic {topic}, partition {partition}: batch {plan.batch_id}, which was in flight and must be "
                     f"repeated, had {first_text} records when it was started and has {count:,} now: the topic is "

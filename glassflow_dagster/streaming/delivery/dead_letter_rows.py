@@ -58,21 +58,26 @@ class DeadLetterBatch:
         """
         raw = raw.select(RAW_SCHEMA.names).cast(RAW_SCHEMA)
         count = raw.num_rows
-        common = {
+        batch_values = {
             "pipeline_id": self.pipeline_id,
             "checkpoint_id": self.checkpoint_id,
             "batch_id": self.batch_id,
             "batch_time": self.batch_time_ms,
             "expires_at": self.expires_at,
         }
-        repeated = {name: pa.repeat(pa.scalar(value, SCHEMA.field(name).type), count) for name, value in common.items()}
-        own = {name: raw.column(name) for name in RAW_SCHEMA.names}
-        return pa.table({**repeated, **own, **self._origins(raw)}, schema=SCHEMA)
+        batch_columns = {
+            name: pa.repeat(pa.scalar(value, SCHEMA.field(name).type), count) for name, value in batch_values.items()
+        }
+        record_columns = {name: raw.column(name) for name in RAW_SCHEMA.names}
+        # The last ones win: for replayed records, `_origins` changes headers and passed_dedup.
+        return pa.table({**batch_columns, **record_columns, **self._origins(raw)}, schema=SCHEMA)
 
     def _origins(self, raw: pa.Table) -> dict[str, Any]:
-        """Return the columns attempt, origin_*, passed_dedup, and headers where a replayed record changes them.
+        """Return the columns attempt, origin_topic, origin_partition, origin_offset and passed_dedup, by name.
 
-        A record that was not replayed is its own origin, with attempt 0. columns of `raw`: as in `rows`.
+        A record is its own origin, with attempt 0. For a replay of this checkpoint's dead letter, the replay headers
+        name both; passed_dedup is then also true if the first reading had passed deduplication. With records of the
+        replay topic the column headers is returned, too, without these replay headers. raw: columns of `RAW_SCHEMA`.
         """
         origins: dict[str, Any] = {
             "attempt": pa.repeat(pa.scalar(0, SCHEMA.field("attempt").type), raw.num_rows),
@@ -84,10 +89,7 @@ class DeadLetterBatch:
         if not pc.any(pc.equal(raw.column("topic"), self.replay_topic)).as_py():
             return origins
         # Few records are ever replayed, so a loop over rows is fast enough.
-        columns = {
-            name: pa.chunked_array(values).to_pylist() if isinstance(values, pa.Array) else values.to_pylist()
-            for name, values in origins.items()
-        }
+        columns = {name: values.to_pylist() for name, values in origins.items()}
         columns["headers"] = []
         pairs = zip(raw.column("topic").to_pylist(), raw.column("headers").to_pylist(), strict=True)
         for row, (topic, entries) in enumerate(pairs):
@@ -105,10 +107,10 @@ class DeadLetterBatch:
 
 
 def dead_letters_of_rows(rows: Sequence[DeadLetterWithoutRaw], records: Mapping[RecordPosition, Record]) -> pa.Table:
-    """Combine refused rows with their records; columns out: those that `DeadLetterBatch.rows` takes.
+    """Combine rows that could not be written with their records from Kafka; columns out: those of `RAW_SCHEMA`.
 
     records: the records that Kafka still has, by position. Where a record is gone, the dead letter's value is the row
-    as JSON, and its reason says so. A row was refused behind deduplication, hence `passed_dedup`.
+    as JSON, and its reason says so. These rows failed after deduplication had accepted them, hence `passed_dedup`.
     """
     dead_letters = []
     for row in rows:
@@ -116,6 +118,7 @@ def dead_letters_of_rows(rows: Sequence[DeadLetterWithoutRaw], records: Mapping[
         reason_if_gone = f"{row.reason}; Kafka no longer has the record: value is the row, as JSON"
         dead_letters.append({
             **row.position._asdict(),
+            # 0, as the column cannot be NULL, where Kafka no longer has the record, or it has no timestamp.
             "timestamp": (record.timestamp_ms if record else None) or 0,
             "key": record.key if record else None,
             "value": record.value if record else row.row,

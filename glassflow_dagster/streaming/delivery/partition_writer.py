@@ -83,7 +83,10 @@ class PartitionWriter:
     already_written: frozenset[tuple[int, int, int]] = frozenset()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write all blocks of the partition, then yield one row with the outcomes of its records."""
+        """Write all blocks of the partition, then yield one row with the outcomes of its records.
+
+        The connection to ClickHouse is opened with the first block, as a partition may have none.
+        """
         outcomes = BatchOutcomes()
         writers: _Writers | None = None
         for block in cut(self._stored(batches, outcomes), self.limits):
@@ -94,7 +97,11 @@ class PartitionWriter:
         yield outcomes.to_batch()
 
     def _write(self, writers: "_Writers", block: pa.Table, token: Token, outcomes: BatchOutcomes) -> None:
-        """Insert a block's rows and its dead letters, and count its records. token: the block's."""
+        """Insert a block's rows and its dead letters, and count its records. token: the block's.
+
+        Rows that the server refuses become dead letters, too. With `compare_values`, rows that the table already has
+        are counted and not inserted.
+        """
         rows = block.filter(pc.is_valid(block.column("row")))
         dead_letters = block.filter(pc.is_valid(block.column("dead_letter")))
         if rows.num_rows and self.compare_values:
@@ -118,33 +125,40 @@ class PartitionWriter:
     def _drop_written_values(self, writers: "_Writers", rows: pa.Table, outcomes: BatchOutcomes) -> pa.Table:
         """Return the rows that the table does not have yet, compared by their values; count the others as written.
 
-        For a repeated batch whose tokens prove nothing, as the server has restarted since.
+        Those were written before the checkpoint was lost: under other tokens, so that ClickHouse would not drop them.
         """
         client, inserter = writers.inserter.client, writers.inserter
         block = self._columns(rows)
 
-        def ask() -> list[int]:
+        def find_written() -> list[int]:
             return translate_errors(
                 client, lambda: written_rows(client, inserter.layout(self.database, self.table), block)
             )
 
-        written = set(retry(ask, self.retry_seconds, print))
+        written = set(retry(find_written, self.retry_seconds, print))
         is_written = pa.array([row in written for row in range(rows.num_rows)], pa.bool_())
         outcomes.written += len(written)
+        # The sum of no rows is NULL.
         outcomes.bytes += pc.sum(rows.filter(is_written).column("size")).as_py() or 0
         return rows.filter(pc.invert(is_written))
 
     def _open(self, *, repeated: bool) -> "_Writers":
-        """Return the writers of the partition. repeated: an earlier attempt may have written some of it."""
+        """Return the writers of the partition. repeated: an earlier attempt may have written some of it.
+
+        Blocks for a Distributed table with exactly-once delivery are written as a whole or not at all. All others are
+        split where the server refuses rows; a repeated batch continues with the splits that are noted in ClickHouse.
+        """
         client = _client(self.connection, self.retry_seconds)
         inserter = Inserter(client, self.retry_seconds, print, self.epoch, self.server_run, repeated=repeated)
         if self.engine == "Distributed" and self.delivery == "exactly_once":
             return _Writers(inserter, WholeBlockWriter(inserter, self.database, self.table))
-        names = self.dead_letters
-        batch = BatchName(self.connection.database, names.pipeline_id, names.checkpoint_id, names.batch_id)
+        ids = self.dead_letters
+        batch = BatchName(self.connection.database, ids.pipeline_id, ids.checkpoint_id, ids.batch_id)
         splits = retry(lambda: read_splits(client, batch), self.retry_seconds, print) if repeated else None
-        options = (self.delivery, self.cluster)
-        writer = BlockWriter(inserter, self.database, self.table, batch, self.table_ddl, splits, *options)
+        writer = BlockWriter(
+            inserter, self.database, self.table, batch, self.table_ddl, splits,
+            delivery=self.delivery, cluster=self.cluster,
+        )  # fmt: skip
         return _Writers(inserter, writer)
 
     def _insert_dead_letters(self, writers: "_Writers", raw: pa.Table, token: Token) -> None:
@@ -166,26 +180,31 @@ class PartitionWriter:
         has_raw = pc.is_valid(flat.column("topic"))
         complete = flat.filter(has_raw)
         positions = records.filter(has_raw).select(["partition", "offset"])
-        passed = pa.repeat(False, complete.num_rows)  # noqa: FBT003 - a value
-        columns = {**_columns_of(complete), **_columns_of(positions), "passed_dedup": passed}
+        # Deduplication has accepted none of these records: they failed before it, or were late.
+        passed_dedup = pa.repeat(False, complete.num_rows)  # noqa: FBT003 - a value
+        columns = {**_columns_of(complete), **_columns_of(positions), "passed_dedup": passed_dedup}
         raw = pa.table(columns).select(RAW_SCHEMA.names)
         incomplete = records.filter(pc.invert(has_raw))
         if not incomplete.num_rows:
             return raw
-        structs = flat.filter(pc.invert(has_raw)).to_pylist()
+        dead_letters = flat.filter(pc.invert(has_raw)).to_pylist()
         rows = [
-            DeadLetterWithoutRaw(position, struct["stage"], struct["reason"], struct["value"])
-            for position, struct in zip(self._positions(incomplete), structs, strict=True)
+            DeadLetterWithoutRaw(position, dead_letter["stage"], dead_letter["reason"], row=dead_letter["value"])
+            for position, dead_letter in zip(self._positions(incomplete), dead_letters, strict=True)
         ]
         return pa.concat_tables([raw.cast(RAW_SCHEMA), self._fetch_raw(rows)])
 
     def _raw_of_refused(self, rows: pa.Table, refused: Sequence[RefusedRow]) -> pa.Table:
-        """Return the raw records of rows that the server refused; columns out: those of `RAW_SCHEMA`."""
-        values = (json.dumps(row, default=str, ensure_ascii=False).encode() for row in rows.column("row").to_pylist())
+        """Return the raw records of rows that the server refused; columns out: those of `RAW_SCHEMA`.
+
+        A row goes along as JSON, for the case that Kafka no longer has its record. refused: in the order of the rows.
+        """
+        values = rows.column("row").to_pylist()
+        rows_as_json = (json.dumps(row, default=str, ensure_ascii=False).encode() for row in values)
         return self._fetch_raw(
             [
-                DeadLetterWithoutRaw(position, INSERT_STAGE, reason, value)
-                for position, (_, reason), value in zip(self._positions(rows), refused, values, strict=True)
+                DeadLetterWithoutRaw(position, INSERT_STAGE, reason, row_as_json)
+                for position, (_, reason), row_as_json in zip(self._positions(rows), refused, rows_as_json, strict=True)
             ]
         )
 
@@ -204,6 +223,7 @@ class PartitionWriter:
         """Yield the records that become a row or a dead letter; count the dropped ones, which are in no block."""
         for batch in batches:
             self.counter.count_dropped(batch, outcomes)
+            # Records that have a value and their bytes, which limit the next batch; the sum of no rows is NULL.
             sizes = batch.column("size")
             outcomes.sized += pc.sum(pc.greater(sizes, 0)).as_py() or 0
             outcomes.sized_bytes += pc.sum(sizes).as_py() or 0
@@ -211,7 +231,7 @@ class PartitionWriter:
             yield self._drop_already_written(stored, outcomes) if self.already_written else stored
 
     def _drop_already_written(self, batch: pa.RecordBatch, outcomes: BatchOutcomes) -> pa.RecordBatch:
-        """Count the records whose position is in `already_written`, and return the records that are not."""
+        """Return the records whose position is not in `already_written`; count the others as read and written."""
         positions = zip(*(batch.column(name).to_pylist() for name in self.counter.position_columns), strict=True)
         is_written = pa.array((position in self.already_written for position in positions), pa.bool_())
         written = pa.Table.from_batches([batch.filter(is_written)])
@@ -238,7 +258,7 @@ def _is_retried(block: pa.Table) -> bool:
 def _struct_columns(table: pa.Table, name: str) -> dict[str, pa.ChunkedArray]:
     """Return the fields of a STRUCT column as columns."""
     column = table.column(name)
-    return {f.name: pc.struct_field(column, index) for index, f in enumerate(column.type)}
+    return {member.name: pc.struct_field(column, index) for index, member in enumerate(column.type)}
 
 
 def _columns_of(table: pa.Table) -> dict[str, pa.ChunkedArray]:

@@ -27,6 +27,7 @@ def state_jar(report: Callable[[str], None]) -> Path:
     folder = cache_folder() / "state" / _digest(sources, libraries)
     if not (folder / _JAR).exists():
         with exclusive(folder, lambda: report("another process is compiling the state processors; waiting for it")):
+            # The other process may have compiled it meanwhile.
             if not (folder / _JAR).exists():
                 report("compiling the state processors (once)")
                 with filled(folder) as temporary:
@@ -35,7 +36,7 @@ def state_jar(report: Callable[[str], None]) -> Path:
 
 
 def _digest(sources: list[Path], libraries: list[Path]) -> str:
-    """Return a digest of everything that the jar depends on, as the name of its folder in the cache."""
+    """Return a digest of what the jar depends on (sources, Spark, libraries), to name its folder in the cache."""
     digest = hashlib.sha256(" ".join([version("pyspark"), *(jar.name for jar in libraries)]).encode())
     for source in sources:
         digest.update(source.read_bytes())

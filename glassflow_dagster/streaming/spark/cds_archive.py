@@ -50,6 +50,7 @@ def make_archive(report: Callable[[str], None]) -> None:
     if (folder / _ARCHIVE).exists():
         return
     with exclusive(folder, lambda: report("another process is warming up a driver; waiting for it")):
+        # The other process may have created it meanwhile.
         if (folder / _ARCHIVE).exists():
             return
         report("running a warm-up driver for Java's class data archive, so that drivers start faster (once)")
@@ -64,6 +65,7 @@ def _remove_orphans(current: Path) -> None:
 
     Java accepts an archive only with the very files that it was created from. current: the archive's folder in use.
     """
+    # The paths of a Spark and a Java, one per line.
     owners = (current / _OWNERS).read_text()
     for other in current.parent.glob(f"*/{_OWNERS}"):
         other_owners = other.read_text()
@@ -95,6 +97,7 @@ def _folder(runtime: JavaRuntime, jars: Sequence[Path]) -> Path:
         *(str(file.stat().st_mtime_ns) for file in files),
     ]
     digest = hashlib.sha256("\0".join(parts).encode())
+    # What the warm-up run does decides which classes are in the archive.
     digest.update(Path(__file__).parents[1].joinpath("warmup.py").read_bytes())
     return cache_folder() / "classes" / digest.hexdigest()[:16]
 

@@ -121,7 +121,8 @@ SETTINGS: dict[str, str] = {
 def start_session(name: str, folder: Path, overrides: Mapping[str, str], report: Callable[[str], None]) -> SparkSession:
     """Start the one session of this process, local on all cores unless `overrides` say otherwise.
 
-    Raises `GlassflowError` when Spark does not start with them.
+    name: the application's. folder: for Spark's log and working files. overrides: Spark settings that replace this
+    project's. Raises `GlassflowError` when Spark does not start with them.
     """
     be_quiet_about_lost_jvm()
     # pyspark imports pandas once the JVM is up; importing it takes a second, so do it while the JVM starts.
@@ -139,7 +140,7 @@ def start_session(name: str, folder: Path, overrides: Mapping[str, str], report:
     jars = driver_jars(report)
     log_settings = Path(__file__).with_name("log4j2.properties").as_uri()
     builder = SparkSession.builder.appName(name).master(overrides.get("spark.master", "local[*]"))
-    own = {
+    own_settings = {
         **SETTINGS,
         "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {reading_options(runtime, jars)}".strip(),
         "spark.jars": ",".join(str(jar) for jar in jars),
@@ -151,7 +152,7 @@ def start_session(name: str, folder: Path, overrides: Mapping[str, str], report:
     # Quoted, as Spark's launcher splits options at spaces, which a path may contain.
     logging = f'-Dlog4j2.configurationFile={log_settings} "-Dglassflow.log={folder / SPARK_LOG}"'
     options = f"{logging} {overrides.get(DRIVER_JAVA_OPTIONS, '')}".strip()
-    for key, value in {**own, **overrides, DRIVER_JAVA_OPTIONS: options}.items():
+    for key, value in {**own_settings, **overrides, DRIVER_JAVA_OPTIONS: options}.items():
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()

@@ -106,9 +106,10 @@ _KNOWN_START_ERRORS = (
 
 
 def explain_failure(error: BaseException, rest: str = "; see spark.log beside the checkpoint") -> str:
-    """Return what went wrong in an exception of Spark's: an explanation of a known error, else the deepest cause.
+    """Return what went wrong in an exception of Spark's, in one line.
 
-    rest: added to the latter; it says where to read more. Call this while the JVM runs, as it has the texts.
+    This project's own error, if one was raised in a Python worker; else the explanation of a known error; else the
+    deepest cause, followed by `rest`, which says where to read more. Call this while the JVM runs, as it has the texts.
     """
     text = _text(error)
     if own := _OWN_ERROR.search(text):
@@ -147,12 +148,14 @@ def _explain_known(patterns: Iterable[tuple[re.Pattern[str], str]], text: str) -
 
 def _reason(error: BaseException, text: str) -> str:
     """Return the most specific line of an unknown error: its last cause, else its exception, else its first line."""
+    # A cause from Python begins with a traceback: its line says nothing.
     causes = [cause.strip() for cause in _CAUSED_BY.findall(text) if not cause.endswith(_TRACEBACK)]
     if causes:
         return str(causes[-1])
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    first = lines[0] if lines else "no reason given"
+    first_line = lines[0] if lines else "no reason given"
     # In a traceback, or Java's text, the exception itself is the last one printed.
-    if (isinstance(error, Py4JJavaError) or first.endswith(_TRACEBACK)) and (raised := _RAISED.findall(text)):
-        return str(raised[-1]).strip()
-    return f"{type(error).__name__}: {first}"
+    has_stack = isinstance(error, Py4JJavaError) or first_line.endswith(_TRACEBACK)
+    if has_stack and (exceptions := _RAISED.findall(text)):
+        return str(exceptions[-1]).strip()
+    return f"{type(error).__name__}: {first_line}"

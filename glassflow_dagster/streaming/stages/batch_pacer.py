@@ -79,17 +79,24 @@ class BatchPacer:
         if join.clock == "event":
             idle = join.idle_timeout.total_seconds()
             self._clock = EventClock(microseconds(join.lateness), idle, time.monotonic(), list(max_event_times))
+        # When the watermark was last advanced, monotonic seconds.
         self._advanced = time.monotonic()
         self._set_interval()
 
     @property
     def max_event_times(self) -> tuple[int, int]:
-        """The newest event time of left and right, microseconds since 1970, or `NO_EVENT_TIME`."""
+        """The newest event time of left and right, microseconds since 1970.
+
+        `NO_EVENT_TIME` for a source without an event, and always on the processing clock.
+        """
         left, right = self._clock.max_event_times if self._clock else (NO_EVENT_TIME, NO_EVENT_TIME)
         return left, right
 
     def after_batch(self, outcomes: BatchOutcomes) -> None:
-        """Update the number of waiting events and the event clock by a batch's outcomes."""
+        """Update the number of waiting left events and the event clock by a batch's outcomes.
+
+        outcomes: `waiting` is the change of that number. A batch without events does not advance the watermark.
+        """
         self._waiting += outcomes.waiting
         self._set_interval()
         max_event_times = (outcomes.left_max_event_time, outcomes.right_max_event_time)

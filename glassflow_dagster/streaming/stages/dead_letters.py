@@ -35,6 +35,7 @@ def size_and_dead_letter() -> list[Column]:
 
     Columns in: those of `read_topics`, error.
     """
+    # A tombstone has no value, and so 0 bytes.
     struct = dead_letter(F.col("error.stage"), F.col("error.reason"))
     return [
         F.coalesce(F.octet_length("value"), F.lit(0)).alias("size"),

@@ -13,7 +13,7 @@ from glassflow_dagster.config.model.durations import microseconds, milliseconds
 from glassflow_dagster.config.model.transforms import DedupConfig
 from glassflow_dagster.streaming.spark.session import java
 from glassflow_dagster.streaming.stages.event_time import late_dead_letter
-from glassflow_dagster.streaming.stages.source_index import FIELDS
+from glassflow_dagster.streaming.stages.source_index import ONLY_FIELDS
 
 # Columns that pass the stateful processor packed into one BINARY column: of a pipeline with one source, and of a join.
 _PAYLOAD = ("row", "size", "dead_letter", "drop_reason")
@@ -40,7 +40,8 @@ def drop_duplicates(events: DataFrame, dedup: DedupConfig) -> DataFrame:
     row per batch: its first event, and in duplicates the number of its other events in the batch. If the key was
     accepted in an earlier batch, duplicates counts all of them, and row, dead_letter and drop_reason are NULL.
     """
-    keyed = events.withColumn("key", _key(dedup, FIELDS[0])).withColumn("source", F.lit(0))
+    only_source = F.lit(0)
+    keyed = events.withColumn("key", _key(dedup, ONLY_FIELDS)).withColumn("source", only_source)
     return _drop_in_processing_time(keyed, [dedup], _PAYLOAD)
 
 
@@ -59,7 +60,8 @@ def put_known(keys: DataFrame, dedup: DedupConfig) -> DataFrame:
 
     Columns in: key BINARY as in `dedup_key`, and until LONG, the end of the key's window, milliseconds since 1970.
     """
-    input_keys = keys.select("key", F.lit(0).alias("source"), "until")
+    only_source = F.lit(0)
+    input_keys = keys.select("key", only_source.alias("source"), "until")
     spark = keys.sparkSession
     processor = java(spark).glassflow.ProcessingTimeDedup
     return DataFrame(processor.putKnown(input_keys._jdf, [milliseconds(dedup.time_window)]), spark)
@@ -68,7 +70,8 @@ def put_known(keys: DataFrame, dedup: DedupConfig) -> DataFrame:
 def dedup_key(dedup: DedupConfig | None, fields: str) -> Column:
     """Return the dedup key of a source's event, BINARY; without dedup, the key of records that always pass.
 
-    fields: the column of the source's decoded fields. Columns in: that column, partition, and those of `is_active`.
+    fields: the column of the source's decoded fields. Columns in: that column, dead_letter, drop_reason, exempt,
+    partition.
     """
     return _no_key() if dedup is None else _key(dedup, fields)
 
@@ -86,11 +89,13 @@ def _drop_in_processing_time(
     packed = F.call_function("glassflow_pack", payload).alias("payload")
     events = keyed.select("key", F.col("source"), *_position(), packed)
     spark = keyed.sparkSession
+    # A source without deduplication needs no window: its records have no key and always pass.
     windows = [milliseconds(dedup.time_window) if dedup else 0 for dedup in dedups]
     results = java(spark).glassflow.ProcessingTimeDedup.apply(events._jdf, windows)
     unpacked = _unpack(DataFrame(results, spark), unpacked=keyed.select(payload.alias("payload")))
-    others = [F.col(f"payload.{name}") for name in columns if name != "size"]
-    return unpacked.select(*_common_columns(), *others)
+    # Without size, which is among the common columns.
+    payload_columns = [F.col(f"payload.{name}") for name in columns if name != "size"]
+    return unpacked.select(*_common_columns(), *payload_columns)
 
 
 def drop_duplicates_in_event_time(events: DataFrame, dedup: DedupConfig) -> DataFrame:
@@ -105,7 +110,7 @@ def drop_duplicates_in_event_time(events: DataFrame, dedup: DedupConfig) -> Data
     payload = F.struct(*_PAYLOAD, "timing.if_late")
     # Records without timing (dead letters, dropped records) pass by their key: their time and keepLate are not read.
     keyed = events.select(
-        _key(dedup, FIELDS[0]).alias("key"),
+        _key(dedup, ONLY_FIELDS).alias("key"),
         *_position(),
         F.coalesce("timing.event_time", F.lit(0)).alias("time"),
         F.coalesce("timing.keep_late", F.lit(0).cast("boolean")).alias("keepLate"),
@@ -117,11 +122,11 @@ def drop_duplicates_in_event_time(events: DataFrame, dedup: DedupConfig) -> Data
     # The processor sets the watermark for late events only.
     late = F.col("watermark").isNotNull()
     is_dead_letter = F.col("payload.if_late").isNotNull()
-    letter = late_dead_letter(F.col("payload.if_late"), F.col("watermark"))
+    dead_letter = late_dead_letter(F.col("payload.if_late"), F.col("watermark"))
     return _unpack(results, unpacked=events.select(payload.alias("payload"))).select(
         *_common_columns(),
         F.when(~late, F.col("payload.row")).alias("row"),
-        F.when(late, F.when(is_dead_letter, letter)).otherwise(F.col("payload.dead_letter")).alias("dead_letter"),
+        F.when(late, F.when(is_dead_letter, dead_letter)).otherwise(F.col("payload.dead_letter")).alias("dead_letter"),
         F.when(late, F.when(~is_dead_letter, F.lit("late")))
         .otherwise(F.col("payload.drop_reason"))
         .alias("drop_reason"),
@@ -139,13 +144,20 @@ def _is_deduplicated() -> Column:
 
 
 def _key(dedup: DedupConfig, fields: str) -> Column:
-    """Return the dedup key, BINARY; records that take no part in deduplication have one of their Kafka partition."""
+    """Return the dedup key, BINARY: the packed key fields of an event that is deduplicated.
+
+    Dead letters, dropped and exempt records have `_no_key`, with which they always pass.
+    fields: the column of the decoded fields. Columns in: that column, dead_letter, drop_reason, exempt, partition.
+    """
     parts = [F.col(fields).getField(name) for name in dedup.key_fields]
     return F.when(_is_deduplicated(), F.call_function("glassflow_key", *parts)).otherwise(_no_key())
 
 
 def _no_key() -> Column:
-    """Return the key of a partition's records without a key, BINARY: no event's key is equal to it."""
+    """Return the key of the records that always pass, BINARY, one per Kafka partition; no event's key is equal to it.
+
+    Column in: partition.
+    """
     return F.call_function("glassflow_no_key", F.col("partition"))
 
 
@@ -165,5 +177,6 @@ def _unpack(results: DataFrame, unpacked: DataFrame) -> DataFrame:
 
 def _common_columns() -> list[Column]:
     """Return the columns that both processors' results have: position, size and duplicates."""
+    # For a key that was accepted before, the processor returns no payload.
     size = F.coalesce("payload.size", F.lit(0)).alias("size")
     return [F.col("topic").alias("topic_rank"), F.col("partition"), F.col("offset"), size, F.col("duplicates")]

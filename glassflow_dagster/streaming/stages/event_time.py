@@ -17,17 +17,20 @@ from glassflow_dagster.config.model.transforms import DedupConfig
 from glassflow_dagster.config.model.types import FieldKind
 from glassflow_dagster.streaming.stages.dead_letters import dead_letter
 from glassflow_dagster.streaming.stages.errors import is_active, set_error
-from glassflow_dagster.streaming.stages.source_index import FIELDS, by_source
+from glassflow_dagster.streaming.stages.source_index import FIELDS, ONLY_FIELDS, by_source
 
 # RFC 3339, also with a blank for the T and without a zone (then UTC), or a date alone (then midnight). It ends with \z,
 # as $ in Java also matches before a final line break.
 _TIME_TEXT = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})?)?\z"
 # The years 1 to 9999, in microseconds: the range that Spark parses from text, far from the limits of 64 bits.
-_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 # How far a producer's clock may be ahead, in microseconds: a local time taken for UTC is ahead by up to 14 hours.
-_AHEAD = 86_400_000_000
-_MICROSECONDS = {"s": 1_000_000, "ms": 1000, "us": 1}
-_NANOSECONDS = 1000  # in a microsecond
+_MAX_AHEAD_US = 86_400_000_000
+_MICROSECONDS_PER_UNIT = {"s": 1_000_000, "ms": 1000, "us": 1}
+_NANOSECONDS_PER_MICROSECOND = 1000
+# The range of a LONG, which is smaller than that of the years 1 to 9999 in nanoseconds.
+_LEAST_LONG, _GREATEST_LONG = -(2**63), 2**63 - 1
+_QUOTED_CHARACTERS = 100
 _UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
@@ -55,8 +58,8 @@ def read_times(events: DataFrame, sides: Sequence[EventTimed], fields: Sequence[
         no_time = F.lit(None).cast("bigint")
         return events.withColumn("time", no_time).withColumn("max_event_time", no_time)
     times, problems = [], []
-    for side, declared, column in zip(sides, fields, FIELDS, strict=True):
-        field, kind = F.col(column).getField(str(side.event_time)), _kind(side, declared)
+    for side, source_fields, column in zip(sides, fields, FIELDS, strict=True):
+        field, kind = F.col(column).getField(str(side.event_time)), _kind(side, source_fields)
         times.append(_microseconds(field, kind, side.time_unit))
         problems.append(_problem(side, field, kind))
     read = events.withColumn("time", F.when(is_active(), by_source(times)))
@@ -75,7 +78,7 @@ def read_event_time(events: DataFrame, dedup: DedupConfig, fields: Sequence[Sche
     """
     assert dedup.event_time is not None
     kind = _kind(dedup, fields)
-    field = F.col(FIELDS[0]).getField(dedup.event_time)
+    field = F.col(ONLY_FIELDS).getField(dedup.event_time)
     read = events.withColumn("_time", F.when(is_active(), _microseconds(field, kind, dedup.time_unit)))
     problem = F.when(F.col("_time").isNull(), _problem(dedup, field, kind))
     checked = set_error(read, "dedup", problem)
@@ -84,12 +87,13 @@ def read_event_time(events: DataFrame, dedup: DedupConfig, fields: Sequence[Sche
     )
     # Spark drops late rows of a stream that still has this column.
     timed = clocked.withWatermark("_clock", f"{milliseconds(dedup.lateness)} milliseconds").drop("_clock")
-    late_letter = dead_letter(F.lit("dedup"), _quoted(dedup, _readable(F.col("_time"))))
+    # `late_dead_letter` completes the reason, which begins with the time.
+    dead_letter_if_late = dead_letter(F.lit("dedup"), _quoted(dedup, _readable(F.col("_time"))))
     becomes_dead_letter = F.lit(dedup.when_late == "dead_letter")
     timing = F.struct(
         F.col("_time").alias("event_time"),
         (F.col("replayed") | F.lit(dedup.when_late == "keep")).alias("keep_late"),
-        F.when(becomes_dead_letter, late_letter).alias("if_late"),
+        F.when(becomes_dead_letter, dead_letter_if_late).alias("if_late"),
     )
     return timed.withColumn("timing", F.when(is_active(), timing)).drop("_time")
 
@@ -103,10 +107,10 @@ def _max_event_time(time: Column, present: Column) -> Column:
     """Return the time to which an event may advance the watermark, LONG, microseconds since 1970.
 
     One event from the future must not advance the watermark past all events still to come. So a time after the present
-    counts as the present, and one more than a day ahead, which no wrong clock or time zone explains, counts as 0.
-    present: the batch's time, LONG, microseconds.
+    counts as the present, and one more than a day ahead, which no wrong clock or time zone explains, counts as 0 (1970,
+    so it does not advance the watermark). present: the batch's time, LONG, microseconds.
     """
-    return F.when(time <= present + F.lit(_AHEAD), F.least(time, present)).otherwise(0)
+    return F.when(time <= present + F.lit(_MAX_AHEAD_US), F.least(time, present)).otherwise(0)
 
 
 def late_dead_letter(if_late: Column, watermark: Column) -> Column:
@@ -114,30 +118,36 @@ def late_dead_letter(if_late: Column, watermark: Column) -> Column:
 
     if_late: the field of `timing` that `read_event_time` adds. watermark: LONG, milliseconds since 1970.
     """
-    behind = F.concat(F.lit(" is behind the watermark "), _readable(watermark * F.lit(1000)))
+    watermark_us = watermark * F.lit(1000)
+    behind = F.concat(F.lit(" is behind the watermark "), _readable(watermark_us))
     return if_late.withField("reason", F.concat(if_late["reason"], behind))
 
 
 def _microseconds(field: Column, kind: FieldKind, unit: TimeUnit) -> Column:
-    """Return a field's time, LONG, microseconds since 1970, finer digits cut off; NULL where it is no valid time."""
+    """Return a field's time, LONG, microseconds since 1970; NULL where it is no time within the years 1 to 9999.
+
+    A string is parsed as RFC 3339, a number counted in `unit`. Digits beyond microseconds are cut off, but a float in a
+    unit other than nanoseconds is rounded.
+    """
     if kind == "string":
         time = F.unix_micros(F.when(field.rlike(_TIME_TEXT), field.try_cast("timestamp")))
-        return F.when(time.between(F.lit(_FIRST), F.lit(_LAST)), time)
+        return F.when(time.between(F.lit(_FIRST_US), F.lit(_LAST_US)), time)
     if unit == "ns":
-        first, last = max(_FIRST * _NANOSECONDS, -(2**63)), min(_LAST * _NANOSECONDS, 2**63 - 1)
-        within = F.when(field.between(F.lit(first), F.lit(last)), field)
+        first = max(_FIRST_US * _NANOSECONDS_PER_MICROSECOND, _LEAST_LONG)
+        last = min(_LAST_US * _NANOSECONDS_PER_MICROSECOND, _GREATEST_LONG)
+        in_range = F.when(field.between(F.lit(first), F.lit(last)), field)
         if kind == "float":
-            return F.floor(within / F.lit(_NANOSECONDS))
-        return F.call_function("div", within.cast("bigint"), F.lit(_NANOSECONDS))
-    scale = _MICROSECONDS[unit]
-    within = F.when(field.between(F.lit(_FIRST // scale), F.lit(_LAST // scale)), field)
+            return F.floor(in_range / F.lit(_NANOSECONDS_PER_MICROSECOND))
+        return F.call_function("div", in_range.cast("bigint"), F.lit(_NANOSECONDS_PER_MICROSECOND))
+    scale = _MICROSECONDS_PER_UNIT[unit]
+    in_range = F.when(field.between(F.lit(_FIRST_US // scale), F.lit(_LAST_US // scale)), field)
     if kind == "float":
-        return F.round(within * F.lit(scale)).cast("bigint")
-    return within.cast("bigint") * F.lit(scale)
+        return F.round(in_range * F.lit(scale)).cast("bigint")
+    return in_range.cast("bigint") * F.lit(scale)
 
 
 def _problem(timed: EventTimed, field: Column, kind: FieldKind) -> Column:
-    """Return the reason, STRING, for a field without a valid time."""
+    """Return the reason, STRING, for a field without a valid time: text that is no time, or a number out of range."""
     if kind == "string":
         return F.concat(_quoted(timed, field), F.lit(" is not a time (write 2024-10-28T10:00:05Z)"))
     unit = _UNIT_NAMES[timed.time_unit]
@@ -147,8 +157,8 @@ def _problem(timed: EventTimed, field: Column, kind: FieldKind) -> Column:
 
 
 def _quoted(timed: EventTimed, value: Column) -> Column:
-    """Return the beginning of a reason, STRING: the name of the field, and its value in quotes."""
-    text = F.substring(value.cast("string"), 1, 100)
+    """Return the beginning of a reason, STRING: the name of the field, and its value, maybe cut off, in quotes."""
+    text = F.substring(value.cast("string"), 1, _QUOTED_CHARACTERS)
     return F.concat(F.lit(f"event_time '{timed.event_time}': '"), text, F.lit("'"))
 
 

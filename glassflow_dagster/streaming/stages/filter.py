@@ -21,11 +21,14 @@ def keep_matching(events: DataFrame, stage: FilterStage, scope: Scope, among: Co
     """
     steps = Steps()
     condition = as_output(compile_expression(stage.condition, scope.visible, steps), "bool")
+    # NULL where the condition is true or false.
     problem = F.coalesce(condition.error, F.when(condition.value.isNull(), F.lit("nil is neither true nor false")))
-    reason = F.concat(F.lit(f"{' '.join(stage.condition.text.split())}: "), problem)
+    condition_on_one_line = " ".join(stage.condition.text.split())
+    reason = F.concat(F.lit(f"{condition_on_one_line}: "), problem)
     # The result is a column of its own, so that the condition is computed once, not once for each use.
     applies = is_active() if among is None else is_active() & among
     outcome = F.struct(condition.value.alias("passes"), reason.alias("reason"))
+    # Parts of the condition are temporary columns: `steps` adds them before the result, and removes them after.
     evaluated = steps.after(steps.before(events).withColumn("_result", F.when(applies, outcome)))
     result = F.col("_result")
     filtered = applies & result["reason"].isNull() & ~result["passes"]

@@ -34,6 +34,7 @@ def join_sides(events: DataFrame, join: JoinConfig, clock_rows: DataFrame) -> Da
     A record that is no joined row (a dead letter, a dropped record, or a row with counts only) has NULL in left.
     """
     is_event = F.col("dead_letter").isNull() & F.col("drop_reason").isNull() & F.col("body").isNotNull()
+    # Other records, and events without a key, get a key of their partition that matches nothing.
     keyed = F.when(is_event & F.col("join_key").isNotNull(), F.col("join_key"))
     passing = F.struct(*_PASSING)
     sides = events.select(
@@ -51,10 +52,10 @@ def join_sides(events: DataFrame, join: JoinConfig, clock_rows: DataFrame) -> Da
     on_event_clock = join.clock == "event"
     clocked = clock_rows.withWatermark("clock", "0 seconds") if on_event_clock else clock_rows
     # The clock comes second in the union: the checkpoint module expects Kafka's offsets first in a batch's log.
-    driven = sides.unionByName(without_rows(clocked, sides.schema, sides.columns))
+    with_clock = sides.unionByName(without_rows(clocked, sides.schema, sides.columns))
     spark = events.sparkSession
     joined = java(spark).glassflow.TemporalJoin.apply(
-        driven._jdf,
+        with_clock._jdf,
         microseconds(join.left_source.time_window),
         microseconds(join.right_source.time_window),
         join.match == "all",
@@ -84,17 +85,20 @@ def join_sides(events: DataFrame, join: JoinConfig, clock_rows: DataFrame) -> Da
 
 
 def _or_least(name: str) -> Column:
-    """Return a time column under the name that the processor expects, with the least LONG for NULL."""
+    """Return a time column under the name that the processor expects, with `NO_EVENT_TIME` for NULL."""
     return F.coalesce(F.col(name), F.lit(NO_EVENT_TIME).cast("bigint")).alias(_camel(name))
 
 
 def _size() -> Column:
-    """Return the size of a row: the bytes of both bodies; of a record that is no row, its own size."""
+    """Return the size of a joined row: the bytes of both bodies; of a dead letter or dropped record, its own size.
+
+    Columns in: left, and right, NULL without a match; passing STRUCT, NULL for a joined row or one with counts only.
+    """
     row = F.coalesce(F.octet_length("left"), F.lit(0)) + F.coalesce(F.octet_length("right"), F.lit(0))
     return F.when(F.col("left").isNotNull(), row).otherwise(F.coalesce(F.col("passing.size"), F.lit(0)))
 
 
 def _camel(name: str) -> str:
     """Return a column's name as Scala has it: max_event_time becomes maxEventTime."""
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
+    first_word, *other_words = name.split("_")
+    return first_word + "".join(word.capitalize() for word in other_words)

@@ -22,7 +22,7 @@ LEFT_RIGHT = (0, 1)
 # Holds every integer that a field may be.
 _INTEGER = "decimal(20,0)"
 # Doubles from here on are compared as doubles: only integers beyond signed 64 bits could be equal to one.
-_LONGS = 2.0**63
+_LONG_END = 2.0**63
 
 
 def to_sides(events: DataFrame, config: PipelineConfig, join: JoinConfig, scopes: Sequence[Scope]) -> DataFrame:
@@ -52,6 +52,7 @@ def to_sides(events: DataFrame, config: PipelineConfig, join: JoinConfig, scopes
         "drop_reason",
         *FIELDS,
     )
+    # Added last, as the key of a dead letter or a dropped record depends on the columns above.
     dedups = [config.dedup_of(source) for source in config.inputs]
     keys = [dedup_key(dedup, fields) for dedup, fields in zip(dedups, FIELDS, strict=True)]
     return trimmed.withColumn("dedup_key", by_source(keys)).drop(*FIELDS)
@@ -75,8 +76,9 @@ def as_events(joined: DataFrame) -> DataFrame:
 def unpack_fields(rows: DataFrame, join: JoinConfig, scopes: Sequence[Scope]) -> tuple[DataFrame, Scope]:
     """Unpack the output fields of joined rows; return the rows, and the scope of the joined event.
 
-    scopes: of the left and the right source, before the join. Columns in: left BINARY and right BINARY, as in
-    `join_sides`; batch_time. Columns changed: left and right, which become STRUCT; NULL stays.
+    scopes: of the left and the right source, before the join. Columns in: left BINARY and right BINARY, the events'
+    packed output fields, right is NULL without a match; batch_time. Columns changed: left and right, which become
+    STRUCT<c0, c1, ...>, with the fields in the join's order; NULL stays.
     """
     kinds: dict[str, FieldKind] = {}
     columns: dict[str, Column] = {}
@@ -99,7 +101,11 @@ def _body(join: JoinConfig, side: int, scope: Scope) -> Column:
 
 
 def _body_schema(join: JoinConfig, side: int, scope: Scope) -> StructType:
-    """Return the schema of what `_body` packs. Packed bodies are kept in checkpoints, so `state_shape` describes it."""
+    """Return the schema of the packed output fields of one side: c0, c1, ... in the join's order.
+
+    Packed fields are kept in checkpoints, so `state_shape` describes this schema, and a checkpoint is bound to it.
+    """
+    # Without an output field of this side, `_body` packs one INT.
     carriers = [carrier(scope.kinds[field.name]) for field in join.outputs_of(side)] or ["int"]
     return StructType([StructField(f"c{i}", DataType.fromDDL(kind)) for i, kind in enumerate(carriers)])
 
@@ -118,8 +124,8 @@ def join_keys(join: JoinConfig, scopes: Sequence[Scope]) -> list[Column]:
         fields = [scopes[side].mappable[name] for name in key_fields]
         parts = [
             part
-            for field, kind, both in zip(fields, kinds[side], kinds_on_both_sides, strict=True)
-            for part in _comparable(field, kind, both)
+            for field, kind, both_kinds in zip(fields, kinds[side], kinds_on_both_sides, strict=True)
+            for part in _comparable(field, kind, both_kinds)
         ]
         is_complete = reduce(and_, (field.isNotNull() for field in fields))
         keys.append(F.when(is_complete, F.call_function("glassflow_key", *parts)))
@@ -129,6 +135,8 @@ def join_keys(join: JoinConfig, scopes: Sequence[Scope]) -> list[Column]:
 def _comparable(field: Column, kind: FieldKind, kinds: Collection[FieldKind]) -> list[Column]:
     """Return a part of a join key as columns that are equal, and of equal types, for equal values on both sides.
 
+    Fields of one kind are compared as they are, integers of two kinds as DECIMAL. Where one side is a float, each side
+    has two columns: the value as an integer, and as a float; one of them is NULL.
     kind: the field's on this side. kinds: those of the field on both sides.
     """
     if len(kinds) == 1:
@@ -138,5 +146,6 @@ def _comparable(field: Column, kind: FieldKind, kinds: Collection[FieldKind]) ->
     if kind != "float":
         return [field.cast(_INTEGER), F.lit(None).cast("double")]
     # A float that is a whole number is compared as an integer, any other one as a float, with NULL for the integer.
-    is_whole = (field >= F.lit(-_LONGS)) & (field < F.lit(_LONGS)) & (field == F.floor(field).cast("double"))
+    is_long = (field >= F.lit(-_LONG_END)) & (field < F.lit(_LONG_END))
+    is_whole = is_long & (field == F.floor(field).cast("double"))
     return [F.when(is_whole, field.cast("bigint").cast(_INTEGER)), F.when(~is_whole, field)]

@@ -43,7 +43,10 @@ def map_columns(
 
 
 def _type_spec(column: ColumnType) -> dict[str, Any]:
-    """Return a type's description for scala/types/Converter.scala (ColumnSpec)."""
+    """Return a type's description for scala/types/Converter.scala (ColumnSpec).
+
+    text is the whole type, base the type without Nullable and LowCardinality; the keys after nullable are of the base.
+    """
     base = column.base
     return {
         "name": "Decimal" if base.name.startswith("Decimal") else base.name,

@@ -103,21 +103,25 @@ class JoinCounter:
     )  # fmt: skip
 
     def count_dropped(self, batch: pa.RecordBatch, outcomes: BatchOutcomes) -> None:
-        """Count what the join's state counted, and the records that were filtered before and after the join."""
+        """Add what the join's state has counted, and count the records that were filtered before and after the join.
+
+        A joined row that was filtered after the join counts as joined and as filtered.
+        """
         tallies = {name: _sum(batch, name) for name in TALLIES}
         for name, number in tallies.items():
             setattr(outcomes, name, getattr(outcomes, name) + number)
         for name in MAX_EVENT_TIMES:
+            # None for a batch without rows.
             newest = pc.max(batch.column(name)).as_py()
             setattr(outcomes, name, max(getattr(outcomes, name), NO_EVENT_TIME if newest is None else newest))
         is_joined = batch.column("is_joined")
-        before, _ = _filtered_and_late(pc.filter(batch.column("drop_reason"), pc.invert(is_joined)))
-        after, _ = _filtered_and_late(pc.filter(batch.column("drop_reason"), is_joined))
-        outcomes.joined += after
-        outcomes.joined_filtered += after
-        outcomes.filtered += before + after
+        filtered_before, _ = _filtered_and_late(pc.filter(batch.column("drop_reason"), pc.invert(is_joined)))
+        filtered_after, _ = _filtered_and_late(pc.filter(batch.column("drop_reason"), is_joined))
+        outcomes.joined += filtered_after
+        outcomes.joined_filtered += filtered_after
+        outcomes.filtered += filtered_before + filtered_after
         # Each record of the topics is one of these: a duplicate, taken by the join, late, or filtered before the join.
-        outcomes.read += tallies["duplicates"] + tallies["taken"] + tallies["late"] + before
+        outcomes.read += tallies["duplicates"] + tallies["taken"] + tallies["late"] + filtered_before
 
     def count_stored(self, block: pa.Table, outcomes: BatchOutcomes) -> None:
         """Count the joined rows; the block's other records are dead letters from before the join, and count as read."""

@@ -15,14 +15,15 @@ def mark_replays(events: DataFrame, replay_topic: str, checkpoint_id: str) -> Da
     Columns changed: drop_reason, 'filtered', and error, NULL, for a replay to an earlier checkpoint: this checkpoint
     has read the source again from its start, and the record with it.
     """
-    sent_to = F.when(F.col("topic") == F.lit(replay_topic), _header(CHECKPOINT_ID))
-    foreign = F.coalesce(sent_to != F.lit(checkpoint_id), F.lit(0).cast("boolean"))
-    replayed = F.coalesce(sent_to == F.lit(checkpoint_id), F.lit(0).cast("boolean"))
+    # NULL for a record of another topic, which is neither of the following.
+    sent_to_checkpoint = F.when(F.col("topic") == F.lit(replay_topic), _header(CHECKPOINT_ID))
+    of_earlier_checkpoint = F.coalesce(sent_to_checkpoint != F.lit(checkpoint_id), F.lit(0).cast("boolean"))
+    replayed = F.coalesce(sent_to_checkpoint == F.lit(checkpoint_id), F.lit(0).cast("boolean"))
     return (
         events.withColumn("replayed", replayed)
         .withColumn("exempt", F.col("replayed") & _header(PASSED_DEDUP).isNotNull())
-        .withColumn("drop_reason", F.when(foreign, F.lit("filtered")).otherwise(F.col("drop_reason")))
-        .withColumn("error", F.when(~foreign, F.col("error")))
+        .withColumn("drop_reason", F.when(of_earlier_checkpoint, F.lit("filtered")).otherwise(F.col("drop_reason")))
+        .withColumn("error", F.when(~of_earlier_checkpoint, F.col("error")))
     )
 
 

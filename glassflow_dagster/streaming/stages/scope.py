@@ -65,7 +65,8 @@ def field_scope(fields: Sequence[SchemaField], source: int = 0) -> Scope:
     """
     columns = {**_metadata(), **{field.name: _field(field, FIELDS[source]) for field in fields}}
     kinds = {**METADATA_FIELDS, **{field.name: field.kind for field in fields}}
-    return Scope(kinds, {**columns, BATCH_TIME: F.col("batch_time")}, columns, _metadata())
+    visible = {**columns, BATCH_TIME: F.col("batch_time")}
+    return Scope(kinds, visible=visible, mappable=columns, metadata=_metadata())
 
 
 def joined_scope(kinds: Mapping[str, FieldKind], columns: Mapping[str, Column]) -> Scope:
@@ -76,7 +77,8 @@ def joined_scope(kinds: Mapping[str, FieldKind], columns: Mapping[str, Column]) 
     metadata = {"_batch_time": _metadata()["_batch_time"]}
     all_columns = {**metadata, **columns}
     all_kinds = {"_batch_time": METADATA_FIELDS["_batch_time"], **kinds}
-    return Scope(all_kinds, {**all_columns, BATCH_TIME: F.col("batch_time")}, all_columns, metadata)
+    visible = {**all_columns, BATCH_TIME: F.col("batch_time")}
+    return Scope(all_kinds, visible=visible, mappable=all_columns, metadata=metadata)
 
 
 def _field(field: SchemaField, fields: str) -> Column:

@@ -22,6 +22,9 @@ MAX_BATCH_RECORDS = 200_000
 # decompresses them, and the reader of each partition holds the records that it has not processed yet.
 _POLLED_RECORDS = 500
 _POLLED_BYTES = 16 * 1024 * 1024
+# The index of each bound in an offset range [first, until).
+_FIRST, _UNTIL = 0, 1
+
 # Brokers that create topics automatically would bring a deleted topic back, empty.
 _NOTHING_CREATED = {"kafka.allow.auto.create.topics": "false"}
 
@@ -65,12 +68,13 @@ def batch_limits(config: PipelineConfig, record_bytes: int = 0, *, partitioned: 
     of all of them at a replay. A partitioned table stores a token for each partition that a block touches.
     record_bytes: the mean size of the next records, 0 where it is not known. partitioned: whether the table is.
     """
-    blocks = TOKENS_KEPT // 2 // (PARTITIONS_PER_BLOCK if partitioned else 1)
-    most = min(MAX_BATCH_RECORDS, blocks * config.sink.max_batch_size)
+    tokens_per_block = PARTITIONS_PER_BLOCK if partitioned else 1
+    max_blocks = TOKENS_KEPT // 2 // tokens_per_block
+    max_records = min(MAX_BATCH_RECORDS, max_blocks * config.sink.max_batch_size)
     return BatchLimits(
-        start_records=min(config.sink.max_batch_size, most),
+        start_records=min(config.sink.max_batch_size, max_records),
         start_after_ms=milliseconds(config.sink.max_delay_time),
-        max_records=most,
+        max_records=max_records,
         polled_records=max(1, min(_POLLED_RECORDS, _POLLED_BYTES // max(1, record_bytes))),
     )
 
@@ -86,6 +90,7 @@ def read_topics(  # noqa: PLR0913 - what a stream is made of
 ) -> DataFrame:
     """Read topics as one stream. The `BatchBound` of the query's name may limit a micro-batch further.
 
+    query: that name. until_caught_up: the query ends when all is read, and need not wait for full batches.
     Columns out: topic STRING, topic_rank INT (the topic's index in the subscription), partition INT, offset LONG,
     timestamp TIMESTAMP, key BINARY, value BINARY, headers ARRAY<STRUCT<key STRING, value BINARY>>, batch_time TIMESTAMP
     (Spark's logged time of the micro-batch).
@@ -97,6 +102,7 @@ def read_topics(  # noqa: PLR0913 - what a stream is made of
         "kafka.fetch.max.wait.ms": str(FETCH_WAIT_MS),
         "kafka.max.poll.records": str(limits.polled_records),
         "subscribe": ",".join(subscription.topics),
+        # Spark uses these for a new checkpoint only.
         "startingOffsets": json.dumps(subscription.starting) if subscription.starting else "earliest",
         "includeHeaders": "true",
         # Fail when the broker no longer has the offsets: their records are lost.
@@ -128,17 +134,17 @@ def read_ranges(
         **_NOTHING_CREATED,
         "kafka.isolation.level": source.isolation,
         "assign": json.dumps({topic: sorted(partitions) for topic, partitions in ranges.items()}),
-        "startingOffsets": _offsets_json(ranges, 0),
-        "endingOffsets": _offsets_json(ranges, 1),
+        "startingOffsets": _offsets_json(ranges, _FIRST),
+        "endingOffsets": _offsets_json(ranges, _UNTIL),
         "includeHeaders": "true",
         "failOnDataLoss": "true",
     }
     return spark.read.format("kafka").options(**options).load().select(*_columns(topics))
 
 
-def _offsets_json(ranges: Mapping[str, Mapping[int, tuple[int, int]]], end: int) -> str:
-    """Return the first (end 0) or last (end 1) offsets of ranges, as JSON for Spark's Kafka source."""
-    return json.dumps({topic: {str(p): span[end] for p, span in spans.items()} for topic, spans in ranges.items()})
+def _offsets_json(ranges: Mapping[str, Mapping[int, tuple[int, int]]], bound: int) -> str:
+    """Return one bound (`_FIRST` or `_UNTIL`) of the offset ranges, as JSON for Spark's Kafka source."""
+    return json.dumps({topic: {str(p): span[bound] for p, span in spans.items()} for topic, spans in ranges.items()})
 
 
 def _columns(topics: Sequence[str]) -> list[str | Column]:
@@ -154,5 +160,6 @@ def batch_time() -> Column:
 
 def _rank(topics: Sequence[str]) -> Column:
     """Return the index of the record's topic among `topics`, INT."""
+    # The last one is for no record, as only these topics are read; with it the column cannot be NULL.
     ranks = [F.when(F.col("topic") == topic, F.lit(rank)) for rank, topic in enumerate(topics)]
     return F.coalesce(*ranks, F.lit(len(topics)))

@@ -10,12 +10,15 @@ from glassflow_dagster.streaming.stages.replays import origin_topic
 
 # The columns of the decoded fields, by source index.
 FIELDS = ("fields", "right_fields")
+# That of a pipeline with one source.
+ONLY_FIELDS = FIELDS[0]
 
 
 def add_source_index(records: DataFrame, config: PipelineConfig) -> DataFrame:
     """Add the index of each record's source; a replayed record belongs to the source that it was first read from.
 
-    Columns in: topic, headers. Column added: source INT, the index among the definition's inputs.
+    Columns in: topic, headers. Column added: source INT, the index among the definition's inputs; 0 for a record of the
+    replay topic that names none of their topics.
     """
     topics = [source.topic for source in config.inputs]
     origin = origin_topic(config.replay_topic)
@@ -29,7 +32,10 @@ def is_of(index: int) -> Column:
 
 
 def by_source(columns: Sequence[Column]) -> Column:
-    """Return the column of the record's source. columns: by source index. Column in: source, if there are two."""
+    """Return a column with the value that `columns` has for the record's source.
+
+    columns: one per source, by source index. Column in: source, if there are two.
+    """
     if len(columns) == 1:
         return columns[0]
     return F.when(is_of(0), columns[0]).otherwise(columns[1])

@@ -45,5 +45,6 @@ def _compile(output: CheckedOutput, scope: Scope, steps: Steps) -> Compiled:
 
 def _reason(output: CheckedOutput, column: Compiled) -> Column:
     """Return the reason, STRING, why an output cannot be evaluated; NULL where it can."""
-    text = f"output '{output.name}', {' '.join(output.value.text.split())}: "
+    expression_on_one_line = " ".join(output.value.text.split())
+    text = f"output '{output.name}', {expression_on_one_line}: "
     return F.when(column.error.isNotNull(), F.concat(F.lit(text), column.error))

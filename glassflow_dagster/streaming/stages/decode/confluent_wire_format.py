@@ -9,16 +9,21 @@ from pyspark.sql import functions as F
 
 from glassflow_dagster.streaming.stages.decode.decoder import Decoded, Decoder
 
-# The magic byte and the id.
+# Bytes of the magic byte and the id.
 _HEADER = 5
+# As the length of a substring: to the end.
+_TO_END = 2**31 - 1
 
 
 def strip_schema_id(decoder: Decoder) -> Decoder:
-    """Return a decoder that strips the schema id from the value and passes the rest to `decoder`."""
+    """Return a decoder that strips the schema id from the value and passes the encoded event to `decoder`.
+
+    A value that has no schema id, or nothing after it, gets an error of its own.
+    """
 
     def decode(value: Column) -> Decoded:
         has_id, is_long_enough = F.substring(value, 1, 1) == F.lit(b"\0"), F.octet_length(value) > F.lit(_HEADER)
-        fields, error = decoder(F.when(has_id & is_long_enough, F.substring(value, _HEADER + 1, 2**31 - 1)))
+        fields, error = decoder(F.when(has_id & is_long_enough, F.substring(value, _HEADER + 1, _TO_END)))
         return Decoded(fields, F.coalesce(_header_error(has_id, is_long_enough), error))
 
     return decode

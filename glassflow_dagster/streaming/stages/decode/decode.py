@@ -20,7 +20,9 @@ def decode(records: DataFrame, decoders: Sequence[Decoder]) -> DataFrame:
     other source's records), error STRUCT<stage STRING, reason STRING>, NULL for a good record, and drop_reason STRING,
     NULL here: later stages set it where they drop a good record.
     """
+    # In the order of precedence; see `Decoded`.
     errors: list[Column] = []
+    # Not strict: a pipeline with one source has one decoder.
     for index, (column, decoder) in enumerate(zip(FIELDS, decoders, strict=False)):
         fields, error = decoder(F.col("value"))
         if len(decoders) > 1:
