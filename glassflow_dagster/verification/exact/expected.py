@@ -22,7 +22,7 @@ from glassflow_dagster.streaming.stages.dead_letters import keep_raw_of_dead_let
 from glassflow_dagster.streaming.stages.dedup import dedup_key
 from glassflow_dagster.streaming.stages.record_counter import SingleTopicCounter
 from glassflow_dagster.streaming.stages.source import read_ranges
-from glassflow_dagster.streaming.stages.source_index import FIELDS
+from glassflow_dagster.streaming.stages.source_index import ONLY_FIELDS
 
 # The columns of a record's position: topic_rank, partition, offset.
 _POSITION = SingleTopicCounter.position_columns
@@ -63,7 +63,7 @@ def rows_of_batches(  # noqa: PLR0913, PLR0917 - what makes a record a row
     good = keep_raw_of_dead_letters(mapped, "topic", "batch_id", "batch_ms").where(
         "dead_letter IS NULL AND drop_reason IS NULL"
     )
-    decoded_fields = FIELDS[0]  # those of the only source; a join's rows are not compared
+    decoded_fields = ONLY_FIELDS  # those of the only source; a join's rows are not compared
     key = dedup_key(config.dedup_of(config.source), decoded_fields).alias("dedup_key")
     return good.select("topic", *_POSITION, "batch_id", "batch_ms", "exempt", key, *keep)
 
