@@ -73,7 +73,9 @@ class PipelineLock:
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "lock"
+        # The open file while the lock is held.
         self._handle: TextIO | None = None
+        # Identifies the processes of this driver: the value of `MARK` in their environment, and in the lock file.
         self._mark = str(uuid.uuid4())
 
     def __enter__(self) -> Self:

@@ -105,11 +105,12 @@ class QueryStarter:
         checkpoint_id = self.opened.identity.checkpoint_id
         if config.join is None:
             return build_query(records, config, table, checkpoint_id), None
-        # A new name for each query: an earlier query of this process on this checkpoint had a clock, too.
+        # The stream that triggers batches for waiting events while the topics are silent. Its name must be new: an
+        # earlier query of this process on the same checkpoint would share the clock of the old name.
         clock_source = ClockSource(self.spark, f"{checkpoint_id}/{uuid.uuid4()}")
-        last = self.opened.checkpoint.last_committed()
-        # None before the first batch.
-        max_event_times = (last and last.leads) or (NO_EVENT_TIME, NO_EVENT_TIME)
+        last_plan = self.opened.checkpoint.last_committed()  # None before the first batch
+        newest = last_plan.max_event_times if last_plan else None
+        max_event_times = newest or (NO_EVENT_TIME, NO_EVENT_TIME)  # of the left and the right source
         pacer = BatchPacer(config.join, clock_source, waiting, max_event_times)
         return build_join_query(records, clock_source.read(), config, table, checkpoint_id), pacer
 

@@ -52,12 +52,15 @@ def open_consumer(
 
 
 @contextmanager
-def answering(connection: KafkaConnection, consumer: Consumer, errors: list[KafkaError]) -> Iterator[None]:
-    """Convert the block's `KafkaException` to `KafkaRefused` for a permanent error, else to `KafkaUnreachable`."""
+def kafka_errors_converted(connection: KafkaConnection, consumer: Consumer, errors: list[KafkaError]) -> Iterator[None]:
+    """Convert the block's `KafkaException` to `KafkaRefused` for a permanent error, else to `KafkaUnreachable`.
+
+    errors: the list to which the consumer's error callback adds librdkafka's errors.
+    """
     try:
         yield
     except KafkaException as error:
-        consumer.poll(0)  # delivers librdkafka's errors to the error callback
+        consumer.poll(0)  # calls the error callback, which adds to `errors`
         raise unreachable(connection, errors, "do not answer", error.args[0].str()) from error
 
 
@@ -76,7 +79,7 @@ def ask_metadata(
         consumer.poll(0)  # delivers librdkafka's errors to the error callback
         if permanent := find_permanent_error(connection, errors):
             raise permanent from error
-    with answering(connection, consumer, errors):
+    with kafka_errors_converted(connection, consumer, errors):
         return consumer.list_topics(**arguments, timeout=timeout)
 
 

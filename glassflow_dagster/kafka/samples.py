@@ -12,7 +12,13 @@ from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.config.problems import nearest
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.client import ISOLATION
-from glassflow_dagster.kafka.consumer import ANSWER_TIMEOUT, answering, ask_metadata, open_consumer, unreachable
+from glassflow_dagster.kafka.consumer import (
+    ANSWER_TIMEOUT,
+    ask_metadata,
+    kafka_errors_converted,
+    open_consumer,
+    unreachable,
+)
 from glassflow_dagster.kafka.errors import TopicMissing
 from glassflow_dagster.kafka.records import RangeCount, Record, is_end, partition_and_offset, read_record
 from glassflow_dagster.kafka.topics import Offsets, offsets
@@ -113,7 +119,7 @@ class _Reader:
             return
         settings = {"isolation.level": ISOLATION, "auto.offset.reset": "earliest", "enable.partition.eof": True}
         with open_consumer(self.connection, settings) as (consumer, errors):
-            with answering(self.connection, consumer, errors):
+            with kafka_errors_converted(self.connection, consumer, errors):
                 self._consume(consumer, ranges)
             if not self.complete and not self.records:
                 raise unreachable(self.connection, errors, f"sent nothing of {self.topic!r}")

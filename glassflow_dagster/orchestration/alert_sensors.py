@@ -43,9 +43,9 @@ class Retry(BaseModel):
 
 
 class _Cursor(BaseModel):
-    """The sensor's cursor: the last reported state of each check (`told`), and the alerts to retry, by subject."""
+    """The sensor's cursor: the last reported state of each check (`reported`), and the alerts to retry, by subject."""
 
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     retries: dict[str, Retry] = {}
 
 
@@ -63,19 +63,19 @@ def data_quality_alerts(context: dg.SensorEvaluationContext, alerts: AlertResour
     # Subject of the alert -> id of the failed run.
     run_ids = {_run_subject(run.run_id): run.run_id for run in _runs_to_report(context.instance)}
     alerts_due = [
-        *due_alerts(cursor.told, results),
+        *due_alerts(cursor.reported, results),
         *(_run_alert(context.instance, run_id) for run_id in run_ids.values()),
     ]
     outbox = Outbox(alerts, context.log, cursor.retries)
     # `|` keeps the reported state of a check that is being run now and so has no result.
-    reported = cursor.told | {subject: state for subject, (state, _) in results.items()}
+    reported = cursor.reported | {subject: state for subject, (state, _) in results.items()}
     for alert, outcome in outbox.deliver(alerts_due):
         if alert.subject in run_ids:
             context.instance.add_run_tags(run_ids[alert.subject], {ALERT_TAG: outcome})
     # An undelivered change counts as not reported, so that it is due again in the next tick.
     for subject in outbox.waiting.keys() & results.keys():
-        reported[subject] = cursor.told.get(subject, PASSED)
-    context.update_cursor(_Cursor(told=reported, retries=outbox.waiting).model_dump_json())
+        reported[subject] = cursor.reported.get(subject, PASSED)
+    context.update_cursor(_Cursor(reported=reported, retries=outbox.waiting).model_dump_json())
     waiting = f"; {len(outbox.waiting)} alerts are waiting for the webhook" if outbox.waiting else ""
     return dg.SkipReason(f"{len(results)} checks have results{waiting}")
 
@@ -91,13 +91,16 @@ def run_failure_alerts(context: dg.RunFailureSensorContext) -> None:
 
 
 class Outbox:
-    """Delivers alerts one by one; `waiting` collects those to retry, by subject. `retries`: those of the last tick."""
+    """Delivers alerts one by one, and collects those to retry.
 
-    def __init__(self, alerts: AlertResource, log: logging.Logger, retries: Mapping[str, Retry]) -> None:
+    previous_retries: the retries that the last tick stored, by the alert's subject. waiting: those for the next tick.
+    """
+
+    def __init__(self, alerts: AlertResource, log: logging.Logger, previous_retries: Mapping[str, Retry]) -> None:
         self.waiting: dict[str, Retry] = {}
         self._alerts = alerts
         self._log = log
-        self._retries = retries
+        self._previous_retries = previous_retries
 
     def deliver(self, alerts: list[Alert]) -> Iterator[tuple[Alert, str]]:
         """Send the alerts; yield each finished one with `sent`, or `undelivered` after the last attempt.
@@ -109,7 +112,10 @@ class Outbox:
         for alert in sorted(alerts, key=lambda alert: self._retry(alert).tries):
             retry = self._retry(alert)
             # Logged once: not again with every retry.
-            if alert.subject not in self._retries or retry.state != self._retries[alert.subject].state:
+            if (
+                alert.subject not in self._previous_retries
+                or retry.state != self._previous_retries[alert.subject].state
+            ):
                 log_alert(alert, self._log)
             if retry.due > now or not reachable or time.monotonic() - start > TICK_SECONDS:
                 self.waiting[alert.subject] = retry
@@ -125,7 +131,7 @@ class Outbox:
 
     def _retry(self, alert: Alert) -> Retry:
         """Return the alert's retry of the last tick; a new one when its state has changed since."""
-        retry = self._retries.get(alert.subject)
+        retry = self._previous_retries.get(alert.subject)
         return retry if retry and retry.state == alert.state else Retry(state=alert.state)
 
     def _give_up(self, alert: Alert, tries: int, error: AlertUndelivered) -> bool:

@@ -109,7 +109,7 @@ class BatchPlan(BaseModel):
     # Seconds since 1970; written into the dead letters and into the ledger alike.
     dead_letters_expire_at: int
     # The newest event time of each source of a join before the batch, microseconds since 1970.
-    leads: tuple[int, int] | None = None
+    max_event_times: tuple[int, int] | None = None
     # The run of the ClickHouse server when the batch was begun.
     server: ServerRun | None = None
     # The number of records in compacted topics, topic -> partition -> count.

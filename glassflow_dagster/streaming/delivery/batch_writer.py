@@ -175,7 +175,7 @@ class BatchWriter:
             dead_letters_expire_at=expiry(self.config.dead_letters.retention, batch_time_ms),
             rows=self.config.sink.max_batch_size,
             bytes=MAX_BLOCK_BYTES,
-            leads=self.pacer.max_event_times if self.pacer else None,
+            max_event_times=self.pacer.max_event_times if self.pacer else None,
             server=target.run,
             records=count_records(spark, self.config, offsets, self.compacted),
             written=target.written,

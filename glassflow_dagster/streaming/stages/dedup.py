@@ -49,8 +49,10 @@ def drop_duplicates_of_sides(events: DataFrame, dedups: Sequence[DedupConfig | N
     """Drop duplicates of each source of a join by its own key and window; without dedup a source passes unchanged.
 
     dedups: of the left and the right source; None for one without deduplication.
-    Columns in: those of `to_sides`. Columns out: the same without dedup_key and exempt, and duplicates as in
-    `drop_duplicates`; for a key that was accepted before, source, body, dead_letter and drop_reason are NULL.
+    Columns in: dedup_key BINARY, exempt BOOLEAN, and the join inputs' columns (`to_sides`). Columns out: those without
+    dedup_key and exempt, and duplicates LONG. A key has one row per batch: its first event, and in duplicates the
+    number of its other events. A key that was accepted in an earlier batch has a row, too, so that its duplicates are
+    counted; source, body, dead_letter and drop_reason are NULL then.
     """
     return _drop_in_processing_time(events.withColumnRenamed("dedup_key", "key"), dedups, _JOIN_INPUT_PAYLOAD)
 
@@ -79,9 +81,9 @@ def dedup_key(dedup: DedupConfig | None, fields: str) -> Column:
 def _drop_in_processing_time(
     keyed: DataFrame, dedups: Sequence[DedupConfig | None], columns: Sequence[str]
 ) -> DataFrame:
-    """Run the stateful processor of the processing clock.
+    """Run the stateful processor of the processing clock, which has one row per key and batch as its result.
 
-    dedups: by source index. columns: those that pass the processor packed.
+    dedups: by source index. columns: those that pass the processor packed into one BINARY column.
     Columns in: key BINARY, source INT, topic_rank, partition, offset and `columns`. Columns out: topic_rank, partition,
     offset, size, duplicates and `columns`, NULL for a key that was accepted before.
     """

@@ -59,9 +59,11 @@ def carrier(kind: FieldKind) -> str:
 def field_scope(fields: Sequence[SchemaField], source: int = 0) -> Scope:
     """Return the scope of a decoded record: its declared fields, and Kafka's metadata, which a field's name can hide.
 
-    source: the index of the record's source among the definition's inputs.
+    Both may be used in expressions (visible) and mapped; only expressions may use now(), which reads batch_time.
 
-    Columns in: those of `read_topics`, and the source's of `decode`.
+    source: the index of the record's source among the definition's inputs.
+    Columns in: Kafka's metadata (topic, key, partition, offset, timestamp), batch_time, and the STRUCT column
+    `FIELDS[source]` of the source's decoded fields.
     """
     columns = {**_metadata(), **{field.name: _field(field, FIELDS[source]) for field in fields}}
     kinds = {**METADATA_FIELDS, **{field.name: field.kind for field in fields}}
