@@ -52,7 +52,7 @@ def open_consumer(
 
 
 @contextmanager
-def kafka_errors_converted(connection: KafkaConnection, consumer: Consumer, errors: list[KafkaError]) -> Iterator[None]:
+def convert_kafka_errors(connection: KafkaConnection, consumer: Consumer, errors: list[KafkaError]) -> Iterator[None]:
     """Convert the block's `KafkaException` to `KafkaRefused` for a permanent error, else to `KafkaUnreachable`.
 
     errors: the list to which the consumer's error callback adds librdkafka's errors.
@@ -79,7 +79,7 @@ def ask_metadata(
         consumer.poll(0)  # delivers librdkafka's errors to the error callback
         if permanent := find_permanent_error(connection, errors):
             raise permanent from error
-    with kafka_errors_converted(connection, consumer, errors):
+    with convert_kafka_errors(connection, consumer, errors):
         return consumer.list_topics(**arguments, timeout=timeout)
 
 

@@ -11,7 +11,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Messa
 
 from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.kafka.client import ISOLATION
-from glassflow_dagster.kafka.consumer import kafka_errors_converted, open_consumer, unreachable
+from glassflow_dagster.kafka.consumer import convert_kafka_errors, open_consumer, unreachable
 from glassflow_dagster.kafka.errors import KafkaUnreachable
 
 REPORT_INTERVAL = 2.0  # seconds between two reports while counting
@@ -87,7 +87,7 @@ def count_records(
     last_report = last_message = time.monotonic()
     with (
         open_consumer(connection, settings) as (consumer, errors),
-        kafka_errors_converted(connection, consumer, errors),
+        convert_kafka_errors(connection, consumer, errors),
     ):
         assigned = count.open_partitions
         consumer.assign([TopicPartition(topic, partition, ranges[partition][0]) for partition in assigned])
@@ -115,13 +115,13 @@ def fetch_records(
 ) -> dict[RecordPosition, Record]:
     """Read records by position; those that retention or compaction removed are left out.
 
-    Raises `KafkaUnreachable` when the brokers stop kafka_errors_converted, `TopicMissing` for a topic that was deleted.
+    Raises `KafkaUnreachable` when the brokers stop convert_kafka_errors, `TopicMissing` for a topic that was deleted.
     """
     records: dict[RecordPosition, Record] = {}
     settings = {"isolation.level": isolation, "auto.offset.reset": "earliest", "enable.partition.eof": True}
     with (
         open_consumer(connection, settings) as (consumer, errors),
-        kafka_errors_converted(connection, consumer, errors),
+        convert_kafka_errors(connection, consumer, errors),
     ):
         for (topic, partition), group in groupby(sorted(positions), key=lambda position: position[:2]):
             wanted = [position.offset for position in group]
@@ -141,7 +141,7 @@ def read_to_end(
     deadline = time.monotonic() + STALL_TIMEOUT
     with (
         open_consumer(connection, settings) as (consumer, errors),
-        kafka_errors_converted(connection, consumer, errors),
+        convert_kafka_errors(connection, consumer, errors),
     ):
         consumer.assign([TopicPartition(topic, partition, first)])
         while time.monotonic() < deadline:

@@ -15,7 +15,7 @@ from glassflow_dagster.kafka.client import ISOLATION
 from glassflow_dagster.kafka.consumer import (
     ANSWER_TIMEOUT,
     ask_metadata,
-    kafka_errors_converted,
+    convert_kafka_errors,
     open_consumer,
     unreachable,
 )
@@ -119,7 +119,7 @@ class _Reader:
             return
         settings = {"isolation.level": ISOLATION, "auto.offset.reset": "earliest", "enable.partition.eof": True}
         with open_consumer(self.connection, settings) as (consumer, errors):
-            with kafka_errors_converted(self.connection, consumer, errors):
+            with convert_kafka_errors(self.connection, consumer, errors):
                 self._consume(consumer, ranges)
             if not self.complete and not self.records:
                 raise unreachable(self.connection, errors, f"sent nothing of {self.topic!r}")

@@ -8,7 +8,7 @@ from glassflow_dagster.config.model.fields import START_WORDS
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.source import Source
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.kafka.consumer import ANSWER_TIMEOUT, kafka_errors_converted, open_consumer
+from glassflow_dagster.kafka.consumer import ANSWER_TIMEOUT, convert_kafka_errors, open_consumer
 from glassflow_dagster.kafka.topics import Offsets, offsets
 
 # Placeholders for a partition's beginning (-2) and end (-1), the same in librdkafka and Spark.
@@ -43,7 +43,7 @@ def _at_time(source: Source, time: datetime, available: dict[int, Offsets]) -> d
     times = [TopicPartition(source.topic, partition, milliseconds) for partition in available]
     with (
         open_consumer(source.connection_params) as (consumer, errors),
-        kafka_errors_converted(source.connection_params, consumer, errors),
+        convert_kafka_errors(source.connection_params, consumer, errors),
     ):
         first_records = consumer.offsets_for_times(times, timeout=ANSWER_TIMEOUT)
     # A negative offset stands for no such record; then the partition is read from its current end, as later records are
@@ -61,7 +61,7 @@ def _committed(config: PipelineConfig, source: Source, available: dict[int, Offs
     partitions = [TopicPartition(source.topic, partition) for partition in available]
     with (
         open_consumer(source.connection_params, {"group.id": group}) as (consumer, errors),
-        kafka_errors_converted(source.connection_params, consumer, errors),
+        convert_kafka_errors(source.connection_params, consumer, errors),
     ):
         committed = {p.partition: p.offset for p in consumer.committed(partitions, timeout=ANSWER_TIMEOUT)}
     if all(offset == OFFSET_INVALID for offset in committed.values()):

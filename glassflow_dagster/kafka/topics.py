@@ -10,7 +10,7 @@ from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource  # t
 
 from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.kafka.client import client_settings
-from glassflow_dagster.kafka.consumer import ANSWER_TIMEOUT, ask_metadata, kafka_errors_converted, open_consumer
+from glassflow_dagster.kafka.consumer import ANSWER_TIMEOUT, ask_metadata, convert_kafka_errors, open_consumer
 from glassflow_dagster.kafka.errors import KafkaUnreachable, TopicForbidden, TopicMissing
 
 # Timeout of one request while waiting. It can be short: the connection is kept, so a slow one is still established.
@@ -89,7 +89,7 @@ def offsets(connection: KafkaConnection, topic: str) -> dict[int, Offsets]:
     """Return the offsets of each partition; raises `TopicMissing`, `TopicForbidden` or `KafkaUnreachable`."""
     with open_consumer(connection) as (consumer, errors):
         partitions = _partitions(connection, consumer, errors, topic, ANSWER_TIMEOUT)
-        with kafka_errors_converted(connection, consumer, errors):
+        with convert_kafka_errors(connection, consumer, errors):
             return {
                 partition: Offsets(
                     *consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_TIMEOUT)
@@ -178,7 +178,7 @@ def commit_offsets(connection: KafkaConnection, group: str, topic: str, committe
     settings = {"group.id": group}
     with (
         open_consumer(connection, settings) as (consumer, errors),
-        kafka_errors_converted(connection, consumer, errors),
+        convert_kafka_errors(connection, consumer, errors),
     ):
         consumer.commit(offsets=positions, asynchronous=False)
 

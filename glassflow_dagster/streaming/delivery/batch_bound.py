@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.model.source import Source
-from glassflow_dagster.kafka.consumer import kafka_errors_converted, open_consumer
+from glassflow_dagster.kafka.consumer import convert_kafka_errors, open_consumer
 from glassflow_dagster.kafka.records import is_end
 from glassflow_dagster.streaming.spark.session import java
 
@@ -75,7 +75,7 @@ def sample_sizes(source: Source, starts: Mapping[str, Mapping[int, int]]) -> tup
     connection = source.connection_params
     with (
         open_consumer(connection, settings) as (consumer, errors),
-        kafka_errors_converted(connection, consumer, errors),
+        convert_kafka_errors(connection, consumer, errors),
     ):
         consumer.assign(partitions)
         while unread and records < _SAMPLE_RECORDS and size < _SAMPLE_BYTES and time.monotonic() < deadline:
