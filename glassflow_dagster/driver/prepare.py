@@ -99,7 +99,11 @@ def _require_spark_settings(settings: Mapping[str, str]) -> None:
 
 
 def _prepare_checkpoint_files(run: RunContext, checkpoint: Checkpoint) -> None:
-    """Move the checkpoint aside where the options ask for it; else check it, before any server is contacted."""
+    """Move the checkpoint aside where the options ask for it, and check the one that is left, if any.
+
+    With --rebuild-state a damaged one is moved aside, with --start-over any. --accept-loss checks nothing here. No
+    server is contacted. Raises `CheckpointError`.
+    """
     if run.options.rebuild:
         _set_damaged_aside(run, checkpoint)
     if run.options.start_over:
@@ -109,6 +113,7 @@ def _prepare_checkpoint_files(run: RunContext, checkpoint: Checkpoint) -> None:
         return
     checkpoint.inspect()
     require_same_definition(run.config, checkpoint)
+    # Spark's files contain the absolute path of the checkpoint's folder, which a user may have moved.
     checkpoint.follow_move()
 
 

@@ -112,10 +112,8 @@ class Outbox:
         for alert in sorted(alerts, key=lambda alert: self._retry(alert).tries):
             retry = self._retry(alert)
             # Logged once: not again with every retry.
-            if (
-                alert.subject not in self._previous_retries
-                or retry.state != self._previous_retries[alert.subject].state
-            ):
+            previous = self._previous_retries.get(alert.subject)
+            if previous is None or retry.state != previous.state:
                 log_alert(alert, self._log)
             if retry.due > now or not reachable or time.monotonic() - start > TICK_SECONDS:
                 self.waiting[alert.subject] = retry

@@ -260,16 +260,15 @@ def same_values(declared: ColumnType, actual: ColumnType) -> bool:
 
 
 def _same_members(declared: ColumnType, actual: ColumnType) -> bool:
-    """Compare an Enum's values or JSON's parameters in any order; a declaration without any fits all.
+    """Return whether two Enums have the same values, or two JSON types the same parameters, in any order.
 
-    declared: the definition's type. actual: the table's, of which `arguments` are as the server writes them ('a' = 1)
-    and `value_names` are an Enum's values alone.
+    A declared type without arguments fits all. A declared Enum value without a number ('a' in place of 'a' = 1) fits
+    the value of that name, as the server numbers it.
     """
-    members = set(declared.arguments)
-    if all(isinstance(member, str) for member in members):
-        # An Enum's values without numbers: the server numbers them.
-        return not members or members == set(actual.value_names)
-    return members == set(actual.arguments)
+    if not declared.arguments:
+        return True
+    fitting = {*actual.arguments, *actual.value_names}
+    return len(declared.arguments) == len(actual.arguments) and fitting.issuperset(declared.arguments)
 
 
 def _same_times(declared: ColumnType, actual: ColumnType) -> bool:

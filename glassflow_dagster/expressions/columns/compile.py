@@ -646,10 +646,11 @@ class _Compiler:
         )
 
     def _container(self, node: Member | Index) -> tuple[_NodeColumns, Column]:
-        """Compile the array or object that `.name` or `[index]` reads from; return it, and BOOLEAN: it is not nil.
+        """Compile the array or object that `.name` or `[index]` reads from; return it, and a BOOLEAN: it is not nil.
 
-        nil is an error, except in get(), behind `?.`, and where an earlier `?.` of the chain found nil already.
-        `chain_is_nil` of the result includes this `?.`.
+        A nil container is an error, with three exceptions: in get() (`lenient`); behind `?.` (`optional`); and where an
+        earlier `?.` of the same chain has found nil, as then the whole chain is nil. `chain_is_nil` says where an
+        earlier or this `?.` has found nil, and is None without any; get() ends the chain.
         """
         compiled = self._compile_json(node.base)
         is_nil = compiled.value.isNull()

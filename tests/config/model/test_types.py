@@ -45,6 +45,7 @@ def test_wrappers_change_storage_and_not_values() -> None:
         ("Enum8('b' = 2, 'a' = 1)", "Enum8('a' = 1, 'b' = 2)", True),
         ("Enum8('b' = 2)", "Enum8('a' = 1, 'b' = 2)", False),
         ("Enum8('a', 'b')", "Enum8('a' = 1, 'b' = 2)", True),
+        ("Enum8('a' = 1, 'b')", "Enum8('a' = 1, 'b' = 2)", True),
         ("Enum8('a')", "Enum8('a' = 1, 'b' = 2)", False),
         ("FixedString", "FixedString(3)", True),
         ("FixedString(3)", "FixedString(4)", False),
