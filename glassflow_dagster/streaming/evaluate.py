@@ -68,7 +68,8 @@ def evaluate_output(
 
 def _decode(spark: SparkSession, fields: Sequence[SchemaField], sample: bytes) -> DataFrame:
     """Return the sample as a decoded record; columns: those of `decode` and `_RECORD`."""
-    now = datetime.now(UTC).replace(tzinfo=None)
+    # With its zone: pyspark takes a time without one for local time.
+    now = datetime.now(UTC)
     row = {
         "value": sample, "topic": "sample", "partition": 0, "offset": 0, "timestamp": now, "key": None,
         "batch_time": now,

@@ -1,5 +1,8 @@
 """What `eval` shows of an expression is what the stages of a pipeline make of the record."""
 
+import time
+from collections.abc import Iterator
+
 import pytest
 from pyspark.sql import SparkSession
 
@@ -52,3 +55,20 @@ def test_a_filter_is_tried(spark: SparkSession, expression: str, sample: bytes, 
     assert (found.value, found.kind) == (outcome.value, outcome.kind)
     assert (found.dead_letter or "").startswith(outcome.dead_letter or "")
     assert (found.dead_letter is None) == (outcome.dead_letter is None)
+
+
+@pytest.fixture
+def far_from_utc() -> Iterator[None]:
+    """Set this process to a local time that is hours from UTC, whatever the machine has."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "Asia/Kolkata")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_from_utc")
+def test_the_batch_time_is_the_present_in_any_time_zone(spark: SparkSession) -> None:
+    before = time.time()
+    found = evaluate_output(spark, check_transform("_batch_time", KINDS), "", FIELDS, b'{"name": "a"}')
+    assert before - 1 < found.value < time.time() + 1
