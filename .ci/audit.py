@@ -1,7 +1,7 @@
-"""Holds requirements.lock against the known advisories: `make audit`.
+"""Check requirements.lock against the known advisories: `make audit`.
 
-Fails for an advisory that `.ci/advisories.toml` does not accept, with a reason. Where the database of advisories cannot
-be reached, nothing is known: that is said loudly and is no failure, or no change could be made behind a proxy.
+Fail for an advisory that `.ci/advisories.toml` does not accept with a reason. When the advisory database cannot be
+reached, print a warning and pass: otherwise nobody behind a proxy could make a change.
 """
 
 import argparse
@@ -15,40 +15,40 @@ from pathlib import Path
 from typing import Any
 
 PROJECT = Path(__file__).parents[1]
-# The database that PyPI's own advisories, GitHub's and others go into.
+# The database that collects the advisories of PyPI, GitHub and others.
 OSV = "https://api.osv.dev/v1/query"
-REACH_TIMEOUT = 10  # seconds; a network without it refuses, or swallows what is sent
-# How pip-audit tells a network that fails on the way, beside a traceback.
+REACH_TIMEOUT = 10  # seconds; a restricted network refuses the connection or drops the packets
+# How pip-audit reports a network error during the audit, besides a traceback.
 UNREACHABLE = ("ConnectionError", "ConnectTimeout", "ReadTimeout", "Max retries", "NameResolutionError")
 
 
 def main() -> int:
-    """Exit code 0: nothing was found, or nothing could be asked; 1: something was found."""
+    """Return exit code 0 when nothing was found or the database is unreachable, 1 when something was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lock", type=Path, default=PROJECT / "requirements.lock")
     parser.add_argument("--advisories", type=Path, default=PROJECT / ".ci" / "advisories.toml")
     parser.add_argument("--osv-url", default=OSV, help="the database to ask")
-    given = parser.parse_args()
-    problem = _why_unreachable(given.osv_url)
+    arguments = parser.parse_args()
+    problem = _why_unreachable(arguments.osv_url)
     if problem:
-        return _not_audited(given.osv_url, problem)
+        return _not_audited(arguments.osv_url, problem)
     done = subprocess.run(
-        [sys.executable, "-m", "pip_audit", "--requirement", str(given.lock), "--disable-pip", "--no-deps",
-         "--vulnerability-service", "osv", "--osv-url", given.osv_url, "--format", "json", "--aliases", "on",
+        [sys.executable, "-m", "pip_audit", "--requirement", str(arguments.lock), "--disable-pip", "--no-deps",
+         "--vulnerability-service", "osv", "--osv-url", arguments.osv_url, "--format", "json", "--aliases", "on",
          "--progress-spinner", "off"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if not done.stdout.strip():
         if any(sign in done.stderr for sign in UNREACHABLE):
-            return _not_audited(given.osv_url, done.stderr.strip().splitlines()[-1])
+            return _not_audited(arguments.osv_url, done.stderr.strip().splitlines()[-1])
         sys.stderr.write(f"{done.stderr}audit: pip-audit ended without a report\n")
         return 1
-    accepted = tomllib.loads(given.advisories.read_text(encoding="utf-8")).get("accepted", [])
+    accepted = tomllib.loads(arguments.advisories.read_text(encoding="utf-8")).get("accepted", [])
     return judge(json.loads(done.stdout), {entry["id"]: entry["reason"] for entry in accepted})
 
 
 def judge(report: dict[str, Any], accepted: dict[str, str]) -> int:
-    """Say what pip-audit's report holds; 1 where an advisory is not accepted."""
+    """Print the findings of pip-audit's report; return 1 if an advisory is not accepted, else 0."""
     refused, seen = 0, set()
     for package in report["dependencies"]:
         if "skip_reason" in package:
@@ -69,7 +69,7 @@ def judge(report: dict[str, Any], accepted: dict[str, str]) -> int:
 
 
 def _why_unreachable(url: str) -> str | None:
-    """Ask the database for one package; None where it answers."""
+    """Query the database for one package; return the error, or None when it answers."""
     question = json.dumps({"package": {"name": "pip", "ecosystem": "PyPI"}, "version": "24.0"}).encode()
     request = urllib.request.Request(url, question, {"Content-Type": "application/json"})
     try:
@@ -81,6 +81,7 @@ def _why_unreachable(url: str) -> str | None:
 
 
 def _not_audited(url: str, problem: str) -> int:
+    """Print that the audit did not take place, with the reason, and return exit code 0."""
     line = "!" * 100
     _say(f"{line}\nNOT AUDITED: the advisories at {url} cannot be reached ({problem}).")
     _say(f"Nothing is known about the packages of requirements.lock; run make audit where it can be.\n{line}")

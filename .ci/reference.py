@@ -1,8 +1,8 @@
-"""The pages of docs/reference/ that follow from the code: commands, keys, bookkeeping tables, environment variables.
+"""Generate the pages of docs/reference/ from the code: commands, keys, bookkeeping tables, environment variables.
 
-`python .ci/reference.py` writes them; `--check` exits with 1 and names those that are not up to date. Names, types,
-defaults and options come from the code, meanings from reference.yaml: a name without a meaning is an error, and so is
-a meaning without a name.
+`python .ci/reference.py` writes them; `--check` exits with 1 and names the pages that are out of date. Names, types,
+defaults and options come from the code, descriptions from reference.yaml. A name without a description is an error, and
+so is a description without a name.
 """
 
 import re
@@ -29,10 +29,10 @@ _HEAD = "<!-- Written by .ci/reference.py (make docs). Edit the code, .ci/refere
 _VARIABLE = re.compile(r"GLASSFLOW_[A-Z_]+[A-Z]")
 _DURATION = TypeAdapter(timedelta)
 _WORDS = {"string": "text", "integer": "integer", "number": "number", "boolean": "`true`, `false`"}
-_FEW = 6  # words of an enumeration that a cell shows; a longer one has a page of its own
+_FEW = 6  # The most values of an enumeration that a cell lists; a longer enumeration has a page of its own.
 _DEFAULT = re.compile(r"\{default: (.*)\}$")
 
-# A section of the page of keys: its title, and the models whose keys it lists, each behind a prefix.
+# A section of the page of keys: its title, and the models whose keys it lists, each with its key prefix.
 _SECTIONS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ("Top level", (("", "PipelineConfig"),)),
     ("`metadata`", (("", "Metadata"),)),
@@ -65,14 +65,14 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         ),
     ),
 )
-# Models that the schema has and no section lists: a join that is switched off has no keys of its own.
+# Models in the schema that no section lists: a disabled join has no keys of its own.
 _UNLISTED = {"NoJoin"}
-# Keys whose own keys stand in the same section.
+# Keys whose nested keys are listed in the same section.
 _OPENED = {("Filter", "config"), ("Stateless", "config"), ("Dedup", "config")}
 
 
 def main() -> int:
-    """Write the pages, or with --check compare them; gives the exit code."""
+    """Write the pages, or compare them with --check; return the exit code."""
     if "--check" not in sys.argv[1:]:
         PAGES.mkdir(exist_ok=True)
         for name, text in pages().items():
@@ -85,7 +85,7 @@ def main() -> int:
 
 
 def outdated() -> list[str]:
-    """Name the pages that differ from what the code gives."""
+    """Return the names of the pages that differ from what the code generates."""
     found = {name: PAGES / name for name in pages()}
     return [
         name
@@ -95,7 +95,7 @@ def outdated() -> list[str]:
 
 
 def pages() -> dict[str, str]:
-    """Give each page's file name and its text."""
+    """Return the text of each page, by file name."""
     meanings = yaml.safe_load(MEANINGS.read_text(encoding="utf-8"))
     return {
         "commands.md": _commands(meanings["commands"]),
@@ -181,8 +181,8 @@ def _rows(name: str, prefix: str, model: Mapping[str, Any], meanings: Mapping[st
     _same(f"keys of {name}", set(shown), set(meanings))
     for key, part in shown.items():
         meaning, mark = meanings[key].removeprefix("+"), " **+**" if meanings[key].startswith("+") else ""
-        given = _DEFAULT.search(meaning)
-        default = given[1] if given else _default(part, required=key in model.get("required", ()))
+        stated = _DEFAULT.search(meaning)
+        default = stated[1] if stated else _default(part, required=key in model.get("required", ()))
         value, meaning = _value(part), _DEFAULT.sub("", meaning)
         yield f"| `{prefix}{key}`{mark} | {value} | {default} | {meaning} |"
 
@@ -199,7 +199,7 @@ def _default(part: Mapping[str, Any], *, required: bool) -> str:
 
 
 def _value(part: Mapping[str, Any]) -> str:
-    """Say in words what a part of the schema takes."""
+    """Describe the values that a part of the schema accepts."""
     if choices := part.get("anyOf") or part.get("oneOf"):
         return " or ".join(dict.fromkeys(_value(choice) for choice in choices if choice.get("type") != "null"))
     words = [part["const"]] if "const" in part else part.get("enum", [])
@@ -259,7 +259,7 @@ def _environment(meanings: Mapping[str, str]) -> str:
 
 
 def _same(what: str, found: set[str], described: set[str]) -> None:
-    """Raise SystemExit where the code and reference.yaml do not have the same names."""
+    """Raise SystemExit unless the code and reference.yaml have the same names."""
     if missing := found - described:
         raise SystemExit(f"{MEANINGS.name}: {what}: {', '.join(sorted(missing))} not described; add it")
     if left := described - found:

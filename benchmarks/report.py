@@ -1,7 +1,8 @@
-"""Puts the results into docs/performance.md, and draws one plot of each beside it.
+"""Write the results into docs/performance.md, and draw one plot of each beside it.
 
-The page is written by hand but for its blocks between `<!-- results: NAME -->` and `<!-- end of results -->`: each is
-recreated of benchmarks/results/NAME.json, with docs/performance/NAME.svg, or says that it is still to be measured.
+The page is written by hand except for its blocks between `<!-- results: NAME -->` and `<!-- end of results -->`. Each
+block is generated from benchmarks/results/NAME.json, with docs/performance/NAME.svg, or says that it is not measured
+yet.
 
     python -m benchmarks.report
 """
@@ -18,10 +19,10 @@ from benchmarks.results import RESULTS
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 PLOTS = PAGE.with_suffix("")
 _BLOCK = re.compile(r"<!-- results: (?P<name>\w+) -->\n.*?<!-- end of results -->", re.DOTALL)
-# Shown as they are from this size on; smaller ones to three digits.
+# Figures from this size on are shown without decimals, smaller ones with three digits.
 _WHOLE = 100
 
-# The plots: pixels.
+# Sizes of the plots in pixels.
 _BAR, _GAP, _LEFT, _RIGHT, _TOP, _WIDTH = 22, 12, 190, 110, 34, 720
 _COLOUR, _SPREAD, _TEXT = "#4c78a8", "#1f2d3d", "#57606a"
 
@@ -36,14 +37,14 @@ def main() -> None:
 
 
 def read_results(folder: Path) -> dict[str, dict[str, Any]]:
-    """All files of results, by their name."""
+    """Return the contents of all result files, by name."""
     return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))}
 
 
 def render(page: str, results: Mapping[str, Mapping[str, Any]]) -> str:
-    """The page with each block made of its results.
+    """Return the page with each block generated from its results.
 
-    Raises SystemExit for results that have no block: their figures would lie there unseen.
+    Raises SystemExit for results without a block, which nobody would see.
     """
     if without := set(results) - {match["name"] for match in _BLOCK.finditer(page)}:
         names = ", ".join(sorted(without))
@@ -83,7 +84,7 @@ def _provenance(result: Mapping[str, Any]) -> str:
 
 
 def table(cases: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
-    """A Markdown table: a row a figure, a column a case."""
+    """Return a Markdown table with a row per figure and a column per case."""
     figures = list(dict.fromkeys(name for case in cases.values() for name in case["figures"]))
     yield "| | " + " | ".join(cases) + " |"
     yield "|---|" + "--:|" * len(cases)
@@ -101,7 +102,7 @@ def _cell(figure: Mapping[str, Any] | None) -> str:
 
 
 def plot(result: Mapping[str, Any]) -> str:
-    """An SVG of horizontal bars, a case each: the first figure's medians, with lines from the least to the greatest."""
+    """Return an SVG of horizontal bars, one per case: the median of the first figure, with a line from low to high."""
     name = _plotted(result)
     cases = {case: found["figures"][name] for case, found in result["cases"].items() if name in found["figures"]}
     most = max(figure["high"] for figure in cases.values()) or 1

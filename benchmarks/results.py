@@ -1,4 +1,4 @@
-"""The one format of results, benchmarks/results/NAME.json; `benchmarks.report` makes docs/performance.md of it.
+"""The format of result files, benchmarks/results/NAME.json; `benchmarks.report` writes docs/performance.md from them.
 
     {"benchmark": ..., "command": ..., "finished": ..., "commit": ..., "machine": {...}, "versions": {...},
      "parameters": {...}, "load": [1-minute load before each run],
@@ -6,7 +6,7 @@
                       "remarks": {NAME: TEXT}}}}
 
 A figure's name carries its unit (`events_per_second`, `peak_memory_mib`). low and high are the least and the greatest
-of all runs: with five of them there is no honest percentile.
+of all runs: five runs are too few for percentiles.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from benchmarks.console import say
 
 RESULTS = Path(__file__).parent / "results"
 RUNS = 5
-# What decides how fast it is, beside the project's own code.
+# Packages that determine the speed, besides the project's own code.
 PACKAGES = ("pyspark", "pyarrow", "clickhouse-connect", "confluent-kafka", "chdb", "dagster")
 
 Figures = Mapping[str, float]
@@ -36,35 +36,35 @@ T = TypeVar("T")
 
 
 def parser(benchmark: str) -> argparse.ArgumentParser:
-    """A parser of a benchmark's arguments, with those that all of them have: `runs` and `results`."""
-    made = argparse.ArgumentParser(prog=f"python -m benchmarks.{benchmark}")
-    made.add_argument("--runs", type=int, default=RUNS)
-    made.add_argument(
+    """Return a parser with the arguments of every benchmark: `runs` and `results`."""
+    created = argparse.ArgumentParser(prog=f"python -m benchmarks.{benchmark}")
+    created.add_argument("--runs", type=int, default=RUNS)
+    created.add_argument(
         "--results", type=Path, default=RESULTS, help="folder to write to; the page is made of the default"
     )
-    return made
+    return created
 
 
 def turns(cases: Sequence[T], runs: int) -> Iterator[tuple[int, T]]:
-    """All cases in each of so many turns, every other time backwards: what slows a machine over time slows all."""
+    """Yield all cases once per turn, in reverse every other turn, so that a gradual slowdown affects all cases."""
     for turn in range(runs):
         yield from ((turn, case) for case in (cases if turn % 2 == 0 else cases[::-1]))
 
 
 @dataclass
 class Runs:
-    """What the runs of a benchmark have given until now."""
+    """The figures of all runs of a benchmark so far."""
 
     figures: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     remarks: dict[str, dict[str, str]] = field(default_factory=dict)
     load: list[float] = field(default_factory=list)
 
     def measure(self, case: str, run: Callable[[], Figures]) -> None:
-        """Make one run of a case, and keep its figures and the machine's load before it."""
+        """Run a case once; keep its figures and the machine's load before the run."""
         self.measure_parts([case], lambda: [run()])
 
     def measure_parts(self, cases: Sequence[str], run: Callable[[], Sequence[Figures]]) -> None:
-        """Make one run that gives the figures of several cases."""
+        """Do one run that yields the figures of several cases."""
         self.load.append(round(os.getloadavg()[0], 1))
         for case, found in zip(cases, run(), strict=True):
             for name, value in found.items():
@@ -72,7 +72,7 @@ class Runs:
             say(f"{case}: {', '.join(f'{name} {value:,.6g}' for name, value in found.items())}")
 
     def attempt(self, case: str, run: Callable[[], Figures]) -> None:
-        """Make one run of a case that may fail: then that is what is said of it, and the others go on."""
+        """Run a case once; on failure, record the error as a remark of the case and continue."""
         try:
             self.measure(case, run)
         except SystemExit as problem:
@@ -82,18 +82,18 @@ class Runs:
             self.remark(case, failed="; ".join(filter(None, [self.remarks.get(case, {}).get("failed"), first])))
 
     def compare(self, case: str, changed: str, base: str) -> None:
-        """Add a case of ratios: each run of `changed` to that of `base` which it is a pair with."""
+        """Add a case of ratios: each run of `changed` divided by the run of `base` with the same number."""
         self.figures[case] = {
             f"ratio_of_{name}": [c / b for c, b in zip(values, self.figures[base][name], strict=True)]
             for name, values in self.figures[changed].items()
         }
 
     def remark(self, case: str, **texts: str) -> None:
-        """Say of a case what is no figure."""
+        """Add texts to a case."""
         self.remarks.setdefault(case, {}).update(texts)
 
     def write(self, folder: Path, benchmark: str, parameters: Mapping[str, object]) -> None:
-        """Write the file of results."""
+        """Write the result file."""
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{benchmark}.json"
         content = {
@@ -118,7 +118,7 @@ class Runs:
 
 
 def spread(values: list[float]) -> dict[str, object]:
-    """Median, least and greatest of a figure's runs, and each of them, to six significant digits."""
+    """Return median, least and greatest of a figure's runs, and all runs, to six significant digits."""
     rounded = [_significant(value) for value in values]
     return {
         "median": _significant(statistics.median(values)),
@@ -129,7 +129,7 @@ def spread(values: list[float]) -> dict[str, object]:
 
 
 def percentile(values: Mapping[float, int], share: float) -> float:
-    """The least value that at least this share of all are at most; values: how often each occurs."""
+    """Return the least value that at least this share of all values does not exceed; values: value -> count."""
     wanted, seen = share * sum(values.values()), 0
     for value in sorted(values):
         seen += values[value]
@@ -139,7 +139,7 @@ def percentile(values: Mapping[float, int], share: float) -> float:
 
 
 def machine() -> dict[str, object]:
-    """What the figures were measured on."""
+    """Describe the machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
         "cores": os.cpu_count(),
@@ -151,13 +151,13 @@ def machine() -> dict[str, object]:
 
 
 def commit() -> str:
-    """The commit that is measured, with a mark when code differs from it."""
+    """Return the commit that is measured, with a suffix when the code differs from it."""
     head = _git("rev-parse", "--short=10", "HEAD") or "unknown"
     return head + ("-changed" if _git("status", "--porcelain", "--", "*.py", "*.scala", "pyproject.toml") else "")
 
 
 def _module() -> str:
-    """What `python -m` was given."""
+    """Return the module name that `python -m` was called with."""
     spec = sys.modules["__main__"].__spec__
     return spec.name.removesuffix(".__main__") if spec else sys.argv[0]
 

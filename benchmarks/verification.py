@@ -1,10 +1,10 @@
-"""What the checks on a large table and a long ledger take of ClickHouse, beside what they took before.
+"""What the checks on a large table and a long ledger cost ClickHouse, compared with their earlier implementation.
 
-A table has rows of the last day, each with a key of its own of 32 digits. Duplicates are looked for as they were until
-2026-11-23, by `uniqExact` and by a pass over all keys, and as `no_residual_duplicates` does it now: by a share of the
-keys that follows from `checks.max_memory_mib`. A ledger has many batches of 12 partitions. One look at it while
-`counts_agree` waits for a batch is the whole of it, as it was, and what has come since the last look, as it is. Memory
-is the most that one query took, by the server's own account.
+A table has rows of the last day, each with a key of its own of 32 digits. Duplicates are searched as until 2026-11-23,
+by `uniqExact` and a pass over all keys, and as `no_residual_duplicates` searches now, in a share of the keys that
+follows from `checks.max_memory_mib`. A ledger has many batches of 12 partitions. While `counts_agree` waits for a
+batch, one read used to take the whole ledger and now takes what has come since the previous read. Memory is the peak of
+any single query, as the server reports it.
 
     make bench-verification      or: python -m benchmarks.verification --rows 1000000 --batches 10000 --runs 1
 """
@@ -38,8 +38,8 @@ ROWS = 100_000_000
 BATCHES = 1_000_000
 PARTITIONS = 12
 _DAY = 86_400  # seconds
-# Rows come within the last day, so that all of them are looked at, until the benchmark is done.
-_SPREAD = 20 * 3600  # seconds
+# seconds; all rows are within the last day, and stay so until the benchmark has ended
+_SPREAD = 20 * 3600
 _WINDOW_MS = 600_000
 
 _DEFINITION = """
@@ -72,18 +72,22 @@ def main() -> None:
     parser = results.parser("verification")
     parser.add_argument("--rows", type=int, default=ROWS, help="rows of the table")
     parser.add_argument("--batches", type=int, default=BATCHES, help="batches in the ledger")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     runs = Runs()
     with running_stack() as stack:
-        bench = Bench(stack, given.rows, given.batches)
-        for _ in range(given.runs):
-            runs.measure(WHOLE, lambda: measured(bench.look_for_every_key))
-            runs.measure(SHARE, lambda: measured(bench.look_for_duplicates))
-            runs.measure(ALL_BATCHES, lambda: measured(bench.sum_all))
-            runs.measure(LATER_BATCHES, lambda: measured(bench.sum_later))
+        bench = Bench(stack, arguments.rows, arguments.batches)
+        for _ in range(arguments.runs):
+            runs.measure(WHOLE, lambda: measured(bench.find_duplicates_in_all_keys))
+            runs.measure(SHARE, lambda: measured(bench.find_duplicates_in_share))
+            runs.measure(ALL_BATCHES, lambda: measured(bench.read_whole_ledger))
+            runs.measure(LATER_BATCHES, lambda: measured(bench.read_later_batches))
     runs.compare("duplicates: as it is to as it was", SHARE, WHOLE)
     runs.compare("one look: as it is to as it was", LATER_BATCHES, ALL_BATCHES)
-    runs.write(given.results, "verification", {"rows": given.rows, "batches": given.batches, "partitions": PARTITIONS})
+    runs.write(
+        arguments.results,
+        "verification",
+        {"rows": arguments.rows, "batches": arguments.batches, "partitions": PARTITIONS},
+    )
 
 
 class Bench:
@@ -100,8 +104,8 @@ class Bench:
         fill_ledger(self._client, LEDGER.full_name(self._database), self._config.pipeline_id, batches)
         self._sums = read_sums(self._client, self._database, self._config.pipeline_id)
 
-    def look_for_every_key(self) -> None:
-        """Ask what `no_residual_duplicates` asked: all rows of the last day at once, within no limit."""
+    def find_duplicates_in_all_keys(self) -> None:
+        """Run the earlier query of `no_residual_duplicates`: all rows of the last day at once, without a limit."""
         table = require_table(self._client, *self._config.sink.full_table)
         search = Search(
             table=table,
@@ -117,20 +121,20 @@ class Bench:
         fetch(self._client, query)
         fetch(self._client, duplicates_query(search, final=False))
 
-    def look_for_duplicates(self) -> None:
-        """Run the check."""
+    def find_duplicates_in_share(self) -> None:
+        """Run the check; exit if it fails."""
         found = find_residual_duplicates(self._config, lambda _: None)
         if not found.passed:
             raise SystemExit(found.description)
         say(found.description)
 
-    def sum_all(self) -> None:
-        """Look at ledger and table as `counts_agree` did, five times a second."""
+    def read_whole_ledger(self) -> None:
+        """Read ledger and table as `counts_agree` did, five times a second."""
         read_totals(self._client, self._database, self._config.pipeline_id)
         count_rows(self._client, *self._config.sink.full_table)
 
-    def sum_later(self) -> None:
-        """Look at ledger and table as `counts_agree` does."""
+    def read_later_batches(self) -> None:
+        """Read ledger and table as `counts_agree` does now."""
         add_later_batches(self._client, self._database, self._config.pipeline_id, self._sums)
         count_rows(self._client, *self._config.sink.full_table)
 
@@ -142,7 +146,7 @@ class Bench:
 
 
 def fill_table(client: Client, table: str, rows: int) -> None:
-    """Write rows, spread over the last hours."""
+    """Insert rows, spread over the last hours."""
     begun = round((time.time() - _SPREAD) * 1000)
     execute(
         client,
@@ -152,7 +156,7 @@ def fill_table(client: Client, table: str, rows: int) -> None:
 
 
 def fill_ledger(client: Client, ledger: str, pipeline_id: str, batches: int) -> None:
-    """Write rows of one checkpoint, a second from batch to batch, each with 100 records of every partition."""
+    """Insert batches of one checkpoint, a second apart, each with 100 records of every partition."""
     offsets = (
         "arrayMap(p -> CAST(('verification', p, number * 100, (number + 1) * 100), "
         f"'Tuple(topic String, partition UInt32, `from` UInt64, until UInt64)'), range({PARTITIONS}))"
@@ -168,17 +172,17 @@ def fill_ledger(client: Client, ledger: str, pipeline_id: str, batches: int) -> 
 
 
 def measured(work: Callable[[], None]) -> Figures:
-    """Give what work takes: its seconds, and MiB of the query that took most memory."""
+    """Run `work`; return its seconds, and the peak memory of a single query in MiB."""
     peaks = [0]
     query = HttpClient.query
 
-    def noting(self: HttpClient, *given: Any, **named: Any) -> Any:
-        result = query(self, *given, **named)
+    def recorded_query(self: HttpClient, *arguments: Any, **named: Any) -> Any:
+        result = query(self, *arguments, **named)
         peaks.append(int(result.summary.get("memory_usage", 0)))
         return result
 
     begun = time.perf_counter()
-    with patch.object(HttpClient, "query", noting):
+    with patch.object(HttpClient, "query", recorded_query):
         work()
     return {"seconds": time.perf_counter() - begun, "memory_mib": max(peaks) / 2**20}
 

@@ -1,4 +1,4 @@
-"""The bookkeeping tables as text and as Arrow: no server."""
+"""The bookkeeping tables as DDL text and as Arrow blocks, without a server."""
 
 import pyarrow as pa
 import pytest

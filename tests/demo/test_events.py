@@ -1,4 +1,4 @@
-"""The demo's events: the same on every call, and what its pipelines and its README say of them."""
+"""The demo's events: the same on every call, and as its pipelines and its README describe them."""
 
 import json
 from collections import Counter
@@ -65,7 +65,7 @@ def test_an_event_that_comes_twice_comes_soon_again() -> None:
     places: dict[bytes, list[int]] = {}
     for place, event in enumerate(sent):
         places.setdefault(event, []).append(place)
-    # Others that come twice may lie between.
+    # Other duplicated events may be in between.
     assert max(both[-1] - both[0] for both in places.values()) <= 10
 
 

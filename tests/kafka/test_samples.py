@@ -1,4 +1,4 @@
-"""A sample has the beginning and the end of every partition, and leaves no trace."""
+"""A sample has records from the beginning and the end of every partition, and leaves no trace at the broker."""
 
 import socket
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from glassflow_dagster.kafka.topics import Offsets, wait_for_topic
         ({0: (0, 100)}, 5, {0: (0, 3)}, {0: (98, 100)}),
         ({0: (40, 47)}, 10, {0: (40, 44)}, {0: (44, 47)}),
         ({0: (7, 7), 1: (3, 4)}, 10, {1: (3, 4)}, {}),
-        # What a small partition does not have, the others give.
+        # Records per partition, limit, and the offsets of the sample: large partitions fill in for small ones.
         (
             {0: (0, 100), 1: (5, 7), 2: (0, 50)}, 30,
             {1: (5, 6), 2: (0, 7), 0: (0, 7)}, {1: (6, 7), 2: (43, 50), 0: (93, 100)},
@@ -71,7 +71,7 @@ def test_a_topic_whose_records_were_all_taken_back_is_empty_too(
     connection: KafkaConnection, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic()
-    wait_for_topic(connection, topic, 30, print)  # the broker hears of it a moment later
+    wait_for_topic(connection, topic, 30, print)  # the broker applies the deletion a moment later
     with pytest.raises(GlassflowError, match=rf"topic '{topic}' on .* has no messages; send some first"):
         sample_records(connection, topic, 10, 30)
     producer = Producer({"bootstrap.servers": connection.brokers[0], "transactional.id": topic})
@@ -85,7 +85,7 @@ def test_a_topic_whose_records_were_all_taken_back_is_empty_too(
     producer.begin_transaction()
     producer.produce(topic, b"{}")
     producer.commit_transaction()
-    # All that there is, though the offsets count the markers too.
+    # Read completely, so counted exactly; the offsets also count transaction markers.
     assert sample_records(connection, topic, 10, 30).about == 1
     assert sample_records(connection, topic, 2, 30).about == 4
 

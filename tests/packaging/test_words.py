@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[2]
-# What was written -> what is written. Each is gone from code, tests and pages.
+# Old name -> new name. The old ones must not occur in code, tests or pages.
 REPLACED = {
     "rehearsal": "warmup",
     "class_archive": "cds_archive",
@@ -33,11 +33,12 @@ REPLACED = {
     "Own|thin": "ProductCase, baseline",
     "mend|mends|mended|made anew|Python door": "fix, fixed, rebuilt or recreated, Python bridge",
 }
-# Not YAML: there the words are those of the events.
+# Not YAML: definitions contain the words of events.
 _TEXTS = {".py", ".scala", ".md", ".toml"}
 
 
 def texts() -> dict[str, str]:
+    """Return the text of every file under version control that the rule applies to, by path."""
     listed = subprocess.run(["git", "ls-files"], cwd=PROJECT, check=True, capture_output=True, text=True).stdout
     files = (PROJECT / name for name in listed.splitlines())
     return {
