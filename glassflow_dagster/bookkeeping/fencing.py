@@ -94,15 +94,15 @@ class Epoch:
         if newest < (self.number, self.driver):
             require_one_server(client, f"{self.database}.{EPOCHS.name}")
             raise Fenced(
-                f"{self.pipeline_id}: {self.database}.{EPOCHS.name} has lost this driver's row, so whether another one "
-                "runs the pipeline is not known; see that nothing else does, then start it again"
+                f"{self.pipeline_id}: {self.database}.{EPOCHS.name} has lost this driver's row, so it is not known "
+                "whether another driver runs the pipeline; make sure that none does, then start the pipeline again"
             )
         if newest > (self.number, self.driver):
             _, _, host, folder, since = rows[0]
             raise Fenced(
                 f"{self.pipeline_id}: another driver runs this pipeline since {since} UTC, on host {host} with its "
-                f"state in {folder}; this one has stopped and written nothing since. Let one of them run, and remove "
-                "the other state folder, which is a copy, or is shared by hosts"
+                f"state in {folder}; this driver has stopped and written nothing since. Keep one driver, and remove "
+                "the other state folder: it is a copy, or hosts share it"
             )
 
 

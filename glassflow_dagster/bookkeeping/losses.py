@@ -63,14 +63,14 @@ class Loss:
     def __str__(self) -> str:
         """Return a description for people."""
         if self.reason is LossReason.STATE:
-            waiting = f", and {self.waiting:,} left events that waited for their match" if self.waiting else ""
-            return f"the state is given up: which keys came within the window{waiting}"
+            waiting = f", and {self.waiting:,} waiting left events" if self.waiting else ""
+            return f"the state is discarded: the keys of the deduplication window{waiting}"
         where = f"{self.topic}, partition {self.partition}"
         if self.reason is LossReason.TOPIC:
-            return f"{where}: is another one than the one that was read up to offset {self.first}, or ends before it"
+            return f"{where}: was recreated after it was read up to offset {self.first}, or ends before that offset"
         if self.reason is LossReason.COMPACTION:
-            return f"{where}: offsets {self.first} to {self.until - 1}, of which compaction has removed records"
-        return f"{where}: offsets {self.first} to {self.until - 1}, which are gone"
+            return f"{where}: offsets {self.first} to {self.until - 1}: compaction has removed records"
+        return f"{where}: offsets {self.first} to {self.until - 1}: no longer in Kafka"
 
 
 def note_losses(client: Client, database: str, pipeline_id: str, checkpoint_id: str, losses: Sequence[Loss]) -> None:

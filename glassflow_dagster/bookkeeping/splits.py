@@ -1,7 +1,7 @@
 """Progress notes on blocks that ClickHouse rejected and that are split, so that a repeated batch splits them equally.
 
-A row of the table is one note. Row numbers count within the block. With `settled` true, the block is done up to
-`until`: all rows before it are in the target or listed in `refused`. With `settled` false, the rows [from, until) were
+A row of the table is one note. Row numbers count within the block. With `done` true, the block is done up to
+`until`: all rows before it are in the target or listed in `refused`. With `done` false, the rows [from, until) were
 rejected together and are sent in smaller parts.
 This module runs inside Spark's Python workers: it imports neither pyspark nor pandas.
 """
@@ -29,7 +29,7 @@ SPLITS = BookkeepingTable(
         Column("block", "String"),
         Column("from", "UInt32"),
         Column("until", "UInt32"),
-        Column("settled", "Bool"),
+        Column("done", "Bool"),
         Column("refused", "Array(Tuple(row UInt32, reason String))"),
     ),
     order_by="(pipeline_id, checkpoint_id, batch_id, block)",
@@ -90,7 +90,7 @@ def insert_split_note(inserter: Inserter, batch: BatchName, note: SplitNote, tok
         "block": note.block,
         "from": note.first,
         "until": note.until,
-        "settled": note.done,
+        "done": note.done,
         "refused": [refused._asdict() for refused in note.refused],
     }
     SPLITS.insert(inserter, batch.database, pa.Table.from_pylist([row], schema=SPLITS.schema), token)
@@ -100,7 +100,7 @@ def read_splits(client: Client, batch: BatchName) -> dict[str, Split]:
     """Return the combined notes that earlier runs of a batch wrote: block (its insert token) -> split."""
     notes = fetch(
         client,
-        f"SELECT block, `from`, until, settled, refused FROM {SPLITS.full_name(batch.database)} "
+        f"SELECT block, `from`, until, done, refused FROM {SPLITS.full_name(batch.database)} "
         "WHERE pipeline_id = {pipeline:String} AND checkpoint_id = {checkpoint_id:UUID} AND batch_id = {batch:UInt64} "
         "ORDER BY until",
         {"pipeline": batch.pipeline_id, "checkpoint_id": batch.checkpoint_id, "batch": batch.batch_id},

@@ -64,8 +64,8 @@ def require_bookkeeping_tables(client: Client, database: str) -> None:
             )
         if any((table.name, name) not in columns for name in table.column_names):
             raise TableProblem(
-                f"{database}.{table.name} was made by an earlier version and lacks columns; start the pipeline, which "
-                "adds them"
+                f"{database}.{table.name} was created by an earlier version and lacks columns; start the pipeline, "
+                "which adds them"
             )
 
 

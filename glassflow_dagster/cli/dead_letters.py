@@ -37,7 +37,7 @@ def list_dead_letters(pipeline: str, pipelines: Path, where: str, limit: int | N
     """List dead letters, newest first."""
     from glassflow_dagster.dead_letters import store as stores
 
-    _, config = find_definition(pipeline, pipelines)
+    config = find_definition(pipeline, pipelines).config
     store = stores.DeadLetterStore.open(config)
     if as_json:
         found = store.read(where, newest_first=True, limit=limit)
@@ -61,7 +61,7 @@ def replay_dead_letters(pipeline: str, pipelines: Path, where: str) -> None:
     """Send dead letters to their pipeline again, each one once. Safe to interrupt and to repeat."""
     from glassflow_dagster.dead_letters.replay import replay
 
-    _, config = find_definition(pipeline, pipelines)
+    config = find_definition(pipeline, pipelines).config
     for line in replay(config, where, report).lines(config.dead_letters.max_attempts):
         click.echo(line)
 
@@ -76,7 +76,7 @@ def purge_dead_letters(pipeline: str, pipelines: Path, where: str) -> None:
     from glassflow_dagster.dead_letters.purge import purge
     from glassflow_dagster.dead_letters.store import DeadLetterStore
 
-    _, config = find_definition(pipeline, pipelines)
+    config = find_definition(pipeline, pipelines).config
     deleted = purge(DeadLetterStore.open(config), where)
     click.echo(f"deleted: {deleted:,}")
 

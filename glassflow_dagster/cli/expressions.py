@@ -82,7 +82,7 @@ def _declared_fields(fields: str | None, file: Path | None, record: bytes) -> tu
         return _infer_fields(record)
     except ValueError as error:
         raise GlassflowError(
-            f'the sample is no JSON object ({error}); write one, such as {{"n": 1}}, or declare the --fields'
+            f'the sample is not a JSON object ({error}); write one, such as {{"n": 1}}, or declare the --fields'
         ) from None
 
 
@@ -145,5 +145,5 @@ def _text(outcome: "Evaluation", *, as_filter: bool) -> str:
         return f"dead letter: {outcome.dead_letter}"
     value = json.dumps(outcome.value, ensure_ascii=False)
     if as_filter:
-        return f"{value}: the event {'goes on' if outcome.value else 'is filtered out'}"
+        return f"{value}: the event {'is kept' if outcome.value else 'is filtered out'}"
     return f"{value} ({outcome.kind})"

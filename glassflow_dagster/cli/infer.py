@@ -21,6 +21,9 @@ from glassflow_dagster.inference.formats import read_events
 DEFAULT_BROKERS = "127.0.0.1:9092"
 DEFAULT_CLICKHOUSE = "http://default:@127.0.0.1:8123"
 DEFAULT_DATABASE = "default"
+# What follows a variable in a reference whose variable may be unset, so that `validate` accepts the definition at once:
+# ClickHouse often has no password.
+_EMPTY = ":-"
 PIPELINE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{4,99}")
 
 
@@ -77,8 +80,8 @@ def infer(
         report(f"warning: stopped reading after {events.messages:,} messages; --timeout gives it more time")
     file = f"pipelines/{pipeline_id or pipeline_name(topic)}.yaml"
     report(
-        f"read {events.messages:,} of about {sample.about:,} messages; next: save the definition as {file}, look it "
-        f"over, then: glassflow-dagster run {file} --until-caught-up"
+        f"read {events.messages:,} of about {sample.about:,} messages; next: save the definition as {file}, review "
+        f"it, then: glassflow-dagster run {file} --until-caught-up"
     )
 
 
@@ -99,19 +102,20 @@ def _connections(
     """Return both `connection_params` of the proposed definition, their secrets replaced by variables.
 
     They are copied from the definition of --from (`source`), with its `${...}` references, unless an option names the
-    server; without --from they come from the options, the environment or the defaults.
+    server; without --from they come from the options, the environment or the defaults. A remark on a server becomes a
+    comment of the definition, and names the variables to set.
     """
     template = convert_definition(source).definition if source else None
     kafka: dict[str, Any] = {"brokers": list(kafka_connection.brokers)}
     kafka_remark = clickhouse_remark = ""
     if template and not brokers:
-        kafka, kafka_remark = _replace_secrets(template["sources"][0]["connection_params"], "KAFKA", "")
+        kafka, kafka_remark = _replace_secrets(template["sources"][0]["connection_params"], "KAFKA")
     if template and not clickhouse_url:
-        clickhouse, clickhouse_remark = _replace_secrets(template["sink"]["connection_params"], "CLICKHOUSE", ":-")
+        clickhouse, clickhouse_remark = _replace_secrets(template["sink"]["connection_params"], "CLICKHOUSE", _EMPTY)
     else:
         url = clickhouse_url or os.environ.get("GLASSFLOW_CLICKHOUSE_URL") or DEFAULT_CLICKHOUSE
         setting = "--clickhouse-url" if clickhouse_url else "GLASSFLOW_CLICKHOUSE_URL"
-        clickhouse, clickhouse_remark = _replace_secrets(_clickhouse_parameters(url, setting), "CLICKHOUSE", ":-")
+        clickhouse, clickhouse_remark = _replace_secrets(_clickhouse_parameters(url, setting), "CLICKHOUSE", _EMPTY)
     return Connections(kafka, clickhouse, kafka_remark, clickhouse_remark)
 
 
@@ -127,12 +131,11 @@ def _clickhouse_parameters(url: str, setting: str) -> dict[str, Any]:
     return {"database": database, **parameters, "password": password}
 
 
-def _replace_secrets(parameters: dict[str, Any], prefix: str, default: str) -> tuple[dict[str, Any], str]:
+def _replace_secrets(parameters: dict[str, Any], prefix: str, default: str = "") -> tuple[dict[str, Any], str]:
     """Replace plain secrets in `connection_params` by variables such as `${KAFKA_PASSWORD}`.
 
     Returns the parameters and a remark that names the variables to set ('' without secrets). prefix: of the variables'
-    names. default: what follows a variable's name; with ":-" (no password) `validate` accepts the definition before
-    the variable is set.
+    names. default: what follows a variable's name in the reference.
     """
     secrets = {
         key: f"{prefix}_{key.upper()}"
@@ -140,5 +143,5 @@ def _replace_secrets(parameters: dict[str, Any], prefix: str, default: str) -> t
         if (value := parameters.get(key)) and not holds_variable(str(value))
     }
     masked = {key: f"${{{variable}{default}}}" for key, variable in secrets.items()}
-    remark = f"set {', '.join(secrets.values())}: secrets are not written down here" if secrets else ""
+    remark = f"set {', '.join(secrets.values())}: the definition contains no secrets" if secrets else ""
     return {**parameters, **masked}, remark

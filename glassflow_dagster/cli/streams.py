@@ -16,7 +16,7 @@ from glassflow_dagster.cli.options import (
     timeout_option,
 )
 from glassflow_dagster.config.folder import definition_files, find_definition, pipeline_id
-from glassflow_dagster.config.load import load_pipeline, report_rewriting
+from glassflow_dagster.config.load import load_definition
 from glassflow_dagster.driver.process import (
     LAUNCH_TIMEOUT,
     STOP_TIMEOUT,
@@ -56,7 +56,7 @@ take_over_option = click.option(
 @click.option(
     "--accept-loss",
     is_flag=True,
-    help="Continue without records or a checkpoint that are lost for good; skipped records are noted.",
+    help="Continue without unrecoverable records or checkpoint; skipped records are listed in glassflow_losses.",
 )
 @click.option(
     "--start-over",
@@ -103,8 +103,9 @@ def run(
         start_over=start_over,
         accept_clock=accept_clock,
     )
-    config = load_pipeline(file)
-    report_rewriting(file, report)
+    loaded = load_definition(file)
+    loaded.report_rewriting(report)
+    config = loaded.config
     if taking_over:
         take_over(state, config.pipeline_id, report)
     totals = run_pipeline(config, options, report)
@@ -124,9 +125,10 @@ def run(
 @exit_on_error
 def start(pipeline: str, state: Path, pipelines: Path, create_table: bool, timeout: float, taking_over: bool) -> None:
     """Start a pipeline in the background unless it is running."""
-    file, config = find_definition(pipeline, pipelines)
-    report_rewriting(file, report)
-    deployment = Deployment(file, config, state, create_table=create_table, timeout=timeout)
+    loaded = find_definition(pipeline, pipelines)
+    loaded.report_rewriting(report)
+    config = loaded.config
+    deployment = Deployment(loaded.file, config, state, create_table=create_table, timeout=timeout)
     if taking_over:
         take_over(state, config.pipeline_id, report)
     stream, action = ensure_running(deployment, report)
@@ -147,7 +149,7 @@ def stop(pipeline: str, state: Path, timeout: float) -> None:
     """Stop a pipeline after its current batch."""
     if stream_status(state, pipeline).heartbeat is None:
         raise GlassflowError(
-            f"{state}: no pipeline called {pipeline!r} ever ran here; name its folder with --state DIR"
+            f"{state}: pipeline {pipeline!r} has never run with this state folder; name its folder with --state DIR"
         )
     ending = stop_stream(state, pipeline, timeout)
     click.echo(f"{pipeline}: {ending.value.replace('_', ' ')}")

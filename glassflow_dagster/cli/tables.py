@@ -105,12 +105,12 @@ def _release(config: PipelineConfig, state: Path) -> None:
 
     name = config.pipeline_id
     if status(state, name).state in UP:
-        raise GlassflowError(f"{name} runs, and rests on it; stop it first: glassflow-dagster stop {name}")
+        raise GlassflowError(f"{name} is running and needs this setting; stop it first: glassflow-dagster stop {name}")
     open_batch = Checkpoint(pipeline_folder(state, name) / "checkpoint").pending_plan()
     if open_batch:
         raise GlassflowError(
-            f"{name}: batch {open_batch.batch_id} is not done, and its repetition rests on it; let it be finished "
-            f"first: glassflow-dagster run FILE --until-caught-up --state {state}"
+            f"{name}: batch {open_batch.batch_id} is in flight, and repeating it needs this setting; finish it first: "
+            f"glassflow-dagster run FILE --until-caught-up --state {state}"
         )
     client = connect(config.sink.connection_params)
     release_windows(client, config, Windows(client, config.sink.connection_params.database), click.echo)
@@ -123,7 +123,7 @@ def _print_differences(file: Path, config: PipelineConfig, found: "Iterable[Diff
         click.echo(_line(file, difference))
     if any(difference.stops for difference in ordered):
         sys.exit(1)
-    report(f"{'.'.join(config.sink.full_table)} takes the rows of {file}")
+    report(f"{'.'.join(config.sink.full_table)} accepts the rows of {file}")
 
 
 def _line(file: Path, difference: "Difference") -> str:

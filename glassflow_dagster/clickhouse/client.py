@@ -85,7 +85,7 @@ def wait_for_clickhouse(
             if time.monotonic() >= deadline:
                 raise
             if not reported:
-                report(f"{error}; trying for {timeout_seconds:.0f} s")
+                report(f"{error}; retrying for {timeout_seconds:.0f} s")
                 reported = True
         time.sleep(min(RETRY_INTERVAL, max(0.0, deadline - time.monotonic())))
 
@@ -101,7 +101,7 @@ def _connection_error(
             "sink.connection_params.username and password (or GLASSFLOW_CLICKHOUSE_URL)"
         )
     if error.__cause__ is not None and (remedy := tls.tls_remedy(root_cause(error.__cause__))):
-        return ClickHouseRefused(f"{where} cannot be trusted over TLS ({explain(error)}); {remedy}")
+        return ClickHouseRefused(f"{where}: TLS failed ({explain(error)}); {remedy}")
     if error_code(error) is None and error.__cause__ is None:
         return ClickHouseUnreachable(
             f"{where} does not answer as ClickHouse's HTTP interface: {explain(error)}; "

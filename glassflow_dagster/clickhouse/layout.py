@@ -1,4 +1,4 @@
-"""The properties of a table that decide how a block is divided into parts, and whether its rows can be found later.
+"""The properties of a table that decide how a block is split into parts, and whether its rows can be found later.
 
 This module runs inside Spark's Python workers: it imports neither pyspark nor pandas.
 """

@@ -55,10 +55,10 @@ def to_glassflow_error(client: Client, error: BaseException, statement: str = ""
     """Return the error to show: `ClickHouseUnreachable` (transient), `AccessDenied`, or else `TableProblem`."""
     where, reason = f"ClickHouse at {client.uri}", explain(error)
     if is_transient(error):
-        return ClickHouseUnreachable(f"{where} gave no answer ({reason}); look after the server and try again")
+        return ClickHouseUnreachable(f"{where} did not answer ({reason}); check the server and try again")
     if is_access_denied(error):
         return AccessDenied(f"{where} refuses the user: {reason}; correct sink.connection_params")
-    remedy = f"; have this run by a user with the right: {statement}" if statement else "; grant the right"
+    remedy = f"; run this as a user with the right: {statement}" if statement else "; grant the right"
     if is_right_missing(error):
         return AccessDenied(f"{where}: {reason}{remedy}")
     return TableProblem(f"{where}: {reason}" + (f"; the statement was: {statement}" if statement else ""))
@@ -77,7 +77,7 @@ def retry(query: Callable[[], T], seconds: float, report: Callable[[str], None])
             pause = next(pauses)
             if time.monotonic() + pause > deadline:
                 raise
-            report(f"{error}; again in {pause:.1f} s")
+            report(f"{error}; retrying in {pause:.1f} s")
         time.sleep(pause)
 
 

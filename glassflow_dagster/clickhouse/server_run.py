@@ -92,9 +92,10 @@ def _is_another(run: ServerRun, seen: list[ServerRun]) -> bool:
 
 def _two_servers(client: Client, one: ServerRun, other: ServerRun, table: str) -> str:
     return (
-        f"ClickHouse at {client.uri} is several servers ({one.server}, started at {_time(one)}, and {other.server}, "
-        f"started at {_time(other)}), but {table} is not replicated: each server has its own. Name one server in "
-        "sink.connection_params.host, or use replicated engines (sink.bookkeeping_engine for the project's own tables)"
+        f"ClickHouse at {client.uri} leads to several servers ({one.server}, started at {_time(one)}, and "
+        f"{other.server}, started at {_time(other)}), but {table} is not replicated: each server has its own. Name "
+        "one server in sink.connection_params.host, or use replicated engines (sink.bookkeeping_engine for the "
+        "project's own tables)"
     )
 
 

@@ -99,7 +99,9 @@ def require_table(client: Client, database: str, name: str) -> Table:
     """Return the description of a pipeline's target; raises `TableProblem` when the table is missing."""
     table = find_table(client, database, name)
     if table is None:
-        raise TableProblem(f"{database}.{name} does not exist; start the pipeline, which creates it or says why not")
+        raise TableProblem(
+            f"{database}.{name} does not exist; start the pipeline, which creates it or reports why it cannot"
+        )
     return table
 
 

@@ -43,7 +43,7 @@ def _context(connection: ClickHouseConnection) -> ssl.SSLContext:
         context = ssl.create_default_context(cadata=authorities)
     except ssl.SSLError as error:
         raise GlassflowError(
-            f"sink.connection_params.root_ca: holds no certificate that can be read ({error}); paste it anew"
+            f"sink.connection_params.root_ca: contains no readable certificate ({error}); paste it again"
         ) from error
     if connection.skip_certificate_verification:
         context.check_hostname = False
@@ -65,8 +65,8 @@ def _load_client_certificate(context: ssl.SSLContext, key: str, certificate: str
             context.load_cert_chain(file)
         except ssl.SSLError as error:
             raise GlassflowError(
-                f"sink.connection_params.client_cert: cannot be used with client_key ({error}); both must be of the "
-                "same client"
+                f"sink.connection_params.client_cert: cannot be used with client_key ({error}); both must belong to "
+                "the same client"
             ) from error
 
 
@@ -74,8 +74,8 @@ def tls_remedy(cause: BaseException) -> str | None:
     """Return what to do about a TLS failure that a retry does not fix; None for any other failure."""
     if isinstance(cause, ssl.SSLCertVerificationError):
         return (
-            "set sink.connection_params.root_ca to the certificate of the authority that signed the server's, and host "
-            "to a name that it is for"
+            "set sink.connection_params.root_ca to the certificate of the authority that signed the server's, and "
+            "host to a name that the certificate is for"
         )
     reason = getattr(cause, "reason", None) or ""
     if not isinstance(cause, ssl.SSLError):

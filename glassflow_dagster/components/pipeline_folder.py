@@ -31,7 +31,7 @@ def find_folder(folder: str, project: Path, environment: Mapping[str, str] = os.
     """
     from_variable = environment.get("GLASSFLOW_PIPELINES")
     if from_variable and not Path(from_variable).is_dir():
-        raise GlassflowError(f"GLASSFLOW_PIPELINES: {from_variable} is no folder; create it or correct the variable")
+        raise GlassflowError(f"GLASSFLOW_PIPELINES: {from_variable} is not a folder; create it or correct the variable")
     if from_variable:
         return Path(from_variable).absolute()
     in_working_directory = Path(folder).absolute()

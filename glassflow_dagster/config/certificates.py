@@ -21,7 +21,7 @@ def read_pem(setting: str, text: str) -> str:
         decoded = ""
     if "-----BEGIN" not in decoded:
         raise GlassflowError(
-            f"connection_params.{setting}: is neither PEM nor base64 of it; paste the text that begins with "
+            f"connection_params.{setting}: is neither PEM nor base64 of PEM; paste the text that begins with "
             "-----BEGIN, or its base64"
         )
     return decoded
@@ -32,7 +32,7 @@ def read_private_key(setting: str, secret: SecretStr) -> str:
     text = read_pem(setting, secret.get_secret_value())
     if _PRIVATE_KEY not in text:
         raise GlassflowError(
-            f"connection_params.{setting}: is no unencrypted key in PKCS #8, which begins with {_PRIVATE_KEY}; make "
-            "one of it: openssl pkcs8 -topk8 -nocrypt -in KEY.pem"
+            f"connection_params.{setting}: is not an unencrypted PKCS #8 key, which begins with {_PRIVATE_KEY}; "
+            "convert it: openssl pkcs8 -topk8 -nocrypt -in KEY.pem"
         )
     return text

@@ -30,9 +30,11 @@ def read_definition(file: Path) -> dict[str, Any]:
         # ValueError: for an invalid date or number, such as 2024-99-99.
         raise DefinitionError(file, [Problem("", f"is neither YAML nor JSON: {_unreadable(error)}")]) from None
     except RecursionError:
-        raise DefinitionError(file, [Problem("", "is nested too deeply; it is no pipeline definition")]) from None
+        raise DefinitionError(file, [Problem("", "is nested too deeply; it is not a pipeline definition")]) from None
     if not isinstance(raw, dict):
-        raise DefinitionError(file, [Problem("", "is no pipeline definition; it must be an object with pipeline_id")])
+        raise DefinitionError(
+            file, [Problem("", "is not a pipeline definition; it must be an object with pipeline_id")]
+        )
     return raw
 
 

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from glassflow_dagster.config.definition_text import read_definition
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.load import LoadedDefinition, load_definition
 from glassflow_dagster.config.problems import DefinitionError, suggestion
 from glassflow_dagster.errors import GlassflowError
 
@@ -21,20 +20,18 @@ def definition_files(folder: Path) -> list[Path]:
     return sorted(path for path in visible if path.suffix in DEFINITION_SUFFIXES)
 
 
-def find_definition(
-    name: str, folder: Path, environment: Mapping[str, str] = os.environ
-) -> tuple[Path, PipelineConfig]:
-    """Return file and definition of a pipeline. name: a file's path, or a pipeline_id in the folder.
+def find_definition(name: str, folder: Path, environment: Mapping[str, str] = os.environ) -> LoadedDefinition:
+    """Load a pipeline's definition. name: a file's path, or a pipeline_id in the folder.
 
     Raises `GlassflowError` when there is no such pipeline, and `DefinitionError` when the definition is invalid.
     """
     path = Path(name)
     if path.suffix in DEFINITION_SUFFIXES:
-        return path, load_pipeline(path, environment)
+        return load_definition(path, environment)
     files = definition_files(folder)
     for file in sorted(files, key=lambda f: f.stem != name):
         if pipeline_id(file) == name:
-            return file, load_pipeline(file, environment)
+            return load_definition(file, environment)
     ids = [file_id for file in files if (file_id := pipeline_id(file))]
     raise GlassflowError(f"{folder}/: no pipeline is called {name!r}; {suggestion(name, ids or ['(none)'])}")
 

@@ -26,8 +26,9 @@ from glassflow_dagster.config.yaml_text import write_yaml
 
 @dataclass(frozen=True)
 class LoadedDefinition:
-    """A valid definition, and the warnings about rewriting an older format and about secrets in plain text."""
+    """A valid definition and its file, and the warnings about rewriting an older format and secrets in plain text."""
 
+    file: Path
     config: PipelineConfig
     rewriting_warnings: tuple[str, ...]
     secret_warnings: tuple[str, ...]
@@ -37,6 +38,11 @@ class LoadedDefinition:
         """All warnings: what is valid, but may be meant otherwise."""
         return (*self.rewriting_warnings, *self.secret_warnings, *warnings(self.config))
 
+    def report_rewriting(self, report: Callable[[str], None]) -> None:
+        """Report the warnings about rewriting an older format, one line each."""
+        for warning in self.rewriting_warnings:
+            report(f"{self.file}: warning: {warning}")
+
 
 def load_definition(file: Path, environment: Mapping[str, str] = os.environ) -> LoadedDefinition:
     """Load a definition with its warnings; raises `DefinitionError` with every mistake in it."""
@@ -45,7 +51,7 @@ def load_definition(file: Path, environment: Mapping[str, str] = os.environ) -> 
     if unset:
         raise DefinitionError(file, rewritten.all_problems(rewritten.at_origin(unset)))
     config = with_servers_of(_validated(file, rewritten, filled), environment)
-    return LoadedDefinition(config, rewritten.warnings, secrets_in(rewritten.definition))
+    return LoadedDefinition(file, config, rewritten.warnings, secrets_in(rewritten.definition))
 
 
 def load_pipeline(file: Path, environment: Mapping[str, str] = os.environ) -> PipelineConfig:
@@ -94,21 +100,10 @@ def _validated(file: Path, rewritten: Rewritten, filled: dict[str, Any]) -> Pipe
     return config
 
 
-def rewriting_warnings(file: Path) -> tuple[str, ...]:
-    """Return the warnings of rewriting an older definition, such as ignored keys; raises `DefinitionError`."""
-    return upgrade(file, read_definition(file)).warnings
-
-
-def report_rewriting(file: Path, report: Callable[[str], None]) -> None:
-    """Report the rewriting warnings of a definition, one line each; raises `DefinitionError`."""
-    for warning in rewriting_warnings(file):
-        report(f"{file}: warning: {warning}")
-
-
 def warnings(config: PipelineConfig) -> list[str]:
     """Return warnings on settings that have no effect here, and on expressions that may be meant otherwise."""
     texts = list(plan_stages(config).warnings)
     ignored = list(config.resources.ignored_keys()) if config.resources else []
     if ignored:
-        texts.append(f"resources ({', '.join(ignored)}) has no effect here; Spark's settings (--conf) take its place")
+        texts.append(f"resources ({', '.join(ignored)}) has no effect here; use Spark settings (--conf) instead")
     return texts

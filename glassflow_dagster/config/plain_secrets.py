@@ -21,5 +21,5 @@ def secrets_in(definition: dict[str, Any]) -> tuple[str, ...]:
                 if isinstance(value, str) and value and not holds_variable(value):
                     secret_paths.append(f"{path}.{name}.{key}")
     return tuple(
-        f"{path}: stands in the file as it is; write ${{VAR}} or ${{file:PATH}} instead" for path in secret_paths
+        f"{path}: is in plain text in the file; write ${{VAR}} or ${{file:PATH}} instead" for path in secret_paths
     )

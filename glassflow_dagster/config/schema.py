@@ -25,7 +25,7 @@ def definition_schema() -> dict[str, Any]:
     reference = {
         "type": "string",
         "pattern": _REFERENCE_PATTERN,
-        "description": "a text with ${VAR} or ${file:PATH} in it",
+        "description": "a string with ${VAR} or ${file:PATH} in it",
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

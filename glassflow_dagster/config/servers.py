@@ -27,7 +27,7 @@ def with_servers_of(config: PipelineConfig, environment: Mapping[str, str]) -> P
 
 def clickhouse_address(url: str, setting: str) -> dict[str, Any]:
     """Parse `http://user:password@host:port` to connection_params; raises `GlassflowError` that names the setting."""
-    problem = f"{setting}: is no address; write http://user:password@host:port"
+    problem = f"{setting}: is not an address; write http://user:password@host:port"
     try:
         parts = urlsplit(url)
         port = parts.port or (8443 if parts.scheme == "https" else 8123)

@@ -13,13 +13,12 @@ scope is the join's output_fields. GlassFlow has neither, so with a join the ord
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import Enum, auto
 from functools import lru_cache
 from typing import TypeVar
 
 from glassflow_dagster.config.model.join import JoinConfig
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.source import METADATA_FIELDS, Source
+from glassflow_dagster.config.model.source import METADATA_FIELDS
 from glassflow_dagster.config.model.transforms import Filter, Output, Stateless, Transform
 from glassflow_dagster.config.model.types import FieldKind
 from glassflow_dagster.config.problems import Problem
@@ -30,8 +29,8 @@ from glassflow_dagster.expressions.language.outputs import misspelt_output_type,
 _T = TypeVar("_T")
 
 _ORDER_WARNING = (
-    "{}: stands behind the stateless transform but names fields of the source only, so it runs before it, as in "
-    "GlassFlow; to filter by an output give the output a name of its own"
+    "{}: comes after the stateless transform but uses only fields of the source, so it runs first, as in GlassFlow; "
+    "to filter by an output, give the output a unique name"
 )
 
 # A joined event comes from two records, so of the metadata only the batch time has one value.
@@ -80,14 +79,6 @@ class Stages:
     warnings: tuple[str, ...]
 
 
-class WhyNull(Enum):
-    """The reason why a field may be null."""
-
-    OPTIONAL = auto()
-    NO_KEY = auto()
-    NO_MATCH = auto()
-
-
 _TransformsByPath = list[tuple[str, Filter | Stateless]]
 
 
@@ -126,17 +117,28 @@ def plan_stages(config: PipelineConfig) -> Stages:
 # At most as many plans as one process may have definitions open; a plan is small.
 @lru_cache(maxsize=256)
 def _plan_cached(definition: _PlanInput) -> Stages:
-    """Plan a definition, with or without a join."""
+    """Plan a definition, with or without a join; the cache returns the same plan for equal definitions."""
+    scopes = {source_id: {**METADATA_FIELDS, **dict(fields)} for source_id, fields in definition.fields}
     if definition.join is not None:
-        scopes = {source_id: {**METADATA_FIELDS, **dict(fields)} for source_id, fields in definition.fields}
         return _plan_joined(definition, definition.join, scopes)
-    source_id, fields = definition.fields[0]
-    scope = {**METADATA_FIELDS, **dict(fields)}
-    transforms = _transforms_of(definition.transforms, source_id)
+    # A definition with two sources and no join is invalid, which is reported elsewhere.
+    source_id = definition.fields[0][0]
+    return _plan_single(transforms_of(definition.transforms, source_id), scopes[source_id])
+
+
+def _plan_single(transforms: _TransformsByPath, scope: Mapping[str, FieldKind]) -> Stages:
+    """Plan a definition without a join. scope: names and kinds of the source's fields and metadata.
+
+    A filter that is written behind the stateless transform, but reads the source's fields only, runs before it, as in
+    GlassFlow; a warning says so.
+    """
+    warnings = list(_type_warnings(transforms))
     first = _filter_to_run_first(transforms, scope)
-    warnings = [*([_ORDER_WARNING.format(transforms[1][0])] if first else []), *_type_warnings(transforms)]
-    stream = _Stream(transforms[:1] if first else transforms, scope, METADATA_FIELDS)
-    return _plan(stream, [first] if first else [], {}, [], warnings)
+    if first is None:
+        return _plan(_Stream(transforms, scope, METADATA_FIELDS), [], before={}, problems=[], warnings=warnings)
+    [stateless, (path_of_filter, _)] = transforms
+    warnings.insert(0, _ORDER_WARNING.format(path_of_filter))
+    return _plan(_Stream([stateless], scope, METADATA_FIELDS), [first], before={}, problems=[], warnings=warnings)
 
 
 def _plan_joined(definition: _PlanInput, join: JoinConfig, scopes: Mapping[str, Mapping[str, FieldKind]]) -> Stages:
@@ -145,7 +147,7 @@ def _plan_joined(definition: _PlanInput, join: JoinConfig, scopes: Mapping[str, 
     before = {
         side.source_id: tuple(
             stage
-            for path, condition in _transforms_of(definition.transforms, side.source_id)
+            for path, condition in transforms_of(definition.transforms, side.source_id)
             if isinstance(condition, Filter)
             for stage in _filter(path, condition, scopes[side.source_id], problems)
         )
@@ -153,10 +155,11 @@ def _plan_joined(definition: _PlanInput, join: JoinConfig, scopes: Mapping[str, 
         if side.source_id in scopes
     }
     scope, invalid = _joined_scope(join, scopes)
-    transforms = _transforms_of(definition.transforms, join.id) if join.id not in scopes else []
+    transforms = transforms_of(definition.transforms, join.id) if join.id not in scopes else []
     warnings = list(_type_warnings(transforms))
     if not invalid:
-        return _plan(_Stream(transforms, scope, _JOINED_METADATA), [], before, problems, warnings)
+        stream = _Stream(transforms, scope, _JOINED_METADATA)
+        return _plan(stream, [], before=before, problems=problems, warnings=warnings)
     # With an incomplete scope neither the expressions behind the join nor a mapping of their outputs can be checked.
     if any(isinstance(transform, Stateless) for _, transform in transforms):
         invalid = frozenset(definition.mapped)
@@ -166,6 +169,7 @@ def _plan_joined(definition: _PlanInput, join: JoinConfig, scopes: Mapping[str, 
 def _plan(
     stream: _Stream,
     first: Sequence[FilterStage],
+    *,
     before: Mapping[str, tuple[FilterStage, ...]],
     problems: list[Problem],
     warnings: Sequence[str],
@@ -215,56 +219,7 @@ def without_hidden(scope: Mapping[str, _T], outputs: Sequence[str]) -> dict[str,
     }
 
 
-def nullable_names(config: PipelineConfig) -> dict[str, WhyNull]:
-    """Return the names for `sink.mapping` that may be null -> the reason.
-
-    An output of a transform counts when its expression is only such a name; other expressions are not analysed.
-    """
-    visible = joined_nulls(config, config.join) if config.join else _nulls_of(config, config.source)
-    stream = config.join.id if config.join else config.source.source_id
-    mappable = visible
-    for _, transform in _transforms_of(config.transforms, stream):
-        outputs = transform.config.transforms if isinstance(transform, Stateless) else ()
-        if outputs:
-            passed_on = {
-                o.output_name: visible[o.expression.strip()] for o in outputs if o.expression.strip() in visible
-            }
-            names = [output.output_name for output in outputs]
-            visible = {**without_hidden(visible, names), **passed_on}
-            metadata = {} if config.join else {name: why for name, why in visible.items() if name == "_key"}
-            mappable = {**metadata, **passed_on}
-    return mappable
-
-
-def _nulls_of(config: PipelineConfig, source: Source) -> dict[str, WhyNull]:
-    """Return the fields of a source that may be null -> the reason; Kafka's key, unless a declared field hides it."""
-    fields = config.fields_of(source)
-    names = {field.name: WhyNull.OPTIONAL for field in fields if not field.required and field.default is None}
-    declares_key = any(field.name == "_key" for field in fields)
-    return names if declares_key else {**names, "_key": WhyNull.NO_KEY}
-
-
-def joined_nulls(config: PipelineConfig, join: JoinConfig) -> dict[str, WhyNull]:
-    """Return the fields of the joined event that may be null -> the reason.
-
-    With `type: left` these are all fields of the right source; otherwise those that may be null in their source.
-    """
-    left, right = config.inputs
-    nulls = {source.source_id: _nulls_of(config, source) for source in (left, right)}
-    if join.keeps_unmatched:
-        nulls[right.source_id] = dict.fromkeys(
-            [*METADATA_FIELDS, *(field.name for field in right.schema_fields)], WhyNull.NO_MATCH
-        )
-    else:
-        # Null keys never match.
-        for side in join.sides:
-            for name in side.key_fields:
-                nulls[side.source_id].pop(name, None)
-    reasons = ((output.joined_name, nulls[output.source_id].get(output.name)) for output in join.output_fields)
-    return {name: why for name, why in reasons if why is not None}
-
-
-def _transforms_of(transforms: Sequence[Transform], stream: str) -> _TransformsByPath:
+def transforms_of(transforms: Sequence[Transform], stream: str) -> _TransformsByPath:
     """Return path and transform of the filters and stateless transforms with this source_id, in order."""
     return [
         (f"transforms[{index}]", transform)
@@ -314,7 +269,7 @@ def _outputs(
     for index, output in enumerate(transform.config.transforms):
         at = f"{path}.config.transforms[{index}]"
         if output.output_name in names:
-            problems.append(Problem(f"{at}.output_name", f"{output.output_name!r} is made twice; keep one"))
+            problems.append(Problem(f"{at}.output_name", f"{output.output_name!r} is defined twice; keep one"))
         names.add(output.output_name)
         try:
             outputs.append(_checked(output, scope))
@@ -328,6 +283,6 @@ def _checked(output: Output, scope: Mapping[str, FieldKind]) -> CheckedOutput:
     value = check_transform(output.expression, scope)
     kind = output_kind(value.kind, output.output_type)
     if value.kind in DIGITS and kind not in (value.kind, "string", "float"):
-        text = f"is a number of many digits, which does not become {output.output_type}; leave output_type empty"
+        text = f"is a decimal or wide integer, which cannot become {output.output_type}; leave output_type empty"
         raise ExpressionError(value.text, value.root.span, text)
     return CheckedOutput(output.output_name, value, output.output_type, kind)

@@ -14,7 +14,7 @@ _TYPE_INDEX = 2
 _PATTERN_TEXTS = {
     "pipeline_id": "may hold letters, digits, '-' and '_' only, and starts with a letter or digit",
     "sink.bookkeeping_engine": "must be MergeTree, ReplicatedMergeTree or SharedMergeTree, with their arguments if any",
-    "checks.every": "is no cron schedule; write five fields, such as '*/15 * * * *'",
+    "checks.every": "is not a cron schedule; write five fields, such as '*/15 * * * *'",
 }
 _TEXTS = {
     "extra_forbidden": "unknown key; remove it or check its spelling",

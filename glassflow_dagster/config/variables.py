@@ -58,7 +58,7 @@ class References:
                 f"file {path} cannot be read ({error.strerror}); create it, or correct its path"
             ) from None
         except UnicodeDecodeError:
-            raise LookupError(f"file {path} is no text in UTF-8; write it as text, such as base64") from None
+            raise LookupError(f"file {path} is not UTF-8 text; write it as text, such as base64") from None
 
 
 def fill_references(definition: dict[str, Any], references: References) -> tuple[dict[str, Any], list[Problem]]:

@@ -43,12 +43,12 @@ class _Loader(yaml.SafeLoader):
         """Count the node of an alias as repeated; raises `AliasError` beyond the limit, and for a recursive alias."""
         position = f"line {mark.line + 1}, column {mark.column + 1}"
         if node not in self._sizes:
-            raise AliasError(f"{position}: this alias stands for what it is a part of; write out what is meant")
+            raise AliasError(f"{position}: this alias refers to a node that contains it; write out the value")
         self._repeated += self._sizes[node]
         if self._repeated > MAX_REPEATED:
             raise AliasError(
-                f"{position}: with this alias, aliases repeat more than {MAX_REPEATED:,} characters; repeat less, "
-                "or write out what is meant"
+                f"{position}: with this alias, aliases repeat more than {MAX_REPEATED:,} characters; repeat less, or "
+                "write out the values"
             )
 
 

@@ -52,7 +52,7 @@ def _problems(condition: str) -> Iterator[str]:
         if token[0] in _CLOSED_BY:
             unclosed.append(_CLOSED_BY[token[0]])
         elif not unclosed or unclosed.pop() != token[0]:
-            yield f"{token[0]!r} closes what was not opened"
+            yield f"{token[0]!r} has no opening bracket"
             return
     if empty:
         yield "is empty; write a condition such as stage = 'decode'"
@@ -67,4 +67,4 @@ def _unknown_token_problem(rest: str) -> str:
     if rest.startswith(("'", '"', "`", "/*")):
         return "a quote or a comment is not closed"
     sign = rest[:2] if rest.startswith("//") else rest[0]
-    return f"{sign!r} has no meaning in a condition; texts are in single quotes, and a comment begins with --"
+    return f"{sign!r} is not allowed in a condition; strings are in single quotes, and a comment begins with --"

@@ -79,13 +79,13 @@ class ReplayResult:
             )
         if self.of_earlier_checkpoint:
             yield (
-                f"skipped: {self.of_earlier_checkpoint:,} of an earlier checkpoint; the pipeline has read its topic "
-                "anew since, and these records with it"
+                f"skipped: {self.of_earlier_checkpoint:,} of an earlier checkpoint; the pipeline has since read its "
+                "topic again, with these records"
             )
         if self.of_pairs:
             yield (
-                f"skipped: {self.of_pairs:,} of single pairs of a join (match: all); their left event sent again would "
-                "double the rows of its other pairs"
+                f"skipped: {self.of_pairs:,} of single pairs of a join (match: all); replaying their left event would "
+                "duplicate the rows of its other pairs"
             )
 
 
@@ -247,10 +247,10 @@ class _Sender:
         where, topic = f"{dead_letter.topic}/{dead_letter.partition}/{dead_letter.offset}", self._config.replay_topic
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return (
-                f"topic {topic!r} does not take the dead letter of {where}: it is too large; raise max.message.bytes "
-                "of the topic, or leave it out with --where"
+                f"topic {topic!r} rejects the dead letter of {where}: it is too large; raise max.message.bytes of the "
+                "topic, or exclude it with --where"
             )
-        return f"topic {topic!r} does not take the dead letter of {where}: {error.str()}; fix that and replay again"
+        return f"topic {topic!r} rejects the dead letter of {where}: {error.str()}; fix that and replay again"
 
     def _await_delivery(self) -> None:
         """Wait for all delivery reports, for at most `_TRANSACTION_SECONDS`."""
@@ -273,8 +273,8 @@ class _Sender:
             error = raised.args[0]
             if error.code() in _FENCED:
                 raise GlassflowError(
-                    f"another replay of {self._config.pipeline_id} was started meanwhile and goes on with the rest; "
-                    "nothing is lost and nothing sent twice"
+                    f"another replay of {self._config.pipeline_id} has started and continues with the rest; nothing "
+                    "is lost or sent twice"
                 ) from raised
             if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
                 raise GlassflowError(
@@ -282,8 +282,8 @@ class _Sender:
                     f"{self._config.replay_topic!r}"
                 ) from raised
             raise KafkaUnreachable(
-                f"Kafka's brokers did not confirm what was sent to {self._config.replay_topic!r} ({error.str()}); look "
-                "after them and replay again: what was sent is found"
+                f"Kafka's brokers did not confirm the records sent to {self._config.replay_topic!r} ({error.str()}); "
+                "check them and replay again: records already sent are skipped"
             ) from raised
 
 

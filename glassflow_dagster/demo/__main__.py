@@ -150,13 +150,13 @@ def _demo() -> int:
         console.print(mistake, style="red", markup=False)
     if not mistakes:
         console.print(
-            "Every duplicate is gone, nothing else is missing, all values of the flights equal the file's, and all "
-            "joined rows equal those computed anew from the topics.",
+            "Every duplicate is dropped, nothing else is missing, all values of the flights equal the file's, and "
+            "all joined rows equal those recomputed from the topics.",
             style="green",
         )
         console.print(
-            "What is waiting waits for what may yet come: an order for its user (an hour), the last day's flights for "
-            "newer flights and weather.",
+            "Waiting left events may still find a match: an order waits an hour for its user, the last day's flights "
+            "wait for newer flights and weather.",
         )
         console.print("Look at it in Dagster: make dev")
     return 1 if mistakes else 0
@@ -282,7 +282,7 @@ def _different_flights() -> list[str]:
     if actual.shape != expected.shape:
         return [f"analytics.flights has {len(actual):,} rows, the file has {len(expected):,}"]
     different = [name for name in expected.columns if not actual[name].equals(expected[name])]
-    return [f"analytics.flights: column {name} is not what the file has" for name in different]
+    return [f"analytics.flights: column {name} differs from the file" for name in different]
 
 
 def _recount(demo: _JoinDemo) -> _JoinResult:

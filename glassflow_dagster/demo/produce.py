@@ -24,7 +24,7 @@ def create_topic(brokers: str, topic: str, partitions: int = PARTITIONS) -> None
             futures[topic].result(_ANSWER_SECONDS)
         except KafkaException as error:
             raise GlassflowError(
-                f"topic {topic} cannot be created: {error.args[0].str()}; look at the broker's log"
+                f"topic {topic} cannot be created: {error.args[0].str()}; see the broker's log"
             ) from None
     _wait_for_leaders(brokers, topic)
 
@@ -104,7 +104,7 @@ def _wait_for_leaders(brokers: str, topic: str) -> None:
         for partition in consumer.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic].partitions:
             while not _has_leader(consumer, TopicPartition(topic, partition)):
                 if time.monotonic() > deadline:
-                    raise GlassflowError(f"topic {topic} has a partition without a leader; look at the broker's log")
+                    raise GlassflowError(f"topic {topic} has a partition without a leader; see the broker's log")
                 time.sleep(0.1)
     finally:
         consumer.close()

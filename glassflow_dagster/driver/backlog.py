@@ -54,5 +54,7 @@ class Backlog:
         if partitions < self.cores:
             settings.insert(0, f"the partitions of its topics ({partitions}, where {self.cores} could be read at once)")
         if self.block_rows < _LARGE_BLOCK:
-            settings.insert(0, f"sink.max_batch_size ({self.block_rows:,} rows; good are {_LARGE_BLOCK:,} to 50,000)")
+            settings.insert(
+                0, f"sink.max_batch_size ({self.block_rows:,} rows; recommended: {_LARGE_BLOCK:,} to 50,000)"
+            )
         return ", or ".join(settings)

@@ -25,8 +25,8 @@ def disk_failures(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise GlassflowError(
-            f"{error.filename or folder}: {error.strerror or error}; make room, or fix the disk or the rights, then "
-            "start the pipeline again"
+            f"{error.filename or folder}: {error.strerror or error}; free disk space, or fix the disk or the "
+            "permissions, then start the pipeline again"
         ) from error
 
 
@@ -40,9 +40,8 @@ def spark_failures(folder: Path) -> Iterator[None]:
         yield
     except (Py4JError, ConnectionError) as error:
         raise GlassflowError(
-            f"Spark's JVM ended ({type(error).__name__}): killed, or out of memory, where a larger "
-            f"spark.driver.memory helps; {folder / SPARK_LOG} may say more; start the pipeline again, the "
-            "batch will be replayed"
+            f"Spark's JVM ended ({type(error).__name__}): it was killed, or ran out of memory (raise "
+            f"spark.driver.memory); see {folder / SPARK_LOG}; start the pipeline again; it replays the batch"
         ) from error
 
 

@@ -163,8 +163,8 @@ def _kill_all(find: Callable[[], dict[int, str]]) -> None:
     while remains := find():
         if time.monotonic() > deadline:
             raise GlassflowError(
-                f"pid {min(remains)}, which a driver has started, does not die even by SIGKILL; it belongs to another "
-                "user, or waits for a disk or another device, look there"
+                f"pid {min(remains)}, which a driver has started, does not end even after SIGKILL; it belongs to "
+                "another user, or waits for a disk or another device; check these"
             )
         for pid in remains:
             with suppress(ProcessLookupError, PermissionError):
@@ -196,19 +196,19 @@ def _describe_holder(folder: Path) -> str:
         beat = read_heartbeat(folder)
         if beat and is_alive(beat) and not is_fresh(beat):
             return (
-                f"{name} is running already (state in {folder}), but its driver, {who}, has given no sign of life for "
+                f"{name} is running already (state in {folder}), but its driver, {who}, has sent no heartbeat for "
                 f"{time.time() - beat.updated_at:.0f} s (more than {STALE_AFTER:.0f} s): it was stopped (SIGSTOP), or "
-                "hangs; end it and go on here with --take-over"
+                "hangs; end it and continue here with --take-over"
             )
     return (
-        f"{name} is running already ({who}, state in {folder}); stop it with: glassflow-dagster stop {name} "
-        f"--state {folder.parent}, or end it and go on here with --take-over"
+        f"{name} is running already ({who}, state in {folder}); stop it with: glassflow-dagster stop {name} --state "
+        f"{folder.parent}, or end it and continue here with --take-over"
     )
 
 
 def _unusable(file: Path, error: OSError) -> GlassflowError:
     """Return the error for a lock file that cannot be written or locked."""
     return GlassflowError(
-        f"{file}: cannot be written or locked ({error.strerror}); make room or grant the right, or name another "
-        "folder with --state DIR"
+        f"{file}: cannot be written or locked ({error.strerror}); free disk space or grant write permission, or name "
+        "another folder with --state DIR"
     )

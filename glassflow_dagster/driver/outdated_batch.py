@@ -36,8 +36,8 @@ def find_outdated_batch(config: PipelineConfig, table: Table, checkpoint: Checkp
     old = _with_connections_of(config, kept) if kept else None
     if old is None or old.digest != pending.definition:
         raise CheckpointError(
-            f"{checkpoint.folder}: batch {pending.batch_id} was begun with another definition, which is not kept; "
-            "take the last edit of the definition back, run once, then edit again"
+            f"{checkpoint.folder}: batch {pending.batch_id} was started with another definition, which is not stored; "
+            "undo the last edit of the definition, run once, then edit again"
         )
     return OutdatedBatch(pending.batch_id, old, _with_types(table, pending.types))
 

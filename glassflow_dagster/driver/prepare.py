@@ -52,7 +52,7 @@ def prepare_folder(state: Path, pipeline_id: str) -> Path:
     if "," in str(folder):
         # Spark splits its setting for working folders at commas, and knows no way to escape one.
         raise GlassflowError(
-            f"{folder}: has a comma in its path, where Spark would cut it; name another folder with --state DIR"
+            f"{folder}: has a comma in its path, at which Spark would split it; name another folder with --state DIR"
         )
     try:
         make_pipeline_folder(folder)
@@ -120,7 +120,7 @@ def _set_damaged_aside(run: RunContext, checkpoint: Checkpoint) -> None:
         _set_aside(run, checkpoint)
         return
     if not checkpoint.is_new:
-        run.report("the checkpoint is whole, so nothing is rebuilt")
+        run.report("the checkpoint is intact, so nothing is rebuilt")
 
 
 def _set_aside(run: RunContext, checkpoint: Checkpoint) -> None:
@@ -128,7 +128,7 @@ def _set_aside(run: RunContext, checkpoint: Checkpoint) -> None:
     if checkpoint.folder.exists():
         aside = run.folder / time.strftime("checkpoint.aside-%Y%m%d-%H%M%S")
         checkpoint.folder.rename(aside)
-        run.warn(f"the checkpoint is in {aside} now; remove that when the pipeline runs again")
+        run.warn(f"the old checkpoint is now in {aside}; remove it when the pipeline runs again")
 
 
 def _prepare_tables(run: RunContext, client: Client, checkpoint: Checkpoint) -> Table:
@@ -154,7 +154,7 @@ def _prepare_topics(run: RunContext, checkpoint: Checkpoint) -> None:
     try:
         ensure_replay_topic(run.config)
     except (TopicMissing, TopicForbidden) as problem:
-        run.warn(f"dead letters cannot be sent again: {problem}")
+        run.warn(f"dead letters cannot be replayed: {problem}")
 
 
 def _require_first_start(run: RunContext, client: Client, table: Table, checkpoint: Checkpoint) -> None:
@@ -179,7 +179,7 @@ def _compacted_topics(run: RunContext) -> frozenset[str]:
     found = cleanup_of(run.config.connection, [source.topic for source in run.config.inputs])
     for topic in sorted(found.unknown):
         run.warn(
-            f"whether topic {topic} is compacted cannot be seen; if it is, a batch that is repeated after a crash "
-            "may double rows; grant DESCRIBE_CONFIGS on it"
+            f"cannot see whether topic {topic} is compacted; if it is, a batch that is repeated after a crash may "
+            "duplicate rows; grant DESCRIBE_CONFIGS on the topic"
         )
     return found.compacted

@@ -248,9 +248,7 @@ def _halt(current: StreamStatus, timeout: float) -> Ending:
         return Ending.NOT_RUNNING
     ending = _end(current.folder, heartbeat.pid, heartbeat.process_started, timeout)
     if ending is Ending.KILLED:
-        text = (
-            f"did not finish its batch within {timeout:.0f} s and was killed; the batch is done again at the next start"
-        )
+        text = f"did not finish its batch within {timeout:.0f} s and was killed; the next start repeats the batch"
         write_heartbeat(current.folder, heartbeat.model_copy(update={"state": DriverState.STOPPED, "message": text}))
     return ending
 
@@ -312,7 +310,7 @@ def _judge(heartbeat: Heartbeat | None) -> tuple[StreamState, str]:
     if heartbeat is None:
         return StreamState.STOPPED, "never started here"
     if heartbeat.state is DriverState.STOPPED:
-        return StreamState.STOPPED, heartbeat.message or "stopped in good order"
+        return StreamState.STOPPED, heartbeat.message or "stopped normally"
     if heartbeat.state is DriverState.FAILED:
         return StreamState.FAILED, heartbeat.message or "the driver failed without an error message"
     if not is_alive(heartbeat):
@@ -322,7 +320,7 @@ def _judge(heartbeat: Heartbeat | None) -> tuple[StreamState, str]:
         )
     if not is_fresh(heartbeat):
         silence = time.time() - heartbeat.updated_at
-        return StreamState.STALE, f"no sign of life for {silence:.0f} s (more than {STALE_AFTER:.0f} s)"
+        return StreamState.STALE, f"no heartbeat for {silence:.0f} s (more than {STALE_AFTER:.0f} s)"
     return StreamState(heartbeat.state.value), heartbeat.message
 
 
@@ -345,7 +343,7 @@ def _end(folder: Path, pid: int, started: str | None, timeout: float) -> Ending:
         _signal(pid, signal.SIGKILL)
     if not _has_ended(pid, started, KILL_TIMEOUT):
         raise GlassflowError(
-            f"pid {pid}: does not die even by SIGKILL; it waits for a disk or another device, look there"
+            f"pid {pid}: does not end even after SIGKILL; it waits for a disk or another device; check that device"
         )
     # Spark's Python workers are in another group; one that was stopped would send its block once it is continued.
     end_remains(folder)

@@ -96,8 +96,8 @@ class ProgressWatch:
         if call_began is not None and now - call_began >= JVM_SILENCE:
             return (
                 f"Spark's JVM (pid {self._jvm}) has not answered for {now - call_began:.0f} s (more than "
-                f"{JVM_SILENCE:.0f} s): it was stopped (SIGSTOP), or the machine has no memory left; restart the "
-                "pipeline, which goes on where it stopped"
+                f"{JVM_SILENCE:.0f} s): it was stopped (SIGSTOP), or the machine is out of memory; restart the "
+                "pipeline, which continues where it stopped"
             )
         batch_id = None if last is None else last.batch_id
         if batch_id != self._batch_id:
@@ -112,14 +112,14 @@ class ProgressWatch:
         if idle < self.bound:
             return ""
         return (
-            f"records wait, but no batch was closed for {idle:.0f} s (by its pace one is, within {self.bound:.0f} s); "
-            "driver.log and spark.log may say what it waits for; restart the pipeline, which goes on where it stopped"
+            f"records wait, but no batch was closed for {idle:.0f} s (expected within {self.bound:.0f} s); see "
+            "driver.log and spark.log for the cause; restart the pipeline, which continues where it stopped"
         )
 
     def _loop(self) -> None:
-        """Judge the query every second; report when it stalls, and when it goes on."""
+        """Judge the query every second; report when it stalls, and when it continues."""
         while not self._stopped.wait(_INTERVAL):
             reason = self.judge(time.monotonic())
             if bool(reason) != bool(self.stalled):
-                self._report(f"stalled: {reason}" if reason else "goes on")
+                self._report(f"stalled: {reason}" if reason else "continues")
             self.stalled = reason

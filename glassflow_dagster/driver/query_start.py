@@ -44,7 +44,7 @@ class QueryStarter:
         batch = find_outdated_batch(self.run.config, self.prepared.table, self.opened.checkpoint)
         if batch is None:
             return Totals()
-        self.run.report(f"finishing batch {batch.batch_id} as it was begun")
+        self.run.report(f"finishing batch {batch.batch_id} with the definition it was started with")
         running = self._start(batch.config, batch.table, only_batch=batch.batch_id)
         running.wait_until_committed(batch.batch_id)
         running.end()

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from glassflow_dagster.bookkeeping.fencing import Fenced
-from glassflow_dagster.config.load import load_pipeline, report_rewriting
+from glassflow_dagster.config.load import load_definition
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.failures import disk_failures
@@ -80,8 +80,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(time.strftime("%Y-%m-%d %H:%M:%S"), text, file=sys.stderr, flush=True)  # noqa: T201
 
     try:
-        config = load_pipeline(parsed.definition)
-        report_rewriting(parsed.definition, report)
+        loaded = load_definition(parsed.definition)
+        loaded.report_rewriting(report)
+        config = loaded.config
         options = RunOptions(
             state=parsed.state,
             create_table=parsed.create_table,

@@ -77,11 +77,11 @@ def _number(name: str, kind: FieldKind, values: Sequence[float]) -> ColumnChoice
         if _SECONDS[0] <= least and greatest <= _SECONDS[1]:
             return ColumnChoice("DateTime64(3)" if kind == "float" else "DateTime", "seconds since 1970")
         if _MILLISECONDS[0] <= least and greatest <= _MILLISECONDS[1]:
-            remark = "looks like milliseconds since 1970, which no time column takes"
+            remark = "looks like milliseconds since 1970, which no time column accepts"
             return ColumnChoice(_NUMBER_COLUMNS[kind], remark)
     remark = ""
     if kind == "float" and any(isinstance(value, int) and abs(value) > 2**53 for value in values):
-        remark = "some whole numbers are too long for a float and lose digits"
+        remark = "some integers are too long for a float and lose digits"
     return ColumnChoice(_number_column(kind, values), remark)
 
 

@@ -72,7 +72,7 @@ def propose(origin: Origin, events: Events, connections: Connections, pipeline_i
     if not fields.declared:
         raise GlassflowError(
             f"topic {origin.topic!r}: none of the {events.messages:,} messages read has a field that a definition can "
-            "name; look at them, and name the fields by hand"
+            "name; check the messages, and write the fields by hand"
         )
     keys = key_candidates(fields.declared, events.objects, origin.topic)
     columns = _columns(fields.declared)
@@ -101,15 +101,15 @@ def _heading(origin: Origin, events: Events, pipeline: str) -> list[str]:
     read, about = events.messages, origin.estimated_messages
     sample = f"all {read:,}" if read >= about else f"{read:,} of about {about:,}"
     where = "" if read >= about else ", from the beginning and the end of each"
-    others = f" The others become dead letters: {events.skipped_text}." if events.skipped else ""
+    others = f" The rest become dead letters: {events.skipped_text}." if events.skipped else ""
     return [
         *_comment(
             f"Proposed for topic {_comment_name(origin.topic)} after reading {sample} messages ({partitions}{where})."
         ),
         *_comment(f"{len(events.objects):,} of them are JSON objects.{others}"),
         *_comment(
-            "Look it over: a field that was always there may be missing in messages that were not read; such a message "
-            "becomes a dead letter, unless the field is marked required: false."
+            "Review it: a field that was always present may be missing in messages that were not read; such a "
+            "message becomes a dead letter, unless the field has required: false."
         ),
         *_comment(f"Save it as pipelines/{pipeline}.yaml."),
     ]
@@ -123,7 +123,7 @@ def _source(topic: str, fields: Fields, connections: Connections, *, with_schema
     yield from _connection(connections.kafka, connections.kafka_remark)
     yield f"    topic: {_scalar(topic)}"
     if with_schema:
-        yield "    schema_registry:  # the messages begin with a schema's id; the registry itself is not asked"
+        yield "    schema_registry:  # the messages begin with a schema's id; the registry itself is not queried"
         yield f"      url: {REGISTRY_URL}"
     yield "    schema_fields:"
     entries = []
@@ -137,10 +137,10 @@ def _source(topic: str, fields: Fields, connections: Connections, *, with_schema
     yield from _with_comments(entries)
     for name, count in fields.not_objects.items():
         yield from _comment(
-            f"{_comment_name(name)} is no object in {count:,} events; its fields count as missing there.", 6
+            f"{_comment_name(name)} is not an object in {count:,} events; its fields count as missing there.", 6
         )
     if fields.left_out:
-        yield from _comment(f"Not declared, for their names or their number: {_comment_names(fields.left_out)}.", 6)
+        yield from _comment(f"Not declared because of their names or number: {_comment_names(fields.left_out)}.", 6)
 
 
 def _field_remark(field: Field) -> str:
@@ -186,16 +186,16 @@ def _sink(topic: str, columns: Sequence[_Column], key: Key | None, connections: 
     yield from (line.removeprefix("  ") for line in _connection(connections.clickhouse, connections.clickhouse_remark))
     yield f"  table: {_scalar(re.sub(r'[^A-Za-z0-9_]', '_', topic))}"
     yield "  max_batch_size: 10000  # rows of one insert at most"
-    yield "  max_delay_time: 1s  # a smaller batch goes after this time"
+    yield "  max_delay_time: 1s  # a smaller batch is inserted after this time"
     yield "  mapping:"
     entries = [
         (_mapping_entry(column.field.name, column.name, column.choice.type), column.choice.remark) for column in columns
     ]
     if "_batch_time" not in {column.field.name for column in columns}:
         arrival = _unused_name(ARRIVAL_COLUMN, {column.name for column in columns})
-        entries.append((_mapping_entry("_batch_time", arrival, "DateTime64(3)"), "when the row came"))
+        entries.append((_mapping_entry("_batch_time", arrival, "DateTime64(3)"), "time of the batch"))
     yield from _with_comments(entries)
-    yield "  create_table:  # used where the table is missing"
+    yield "  create_table:  # used if the table does not exist"
     yield "    engine: MergeTree"
     yield f"    order_by: {_scalar(_order_by(columns, key))}  # what queries select by; cannot be changed later"
 

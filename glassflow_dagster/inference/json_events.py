@@ -44,7 +44,7 @@ def _parse(value: bytes | None) -> Event | str:
     except RecursionError:
         return "nested too deeply"
     except ValueError:
-        return "no JSON"
+        return "not JSON"
     return parsed if isinstance(parsed, dict) else "JSON other than an object"
 
 

@@ -65,7 +65,7 @@ def _client_certificate_error(connection: KafkaConnection, text: str) -> KafkaRe
             "connection_params.client_cert and client_key"
         )
     return KafkaRefused(
-        f"Kafka's brokers at {brokers} refuse the client's certificate ({_reason(text)}); set "
+        f"Kafka's brokers at {brokers} reject the client's certificate ({_reason(text)}); set "
         "connection_params.client_cert and client_key to a certificate that is valid and signed by an authority they "
         "trust"
     )
@@ -80,8 +80,8 @@ def _broker_certificate_error(connection: KafkaConnection, text: str) -> KafkaRe
     why = tls_error.verify_message.rstrip(".") if tls_error else _reason(text)
     if tls_error and tls_error.verify_code in _NAME_MISMATCH:
         return KafkaRefused(
-            f"{where}: {why}; write the broker in connection_params.brokers by a name that its "
-            "certificate is for (of another broker: correct its advertised.listeners)"
+            f"{where}: {why}; write the broker in connection_params.brokers with a name that its certificate is for "
+            "(for another broker: correct its advertised.listeners)"
         )
     return KafkaRefused(
         f"{where} shows a certificate that cannot be verified ({why}); set connection_params.root_ca to the "

@@ -67,7 +67,7 @@ def keytab_file(connection: KafkaConnection) -> Path:
     except binascii.Error:
         keytab = b""
     if not keytab:
-        raise GlassflowError("connection_params.kerberos_keytab: is no base64; write what base64 makes of the keytab")
+        raise GlassflowError("connection_params.kerberos_keytab: is not base64; write the keytab in base64")
     return _write_private(keytab, "keytab")
 
 

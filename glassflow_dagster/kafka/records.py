@@ -185,7 +185,7 @@ def is_end(message: Message) -> bool:
         return False
     if error.code() == KafkaError._PARTITION_EOF:
         return True
-    raise KafkaUnreachable(f"Kafka reports for topic {message.topic()!r}: {error.str()}; look after the brokers")
+    raise KafkaUnreachable(f"Kafka reports for topic {message.topic()!r}: {error.str()}; check the brokers")
 
 
 def partition_and_offset(message: Message) -> tuple[int, int]:

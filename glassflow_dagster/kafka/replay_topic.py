@@ -40,9 +40,9 @@ def ensure_replay_topic(config: PipelineConfig) -> None:
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise TopicMissing(
-                f"topic {topic!r} for dead letters that are sent again cannot be made: {error.args[0].str()}; have it "
-                "made with one partition and retention.ms=-1, grant READ, WRITE and DESCRIBE on it, then start the "
-                "pipeline again"
+                f"topic {topic!r} for replayed dead letters cannot be created: {error.args[0].str()}; create it with "
+                "one partition and retention.ms=-1, grant READ, WRITE and DESCRIBE on it, then start the pipeline "
+                "again"
             ) from error
     wait_for_topic(connection, topic, ANSWER_TIMEOUT, lambda _: None)
 

@@ -47,7 +47,7 @@ def sample_records(connection: KafkaConnection, topic: str, limit: int, timeout_
     """
     _require_topic(connection, topic)
     held = offsets(connection, topic)
-    empty = f"topic {topic!r} on {', '.join(connection.brokers)} has no messages; send some first, then ask again"
+    empty = f"topic {topic!r} on {', '.join(connection.brokers)} has no messages; send some first, then try again"
     if not any(high > low for low, high in held.values()):
         raise GlassflowError(empty)
     reader = _Reader(connection, topic, limit, time.monotonic() + timeout_seconds)
@@ -134,7 +134,7 @@ def _require_topic(connection: KafkaConnection, topic: str) -> None:
     if topic not in existing:
         where = ", ".join(connection.brokers)
         advice = _advice(topic, sorted(name for name in existing if not name.startswith("__")))
-        raise TopicMissing(f"topic {topic!r} does not exist on {where}, or is not open to this user; {advice}")
+        raise TopicMissing(f"topic {topic!r} does not exist on {where}, or is not visible to this user; {advice}")
 
 
 def _advice(topic: str, names: list[str]) -> str:
@@ -143,6 +143,6 @@ def _advice(topic: str, names: list[str]) -> str:
     if similar:
         return f"did you mean {similar!r}?"
     if not names:
-        return "there is no topic at all; create it and send messages"
+        return "the server has no topics; create this one and send messages"
     more = f" and {len(names) - TOPICS_SHOWN} more" if len(names) > TOPICS_SHOWN else ""
     return f"use one of {', '.join(names[:TOPICS_SHOWN])}{more}"

@@ -78,7 +78,7 @@ def _require_available(
         low, high = available[partition]
         if offset != OFFSET_INVALID and not low <= offset <= high:
             raise StartUnknown(
-                f"{path}.start: consumer group {group!r} stands at offset {offset} of {topic}/{partition}, which "
-                f"holds {low} to {high}: retention has removed records that it has not read, or the topic was made "
-                "anew; start: earliest reads what is there"
+                f"{path}.start: consumer group {group!r} is at offset {offset} of {topic}/{partition}, which holds "
+                f"{low} to {high}: retention has removed records that it has not read, or the topic was recreated; "
+                "start: earliest reads what is left"
             )

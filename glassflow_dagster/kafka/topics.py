@@ -209,9 +209,9 @@ def _forbidden(connection: KafkaConnection, topic: str, verb: str, rights: str) 
     else:
         principal = "the user of this connection"
     return TopicForbidden(
-        f"topic {topic!r} on {', '.join(connection.brokers)}: {principal} may not {verb}; grant {rights} on the topic, "
-        "or connect as a user that has the right (connection_params), then start the pipeline again, which goes on "
-        "where it stopped"
+        f"topic {topic!r} on {', '.join(connection.brokers)}: {principal} may not {verb}; grant {rights} on the "
+        "topic, or connect as a user that has the right (connection_params), then start the pipeline again, which "
+        "continues where it stopped"
     )
 
 

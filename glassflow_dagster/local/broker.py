@@ -143,5 +143,5 @@ def _escaped(path: Path) -> str:
     """Escape a path for `log.dirs`, a comma-separated list in a Java properties file."""
     text = str(path)
     if "," in text:
-        raise GlassflowError(f"{text}: Kafka takes no comma in its folder's name; choose another with --data DIR")
+        raise GlassflowError(f"{text}: Kafka allows no comma in its folder's name; choose another with --data DIR")
     return text.replace("\\", "\\\\")

@@ -28,13 +28,13 @@ def require_free(port: int, service: str, option: str) -> None:
             probe.bind(("127.0.0.1", port))
         except (PermissionError, OverflowError) as error:
             raise GlassflowError(
-                f"{service}: port {port} may not be used ({error}); choose one from 1024 to 65535 with {option} N"
+                f"{service}: port {port} cannot be used ({error}); choose one from 1024 to 65535 with {option} N"
             ) from error
         except OSError as error:
             holder = holder_of(port)
             by = f" by {holder}" if holder else ""
             raise GlassflowError(
-                f"{service}: port {port} is in use{by}; stop that, or choose another port with {option} N"
+                f"{service}: port {port} is in use{by}; stop that process, or choose another port with {option} N"
             ) from error
 
 

@@ -283,4 +283,4 @@ def _last_line(log: Path) -> str:
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     # Java prints the exception first, then the frames of its stack trace.
     messages = [line for line in lines if not line.startswith(("at ", "... "))]
-    return messages[-1] if messages else "it said nothing"
+    return messages[-1] if messages else "no output"

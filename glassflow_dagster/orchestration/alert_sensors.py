@@ -51,7 +51,7 @@ class _Cursor(BaseModel):
 
 @dg.sensor(
     name="data_quality_alerts",
-    description="Sends an alert when an asset check turns red or yellow, when it is green again, and for failed runs.",
+    description="Sends an alert when an asset check turns red or yellow, when it recovers, and for failed runs.",
     minimum_interval_seconds=ALERT_INTERVAL,
     default_status=dg.DefaultSensorStatus.RUNNING,
 )
@@ -71,7 +71,7 @@ def data_quality_alerts(context: dg.SensorEvaluationContext, alerts: AlertResour
     for subject in outbox.waiting.keys() & results.keys():
         reported[subject] = cursor.told.get(subject, PASSED)
     context.update_cursor(_Cursor(told=reported, retries=outbox.waiting).model_dump_json())
-    waiting = f"; {len(outbox.waiting)} alerts wait for the webhook" if outbox.waiting else ""
+    waiting = f"; {len(outbox.waiting)} alerts are waiting for the webhook" if outbox.waiting else ""
     return dg.SkipReason(f"{len(results)} checks have results{waiting}")
 
 
@@ -125,7 +125,7 @@ class Outbox:
     def _give_up(self, alert: Alert, tries: int, error: AlertUndelivered) -> bool:
         """Log a failed attempt; return True after the last one, else schedule the next one and return False."""
         if tries >= MAX_TRIES:
-            self._log.error("%s: %s; it was tried %d times and is given up", alert.subject, error, tries)
+            self._log.error("%s: %s; dropped after %d tries", alert.subject, error, tries)
             return True
         wait = min(LONGEST_RETRY, FIRST_RETRY * 2 ** (tries - 1))
         again = f"it is sent again in {wait:.0f} s (try {tries} of {MAX_TRIES})"
@@ -176,7 +176,7 @@ def _run_alert(instance: dg.DagsterInstance, run_id: str) -> Alert:
     events = [entry.dagster_event for entry in entries if entry.dagster_event]
     causes = [cause for event in events if event.is_step_failure and (cause := _cause(event))]
     messages = [event.message for event in events if event.is_failure and event.message]
-    return Alert(_run_subject(run_id), "FAILED", "; ".join(causes) or " ".join(messages) or "no reason is known")
+    return Alert(_run_subject(run_id), "FAILED", "; ".join(causes) or " ".join(messages) or "unknown reason")
 
 
 def _cause(event: dg.DagsterEvent) -> str | None:

@@ -5,12 +5,11 @@ counts and state as metadata. For a stopped stream, a scheduled run records an o
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NoReturn
 
 import dagster as dg
 
-from glassflow_dagster.config.load import rewriting_warnings
+from glassflow_dagster.config.load import LoadedDefinition
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.process import LaunchFailed, StreamStatus
 from glassflow_dagster.errors import GlassflowError
@@ -38,9 +37,9 @@ from glassflow_dagster.resources.stream_runner import StreamRunner
 DATA_VERSION_TAG = "dagster/data_version"
 
 
-def build_assets(definition: Path, pipeline: PipelineConfig, keys: AssetKeys) -> dg.AssetsDefinition:
+def build_assets(loaded: LoadedDefinition, keys: AssetKeys) -> dg.AssetsDefinition:
     """Build the pipeline's assets. Their run needs the resources `stream_runner`, `kafka` and `clickhouse`."""
-    warnings = rewriting_warnings(definition)
+    definition, pipeline = loaded.file, loaded.config
 
     @dg.multi_asset(
         name=f"{keys.pipeline}__stream",
@@ -57,7 +56,7 @@ def build_assets(definition: Path, pipeline: PipelineConfig, keys: AssetKeys) ->
         kafka: KafkaResource,
         clickhouse: ClickHouseResource,
     ) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
-        for warning in warnings:
+        for warning in loaded.rewriting_warnings:
             context.log.warning("%s: %s", definition, warning)
         try:
             if AUTOMATED_TAG in context.run.tags:
@@ -107,7 +106,7 @@ def _last_version(context: dg.AssetExecutionContext, key: dg.AssetKey) -> dg.Dat
 
 def _observe(context: dg.AssetExecutionContext, keys: AssetKeys, status: StreamStatus) -> None:
     """Record the stream's state as an observation of its asset, without a materialization."""
-    context.log.info("%s: %s; it is left so", status.pipeline_id, status.message)
+    context.log.info("%s: %s; not changed", status.pipeline_id, status.message)
     metadata = observed_joined(status) if keys.joined else observed_stream(status)
     context.log_event(dg.AssetObservation(keys.stream, metadata=metadata))
 

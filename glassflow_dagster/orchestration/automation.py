@@ -31,7 +31,7 @@ TICKS_SAMPLED = 1000
 def require_schedule(definition: Path, config: PipelineConfig) -> None:
     """Raise `DefinitionError` for a schedule that Dagster's daemon cannot run."""
     if not is_valid_cron_string(config.checks.every):
-        text = f"{config.checks.every!r} is no cron schedule; write one such as '*/15 * * * *'"
+        text = f"{config.checks.every!r} is not a cron schedule; write one such as '*/15 * * * *'"
         raise DefinitionError(definition, [Problem("checks.every", text)])
 
 

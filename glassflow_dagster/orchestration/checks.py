@@ -37,8 +37,8 @@ _VALUE_SHOWN = 200
 
 _DESCRIPTIONS = {
     COUNTS_AGREE: (
-        "Records in Kafka up to the committed offsets, less duplicates, filtered ones and dead letters, are the rows "
-        "in ClickHouse. Both servers are asked."
+        "Records in Kafka up to the committed offsets, less duplicates, filtered records and dead letters, equal the "
+        "rows in ClickHouse. Queries both servers."
     ),
     NO_RESIDUAL_DUPLICATES: "No key has two rows that arrived within one deduplication window.",
     STREAM_IS_LIVE: "The stream's driver runs, and closes batches while records wait.",
@@ -50,12 +50,12 @@ _DESCRIPTIONS = {
 }
 _DESCRIPTIONS_OF_JOINS = _DESCRIPTIONS | {
     COUNTS_AGREE: (
-        "Records in both topics up to the committed offsets, less duplicates, filtered, late ones and dead letters, "
-        "are the events that came to the join, and the rows it made of them are those in ClickHouse. Both servers are "
-        "asked."
+        "Records in both topics up to the committed offsets, less duplicates, filtered and late records and dead "
+        "letters, equal the events that reached the join, and the rows it made equal those in ClickHouse. Queries "
+        "both servers."
     ),
     NO_RESIDUAL_DUPLICATES: (
-        "No left event, or with match: all no pair of events, has two rows, as far as the times of the rows tell."
+        "No left event, or with match: all no pair of events, has two rows, as far as the rows' times show."
     ),
 }
 

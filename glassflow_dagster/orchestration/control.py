@@ -30,8 +30,9 @@ class StreamRunConfig(dg.Config):
     mode: Mode = Field(
         default=Mode.ENSURE,
         description=(
-            "ENSURE launches the stream or checks the one that runs, and redeploys it after an edit of its definition; "
-            "RESTART ends and starts it on the same checkpoint; STOP lets it finish its batch and ends it for good."
+            "ENSURE launches the stream or checks the one that runs, and redeploys it after an edit of its "
+            "definition; RESTART stops it and starts it from the same checkpoint; STOP ends it after its current "
+            "batch and does not start it again."
         ),
     )
 

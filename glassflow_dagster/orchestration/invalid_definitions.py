@@ -27,7 +27,7 @@ def build_invalid_definitions(invalid: Mapping[Path, GlassflowError]) -> dg.Defi
     ]
     sensor = dg.AutomationConditionSensorDefinition(
         name="definition_errors",
-        description="Runs the assets of definitions with mistakes once, so that they are red and an alert goes out.",
+        description="Runs the assets of invalid definitions once, so that they fail and an alert is sent.",
         target=dg.AssetSelection.assets(*assets),
         minimum_interval_seconds=EVALUATION_INTERVAL,
         # Dagster's default automation sensor is stopped when it is created.
@@ -55,8 +55,9 @@ def _failing_asset(name: str, file: Path, error: GlassflowError) -> dg.AssetsDef
         key=dg.AssetKey([name]),
         group_name=identifier(file.stem),
         description=(
-            f"`{file.name}` has mistakes, so its pipeline is not loaded; all others are. A stream of it that runs "
-            f"goes on by the definition it was started with. Correct the file, then reload the definitions.\n\n{shown}"
+            f"`{file.name}` is invalid, so its pipeline is not loaded; all others are. A running stream of this "
+            "pipeline continues with the definition it was started with. Correct the file, then reload the "
+            f"definitions.\n\n{shown}"
         ),
         kinds={"yaml"} if file.suffix != ".json" else {"json"},
         metadata={"problems": dg.MetadataValue.md(shown), **code_reference(file)},

@@ -83,7 +83,7 @@ def table_metadata(health: Health) -> Metadata:
     if isinstance(health.table, GlassflowError):
         return {"problem": str(health.table)}
     if health.table is None:
-        return {"problem": "the table does not exist yet; the stream creates it, or says why it does not"}
+        return {"problem": "the table does not exist yet; the stream creates it, or reports why it cannot"}
     figures |= {"dagster/row_count": health.table.rows, "engine": health.table.engine}
     if isinstance(health.ledger, GlassflowError):
         return {**figures, "problem": str(health.ledger)}

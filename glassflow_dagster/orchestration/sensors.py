@@ -41,7 +41,7 @@ def build_observer(pipeline: PipelineConfig, keys: AssetKeys) -> dg.SensorDefini
 
     @dg.sensor(
         name=f"{keys.pipeline}__observer",
-        description="Records the stream's live figures; asks for a restart when it failed, stalled or fell silent.",
+        description="Records the stream's metrics; requests a restart when it failed, stalled or sends no heartbeat.",
         # Required: without a target, Dagster rejects the sensor's run requests.
         target=dg.AssetSelection.assets(*keys.assets),
         minimum_interval_seconds=OBSERVER_INTERVAL,
@@ -69,7 +69,7 @@ def evaluate(
     An equal mark (`_mark`) means that driver process, state and batch are those of the last evaluation.
     """
     if not status.wanted and status.state not in UP:
-        return dg.SkipReason(f"{status.state.value}: {status.message}; it is not meant to run, materialize to start it")
+        return dg.SkipReason(f"{status.state.value}: {status.message}; materialize the table to start it")
     mark, batch = _mark(status), _batch(status) or last.batch
     # Only a new batch resets the count of restarts: a stream that fails again and again may run at some evaluations.
     restarts = last.restarts if batch == last.batch else 0

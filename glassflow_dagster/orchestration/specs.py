@@ -16,7 +16,7 @@ from glassflow_dagster.config.model.join import JoinConfig, JoinSide, OutputFiel
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.source import METADATA_FIELDS, Source
 from glassflow_dagster.config.model.transforms import DedupConfig
-from glassflow_dagster.config.stages import joined_nulls
+from glassflow_dagster.config.nullable_names import joined_nulls
 from glassflow_dagster.orchestration.asset_keys import AssetKeys
 from glassflow_dagster.orchestration.automation import freshness_policy, health_check_condition
 
@@ -40,7 +40,7 @@ def asset_specs(definition: Path, config: PipelineConfig, keys: AssetKeys) -> It
     for source, raw, deduplicated in zip(config.inputs, keys.raw, keys.deduplicated, strict=True):
         yield dg.AssetSpec(
             raw,
-            description=f"Kafka topic `{source.topic}`, as its producers left it.",
+            description=f"Kafka topic `{source.topic}`, as its producers wrote it.",
             kinds={"kafka"},
             metadata={**_topic_metadata(config, source), **reference},
             **common,
@@ -215,7 +215,7 @@ def _table_schema(config: PipelineConfig) -> dg.TableSchema:
 def _deduplicated_description(dedup: DedupConfig) -> str:
     key, window = ", ".join(dedup.key_fields), format_duration(dedup.time_window)
     clock = f" of `{dedup.event_time}`" if dedup.event_time else ""
-    return f"The first event of each `{key}` within {window}{clock}; the others are counted as duplicates."
+    return f"The first event of each `{key}` within {window}{clock}; later ones count as duplicates."
 
 
 def _joined_description(config: PipelineConfig, join: JoinConfig) -> str:
@@ -232,9 +232,9 @@ def _joined_description(config: PipelineConfig, join: JoinConfig) -> str:
         match = f"every one that came less than {before} before it or less than {after} after it"
     unmatched = "makes a row with NULLs" if join.keeps_unmatched else "makes no row"
     return (
-        f"Each event of `{topics[left.source_id]}` (left) with the event of `{topics[right.source_id]}` (right) of the "
-        f"same key ({_keys(left)} = {_keys(right)}): {match}, {_clock(join)}. "
-        f"A left event without a match {unmatched}, and is counted as unmatched."
+        f"Each event of `{topics[left.source_id]}` (left) with the event of `{topics[right.source_id]}` (right) of "
+        f"the same key ({_keys(left)} = {_keys(right)}): {match}, {_clock(join)}. A left event without a match "
+        f"{unmatched}, and counts as unmatched."
     )
 
 

@@ -84,12 +84,10 @@ def _why_unusable(client: Client, config: PipelineConfig, checkpoint: Checkpoint
         checkpoint.inspect()
         identity = checkpoint.identity()
         if identity is None:
-            return CheckpointError(f"{checkpoint.folder}: is not there")
+            return CheckpointError(f"{checkpoint.folder}: does not exist")
         require_ledger(client, config, checkpoint, identity)
         if identity.state != state_shape(config):
-            return CheckpointError(
-                f"{checkpoint.folder}: was built for {identity.state}, and the definition is another one"
-            )
+            return CheckpointError(f"{checkpoint.folder}: was built for {identity.state}, but the definition differs")
     except CheckpointError as problem:
         return problem
     return None
@@ -129,7 +127,7 @@ def _keep_state(  # noqa: PLR0913, PLR0917 - all that a checkpoint depends on
     available, losses = _move_to_available(positions, topics, number + is_written)
     losses += _losses_of_open_batch(config, open_batch, topics, number + is_written)
     if not losses:
-        report("nothing is lost: the pipeline goes on as it is")
+        report("nothing is lost: the pipeline continues unchanged")
         return
     if is_written:
         losses.append(Loss(number + 1, LossReason.STATE))
@@ -166,7 +164,7 @@ def _begin_without_state(  # noqa: PLR0913, PLR0917 - all that a checkpoint depe
 ) -> None:
     """Create a checkpoint with an empty state that continues after the ledger's last batch, and record the loss."""
     totals, history = past
-    report(f"the state is given up: {problem}")
+    report(f"the state is discarded: {problem}")
     number = (history.last_batch or 0) + 1
     positions: Positions = {}
     for last_range in history.batches[-1].ranges:
@@ -275,6 +273,6 @@ def _replace_checkpoint(work: Checkpoint, checkpoint: Checkpoint, report: Report
     if checkpoint.folder.exists():
         aside = checkpoint.folder.with_name(time.strftime("checkpoint.aside-%Y%m%d-%H%M%S"))
         checkpoint.folder.rename(aside)
-        report(f"the checkpoint as it was is in {aside}; remove it when the pipeline runs again")
+        report(f"the old checkpoint is in {aside}; remove it when the pipeline runs again")
     work.folder.rename(checkpoint.folder)
     checkpoint.follow_move()

@@ -81,8 +81,8 @@ def _accepted(
     batch_id, (replayed, recorded) = max(differences.items())
     raise CannotRebuild(
         records.config.pipeline_id,
-        f"its records make {replayed:,} duplicates in batch {batch_id}, but the ledger has {recorded:,}: "
-        + _why_different(past, readable),
+        f"reading its records again gives {replayed:,} duplicates in batch {batch_id}, but the ledger has "
+        f"{recorded:,}: " + _why_different(past, readable),
     )
 
 
@@ -98,10 +98,10 @@ def _rows_of(records: Records, batches: Sequence[BatchEntry], report: Callable[[
     if others:
         raise CannotRebuild(
             records.config.pipeline_id,
-            f"batch {others[-1]} was made by another definition, so today's does not tell which keys it knew",
-            "take the edit back, make the state anew, then edit again",
+            f"batch {others[-1]} ran with another definition, so the current one does not determine its keys",
+            "undo the edit, rebuild the state, then edit again",
         )
-    report(f"reading again what batches {batches[0].batch_id} to {batches[-1].batch_id} have read ...")
+    report(f"reading the records of batches {batches[0].batch_id} to {batches[-1].batch_id} again ...")
     return records.rows(found for batch in batches for found in batch.ranges)
 
 
@@ -140,5 +140,5 @@ def _count_by_batch(rows: DataFrame) -> dict[int, int]:
 def _why_different(past: LostCheckpoint, readable: Sequence[BatchEntry]) -> str:
     """Return the most likely reason why the duplicates differ, for the error message."""
     if len(readable) < len(past.batches):
-        return f"Kafka has no records from before batch {readable[0].batch_id}, which decided about later ones"
-    return "Kafka's records are other ones than those that were read"
+        return f"Kafka has no records from before batch {readable[0].batch_id}, which later records depend on"
+    return "Kafka's records differ from those that were read"

@@ -3,7 +3,7 @@
 from glassflow_dagster.errors import GlassflowError
 
 _REMEDY = (
-    "go on without the state (run FILE --accept-loss), or empty the table and read the topics anew (run FILE "
+    "continue without the state (run FILE --accept-loss), or empty the table and read the topics again (run FILE "
     "--start-over)"
 )
 

@@ -54,7 +54,7 @@ def find_written_records(
     config = records.config
     dedup = config.dedup_of(config.source)
     if not compared.values or (unknown is None and dedup is None and not accepted.whole):
-        raise _cannot_tell(config, "rows of it may be there, and their values alone do not tell which")
+        raise _cannot_tell(config, "the table may have some of its rows, and their values alone do not identify them")
     candidates = records.rows(ranges)
     if dedup is not None:
         candidates = _without_duplicates(candidates, accepted, dedup, ranges)
@@ -63,7 +63,7 @@ def find_written_records(
         raise _cannot_tell(
             config,
             f"the table has {unknown:,} rows that no batch in the ledger has written, and by their values "
-            f"{len(written):,} of them can be that batch's",
+            f"{len(written):,} of them can belong to that batch",
         )
     return written
 
@@ -118,4 +118,4 @@ def _counted(rows: DataFrame, sign: int) -> DataFrame:
 
 
 def _cannot_tell(config: PipelineConfig, why: str) -> CannotRebuild:
-    return CannotRebuild(config.pipeline_id, f"a batch was under way when the checkpoint was lost, and {why}")
+    return CannotRebuild(config.pipeline_id, f"a batch was in flight when the checkpoint was lost, and {why}")

@@ -65,7 +65,7 @@ def rebuild_checkpoint(
     try:
         accepted = replay_dedup(records, past, now_ms, report)
         ranges = following_ranges(past, now_ms)
-        report(f"looking for rows of a batch that was under way in {table.database}.{table.name} ...")
+        report(f"searching {table.database}.{table.name} for rows of an in-flight batch ...")
         written = find_written_records(records, ranges, accepted, compared, unknown_rows(config, table, totals))
         work = checkpoint.folder.with_name("checkpoint.new")
         shutil.rmtree(work, ignore_errors=True)
@@ -93,8 +93,8 @@ def rebuild_checkpoint(
     shutil.rmtree(work, ignore_errors=True)
     checkpoint.follow_move()
     report(
-        f"the state is rebuilt behind batch {past.batches[-1].batch_id}; "
-        f"{len(written):,} rows of the batch that was under way are in the table and stay"
+        f"the state is rebuilt after batch {past.batches[-1].batch_id}; {len(written):,} rows of the in-flight batch "
+        "are in the table and stay"
     )
 
 
@@ -103,9 +103,9 @@ def require_possible(config: PipelineConfig) -> None:
     dedup = config.dedup_of(config.source)
     why = ""
     if config.join:
-        why = "what waits in a join depends on the moments at which its events came, which is kept nowhere"
+        why = "the waiting events of a join depend on when each event arrived, which is not recorded"
     elif dedup is not None and dedup.clock == "event":
-        why = "on the event clock it depends on the watermark of each batch, which is kept nowhere"
+        why = "on the event clock it depends on the watermark of each batch, which is not recorded"
     if why:
         raise CannotRebuild(config.pipeline_id, why)
 
@@ -115,7 +115,7 @@ def _read_lost_checkpoint(client: Client, config: PipelineConfig) -> tuple[LostC
     history = read_history(client, config.sink.connection_params.database, config.pipeline_id)
     if not history.batches:
         raise GlassflowError(
-            f"{config.pipeline_id}: has no batch in the ledger, so there is no state to make anew; run it without "
+            f"{config.pipeline_id}: has no batch in the ledger, so there is no state to rebuild; run it without "
             "--rebuild-state"
         )
     available = {topic: offsets for topic in config.topics if (offsets := offsets_if_there(config.connection, topic))}

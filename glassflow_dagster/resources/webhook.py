@@ -53,7 +53,7 @@ class AlertResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     webhook_variable: str = Field(
         default="GLASSFLOW_ALERT_WEBHOOK",
-        description="environment variable with the URL of the webhook, which is often secret",
+        description="environment variable that holds the webhook's URL, which is often secret",
     )
 
     def send(self, alert: Alert) -> None:
@@ -76,7 +76,7 @@ class AlertResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             # The text leaves out the address: everybody who knows it can post.
             code = error.code if isinstance(error, urllib.error.HTTPError) else None
             reason = f"HTTP status {code}" if code else getattr(error, "reason", type(error).__name__)
-            text = f"{self.webhook_variable}: the webhook did not take the alert ({reason})"
+            text = f"{self.webhook_variable}: the webhook did not accept the alert ({reason})"
             raise AlertUndelivered(text, may_accept_others=code not in (None, TOO_MANY_REQUESTS)) from None
 
 

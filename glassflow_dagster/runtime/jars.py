@@ -125,7 +125,7 @@ def _failure(configuration: Configuration, missing: list[str], output: str, fold
     """Build the error message: which modules are missing, and why according to Ivy's output."""
     names = ", ".join(missing) or f"the {configuration} jars"
     cause = _CAUSE.search(output)
-    last = output.strip().splitlines()[-1:] or ["Ivy said nothing"]
+    last = output.strip().splitlines()[-1:] or ["no output from Ivy"]
     why = cause[1].strip() if cause else "not found" if missing else last[0].strip()
     return (
         f"could not fetch {names} ({why}); let this machine reach a Maven repository, name a mirror in an Ivy settings "

@@ -101,8 +101,8 @@ def set_limits(client: Client, checks: Checks) -> None:
             continue
         if setting.readonly:
             raise LimitReached(
-                f"the user's profile has {name} = {setting.value}, by which answers may leave out rows without saying "
-                f"so; set it to throw in the profile"
+                f"the user's profile has {name} = {setting.value}, with which results may silently omit rows; set it "
+                "to throw in the profile"
             )
         client.set_client_setting(name, "throw")
 
@@ -136,4 +136,4 @@ def _remedy(error: BaseException, checks: Checks) -> str:
         return f"raise checks.max_memory_mib ({checks.max_memory_mib:,}), or the profile's or server's own limit"
     if code == _TIME:
         return f"raise checks.max_query_time ({format_duration(checks.max_query_time)}), or the profile's own limit"
-    return "raise the limit in the user's profile or quota, or make room on the server's disk"
+    return "raise the limit in the user's profile or quota, or free space on the server's disk"

@@ -148,7 +148,7 @@ def _kafka_problems(facts: Facts) -> Iterator[str]:
     spans = kafka.spans
     if spans.unknown:
         yield (
-            f"Kafka lacks {pluralize(spans.unknown, 'offset')} that were read: the topic was recreated or cut; "
+            f"Kafka lacks {pluralize(spans.unknown, 'offset')} that were read: the topic was recreated or truncated; "
             "give the pipeline a new pipeline_id and an empty table."
         )
         return
@@ -193,8 +193,8 @@ def _join_problems(o: Outcomes, lost: int) -> Iterator[str]:
     decided = o.accepted + o.matched + o.unmatched + o.waiting + lost
     if o.taken != decided:
         yield (
-            f"The ledger does not add up: {o.taken:,} came to the join, but {o.accepted:,} right events, {o.matched:,} "
-            f"matched, {o.unmatched:,} unmatched and {o.waiting:,} waiting left ones are {decided:,}."
+            f"The ledger does not add up: {o.taken:,} reached the join, but {o.accepted:,} right events, "
+            f"{o.matched:,} matched, {o.unmatched:,} unmatched and {o.waiting:,} waiting left events are {decided:,}."
         )
     if o.joined != o.written + o.joined_filtered + o.joined_dead_letters:
         yield (
@@ -250,19 +250,19 @@ def _why_not_exact(facts: Facts) -> list[str]:
     if facts.table.ttl:
         reasons.append("the table's TTL removes rows")
     if facts.table.may_hold_fewer and not (facts.table.merges_rows or facts.table.ttl):
-        reasons.append(f"a {facts.table.engine} table need not hold the rows that are written to it")
+        reasons.append(f"a {facts.table.engine} table may not keep the rows that are written to it")
     if facts.delivery == "at_least_once":
-        reasons.append("a batch that was repeated may have doubled rows (sink.delivery: at_least_once)")
+        reasons.append("a repeated batch may have duplicated rows (sink.delivery: at_least_once)")
     if facts.other_writers:
         reasons.append("others write to the table too (checks.other_writers)")
     if facts.lost_from_open_batch:
-        reasons.append("records of a batch under way were lost, of which some may be rows (glassflow_losses)")
+        reasons.append("records of an in-flight batch were lost, and some may be rows (glassflow_losses)")
     if facts.kafka.proof is Proof.PARTLY:
-        reasons.append("retention removed a part of what was read, so the ledger stands for it")
+        reasons.append("retention removed some of the records that were read, so their number is the ledger's")
     if facts.kafka.proof is Proof.BOUND:
-        reasons.append("the topic is too large to be counted one by one, so the ledger stands for it")
+        reasons.append("the topic is too large to be counted record by record, so its number is the ledger's")
     if facts.kafka.proof is Proof.COMPACTED:
-        reasons.append("compaction removes records of the topic that were read, so the ledger stands for them")
+        reasons.append("compaction removes records of the topic that were read, so their number is the ledger's")
     return reasons
 
 
@@ -283,7 +283,7 @@ def _sum(facts: Facts) -> str:
         if count:
             text += f" - {pluralize(count, name) if name in ('duplicate', 'dead letter') else f'{count:,} {name}'}"
     if facts.totals.rows_before:
-        text += f" + {pluralize(facts.totals.rows_before, 'row')} that were there before"
+        text += f" + {pluralize(facts.totals.rows_before, 'row')} that existed before"
     return text
 
 
@@ -291,7 +291,7 @@ def _sum_of_joined(facts: Facts) -> str:
     """Return the sum that makes the expected rows of a join, with the events that they come from, as text."""
     o = facts.totals.outcomes
     text = (
-        f"{pluralize(o.read, 'record')} read, {o.accepted:,} right events, {o.matched:,} left ones matched, "
+        f"{pluralize(o.read, 'record')} read, {o.accepted:,} right events, {o.matched:,} left events matched, "
         f"{o.unmatched:,} unmatched, {o.waiting:,} waiting: {pluralize(o.joined, 'joined row')}"
     )
     if o.joined_filtered:
@@ -299,7 +299,7 @@ def _sum_of_joined(facts: Facts) -> str:
     if o.joined_dead_letters:
         text += f" - {pluralize(o.joined_dead_letters, 'dead letter')}"
     if facts.totals.rows_before:
-        text += f" + {pluralize(facts.totals.rows_before, 'row')} that were there before"
+        text += f" + {pluralize(facts.totals.rows_before, 'row')} that existed before"
     return text
 
 

@@ -104,7 +104,9 @@ def _count_distinct(
 ) -> Distinct:
     """Count the distinct keys, unless there are no key columns or too many rows for the memory limit."""
     if columns is None:
-        return Distinct(reason="a key field has no column that keeps its values apart; map it to one, such as String")
+        return Distinct(
+            reason="a key field has no column that keeps its values distinct; map it to one, such as String"
+        )
     if rows > max_rows_at_once(checks):
         return Distinct(reason=f"checks.max_memory_mib is enough for {max_rows_at_once(checks):,} rows")
     try:

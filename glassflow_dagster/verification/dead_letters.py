@@ -84,9 +84,9 @@ def _examine(config: PipelineConfig, store: DeadLetterStore) -> DeadLettersRepor
 def describe(allowed: int | str, count: int, read: int, causes: tuple[Cause, ...]) -> str:
     """Return a description of one or two sentences. count: waiting dead letters; read: records read."""
     if not count:
-        return "No dead letter waits."
+        return "No dead letters are waiting."
     number = f"{count:,} dead letter{' waits' if count == 1 else 's wait'}, of {read:,} records read"
     first = f"{causes[0].stage}: {causes[0].reason}"
     often = f" ({causes[0].dead_letters:,} times)" if len(causes) > 1 else ""
     over = f"; checks.max_dead_letters allows {allowed}" if count > allowed_count(allowed, read) else ""
-    return f"{number}{over}. Most often: {first}{often}. Mend it, then: glassflow-dagster dead-letters replay."
+    return f"{number}{over}. Most often: {first}{often}. Fix the cause, then: glassflow-dagster dead-letters replay."

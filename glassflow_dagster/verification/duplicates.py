@@ -44,11 +44,11 @@ _EXAMPLES = 3  # keys named in the report
 
 # Reasons for comparing only the numbers of rows and keys.
 _NO_TIME = (
-    "No column says when a row came; map _batch_time to one, or name one in checks.arrival_column, to check by window."
+    "No column has the time of a row; map _batch_time to one, or name one in checks.arrival_column, to check by window."
 )
 _NO_READ_TIME = (
-    "When a row of this join was written does not tell when its events were read: on the event clock, or where a "
-    "deduplication window is no longer than the source's join window, a key may come again at once."
+    "The time at which a row of this join was written does not show when its events were read: on the event clock, "
+    "or if a deduplication window is no longer than the source's join window, a key may come again at once."
 )
 
 
@@ -79,10 +79,10 @@ class Scope:
         parts = [f"the rows of the last {format_duration(timedelta(seconds=self.seconds))}"] if self.seconds else []
         if self.share.parts > 1:
             parts.append(
-                f"{self.share} of the keys (chosen by hash, other ones each time; a larger checks.max_memory_mib has "
-                "more of them looked at)"
+                f"{self.share} of the keys (chosen by hash, different ones each time; a larger checks.max_memory_mib "
+                "searches more)"
             )
-        return f" Only looked at: {', and of these '.join(parts)}." if parts else ""
+        return f" Searched only: {', and of these '.join(parts)}." if parts else ""
 
 
 WHOLE_TABLE = Scope()
@@ -134,8 +134,8 @@ def _search(config: PipelineConfig, report: Callable[[str], None]) -> Duplicates
         return DuplicatesReport(
             passed=False,
             severity="warn",
-            description="Cannot be checked: a key field has no column that keeps its values apart; "
-            "map each key field to a column such as String or an integer.",
+            description="Cannot be checked: a key field has no column that keeps its values distinct; map each key "
+            "field to a column such as String or an integer.",
         )
     key = key_expression(columns)
     dedup, window = config.dedup, min_allowed_distance(config)
@@ -169,7 +169,7 @@ def _search(config: PipelineConfig, report: Callable[[str], None]) -> Duplicates
     result = _search_within_window(client, search, dedup, window)
     if result.passed or config.sink.delivery == "exactly_once":
         return result
-    text = f"{result.description} A batch that was repeated may have doubled them (sink.delivery: at_least_once)."
+    text = f"{result.description} A repeated batch may have duplicated them (sink.delivery: at_least_once)."
     return replace(result, severity="warn", description=text)
 
 
@@ -192,9 +192,9 @@ def min_allowed_distance(config: PipelineConfig) -> timedelta | None:
 def _no_dedup_description(config: PipelineConfig) -> str:
     """Return the description for a pipeline whose rows may have equal keys."""
     if config.join is None:
-        return "The definition asks for no deduplication; equal keys are lawful."
+        return "The definition has no deduplication; equal keys are allowed."
     sides = "both sources" if config.join.match == "all" else "the left source"
-    return f"The definition does not ask for deduplication of {sides}; equal keys are lawful."
+    return f"The definition has no deduplication of {sides}; equal keys are allowed."
 
 
 def duplicates_query(search: Search, *, final: bool) -> str:
@@ -292,10 +292,10 @@ def _search_within_window(client: Client, search: Search, dedup: DedupConfig, wi
     figures["examples"] = examples
     hidden = ""
     if search.table.merges_rows:
-        hidden = f" With FINAL {figures['duplicate_rows_final']:,} of them are left."
+        hidden = f" With FINAL, {figures['duplicate_rows_final']:,} of them remain."
     may_keep = dedup.clock == "event" and dedup.when_late == "keep"
     if may_keep:
-        hidden += " With late: keep an event may lawfully be written that comes when its key is forgotten."
+        hidden += " With late: keep, an event that comes after its key expired is also written."
     return DuplicatesReport(
         passed=False,
         severity="warn" if may_keep else "error",
@@ -325,8 +325,8 @@ def _no_event_time_report(dedup: DedupConfig) -> DuplicatesReport:
     return DuplicatesReport(
         passed=False,
         severity="warn",
-        description=f"Not checked: no column holds the event time {dedup.event_time!r}; map it to a DateTime64 or, a "
-        "number, to an integer column, and do not pass it through a stateless transform.",
+        description=f"Not checked: no column holds the event time {dedup.event_time!r}; map it to a DateTime64 "
+        "column, or a number to an integer column, and do not pass it through a stateless transform.",
     )
 
 

@@ -78,22 +78,27 @@ def why_undecided(
     """Yield the reasons why a pipeline's keys cannot be compared. columns: those of its key or None."""
     dedup = config.dedup_of(config.source)
     if config.join:
-        yield "a join's rows depend on what waited in its state at each moment; the counts are compared all the same"
+        yield (
+            "a join's rows depend on the events that waited in its state at each time; the counts are "
+            "compared all the same"
+        )
     elif dedup and dedup.clock == "event":
-        yield "on the event clock the survivor of a key depends on the watermark of each batch, which is kept nowhere"
+        yield "on the event clock the survivor of a key depends on the watermark of each batch, which is not recorded"
     elif columns is None:
         yield (
-            "a key field has no column that keeps its values apart and can be compared; map each key field to a String "
-            "or an integer column"
+            "a key field has no column that keeps its values distinct and can be compared; map each key field to a "
+            "String or an integer column"
         )
     if history.definitions - {config.digest}:
-        yield "batches were made by an earlier definition, so today's does not tell what became of their records"
+        yield (
+            "batches ran with an earlier definition, so the current one does not determine the outcome of their records"
+        )
     if spans.expired:
         yield f"retention removed {spans.expired:,} of the offsets that were read"
     if spans.unknown:
-        yield f"Kafka lacks {spans.unknown:,} offsets that were read: the topic was recreated or cut"
+        yield f"Kafka lacks {spans.unknown:,} offsets that were read: the topic was recreated or truncated"
     if spans.uncovered or spans.repeated:
-        yield "the ledger's batches do not join without gap or overlap; see counts_agree"
+        yield "the ledger's batches have a gap or overlap; see counts_agree"
 
 
 def evaluate_keys(differences: KeyDifferences, context: KeysContext) -> KeysReport:
@@ -105,14 +110,14 @@ def evaluate_keys(differences: KeyDifferences, context: KeysContext) -> KeysRepo
     surplus_reasons = list(_surplus_reasons(context))
     reasons += surplus_reasons
     if differences.surplus.rows and not surplus_reasons:
-        problems.append(f"{name} has {differences.surplus} that no record calls for.")
+        problems.append(f"{name} has {differences.surplus} that no record accounts for.")
     if table.family not in _LEAVES_VALUES:
         reasons.append(f"{table.engine} changes the values of rows")
     elif differences.changed.rows:
-        problems.append(f"{name} has other values than those of the event that had to stay: {differences.changed}.")
+        problems.append(f"{name} has other values than those of the event to keep: {differences.changed}.")
     if context.left_out:
         reasons.append(f"the values of {', '.join(context.left_out)}")
-    agreement = f"The records in Kafka call for {pluralize(differences.expected, 'row')}, and {name} has them."
+    agreement = f"The records in Kafka account for {pluralize(differences.expected, 'row')}, and {name} has them."
     text = " ".join(problems) or agreement
     if reasons:
         text += f" Not compared: {'; '.join(reasons)}."
@@ -128,7 +133,7 @@ def _forbidden_missing(differences: KeyDifferences, context: KeysContext) -> tup
     """Return the missing rows that are an error, and why other rows may be missing ('' when none may)."""
     table, expired = context.table, context.totals.dead_letters_expired
     if expired:
-        reason = f"missing rows, since {expired:,} dead letters have expired, maybe of rows that the server refused"
+        reason = f"missing rows, since {expired:,} dead letters have expired, possibly of rows that the server refused"
         return DifferingRows(), reason
     if not table.may_hold_fewer:
         return differences.missing, ""
@@ -139,13 +144,13 @@ def _forbidden_missing(differences: KeyDifferences, context: KeysContext) -> tup
 
 def _surplus_reasons(context: KeysContext) -> Iterator[str]:
     """Yield why the table may have rows that no record in Kafka calls for."""
-    surplus = "rows that no record calls for, since"
+    surplus = "rows that no record accounts for, since"
     if context.config.checks.other_writers:
         yield f"{surplus} others write to the table too (checks.other_writers)"
     if context.totals.rows_before:
-        yield f"{surplus} {pluralize(context.totals.rows_before, 'row')} were there before"
+        yield f"{surplus} {pluralize(context.totals.rows_before, 'row')} existed before"
     if context.config.sink.delivery == "at_least_once":
-        yield f"{surplus} a batch that was repeated may have doubled them (sink.delivery: at_least_once)"
+        yield f"{surplus} a repeated batch may have duplicated them (sink.delivery: at_least_once)"
 
 
 def _figures(differences: KeyDifferences) -> Figures:

@@ -57,5 +57,5 @@ def evaluate_unmatched(allowed: int | str | None, matched: int, unmatched: int, 
     if not decided:
         return UnmatchedReport(passed, "No left event was decided within the last day.", figures)
     text = f"{unmatched:,} of {decided:,} left events ({share:.1%}) that were decided within the last day had no match"
-    over = "" if passed else f"; checks.max_unmatched allows {allowed}. Is the right topic complete, and in time?"
+    over = "" if passed else f"; checks.max_unmatched allows {allowed}. Is the right topic complete and on time?"
     return UnmatchedReport(passed, f"{text}{over}" if over else f"{text}.", figures)

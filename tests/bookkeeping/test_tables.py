@@ -46,5 +46,5 @@ def test_tables_that_lack_columns_are_said_to_be_of_an_earlier_version(
 ) -> None:
     tables.ensure_bookkeeping(client, connection.database)
     execute(client, f"ALTER TABLE {connection.database}.{DEAD_LETTERS.name} DROP COLUMN attempt")
-    with pytest.raises(TableProblem, match="was made by an earlier version and lacks columns; start the pipeline"):
+    with pytest.raises(TableProblem, match="was created by an earlier version and lacks columns; start the pipeline"):
         tables.require_bookkeeping_tables(client, connection.database)

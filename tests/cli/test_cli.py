@@ -16,9 +16,9 @@ def test_the_state_folder_is_the_one_that_dagster_uses_unless_an_option_names_an
     named, other = str(tmp_path / "named"), str(tmp_path / "other")
     found = CliRunner().invoke(main, ["stop", "orders"], env={"GLASSFLOW_STATE": named})
     assert found.exit_code == 1
-    assert f"{named}: no pipeline called 'orders' ever ran here" in found.output
+    assert f"{named}: pipeline 'orders' has never run with this state folder" in found.output
     found = CliRunner().invoke(main, ["stop", "orders", "--state", other], env={"GLASSFLOW_STATE": named})
-    assert f"{other}: no pipeline called 'orders' ever ran here" in found.output
+    assert f"{other}: pipeline 'orders' has never run with this state folder" in found.output
 
 
 def test_a_definition_with_mistakes_hides_no_other_from_the_status(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_an_address_that_is_none_is_told_by_the_place_where_it_was_given() -> No
     done = infer("orders", "--clickhouse-url", "here:80x")
     assert (done.exit_code, done.stderr) == (
         1,
-        "error: --clickhouse-url: is no address; write http://user:password@host:port\n",
+        "error: --clickhouse-url: is not an address; write http://user:password@host:port\n",
     )
 
 
@@ -79,7 +79,7 @@ def test_the_definition_goes_to_stdout_and_what_to_do_next_to_stderr(topic: str,
         "username": "default", "secure": False, "password": "",
     }  # fmt: skip
     assert done.stderr == (
-        "read 10 of about 20 messages; next: save the definition as pipelines/orders.yaml, look it over, then: "
+        "read 10 of about 20 messages; next: save the definition as pipelines/orders.yaml, review it, then: "
         "glassflow-dagster run pipelines/orders.yaml --until-caught-up\n"
     )
 
@@ -91,7 +91,7 @@ def test_a_password_in_an_address_is_not_printed(topic: str, stack: Stack) -> No
     assert connection["password"] == "${CLICKHOUSE_PASSWORD:-}"
     assert (connection["database"], connection["http_port"], connection["secure"]) == ("events", 8443, True)
     assert "hunter2" not in done.output
-    assert "set CLICKHOUSE_PASSWORD: secrets are not written down here" in done.stdout
+    assert "set CLICKHOUSE_PASSWORD: the definition contains no secrets" in done.stdout
 
 
 @pytest.mark.servers

@@ -60,12 +60,12 @@ def test_a_table_is_created_compared_and_given_what_it_lacks(definition: Path, s
     assert (again.exit_code, again.stdout) == (0, f"{name}: is there already\n")
     same = table(definition, "--diff", stack=stack)
     assert (same.exit_code, same.stdout) == (0, "")
-    assert f"{name} takes the rows of {definition}" in same.stderr
+    assert f"{name} accepts the rows of {definition}" in same.stderr
 
     execute(client, f"ALTER TABLE {name} DROP COLUMN recipient, ADD COLUMN mine String")
     note = (
         f"{definition}: note: sink.mapping: nothing fills column 'mine' (String) of {name}, which has no default: "
-        "every row gets the type's empty value; map a field to it, or leave it so"
+        "every row gets the type's empty value; map a field to it, or ignore this note"
     )
     differs = table(definition, "--diff", stack=stack)
     assert differs.exit_code == 1

@@ -64,7 +64,9 @@ def both(pair: Pair) -> Iterator[Client]:
 def test_a_start_refuses_an_address_of_servers_that_have_their_tables_for_themselves(pair: Pair, both: Client) -> None:
     config = sms_status(connection_params=pair.both)
     table = create_target(both, config)
-    with pytest.raises(ClickHouseRefused, match=r"is several servers .*but analytics\.sms_statuses_latest is not repl"):
+    with pytest.raises(
+        ClickHouseRefused, match=r"leads to several servers .*but analytics\.sms_statuses_latest is not repl"
+    ):
         secure_target(both, config, table, Windows(both, DATABASE))
 
 

@@ -132,15 +132,15 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"transforms__0__config__time_window": "0s"}, "transforms[0].config.time_window: must be greater than zero"),
     (
         {"transforms__0__config__time_window": "500us"},
-        "transforms[0].config.time_window: is shorter than 1ms, the finest that the clock of batches tells; choose 1ms",
+        "transforms[0].config.time_window: is shorter than 1ms, the resolution of batch times; choose 1ms",
     ),
     ({"transforms__0__config__time_window": "8d"}, "transforms[0].config.time_window: is longer than 7 days"),
     ({"transforms__0__config__clock": "wall"}, "transforms[0].config.clock: must be 'processing' or 'event'"),
-    ({"transforms__0__config__late": "keep"}, "transforms[0].config.late: counts with clock: event only; add that, or"),
-    ({"transforms__0__config__event_time": "id"}, "transforms[0].config.event_time: counts with clock: event only"),
+    ({"transforms__0__config__late": "keep"}, "transforms[0].config.late: applies to clock: event only; add that, or"),
+    ({"transforms__0__config__event_time": "id"}, "transforms[0].config.event_time: applies to clock: event only"),
     (
         {"transforms__0__config__allowed_lateness": "1h"},
-        "transforms[0].config.allowed_lateness: counts with clock: event only",
+        "transforms[0].config.allowed_lateness: applies to clock: event only",
     ),
     ({**EVENT_CLOCK, "transforms__0__config__late": "maybe"}, "transforms[0].config.late: must be 'drop', 'keep' or"),
     ({"transforms__0__config__clock": "event"}, "transforms[0].config.event_time: is needed for clock: event; name"),
@@ -151,11 +151,11 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({**EVENT_CLOCK, "transforms__0__config__event_time": "kg"}, "transforms[0].config.event_time: 'kg' is optional"),
     (
         {**EVENT_CLOCK, "sources__0__schema_fields__0__type": "bool"},
-        "transforms[0].config.event_time: 'id' is bool; a time is a text or a number",
+        "transforms[0].config.event_time: 'id' is bool; a time is a string or a number",
     ),
     (
         {**EVENT_CLOCK, "transforms__0__config__event_time_unit": "ms"},
-        "transforms[0].config.event_time_unit: 'id' is a text, which has no unit; remove it",
+        "transforms[0].config.event_time_unit: 'id' is a string, which has no unit; remove it",
     ),
     (
         {**EVENT_CLOCK, "transforms__0__config__allowed_lateness": "8d"},
@@ -172,14 +172,14 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"transforms__0__type": "filter"}, "transforms[0].config.expression: is missing; add it"),
     ({"transforms__0__type": "filtre"}, "transforms[0].type: must be 'dedup', 'filter' or 'stateless'"),
     ({"sources__0__start": "yesterday"}, "sources[0].start: must be one of earliest, latest, committed, or a time"),
-    ({"sources__0__consumer_group": "g"}, "sources[0].consumer_group: counts with start: committed only"),
-    ({"sources__0__schema_fields__0__default": 7}, "sources[0].schema_fields[0].default: 7 is no string"),
+    ({"sources__0__consumer_group": "g"}, "sources[0].consumer_group: applies to start: committed only"),
+    ({"sources__0__schema_fields__0__default": 7}, "sources[0].schema_fields[0].default: 7 is not of type string"),
     ({"sources__0__schema_fields__0__default": "x"}, "transforms[0].config.key: 'id' is optional"),
     ({"resources": {"sources": [{"source_id": "scan"}]}}, "resources.sources[0].source_id: no source is called 'scan'"),
     ({"resources": {"sink": {"replicas": 0}}}, "resources.sink.replicas: "),
-    ({"spark": {"master": "local[4]"}}, "spark: 'master' is no setting of Spark; their names begin with 'spark.'"),
-    ({"spark": {"spark.speculation": True}}, "spark: spark.speculation cannot be set: a task that runs twice at once"),
-    ({"spark": {"spark.executor.cores": [1]}}, "spark: spark.executor.cores: [1] is no value of a setting"),
+    ({"spark": {"master": "local[4]"}}, "spark: 'master' is not a Spark setting; their names begin with 'spark.'"),
+    ({"spark": {"spark.speculation": True}}, "spark: spark.speculation cannot be set: two attempts of a task at once"),
+    ({"spark": {"spark.executor.cores": [1]}}, "spark: spark.executor.cores: [1] is not a value of a setting"),
     ({"spark": "spark.master"}, "spark: write settings as KEY: VALUE"),
     (
         {"sources__0__connection_params__mechanism": "GSSAPI"},
@@ -187,18 +187,18 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"sources__0__connection_params__client_cert": "x"},
-        "sources[0].connection_params.client_key: is missing; a client's certificate and its key go together",
+        "sources[0].connection_params.client_key: is missing; set the client's certificate and its key together",
     ),
     (
         {"sink__connection_params__client_key": "x"},
-        "sink.connection_params.client_cert: is missing; a client's certificate and its key go together",
+        "sink.connection_params.client_cert: is missing; set the client's certificate and its key together",
     ),
     (
         {"sink__connection_params__root_ca": "x"},
-        "sink.connection_params.root_ca: counts with secure: true only; add that, or remove it",
+        "sink.connection_params.root_ca: applies to secure: true only; add that, or remove it",
     ),
-    ({"checks": {"max_unmatched": "5%"}}, "checks.max_unmatched: counts with a join only; remove it"),
-    ({"checks": {"every": "daily"}}, "checks.every: is no cron schedule; write five fields"),
+    ({"checks": {"max_unmatched": "5%"}}, "checks.max_unmatched: applies to a join only; remove it"),
+    ({"checks": {"every": "daily"}}, "checks.every: is not a cron schedule; write five fields"),
     ({"sink__bookkeeping_engine": "ReplacingMergeTree"}, "sink.bookkeeping_engine: must be MergeTree, Replicated"),
     ({"sink__max_batch_size": 0}, "sink.max_batch_size: "),
     ({"sink__mapping__0__name": "ID"}, "sink.mapping[0].name: 'ID' is not in schema_fields; did you mean"),
@@ -220,7 +220,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"sink__deduplication_window": "never"}, "sink.deduplication_window: "),
     (
         {"sink__create_table": {"partition_by": "toDate(now())"}},
-        "sink.create_table.partition_by: calls now(), which gives a repeated row another partition",
+        "sink.create_table.partition_by: calls now(), which may put a repeated row into another",
     ),
     (
         {
@@ -229,7 +229,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
                 "columns": [{"name": "seen", "type": "DateTime", "default": "now()"}],
             }
         },
-        "sink.create_table.partition_by: rests on column 'seen', which the server fills by now(), so that a",
+        "sink.create_table.partition_by: uses column 'seen', which the server fills with now(), so a",
     ),
     ({"sink__table": "${TABLE}"}, "sink.table: variable TABLE is not set; set it, or write ${TABLE:-default}"),
 ]
@@ -284,8 +284,8 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         ("a: 2024-99-99", "is neither YAML nor JSON: month must be in 1..12"),
         ("9" * 5000, "is neither YAML nor JSON"),
         ("[" * 5000, "is nested too deeply"),
-        ("- 1", "is no pipeline definition"),
-        ("", "is no pipeline definition"),
+        ("- 1", "is not a pipeline definition"),
+        ("", "is not a pipeline definition"),
     ],
 )
 def test_a_file_that_is_no_definition_is_named(tmp_path: Path, text: str, line: str) -> None:
@@ -308,7 +308,7 @@ def nested(levels: int, line: str) -> str:
             r"line 6, column \d+: with this alias, aliases repeat more than 200,000 characters",
         ),
         (f"a: &a {'x' * 1000}\nb: [{'*a, ' * 1000}]", r"line 2, column \d+: with this alias"),
-        ("a: &a\n  b: [1, *a]", "line 2, column 10: this alias stands for what it is a part of; write out"),
+        ("a: &a\n  b: [1, *a]", "line 2, column 10: this alias refers to a node that contains it; write out"),
     ],
     ids=["lists", "merges", "texts", "itself"],
 )
@@ -371,14 +371,14 @@ def test_the_environment_replaces_the_servers(tmp_path: Path) -> None:
 
 
 def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(GlassflowError, match="GLASSFLOW_CLICKHOUSE_URL: is no address"):
+    with pytest.raises(GlassflowError, match="GLASSFLOW_CLICKHOUSE_URL: is not an address"):
         load_pipeline(write(tmp_path, definition()), {"GLASSFLOW_CLICKHOUSE_URL": "localhost"})
 
 
 def test_a_pipeline_is_found_by_its_id_whatever_its_file_is_called(tmp_path: Path) -> None:
     (tmp_path / "copied.json").write_text(json.dumps(definition()))
-    file, config = find_definition("parcel-scans", tmp_path, {})
-    assert (file.name, config.pipeline_id) == ("copied.json", "parcel-scans")
+    found = find_definition("parcel-scans", tmp_path, {})
+    assert (found.file.name, found.config.pipeline_id) == ("copied.json", "parcel-scans")
 
 
 def test_an_unknown_pipeline_is_told_with_the_nearest_name(tmp_path: Path) -> None:

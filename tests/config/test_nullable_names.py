@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.stages import nullable_names
+from glassflow_dagster.config.nullable_names import nullable_names
 from tests.definition import definition, sink, source, stateless_transform
 
 FIELDS = [

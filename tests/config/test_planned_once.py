@@ -11,7 +11,8 @@ from glassflow_dagster.clickhouse.tables import Column, Table
 from glassflow_dagster.config import stages
 from glassflow_dagster.config.load import load_definition
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.stages import nullable_names, plan_stages
+from glassflow_dagster.config.nullable_names import nullable_names
+from glassflow_dagster.config.stages import plan_stages
 from glassflow_dagster.expressions.language import check
 from glassflow_dagster.expressions.language.parse import parse
 from glassflow_dagster.verification.keys import key_columns

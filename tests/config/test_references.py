@@ -51,7 +51,7 @@ def test_files_and_variables_may_stand_beside_each_other(tmp_path: Path) -> None
 
 def test_a_file_that_is_not_there_is_a_mistake_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
-    for name, problem in {"gone": "cannot be read (No such file or directory)", "bytes": "is no text in UTF-8"}.items():
+    for name, problem in {"gone": "cannot be read (No such file or directory)", "bytes": "is not UTF-8 text"}.items():
         file = with_password(tmp_path, f"${{file:{name}}}")
         with pytest.raises(DefinitionError) as raised:
             load_pipeline(file, {})
@@ -84,7 +84,7 @@ def test_a_secret_that_stands_in_a_definition_is_named_and_not_shown(tmp_path: P
         change: wrapped("hunter2"),
     }
     file = write(tmp_path, definition(**nowhere))
-    message = f"{place}: stands in the file as it is; write ${{VAR}} or ${{file:PATH}} instead"
+    message = f"{place}: is in plain text in the file; write ${{VAR}} or ${{file:PATH}} instead"
     assert load_definition(file, {}).secret_warnings == (message,)
     assert message in convert_definition(file, {}).warnings
     shown = CliRunner().invoke(main, ["validate", str(file)])
@@ -96,7 +96,7 @@ def test_a_secret_that_stands_in_a_definition_is_named_and_not_shown(tmp_path: P
 def test_validate_warns_of_it(tmp_path: Path) -> None:
     shown = CliRunner().invoke(main, ["validate", str(with_password(tmp_path, "hunter2"))])
     assert (shown.exit_code, shown.stdout) == (0, "")
-    assert "warning: sink.connection_params.password: stands in the file as it is" in shown.stderr
+    assert "warning: sink.connection_params.password: is in plain text in the file" in shown.stderr
     assert "hunter2" not in shown.stderr
 
 
@@ -126,6 +126,6 @@ def test_what_cannot_be_parsed_is_told_by_its_place_and_not_shown(tmp_path: Path
 
 @pytest.mark.parametrize("url", ["http://u:hunter2@host:port", "http://u:hunter2/3@host", "ftp://u:hunter2@host"])
 def test_an_address_that_is_none_is_not_shown_with_its_password(tmp_path: Path, url: str) -> None:
-    with pytest.raises(GlassflowError, match="GLASSFLOW_CLICKHOUSE_URL: is no address") as raised:
+    with pytest.raises(GlassflowError, match="GLASSFLOW_CLICKHOUSE_URL: is not an address") as raised:
         load_pipeline(with_password(tmp_path, ""), {"GLASSFLOW_CLICKHOUSE_URL": url})
     assert "hunter2" not in str(raised.value)

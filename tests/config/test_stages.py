@@ -96,8 +96,8 @@ def test_a_misspelt_output_type_is_a_warning() -> None:
     [
         ([keep("kgs > 1")], "expression: unknown field 'kgs'; did you mean 'kg'? (at ^ in: ^kgs > 1)"),
         ([keep("kg >>>> 1")], "expression: "),
-        ([keep("kg + 1")], "expression: a filter needs true or false, and this is a float (at"),
-        ([make(("id", "id"), ("id", "hub.code"))], "transforms[1].output_name: 'id' is made twice"),
+        ([keep("kg + 1")], "expression: a filter needs true or false, but this is a float (at"),
+        ([make(("id", "id"), ("id", "hub.code"))], "transforms[1].output_name: 'id' is defined twice"),
         ([make(("id", "toIntt(seen)"))], "transforms[0].expression: unknown function 'toIntt'"),
     ],
 )

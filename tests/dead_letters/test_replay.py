@@ -78,7 +78,7 @@ def test_a_record_that_keeps_failing_and_one_of_an_earlier_checkpoint_stay_where
     assert values(pipeline) == [b"once more"]
     assert list(done.lines(3))[1:] == [
         "skipped: 1 that failed again after 3 replays (dead_letters.max_attempts)",
-        "skipped: 1 of an earlier checkpoint; the pipeline has read its topic anew since, and these records with it",
+        "skipped: 1 of an earlier checkpoint; the pipeline has since read its topic again, with these records",
     ]
 
 
@@ -134,7 +134,7 @@ def test_a_second_replay_ends_the_first(pipeline: DeadLetterPipeline) -> None:
     pipeline.batch(b"a", b"b")
     first = module._Sender(_with_topic(pipeline))
     assert replay(pipeline.config, "1", no_report).sent == 2
-    with pytest.raises(GlassflowError, match=r"another replay of .* was started meanwhile"):
+    with pytest.raises(GlassflowError, match=r"another replay of .* has started and continues"):
         first.send(list(pipeline.store.read("1")))
     assert values(pipeline) == [b"a", b"b"]
 
@@ -172,7 +172,9 @@ def test_brokers_that_do_not_confirm_are_one_line(
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
     monkeypatch.setattr(sender, "_producer", Silent())
-    with pytest.raises(GlassflowError, match=r"did not confirm what was sent .* replay again: what was sent is found"):
+    with pytest.raises(
+        GlassflowError, match=r"did not confirm the records sent .* replay again: records already sent are skipped"
+    ):
         sender.send(list(pipeline.store.read("1")))
 
 

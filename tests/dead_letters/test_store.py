@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,20 +28,20 @@ from tests.dead_letters.conftest import DeadLetterPipeline
     ("condition", "problem"),
     [
         ("1; DROP TABLE t", "';' would end the statement"),
-        ("1) OR (1", "')' closes what was not opened"),
+        ("1) OR (1", "')' has no opening bracket"),
         ("(1", "')' is missing"),
         ("[1)", "')' closes"),
         ("stage = 'decode", "not closed"),
         ("1 /* open", "not closed"),
         ("  -- nothing", "is empty"),
         # Each closes the parentheses on ClickHouse 26.9, but is well-formed to a parser that does not know the sign.
-        ("1 # (\n) OR ( 1 # )", "'#' has no meaning"),
-        ("1 #! (\n) OR ( 1 #! )", "'#' has no meaning"),
-        ("1 // (\n) OR ( 1 // )", "'//' has no meaning"),
-        ("length($$ ( $$) > 0 ) OR ( 1 = length($$ ) $$)", "'$' has no meaning"),
-        ("1 AS a$b$ ) OR (1 AS x$b$", "'$' has no meaning"),
-        ("'' != \u2018 ( \u2019 ) OR ( \u2018 ) \u2019 != ''", "'\u2018' has no meaning"),
-        ("1 \0 (\n) OR (1", "has no meaning"),
+        ("1 # (\n) OR ( 1 # )", "'#' is not allowed"),
+        ("1 #! (\n) OR ( 1 #! )", "'#' is not allowed"),
+        ("1 // (\n) OR ( 1 // )", "'//' is not allowed"),
+        ("length($$ ( $$) > 0 ) OR ( 1 = length($$ ) $$)", "'$' is not allowed"),
+        ("1 AS a$b$ ) OR (1 AS x$b$", "'$' is not allowed"),
+        ("'' != \u2018 ( \u2019 ) OR ( \u2018 ) \u2019 != ''", "'\u2018' is not allowed"),
+        ("1 \0 (\n) OR (1", "is not allowed"),
     ],
 )
 def test_a_condition_cannot_reach_beyond_its_parentheses(condition: str, problem: str) -> None:
@@ -91,7 +92,7 @@ def test_list_shows_bytes_to_people_and_programs(pipeline: DeadLetterPipeline, m
     pipeline.batch(b"\x1b[2J\x00\xff", b"x" * 500, reason="field '\x1b[2J': is missing")
     pipeline.batch(None, "h\u00e9".encode())
     module = sys.modules["glassflow_dagster.cli.dead_letters"]
-    monkeypatch.setattr(module, "find_definition", lambda *_: (None, pipeline.config))
+    monkeypatch.setattr(module, "find_definition", lambda *_: SimpleNamespace(config=pipeline.config))
 
     def run(*options: str) -> Any:
         return CliRunner().invoke(main, ["dead-letters", "list", "p", *options])
@@ -167,13 +168,13 @@ def test_expired_dead_letters_are_not_missed(pipeline: DeadLetterPipeline) -> No
 
 @pytest.mark.servers
 def test_the_check_counts_what_waits_and_says_why(pipeline: DeadLetterPipeline) -> None:
-    assert examine_dead_letters(pipeline.config).description == "No dead letter waits."
+    assert examine_dead_letters(pipeline.config).description == "No dead letters are waiting."
     pipeline.batch(b"earlier")
     pipeline.start_new_checkpoint()
     pipeline.batch(b"a", b"b", b"c")
     pipeline.batch(b"d", stage="mapping", reason="column 'n' (Int8): 300 is out of range -128..127")
     pipeline.batch(b"e", stage="mapping", reason="column 'n' (Int8): 4000 is out of range -128..127")
-    pipeline.batch(b"f", stage="mapping", reason="column 't' (DateTime): 'yester'day' is no time")
+    pipeline.batch(b"f", stage="mapping", reason="column 't' (DateTime): 'yester'day' is not a time")
     pipeline.batch(b"g", stage="insert", reason="Cannot parse string 'secret' as Int8: expected 'x'")
     found = examine_dead_letters(pipeline.config)
     assert not found.passed
@@ -182,7 +183,7 @@ def test_the_check_counts_what_waits_and_says_why(pipeline: DeadLetterPipeline) 
         ("decode", "invalid JSON: byte N", 3),
         ("mapping", "column 'n' (Int8): N is out of range -N..N", 2),
         ("insert", "Cannot parse string '...'", 1),
-        ("mapping", "column 't' (DateTime): '...' is no time", 1),
+        ("mapping", "column 't' (DateTime): '...' is not a time", 1),
     ]
     assert [dead_letter.value for dead_letter in found.last] == [b"g", b"f", b"e", b"d", b"c", b"b", b"a"]
     assert "7 dead letters wait, of 7 records read; checks.max_dead_letters allows 0" in found.description
@@ -200,4 +201,4 @@ def test_a_limit_is_a_number_or_a_share_of_what_was_read(allowed: int | str, rea
 
 def test_one_dead_letter_is_reported_in_the_singular() -> None:
     found = describe(1, 1, 10, (Cause("decode", "why", 1),))
-    assert found.startswith("1 dead letter waits, of 10 records read. Most often: decode: why. Mend it")
+    assert found.startswith("1 dead letter waits, of 10 records read. Most often: decode: why. Fix the cause")

@@ -45,6 +45,6 @@ def test_all_that_can_be_raised_is_named() -> None:
     backlog = Backlog(cores=4, block_rows=1_000)
     backlog.judge(0, 0, partitions=2)
     assert backlog.judge(400, 9_000, partitions=2).endswith(
-        "raise sink.max_batch_size (1,000 rows; good are 10,000 to 50,000), or the partitions of its topics (2, where "
-        "4 could be read at once), or the cores it runs on (4)"
+        "raise sink.max_batch_size (1,000 rows; recommended: 10,000 to 50,000), or the partitions of its topics (2, "
+        "where 4 could be read at once), or the cores it runs on (4)"
     )

@@ -86,7 +86,7 @@ def test_a_driver_that_gives_no_sign_of_life_is_named_as_such(tmp_path: Path) ->
     with locked(tmp_path) as (first, _):
         os.kill(first.pid, signal.SIGSTOP)
         write_heartbeat(tmp_path, heartbeat_of(first.pid, age=STALE_AFTER + 15))
-        with pytest.raises(AlreadyRunning, match=rf"pid {first.pid}, has given no sign of life for 45 s .*--take-over"):
+        with pytest.raises(AlreadyRunning, match=rf"pid {first.pid}, has sent no heartbeat for 45 s .*--take-over"):
             PipelineLock(tmp_path).__enter__()
 
 
@@ -156,7 +156,7 @@ def test_what_does_not_die_is_said(
     started = start_of(orphaned_jvm.pid)
     content = dead_holder(orphaned_jvm.pid, started).model_dump_json()
     (tmp_path / "lock").write_text(content)
-    with pytest.raises(GlassflowError, match=rf"pid {orphaned_jvm.pid}, which a driver has started, does not die"):
+    with pytest.raises(GlassflowError, match=rf"pid {orphaned_jvm.pid}, which a driver has started, does not end"):
         PipelineLock(tmp_path).__enter__()
     monkeypatch.undo()
     assert (tmp_path / "lock").read_text() == content

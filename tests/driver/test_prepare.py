@@ -126,7 +126,7 @@ def test_an_open_batch_of_a_definition_that_is_not_kept_is_refused_without_spark
     monkeypatch.setattr(Checkpoint, "pending_plan", lambda _: batch_plan({"t": {0: (0, 2)}}))
     monkeypatch.setattr(Checkpoint, "next_batch", 1)
     monkeypatch.setattr("glassflow_dagster.driver.outdated_batch.fits", lambda *_: False)
-    with pytest.raises(CheckpointError, match="was begun with another definition, which is not kept"):
+    with pytest.raises(CheckpointError, match="was started with another definition, which is not stored"):
         run_pipeline(CONFIG, RunOptions(tmp_path), print)
 
 

@@ -137,7 +137,7 @@ def test_a_silent_driver_is_stale_and_restarted(deployment: Deployment, monkeypa
     monkeypatch.setenv("FAKE_DRIVER", "silent")
     status = process.launch(deployment)
     assert status.state is StreamState.STALE
-    assert "no sign of life for 3600 s" in status.message
+    assert "no heartbeat for 3600 s" in status.message
     monkeypatch.delenv("FAKE_DRIVER")
     status, action = process.ensure_running(deployment)
     assert (status.state, action) == (StreamState.RUNNING, Action.RESTARTED)
@@ -208,7 +208,7 @@ def test_a_driver_that_was_stopped_is_killed_by_a_take_over_at_once(deployment: 
     said: list[str] = []
     process.take_over(deployment.state, ID, said.append)
     assert len(said) == 1
-    assert said[0].startswith(f"{ID}: ending the driver that runs it (pid {silent.pid}), which is STALE: no sign of")
+    assert said[0].startswith(f"{ID}: ending the driver that runs it (pid {silent.pid}), which is STALE: no heartbeat")
     assert not is_alive(silent)
     assert process.status(deployment.state, ID).wanted
     process.take_over(deployment.state, ID, said.append)

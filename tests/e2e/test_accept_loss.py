@@ -103,7 +103,7 @@ def test_a_recreated_topic_is_read_from_its_beginning(pipeline: Pipeline) -> Non
     assert (totals["read"], totals["written"], totals["duplicates"]) == (2, 1, 1)
     assert keys(pipeline) == ["k0", "k1", "k2", "k3"]
     assert losses(pipeline) == [(1, "topic", 0, 3, 3, 0)]
-    assert "retention removed a part of what was read" in verify(pipeline).counts.description
+    assert "retention removed some of the records" in verify(pipeline).counts.description
 
 
 def compact(pipeline: Pipeline, left: int) -> None:
@@ -147,7 +147,7 @@ def test_a_batch_whose_records_were_compacted_away_is_not_repeated_unasked(
     compact(pipeline, 5)
 
     with pytest.raises(
-        GlassflowError, match=r"had \d records when it was begun and has \d now: the topic is compacted"
+        GlassflowError, match=r"had \d records when it was started and has \d now: the topic is compacted"
     ):
         pipeline.catch_up()
     assert keys(pipeline) == written
@@ -160,7 +160,7 @@ def test_a_batch_whose_records_were_compacted_away_is_not_repeated_unasked(
     assert reason == "compaction"
     found = verify(pipeline)
     assert not found.counts.exact
-    assert "records of a batch under way were lost" in found.counts.description
+    assert "records of an in-flight batch were lost" in found.counts.description
 
 
 def test_a_state_that_cannot_be_rebuilt_is_given_up_and_its_waiting_events_are_reported(pipeline: Pipeline) -> None:
@@ -174,7 +174,7 @@ def test_a_state_that_cannot_be_rebuilt_is_given_up_and_its_waiting_events_are_r
     assert first["waiting"] > 0
     damaged = joins.state / joins.name / "checkpoint" / "glassflow" / "identity.json"
     damaged.write_bytes(damaged.read_bytes()[:10])
-    with pytest.raises(GlassflowError, match="what waits in a join depends on"):
+    with pytest.raises(GlassflowError, match="the waiting events of a join depend on"):
         joins.catch_up(rebuild=rebuild_checkpoint)
     damaged.parent.parent.mkdir(parents=True, exist_ok=True)
 

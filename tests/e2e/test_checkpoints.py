@@ -102,7 +102,8 @@ def test_damaged_files_are_named_a_moved_folder_goes_on_and_an_older_copy_is_ref
     newer = pipeline.folder / "newer"
     pipeline.state.rename(newer)
     older.rename(pipeline.state)
-    assert f"ends with batch 0, but {pipeline.name}.glassflow_ledger has batch 1 of it" in catch_up_error(pipeline)
+    message = catch_up_error(pipeline)
+    assert f"ends with batch 0, but {pipeline.name}.glassflow_ledger has batch 1 of this checkpoint" in message
     shutil.rmtree(pipeline.state)
     moved = replace(pipeline, folder=pipeline.folder / "moved").write()
     newer.rename(moved.state)
@@ -122,9 +123,7 @@ def test_a_damaged_file_of_the_state_is_repaired_or_stops_the_pipeline(
     pipeline.send({"id": f"k{index}", "n": index} for index in range(200, 300))
     if file in STOPPING:
         # Other tasks may have written before the error: the batch is repeated.
-        assert catch_up_error(pipeline).startswith(
-            "a file of the state in the checkpoint is damaged or missing; restore"
-        )
+        assert catch_up_error(pipeline).startswith("a state file of the checkpoint is damaged or missing; restore")
         found.write_bytes(kept)
     totals = pipeline.catch_up()
     assert (totals["written"], totals["duplicates"]) == (50, 50)
@@ -138,12 +137,12 @@ def test_a_full_disk_is_said_and_nothing_is_lost_by_it(pipeline: Pipeline) -> No
     folder = pipeline.state / pipeline.name
     folder.mkdir(parents=True)
     (folder / "heartbeat.json.new").symlink_to("/dev/full")
-    assert "No space left on device; make room" in catch_up_error(pipeline)
+    assert "No space left on device; free disk space" in catch_up_error(pipeline)
     (folder / "heartbeat.json.new").unlink()
     plan = checkpoint(pipeline) / "glassflow" / "plans" / "0.new"
     plan.parent.mkdir(parents=True)
     plan.symlink_to("/dev/full")
-    assert catch_up_error(pipeline).startswith("the disk is full; make room for the state folder")
+    assert catch_up_error(pipeline).startswith("the disk is full; free space for the state folder")
     assert rows(pipeline) == [(0, 0)]
     plan.unlink()
     assert pipeline.catch_up()["written"] == 100

@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.load import load_definition
 from glassflow_dagster.defs.resources import resources
 from glassflow_dagster.driver.heartbeat import Heartbeat, read_heartbeat
 from glassflow_dagster.driver.process import stop
@@ -37,7 +37,7 @@ class Project:
     def materialize(self) -> dg.ExecuteInProcessResult:
         """Materialize all assets of the pipeline, and run its checks."""
         file = self.pipeline.file
-        loaded = dg.Definitions.merge(build_pipeline_definitions(file, load_pipeline(file)), resources())
+        loaded = dg.Definitions.merge(build_pipeline_definitions(load_definition(file)), resources())
         return loaded.resolve_implicit_global_asset_job_def().execute_in_process(instance=self.instance)
 
     def checks(self, result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:

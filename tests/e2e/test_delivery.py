@@ -16,7 +16,7 @@ def test_a_repeated_batch_doubles_rows_only_where_the_definition_allows_it(
     pipeline.send([{"id": f"k{index % 30}", "n": index} for index in range(40)])
     pipeline.catch_up()
     assert pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(30, 30)]
-    warned = "warning: a batch that is repeated after a failure may double rows" in capsys.readouterr().out
+    warned = "warning: a batch that is repeated after a failure may duplicate rows" in capsys.readouterr().out
 
     # Repeat the batch, as after a crash between the last insert and the commit.
     (commit,) = (pipeline.state / pipeline.name / "checkpoint" / "commits").glob("[0-9]*")

@@ -55,7 +55,7 @@ def test_the_demo_ends_well_and_says_what_arrived(tmp_path: Path) -> None:
     }
     said = " ".join(done.stderr.split())
     assert "all values of the flights equal the file's" in said
-    assert "all joined rows equal those computed anew" in said
+    assert "all joined rows equal those recomputed" in said
 
 
 def figures(table: str) -> dict[str, tuple[str, str]]:

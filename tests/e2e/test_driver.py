@@ -78,7 +78,7 @@ def test_a_topic_that_is_deleted_ends_its_pipeline_for_good(pipeline: Pipeline) 
         stop(pipeline)
     again = invoke("start", str(pipeline.file), "--state", str(pipeline.state))
     assert again.code == 1
-    assert f"topic {pipeline.name} does not exist on {pipeline.brokers} any more: it was deleted since" in again.err
+    assert f"topic {pipeline.name} does not exist on {pipeline.brokers} any more: it was deleted after " in again.err
     assert "next offsets: partition 0: 1, partition 1: 0" in again.err
     assert "--accept-loss" in again.err
     assert state(pipeline) == "FAILED"

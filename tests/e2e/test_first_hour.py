@@ -107,7 +107,7 @@ def test_state_folder_with_a_comma(pipeline: Pipeline) -> None:
         ("spark.sql.shuffle.partitions=many", ("spark.sql.shuffle.partitions", "many")),
         ("spark.sql.streaming.stateStore.rocksdb.writeBufferSizeMB=much", ("writebuffersizemb", "must be a long")),
         ("spark.sql.adaptive.enabled=true", ("--conf", "spark.sql.adaptive.enabled cannot be set", "block")),
-        ("adaptive=true", ("--conf", "'adaptive' is no setting of Spark")),
+        ("adaptive=true", ("--conf", "'adaptive' is not a Spark setting")),
     ],
 )
 def test_a_setting_that_spark_does_not_take(pipeline: Pipeline, setting: str, texts: tuple[str, ...]) -> None:

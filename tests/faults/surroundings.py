@@ -166,7 +166,7 @@ def topic_deleted(world: World, draw: random.Random) -> int:
     world.admin.delete_topics([topic])[topic].result(30)
     world.driver.signal(signal.SIGCONT, pids)
     world.until(lambda: world.driver.code is not None, "the driver ends", _MISSED_SECONDS)
-    _require_reason(world, f"topic {topic} does not exist on .* any more: it was deleted since")
+    _require_reason(world, f"topic {topic} does not exist on .* any more: it was deleted after ")
     return 1
 
 
@@ -182,7 +182,7 @@ def compacted(world: World, draw: random.Random) -> int:
     world.until(lambda: _compacts(world, kept), "some records are compacted away")
     world.replace_driver()
     world.until(lambda: world.driver.code is not None, "the driver ends")
-    _require_reason(world, r"batch \d+, which was under way .* records when it was begun .*: the topic is compacted")
+    _require_reason(world, r"batch \d+, which was in flight .* records when it was started .*: the topic is compacted")
     return hits
 
 
@@ -212,7 +212,7 @@ def clock_set_right(world: World, draw: random.Random) -> int:
     read = world.read
     world.driver = world.new_driver()
     world.until(lambda: world.driver.code is not None, "the driver ends")
-    _require_reason(world, "the clock of this machine cannot be believed")
+    _require_reason(world, "the clock of this machine is implausible")
     assert world.read == read, "a batch was written by a clock that was not believed"
     world.driver = world.new_driver("--accept-clock")
     return 1

@@ -87,9 +87,9 @@ def test_the_definition_says_what_was_seen() -> None:
         == """\
 # Proposed for topic orders after reading 107 of about 5,000 messages (1 partition, from the beginning and the
 # end of each).
-# 105 of them are JSON objects. The others become dead letters: 1 no JSON, 1 without a value.
-# Look it over: a field that was always there may be missing in messages that were not read; such a message
-# becomes a dead letter, unless the field is marked required: false.
+# 105 of them are JSON objects. The rest become dead letters: 1 not JSON, 1 without a value.
+# Review it: a field that was always present may be missing in messages that were not read; such a message
+# becomes a dead letter, unless the field has required: false.
 # Save it as pipelines/orders.yaml.
 version: v3
 pipeline_id: orders
@@ -121,15 +121,15 @@ sink:
     password: ''
   table: orders
   max_batch_size: 10000  # rows of one insert at most
-  max_delay_time: 1s  # a smaller batch goes after this time
+  max_delay_time: 1s  # a smaller batch is inserted after this time
   mapping:
     - {name: order_id, column_name: order_id, column_type: Int64}
     - {name: state, column_name: state, column_type: LowCardinality(String)}      # 2 different values
     - {name: at, column_name: at, column_type: DateTime64(3)}
     - {name: mixed, column_name: mixed, column_type: Int64}
     - {name: user.name, column_name: user_name, column_type: LowCardinality(Nullable(String))}  # 1 different value
-    - {name: _batch_time, column_name: ingested_at, column_type: DateTime64(3)}   # when the row came
-  create_table:  # used where the table is missing
+    - {name: _batch_time, column_name: ingested_at, column_type: DateTime64(3)}   # time of the batch
+  create_table:  # used if the table does not exist
     engine: MergeTree
     order_by: order_id  # what queries select by; cannot be changed later
 """
@@ -177,7 +177,7 @@ def test_the_pipeline_is_named_after_its_topic(topic: str, name: str) -> None:
 
 
 def test_messages_that_are_no_objects_are_an_error_with_what_they_are() -> None:
-    with pytest.raises(GlassflowError, match=r"none of the 3 messages read is a JSON object \(2 no JSON, 1 without"):
+    with pytest.raises(GlassflowError, match=r"none of the 3 messages read is a JSON object \(2 not JSON, 1 without"):
         proposal([b"x", b"y", None])
     with pytest.raises(GlassflowError, match="Avro and Protobuf are not supported yet"):
         proposal([b"\x00\x00\x00\x00\x01\x02"])

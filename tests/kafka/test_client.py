@@ -126,5 +126,5 @@ def test_kerberos_is_passed_on_with_its_files_for_this_user_only(
     assert kerberos.java_options(connection()) == ""
     named = spark_options(connection(**{**parts, "username": 'a" useTicketCache="true'}))
     assert named["kafka.sasl.jaas.config"].endswith('principal="a\\" useTicketCache=\\"true@EXAMPLE.TEST";')
-    with pytest.raises(GlassflowError, match="kerberos_keytab: is no base64"):
+    with pytest.raises(GlassflowError, match="kerberos_keytab: is not base64"):
         settings(**{**parts, "kerberos_keytab": "not base64!"})

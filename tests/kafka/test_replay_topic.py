@@ -55,7 +55,7 @@ def test_a_forbidden_replay_topic_is_an_error_with_its_remedy(
             raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
     monkeypatch.setattr(replay_topic, "AdminClient", Refusing)
-    with pytest.raises(TopicMissing, match=r"cannot be made: .*; have it made with one partition") as raised:
+    with pytest.raises(TopicMissing, match=r"cannot be created: .*; create it with one partition") as raised:
         replay_topic.ensure_replay_topic(config)
     assert "\n" not in str(raised.value)
     assert not replay_topic.find_replay_topic(config)

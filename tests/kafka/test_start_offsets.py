@@ -69,7 +69,7 @@ def test_a_start_at_the_offsets_of_a_named_group(connection: KafkaConnection, to
 def test_a_group_that_retention_has_overtaken_loses_nothing_in_silence(connection: KafkaConnection, topic: str) -> None:
     commit_offsets(connection, "slow", topic, {0: 2})
     delete_before(connection, topic, 5)
-    with pytest.raises(StartUnknown, match=f"stands at offset 2 of {topic}/0, which holds 5 to 10"):
+    with pytest.raises(StartUnknown, match=f"is at offset 2 of {topic}/0, which holds 5 to 10"):
         starting_offsets(config(connection, topic, start="committed", consumer_group="slow"))
 
 

@@ -4,7 +4,7 @@ import dagster as dg
 import pytest
 import yaml
 
-from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.load import load_definition
 from glassflow_dagster.defs.resources import resources
 from glassflow_dagster.kafka import topics
 from glassflow_dagster.orchestration.pipelines import build_pipeline_definitions
@@ -32,5 +32,5 @@ def join_definition(definition: Path) -> Path:
 @pytest.fixture
 def loaded(definition: Path) -> dg.Definitions:
     """Return the definitions of a code location with this pipeline."""
-    pipeline = build_pipeline_definitions(definition, load_pipeline(definition))
+    pipeline = build_pipeline_definitions(load_definition(definition))
     return dg.Definitions.merge(pipeline, resources())

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from dagster_pyspark import LazyPySparkResource
 
-from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.load import load_definition
 from glassflow_dagster.driver import process
 from glassflow_dagster.driver.process import Deployment, StreamState
 from glassflow_dagster.orchestration.asset_keys import build_asset_keys
@@ -31,11 +31,11 @@ def run(
     mode: str = "ENSURE",
     **settings: Any,
 ) -> dg.ExecuteInProcessResult:
-    config = load_pipeline(deployment.path)
-    named = build_asset_keys(config)
+    loaded = load_definition(deployment.path)
+    named = build_asset_keys(loaded.config)
     pyspark = LazyPySparkResource(spark_config={"spark": {"ui.enabled": True}})
     return dg.materialize(
-        [build_assets(deployment.path, config, named)],
+        [build_assets(loaded, named)],
         resources={
             "stream_runner": LocalStreamRunner(pyspark=pyspark, state=str(deployment.state)),
             "kafka": KafkaResource(),
@@ -112,7 +112,7 @@ def test_the_data_version_is_the_committed_offsets_so_a_health_check_changes_not
 
 
 def test_a_joins_assets_have_figures_each_and_a_version_of_both_topics(join_definition: Path, state: Path) -> None:
-    config = load_pipeline(join_definition)
+    config = load_definition(join_definition).config
     result = run(Deployment(join_definition, config, state, timeout=30))
     assert result.success
     figures = materialized(result)

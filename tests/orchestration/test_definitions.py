@@ -1,5 +1,6 @@
 """The Dagster definitions of a pipeline before anything runs, without any server."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,7 @@ import pytest
 import yaml
 
 from glassflow_dagster.components.pipeline_folder import PipelineFolder, find_folder
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.load import LoadedDefinition, load_definition, load_pipeline
 from glassflow_dagster.defs.resources import resources
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.asset_keys import build_asset_keys
@@ -30,12 +30,12 @@ TABLE = dg.AssetKey(["sms_status", "sms_statuses_latest"])
 
 
 def spec(definition: Path, key: dg.AssetKey) -> dg.AssetSpec:
-    config = load_pipeline(definition)
-    return build_assets(definition, config, build_asset_keys(config)).specs_by_key[key]
+    loaded = load_definition(definition)
+    return build_assets(loaded, build_asset_keys(loaded.config)).specs_by_key[key]
 
 
-def graph_of(definition: Path, config: PipelineConfig) -> Any:
-    return dg.Definitions.merge(build_pipeline_definitions(definition, config), resources()).resolve_asset_graph()
+def graph_of(loaded: LoadedDefinition) -> Any:
+    return dg.Definitions.merge(build_pipeline_definitions(loaded), resources()).resolve_asset_graph()
 
 
 def test_the_code_location_loads_without_servers(definition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,8 +49,8 @@ def test_the_code_location_loads_without_servers(definition: Path, monkeypatch: 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
 def test_every_shipped_pipeline_of_one_topic_is_a_chain_of_three_assets(file: Path) -> None:
-    config = load_pipeline(file)
-    graph = graph_of(file, config)
+    loaded = load_definition(file)
+    config, graph = loaded.config, graph_of(loaded)
     raw, deduplicated, table = build_asset_keys(config).assets
     assert graph.get(deduplicated).parent_keys == {raw}
     assert graph.get(table).parent_keys == {deduplicated}
@@ -61,14 +61,14 @@ def test_every_shipped_pipeline_of_one_topic_is_a_chain_of_three_assets(file: Pa
 
 
 def test_a_pipeline_without_deduplication_goes_from_the_topic_to_the_table(definition: Path) -> None:
-    config = load_pipeline(definition).model_copy(update={"transforms": ()})
-    graph = graph_of(definition, config)
+    loaded = load_definition(definition)
+    graph = graph_of(replace(loaded, config=loaded.config.model_copy(update={"transforms": ()})))
     assert graph.get(TABLE).parent_keys == {RAW}
     assert {key.name for key in graph.asset_check_keys} == {"counts_agree", "dead_letters", "stream_is_live"}
 
 
 def test_a_join_brings_two_topics_together_each_deduplicated_where_it_says_so(join_definition: Path) -> None:
-    graph = graph_of(join_definition, load_pipeline(join_definition))
+    graph = graph_of(load_definition(join_definition))
     assert lineage(graph) == {
         "raw_auction_bids": set(),
         "deduplicated_auction_bids": {"raw_auction_bids"},
@@ -81,7 +81,7 @@ def test_a_join_brings_two_topics_together_each_deduplicated_where_it_says_so(jo
     assert {key.name for key in graph.asset_check_keys} == checks
 
     join_definition.write_text(yaml.safe_dump(joined_definition(transforms=BOTH[1:])))
-    graph = graph_of(join_definition, load_pipeline(join_definition))
+    graph = graph_of(load_definition(join_definition))
     assert lineage(graph)["joined_bids_lots"] == {"raw_auction_bids", "deduplicated_auction_lots"}
     assert {key.name for key in graph.asset_check_keys} == checks - {"no_residual_duplicates"}
 
@@ -119,9 +119,9 @@ def test_the_joined_stream_says_in_words_what_it_joins_and_names_the_origin_of_e
 ) -> None:
     found = spec(join_definition, joined_key("joined_bids_lots"))
     assert found.description == (
-        "Each event of `auction.bids` (left) with the event of `auction.lots` (right) of the same key (`auction_no` = "
-        "`lot_no`): the latest one that came less than 2h before it, or else the first one that came less than 20m "
-        "after it, by the time at which they are read. A left event without a match makes no row, and is counted as "
+        "Each event of `auction.bids` (left) with the event of `auction.lots` (right) of the same key (`auction_no` "
+        "= `lot_no`): the latest one that came less than 2h before it, or else the first one that came less than 20m "
+        "after it, by the time at which they are read. A left event without a match makes no row, and counts as "
         "unmatched."
     )
     assert (found.metadata["join_type"], found.metadata["left_window"]) == ("inner", "20m")
@@ -209,16 +209,17 @@ def test_the_folder_is_the_environments_then_the_working_folders_then_the_projec
     assert find_folder("pipelines", project, {}) == tmp_path / "pipelines"
     (tmp_path / "named").mkdir()
     assert find_folder("pipelines", project, {"GLASSFLOW_PIPELINES": "named"}) == tmp_path / "named"
-    with pytest.raises(GlassflowError, match="GLASSFLOW_PIPELINES: missing is no folder; create it"):
+    with pytest.raises(GlassflowError, match="GLASSFLOW_PIPELINES: missing is not a folder; create it"):
         find_folder("pipelines", project, {"GLASSFLOW_PIPELINES": "missing"})
 
 
 @pytest.mark.parametrize("length", [63, 100])
 def test_a_pipeline_with_long_names_and_labels_loads(definition: Path, length: int) -> None:
-    config = load_pipeline(definition)
+    loaded = load_definition(definition)
+    config = loaded.config
     labels = config.metadata.model_copy(update={"tags": ("l" * length, "é")})
     long = config.model_copy(update={"pipeline_id": "p" * length, "metadata": labels})
-    assert graph_of(definition, long).get_all_asset_keys()
+    assert graph_of(replace(loaded, config=long)).get_all_asset_keys()
 
 
 def test_a_folder_that_is_none_is_told_without_dagsters_own_tree(
@@ -227,5 +228,5 @@ def test_a_folder_that_is_none_is_told_without_dagsters_own_tree(
     from glassflow_dagster.definitions import defs
 
     monkeypatch.setenv("GLASSFLOW_PIPELINES", str(tmp_path / "missing"))
-    with pytest.raises(GlassflowError, match=r"^GLASSFLOW_PIPELINES: .*missing is no folder; create it"):
+    with pytest.raises(GlassflowError, match=r"^GLASSFLOW_PIPELINES: .*missing is not a folder; create it"):
         defs()

@@ -77,11 +77,11 @@ def test_whatever_is_wrong_with_a_file_the_others_load(definition: Path) -> None
         "no_utf8": "cannot be read",
         "no_yaml": "is neither YAML nor JSON",
         "no_date": "is neither YAML nor JSON",
-        "list": "list.json: is no pipeline definition",
-        "list_yaml": "list.yaml: is no pipeline definition",
+        "list": "list.json: is not a pipeline definition",
+        "list_yaml": "list.yaml: is not a pipeline definition",
         "gone": "no such file",
         "other_name": "pipeline_id: 'sms_status' is not the file's name; rename the file to sms_status.yaml",
-        "every": "checks.every: '61 * * * *' is no cron schedule; write one such as",
+        "every": "checks.every: '61 * * * *' is not a cron schedule; write one such as",
     }
     assert set(failing(defs)) == set(expected)
     for name, reason in expected.items():

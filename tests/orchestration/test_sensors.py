@@ -105,7 +105,7 @@ def test_a_wanted_stream_that_does_not_run_is_brought_back_once_for_each_death(s
 def test_a_stream_that_nobody_wants_is_left_alone_with_the_reason(state: StreamState) -> None:
     skipped = evaluate(status(state, wanted=False), CONFIG, NAMES, Cursor())
     assert isinstance(skipped, dg.SkipReason)
-    assert "materialize to start it" in str(skipped.skip_message)
+    assert "materialize the table to start it" in str(skipped.skip_message)
 
 
 def test_a_stream_that_never_ran_is_left_alone() -> None:

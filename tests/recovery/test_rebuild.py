@@ -12,7 +12,8 @@ def test_the_processing_clock_can_be_read_from_the_ledger_others_cannot() -> Non
     config = sms_status()
     require_possible(config)
     with pytest.raises(
-        GlassflowError, match=r"what waits in a join depends on .*; go on without the state \(run FILE --accept-loss\)"
+        GlassflowError,
+        match=r"the waiting events of a join depend on .*; continue without the state \(run FILE --accept-loss\)",
     ):
         require_possible(load_pipeline(PIPELINES / "orders_with_users.yaml", {}))
     (dedup,) = config.transforms

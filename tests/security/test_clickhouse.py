@@ -70,16 +70,14 @@ def test_the_definitions_authority_is_trusted(https: int, authority: Authority) 
 def test_no_other_authority_is_trusted(https: int) -> None:
     for root_ca in (None, STRANGER.certificate):
         message = connection_error(connection(https, root_ca=root_ca))
-        assert message.startswith(
-            f"ClickHouse at localhost:{https} cannot be trusted over TLS (SSLCertVerificationError"
-        )
+        assert message.startswith(f"ClickHouse at localhost:{https}: TLS failed (SSLCertVerificationError")
         assert "set sink.connection_params.root_ca" in message
 
 
 def test_the_name_of_the_host_is_verified(https: int, authority: Authority) -> None:
     message = connection_error(connection(https, root_ca=authority.certificate, host="127.0.0.1"))
     assert "certificate is not valid for '127.0.0.1'" in message
-    assert "and host to a name that it is for" in message
+    assert "and host to a name that the certificate is for" in message
 
 
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
@@ -114,7 +112,7 @@ def test_a_port_without_tls_is_named(stack: Stack) -> None:
     [
         (
             {"root_ca": "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"},
-            "root_ca: holds no certificate",
+            "root_ca: contains no readable certificate",
         ),
         ({"root_ca": "/etc/ca.pem"}, "root_ca: is neither PEM nor base64"),
         ({"client_cert": "own", "client_key": "another's"}, "client_cert: cannot be used with client_key"),

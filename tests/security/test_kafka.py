@@ -95,7 +95,7 @@ REFUSED: dict[str, tuple[Connect, str]] = {
     ),
     "a client's certificate of someone else": (
         lambda broker: broker.over_tls(client_cert=STRANGERS.certificate, client_key=STRANGERS.key),
-        r"refuse the client's certificate \(.*\); set connection_params\.client_cert",
+        r"reject the client's certificate \(.*\); set connection_params\.client_cert",
     ),
 }
 
@@ -186,7 +186,7 @@ def test_a_right_that_is_missing_or_revoked_is_not_waited_for(
     with pytest.raises(TopicForbidden, match=rf"{topic}' on localhost:\d+: user 'etl' may not read it; grant READ on"):
         require_readable(connection, [topic])
     message = end_of_stream(connection, topic, spark, tmp_path)
-    assert "do not let the user read the topic, or not any more; grant READ and DESCRIBE on it" in message
+    assert "do not, or no longer, allow the user to read the topic; grant READ and DESCRIBE on it" in message
 
     grant_only(secure_broker, topic, "someone-else", AclOperation.READ)
     waited: list[str] = []
@@ -217,7 +217,7 @@ def test_a_broker_that_goes_away_while_it_answers_has_refused_nothing(text: str)
     ("key", "message"),
     [
         (STRANGERS.key, r"Kafka's client cannot use them .*key values mismatch.*; correct root_ca, client_cert and"),
-        ("-----BEGIN EC PRIVATE KEY-----\nMIIB\n", r"client_key: is no unencrypted key in PKCS #8.*openssl pkcs8"),
+        ("-----BEGIN EC PRIVATE KEY-----\nMIIB\n", r"client_key: is not an unencrypted PKCS #8 key.*openssl pkcs8"),
         ("-----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY-----\n", "Kafka's client cannot use them"),
     ],
     ids=["another certificate's", "another form", "none"],

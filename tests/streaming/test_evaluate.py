@@ -23,7 +23,12 @@ TRANSFORMS: list[tuple[str, str, bytes, Evaluation]] = [
     ("user?.k", "string", b'{"name": "a"}', Evaluation(None, "string")),
     ("now().Year() > 2000 and _topic == 'sample'", "bool", b'{"name": "a"}', Evaluation(value=True, kind="bool")),
     ("n + 1", "", b'{"name": "a"}', Evaluation(None, "int", "transform: output 'value', n + 1: n + 1: n is nil")),
-    ("name", "int", b'{"name": "a"}', Evaluation(None, "int", "transform: output 'value', name: the value is no int")),
+    (
+        "name",
+        "int",
+        b'{"name": "a"}',
+        Evaluation(None, "int", "transform: output 'value', name: the value is not of type int"),
+    ),
     ("name", "", b'{"name": 1}', Evaluation(None, "string", "decode: field 'name': expected string, got number")),
 ]
 FILTERS: list[tuple[str, bytes, Evaluation]] = [

@@ -52,7 +52,7 @@ def test_all_shares_together_find_what_a_whole_look_finds_and_each_says_what_it_
     pipeline.execute("INSERT INTO {table} SELECT * FROM {table} WHERE id < 'k3'")
     whole = find_residual_duplicates(pipeline.config, print)
     assert whole.figures["keys_checked"] == "all"
-    assert "Only looked at" not in whole.description
+    assert "Searched only" not in whole.description
 
     monkeypatch.setattr(budget, "_BYTES_A_ROW", 2048 * MIB // 30)
     shares = []
@@ -64,7 +64,7 @@ def test_all_shares_together_find_what_a_whole_look_finds_and_each_says_what_it_
     for found in shares:
         assert not found.passed
         assert found.figures["keys_checked"] == "1 in 3"
-        assert "Only looked at: the rows of the last 1d, and of these 1 in 3 of the keys" in found.description
+        assert "Searched only: the rows of the last 1d, and of these 1 in 3 of the keys" in found.description
 
 
 @pytest.mark.servers

@@ -216,7 +216,7 @@ def test_doubled_rows_are_no_mistake_where_they_are_allowed_and_nothing_is_calle
     found = counts_report(**doubled, delivery="at_least_once")
     assert (found.passed, found.exact) == (True, False)
     assert found.description.endswith(
-        "Not exact: a batch that was repeated may have doubled rows (sink.delivery: at_least_once)."
+        "Not exact: a repeated batch may have duplicated rows (sink.delivery: at_least_once)."
     )
     assert not counts_report(rows=84, distinct=Distinct(), delivery="at_least_once").passed
 

@@ -45,15 +45,15 @@ def judge(differences: KeyDifferences, of: Table, config: PipelineConfig | None 
 def test_keys_that_agree_are_said_in_a_sentence() -> None:
     found = judge(AGREEING, table("MergeTree"))
     assert (found.passed, found.decided) == (True, True)
-    assert found.description == "The records in Kafka call for 5 rows, and d.t has them."
+    assert found.description == "The records in Kafka account for 5 rows, and d.t has them."
 
 
 @pytest.mark.parametrize(
     ("differences", "words"),
     [
         (MISSING, "d.t lacks 2 rows of 2 keys."),
-        (SURPLUS, "d.t has 1 row of 1 key that no record calls for."),
-        (CHANGED, "d.t has other values than those of the event that had to stay: 3 rows of 3 keys."),
+        (SURPLUS, "d.t has 1 row of 1 key that no record accounts for."),
+        (CHANGED, "d.t has other values than those of the event to keep: 3 rows of 3 keys."),
     ],
 )
 def test_each_difference_of_a_plain_table_is_a_failure(differences: KeyDifferences, words: str) -> None:
@@ -94,7 +94,7 @@ def test_an_engine_that_sums_values_up_has_others() -> None:
 def test_rows_of_others_are_no_surplus_and_a_missing_one_still_is_one() -> None:
     plain, twice = table("MergeTree"), sms_status(delivery="at_least_once")
     assert judge(SURPLUS, plain, twice).passed
-    assert "may have doubled them" in judge(SURPLUS, plain, twice).description
+    assert "may have duplicated them" in judge(SURPLUS, plain, twice).description
     assert judge(SURPLUS, plain, rows_before=4).passed
     assert not judge(MISSING, plain, twice).passed
 

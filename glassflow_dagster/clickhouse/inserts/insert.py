@@ -1,6 +1,6 @@
 """Inserts with exactly-once effect: one block, one request, one token, repeated until the outcome is certain.
 
-ClickHouse drops a block whose token the table knows, provided that the repeated request is divided into the same
+ClickHouse drops a block whose token the table knows, provided that the repeated request is split into the same
 blocks. So one request is one block, and all settings that influence the division are fixed.
 
 A server that restarted while the outcome was uncertain may know the token without having the rows, or the other way
@@ -201,7 +201,7 @@ class _BlockInsert:
         Each pass uses the next token of `Token.again`, since the server may know the last one without the rows.
         """
         self._inserter.report(
-            f"{self._name}: ClickHouse was started anew while an insert was under way; looking for its rows "
+            f"{self._name}: ClickHouse restarted during an insert; searching the table for the insert's rows "
             f"({self._token})"
         )
         for attempt in range(_MOST_TOKENS):
@@ -221,8 +221,9 @@ class _BlockInsert:
             except _Restarted:
                 continue
         raise ClickHouseUnreachable(
-            f"{self._name}: a block is not there after {_MOST_TOKENS} attempts behind restarts of ClickHouse "
-            f"({self._token}); look after the server and start again, the block will be looked for"
+            f"{self._name}: a block is still missing after {_MOST_TOKENS} attempts, each after a restart of "
+            f"ClickHouse ({self._token}); check the server, then start the pipeline again; it first searches the "
+            "table for the block's rows"
         )
 
     @property
@@ -233,7 +234,9 @@ class _BlockInsert:
         """Wait until no earlier request of this block is running; return the row numbers missing in the table."""
         while self._is_request_running():
             if time.monotonic() > self._deadline:
-                raise ClickHouseUnreachable(f"{self._name}: an earlier insert of a block does not end ({self._token})")
+                raise ClickHouseUnreachable(
+                    f"{self._name}: an earlier insert of a block is still running ({self._token})"
+                )
             time.sleep(_POLL_SECONDS)
         return missing_rows(self._client, self._layout, self._block)
 
@@ -248,8 +251,8 @@ class _BlockInsert:
             if not is_right_missing(error):
                 raise
             self._inserter.report(
-                f"warning: whether an earlier insert into {self._name} is still under way cannot be seen, and it is "
-                "taken for ended; grant SELECT ON system.processes to the pipeline's user"
+                f"warning: cannot see whether an earlier insert into {self._name} is still running; assuming that it "
+                "has ended; grant SELECT ON system.processes to the pipeline's user"
             )
             return False
         return bool(found[0][0])
@@ -310,33 +313,36 @@ class _BlockInsert:
         if not self._layout.changes_rows:
             raise _Restarted
         self._inserter.report(
-            f"warning: ClickHouse was started anew while an insert into {self._name} was under way, and rows of a "
-            f"{self._layout.engine} table cannot be looked for; only the insert token ({self._token}) keeps them from "
-            "being written twice"
+            f"warning: ClickHouse restarted during an insert into {self._name}, and the rows of a "
+            f"{self._layout.engine} table cannot be searched for; only the insert token ({self._token}) prevents "
+            "duplicates"
         )
 
     def _kind_of(self, error: BaseException) -> ErrorKind:
         return self._inserter.classify(self._name, error)
 
     def _raise_unless_transient(self, error: BaseException, pause: float, *, certain: bool) -> None:
-        """Report an error that may be transient, if `pause` ends before the deadline; otherwise raise it."""
+        """Report an error that may be transient, if the next attempt begins before the deadline; otherwise raise it.
+
+        pause: seconds until the next attempt. certain: see `RowsRefused`.
+        """
         kind = self._kind_of(error)
         if kind is ErrorKind.ROW:
             raise RowsRefused(self._name, explain(error), certain=certain) from error
         if kind is ErrorKind.PARTITIONS:
             raise TooManyPartitions(
-                f"{self._name} takes rows of {PARTITIONS_PER_BLOCK} partitions at once: {explain(error)}; choose a "
-                "coarser PARTITION BY"
+                f"{self._name} rejects a block with rows of {PARTITIONS_PER_BLOCK} partitions: {explain(error)}; "
+                "choose a coarser PARTITION BY"
             ) from error
         if kind is ErrorKind.TABLE:
             raise self._table_error(error) from error
         if time.monotonic() + pause > self._deadline:
             raise ClickHouseUnreachable(
-                f"ClickHouse did not confirm a block for {self._name}: {explain(error)}; "
-                "look after the server and start again, the block will be repeated under its token"
+                f"ClickHouse did not confirm a block for {self._name}: {explain(error)}; check the server, then start "
+                "the pipeline again; it repeats the block with the same insert token"
             ) from error
-        unknown = " (not known; taken for passing)" if kind is ErrorKind.UNKNOWN else ""
-        self._inserter.report(f"insert into {self._name}: {explain(error)}{unknown}; again in {pause:.1f} s")
+        unknown = " (unknown; treated as transient)" if kind is ErrorKind.UNKNOWN else ""
+        self._inserter.report(f"insert into {self._name}: {explain(error)}{unknown}; retrying in {pause:.1f} s")
 
     def _resolve_unknown_error(self, error: BaseException, block: pa.Table, *, certain: bool) -> None:
         """Insert an empty block to find the cause of a repeated unknown error, and raise accordingly.
@@ -357,8 +363,8 @@ class _BlockInsert:
     def _table_error(self, error: BaseException) -> InsertRefused:
         """Return the error for a table that takes no rows."""
         return InsertRefused(
-            f"{self._name} takes no rows: {explain(error)}; correct the table (or the user's rights) and start again, "
-            "the batch will be replayed"
+            f"{self._name} accepts no rows: {explain(error)}; correct the table or the user's rights, then start the "
+            "pipeline again; it replays the batch"
         )
 
 

@@ -50,11 +50,11 @@ class Token:
 
     def split(self, first: int, until: int) -> "Token":
         """Return the token of the note that the rows [first, until) were rejected together and are split."""
-        return self._with(f"divided/{first}-{until}")
+        return self._with(f"split/{first}-{until}")
 
     def done(self, until: int) -> "Token":
         """Return the token of the note that all rows of the block before `until` are done."""
-        return self._with(f"settled/{until}")
+        return self._with(f"done/{until}")
 
     def again(self, attempt: int) -> "Token":
         """Return the token under which missing rows of the block are sent after a restart of the server.

@@ -11,7 +11,7 @@ from glassflow_dagster.clickhouse.target.token_window import window_settings
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.sink import CreateTable
 from glassflow_dagster.config.model.types import ColumnType, parse_column_type
-from glassflow_dagster.config.stages import nullable_names
+from glassflow_dagster.config.nullable_names import nullable_names
 
 # Types that cannot be wrapped in Nullable.
 _NEVER_NULL = frozenset({"Array", "Map", "Tuple", "Nested", "Variant", "Dynamic", "JSON"})

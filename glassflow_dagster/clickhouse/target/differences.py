@@ -20,8 +20,8 @@ from glassflow_dagster.clickhouse.target.token_window import (
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.sink import CreateTable
 from glassflow_dagster.config.model.types import ColumnType, parse_column_type, same_values
+from glassflow_dagster.config.nullable_names import WhyNull, nullable_names
 from glassflow_dagster.config.problems import nearest
-from glassflow_dagster.config.stages import WhyNull, nullable_names
 
 # Columns that ClickHouse computes itself, so that an insert cannot name them.
 _COMPUTED = ("MATERIALIZED", "ALIAS")
@@ -122,11 +122,11 @@ def _null_notes(config: PipelineConfig, types: Mapping[str, ColumnType]) -> Iter
         if nullable == str(kind):
             remedy = f"{otherwise}, or fill a Nullable(String), which keeps the JSON text"
         elif is_used_in_clauses(creation, mapping.column_name):
-            remedy = f"{otherwise}, or take {mapping.column_name!r} out of create_table's clauses"
+            remedy = f"{otherwise}, or remove {mapping.column_name!r} from create_table's clauses"
         yield Difference(
             f"sink.mapping[{index}].column_type",
-            f"{value} may be null, but column {mapping.column_name!r} ({kind}) takes no NULL, so such a record becomes "
-            f"a dead letter; {remedy}",
+            f"{value} may be null, but column {mapping.column_name!r} ({kind}) accepts no NULL, so such a record "
+            f"becomes a dead letter; {remedy}",
             stops=False,
         )
 
@@ -153,7 +153,7 @@ def _unfilled_columns(columns: list[NewColumn], table: Table) -> Iterator[Differ
             yield Difference(
                 "sink.mapping",
                 f"nothing fills column {name!r} ({column.type}) of {table.database}.{table.name}, which has no "
-                f"default: every row gets {_empty(column)}; map a field to it, or leave it so",
+                f"default: every row gets {_empty(column)}; map a field to it, or ignore this note",
                 stops=False,
             )
 
@@ -177,13 +177,13 @@ def _creation_notes(creation: CreateTable, table: Table) -> Iterator[Difference]
         if not same:
             yield Difference(
                 f"sink.create_table.{key}",
-                f"is {wanted or 'none'}, but {table.database}.{table.name} has {actual or 'none'}; create_table "
-                "changes no table that is there: correct it here, or make the table anew",
+                f"is {wanted or 'none'}, but {table.database}.{table.name} has {actual or 'none'}; create_table does "
+                "not change an existing table: correct it here, or recreate the table",
                 stops=False,
             )
     if is_replicated(creation.engine) and not is_replicated(table.engine):
         text = (
-            f"is {creation.engine}, but {table.database}.{table.name} is not replicated ({engine}); make the table anew"
+            f"is {creation.engine}, but {table.database}.{table.name} is not replicated ({engine}); recreate the table"
         )
         yield Difference("sink.create_table.engine", text, stops=False)
 

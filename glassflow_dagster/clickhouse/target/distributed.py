@@ -29,7 +29,7 @@ from glassflow_dagster.config.sql import changing_function
 
 _SIGN = re.compile(r"'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`|.", re.DOTALL)
 
-_OTHERWISE = "or name the shards' own table, or say sink.delivery: at_least_once"
+_OTHERWISE = "or name the shards' own table, or set sink.delivery: at_least_once"
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def require_repeatable(client: Client, table: Table, filled: set[str]) -> None:
     problems += _local_problems(distributed, local, sum(replicas))
     problems += _partition_problems(distributed, local, table, filled)
     if find_written_tables(client, table.database, table.name).views:
-        problems.append(f"has materialized views of its own; attach them to the shards' tables, {_OTHERWISE}")
+        problems.append(f"has its own materialized views; attach them to the shards' tables, {_OTHERWISE}")
     if problems:
         raise TableProblem("\n".join(f"sink.table: {table.database}.{table.name} {problem}" for problem in problems))
 
@@ -102,8 +102,8 @@ def _sharding_problems(distributed: Distributed, table: Table, filled: set[str],
         return
     if changing_function(distributed.sharding_key):
         yield (
-            f"has the sharding key {distributed.sharding_key}, which gives a row another shard when it is repeated; "
-            f"use one of columns alone, such as cityHash64({quote_name(min(filled))}), {_OTHERWISE}"
+            f"has the sharding key {distributed.sharding_key}, which may send a repeated row to another shard; use "
+            f"one that reads columns only, such as cityHash64({quote_name(min(filled))}), {_OTHERWISE}"
         )
     names = names_in(distributed.sharding_key)
     for column in sorted(names & table.columns.keys() - filled):
@@ -118,19 +118,19 @@ def _local_problems(distributed: Distributed, local: list[LocalTable], servers: 
     name = f"{distributed.database}.{distributed.table}"
     if len(local) < servers:
         yield (
-            f"stands for {name}, which {len(local)} of the {servers} servers of cluster {distributed.cluster} have; "
-            f"create it on the others, {_OTHERWISE}"
+            f"refers to {name}, which exists on {len(local)} of the {servers} servers of cluster "
+            f"{distributed.cluster}; create it on the rest, {_OTHERWISE}"
         )
     for shard in local:
         if not shard.engine.endswith("MergeTree"):
-            yield f"stands for {name}, which is a {shard.engine} table on {shard.host}; use MergeTree, {_OTHERWISE}"
+            yield f"refers to {name}, which is a {shard.engine} table on {shard.host}; use MergeTree, {_OTHERWISE}"
         elif not _remembers_tokens(distributed, shard):
             statement = cluster_token_window_statement(distributed, shard.engine)
-            yield f"stands for {name}, which forgets insert tokens on {shard.host}; run {statement}, {_OTHERWISE}"
+            yield f"refers to {name}, which keeps no insert tokens on {shard.host}; run {statement}, {_OTHERWISE}"
         if shard.views:
             yield (
-                f"stands for {name}, which has materialized views on {shard.host}, whose targets cannot be looked at "
-                "from here; name the shards' own table, or say sink.delivery: at_least_once"
+                f"refers to {name}, which has materialized views on {shard.host}, whose targets cannot be inspected "
+                "from here; name the shards' own table, or set sink.delivery: at_least_once"
             )
 
 
@@ -142,7 +142,7 @@ def _partition_problems(
         unfilled = sorted(names_in(shard.partition_key) & table.columns.keys() - filled)
         if unfilled or changing_function(shard.partition_key):
             yield (
-                f"stands for {distributed.database}.{distributed.table}, which is partitioned by {shard.partition_key} "
+                f"refers to {distributed.database}.{distributed.table}, which is partitioned by {shard.partition_key} "
                 f"on {shard.host}, and a repeated row may fall into another partition; partition by columns that the "
                 f"pipeline fills, {_OTHERWISE}"
             )

@@ -40,9 +40,9 @@ class Fault:
     def __str__(self) -> str:
         """Return the problem in one line, with the remedy."""
         return (
-            f"{'.'.join(self.table_id)} forgets a block that is repeated in another partition: {self.reason}; map a "
-            "field or _batch_time to the column, partition by columns that the pipeline fills, or say sink.delivery: "
-            "at_least_once"
+            f"{'.'.join(self.table_id)} does not recognise a block that is repeated in another partition: "
+            f"{self.reason}; map a field or _batch_time to the column, partition by columns that the pipeline fills, "
+            "or set sink.delivery: at_least_once"
         )
 
 
@@ -90,7 +90,7 @@ class PartitionKeys:
                 self.clocks.add(name)
                 continue
             for reason in self._target_reasons(column.default, seen | {name}):
-                yield f"{reason}, by which the server fills column {quote_name(name)}"
+                yield f"{reason}, with which the server fills column {quote_name(name)}"
 
     def _view_reasons(self, view: View, expression: str) -> Iterator[str]:
         """Yield why an expression on the columns of a view's target may have another value for a repeated row."""
@@ -105,7 +105,7 @@ class PartitionKeys:
                 yield from self._source_reasons(view, name)
             else:
                 yield from self._function_reasons(
-                    columns[name].default, f", by which the server fills column {quote_name(name)}"
+                    columns[name].default, f", with which the server fills column {quote_name(name)}"
                 )
 
     def _output_reasons(self, view: View, outputs: Mapping[str, str], name: str, seen: frozenset[str]) -> Iterator[str]:
@@ -139,7 +139,7 @@ class PartitionKeys:
             if name not in self._nondeterministic:
                 self._nondeterministic[name] = _is_nondeterministic(self.client, name)
             if self._nondeterministic[name]:
-                yield f"{name}() gives another value each time{where}"
+                yield f"{name}() returns another value each time{where}"
 
 
 def _is_nondeterministic(client: Client, function: str) -> bool:

@@ -23,7 +23,7 @@ from glassflow_dagster.config.model.types import incomplete_reason
 
 _logger = logging.getLogger(__name__)
 
-_AT_LEAST_ONCE = "a batch that is repeated after a failure may double rows, as sink.delivery: at_least_once allows"
+_AT_LEAST_ONCE = "a batch that is repeated after a failure may duplicate rows, as sink.delivery: at_least_once allows"
 
 
 def prepare_target(client: Client, config: PipelineConfig, *, create: bool) -> Table:
@@ -71,9 +71,9 @@ def secure_target(
     _require_one_server(client, [*written.table_ids, notes.bookkeeping_table])
     for database, view in written.hidden:
         warn(
-            f"view {database}.{view} reads {'.'.join(written.target)} or a table behind it, and this user cannot see "
-            "it: whether a repeated batch doubles rows behind it is not known; grant SHOW TABLES on it and on its "
-            "target"
+            f"view {database}.{view} reads {'.'.join(written.target)} or one of its view targets, but this user "
+            "cannot see the view, so it is not known whether a repeated batch duplicates rows in its target; grant "
+            "SHOW TABLES on the view and on its target"
         )
     keys = PartitionKeys(client, written, filled)
     faults = [str(fault) for fault in keys.faults()]
@@ -115,7 +115,7 @@ def create_target(client: Client, config: PipelineConfig) -> Table:
     execute(client, ddl.create_target(config))
     table = find_table(client, database, name)
     if table is None:
-        raise TableProblem(f"{database}.{name} was dropped while it was being prepared; start again")
+        raise TableProblem(f"{database}.{name} was dropped while the pipeline prepared it; start the pipeline again")
     return table
 
 
@@ -136,5 +136,7 @@ def add_missing_columns(
             report(statement)
     altered = find_table(client, table.database, table.name)
     if altered is None:
-        raise TableProblem(f"{table.database}.{table.name} was dropped while it was being altered; look who did")
+        raise TableProblem(
+            f"{table.database}.{table.name} was dropped while the pipeline altered it; find out what dropped it"
+        )
     return list(differences(config, altered))

@@ -71,9 +71,10 @@ class TargetWatch:
             secured = secure_target(self.client, self.config, self.table, self.notes, self.warn)
             if secured.clock_columns != self.table.clock_columns:
                 raise TableProblem(
-                    f"sink.table: a view behind {self.table.database}.{self.table.name} was made or changed, and its "
-                    f"table is partitioned by what the server's clock fills ({', '.join(secured.clock_columns)}); "
-                    "start the pipeline again, which fills it with the batch's time then"
+                    f"sink.table: a view of {self.table.database}.{self.table.name} was created or changed, and its "
+                    "table is partitioned by columns that the server's clock fills "
+                    f"({', '.join(secured.clock_columns)}); start the pipeline again; it then fills them with the "
+                    "batch time"
                 )
             self._written = find_written_tables(self.client, self.table.database, self.table.name)
             current = self._query(self._written)
@@ -99,6 +100,7 @@ class TargetWatch:
             run, lead_ms = ServerRun.of(*run_values), now_ms - own_ms
         if written.target not in dependents:
             raise TableProblem(
-                f"{'.'.join(written.target)} is gone; make it again, or correct sink.table, and start again"
+                f"{'.'.join(written.target)} no longer exists; recreate it or correct sink.table, then start the "
+                "pipeline again"
             )
         return _QueryResult(definition, dependents, run, lead_ms)

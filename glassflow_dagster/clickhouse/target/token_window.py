@@ -96,7 +96,7 @@ def ensure_tokens_kept(client: Client, database: str, table: str, cluster: str |
     execute(client, statement)
     if not read_window(client, database, table).suffices:
         raise TableProblem(
-            f"{database}.{table} still forgets insert tokens after: {statement}; find out what resets the setting"
+            f"{database}.{table} still keeps no insert tokens after: {statement}; find out what resets the setting"
         )
 
 
@@ -122,8 +122,8 @@ def read_window(client: Client, database: str, table: str) -> TokenWindow:
     )
     if not tables:
         raise TableProblem(
-            f"{database}.{table} does not exist, or is not to be seen, but a materialized view writes to it; create "
-            "it, or grant SHOW TABLES on it"
+            f"{database}.{table} does not exist or is not visible, but a materialized view writes to it; create it, "
+            "or grant SHOW TABLES on it"
         )
     engine, engine_full = tables[0]
     if not engine.endswith("MergeTree"):
@@ -143,7 +143,7 @@ def unsupported_engine_reason(database: str, table: str, engine: str) -> str:
     reason = no_token_window_reason(database, table, engine)
     if is_view(engine):
         return f"{reason}; name the table behind it instead"
-    return f"{reason}; use a table of the MergeTree family, or say sink.delivery: at_least_once"
+    return f"{reason}; use a table of the MergeTree family, or set sink.delivery: at_least_once"
 
 
 def no_token_window_reason(database: str, table: str, engine: str) -> str:

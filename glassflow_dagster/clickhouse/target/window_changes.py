@@ -92,18 +92,18 @@ def switch_on_windows(
         if reason:
             statement = token_window_statement(*table_id, window.engine, cluster=config.sink.cluster)
             problems.append(
-                f"{'.'.join(table_id)} does not remember insert tokens, so a repeated batch would double rows, and "
-                f"{reason}: with it on, ClickHouse drops any insert whose block equals one of the last ones, whoever "
-                f"sends it. Where none of theirs can (or they say {_OPT_OUT}), run {statement}, or say "
-                "sink.deduplication_window: set"
+                f"{'.'.join(table_id)} keeps no insert tokens, so a repeated batch would duplicate rows, and "
+                f"{reason}: with a deduplication window, ClickHouse drops any insert whose block equals one of the "
+                f"last ones, from any writer. If other writers never repeat a block (or set {_OPT_OUT}), run "
+                f"{statement}, or choose sink.deduplication_window: set"
             )
             continue
         notes.note_switched_on(config.pipeline_id, WindowChange(*table_id, _settings_of(client, table_id)))
         ensure_tokens_kept(client, *table_id, config.sink.cluster)
         warn(
-            f"{'.'.join(table_id)} remembers its last {TOKENS_KEPT:,} inserts from now on: ClickHouse drops one whose "
-            f"block equals one of them, whoever sends it; other writers should say {_OPT_OUT}. "
-            "glassflow-dagster table FILE --release puts it back"
+            f"{'.'.join(table_id)} now remembers its last {TOKENS_KEPT:,} inserts: ClickHouse drops an insert whose "
+            f"block equals one of them, from any writer; other writers should set {_OPT_OUT}. glassflow-dagster table "
+            "FILE --release restores the setting"
         )
     return problems
 
@@ -116,11 +116,11 @@ def release_windows(client: Client, config: PipelineConfig, notes: WindowNotes, 
     """
     changes = notes.switched_on(config.pipeline_id)
     if not changes:
-        report("nothing to put back: this pipeline has switched on no table's window")
+        report("nothing to restore: this pipeline has enabled no table's deduplication window")
     for change in changes:
         others = notes.pipelines_relying_on(change.table_id) - {config.pipeline_id}
         if others:
-            report(f"{'.'.join(change.table_id)}: stays as it is, {', '.join(sorted(others))} rests on it")
+            report(f"{'.'.join(change.table_id)}: unchanged, since {', '.join(sorted(others))} needs it")
         elif statement := _restoring_statement(client, change, config.sink.cluster):
             execute(client, statement)
             report(f"{statement};")

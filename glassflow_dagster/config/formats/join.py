@@ -27,9 +27,7 @@ def rewrite_join(raw: Raw, problems: list[Problem]) -> Any:
         at = f"join.sources[{index}]"
         key, named = value_of_either(source, at, ("join_key", "key"), problems)
         if key is ABSENT:
-            problems.append(
-                Problem(f"{at}.{named}", "is missing; name the field that the other source's events are found by")
-            )
+            problems.append(Problem(f"{at}.{named}", "is missing; name the field to join the other source on"))
         kept = keep(source, at, "source_id", "time_window")
         sides[f"{side}_source"] = WithOrigin(
             at,
@@ -49,7 +47,7 @@ def _check_orientations(join: Raw, problems: list[Problem]) -> None:
     for index, source in enumerate(items_of(join, "sources")):
         orientation = source.get("orientation")
         if orientation not in _ORIENTATIONS:
-            problem = "is missing" if orientation in (None, "") else f"{orientation!r} is none"
+            problem = "is missing" if orientation in (None, "") else f"{orientation!r} is not an orientation"
             problems.append(Problem(f"join.sources[{index}].orientation", f"{problem}; write left or right"))
 
 

@@ -14,7 +14,7 @@ def check_references(raw: Raw, topics: list[tuple[str, Raw]], problems: list[Pro
     (first, entries), others = mapping_entries(raw), mappings_of(raw)[1:]
     for path, other in others:
         if _mapped_columns(other) != _mapped_columns(entries):
-            problems.append(Problem(path, f"says other columns than {first}; keep one of them"))
+            problems.append(Problem(path, f"lists other columns than {first}; keep one of them"))
     names = [*(topic_id(topic) for _, topic in topics), transform, join_id(raw)]
     known = [str(name) for name in names if name and name is not ABSENT]
     for at, entry in _entries_with_owner(raw):

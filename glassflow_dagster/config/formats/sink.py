@@ -53,18 +53,22 @@ def _mapping(raw: Raw, at: str, named: str, entry: Raw, problems: list[Problem])
 
 
 def _joined_name(raw: Raw, at: str, named: str, entry: Raw, problems: list[Problem]) -> WithOrigin:
-    """Return the name that a mapped field has in the joined event.
+    """Return the name that a mapped field has in the joined event, with its path in the file.
 
-    With `join.fields` it is the output name listed there, without them the name of the column; entries of
-    `sink.mapping`, and of the join itself, have the joined event's name already.
+    - An entry of `sink.mapping` has that name already.
+    - Without `join.fields` the joined event has the names of the columns.
+    - With them, an entry whose source_id is the join's has that name already; for another one it is the output name
+      in `join.fields`, and a field that is missing there adds a problem.
+
+    at: the entry's path. named: the entry's key that holds the field's name.
     """
     fields, name, owner = items_of(part_of(raw, "join"), "fields"), entry.get(named), entry.get("source_id")
-    path = f"{at}.{named}"
-    if not fields and not at.startswith("sink.mapping["):
+    path, of_sink = f"{at}.{named}", at.startswith("sink.mapping[")
+    if of_sink or (fields and owner == join_id(raw)):
+        return WithOrigin(path, ABSENT if name is None else name)
+    if not fields:
         column = entry.get("column_name")
         return WithOrigin(f"{at}.column_name", ABSENT if column is None else column)
-    if at.startswith("sink.mapping[") or owner == join_id(raw):
-        return WithOrigin(path, ABSENT if name is None else name)
     for output in fields:
         if (output.get("source_id"), output.get("name")) == (owner, name):
             return WithOrigin(path, output.get("output_name") or name)
@@ -83,11 +87,11 @@ def _missing_mapping(raw: Raw, path: str) -> str:
     first = names[0] if names else "id"
     if path == "schema.fields":
         example = f'"column_name": "{first}", "column_type": "String"'
-        text = f"says no column; give each field that is to be written its own, such as {{{example}}}"
+        text = f"names no column; give each field to be written its own, such as {{{example}}}"
     else:
         topic = next((name for name in map(topic_id, topics_of(raw)) if name is not ABSENT), "topic")
         example = f'"source_id": "{topic}", "field_name": "{first}", "column_name": "{first}", "column_type": "String"'
-        text = f"is missing, so no column would be filled; add a list with one entry a field, such as {{{example}}}"
+        text = f"is missing, so no column would be filled; add a list with one entry per field, such as {{{example}}}"
     return f"{text} (fields: {', '.join(names)})" if names else text
 
 
@@ -110,15 +114,15 @@ def _decoded_password(password: WithOrigin, problems: list[Problem]) -> Any:
     """Decode a base64 password; keep one with a `${VAR}`. Return `ABSENT`, and add a problem, when it is invalid."""
     if holds_variable(password.value):
         return password.value
-    remedy = "write the password in base64, or as ${VAR}, which is taken as it is"
+    remedy = "write the password in base64, or as ${VAR}, which is used unchanged"
     try:
         plain = base64.b64decode(password.value.strip(), validate=True).decode()
     except (binascii.Error, ValueError):
-        problems.append(Problem(password.path, f"is not base64, as passwords of v1 and v2 are; {remedy}"))
+        problems.append(Problem(password.path, f"is not base64, which v1 and v2 passwords must be; {remedy}"))
         return ABSENT
     if VARIABLE.search(plain):
         problems.append(
-            Problem(password.path, "holds ${...} once decoded, which would be filled in; write it as ${VAR}")
+            Problem(password.path, "contains ${...} when decoded, which would be replaced; write it as ${VAR}")
         )
         return ABSENT
     return plain

@@ -54,8 +54,8 @@ def _missing_source_id(raw: Raw, path: str) -> Problem:
     join = repr(join_id(raw))
     return Problem(
         f"{path}.source_id",
-        f"is missing; with a join write {topics} for what is filtered before it, or {join} for what follows it, where "
-        "fields are called as their columns",
+        f"is missing; with a join, write {topics} for a filter before it, or {join} for a stage after it, where "
+        "fields have their columns' names",
     )
 
 
@@ -81,8 +81,8 @@ def _stateless(raw: Raw, problems: list[Problem]) -> Iterator[WithOrigin]:
         problems.append(Problem(f"{path}.type", "must be 'expr_lang_transform'"))
     if join_id(raw):
         text = (
-            "does not go with a join in v1 and v2; write false, and add a stateless transform of the join to the "
-            "converted definition"
+            "cannot be combined with a join in v1 and v2; write false, and add a stateless transform of the join to "
+            "the converted definition"
         )
         problems.append(Problem(f"{path}.enabled", text))
         return

@@ -23,19 +23,19 @@ class Checks(Part):
     )
     max_unmatched: Limit | None = Field(
         default=None,
-        description="left events of a join that may stay without a match in a day: a number, or a share of those that "
-        "were decided, such as '5%'; left out: any number",
+        description="left events of a join that may remain without a match per day: a number, or a share of the "
+        "decided ones, such as '5%'; if omitted: any number",
     )
     show_values: bool | None = Field(
         default=None,
-        description="true: Dagster's checks show keys and the beginnings of dead letters, and Dagster keeps them past "
-        "any retention; left out: only with the embedded stack of `make dev`",
+        description="true: Dagster's checks show keys and the beginnings of dead letters, and Dagster keeps them "
+        "beyond any retention; if omitted: only with the embedded stack of `make dev`",
     )
     # Less is not enough to query even a few rows of the bookkeeping tables.
     max_memory_mib: Annotated[int, Field(ge=64)] = Field(
         default=2048,
-        description="MiB of ClickHouse's memory that one query of a check or of `verify` may take; where a table is "
-        "too large for it, duplicates are looked for in a share of the keys, and the report says so",
+        description="MiB of ClickHouse's memory that one query of a check or of `verify` may take; for a larger "
+        "table, duplicates are searched in a share of the keys, and the report says so",
     )
     max_query_time: PositiveDuration = Field(
         default=timedelta(minutes=5), description="how long one query of a check or of `verify` may take"
@@ -46,7 +46,7 @@ class DeadLetters(Part):
     """Retention of dead letters, and how often one of them may be replayed."""
 
     retention: PositiveDuration | None = Field(
-        default=None, description="how long dead letters are kept; left out: for ever"
+        default=None, description="how long dead letters are kept; if omitted: forever"
     )
     max_attempts: Annotated[int, Field(ge=0, le=1000)] = Field(
         default=5, description="how often a record that keeps failing is replayed"

@@ -15,9 +15,9 @@ class KafkaConnection(Part):
     mechanism: Literal["NO_AUTH", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"] = "NO_AUTH"
     username: str | None = None
     password: SecretStr | None = None
-    root_ca: str | None = Field(default=None, description="PEM of the authority, in base64 or as it is")
-    client_cert: str | None = Field(default=None, description="PEM of this client's certificate, base64 or as it is")
-    client_key: SecretStr | None = Field(default=None, description="PEM of its private key, base64 or as it is")
+    root_ca: str | None = Field(default=None, description="PEM certificate of the authority, plain or in base64")
+    client_cert: str | None = Field(default=None, description="PEM certificate of this client, plain or in base64")
+    client_key: SecretStr | None = Field(default=None, description="PEM private key of this client, plain or in base64")
     kerberos_service_name: str | None = None
     kerberos_realm: str | None = None
     kerberos_keytab: SecretStr | None = Field(default=None, description="the keytab in base64")
@@ -52,9 +52,9 @@ class ClickHouseConnection(Part):
     password: SecretStr = SecretStr("")
     secure: bool = False
     skip_certificate_verification: bool = False
-    root_ca: str | None = Field(default=None, description="PEM of the authority, in base64 or as it is")
-    client_cert: str | None = Field(default=None, description="PEM of this client's certificate, base64 or as it is")
-    client_key: SecretStr | None = Field(default=None, description="PEM of its private key, base64 or as it is")
+    root_ca: str | None = Field(default=None, description="PEM certificate of the authority, plain or in base64")
+    client_cert: str | None = Field(default=None, description="PEM certificate of this client, plain or in base64")
+    client_key: SecretStr | None = Field(default=None, description="PEM private key of this client, plain or in base64")
 
     @property
     def http(self) -> int:

@@ -25,7 +25,7 @@ _WHOLE = re.compile(DURATION_PATTERN)
 def parse_duration(text: str) -> timedelta:
     """Parse a duration such as `"1h30m"`; raises ValueError, with what to write, for any other text."""
     if not isinstance(text, str) or not _WHOLE.fullmatch(text):
-        raise ValueError(f"{text!r} is not a duration; write a text such as '500ms', '30s', '1h30m' or '7d'")
+        raise ValueError(f"{text!r} is not a duration; write a string such as '500ms', '30s', '1h30m' or '7d'")
     return sum((float(number) * _UNITS[unit] for number, unit in _PART.findall(text)), timedelta())
 
 

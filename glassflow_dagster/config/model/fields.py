@@ -105,7 +105,7 @@ def _limit(value: Any) -> int | str:
         return value
     if isinstance(value, str) and re.match(SHARE_PATTERN, value):
         return value
-    raise ValueError(f"{value!r} is no limit; write a number such as 100, or a share such as '0.5%'")
+    raise ValueError(f"{value!r} is not a limit; write a number such as 100, or a share such as '0.5%'")
 
 
 Duration = Annotated[

@@ -55,23 +55,24 @@ class JoinConfig(Part):
     """Which events of two sources match, and the fields of the joined event."""
 
     enabled: bool
-    id: Text = Field(default="join", description="the source_id of transforms behind the join")
+    id: Text = Field(default="join", description="the source_id of transforms after the join")
     type: Annotated[Literal["temporal", "inner", "left"], empty_means("temporal")] = Field(
         default="temporal",
-        description="temporal and inner: a left event without a match makes no row; left: it makes one with NULLs",
+        description="temporal and inner: a left event without a match produces no row; left: it adds one with NULLs",
     )
     match: Literal["latest", "all"] = Field(
         default="latest", description="latest: at most one row for a left event; all: a row for every pair"
     )
     clock: Literal["processing", "event"] = Field(
-        default="processing", description="processing: the time of the batch; event: the time that the event names"
+        default="processing", description="processing: the time of the batch; event: the time in event_time"
     )
     allowed_lateness: Duration | None = Field(
         default=None,
-        description="how far behind the newest event of its source an event may come; the longer window by default",
+        description="how far behind the newest event of its source an event may be; the longer window by default",
     )
     idle_timeout: PositiveDuration = Field(
-        default=timedelta(minutes=5), description="a source silent for so long does not hold the event clock back"
+        default=timedelta(minutes=5),
+        description="a source without events for this long does not hold back the event clock",
     )
     left_source: JoinSide
     right_source: JoinSide

@@ -45,7 +45,7 @@ class PipelineConfig(Part):
     # Excluded from dumps and fingerprints when nothing is set.
     spark: SparkSettings = Field(
         default={}, exclude_if=lambda settings: not settings,
-        description="settings of Spark, in place of those that the product chooses",
+        description="Spark settings that override the product's own",
     )  # fmt: skip
 
     @property

@@ -64,22 +64,23 @@ class Sink(Part):
     source_id: str | None = None
     delivery: Delivery = Field(
         default="exactly_once",
-        description="at_least_once: write to a table that cannot recognise a repeated insert, too; a batch that is "
-        "repeated after a failure may double rows there",
+        description="at_least_once: also write to a table that cannot recognise a repeated insert; a batch that is "
+        "repeated after a failure may duplicate rows there",
     )
     deduplication_window: DeduplicationWindow | None = Field(
         default=None,
-        description="a table's memory of insert tokens, where it is off: set switches it on, require refuses to start; "
-        "left out: it is switched on unless others are known to write to the table",
+        description="for a table without a deduplication window for insert tokens: set enables it, require refuses "
+        "to start; if omitted: enabled unless others are known to write to the table",
     )
     create_table: CreateTable | None = None
     bookkeeping_engine: BookkeepingEngine = Field(
         default="MergeTree",
-        description="engine of the project's own tables (glassflow_*) where they are made; a Replicated one where the "
+        description="engine with which the bookkeeping tables (glassflow_*) are created; a Replicated one if the "
         "connection leads to several servers",
     )
     cluster: Text | None = Field(
-        default=None, description="makes and alters tables ON CLUSTER this; needed where a database is not Replicated"
+        default=None,
+        description="cluster on which tables are created and altered; needed where a database is not Replicated",
     )
 
     @property

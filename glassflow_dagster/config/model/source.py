@@ -27,7 +27,7 @@ class SchemaField(Part):
 
     name: Text
     type: FieldType
-    required: bool = Field(default=True, description="false: the field may be missing or null, and is NULL then")
+    required: bool = Field(default=True, description="false: the field may be missing or null, and becomes NULL")
     default: bool | int | float | str | None = Field(
         default=None, description="the value of a field that is missing or null; makes the field optional"
     )
@@ -60,7 +60,7 @@ class Source(Part):
         description="where the first start begins: earliest, latest, committed, or a time such as 2026-01-31T00:00:00Z",
     )
     consumer_group: Text | None = Field(
-        default=None, description="whose offsets `start: committed` takes; GlassFlow's own for the pipeline by default"
+        default=None, description="consumer group for `start: committed`; by default GlassFlow's own for the pipeline"
     )
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
 

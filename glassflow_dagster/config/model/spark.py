@@ -6,13 +6,13 @@ from pydantic import BeforeValidator, WithJsonSchema
 
 # Setting that cannot be set -> why.
 _FIXED = {
-    "spark.speculation": "a task that runs twice at once would write its blocks twice at once",
-    "spark.sql.adaptive.enabled": "joining partitions would change which block a row is in",
-    "spark.sql.caseSensitive": "JSON and ClickHouse tell id from ID",
-    "spark.sql.extensions": "the functions of the stages come by it",
-    "spark.sql.session.timeZone": "batches, windows and ClickHouse's DateTime are one clock",
-    "spark.sql.streaming.stateStore.providerClass": "the state of deduplication needs this store",
-    "spark.jars": "the connector to Kafka comes by it; name more jars in spark.driver.extraClassPath",
+    "spark.speculation": "two attempts of a task at once would write its blocks twice at once",
+    "spark.sql.adaptive.enabled": "coalescing partitions would change the block of a row",
+    "spark.sql.caseSensitive": "JSON and ClickHouse distinguish id from ID",
+    "spark.sql.extensions": "it registers the functions of the stages",
+    "spark.sql.session.timeZone": "batches, windows and ClickHouse's DateTime share one time zone",
+    "spark.sql.streaming.stateStore.providerClass": "the deduplication state needs this state store",
+    "spark.jars": "it loads the Kafka connector; add more jars with spark.driver.extraClassPath",
 }
 
 
@@ -31,12 +31,12 @@ def spark_settings(raw: Any) -> dict[str, str]:
 def _text(key: Any, value: Any) -> str:
     """Return the value of one setting as text; raises ValueError when its name or value is invalid, or it is fixed."""
     if not isinstance(key, str) or not key.startswith("spark."):
-        raise ValueError(f"{key!r} is no setting of Spark; their names begin with 'spark.'")
+        raise ValueError(f"{key!r} is not a Spark setting; their names begin with 'spark.'")
     if key in _FIXED:
         raise ValueError(f"{key} cannot be set: {_FIXED[key]}; remove it")
     if isinstance(value, str | int | float):
         return spark_text(value)
-    raise ValueError(f"{key}: {value!r} is no value of a setting; write a text, a number, true or false")
+    raise ValueError(f"{key}: {value!r} is not a value of a setting; write a string, a number, true or false")
 
 
 SparkSettings = Annotated[

@@ -26,7 +26,7 @@ class DedupConfig(Part):
     keys: tuple[Text, ...] = ()
     time_window: PositiveDuration
     clock: Literal["processing", "event"] = Field(
-        default="processing", description="processing: the time of the batch; event: the time that the event names"
+        default="processing", description="processing: the time of the batch; event: the time in event_time"
     )
     event_time: Text | None = Field(default=None, description="the field with the time of the event")
     event_time_unit: TimeUnit | None = Field(default=None, description="of a number in event_time; s by default")
@@ -34,7 +34,7 @@ class DedupConfig(Part):
         default=None, description="what happens to an event behind the watermark; drop by default"
     )
     allowed_lateness: Duration | None = Field(
-        default=None, description="how far behind the newest event an event may come; time_window by default"
+        default=None, description="how far behind the newest event an event may be; time_window by default"
     )
 
     @property

@@ -183,7 +183,9 @@ def unsupported_reason(column: ColumnType) -> str | None:
     if base.name == "JSON":
         return None  # the server checks its typed paths
     if base.name == "Map" and (base.inner[0].base.name in _NOT_MAP_KEYS or base.inner[0].nullable):
-        return f"{base} cannot be filled from an object, whose names are texts; use a key such as String or UInt64"
+        return (
+            f"{base} cannot be filled from an object, whose keys are strings; use a key type such as String or UInt64"
+        )
     return next((reason for inner in base.inner if (reason := unsupported_reason(inner))), None)
 
 
@@ -281,16 +283,16 @@ def _argument_problem(base: ColumnType) -> str | None:
         case "Decimal32" | "Decimal64" | "Decimal128" | "Decimal256":
             most = _DECIMAL_DIGITS[base.name]
             if len(numbers) != 1 or len(base.arguments) != 1 or not 0 <= numbers[0] <= most:
-                return f"{base.name} needs its digits after the point, 0 to {most}, as in {base.name}(2)"
+                return f"{base.name} needs its scale, 0 to {most}, as in {base.name}(2)"
         case "Decimal":
             precision, scale = decimal_digits(base)
             if len(numbers) != len(base.arguments) or len(numbers) > 2:
-                return "Decimal takes its digits and those after the point, as in Decimal(18, 2)"
+                return "Decimal takes a precision and a scale, as in Decimal(18, 2)"
             if not (1 <= precision <= _MAX_DIGITS and 0 <= scale <= precision):
                 return f"{base} has more digits than ClickHouse holds; use at most Decimal(76, 76)"
         case "DateTime64":
             if not 0 <= second_digits(base) <= 9:
-                return f"{base} needs 0 to 9 digits after the second, as in DateTime64(3)"
+                return f"{base} needs a precision of 0 to 9, as in DateTime64(3)"
         case "Array":
             if len(base.inner) != 1 or len(base.arguments) != 1:
                 return "Array needs the type of its elements, as in Array(String)"

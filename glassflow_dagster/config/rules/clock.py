@@ -11,7 +11,7 @@ from glassflow_dagster.config.problems import Problem, suggestion
 def only_with_event_clock(at: str, keys: Iterable[str]) -> Iterator[Problem]:
     """Yield a problem for each of these keys, which have no effect with the processing clock. at: their path."""
     for name in keys:
-        yield Problem(f"{at}.{name}", "counts with clock: event only; add that, or remove it")
+        yield Problem(f"{at}.{name}", "applies to clock: event only; add that, or remove it")
 
 
 def event_time_problems(
@@ -20,13 +20,13 @@ def event_time_problems(
     """Yield the problems of `event_time`: it must be a required field that holds a text or a number."""
     name = clocked.event_time
     if name is None:
-        yield Problem(f"{at}.event_time", "is needed for clock: event; name the field that says when an event happened")
+        yield Problem(f"{at}.event_time", "is needed for clock: event; name the field with the time of the event")
     elif name not in fields:
         yield Problem(f"{at}.event_time", f"{name!r} is not in schema_fields; {suggestion(name, list(fields))}")
     elif fields[name].kind not in ("string", "int", "uint", "float"):
-        yield Problem(f"{at}.event_time", f"{name!r} is {fields[name].type}; a time is a text or a number")
+        yield Problem(f"{at}.event_time", f"{name!r} is {fields[name].type}; a time is a string or a number")
     elif not fields[name].needed:
-        text = f"{name!r} is optional (required: false, or a default); a time must be there, make it required"
+        text = f"{name!r} is optional (required: false, or a default); a time must be present, make it required"
         yield Problem(f"{at}.event_time", text)
     elif fields[name].kind == "string" and clocked.event_time_unit:
-        yield Problem(f"{at}.event_time_unit", f"{name!r} is a text, which has no unit; remove it")
+        yield Problem(f"{at}.event_time_unit", f"{name!r} is a string, which has no unit; remove it")

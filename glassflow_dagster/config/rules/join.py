@@ -54,29 +54,29 @@ def transform_problems(at: str, transform: Dedup | Filter | Stateless, config: P
     elif isinstance(transform, Stateless) and not of_join:
         yield Problem(
             f"{at}.source_id",
-            f"{transform.source_id!r} is a source of the join, before which there are filters and dedup only; write "
-            f"source_id: {join.id}, where the expressions see the output_fields",
+            f"{transform.source_id!r} is a source of the join, which only filters and dedup may precede; write "
+            f"source_id: {join.id}, where expressions use the output_fields",
         )
     elif isinstance(transform, Dedup) and transform.config.clock == "event":
         yield Problem(
             f"{at}.config.clock",
-            "event is not possible beside a join; write processing, and remove event_time and what belongs to it",
+            "event is not supported with a join; write processing, and remove event_time and its settings",
         )
 
 
 def _sources_problems(sources: tuple[Source, ...]) -> Iterator[Problem]:
     """Yield the problems of the two sources: one consumer reads both, and tells their records apart by topic."""
     if len(sources) == 1:
-        yield Problem("sources", "a join needs two, and there is one; add the other, or remove the join")
+        yield Problem("sources", "a join needs two sources, and there is one; add one, or remove the join")
         return
     first, second, *others = sources
     if others:
-        yield Problem("sources", f"a join brings two together, and there are {len(sources)}; keep two")
+        yield Problem("sources", f"a join takes two sources, and there are {len(sources)}; keep two")
     if first.source_id == second.source_id:
         yield Problem("sources[1].source_id", f"{second.source_id!r} is the name of sources[0] too; choose another")
     if first.topic == second.topic:
         yield Problem("sources[1].topic", f"{second.topic!r} is the topic of sources[0] too; a join needs two topics")
-    same = "both are read over one connection, so write the same in both"
+    same = "both use one connection, so write the same in both"
     for name in KafkaConnection.model_fields:
         # The values stay out of the text: some are secrets.
         if getattr(first.connection_params, name) != getattr(second.connection_params, name):
@@ -100,7 +100,7 @@ def _side_problems(at: str, side: JoinSide, sources: Mapping[str, Source]) -> It
         if name not in fields:
             yield Problem(path, f"{name!r} is not in schema_fields; {suggestion(name, list(fields))}")
         elif fields[name].kind not in _KEY_KINDS:
-            yield Problem(path, f"{name!r} is {fields[name].type}; a key is a text, number or bool")
+            yield Problem(path, f"{name!r} is {fields[name].type}; a key is a string, number or bool")
 
 
 def _key_pair_problems(join: JoinConfig, sources: Mapping[str, Source]) -> Iterator[Problem]:
@@ -156,14 +156,14 @@ def _output_problems(join: JoinConfig, sources: Mapping[str, Source]) -> Iterato
         at = f"join.output_fields[{index}]"
         if output.source_id not in sides:
             near = suggestion(output.source_id, sides)
-            yield Problem(f"{at}.source_id", f"{output.source_id!r} is no source of the join; {near}")
+            yield Problem(f"{at}.source_id", f"{output.source_id!r} is not a source of the join; {near}")
         elif output.source_id in sources:
             names = [*_fields(sources[output.source_id]), *METADATA_FIELDS]
             if output.name not in names:
                 where = f"schema_fields of source {output.source_id!r}"
                 yield Problem(f"{at}.name", f"{output.name!r} is not in {where}; {suggestion(output.name, names)}")
         if output.joined_name == "_batch_time":
-            text = "'_batch_time' is the joined event's own; choose another output_name"
+            text = "'_batch_time' is reserved for the joined event; choose another output_name"
             yield Problem(f"{at}.output_name", text)
         elif output.joined_name in first:
             other = f"join.output_fields[{first[output.joined_name]}]"

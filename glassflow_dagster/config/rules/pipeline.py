@@ -39,7 +39,7 @@ def problems(config: PipelineConfig) -> Iterator[Problem]:
     yield from _connection_problems(config)
     yield from _resource_problems(config)
     if config.checks.max_unmatched is not None and config.join is None:
-        yield Problem("checks.max_unmatched", "counts with a join only; remove it")
+        yield Problem("checks.max_unmatched", "applies to a join only; remove it")
 
 
 def _source_problems(config: PipelineConfig) -> Iterator[Problem]:
@@ -53,7 +53,7 @@ def _source_problems(config: PipelineConfig) -> Iterator[Problem]:
             yield from _default_problems(at, source.schema_fields[position])
         if source.consumer_group and source.start != "committed":
             yield Problem(
-                f"sources[{index}].consumer_group", "counts with start: committed only; add that, or remove it"
+                f"sources[{index}].consumer_group", "applies to start: committed only; add that, or remove it"
             )
 
 
@@ -66,9 +66,9 @@ def _default_problems(at: str, field: SchemaField) -> Iterator[Problem]:
     fits = type(field.default) in kinds.get(kind, ())
     limits = INTEGER_LIMITS.get(field.kind)
     if kind not in kinds:
-        yield Problem(f"{at}.default", f"{field.type} takes no default; remove it, or say required: false")
+        yield Problem(f"{at}.default", f"{field.type} takes no default; remove it, or set required: false")
     elif not fits or (limits and isinstance(field.default, int) and not limits[0] <= field.default <= limits[1]):
-        yield Problem(f"{at}.default", f"{field.default!r} is no {field.type}; correct it")
+        yield Problem(f"{at}.default", f"{field.default!r} is not of type {field.type}; correct it")
 
 
 def _transform_problems(config: PipelineConfig) -> Iterator[Problem]:
@@ -110,9 +110,9 @@ def _key_problems(at: str, dedup: DedupConfig, fields: Mapping[str, SchemaField]
         if name not in fields:
             yield Problem(at, f"{name!r} is not in schema_fields; {suggestion(name, list(fields))}")
         elif fields[name].kind in ("array", "map", "any"):
-            yield Problem(at, f"{name!r} is {fields[name].type}; a key is a text, number or bool")
+            yield Problem(at, f"{name!r} is {fields[name].type}; a key is a string, number or bool")
         elif not fields[name].needed:
-            text = f"{name!r} is optional; a key must be there, say required: true and give it no default"
+            text = f"{name!r} is optional; a key must be present, set required: true without a default"
             yield Problem(at, text)
 
 
@@ -120,7 +120,7 @@ def _clock_problems(at: str, dedup: DedupConfig, fields: Mapping[str, SchemaFiel
     """Yield the problems of a deduplication's clock, window and lateness."""
     if dedup.clock == "processing":
         if dedup.time_window < MIN_PROCESSING_WINDOW:
-            text = "is shorter than 1ms, the finest that the clock of batches tells; choose 1ms or more"
+            text = "is shorter than 1ms, the resolution of batch times; choose 1ms or more"
             yield Problem(f"{at}.time_window", text)
         names = ("event_time", "event_time_unit", "late", "allowed_lateness")
         yield from only_with_event_clock(at, (name for name in names if getattr(dedup, name) is not None))
@@ -173,8 +173,8 @@ def _delivery_problems(config: PipelineConfig) -> Iterator[Problem]:
     if table and config.sink.delivery == "exactly_once" and not _MAY_DEDUPLICATE.match(table.engine):
         yield Problem(
             "sink.create_table.engine",
-            f"{table.engine} does not recognise a repeated insert; use an engine of the MergeTree family, or say "
-            "sink.delivery: at_least_once, by which a repeated batch may double rows",
+            f"{table.engine} does not recognise a repeated insert; use an engine of the MergeTree family, or set "
+            "sink.delivery: at_least_once, with which a repeated batch may duplicate rows",
         )
 
 
@@ -188,14 +188,14 @@ def _partition_problems(config: PipelineConfig) -> Iterator[Problem]:
         return
     at = "sink.create_table.partition_by"
     if function := changing_function(table.partition_by):
-        yield Problem(at, f"calls {function}, which gives a repeated row another partition; partition by fields")
+        yield Problem(at, f"calls {function}, which may put a repeated row into another partition; partition by fields")
     for column in table.columns:
         is_used = re.search(rf"(?<!\w){re.escape(column.name)}(?!\w)", table.partition_by)
         if is_used and (function := changing_function(column.default or "")):
             yield Problem(
                 at,
-                f"rests on column {column.name!r}, which the server fills by {function}, so that a repeated row gets "
-                "another partition; take the column out of columns and map _batch_time to it",
+                f"uses column {column.name!r}, which the server fills with {function}, so a repeated row may get "
+                "another partition; remove the column from columns and map _batch_time to it",
             )
 
 
@@ -207,7 +207,7 @@ def _unmapped(name: str, config: PipelineConfig, stages: Stages) -> str:
     if any(isinstance(step, TransformStage) for step in stages.steps):
         if name in ({output.joined_name for output in join.output_fields} if join else declared):
             return "not among the outputs of the last stateless transform; list it there"
-        return f"no output of the last stateless transform; {near}"
+        return f"not an output of the last stateless transform; {near}"
     if join:
         remedy = "list it there" if name in declared | METADATA_FIELDS.keys() else near
         return f"not among join.output_fields; {remedy}"
@@ -232,20 +232,21 @@ def _connection_problems(config: PipelineConfig) -> Iterator[Problem]:
                 yield Problem(f"{at}.{key}", f"is needed for mechanism {connection.mechanism}; add it")
         if connection.mechanism != "NO_AUTH" and not connection.protocol.startswith("SASL"):
             yield Problem(
-                f"{at}.protocol", f"{connection.protocol} has no {connection.mechanism}; use SASL_PLAINTEXT or SASL_SSL"
+                f"{at}.protocol",
+                (f"{connection.protocol} does not support {connection.mechanism}; use SASL_PLAINTEXT or SASL_SSL"),
             )
         yield from _certificate_problems(at, connection)
     sink, at = config.sink.connection_params, "sink.connection_params"
     yield from _certificate_problems(at, sink)
     for key in ("root_ca", "client_cert"):
         if getattr(sink, key) and not sink.secure:
-            yield Problem(f"{at}.{key}", "counts with secure: true only; add that, or remove it")
+            yield Problem(f"{at}.{key}", "applies to secure: true only; add that, or remove it")
 
 
 def _certificate_problems(at: str, connection: KafkaConnection | ClickHouseConnection) -> Iterator[Problem]:
     if bool(connection.client_cert) != bool(connection.client_key):
         missing = "client_key" if connection.client_cert else "client_cert"
-        yield Problem(f"{at}.{missing}", "is missing; a client's certificate and its key go together")
+        yield Problem(f"{at}.{missing}", "is missing; set the client's certificate and its key together")
 
 
 def _resource_problems(config: PipelineConfig) -> Iterator[Problem]:

@@ -76,7 +76,7 @@ COLUMN_TYPES: Mapping[Kind, str] = {
 # Kinds of fields whose column is JSON text.
 _JSON_KINDS: frozenset[Kind] = frozenset({"array", "map", "any"})
 
-_KIND_WORDS: Mapping[Kind, str] = {"string": "text", "float": "number", "bool": "truth value"}
+_KIND_WORDS: Mapping[Kind, str] = {"string": "string", "float": "number", "bool": "bool"}
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class _Compiler:
         if self._kind(node) != "float" or isinstance(node, Literal | Field):
             return compiled
         not_finite = F.isnan(compiled.value) | (F.abs(compiled.value) == F.lit(float("inf")))
-        return self._with_error_where(node, compiled, not_finite, "the result is no finite number")
+        return self._with_error_where(node, compiled, not_finite, "the result is not a finite number")
 
     def _kind(self, node: Node) -> Kind:
         return self._checked.kinds[node]
@@ -234,7 +234,7 @@ class _Compiler:
             return compiled
         value = variants.scalar(compiled.value, kind)
         checked = self._with_error_where(
-            parent, compiled, value.isNull(), f"{self._source(node)} is no {_KIND_WORDS[kind]}"
+            parent, compiled, value.isNull(), f"{self._source(node)} is not a {_KIND_WORDS[kind]}"
         )
         return _NodeColumns(value, checked.error, nullable=False)
 
@@ -253,7 +253,7 @@ class _Compiler:
             value = compiled.value.try_cast("bigint")
             overflows = value.isNull() & compiled.value.isNotNull()
             return self._with_error_where(
-                parent, _NodeColumns(value, compiled.error, compiled.nullable), overflows, "a number is beyond 64 bits"
+                parent, _NodeColumns(value, compiled.error, compiled.nullable), overflows, "a number exceeds 64 bits"
             )
         if kind == "any" and wanted == "float":
             return compiled  # _scalar has made it a DOUBLE
@@ -385,7 +385,7 @@ class _Compiler:
             case "**", _:
                 power = F.pow(left.value, right.value)
                 return self._with_error_where(
-                    node, _NodeColumns(power, error, nullable=False), F.isnan(power), "there is no such power"
+                    node, _NodeColumns(power, error, nullable=False), F.isnan(power), "the power is undefined"
                 )
             case operator, "int":
                 operation = {"+": F.try_add, "-": F.try_subtract, "*": F.try_multiply}[operator]
@@ -410,7 +410,7 @@ class _Compiler:
             return self._with_error_where_null(node, micros, error, _OVERFLOW)
         inside = F.coalesce(micros.between(F.lit(_TIMESTAMP_MICROS[0]), F.lit(_TIMESTAMP_MICROS[1])), _FALSE())
         value = F.timestamp_micros(F.when(inside, micros))
-        return self._with_error_where_null(node, value, error, "the result is no time of the years 1 to 9999")
+        return self._with_error_where_null(node, value, error, "the result is not a time in the years 1 to 9999")
 
     def _range(self, node: Binary) -> _NodeColumns:
         """Compile `first..last`: ARRAY<BIGINT>, both ends included; empty where last < first."""
@@ -469,7 +469,7 @@ class _Compiler:
         compiled = _NodeColumns(F.coalesce(found, _FALSE()), error, nullable=False)
         not_a_container = haystack.isNotNull() & found.isNull()
         return self._with_error_where(
-            node, compiled, not_a_container, f"{self._source(node.right)} is no array and no object"
+            node, compiled, not_a_container, f"{self._source(node.right)} is neither an array nor an object"
         )
 
     def _in_range(self, needle: _NodeColumns, number_range: Binary) -> _NodeColumns:
@@ -529,7 +529,9 @@ class _Compiler:
         elements = _NodeColumns(variants.elements(compiled.value), compiled.error, nullable=False)
         if kind == "array":
             return elements
-        return self._with_error_where(parent, elements, elements.value.isNull(), f"{self._source(node)} is no array")
+        return self._with_error_where(
+            parent, elements, elements.value.isNull(), f"{self._source(node)} is not an array"
+        )
 
     def _predicate_call(self, node: Call) -> _NodeColumns:
         """Compile any(), filter() and the other functions that evaluate a predicate for every element of a list."""
@@ -601,7 +603,7 @@ class _Compiler:
         if node.lenient:
             return compiled
         compiled = self._with_error_where(
-            node, compiled, is_present & elements.isNull(), f"{self._source(node.base)} is no array"
+            node, compiled, is_present & elements.isNull(), f"{self._source(node.base)} is not an array"
         )
         outside = is_present & F.coalesce((position < 0) | (position >= size), F.lit(1).cast("boolean"))
         return self._with_error_where(node, compiled, outside, "the index is out of range")
@@ -615,7 +617,7 @@ class _Compiler:
         if self._kind(node.base) == "map" or (isinstance(node, Index) and node.lenient):
             return compiled
         return self._with_error_where(
-            node, compiled, is_present & entries.isNull(), f"{self._source(node.base)} is no object"
+            node, compiled, is_present & entries.isNull(), f"{self._source(node.base)} is not an object"
         )
 
     def _container(self, node: Member | Index) -> tuple[_NodeColumns, Column]:
@@ -712,7 +714,7 @@ class _Compiler:
 _TIMESTAMP_MICROS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 # expr's own limit.
 _LONGEST_RANGE = 1_000_000
-_OVERFLOW = "the result is beyond 64 bits"
+_OVERFLOW = "the result exceeds 64 bits"
 
 
 def _field_value(column: Column, kind: Kind) -> Column:

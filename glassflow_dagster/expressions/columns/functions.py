@@ -89,7 +89,7 @@ def _len(operands: Sequence[Operand]) -> FunctionResult:
         _size(variants.elements(operand.value)),
         _size(variants.entries(operand.value)),
     )
-    return FunctionResult(size.cast("bigint"), F.when(size.isNull(), F.lit("this has no length")))
+    return FunctionResult(size.cast("bigint"), F.when(size.isNull(), F.lit("the value has no length")))
 
 
 def _size(collection: Column) -> Column:
@@ -159,7 +159,7 @@ def _repeat(operands: Sequence[Operand]) -> FunctionResult:
     )
     value = F.repeat(text, F.when(fits, count).cast("int"))
     return FunctionResult(
-        value, F.when(value.isNull(), F.lit(f"a text is repeated from 0 times to {_MAX_REPEATED:,} characters"))
+        value, F.when(value.isNull(), F.lit(f"a string is repeated from 0 times to {_MAX_REPEATED:,} characters"))
     )
 
 
@@ -180,7 +180,7 @@ def _last_index_of(operands: Sequence[Operand]) -> FunctionResult:
 def _int(operands: Sequence[Operand]) -> FunctionResult:
     """Convert a number or a text to BIGINT; a problem where it is neither, or too large."""
     value = _integer(operands[0], F.lit(None).cast("bigint"))
-    return FunctionResult(value, F.when(value.isNull(), F.lit("this is no 64-bit integer")))
+    return FunctionResult(value, F.when(value.isNull(), F.lit("the value is not a 64-bit integer")))
 
 
 def _integer(operand: Operand, of_other_text: Column) -> Column:
@@ -206,7 +206,7 @@ def integer_of_text(text: Column) -> Column:
 def _float(operands: Sequence[Operand]) -> FunctionResult:
     """Convert a number or the text of one to DOUBLE; anything else is a problem."""
     value = number_of(operands[0])
-    return FunctionResult(value, F.when(value.isNull(), F.lit("this is no number")))
+    return FunctionResult(value, F.when(value.isNull(), F.lit("the value is not a number")))
 
 
 def number_of(operand: Operand) -> Column:
@@ -250,7 +250,7 @@ def _abs(operands: Sequence[Operand]) -> FunctionResult:
         return FunctionResult(F.abs(number.value))
     negated = F.try_subtract(F.lit(0).cast("bigint"), number.value)
     value = F.when(number.value < 0, negated).otherwise(number.value)
-    return FunctionResult(value, F.when(value.isNull(), F.lit("the result is beyond 64 bits")))
+    return FunctionResult(value, F.when(value.isNull(), F.lit("the result exceeds 64 bits")))
 
 
 def _floor(value: Column) -> Column:
@@ -291,12 +291,12 @@ def _extreme(
 
 
 def _numbers_of(elements: Operand) -> tuple[Column, Column]:
-    """Return a list's numbers, ARRAY<BIGINT> or ARRAY<DOUBLE>, and the problem where an element is no number."""
+    """Return a list's numbers, ARRAY<BIGINT> or ARRAY<DOUBLE>, and the problem where an element is not a number."""
     numbers = elements.value
     if elements.kind == "values":
         numbers = F.transform(elements.value, lambda element: variants.scalar(element, "float"))
     has_other = F.exists(numbers, lambda number: number.isNull())
-    return numbers, F.when(has_other, F.lit("an element is no number"))
+    return numbers, F.when(has_other, F.lit("an element is not a number"))
 
 
 def _sum(operands: Sequence[Operand]) -> FunctionResult:
@@ -305,7 +305,7 @@ def _sum(operands: Sequence[Operand]) -> FunctionResult:
     if operands[0].kind != "ints":
         return FunctionResult(F.aggregate(numbers, F.lit(0.0), lambda total, number: total + number), problem)
     total = F.aggregate(numbers, F.lit(0).cast("bigint"), F.try_add)
-    overflow = F.when(total.isNull(), F.lit("the result is beyond 64 bits"))
+    overflow = F.when(total.isNull(), F.lit("the result exceeds 64 bits"))
     return FunctionResult(total, F.coalesce(problem, overflow))
 
 
@@ -380,7 +380,7 @@ def _sort(operands: Sequence[Operand]) -> FunctionResult:
 def _sort_scalars(elements: Column) -> tuple[Column, Column]:
     """Sort an array of texts, numbers or bools; return it and the problem where an element is nil."""
     has_nil = F.exists(elements, lambda element: element.isNull())
-    return F.array_sort(elements), F.when(has_nil, F.lit("nil has no place in an order"))
+    return F.array_sort(elements), F.when(has_nil, F.lit("nil cannot be sorted"))
 
 
 def _sort_variants(elements: Column) -> tuple[Column, Column]:
@@ -399,7 +399,7 @@ def _sort_variants(elements: Column) -> tuple[Column, Column]:
     ordered = F.when(all_are("float"), F.array_sort(elements, comparator("float"))).when(
         all_are("string"), F.array_sort(elements, comparator("string"))
     )
-    return ordered, F.when(ordered.isNull(), F.lit("the elements are not all numbers or all texts"))
+    return ordered, F.when(ordered.isNull(), F.lit("the elements are not all numbers or all strings"))
 
 
 def _uniq(operands: Sequence[Operand]) -> FunctionResult:
@@ -418,7 +418,7 @@ def _uniq(operands: Sequence[Operand]) -> FunctionResult:
 
     too_many = F.size(elements.value) > _MAX_COMPARED
     value = F.aggregate(F.when(~too_many, elements.value), F.array().cast("array<variant>"), append_if_new)
-    return FunctionResult(value, F.when(too_many, F.lit(f"this list has more than {_MAX_COMPARED:,} elements")))
+    return FunctionResult(value, F.when(too_many, F.lit(f"the list has more than {_MAX_COMPARED:,} elements")))
 
 
 def _is_equal(left: Column, right: Column) -> Column:
@@ -473,7 +473,7 @@ def _to_pairs(operands: Sequence[Operand]) -> FunctionResult:
 
 def _object_problem(operand: Operand) -> Column:
     """Return the problem of a value that is no object: its MAP is NULL."""
-    return F.when(operand.value.isNull(), F.lit("this is no object"))
+    return F.when(operand.value.isNull(), F.lit("the value is not an object"))
 
 
 def _to_json(operands: Sequence[Operand]) -> FunctionResult:
@@ -484,7 +484,7 @@ def _from_json(operands: Sequence[Operand]) -> FunctionResult:
     """Parse JSON text to a VARIANT; null is nil, invalid JSON is a problem."""
     value = F.try_parse_json(operands[0].value)
     return FunctionResult(
-        variants.without_null(value), F.when(value.isNull(), F.lit("this is not JSON")), nullable=True
+        variants.without_null(value), F.when(value.isNull(), F.lit("the value is not JSON")), nullable=True
     )
 
 
@@ -495,7 +495,7 @@ def _to_base64(operands: Sequence[Operand]) -> FunctionResult:
 def _from_base64(operands: Sequence[Operand]) -> FunctionResult:
     """Decode base64 to text; a problem where it is no base64, or its bytes are not UTF-8."""
     value = F.try_validate_utf8(F.try_to_binary(operands[0].value, F.lit("base64")).cast("string"))
-    return FunctionResult(value, F.when(value.isNull(), F.lit("this is no text in Base64")))
+    return FunctionResult(value, F.when(value.isNull(), F.lit("the value is not Base64 text")))
 
 
 def _duration(operands: Sequence[Operand]) -> FunctionResult:
@@ -508,7 +508,7 @@ def _date(operands: Sequence[Operand]) -> FunctionResult:
     text = operands[0].value
     value = F.when(text.rlike(_DATE), text.try_cast("timestamp"))
     return FunctionResult(
-        value, F.when(value.isNull(), F.lit("this is no time; write 2024-10-28T10:00:05Z or 2024-10-28"))
+        value, F.when(value.isNull(), F.lit("the value is not a time; write 2024-10-28T10:00:05Z or 2024-10-28"))
     )
 
 
@@ -531,7 +531,7 @@ def _to_date(operands: Sequence[Operand]) -> FunctionResult:
     day = F.date_format(F.timestamp_seconds(F.when(inside, seconds).cast("bigint")), "yyyy-MM-dd")
     return FunctionResult(
         F.when(operand.value.isNull(), F.lit("0")).otherwise(day),
-        F.when(~inside, F.lit("this is no second of the years 1 to 9999")),
+        F.when(~inside, F.lit("the value is not a second in the years 1 to 9999")),
     )
 
 
@@ -541,7 +541,7 @@ def _url_decode(operands: Sequence[Operand]) -> FunctionResult:
     decoded = F.try_url_decode(text)
     return FunctionResult(
         F.coalesce(decoded, F.lit("")),
-        F.when(text.isNotNull() & decoded.isNull(), F.lit("this is not URL-encoded")),
+        F.when(text.isNotNull() & decoded.isNull(), F.lit("the value is not URL-encoded")),
     )
 
 
@@ -581,7 +581,7 @@ def _parse_query(operands: Sequence[Operand]) -> FunctionResult:
         )
 
     text = F.concat(F.lit("{"), F.array_join(F.transform(names, json_entry), ","), F.lit("}"))
-    problem = F.when(too_many, F.lit(f"this query has more than {_MAX_COMPARED:,} parameters"))
+    problem = F.when(too_many, F.lit(f"the query has more than {_MAX_COMPARED:,} parameters"))
     return FunctionResult(F.try_parse_json(F.coalesce(text, F.lit("{}"))), problem)
 
 

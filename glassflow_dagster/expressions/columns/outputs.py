@@ -43,7 +43,9 @@ def as_output(compiled: Compiled, output_type: str) -> Compiled:
     operand = Operand(compiled.value, compiled.kind)
     value = _to_text_list(operand) if output_type == TEXT_LIST else _CONVERSIONS[wanted](operand)
     not_converted = compiled.error.isNull() & compiled.value.isNotNull() & value.isNull()
-    error = F.coalesce(compiled.error, F.when(not_converted, F.lit(f"the value is no {output_type or wanted}")))
+    error = F.coalesce(
+        compiled.error, F.when(not_converted, F.lit(f"the value is not of type {output_type or wanted}"))
+    )
     return Compiled(value.cast(FIELD_TYPES[wanted]), error, wanted)
 
 

@@ -92,7 +92,7 @@ def check_filter(text: str, fields: Mapping[str, Kind]) -> Checked:
     checked = _check(text, fields, FILTER_FUNCTIONS)
     if checked.kind not in _TRUTHS:
         raise ExpressionError(
-            text, checked.root.span, f"a filter needs true or false, and this is {_described(checked.kind)}"
+            text, checked.root.span, f"a filter needs true or false, but this is {_described(checked.kind)}"
         )
     return checked
 
@@ -101,7 +101,9 @@ def check_transform(text: str, fields: Mapping[str, Kind]) -> Checked:
     """Check an expression of a transform: any kind but duration; raises ExpressionError. fields: see check_filter."""
     checked = _check(text, fields, TRANSFORM_FUNCTIONS)
     if checked.kind == "duration":
-        raise ExpressionError(text, checked.root.span, "a duration is no output; say which unit, as in (..).Seconds()")
+        raise ExpressionError(
+            text, checked.root.span, "a duration cannot be an output; choose a unit, as in (..).Seconds()"
+        )
     return checked
 
 
@@ -166,21 +168,21 @@ def _check(text: str, fields: Mapping[str, Kind], functions: Mapping[str, Signat
 def _described(kind: Kind) -> str:
     """Return a kind as an error message names it: `an integer`."""
     words: dict[Kind, str] = {
-        "string": "a text",
+        "string": "a string",
         "int": "an integer",
         "uint": "an integer",
         "float": "a float",
         "bool": "true or false",
         "array": "an array",
         "map": "an object",
-        "decimal": "a number of many digits (say toFloat(..) or toString(..))",
-        "bigint": "an integer of many digits (say toFloat(..) or toString(..))",
-        "ubigint": "an integer of many digits (say toFloat(..) or toString(..))",
+        "decimal": "a decimal (use toFloat(..) or toString(..))",
+        "bigint": "a wide integer (use toFloat(..) or toString(..))",
+        "ubigint": "a wide integer (use toFloat(..) or toString(..))",
         "any": "a value of unknown type",
-        "strings": "a list of texts",
+        "strings": "a list of strings",
         "ints": "a list of integers",
         "floats": "a list of floats",
-        "bools": "a list of truth values",
+        "bools": "a list of bools",
         "values": "a list",
         "time": "a time",
         "duration": "a duration",
@@ -224,12 +226,12 @@ class _Checker:
     def _let(self, node: Let) -> Node:
         """Return the body of a `let` with the variable's value inlined; too long a result is an error."""
         if self._begins_with_field(f"{node.name}.") or node.name in self._variables:
-            raise self._error(node, f"{node.name!r} has a meaning already; give the variable another name")
+            raise self._error(node, f"{node.name!r} is already defined; give the variable another name")
         self._variables[node.name] = self.resolve(node.value)
         body = self.resolve(node.body)
         size, depth = self._size_and_depth(body)
         if size > _MAX_NODES or depth > _MAX_TREE_DEPTH:
-            raise self._error(node, "too long with the variables put in; split it into several outputs")
+            raise self._error(node, "too long after the variables are inserted; split it into several outputs")
         return body
 
     def _size_and_depth(self, node: Node) -> tuple[int, int]:
@@ -266,11 +268,11 @@ class _Checker:
             case Pointer():
                 return self._pointer(node)
             case Predicate():
-                raise self._error(node, f"a predicate belongs into {', '.join(PREDICATES)} only")
+                raise self._error(node, f"a predicate is allowed in {', '.join(PREDICATES)} only")
             case Slice():
                 return self._slice(node)
             case Let():
-                raise self._error(node, "`let` stands at the beginning only")
+                raise self._error(node, "`let` is allowed at the beginning only")
             case Member():
                 return self._member(node)
             case Index():
@@ -299,7 +301,7 @@ class _Checker:
             self._storable(value)
         twice = next((name for name in node.names if node.names.count(name) > 1), None)
         if twice is not None:
-            raise self._error(node, f"the name {twice!r} stands here twice")
+            raise self._error(node, f"the name {twice!r} occurs twice here")
         return "map"
 
     def _storable(self, node: Node) -> Kind:
@@ -307,19 +309,19 @@ class _Checker:
         kind = self.kind(node)
         if kind in _TIME_KINDS:
             remedy = ".Unix()" if kind == "time" else ".Seconds()"
-            raise self._error(node, f"lists and objects hold no {kind}; say (..){remedy}")
+            raise self._error(node, f"lists and objects cannot hold a {kind}; use (..){remedy}")
         return kind
 
     def _pointer(self, node: Pointer) -> Kind:
         if not self._element_kinds:
-            raise self._error(node, "`#` and `.name` mean the element inside any(..), filter(..) and their like only")
+            raise self._error(node, "`#` and `.name` refer to the element only inside any(..), filter(..) and the like")
         return self._element_kinds[-1]
 
     def _slice(self, node: Slice) -> Kind:
-        """Check `base[start:end]` of a list, an array or a text."""
+        """Check `base[start:end]` of a list, an array or a string."""
         base = self.kind(node.base)
         if base not in ELEMENTS and base != "string":
-            raise self._error(node.base, f"{_described(base)} has no parts; lists, arrays and texts have")
+            raise self._error(node.base, f"{_described(base)} cannot be sliced; lists, arrays and strings can")
         for bound in (node.start, node.end):
             if bound is not None:
                 self._require(bound, INTEGERS, "an integer")
@@ -344,7 +346,7 @@ class _Checker:
             raise self._error(node.base, f"{_described(base)} has no elements{remedy}")
         if index not in wanted[base]:
             raise self._error(
-                node.index, f"{_described(index)} is no index of {_described(base)}; use an integer or a text"
+                node.index, f"{_described(index)} cannot index {_described(base)}; use an integer or a string"
             )
         return ELEMENTS.get(base, "any")
 
@@ -353,7 +355,7 @@ class _Checker:
         base = self.kind(node.base)
         if base not in METHODS:
             raise self._error(
-                node.base, f"{_described(base)} has no methods; only times have, as in date(field).Year()"
+                node.base, f"{_described(base)} has no methods; only times have methods, as in date(field).Year()"
             )
         if node.name not in METHODS[base]:
             raise self._unknown("method", node.name, tuple(METHODS[base]), node.span)
@@ -388,7 +390,7 @@ class _Checker:
             return "bool"
         if node.operator in (*_TEXT_TESTS, "matches"):
             for side in (node.left, node.right):
-                self._require(side, _TEXTS, "a text")
+                self._require(side, _TEXTS, "a string")
             if node.operator == "matches":
                 self._check_pattern(node.right)
             return "bool"
@@ -404,10 +406,10 @@ class _Checker:
         haystack = self.kind(node.right)
         if haystack not in ELEMENTS and haystack != "map":
             raise self._error(
-                node.right, f"`in` looks into a list, an array or an object, and this is {_described(haystack)}"
+                node.right, f"`in` searches a list, an array or an object, but this is {_described(haystack)}"
             )
         if haystack == "map" and needle != "string":
-            raise self._error(node.left, f"an object is searched for a text, and this is {_described(needle)}")
+            raise self._error(node.left, f"an object is searched for a string, but this is {_described(needle)}")
         if needle in _TIME_KINDS | DIGITS | {"array", "map"} or needle in LISTS:
             raise self._error(node.left, f"a list cannot be searched for {_described(needle)}")
         if haystack in LISTS:
@@ -424,9 +426,9 @@ class _Checker:
         if {left, right} <= {"array", "map", "any", *LISTS} and {left, right} & {"array", "map", *LISTS}:
             raise self._error(
                 node,
-                f"{_described(left)} and {_described(right)} are not compared; compare their elements, or toJSON(..)",
+                f"{_described(left)} and {_described(right)} cannot be compared; compare their elements, or toJSON(..)",
             )
-        raise self._error(node, f"{_described(left)} and {_described(right)} are never the same; convert one of them")
+        raise self._error(node, f"{_described(left)} and {_described(right)} are never equal; convert one of them")
 
     def _check_order(self, node: Binary, left: Kind, right: Kind) -> None:
         """Raise ExpressionError when values of two kinds cannot be compared with `<` and the like."""
@@ -434,7 +436,7 @@ class _Checker:
         kinds = {left, right}
         if not (kinds <= NUMBERS | {"any"} or kinds <= _TEXTS or kinds in ({"time"}, {"duration"})):
             raise self._error(
-                node, f"{_described(left)} and {_described(right)} have no order; compare numbers, texts or times"
+                node, f"{_described(left)} and {_described(right)} have no order; compare numbers, strings or times"
             )
 
     def _arithmetic(self, node: Binary, left: Kind, right: Kind) -> Kind:
@@ -448,9 +450,9 @@ class _Checker:
                 return "string"
         allowed = INTEGERS if node.operator == "%" else NUMBERS | {"any"}
         if not kinds <= allowed:
-            wanted = {"%": "integers", "+": "two numbers or two texts"}.get(node.operator, "numbers")
+            wanted = {"%": "integers", "+": "two numbers or two strings"}.get(node.operator, "numbers")
             raise self._error(
-                node, f"`{node.operator}` needs {wanted}, and this is {_described(left)} and {_described(right)}"
+                node, f"`{node.operator}` needs {wanted}, but these are {_described(left)} and {_described(right)}"
             )
         return "int" if kinds <= INTEGERS and node.operator not in ("/", "**") else "float"
 
@@ -469,13 +471,13 @@ class _Checker:
         result = results.get((left, node.operator, right))
         if result is None:
             operation = f"`{node.operator}` of {_described(left)} and {_described(right)}"
-            raise self._error(node, f"{operation} has no meaning; add or subtract durations")
+            raise self._error(node, f"{operation} is not supported; add or subtract durations")
         return result
 
     def _reject_two_unknown(self, node: Binary, left: Kind, right: Kind) -> None:
         """Raise ExpressionError when both kinds are unknown: only the record would tell numbers from texts."""
         if left == right == "any":
-            raise self._error(node, f"`{node.operator}` of two values of unknown type; say toFloat(..) or toString(..)")
+            raise self._error(node, f"`{node.operator}` of two values of unknown type; use toFloat(..) or toString(..)")
 
     def _call(self, node: Call) -> Kind:
         """Check a function call: the number, the kinds and the literals of its arguments."""
@@ -495,7 +497,7 @@ class _Checker:
             if kinds[-1] not in PARAMETER_KINDS[parameter]:
                 raise self._error(argument, f"{node.function} does not take {_described(kinds[-1])} here")
             if parameter == "literal" and not isinstance(argument, Literal):
-                raise self._error(argument, f'{node.function} needs a literal text here, such as ","')
+                raise self._error(argument, f'{node.function} needs a literal string here, such as ","')
             if kinds[-1] == "nil" and not signature.tolerant:
                 raise self._error(argument, f"{node.function} does not take nil")
         self._check_literals(node)
@@ -519,7 +521,7 @@ class _Checker:
         least = most - signature.optional
         if count < least or (count > most and not signature.repeated):
             more = " or more" if signature.repeated else f" to {most}" if signature.optional else ""
-            raise self._error(node, f"{node.function} takes {least}{more} argument(s), and here are {count}")
+            raise self._error(node, f"{node.function} takes {least}{more} argument(s), but has {count}")
 
     def _check_literals(self, node: Call) -> None:
         """Check the literal of sort() and duration(); raises ExpressionError."""
@@ -570,9 +572,7 @@ class _Checker:
                 )
         kind = self.kind(list_node)
         if kind not in ELEMENTS:
-            raise self._error(
-                list_node, f"{node.function} looks into a list or an array, and this is {_described(kind)}"
-            )
+            raise self._error(list_node, f"{node.function} searches a list or an array, but this is {_described(kind)}")
         if len(self._element_kinds) == _MAX_PREDICATE_DEPTH:
             raise self._error(
                 node, f"predicates are nested deeper than {_MAX_PREDICATE_DEPTH} here; split the expression"
@@ -601,23 +601,25 @@ class _Checker:
     def _common_kind(self, node: Node, left: Kind, right: Kind) -> Kind:
         kind = common_kind(left, right)
         if kind is None:
-            raise self._error(node, f"the value would be {_described(left)} or {_described(right)}; make them alike")
+            raise self._error(
+                node, f"the value would be {_described(left)} or {_described(right)}; give both the same type"
+            )
         return kind
 
     def _require(self, node: Node, allowed: frozenset[Kind], wanted: str) -> Kind:
         """Return the kind of a node; raises ExpressionError unless it is allowed. wanted: the allowed kinds as text."""
         kind = self.kind(node)
         if kind not in allowed:
-            raise self._error(node, f"{wanted} is needed here, and this is {_described(kind)}")
+            raise self._error(node, f"{wanted} is needed here, but this is {_described(kind)}")
         return kind
 
     def _check_pattern(self, node: Node) -> None:
         if not isinstance(node, Literal) or not isinstance(node.value, str):
-            raise self._error(node, "the pattern of `matches` must be a literal text")
+            raise self._error(node, "the pattern of `matches` must be a literal string")
         try:
             engine_pattern(node.value)
         except ValueError as error:
-            raise self._error(node, f"not a regular expression that Go takes: {error}") from None
+            raise self._error(node, f"not a valid Go regular expression: {error}") from None
 
     def _begins_with_field(self, path: str) -> bool:
         """Return whether a declared field is a prefix of a dotted name, such as `a` or `a.b` of `a.b.c`."""

@@ -24,10 +24,10 @@ def microseconds(text: str) -> int:
     """Parse a duration to microseconds; raises ValueError with the reason, and with what to write."""
     whole = _WHOLE.fullmatch(text)
     if whole is None:
-        raise ValueError(f"{text!r} is no duration; write numbers with the units h, m, s, ms, us, as in 1h30m")
+        raise ValueError(f"{text!r} is not a duration; write numbers with the units h, m, s, ms, us, as in 1h30m")
     total = sum((Decimal(number) * _UNITS[unit] for number, unit in _PART.findall(whole[2])), Decimal())
     if total != total.to_integral_value():
-        raise ValueError(f"{text!r} is finer than a microsecond, which times here do not count")
+        raise ValueError(f"{text!r} is finer than a microsecond, the resolution of times")
     if total > _MAX_MICROSECONDS:
         raise ValueError(f"{text!r} is longer than 292 years, which is the longest duration")
     return int(-total if whole[1] == "-" else total)

@@ -172,7 +172,9 @@ class _Builder(Transformer[Token, Node]):
         else:
             value = int(digits) if digits.isdigit() else float(digits)
         if abs(value) > _MAX_INTEGER and (isinstance(value, int) or value == float("inf")):
-            raise ExpressionError(self._text, span, f"{digits} is too large a number; 64 bits hold {_MAX_INTEGER}")
+            raise ExpressionError(
+                self._text, span, f"{digits} is too large; the largest 64-bit integer is {_MAX_INTEGER}"
+            )
         return Literal(value, span)
 
     def text(self, meta: Meta, parts: list[Any]) -> Node:

@@ -204,7 +204,7 @@ PREDICATES: Mapping[str, Kind | Literal["element", "same", "list", "number"]] = 
 UNSUPPORTED: Mapping[str, str] = {
     "reduce": "use sum, min, max, count or join",
     "groupBy": "group in ClickHouse",
-    "sortBy": "map to what is compared and sort that",
+    "sortBy": "map to the values to compare, then sort",
     "fromPairs": "write an object, as in {name: value}",
     "splitAfter": "use split",
     "timezone": "all times are in UTC",

@@ -1,6 +1,6 @@
 """Cuts a partition's rows into blocks: the same rows in the same order always give the same blocks.
 
-How the rows are divided into Arrow batches on their way makes no difference.
+How the rows are split into Arrow batches on their way makes no difference.
 """
 
 from collections.abc import Iterable, Iterator

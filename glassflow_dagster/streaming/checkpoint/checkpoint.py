@@ -41,8 +41,8 @@ PLANS_KEPT = 10
 
 # How to recover from a damaged checkpoint, as the end of an error message.
 RESTORE = (
-    "restore the checkpoint and the table from copies of one moment, or remove the state folder, and let it be "
-    "rebuilt (glassflow-dagster run FILE --rebuild-state), or go on without it (--accept-loss), or empty the table to "
+    "restore the checkpoint and the table from copies of the same time, or remove the state folder and rebuild it "
+    "(glassflow-dagster run FILE --rebuild-state), or continue without it (--accept-loss), or empty the table and "
     "read the topic again (--start-over)"
 )
 
@@ -146,8 +146,8 @@ class Checkpoint:
         # The last batch is committed, or it is open and the one before it is committed.
         if last is None or (-1 if committed is None else committed) not in {last, last - 1}:
             raise CheckpointError(
-                f"{self.folder}: has batch {or_none(last)} as begun and batch {or_none(committed)} as done, so files "
-                f"of it are missing; {RESTORE}"
+                f"{self.folder}: batch {or_none(last)} is the last one started and batch {or_none(committed)} the "
+                f"last one done, so files are missing; {RESTORE}"
             )
         for batch_id in {last, max(last - 1, 0)}:
             self.batch_time_ms(batch_id)
@@ -373,7 +373,7 @@ class Checkpoint:
         file = self.folder / "offsets" / str(batch_id)
         lines = _read_spark_file(file)
         if len(lines) < 3:  # noqa: PLR2004
-            raise CheckpointError(f"{file}: is cut off; {RESTORE}")
+            raise CheckpointError(f"{file}: is truncated; {RESTORE}")
         return lines
 
     def _last(self, log: str) -> int | None:
@@ -447,8 +447,8 @@ def _require_format(file: Path) -> None:
         return  # damaged: reading the file raises the error for that
     if version != FORMAT:
         raise CheckpointError(
-            f"{file}: format {version}, but this version reads {FORMAT}; use the version that wrote it, or let the "
-            "state be rebuilt (glassflow-dagster run FILE --rebuild-state; where that is not possible, --accept-loss)"
+            f"{file}: format {version}, but this version reads {FORMAT}; use the version that wrote it, or rebuild "
+            "the state (glassflow-dagster run FILE --rebuild-state; where that is not possible, --accept-loss)"
         )
 
 
@@ -458,7 +458,7 @@ def _read_json(file: Path) -> Any:
     if not content:
         raise CheckpointError(f"{file}: is empty; {RESTORE}")
     if checksum.strip() != _checksum(content):
-        raise CheckpointError(f"{file}: is cut off, or was changed; {RESTORE}")
+        raise CheckpointError(f"{file}: is truncated or was changed; {RESTORE}")
     return json.loads(content)
 
 
@@ -479,7 +479,7 @@ def _read_spark_file(file: Path) -> list[str]:
     except ValueError:
         parsed = []
     if not parsed:
-        raise CheckpointError(f"{file}: is cut off, or was changed; {RESTORE}")
+        raise CheckpointError(f"{file}: is truncated or was changed; {RESTORE}")
     return lines
 
 
@@ -503,7 +503,7 @@ def _require_sums(file: Path, content: bytes) -> None:
         raise CheckpointError(f"{file}: is empty; {RESTORE}")
     sums = file.with_name(f".{file.name}.crc")
     if sums.exists() and sums.read_bytes() != _sums_of(content, sums.read_bytes()):
-        raise CheckpointError(f"{file}: is cut off, or was changed; {RESTORE}")
+        raise CheckpointError(f"{file}: is truncated or was changed; {RESTORE}")
 
 
 def or_none(batch_id: int | None) -> str:

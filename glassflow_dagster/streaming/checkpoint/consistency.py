@@ -26,7 +26,7 @@ from glassflow_dagster.streaming.checkpoint.checkpoint import (
 )
 
 _LOST = (
-    "to go on without them, run it with --accept-loss, which writes down what is skipped; or empty the table and run "
+    "to continue without them, run it with --accept-loss, which records what is skipped; or empty the table and run "
     "it with --start-over"
 )
 
@@ -49,15 +49,16 @@ def require_same_definition(config: PipelineConfig, checkpoint: Checkpoint) -> N
             "a new pipeline_id to fill another table from the beginning"
         )
     if identity.topics != config.topics:
+        # The last topic is the replay topic, which follows from the pipeline_id.
         reads, wanted = (", ".join(topics[:-1]) for topics in (identity.topics, config.topics))
         raise CheckpointError(
-            f"{checkpoint.folder}: reads topic {reads}, but the definition says {wanted}; "
-            "take the edit back, or give the definition a new pipeline_id and table"
+            f"{checkpoint.folder}: reads topic {reads}, but the definition says {wanted}; undo the edit, or give the "
+            "definition a new pipeline_id and table"
         )
     if identity.state != state_shape(config):
         raise CheckpointError(
-            f"{checkpoint.folder}: was built for {identity.state}, but the definition says "
-            f"{state_shape(config)}; take the edit back, or give the definition a new pipeline_id and table"
+            f"{checkpoint.folder}: was built for {identity.state}, but the definition says {state_shape(config)}; "
+            "undo the edit, or give the definition a new pipeline_id and table"
         )
 
 
@@ -76,9 +77,9 @@ def require_ledger(
     newest = -1 if newest is None else newest - identity.batches_before
     if newest >= 0 and (begun is None or newest > begun):
         raise CheckpointError(
-            f"{checkpoint.folder}: ends with batch {or_none(begun)}, but {ledger} has batch {newest} "
-            "of it: this is an older copy, or another copy of it went on, and it would read again what is in the "
-            f"table. Name the state folder that went on (--state DIR), or {RESTORE}"
+            f"{checkpoint.folder}: ends with batch {or_none(begun)}, but {ledger} has batch {newest} of this "
+            "checkpoint: this is an older copy, or another copy has continued, and it would read records again whose "
+            f"rows are in the table. Name the newer state folder (--state DIR), or {RESTORE}"
         )
     if begun is None:
         return
@@ -88,15 +89,15 @@ def require_ledger(
     ledger_offsets = {batch_id - identity.batches_before: ranges for batch_id, ranges in offsets.items()}
     if committed >= 0 and committed not in ledger_offsets:
         raise CheckpointError(
-            f"{checkpoint.folder}: batch {committed} is done, but {ledger} has not got it: the database was emptied, "
-            "or restored from an older copy, and rows may be missing in the table, too. Restore the newer one, or "
+            f"{checkpoint.folder}: batch {committed} is done, but {ledger} does not have it: the database was emptied "
+            "or restored from an older backup, and the table may lack rows too. Restore the newer backup, or "
             f"{RESTORE}"
         )
     for batch_id, ranges in ledger_offsets.items():
         if batch_id >= identity.first_batch and ranges != checkpoint.offset_ranges(batch_id):
             raise CheckpointError(
                 f"{checkpoint.folder}: batch {batch_id} read other records than {ledger} has for it: another copy of "
-                f"this checkpoint went on. Name the state folder that went on (--state DIR), or {RESTORE}"
+                f"this checkpoint has continued. Name the newer state folder (--state DIR), or {RESTORE}"
             )
 
 
@@ -112,10 +113,9 @@ def require_known_tables(client: Client, config: PipelineConfig, plan: BatchPlan
         target = ".".join(view.target)
         if target not in plan.written and not read_window(client, *view.target).suffices:
             raise CheckpointError(
-                f"view {view.name} was made while batch {plan.batch_id} was under way, and {target}, which it writes "
-                "to, does not remember what it got of that batch, which would come twice. Drop the view, start the "
-                "pipeline, and make the view again after that batch (with an empty table, where the view is to have "
-                "all rows)"
+                f"view {view.name} was created while batch {plan.batch_id} was in flight, and its target {target} has "
+                "no insert tokens of that batch, so its rows would come twice. Drop the view, start the pipeline, "
+                "and recreate the view after that batch (with an empty target if it is to have all rows)"
             )
 
 
@@ -159,16 +159,16 @@ def _known_topics(checkpoint: Checkpoint) -> tuple[dict[str, str], dict[str, dic
 
 def _deleted_error(config: PipelineConfig, topic: str, following: Mapping[int, int] | None) -> CheckpointError:
     """Return the error for a deleted topic. following: its next offsets by partition, None where nothing was read."""
-    gone = f"topic {topic} does not exist on {', '.join(config.connection.brokers)} any more: it was deleted since "
+    gone = f"topic {topic} does not exist on {', '.join(config.connection.brokers)} any more: it was deleted after "
     if not following:
         return CheckpointError(
-            f"{gone}{config.pipeline_id} first found it, before anything of it was read; create it again, or correct "
+            f"{gone}{config.pipeline_id} first found it, before any record was read; create it again, or correct "
             "sources[].topic, then start the pipeline again"
         )
     offsets = ", ".join(f"partition {partition}: {offset}" for partition, offset in sorted(following.items()))
     return CheckpointError(
-        f"{gone}{config.pipeline_id} read it (next offsets: {offsets}). What was not read is lost, and a topic that is "
-        f"created again has other records under these offsets: create it; then, {_LOST}"
+        f"{gone}{config.pipeline_id} read it (next offsets: {offsets}). Unread records are lost, and a recreated "
+        f"topic has other records at these offsets: create it; then, {_LOST}"
     )
 
 
@@ -184,7 +184,7 @@ def require_topics(config: PipelineConfig, checkpoint: Checkpoint) -> None:
         if topic in known and topic in current and known[topic] != current[topic]:
             raise CheckpointError(
                 f"topic {topic} was deleted and recreated since {config.pipeline_id} read it: the offsets of its "
-                f"checkpoint mean other records now; {_LOST}"
+                f"checkpoint now refer to other records; {_LOST}"
             )
         _require_offsets(topic, partitions, offsets_if_there(config.connection, topic))
     kept = known if following else {}
@@ -207,8 +207,8 @@ def _require_offsets(topic: str, following: Mapping[int, int], existing: Mapping
         if offset < low:
             raise CheckpointError(
                 f"topic {topic}, partition {partition}: offsets {offset} to {low - 1} were not read and are gone: "
-                f"retention has removed them, or somebody has; {_LOST}. A longer retention.ms of the topic, and a look "
-                "at the lag (status), keep that from happening again"
+                f"retention or a user has removed them; {_LOST}. To prevent this, raise retention.ms of the topic and "
+                "watch the lag (status)"
             )
         if offset > high:
             raise CheckpointError(

@@ -22,10 +22,9 @@ def require_nothing_written(client: Client, config: PipelineConfig, table: Table
     if read_totals(client, config.sink.connection_params.database, config.pipeline_id).batches:
         raise CheckpointError(
             f"{config.pipeline_id} has no checkpoint in this state folder, but it has written to "
-            f"{table.database}.{table.name} before; name the state folder it ran with (--state DIR), let the "
-            "checkpoint be rebuilt from the ledger, the topic and the table (glassflow-dagster run FILE "
-            "--rebuild-state), or read the topics from their beginning into empty tables (glassflow-dagster run FILE "
-            "--start-over)"
+            f"{table.database}.{table.name} before; name the state folder it ran with (--state DIR), rebuild the "
+            "checkpoint from the ledger, the topic and the table (glassflow-dagster run FILE --rebuild-state), or "
+            "read the topics from their beginning into empty tables (glassflow-dagster run FILE --start-over)"
         )
 
 
@@ -47,7 +46,7 @@ def require_alone(client: Client, config: PipelineConfig, table: Table, epoch: E
     raise CheckpointError(
         f"{config.pipeline_id} was started with another checkpoint, on host {first.host} with its state in "
         f"{first.folder} (since {first.since} UTC), and {table.database}.{table.name} may have rows of a batch that "
-        "this one would read again. Name that state folder (--state DIR); where it is lost, empty the table and run "
+        "this one would read again. Name that state folder (--state DIR); if it is lost, empty the table and run "
         "with --start-over"
     )
 
@@ -63,5 +62,5 @@ def require_empty(client: Client, table: Table) -> None:
         statements = "; ".join(f"TRUNCATE TABLE {full_name(*name)}" for name in filled)
         raise CheckpointError(
             f"{' and '.join('.'.join(name) for name in filled)} must be empty for --start-over, or all rows that are "
-            f"read again are there twice: {statements}"
+            f"read again are written twice: {statements}"
         )

@@ -20,9 +20,9 @@ from glassflow_dagster.streaming.checkpoint.checkpoint import BatchPlan
 # The clock may jump by a tenth of the shortest window: then one window is wrong by that much, once.
 _SHARE = 10
 # A smaller tolerance would be in the range of a batch's duration; clocks set by a time server are much more exact.
-_LEAST = timedelta(seconds=10)
+_MIN_TOLERANCE = timedelta(seconds=10)
 # A larger tolerance would miss a clock that is off by a time zone, which is 30 minutes at least.
-_MOST = timedelta(minutes=25)
+_MAX_TOLERANCE = timedelta(minutes=25)
 
 
 class ClockMoved(GlassflowError):
@@ -46,13 +46,13 @@ class Reading:
 class BatchClock:
     """Compares each new batch's time with the batch before it.
 
-    tolerance: seconds by which a clock may jump. last: the plan of the newest batch; None before the first. accepted:
-    skip the check of the next batch, as the user has confirmed the clock. report: prints a line for the user.
+    tolerance: seconds by which a clock may jump. last: the plan of the newest batch; None before the first.
+    confirmed_by_user: skip the check of the next batch (`run --accept-clock`). report: prints a line for the user.
     """
 
     tolerance: float
     last: BatchPlan | None
-    accepted: bool
+    confirmed_by_user: bool
     report: Callable[[str], None]
     read: Callable[[], Reading] = Reading.now
     _reading: Reading | None = field(default=None, init=False)
@@ -66,35 +66,35 @@ class BatchClock:
         reading: this machine's clocks when the batch began. server_lead_ms: how far ClickHouse's clock is ahead of this
         machine's, in milliseconds. Call `follow` with the batch's plan afterwards.
         """
-        if self.accepted:
-            self.accepted = False
+        if self.confirmed_by_user:
+            self.confirmed_by_user = False
             return
         time_of_batch, lead = batch_time_ms / 1000, server_lead_ms / 1000
         if self.last is None:
-            if abs(lead) > _MOST.total_seconds():
-                raise ClockMoved(self._problem(time_of_batch, lead, "no batch was written yet"))
+            if abs(lead) > _MAX_TOLERANCE.total_seconds():
+                raise ClockMoved(self._problem(time_of_batch, lead, "no batch has been written yet"))
             return
-        last_batch = f"batch {self.last.batch_id} was of {_utc(self.last.batch_time_ms / 1000)}"
+        last_batch = f"batch {self.last.batch_id} has the time {_utc(self.last.batch_time_ms / 1000)}"
         if not self.last.batch_time_ms / 1000 - self.tolerance <= time_of_batch <= reading.wall + self.tolerance:
             raise ClockMoved(self._problem(time_of_batch, lead, last_batch))
-        if self._reading and self._moved_since(self._reading, reading) <= self.tolerance:
+        if self._reading and self._drift_since(self._reading, reading) <= self.tolerance:
             return
         # ClickHouse's clock decides: this driver has no earlier reading, or the monotonic clock stood still (a machine
         # that was suspended).
         last_lead_ms = self.last.server_lead_ms
-        tolerance = self.tolerance if last_lead_ms is not None else _MOST.total_seconds()
+        tolerance = self.tolerance if last_lead_ms is not None else _MAX_TOLERANCE.total_seconds()
         if abs(lead - (last_lead_ms or 0) / 1000) > tolerance:
             raise ClockMoved(self._problem(time_of_batch, lead, last_batch))
         if self._reading:
-            moved = timedelta(seconds=round(self._moved_since(self._reading, reading)))
-            self.report(f"the clock went on by {moved} while this machine stood still, as ClickHouse's clock did")
+            moved = timedelta(seconds=round(self._drift_since(self._reading, reading)))
+            self.report(f"the clock advanced by {moved} while this machine was suspended, as ClickHouse's clock did")
 
     def follow(self, plan: BatchPlan, reading: Reading) -> None:
         """Remember this batch and its reading; the next batch is compared with them."""
         self.last, self._reading = plan, reading
 
     @staticmethod
-    def _moved_since(before: Reading, now: Reading) -> float:
+    def _drift_since(before: Reading, now: Reading) -> float:
         """Return the seconds by which the wall clock has advanced more, or less, than the monotonic clock."""
         return abs((now.wall - before.wall) - (now.steady - before.steady))
 
@@ -102,10 +102,10 @@ class BatchClock:
     def _problem(time_of_batch: float, lead: float, last_batch: str) -> str:
         """Return the text of `ClockMoved`. last_batch: what is known of the batch before."""
         return (
-            f"the clock of this machine cannot be believed: the batch would be of {_utc(time_of_batch)}, {last_batch}, "
-            f"and by ClickHouse's clock it is {_utc(time.time() + lead)}; keys would be forgotten early, or known for "
-            "too long. Nothing of the batch is read. Set the clock right, best by a time server, and start the "
-            "pipeline again; where it is right now, start it once by `run FILE --accept-clock`"
+            f"the clock of this machine is implausible: the batch would have the time {_utc(time_of_batch)}, "
+            f"{last_batch}, and ClickHouse's clock says {_utc(time.time() + lead)}; deduplication would drop keys too "
+            "early or keep them too long. Nothing of the batch is read. Set the clock, best with NTP, then start the "
+            "pipeline again; if it is right now, start once with `run FILE --accept-clock`"
         )
 
 
@@ -113,7 +113,7 @@ def tolerance_of(config: PipelineConfig) -> float | None:
     """Return the seconds by which the clock may jump: a share of the shortest window; None without a window."""
     windows = [dedup.time_window for source in config.inputs if (dedup := config.dedup_of(source))]
     windows += [side.time_window for side in config.join.sides] if config.join else []
-    return max(_LEAST, min(_MOST, min(windows) / _SHARE)).total_seconds() if windows else None
+    return max(_MIN_TOLERANCE, min(_MAX_TOLERANCE, min(windows) / _SHARE)).total_seconds() if windows else None
 
 
 def _utc(seconds: float) -> str:

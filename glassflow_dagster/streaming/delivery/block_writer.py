@@ -134,9 +134,9 @@ class BlockWriter:
         now = self._retry(lambda: read_table_ddl(self.inserter.client, self.database, self.table))
         if now != self.table_ddl:
             raise InsertRefused(
-                f"{error}; its columns or constraints were changed while batch {self.batch.batch_id} was under way, so "
-                "these rows may be in it already; take the change back, start the pipeline, and make the change again "
-                "after that batch"
+                f"{error}; its columns or constraints were changed while batch {self.batch.batch_id} was in flight, "
+                "so these rows may be in the table already; undo the change, start the pipeline, and repeat the "
+                "change after that batch"
             ) from error
 
     def _note_split(self, token: Token, part: "_Part") -> None:
@@ -174,8 +174,8 @@ class WholeBlockWriter:
             self.inserter.insert(self.database, self.table, block, token)
         except RowsRefused as error:
             raise InsertRefused(
-                f"{error}; a block for a Distributed table is not taken apart, since other shards may have their part "
-                "of it; change the constraint or column that refuses them on every shard and start the pipeline again"
+                f"{error}; a block for a Distributed table is not split, since other shards may have their part of "
+                "it; change the constraint or column that rejects them on every shard, then start the pipeline again"
             ) from error
         return ()
 

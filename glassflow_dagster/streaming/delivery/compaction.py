@@ -52,9 +52,9 @@ def require_same_records(plan: BatchPlan, counts: Mapping[str, Mapping[int, int]
             if count != first:
                 first_text = "not counted" if first is None else f"{first:,}"
                 raise CheckpointError(
-                    f"topic {topic}, partition {partition}: batch {plan.batch_id}, which was under way and has to be "
-                    f"repeated, had {first_text} records when it was begun and has {count:,} now: the topic is "
-                    "compacted. What of it is in the table cannot be told from what is not; to go on with what is "
-                    "left, see glassflow-dagster run FILE --accept-loss. A longer min.compaction.lag.ms of the topic "
-                    "keeps that from happening again"
+                    f"topic {topic}, partition {partition}: batch {plan.batch_id}, which was in flight and must be "
+                    f"repeated, had {first_text} records when it was started and has {count:,} now: the topic is "
+                    "compacted. It is unknown which of its rows are in the table; to continue with what is left, see "
+                    "glassflow-dagster run FILE --accept-loss. To prevent this, raise min.compaction.lag.ms of the "
+                    "topic"
                 )

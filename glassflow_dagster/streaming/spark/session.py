@@ -158,11 +158,12 @@ def start_session(name: str, folder: Path, overrides: Mapping[str, str], report:
         # Spark validates its SQL settings when the first of them is read.
         session.conf.get(SHUFFLE_PARTITIONS)
     except (PySparkException, Py4JJavaError) as error:
-        settings = f" (it was given {', '.join(sorted(overrides))})" if overrides else ""
+        settings = f" (with {', '.join(sorted(overrides))})" if overrides else ""
         raise GlassflowError(f"Spark did not start{settings}: {explain_start(error)}") from error
     except (Py4JError, ConnectionError) as error:
         raise GlassflowError(
-            f"Spark's JVM ended while it started ({type(error).__name__}): killed, or out of memory; start again"
+            f"Spark's JVM ended while it started ({type(error).__name__}): it was killed or ran out of memory; start "
+            "the pipeline again"
         ) from error
     return session
 

@@ -25,8 +25,8 @@ _NO_MEMORY = (
         r'|SparkContext\.dagScheduler\(\)" is null'
     ),
     (
-        "Spark's JVM has too little memory; give it more (spark.driver.memory, which is 1g unless it is set, or the "
-        "workers of a cluster spark.executor.memory), then start again"
+        "Spark's JVM has too little memory; give it more (spark.driver.memory, 1g by default, or "
+        "spark.executor.memory for the workers of a cluster), then start the pipeline again"
     ),
 )
 _DATA_LOSS = re.compile(r"(data may have been lost|OffsetOutOfRange|KAFKA_DATA_LOSS|failOnDataLoss)", re.IGNORECASE)
@@ -40,27 +40,27 @@ _KNOWN_ERRORS = (
     (
         _DATA_LOSS,
         (
-            "Kafka no longer has offsets that were not read yet, or the topic was recreated: records are lost. Look at "
-            "the topic's retention; to go on without them, run the pipeline with --accept-loss"
+            "Kafka no longer has offsets that were not read yet, or the topic was recreated: records are lost. Check "
+            "the topic's retention; to continue without them, run the pipeline with --accept-loss"
         ),
     ),
     (
         _UNKNOWN_TOPIC,
-        "the topic, or a partition of it, is gone; bring it back, then start the pipeline again",
+        "the topic, or a partition of it, no longer exists; restore it, then start the pipeline again",
     ),
     (
         re.compile(r"(?:Topic|Group)AuthorizationException: [^\n]+"),
         (
-            "Kafka's brokers do not let the user read the topic, or not any more; grant READ and DESCRIBE on it, "
-            "and READ on consumer groups that begin with spark-kafka-source, then start the pipeline again, which goes "
-            "on where it stopped"
+            "Kafka's brokers do not, or no longer, allow the user to read the topic; grant READ and DESCRIBE on it, "
+            "and READ on consumer groups that begin with spark-kafka-source, then start the pipeline again, which "
+            "continues where it stopped"
         ),
     ),
     (
         re.compile(r"(SaslAuthenticationException|UnsupportedSaslMechanismException)"),
         (
             "Kafka's brokers refuse the user; correct connection_params.username, password and mechanism, then start "
-            "the pipeline again, which goes on where it stopped"
+            "the pipeline again, which continues where it stopped"
         ),
     ),
     (
@@ -72,25 +72,25 @@ _KNOWN_ERRORS = (
     ),
     (
         _NO_ANSWER,
-        "Kafka did not answer in time; check the brokers, the pipeline goes on where it stopped when started again",
+        "Kafka did not answer in time; check the brokers, then start the pipeline again; it continues where it stopped",
     ),
     (
         re.compile(r"(CANNOT_LOAD_STATE_STORE|ChecksumException|Checksum error)"),
-        f"a file of the state in the checkpoint is damaged or missing; {RESTORE}",
+        f"a state file of the checkpoint is damaged or missing; {RESTORE}",
     ),
     (
         re.compile(r"(Read-only file system|Permission denied|AccessDeniedException|Input/output error)"),
-        "the state folder cannot be written; fix the disk or the rights, then start the pipeline again",
+        "the state folder cannot be written; fix the disk or the permissions, then start the pipeline again",
     ),
     (
         re.compile(r"(No space left on device|Disk quota exceeded)"),
-        "the disk is full; make room for the state folder, then start the pipeline again",
+        "the disk is full; free space for the state folder, then start the pipeline again",
     ),
     (
         re.compile(r"Python worker exited unexpectedly"),
         (
-            "a Python worker of Spark's ended: killed, or out of memory; start the pipeline again, which goes on where "
-            "it stopped"
+            "a Python worker of Spark's ended: it was killed or ran out of memory; start the pipeline again, which "
+            "continues where it stopped"
         ),
     ),
 )
@@ -99,13 +99,13 @@ _KNOWN_START_ERRORS = (
     _NO_MEMORY,
     (
         re.compile(r"JAVA_GATEWAY_EXITED"),
-        "Java ended before Spark was there; why, it said on stderr, which of a driver in the background is driver.log",
+        "Java ended before Spark started; see stderr for the reason (driver.log for a driver in the background)",
     ),
-    (re.compile(r"stopped SparkContext"), "Spark ended while it started, as it does where its cluster does not answer"),
+    (re.compile(r"stopped SparkContext"), "Spark ended while it started; its cluster may not answer"),
 )
 
 
-def explain_failure(error: BaseException, rest: str = "; spark.log beside the checkpoint has the rest") -> str:
+def explain_failure(error: BaseException, rest: str = "; see spark.log beside the checkpoint") -> str:
     """Return what went wrong in an exception of Spark's: an explanation of a known error, else the deepest cause.
 
     rest: added to the latter; it says where to read more. Call this while the JVM runs, as it has the texts.
@@ -134,7 +134,7 @@ def _text(error: BaseException) -> str:
     try:
         return str(error)
     except (Py4JError, ConnectionError):
-        return "Spark's JVM ended before it said why"
+        return "Spark's JVM ended before it reported a reason"
 
 
 def _explain_known(patterns: Iterable[tuple[re.Pattern[str], str]], text: str) -> str | None:

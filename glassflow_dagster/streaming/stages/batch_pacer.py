@@ -17,7 +17,7 @@ from glassflow_dagster.streaming.stages.record_counter import NO_EVENT_TIME, Bat
 
 # While both topics are silent, a left event that waits is decided at most this long after the end of its window. A
 # batch for it alone takes some 0.2 seconds.
-TICK_MS = 2000
+TRIGGER_MS = 2000
 
 
 @dataclass
@@ -99,7 +99,7 @@ class BatchPacer:
 
     def advance_clock(self) -> None:
         """Advance the watermark while left events wait; call it about every second."""
-        if self._clock and self._waiting and time.monotonic() - self._advanced >= TICK_MS / 1000:
+        if self._clock and self._waiting and time.monotonic() - self._advanced >= TRIGGER_MS / 1000:
             self._advance()
 
     def _advance(self) -> None:
@@ -111,4 +111,4 @@ class BatchPacer:
     def _set_interval(self) -> None:
         """Trigger batches without records while left events wait on the processing clock."""
         # On the event clock a batch has something to decide only after the watermark has moved, which triggers one.
-        self._clock_source.tick_every(TICK_MS if self._waiting and not self._clock else 0)
+        self._clock_source.trigger_every(TRIGGER_MS if self._waiting and not self._clock else 0)

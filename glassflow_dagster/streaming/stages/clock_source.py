@@ -30,9 +30,9 @@ class ClockSource:
         """Advance the watermark to a time in milliseconds since 1970; an earlier one than before has no effect."""
         self._clock.moveTo(milliseconds)
 
-    def tick_every(self, milliseconds: int) -> None:
+    def trigger_every(self, milliseconds: int) -> None:
         """Trigger a batch at the latest this long after the last one; with 0 only records and `move_to` trigger one."""
-        self._clock.tickEvery(milliseconds)
+        self._clock.triggerEvery(milliseconds)
 
 
 def without_rows(clock_rows: DataFrame, schema: StructType, columns: Sequence[str]) -> DataFrame:

@@ -17,7 +17,7 @@ from glassflow_dagster.streaming.stages.source_index import FIELDS
 
 # Columns that pass the stateful processor packed into one BINARY column: of a pipeline with one source, and of a join.
 _PAYLOAD = ("row", "size", "dead_letter", "drop_reason")
-_SIDE_PAYLOAD = (
+_JOIN_INPUT_PAYLOAD = (
     "source",
     "join_key",
     "time",
@@ -51,7 +51,7 @@ def drop_duplicates_of_sides(events: DataFrame, dedups: Sequence[DedupConfig | N
     Columns in: those of `to_sides`. Columns out: the same without dedup_key and exempt, and duplicates as in
     `drop_duplicates`; for a key that was accepted before, source, body, dead_letter and drop_reason are NULL.
     """
-    return _drop_in_processing_time(events.withColumnRenamed("dedup_key", "key"), dedups, _SIDE_PAYLOAD)
+    return _drop_in_processing_time(events.withColumnRenamed("dedup_key", "key"), dedups, _JOIN_INPUT_PAYLOAD)
 
 
 def put_known(keys: DataFrame, dedup: DedupConfig) -> DataFrame:
@@ -88,7 +88,7 @@ def _drop_in_processing_time(
     spark = keyed.sparkSession
     windows = [milliseconds(dedup.time_window) if dedup else 0 for dedup in dedups]
     results = java(spark).glassflow.ProcessingTimeDedup.apply(events._jdf, windows)
-    unpacked = _unpack(DataFrame(results, spark), keyed.select(payload.alias("payload")))
+    unpacked = _unpack(DataFrame(results, spark), unpacked=keyed.select(payload.alias("payload")))
     others = [F.col(f"payload.{name}") for name in columns if name != "size"]
     return unpacked.select(*_common_columns(), *others)
 
@@ -96,11 +96,14 @@ def _drop_in_processing_time(
 def drop_duplicates_in_event_time(events: DataFrame, dedup: DedupConfig) -> DataFrame:
     """Drop events that are nearer in event time than the window to an accepted event of their key, and late events.
 
+    An event behind the watermark is late, unless its timing.keep_late is true: then it passes like any other.
+
     Columns in: those of `keep_raw_of_dead_letters`, and timing as in `read_event_time`.
-    Columns out: those of `drop_duplicates`. For a late event dead_letter is set or drop_reason is 'late', as the
-    definition asks.
+    Columns out: those of `drop_duplicates`. A late event has either its dead letter (timing.if_late) in dead_letter,
+    or 'late' in drop_reason where timing.if_late is NULL; its row is NULL.
     """
-    payload = F.struct(*_PAYLOAD, "timing.letter")
+    payload = F.struct(*_PAYLOAD, "timing.if_late")
+    # Records without timing (dead letters, dropped records) pass by their key: their time and keepLate are not read.
     keyed = events.select(
         _key(dedup, FIELDS[0]).alias("key"),
         *_position(),
@@ -113,14 +116,13 @@ def drop_duplicates_in_event_time(events: DataFrame, dedup: DedupConfig) -> Data
     results = DataFrame(processor.apply(keyed._jdf, microseconds(dedup.time_window)), spark)
     # The processor sets the watermark for late events only.
     late = F.col("watermark").isNotNull()
-    struct = late_dead_letter(F.col("payload.letter"), F.col("watermark"))
-    return _unpack(results, events.select(payload.alias("payload"))).select(
+    is_dead_letter = F.col("payload.if_late").isNotNull()
+    letter = late_dead_letter(F.col("payload.if_late"), F.col("watermark"))
+    return _unpack(results, unpacked=events.select(payload.alias("payload"))).select(
         *_common_columns(),
         F.when(~late, F.col("payload.row")).alias("row"),
-        F.when(late, F.when(F.col("payload.letter").isNotNull(), struct))
-        .otherwise(F.col("payload.dead_letter"))
-        .alias("dead_letter"),
-        F.when(late, F.when(F.col("payload.letter").isNull(), F.lit("late")))
+        F.when(late, F.when(is_dead_letter, letter)).otherwise(F.col("payload.dead_letter")).alias("dead_letter"),
+        F.when(late, F.when(~is_dead_letter, F.lit("late")))
         .otherwise(F.col("payload.drop_reason"))
         .alias("drop_reason"),
     )
@@ -153,7 +155,10 @@ def _position() -> list[Column]:
 
 
 def _unpack(results: DataFrame, unpacked: DataFrame) -> DataFrame:
-    """Unpack the column payload of a processor's results. unpacked: has the column as it was before it was packed."""
+    """Unpack the column payload of a processor's results, BINARY, to a STRUCT.
+
+    unpacked: a DataFrame whose column payload has the type to unpack to; its rows are not read.
+    """
     schema = unpacked.schema["payload"].dataType.json()
     return results.withColumn("payload", F.call_function("glassflow_unpack", F.col("payload"), F.lit(schema)))
 

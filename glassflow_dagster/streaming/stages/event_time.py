@@ -69,9 +69,9 @@ def read_event_time(events: DataFrame, dedup: DedupConfig, fields: Sequence[Sche
 
     Columns in: those of `read_topics`, fields, error, drop_reason, replayed. Column added: timing STRUCT, NULL for a
     record that is dropped or a dead letter, of event_time LONG (microseconds since 1970), keep_late BOOLEAN (the record
-    passes even if it is late; a replayed dead letter does, as it is late only because it had to be fixed), and letter
-    STRUCT (the dead letter to be made if the record is late, see `dead_letter`; NULL unless the definition asks for
-    it). error is set where the field has no valid time.
+    passes even if it is late; a replayed dead letter does, as it is late only because it had to be fixed), and
+    if_late STRUCT (the dead letter that the record becomes if it is late, see `dead_letter`; NULL when late records
+    are dropped or kept). error is set where the field has no valid time.
     """
     assert dedup.event_time is not None
     kind = _kind(dedup, fields)
@@ -84,12 +84,12 @@ def read_event_time(events: DataFrame, dedup: DedupConfig, fields: Sequence[Sche
     )
     # Spark drops late rows of a stream that still has this column.
     timed = clocked.withWatermark("_clock", f"{milliseconds(dedup.lateness)} milliseconds").drop("_clock")
-    if_late = dead_letter(F.lit("dedup"), _quoted(dedup, _readable(F.col("_time"))))
-    wanted = F.lit(dedup.when_late == "dead_letter")
+    late_letter = dead_letter(F.lit("dedup"), _quoted(dedup, _readable(F.col("_time"))))
+    becomes_dead_letter = F.lit(dedup.when_late == "dead_letter")
     timing = F.struct(
         F.col("_time").alias("event_time"),
         (F.col("replayed") | F.lit(dedup.when_late == "keep")).alias("keep_late"),
-        F.when(wanted, if_late).alias("letter"),
+        F.when(becomes_dead_letter, late_letter).alias("if_late"),
     )
     return timed.withColumn("timing", F.when(is_active(), timing)).drop("_time")
 
@@ -109,13 +109,13 @@ def _max_event_time(time: Column, present: Column) -> Column:
     return F.when(time <= present + F.lit(_AHEAD), F.least(time, present)).otherwise(0)
 
 
-def late_dead_letter(struct: Column, watermark: Column) -> Column:
+def late_dead_letter(if_late: Column, watermark: Column) -> Column:
     """Return the dead letter of a late record, with the watermark in its reason.
 
-    struct: `timing.letter` of `read_event_time`. watermark: LONG, milliseconds since 1970.
+    if_late: the field of `timing` that `read_event_time` adds. watermark: LONG, milliseconds since 1970.
     """
     behind = F.concat(F.lit(" is behind the watermark "), _readable(watermark * F.lit(1000)))
-    return struct.withField("reason", F.concat(struct["reason"], behind))
+    return if_late.withField("reason", F.concat(if_late["reason"], behind))
 
 
 def _microseconds(field: Column, kind: FieldKind, unit: TimeUnit) -> Column:
@@ -139,7 +139,7 @@ def _microseconds(field: Column, kind: FieldKind, unit: TimeUnit) -> Column:
 def _problem(timed: EventTimed, field: Column, kind: FieldKind) -> Column:
     """Return the reason, STRING, for a field without a valid time."""
     if kind == "string":
-        return F.concat(_quoted(timed, field), F.lit(" is no time (write 2024-10-28T10:00:05Z)"))
+        return F.concat(_quoted(timed, field), F.lit(" is not a time (write 2024-10-28T10:00:05Z)"))
     unit = _UNIT_NAMES[timed.time_unit]
     return F.concat(
         _quoted(timed, field), F.lit(f" {unit} since 1970 is not within the years 1 to 9999; see event_time_unit")

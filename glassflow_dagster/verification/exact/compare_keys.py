@@ -87,7 +87,7 @@ def reconcile_keys(spark: SparkSession, config: PipelineConfig, report: Callable
     compared = compared_columns(config, table)
     reasons = list(why_undecided(config, history_before, _spans(config, totals), compared.key_names))
     if totals.losses:
-        reasons.append("records, or a state, were let go by run --accept-loss (glassflow_losses)")
+        reasons.append("run --accept-loss skipped records or discarded a state (glassflow_losses)")
     if reasons:
         return undecided(reasons)
     session = spark.newSession()

@@ -16,7 +16,7 @@ ROWS_SCHEMA = "key_hash STRING, row_hash STRING"
 
 @dataclass(frozen=True)
 class TableReader:
-    """Reads slices of a table's rows, divided by the key's hash; a function for `mapInArrow`.
+    """Reads slices of a table's rows, partitioned by the key's hash; a function for `mapInArrow`.
 
     key, row: SQL of the hashes. slices: the number of slices.
     """

@@ -244,7 +244,7 @@ def test_of_an_engine_that_sums_rows_the_token_decides_and_it_is_said(crashing: 
     crashing.crash(lambda: None)
     crashing.inserter(inserter.begun).insert("d", table, block(1, 1, partition=5), Token("a"))
     assert crashing.rows(table, "sum(p)") == [(10,)]
-    assert any("rows of a SummingMergeTree table cannot be looked for" in text for text in crashing.messages)
+    assert any("rows of a SummingMergeTree table cannot be searched for" in text for text in crashing.messages)
 
 
 def test_a_row_of_the_ledger_that_was_lost_is_written_again(crashing: CrashingServer) -> None:

@@ -101,8 +101,8 @@ def test_an_engine_that_forgets_tokens_stops_the_pipeline() -> None:
 def test_an_optional_field_whose_column_takes_no_null_is_a_note() -> None:
     [note] = notes(differences(sms_status(OPTIONAL), table()))
     assert note == (
-        "sink.mapping[3].column_type: field 'recipient' (required: false) may be null, but column 'recipient' (String) "
-        "takes no NULL, so such a record becomes a dead letter; make the column Nullable(String)"
+        "sink.mapping[3].column_type: field 'recipient' (required: false) may be null, but column 'recipient' "
+        "(String) accepts no NULL, so such a record becomes a dead letter; make the column Nullable(String)"
     )
     assert list(differences(sms_status(OPTIONAL), table({"recipient": "LowCardinality(Nullable(String))"}))) == []
 
@@ -133,7 +133,7 @@ def test_what_a_left_event_without_a_match_lacks_is_made_nullable_and_noted() ->
     [note] = (note for note in notes(differences(config, table({"lot_title": "String"}))) if "NULL" in note)
     assert note == (
         "sink.mapping[0].column_type: field 'lot_title' (right source of a join with type: left) may be null, but "
-        "column 'lot_title' (String) takes no NULL, so such a record becomes a dead letter; make the column "
+        "column 'lot_title' (String) accepts no NULL, so such a record becomes a dead letter; make the column "
         "Nullable(String)"
     )
 
@@ -143,11 +143,11 @@ def test_columns_that_nothing_fills_are_notes() -> None:
     assert notes(differences(sms_status(), table(columns))) == [
         (
             "sink.mapping: nothing fills column 'mine' (Nullable(Int8)) of d.t, which has no default: every row gets "
-            "NULL; map a field to it, or leave it so"
+            "NULL; map a field to it, or ignore this note"
         ),
         (
-            "sink.mapping: nothing fills column 'yours' (Tuple(a String)) of d.t, which has no default: every row gets "
-            "the type's empty value; map a field to it, or leave it so"
+            "sink.mapping: nothing fills column 'yours' (Tuple(a String)) of d.t, which has no default: every row "
+            "gets the type's empty value; map a field to it, or ignore this note"
         ),
     ]
 
@@ -171,7 +171,7 @@ def test_create_tables_own_columns_are_notes(column: Any, note: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "note"),
     [
-        ({"sorting_key": "sms_id, status"}, "order_by: is sms_id, but d.t has sms_id, status; create_table changes no"),
+        ({"sorting_key": "sms_id, status"}, "order_by: is sms_id, but d.t has sms_id, status; create_table does not"),
         ({"partition_key": ""}, "partition_by: is toYYYYMM(updated_at), but d.t has none"),
         ({"ttl": True}, "ttl: is none, but d.t has one"),
         (
@@ -200,4 +200,4 @@ def test_an_optional_field_in_the_order_is_told_before_the_table_is_made() -> No
     assert list(notes_on_creation(sms_status(OPTIONAL))) == []
     how = {"order_by": "(sms_id, recipient)"}
     [note] = notes(notes_on_creation(sms_status(OPTIONAL, create_table=how)))
-    assert "dead letter; make the field required, or take 'recipient' out of create_table's clauses" in note
+    assert "dead letter; make the field required, or remove 'recipient' from create_table's clauses" in note

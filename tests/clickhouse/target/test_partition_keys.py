@@ -61,7 +61,7 @@ def test_a_value_that_the_server_computes_again_is_rejected(
     client: Client, database: str, column: str, function: str
 ) -> None:
     (fault,) = keys(client, database, "x", f"id Int64, {column}").faults()
-    assert f"{function}() gives another value each time" in str(fault)
+    assert f"{function}() returns another value each time" in str(fault)
     assert "map a field or _batch_time" in str(fault)
 
 
@@ -72,11 +72,11 @@ def test_a_value_that_the_server_computes_again_is_rejected(
         ("SELECT id, day AS x FROM {t} WHERE id IN (1, 2)", None),
         ("WITH toDate(ts) AS d SELECT id, d AS x FROM {t}", None),
         ("SELECT id, toDate(ts) AS d, toMonday(d) AS x, now() AS elsewhere FROM {t}", None),
-        ("SELECT id, today() AS x FROM {t}", "today() gives another value each time in view"),
-        ("SELECT id, toDate(now()) AS d, toMonday(d) AS x FROM {t}", "now() gives another value each time in view"),
+        ("SELECT id, today() AS x FROM {t}", "today() returns another value each time in view"),
+        ("SELECT id, toDate(now()) AS d, toMonday(d) AS x FROM {t}", "now() returns another value each time in view"),
         ("SELECT id, toDate(o.d) AS x FROM {t} JOIN {o} AS o USING id", "comes from a joined table"),
-        ("SELECT id FROM {t}", "now() gives another value each time, by which the server fills column `x`"),
-        ("SELECT id, toDate(ts) AS x FROM {t} UNION ALL SELECT id, today() AS x FROM {t}", "today() gives another"),
+        ("SELECT id FROM {t}", "now() returns another value each time, with which the server fills column `x`"),
+        ("SELECT id, toDate(ts) AS x FROM {t} UNION ALL SELECT id, today() AS x FROM {t}", "today() returns another"),
     ],
 )
 def test_a_views_table_is_partitioned_by_what_the_pipeline_fills(
@@ -122,12 +122,12 @@ def test_the_target_is_refused_or_its_clock_filled(
         if not extra:
             assert secure_target(client, config, table, notes).clock_columns == ("seen",)
             continue
-        with pytest.raises(TableProblem, match=r"^sink.table: .*today\(\) gives another value each time"):
+        with pytest.raises(TableProblem, match=r"^sink.table: .*today\(\) returns another value each time"):
             secure_target(client, config, table, notes)
         lenient = config.model_copy(update={"sink": config.sink.model_copy(update={"delivery": "at_least_once"})})
         said: list[str] = []
         assert secure_target(client, lenient, table, notes, said.append).clock_columns == ()
-        assert any("today() gives another value each time" in text for text in said)
+        assert any("today() returns another value each time" in text for text in said)
 
 
 def test_a_list_of_columns_is_read_as_the_server_writes_it() -> None:

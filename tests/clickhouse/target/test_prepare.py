@@ -212,7 +212,7 @@ def test_a_table_that_knows_no_tokens_is_taken_with_a_warning_where_rows_may_be_
     table = prepared(client, config, warn=said.append)
     assert table.engine == engine
     reason = f"{name} is a {engine} table, which does not recognise a repeated insert"
-    allowed = "a batch that is repeated after a failure may double rows, as sink.delivery: at_least_once allows"
+    allowed = "a batch that is repeated after a failure may duplicate rows, as sink.delivery: at_least_once allows"
     assert said == [f"{allowed} ({reason})"]
     assert [found.path for found in differences(config, table) if found.stops] == []
 
@@ -231,7 +231,7 @@ def test_where_rows_may_be_doubled_a_window_is_switched_on_all_the_same_and_view
     prepared(client, config, warn=said.append)
     assert read_window(client, database, name).blocks == TOKENS_KEPT
     assert len(said) == 2
-    assert f"{database}.{name} remembers its last 10,000 inserts from now on" in said[0]
+    assert f"{database}.{name} now remembers its last 10,000 inserts" in said[0]
     assert f"{database}.copy is a Log table" in said[1]
 
 

@@ -69,14 +69,14 @@ def test_a_view_that_comes_is_made_safe_before_the_next_batch_and_one_behind_it_
 def test_a_view_whose_table_would_get_a_repeated_batch_twice_stops_before_the_next_one(watched: WatchedTarget) -> None:
     watched.watch.read()
     watched.make_view("seen", "sms_id String, at DateTime DEFAULT now()", f"PARTITION BY at ORDER BY sms_id {WINDOW}")
-    with pytest.raises(TableProblem, match=r"seen forgets a block .* column `at`"):
+    with pytest.raises(TableProblem, match=r"seen does not recognise a block .* column `at`"):
         watched.watch.read()
 
 
 def test_a_table_that_is_dropped_is_said(watched: WatchedTarget) -> None:
     watched.watch.read()
     execute(watched.client, f"DROP TABLE {watched.database}.sms_statuses_latest")
-    with pytest.raises(TableProblem, match=r"sms_statuses_latest is gone; make it again"):
+    with pytest.raises(TableProblem, match=r"sms_statuses_latest no longer exists; recreate it"):
         watched.watch.read()
 
 
@@ -87,7 +87,7 @@ def test_a_view_that_came_within_an_open_batch_stops_the_start_unless_its_table_
     plan = watched.plan()
     watched.make_view("seen", "sms_id String", f"ORDER BY sms_id {settings}")
     if stops:
-        with pytest.raises(CheckpointError, match=r"seen_view was made while batch 7 was under way.*Drop the view"):
+        with pytest.raises(CheckpointError, match=r"seen_view was created while batch 7 was in flight.*Drop the view"):
             require_known_tables(watched.client, watched.config, plan)
         execute(watched.client, f"DROP TABLE {watched.database}.seen_view")
     require_known_tables(watched.client, watched.config, plan)

@@ -82,7 +82,7 @@ def test_where_nobody_else_is_known_the_window_is_switched_on_told_and_put_back(
     tables.secure(config)
     assert tables.blocks() == TOKENS_KEPT
     assert len(tables.messages) == 1
-    assert "ClickHouse drops one whose block equals one of them, whoever sends it" in tables.messages[0]
+    assert "ClickHouse drops an insert whose block equals one of them, from any writer" in tables.messages[0]
     assert tables.equal_inserts() == 1
     # Reported once, when the window is switched on.
     tables.secure(config)
@@ -91,7 +91,7 @@ def test_where_nobody_else_is_known_the_window_is_switched_on_told_and_put_back(
     table = f"`{tables.database}`.`t`"
     assert tables.release(config) == [f"ALTER TABLE {table} RESET SETTING non_replicated_deduplication_window;"]
     assert (tables.blocks(), tables.equal_inserts()) == (0, 5)
-    assert tables.release(config) == ["nothing to put back: this pipeline has switched on no table's window"]
+    assert tables.release(config) == ["nothing to restore: this pipeline has enabled no table's deduplication window"]
 
 
 def test_a_window_that_was_there_is_put_back_as_it_was(client: Client, connection: ClickHouseConnection) -> None:
@@ -107,7 +107,7 @@ def test_a_window_that_another_pipeline_rests_on_stays_until_that_one_releases_i
     first, second = tables.pipeline("first"), tables.pipeline("second")
     tables.secure(first)
     tables.secure(second)
-    assert tables.release(first) == [f"{tables.database}.t: stays as it is, second rests on it"]
+    assert tables.release(first) == [f"{tables.database}.t: unchanged, since second needs it"]
     assert tables.blocks() == TOKENS_KEPT
     assert tables.release(second)[0].startswith("ALTER TABLE")
     assert tables.blocks() == 0
@@ -137,7 +137,7 @@ def test_a_views_table_that_another_table_feeds_is_not_touched(tables: Tables) -
         tables.make(name)
     tables.view("mine", "t", "sums")
     tables.view("theirs", "other", "sums")
-    with pytest.raises(TableProblem, match=r"\.sums does not remember .*\.theirs, which reads another table"):
+    with pytest.raises(TableProblem, match=r"\.sums keeps no insert tokens .*\.theirs, which reads another table"):
         tables.secure(tables.pipeline())
     assert tables.blocks("sums") == 0
 

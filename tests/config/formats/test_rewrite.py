@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from glassflow_dagster.cli import main
 from glassflow_dagster.config.formats.rewrite import is_older, rewrite
 from glassflow_dagster.config.formats.shapes import check_shape
-from glassflow_dagster.config.load import convert_definition, load_pipeline, rewriting_warnings, warnings
+from glassflow_dagster.config.load import convert_definition, load_definition, load_pipeline, warnings
 from glassflow_dagster.config.problems import DefinitionError
 from glassflow_dagster.config.stages import plan_stages
 from tests.config.changes import changed
@@ -399,7 +399,7 @@ def test_a_field_that_only_an_expression_names_is_any_value_and_a_warning(
     assert [(f.name, f.kind, f.needed) for f in fields[3:]] == [(name, "any", False) for name in added]
     told = [text for text in convert_definition(file, {}).warnings if text.startswith("filter.expression")]
     assert [text.split(": ")[1].split(" ")[0] for text in told] == [repr(name) for name in added]
-    assert rewriting_warnings(file) == tuple(told)
+    assert load_definition(file, {"LIMIT": "3"}).rewriting_warnings == tuple(told)
 
 
 def test_a_slip_in_an_expression_is_a_warning_with_the_name_that_was_meant(tmp_path: Path) -> None:
@@ -551,11 +551,12 @@ def test_an_unknown_key_is_ignored_as_it_was_and_told_once(
 
     assert load_pipeline(file, {}) == load_pipeline(plain, {})
     assert convert_definition(file, {}).yaml == convert_definition(plain, {}).yaml
-    assert sorted(rewriting_warnings(file)) == sorted(said)
+    ignored = load_definition(file, {}).rewriting_warnings
+    assert sorted(ignored) == sorted(said)
     done = CliRunner().invoke(main, ["validate", str(file)])
     assert done.exit_code == 0
     assert [line for line in done.stderr.splitlines() if "unknown key" in line] == [
-        f"{file}: warning: {text}" for text in rewriting_warnings(file)
+        f"{file}: warning: {text}" for text in ignored
     ]
 
 
@@ -596,12 +597,12 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (changed(V1, sink__table_mapping__1__column_type="BFloat16"), "sink.table_mapping[1].column_type: unsupported"),
     (changed(V1, sink__table_mapping__1__field_name="kw"), "sink.table_mapping[1].field_name: 'kw' is not in"),
     (changed(V1, sink__table_mapping__1__source_id="meters"), "sink.table_mapping[1].source_id: no topic is called"),
-    (changed(V1, sink__mapping=[{"name": "kwh"}]), "sink.mapping: says other columns than sink.table_mapping; keep"),
+    (changed(V1, sink__mapping=[{"name": "kwh"}]), "sink.mapping: lists other columns than sink.table_mapping; keep"),
     (changed(V1, sink__connection_params={"host": "other"}), "sink.host: differs from connection_params.host"),
     (changed(V1, sink__table_mapping=None), "sink.table_mapping: is missing, so no column would be filled"),
-    (changed(V2, schema__fields=[{"name": "ride_id", "type": "string"}]), "schema.fields: says no column"),
-    (changed(V1, sink__password="s3cr3t!"), "sink.password: is not base64, as passwords of v1 and v2 are; write"),
-    (changed(V1, sink__password=base64.b64encode(b"a${HOME}").decode()), "sink.password: holds ${...} once decoded"),
+    (changed(V2, schema__fields=[{"name": "ride_id", "type": "string"}]), "schema.fields: names no column"),
+    (changed(V1, sink__password="s3cr3t!"), "sink.password: is not base64, which v1 and v2 passwords must be; write"),
+    (changed(V1, sink__password=base64.b64encode(b"a${HOME}").decode()), "sink.password: contains ${...} when decoded"),
     (changed(V1, source__topics__0__schema__type="avro"), "source.topics[0].schema.type: must be 'json'"),
     (changed(V1, sink__table="${TABLE}"), "sink.table: variable TABLE is not set"),
     ({**V1, "filter": {"enabled": True}}, "filter.expression: is missing or empty"),
@@ -609,7 +610,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (changed(JOIN, join__sources__1__orientation="right"), "join.sources: has 0 sources with orientation 'left'"),
     (changed(JOIN, join__sources__1=None), "join.sources: has 0 sources with orientation 'left'; write one"),
     (changed(JOIN, join__sources__1__orientation="middle"),
-     "join.sources[1].orientation: 'middle' is none; write left or right"),
+     "join.sources[1].orientation: 'middle' is not an orientation; write left or right"),
     (changed(JOIN, join__sources__1__orientation=None), "join.sources[1].orientation: is missing; write left or right"),
     (changed(JOIN, join__sources__0__join_key=None), "join.sources[0].join_key: is missing; name the field"),
     (changed(JOIN, join__sources__0__key="amount"), "join.sources[0].key: differs from join_key, which means the same"),
@@ -626,9 +627,9 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (changed(JOIN, source__topics__1__name="city.rides", source__topics__1__id="fares"),
      "source.topics[1].name: 'city.rides' is the topic of sources[0] too"),
     (changed(JOIN, filter={"enabled": True, "expression": "km < 0"}),
-     "filter.source_id: is missing; with a join write 'rides' or 'fares' for what is filtered before it, or"),
+     "filter.source_id: is missing; with a join, write 'rides' or 'fares' for a filter before it, or"),
     ({**JOIN, "stateless_transformation": {"enabled": True, "source_id": "rides", "config": {"transform": []}}},
-     "stateless_transformation.enabled: does not go with a join in v1 and v2; write false, and add a stateless"),
+     "stateless_transformation.enabled: cannot be combined with a join in v1 and v2; write false, and add a stateless"),
     (changed(JOIN_BY_NAMES, join__fields=None),
      "join.fields: is missing; list source_id, name and output_name of each joined field"),
     (changed(JOIN_BY_NAMES, join__fields__0__name="ride"), "join.fields[0].name: 'ride' is not in schema_fields of"),

@@ -101,11 +101,11 @@ def test_a_checkpoint_whose_name_is_lost_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
     checkpoint = spark_files(tmp_path, batches=1, committed=0)
     (tmp_path / "offsets/0").write_text("v1\n")
-    with pytest.raises(CheckpointError, match="offsets/0: is cut off"):
+    with pytest.raises(CheckpointError, match="offsets/0: is truncated"):
         checkpoint.offset_ranges(0)
     checkpoint.create(CONFIG, "a.t", 0, 2)
     (tmp_path / "glassflow/identity.json").write_text("{")
-    with pytest.raises(CheckpointError, match=r"identity\.json: is cut off, or was changed; restore"):
+    with pytest.raises(CheckpointError, match=r"identity\.json: is truncated or was changed; restore"):
         checkpoint.identity()
 
 
@@ -114,7 +114,7 @@ def test_a_bit_that_flips_in_a_file_of_ours_is_seen(tmp_path: Path) -> None:
     checkpoint.record(plan(3))
     file = tmp_path / "glassflow/plans/3.json"
     file.write_bytes(file.read_bytes().replace(b'"rows": 1', b'"rows": 3'))
-    with pytest.raises(CheckpointError, match=r"3\.json: is cut off, or was changed"):
+    with pytest.raises(CheckpointError, match=r"3\.json: is truncated or was changed"):
         checkpoint.plan(3)
 
 
@@ -136,16 +136,16 @@ def test_the_sums_beside_sparks_files_are_those_of_hadoop(tmp_path: Path) -> Non
     (tmp_path / ".metadata.crc").write_bytes(b"crc\x00\x00\x00\x02\x00\x03\x99\xa2\x02")
     checkpoint.inspect()
     metadata.write_bytes(metadata.read_bytes().replace(b"68c8", b"68c9"))
-    with pytest.raises(CheckpointError, match="metadata: is cut off, or was changed"):
+    with pytest.raises(CheckpointError, match="metadata: is truncated or was changed"):
         checkpoint.inspect()
 
 
 @pytest.mark.parametrize(
     ("lost", "message"),
     [
-        ("offsets/1", "has batch 0 as begun and batch 1 as done"),
-        ("commits/1 commits/0", "has batch 1 as begun and batch none as done"),
-        ("offsets/0 offsets/1", "has batch none as begun and batch 1 as done"),
+        ("offsets/1", "batch 0 is the last one started and batch 1 the last one done"),
+        ("commits/1 commits/0", "batch 1 is the last one started and batch none the last one done"),
+        ("offsets/0 offsets/1", "batch none is the last one started and batch 1 the last one done"),
         ("metadata", "metadata: is missing"),
         ("sources/0/0", "sources/0/0: is missing"),
         ("glassflow/identity.json", "identity.json: is missing, but the checkpoint has batches"),

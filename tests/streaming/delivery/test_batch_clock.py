@@ -52,7 +52,7 @@ def test_a_clock_that_is_set_while_the_driver_runs_is_not_believed(wall: float) 
     driver = Driver()
     driver.batch(0, steady=0)
     messages = driver.error_of(wall, steady=1, lead=-wall)
-    assert "batch 4 was of 2026-09-21T14:13:20+00:00" in messages
+    assert "batch 4 has the time 2026-09-21T14:13:20+00:00" in messages
     assert "--accept-clock" in messages
     # The rejected time was not taken over.
     driver.batch(2, steady=2)
@@ -70,7 +70,7 @@ def test_a_machine_that_stood_still_is_told_by_clickhouses_clock() -> None:
     driver.batch(0, steady=0, lead=3)
     driver.batch(DAY, steady=1, lead=4)
     assert driver.messages == [
-        "the clock went on by 23:59:59 while this machine stood still, as ClickHouse's clock did"
+        "the clock advanced by 23:59:59 while this machine was suspended, as ClickHouse's clock did"
     ]
 
 
@@ -90,7 +90,7 @@ def test_a_clock_that_jumps_there_and_back_is_not_believed() -> None:
 
 
 def test_the_first_batch_is_compared_with_clickhouses_clock() -> None:
-    assert "no batch was written yet" in Driver().error_of(0, steady=0, lead=HOUR)
+    assert "no batch has been written yet" in Driver().error_of(0, steady=0, lead=HOUR)
     Driver().batch(0, steady=0, lead=20 * MINUTE)
 
 

@@ -201,7 +201,7 @@ def test_a_constraint_that_is_added_after_the_block_went_in_stops_with_what_to_d
     target.begin()
     assert target.write(ids) == []
     target.alter(ADD)
-    with pytest.raises(InsertRefused, match=r"changed while batch 0 was under way.*take the change back"):
+    with pytest.raises(InsertRefused, match=r"changed while batch 0 was in flight.*undo the change"):
         target.write(ids)
     assert len(target.rows()) == 30
     target.alter(DROP)
@@ -253,7 +253,7 @@ def test_a_refusal_after_an_answer_that_was_lost_proves_nothing(
             raise OSError("the connection was reset")
 
     monkeypatch.setattr(inserts, "_send", lose_the_answer)
-    with pytest.raises(InsertRefused, match="changed while batch 0 was under way"):
+    with pytest.raises(InsertRefused, match="changed while batch 0 was in flight"):
         target.write(ids)
     assert len(target.rows()) == 10
 
@@ -349,7 +349,7 @@ def test_an_error_that_a_block_without_rows_has_too_is_the_tables(
         raise DatabaseError("Code: 123456. DB::Exception: no", code=123456)
 
     monkeypatch.setattr(inserts, "_send", refuse)
-    with pytest.raises(InsertRefused, match=r"t takes no rows: no \(code 123456\)"):
+    with pytest.raises(InsertRefused, match=r"t accepts no rows: no \(code 123456\)"):
         target.write([1, 2])
 
 

@@ -168,7 +168,7 @@ def test_a_batch_that_spark_would_read_at_other_offsets_than_it_was_begun_with_i
     (tmp_path / "offsets").mkdir()
     for until, fits in ((2, True), (3, False)):
         (tmp_path / "offsets/0").write_text(f'v1\n{{"batchTimestampMs": 1}}\n{{"t": {{"0": {until}}}}}')
-        with nullcontext() if fits else pytest.raises(CheckpointError, match="was begun with other offsets"):
+        with nullcontext() if fits else pytest.raises(CheckpointError, match="was started with other offsets"):
             batches._plan(spark, 0)
 
 

@@ -21,7 +21,7 @@ GIVEN = {"spark.driver.memory": "1g"}
         (Py4JNetworkError("Answer from Java side is empty"), "Spark's JVM ended while it started"),
         (
             PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={}),
-            "Spark did not start (it was given spark.driver.memory): Java ended before Spark was there",
+            "Spark did not start (with spark.driver.memory): Java ended before Spark started",
         ),
     ],
 )

@@ -7,7 +7,7 @@ from glassflow_dagster.streaming.spark.spark_errors import explain_failure
 OURS = """[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in foreach batch sink.
 Traceback (most recent call last):
   File "inserts.py", line 90, in insert_block
-glassflow_dagster.clickhouse.errors.InsertRefused: a.t takes no rows: table is read-only (242); fix the table
+glassflow_dagster.clickhouse.errors.InsertRefused: a.t accepts no rows: table is read-only (242); fix the table
  SQLSTATE: 39000
 """
 
@@ -26,22 +26,22 @@ ITS_PLAN = "=== Streaming Query ===\nCaused by: nothing of the kind\n"
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        (OURS, "a.t takes no rows: table is read-only (242); fix the table"),
+        (OURS, "a.t accepts no rows: table is read-only (242); fix the table"),
         ("[KAFKA_DATA_LOSS.X] Some data may have been lost because", "Kafka no longer has offsets that were not read"),
         (
             "org.apache.kafka.common.errors.UnknownTopicOrPartitionException: gone",
-            "the topic, or a partition of it, is gone",
+            "the topic, or a partition of it, no longer exists",
         ),
         ("org.apache.kafka.common.errors.TimeoutException: 60000 ms", "Kafka did not answer in time"),
         (
             "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error",
-            "a file of the state in the checkpoint is damaged or missing",
+            "a state file of the checkpoint is damaged or missing",
         ),
         ("OSError: [Errno 30] Read-only file system: 'x'", "the state folder cannot be written; fix the disk"),
         ("java.io.IOException: No space left on device", "the disk is full"),
         (
             "\n\nSomething new.\nMore of it",
-            "RuntimeError: Something new.; spark.log beside the checkpoint has the rest",
+            "RuntimeError: Something new.; see spark.log beside the checkpoint",
         ),
         (
             WITHIN_THE_BATCH + ITS_CAUSE + ITS_PLAN,
@@ -69,7 +69,7 @@ ITS_PLAN = "=== Streaming Query ===\nCaused by: nothing of the kind\n"
         ),
         (
             WITHIN_THE_BATCH.replace("Job aborted", "Python worker exited unexpectedly (crashed)"),
-            "a Python worker of Spark's ended: killed, or out of memory",
+            "a Python worker of Spark's ended: it was killed or ran out of memory",
         ),
         ("", "RuntimeError: no reason given"),
     ],

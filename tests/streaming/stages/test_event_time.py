@@ -279,7 +279,7 @@ def test_a_late_event_becomes_a_dead_letter_with_all_that_is_known_and_claims_no
 
 
 def no_text(value: str) -> str:
-    return f"event_time 't': '{value}' is no time (write 2024-10-28T10:00:05Z)"
+    return f"event_time 't': '{value}' is not a time (write 2024-10-28T10:00:05Z)"
 
 
 def no_time(value: str, unit: str) -> str:

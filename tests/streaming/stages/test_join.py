@@ -164,7 +164,7 @@ def test_on_the_processing_clock_the_times_are_those_of_the_batches(
         for side, event in batch:
             place = JoinEvent(event.name, event.key, stream.last_data_batch_time, event.place)
             (lefts if side == LEFT else rights).append(place)
-    stream.ticks.tick_every(1)
+    stream.ticks.trigger_every(1)
     deadline = time.monotonic() + 120
     while stream.tallies["waiting"] and time.monotonic() < deadline:
         stream.tick()

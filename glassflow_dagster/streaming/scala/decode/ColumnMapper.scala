@@ -31,7 +31,7 @@ class ColumnMapper(spec: String) extends Serializable {
       columns(i).read(fields, i) match {
         case error: ConversionError =>
           val column = columns(i)
-          val reason = s"column '${column.name}' (${column.values.is.text}): ${error.told}"
+          val reason = s"column '${column.name}' (${column.values.is.text}): ${error.message}"
           return new GenericInternalRow(Array[Any](null, UTF8String.fromString(reason)))
         case value => row(i) = value
       }

@@ -101,7 +101,7 @@ class StrictJson(spec: String) extends Serializable {
           val start = parser.currentTokenLocation().getByteOffset.toInt
           readObject(parser, bytes, child, values, found, problems)
           child.takers.foreach { taker =>
-            accept(taker, values, found, problems)(rawObject(fields(taker.index).kind, bytes, start, parser))
+            setField(taker, values, found, problems)(rawObject(fields(taker.index).kind, bytes, start, parser))
           }
         } else if (child.takers.isEmpty) parser.skipChildren()
         else readValue(parser, bytes, token, child, values, found, problems)
@@ -124,7 +124,7 @@ class StrictJson(spec: String) extends Serializable {
     parser.skipChildren() // an array or object that no field takes
     var i = 0
     while (i < read.length) {
-      accept(node.takers(i), values, found, problems)(read(i))
+      setField(node.takers(i), values, found, problems)(read(i))
       i += 1
     }
   }
@@ -132,22 +132,22 @@ class StrictJson(spec: String) extends Serializable {
   /** Set a field's value, or its problem. The literal name "a.b" takes precedence over the path a -> b; two values by
     * the same way are a problem.
     */
-  private def accept(
+  private def setField(
       taker: Taker,
       values: Array[Any],
       found: Array[Byte],
       problems: Array[String]
   )(value: Any): Unit = {
     val index = taker.index
-    val place = if (taker.literal) LITERAL else NESTED
+    val origin = if (taker.literal) LITERAL else NESTED
     val before = found(index)
-    val beforePlace = (before & ~NULL).toByte
-    if (beforePlace == place) problems(index) = "is given twice"
-    else if (beforePlace == LITERAL && place == NESTED) () // the literal name takes precedence
+    val previousOrigin = (before & ~NULL).toByte
+    if (previousOrigin == origin) problems(index) = "is given twice"
+    else if (previousOrigin == LITERAL && origin == NESTED) () // the literal name takes precedence
     else {
       values(index) = null
       problems(index) = null
-      found(index) = if (value == null) (place | NULL).toByte else place
+      found(index) = if (value == null) (origin | NULL).toByte else origin
       value match {
         case Refused(problem) => problems(index) = problem
         case good => values(index) = good
@@ -189,7 +189,7 @@ class StrictJson(spec: String) extends Serializable {
     val string = parser.getText
     // Half a surrogate pair cannot be encoded in UTF-8; Java would replace it by a question mark.
     if (string.exists(_.isSurrogate) && !UTF_8.newEncoder().canEncode(string))
-      Refused("holds half a surrogate pair, which is no character")
+      Refused("holds half a surrogate pair, which is not a character")
     else utf8(string)
   }
 
@@ -282,12 +282,12 @@ object StrictJson {
   // The digits of a number, as Java parses them in quadratic time. The largest double has 309 before its point.
   private val NUMBER_CHARACTERS = 1000
   private val NAME_CHARACTERS = 50000
-  // More than brokers accept by default.
+  // More than brokers setField by default.
   private val TEXT_CHARACTERS = 100 * 1000 * 1000
 
   private def beyondBounds(error: StreamConstraintsException): String = {
     val reason = error.getOriginalMessage
-    val found = BOUNDS.collectFirst { case (beginning, told) if reason.startsWith(beginning) => told }
+    val found = BOUNDS.collectFirst { case (beginning, shown) if reason.startsWith(beginning) => shown }
     s"invalid JSON: ${found.getOrElse(reason)}"
   }
 
@@ -311,7 +311,7 @@ object StrictJson {
     .build()
 
   /** Whether the value does not look like UTF-16 or UTF-32, which Jackson would detect by zeros or a byte order mark in
-    * the first four bytes, and accept. JSON in Kafka must be UTF-8.
+    * the first four bytes, and setField. JSON in Kafka must be UTF-8.
     */
   def isUtf8Json(value: Array[Byte]): Boolean = {
     var i = 0

@@ -27,7 +27,7 @@ case class TimedEvent(
   * payload: the record, null in a row that only counts duplicates; watermark: set for a late record that does not pass,
   * the watermark in milliseconds since 1970; duplicates: how many other records of the key were dropped in this batch.
   */
-case class TimedVerdict(
+case class TimedDedupResult(
     topic: Int,
     partition: Int,
     offset: Long,
@@ -49,7 +49,7 @@ case class TimedVerdict(
   * due by an index, so a batch costs nothing for the other keys.
   */
 class EventTimeDedup(windowUs: Long)
-    extends StatefulProcessor[Array[Byte], TimedEvent, TimedVerdict] {
+    extends StatefulProcessor[Array[Byte], TimedEvent, TimedDedupResult] {
   import EventTimeDedup._
 
   @transient private var accepted: ValueState[Array[Byte]] = _
@@ -61,43 +61,47 @@ class EventTimeDedup(windowUs: Long)
       key: Array[Byte],
       rows: Iterator[TimedEvent],
       timers: TimerValues
-  ): Iterator[TimedVerdict] =
-    if (key(0) == KeyBytes.REFUSED) rows.map(goesOn)
+  ): Iterator[TimedDedupResult] =
+    if (key(0) == KeyBytes.REFUSED) rows.map(resultOf)
     else {
       val watermarkMs = timers.getCurrentWatermarkInMs()
       val stored = accepted.get()
       val times = new AcceptedTimes(stored, windowUs, watermarkUs(watermarkMs))
-      val verdicts = judge(inOrder(rows), times, watermarkMs)
+      val results = decide(inOrder(rows), times, watermarkMs)
       if (times.grew) remember(times, isNew = stored == null)
-      verdicts
+      results
     }
 
   /** Decide on the events of one key in one batch; adds the accepted times to `times`. */
-  private def judge(events: Iterator[TimedEvent], times: AcceptedTimes, watermarkMs: Long): Iterator[TimedVerdict] = {
+  private def decide(
+      events: Iterator[TimedEvent],
+      times: AcceptedTimes,
+      watermarkMs: Long
+  ): Iterator[TimedDedupResult] = {
     val behind = watermarkUs(watermarkMs)
-    val verdicts = new ArrayBuffer[TimedVerdict](1)
+    val results = new ArrayBuffer[TimedDedupResult](1)
     var firstDuplicate: TimedEvent = null
     var duplicates = 0L
     events.foreach { event =>
       if (times.haveNear(event.time)) {
         if (duplicates == 0) firstDuplicate = event
         duplicates += 1
-      } else if (event.time < behind && !event.keepLate) verdicts += goesOn(event).copy(watermark = watermarkMs)
+      } else if (event.time < behind && !event.keepLate) results += resultOf(event).copy(watermark = watermarkMs)
       else {
         times.add(event.time)
-        verdicts += goesOn(event)
+        results += resultOf(event)
       }
     }
-    if (duplicates > 0 && verdicts.isEmpty) verdicts += goesOn(firstDuplicate).copy(payload = null)
-    if (duplicates > 0) verdicts(0) = verdicts(0).copy(duplicates = duplicates)
-    verdicts.iterator
+    if (duplicates > 0 && results.isEmpty) results += resultOf(firstDuplicate).copy(payload = null)
+    if (duplicates > 0) results(0) = results(0).copy(duplicates = duplicates)
+    results.iterator
   }
 
   override def handleExpiredTimer(
       key: Array[Byte],
       timers: TimerValues,
       expired: ExpiredTimerInfo
-  ): Iterator[TimedVerdict] = {
+  ): Iterator[TimedDedupResult] = {
     val times = new AcceptedTimes(accepted.get(), windowUs, watermarkUs(timers.getCurrentWatermarkInMs()))
     if (times.toBytes.isEmpty) accepted.clear() else remember(times, isNew = true)
     Iterator.empty
@@ -113,7 +117,8 @@ class EventTimeDedup(windowUs: Long)
 }
 
 object EventTimeDedup {
-  private def goesOn(e: TimedEvent): TimedVerdict = TimedVerdict(e.topic, e.partition, e.offset, e.payload, null, 0)
+  private def resultOf(e: TimedEvent): TimedDedupResult =
+    TimedDedupResult(e.topic, e.partition, e.offset, e.payload, null, 0)
 
   /** The watermark in microseconds. Spark's is 0 until there is one; no event is late then. */
   private def watermarkUs(ms: Long): Long = if (ms == 0) Long.MinValue else ms * 1000
@@ -126,11 +131,11 @@ object EventTimeDedup {
   }
 
   /** Called from Python. Columns in: those of TimedEvent, from a stream with a watermark; none of them may be the
-    * watermark's own column, or Spark would drop late rows in silence. Columns out: those of TimedVerdict.
+    * watermark's own column, or Spark would drop late rows in silence. Columns out: those of TimedDedupResult.
     */
   def apply(events: Dataset[Row], windowUs: Long): Dataset[Row] = {
     implicit val event: Encoder[TimedEvent] = Encoders.product[TimedEvent]
-    implicit val verdict: Encoder[TimedVerdict] = Encoders.product[TimedVerdict]
+    implicit val result: Encoder[TimedDedupResult] = Encoders.product[TimedDedupResult]
     Keyed.byKey(events, new EventTimeDedup(windowUs), TimeMode.EventTime())
   }
 }
@@ -146,14 +151,14 @@ private class AcceptedTimes(stored: Array[Byte], windowUs: Long, watermarkUs: Lo
   var grew = false
 
   /** Whether a time has not expired: the watermark has not passed it by a window. */
-  private def counts(time: Long): Boolean = watermarkUs == Long.MinValue || time > watermarkUs - windowUs
+  private def isLive(time: Long): Boolean = watermarkUs == Long.MinValue || time > watermarkUs - windowUs
 
   private def read: Array[Long] =
     if (stored == null) Array.emptyLongArray
     else {
       val all = new Array[Long](stored.length / 8)
       ByteBuffer.wrap(stored).asLongBuffer.get(all)
-      all.filter(counts)
+      all.filter(isLive)
     }
 
   def haveNear(time: Long): Boolean = {
@@ -163,9 +168,9 @@ private class AcceptedTimes(stored: Array[Byte], windowUs: Long, watermarkUs: Lo
 
   def add(time: Long): Unit = {
     if (size == times.length) times = Arrays.copyOf(times, math.max(1, 2 * size))
-    val place = firstAfter(time)
-    System.arraycopy(times, place, times, place + 1, size - place)
-    times(place) = time
+    val insertAt = firstAfter(time)
+    System.arraycopy(times, insertAt, times, insertAt + 1, size - insertAt)
+    times(insertAt) = time
     size += 1
     grew = true
   }
@@ -177,9 +182,9 @@ private class AcceptedTimes(stored: Array[Byte], windowUs: Long, watermarkUs: Lo
   }
 
   def toBytes: Array[Byte] = {
-    val counting = times.take(size).filter(counts)
-    val bytes = ByteBuffer.allocate(8 * counting.length)
-    bytes.asLongBuffer.put(counting)
+    val live = times.take(size).filter(isLive)
+    val bytes = ByteBuffer.allocate(8 * live.length)
+    bytes.asLongBuffer.put(live)
     bytes.array
   }
 

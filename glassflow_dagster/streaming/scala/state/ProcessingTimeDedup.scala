@@ -20,7 +20,7 @@ case class Event(key: Array[Byte], source: Int, topic: Int, partition: Int, offs
   *
   * payload: the record that passes, null when the key was known; duplicates: how many other records were dropped.
   */
-case class Verdict(topic: Int, partition: Int, offset: Long, payload: Array[Byte], duplicates: Long)
+case class DedupResult(topic: Int, partition: Int, offset: Long, payload: Array[Byte], duplicates: Long)
 
 /** A key of a source's events, known until a time in milliseconds since 1970: the input to rebuild a state. */
 case class KnownKey(key: Array[Byte], source: Int, until: Long)
@@ -34,7 +34,7 @@ case class KnownKey(key: Array[Byte], source: Int, until: Long)
   *
   * A group is a shard of the keys (see Shards): one event of each key of a shard's events in a batch is in memory.
   */
-class ProcessingTimeDedup(windowsMs: Array[Long]) extends StatefulProcessor[Int, Event, Verdict] {
+class ProcessingTimeDedup(windowsMs: Array[Long]) extends StatefulProcessor[Int, Event, DedupResult] {
   @transient private var known: Array[KnownKeys] = _
   @transient private var filters: KeyFilters = _
 
@@ -43,48 +43,48 @@ class ProcessingTimeDedup(windowsMs: Array[Long]) extends StatefulProcessor[Int,
     filters = KeyFilters.ofTask(getHandle, known.length)
   }
 
-  override def handleInputRows(shard: Int, rows: Iterator[Event], timers: TimerValues): Iterator[Verdict] =
-    if (shard < 0) rows.map(event => ProcessingTimeDedup.goesOn(event, 0))
+  override def handleInputRows(shard: Int, rows: Iterator[Event], timers: TimerValues): Iterator[DedupResult] =
+    if (shard < 0) rows.map(event => ProcessingTimeDedup.resultOf(event, 0))
     else {
       val now = timers.getCurrentProcessingTimeInMs()
       val candidates = Array.fill(known.length)(new LinkedHashMap[BatchKey, Candidate])
       rows.foreach { event =>
         val key = new BatchKey(event.key)
         val found = candidates(event.source).get(key)
-        if (found == null) candidates(event.source).put(key, new Candidate(event)) else found.meet(event)
+        if (found == null) candidates(event.source).put(key, new Candidate(event)) else found.add(event)
       }
       // Computed here, not lazily: Spark's state is that of this shard only until this method returns.
-      val verdicts = new ArrayBuffer[Verdict](candidates.map(_.size).sum)
+      val results = new ArrayBuffer[DedupResult](candidates.map(_.size).sum)
       known.indices.foreach(source =>
-        if (known(source) != null) judge(source, shard, now, candidates(source), verdicts)
+        if (known(source) != null) decide(source, shard, now, candidates(source), results)
       )
-      verdicts.iterator
+      results.iterator
     }
 
   /** Decide on the candidates of one source and shard, one of each key in the batch, and update the state. */
-  private def judge(
+  private def decide(
       source: Int,
       shard: Int,
       now: Long,
       candidates: LinkedHashMap[BatchKey, Candidate],
-      verdicts: ArrayBuffer[Verdict]
+      results: ArrayBuffer[DedupResult]
   ): Unit = {
     val filter = filters.of(source, shard)
     filter.makeRoom(candidates.size, known(source))
-    val fresh = new ArrayBuffer[Array[Byte]](candidates.size)
+    val newKeys = new ArrayBuffer[Array[Byte]](candidates.size)
     candidates.forEach { (key, candidate) =>
       val first = candidate.first
       if (filter.mayKnow(key.bytes) && known(source).until(key.bytes) > now)
-        verdicts += Verdict(first.topic, first.partition, first.offset, null, candidate.count)
+        results += DedupResult(first.topic, first.partition, first.offset, null, candidate.count)
       else {
-        fresh += key.bytes
+        newKeys += key.bytes
         filter.add(key.bytes)
-        verdicts += ProcessingTimeDedup.goesOn(first, candidate.count - 1)
+        results += ProcessingTimeDedup.resultOf(first, candidate.count - 1)
       }
     }
     // Before the new keys are added, so that only older keys are checked for their expiry.
     known(source).forget(now, atMost = ProcessingTimeDedup.FORGOTTEN_AT_LEAST + 2L * candidates.size)
-    known(source).add(fresh, now + windowsMs(source))
+    known(source).add(newKeys, now + windowsMs(source))
   }
 }
 
@@ -104,20 +104,20 @@ private final class BatchKey(val bytes: Array[Byte]) extends Comparable[BatchKey
 private final class Candidate(var first: Event) {
   var count = 1L
 
-  def meet(other: Event): Unit = {
+  def add(other: Event): Unit = {
     if (other.precedes(first)) first = other
     count += 1
   }
 }
 
 /** Writes keys into the state of `ProcessingTimeDedup`, as if events with them had passed: rebuilds a lost state. */
-class PutKnownKeys(windowsMs: Array[Long]) extends StatefulProcessor[Int, KnownKey, Verdict] {
+class PutKnownKeys(windowsMs: Array[Long]) extends StatefulProcessor[Int, KnownKey, DedupResult] {
   @transient private var known: Array[KnownKeys] = _
 
   override def init(outputMode: OutputMode, timeMode: TimeMode): Unit =
     known = ProcessingTimeDedup.states(getHandle, windowsMs)
 
-  override def handleInputRows(shard: Int, rows: Iterator[KnownKey], timers: TimerValues): Iterator[Verdict] = {
+  override def handleInputRows(shard: Int, rows: Iterator[KnownKey], timers: TimerValues): Iterator[DedupResult] = {
     // A pack is removed as a whole, so its keys should expire at about the same time: within 1 % of the window.
     val gathered = mutable.TreeMap.empty[(Int, Long), ArrayBuffer[KnownKey]]
     rows.foreach { key =>
@@ -142,13 +142,13 @@ object ProcessingTimeDedup {
   def states(handle: StatefulProcessorHandle, windowsMs: Array[Long]): Array[KnownKeys] =
     windowsMs.zipWithIndex.map { case (windowMs, source) => if (windowMs == 0) null else new KnownKeys(handle, source) }
 
-  private def goesOn(e: Event, duplicates: Long): Verdict =
-    Verdict(e.topic, e.partition, e.offset, e.payload, duplicates)
+  private def resultOf(e: Event, duplicates: Long): DedupResult =
+    DedupResult(e.topic, e.partition, e.offset, e.payload, duplicates)
 
-  private implicit val verdict: Encoder[Verdict] = Encoders.product[Verdict]
+  private implicit val result: Encoder[DedupResult] = Encoders.product[DedupResult]
 
-  /** Called from Python. Columns in: those of Event; out: those of Verdict. windowsMs: the window of each source, 0 for
-    * a source without deduplication.
+  /** Called from Python. Columns in: those of Event; out: those of DedupResult. windowsMs: the window of each source, 0
+    * for a source without deduplication.
     */
   def apply(events: Dataset[Row], windowsMs: java.util.List[Number]): Dataset[Row] = {
     implicit val event: Encoder[Event] = Encoders.product[Event]

@@ -8,12 +8,12 @@ import com.fasterxml.jackson.databind.JsonNode
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 
-/** The result for a value that does not fit its column; place: its path inside a nested value, such as `[3].a`. */
-final case class ConversionError(problem: String, place: String = "") {
+/** The result for a value that does not fit its column; path: where it is inside a nested value, such as `[3].a`. */
+final case class ConversionError(problem: String, path: String = "") {
 
   /** The same error, seen from the enclosing value. */
-  def in(outer: String): ConversionError = copy(place = outer + place)
-  def told: String = if (place.isEmpty) problem else s"${place.stripPrefix(".")}: $problem"
+  def in(outer: String): ConversionError = copy(path = outer + path)
+  def message: String = if (path.isEmpty) problem else s"${path.stripPrefix(".")}: $problem"
 }
 
 /** A ClickHouse type, as Python describes it (streaming/stages/mapping.py).
@@ -68,7 +68,7 @@ abstract class Converter(val is: ColumnSpec) {
 
   /** A value of a field of the kind float. Its decimal digits are the shortest ones that identify the double. */
   def real(value: Double): Any =
-    if (value.isNaN || value.isInfinite) ConversionError(s"$value is no number") else number(shortest(value))
+    if (value.isNaN || value.isInfinite) ConversionError(s"$value is not a number") else number(shortest(value))
 
   /** An array, or the members of an object, whose first token the parser has just read; json: the bytes it reads. */
   protected def array(parser: JsonParser, json: Array[Byte]): Any = not("array")
@@ -122,10 +122,10 @@ abstract class Converter(val is: ColumnSpec) {
 }
 
 object Converter {
-  val HALF_CHARACTER: ConversionError = ConversionError("holds half a surrogate pair, which is no character")
+  val HALF_CHARACTER: ConversionError = ConversionError("holds half a surrogate pair, which is not a character")
 
   // The most characters of a value in a reason, and of a name in a path.
-  private val TOLD_CHARACTERS = 100
+  private val SHOWN_CHARACTERS = 100
   private val NAME_CHARACTERS = 40
 
   def apply(is: ColumnSpec): Converter = is.name match {
@@ -148,15 +148,15 @@ object Converter {
     case "JSON" => new JsonObjects(is)
   }
 
-  def quoted(value: UTF8String): String = s"'${value.substring(0, TOLD_CHARACTERS)}'"
+  def quoted(value: UTF8String): String = s"'${value.substring(0, SHOWN_CHARACTERS)}'"
 
-  def told(number: Any): String = {
+  def shown(number: Any): String = {
     val digits = number.toString
-    if (digits.length <= TOLD_CHARACTERS) digits else digits.take(TOLD_CHARACTERS) + "..."
+    if (digits.length <= SHOWN_CHARACTERS) digits else digits.take(SHOWN_CHARACTERS) + "..."
   }
 
   /** The path of an object's member. */
-  def place(name: String): String =
+  def memberPath(name: String): String =
     if (name.length <= NAME_CHARACTERS) "." + name else "." + name.take(NAME_CHARACTERS) + "..."
 
   def isLong(parser: JsonParser): Boolean =
@@ -238,7 +238,7 @@ class Integers(is: ColumnSpec) extends Converter(is) {
     if (leadingDigits(value) > 20) outOfRange(value)
     else {
       val whole = integral(value)
-      if (whole == null) ConversionError(s"expected a whole number, got ${told(value)}")
+      if (whole == null) ConversionError(s"expected a whole number, got ${shown(value)}")
       else if (whole.bitLength < 64) integer(whole.longValue)
       else if (whole.signum < 0 || whole.compareTo(greatest) > 0) outOfRange(value)
       else Decimal(new Number(whole), 20, 0)
@@ -246,11 +246,11 @@ class Integers(is: ColumnSpec) extends Converter(is) {
 
   override def key(name: UTF8String): Any = {
     val value = numberOf(name)
-    if (value == null) ConversionError(s"${quoted(name)} is no number") else number(value)
+    if (value == null) ConversionError(s"${quoted(name)} is not a number") else number(value)
   }
 
   private def outOfRange(value: Any): ConversionError =
-    ConversionError(s"${told(value)} is out of range $least..$greatest")
+    ConversionError(s"${shown(value)} is out of range $least..$greatest")
 }
 
 /** Whole numbers of 128 and 256 bits, as ClickHouse's binary format: little-endian bytes. */
@@ -267,12 +267,12 @@ class BigIntegers(is: ColumnSpec) extends Converter(is) {
     if (leadingDigits(value) > 78) outOfRange(value)
     else {
       val whole = integral(value)
-      if (whole == null) ConversionError(s"expected a whole number, got ${told(value)}") else bytes(whole)
+      if (whole == null) ConversionError(s"expected a whole number, got ${shown(value)}") else bytes(whole)
     }
 
   override def text(value: UTF8String): Any = {
     val digits = numberOf(value)
-    if (digits == null) ConversionError(s"${quoted(value)} is no number") else number(digits)
+    if (digits == null) ConversionError(s"${quoted(value)} is not a number") else number(digits)
   }
 
   private def bytes(value: BigInteger): Any =
@@ -290,7 +290,8 @@ class BigIntegers(is: ColumnSpec) extends Converter(is) {
       found
     }
 
-  private def outOfRange(value: Any): ConversionError = ConversionError(s"${told(value)} is out of range of ${is.name}")
+  private def outOfRange(value: Any): ConversionError =
+    ConversionError(s"${shown(value)} is out of range of ${is.name}")
 }
 
 class Floats(is: ColumnSpec) extends Converter(is) {
@@ -311,7 +312,7 @@ class Floats(is: ColumnSpec) extends Converter(is) {
 
   override def number(value: Number): Any = {
     val near = value.doubleValue
-    if (near.isInfinite) ConversionError(s"${told(value)} is out of range of ${is.name}") else real(near)
+    if (near.isInfinite) ConversionError(s"${shown(value)} is out of range of ${is.name}") else real(near)
   }
 
   override def whole(value: Number): Any =
@@ -320,16 +321,16 @@ class Floats(is: ColumnSpec) extends Converter(is) {
   /** A number inside a nested value is read as a double, like a field of the kind float. */
   override protected def jsonNumber(parser: JsonParser): Any = {
     val value = parser.getDoubleValue
-    if (value.isInfinite) ConversionError(s"${told(parser.getText)} is out of range of ${is.name}") else real(value)
+    if (value.isInfinite) ConversionError(s"${shown(parser.getText)} is out of range of ${is.name}") else real(value)
   }
 
   override def key(name: UTF8String): Any = {
     val value = numberOf(name)
-    if (value == null) ConversionError(s"${quoted(name)} is no number") else number(value)
+    if (value == null) ConversionError(s"${quoted(name)} is not a number") else number(value)
   }
 
   private def tooManyDigits(value: Any): ConversionError =
-    ConversionError(s"${told(value)} has more digits than ${is.name} holds")
+    ConversionError(s"${shown(value)} has more digits than ${is.name} holds")
 }
 
 /** Decimal(P, S): as Spark's decimal up to 38 digits, beyond that as text. */
@@ -344,16 +345,16 @@ class Decimals(is: ColumnSpec) extends Converter(is) {
 
   override def number(value: Number): Any = {
     if (leadingDigits(value) > precision - scale)
-      return ConversionError(s"${told(value)} is out of range of ${is.base}")
+      return ConversionError(s"${shown(value)} is out of range of ${is.base}")
     val shortest = if (value.signum == 0) Number.ZERO else value.stripTrailingZeros
-    if (shortest.scale > scale) return ConversionError(s"${told(value)} has more than $scale digits after the point")
+    if (shortest.scale > scale) return ConversionError(s"${shown(value)} has more than $scale digits after the point")
     val scaled = shortest.setScale(scale)
     if (isWide) UTF8String.fromString(scaled.toPlainString) else Decimal(scaled, precision, scale)
   }
 
   override def text(value: UTF8String): Any = {
     val digits = numberOf(value)
-    if (digits == null) ConversionError(s"${quoted(value)} is no number") else number(digits)
+    if (digits == null) ConversionError(s"${quoted(value)} is not a number") else number(digits)
   }
 }
 
@@ -392,7 +393,7 @@ class Uuids(is: ColumnSpec) extends Converter(is) {
   override def sqlType: DataType = StringType
 
   override def text(value: UTF8String): Any =
-    if (isUuid(value)) value else ConversionError(s"${quoted(value)} is no UUID")
+    if (isUuid(value)) value else ConversionError(s"${quoted(value)} is not a UUID")
 
   private def isUuid(value: UTF8String): Boolean = {
     if (value.numBytes != 36) return false
@@ -416,7 +417,7 @@ class Enums(is: ColumnSpec) extends Converter(is) {
   override def text(value: UTF8String): Any =
     if (names.contains(value)) value
     else ConversionError(
-      s"${quoted(value)} is none of ${is.names.take(10).mkString(", ")}${if (is.names.length > 10) " ..." else ""}"
+      s"${quoted(value)} is not one of ${is.names.take(10).mkString(", ")}${if (is.names.length > 10) " ..." else ""}"
     )
 }
 
@@ -430,7 +431,7 @@ class Dates(is: ColumnSpec) extends Converter(is) {
   override def text(value: UTF8String): Any = {
     val day = Instants.parseDay(value)
     if (day == null || day < firstDay || day > lastDay)
-      ConversionError(s"${quoted(value)} is no date from $first to $last")
+      ConversionError(s"${quoted(value)} is not a date from $first to $last")
     else day.intValue
   }
 }
@@ -470,11 +471,11 @@ class Times(is: ColumnSpec) extends Converter(is) {
 
   override def number(value: Number): Any = {
     // Checked first, so that a number such as 1e-2147483647 is not expanded.
-    if (leadingDigits(value) > 11 || value.scale > 1000) return error(s"'${told(value)}'")
+    if (leadingDigits(value) > 11 || value.scale > 1000) return error(s"'${shown(value)}'")
     val nanos = value.setScale(9, java.math.RoundingMode.FLOOR).unscaledValue.divideAndRemainder(BILLION)
     val before = nanos(1).signum < 0
     val seconds = nanos(0).longValue - (if (before) 1 else 0)
-    at(seconds, nanos(1).intValue + (if (before) 1000000000 else 0), s"'${told(value)}'")
+    at(seconds, nanos(1).intValue + (if (before) 1000000000 else 0), s"'${shown(value)}'")
   }
 
   private def at(seconds: Long, nanos: Int, shown: => String): Any =
@@ -486,7 +487,7 @@ class Times(is: ColumnSpec) extends Converter(is) {
     }
 
   private def error(shown: String): ConversionError =
-    ConversionError(s"$shown is no time that ${is.base} holds (write 2024-10-28T10:00:05Z, or seconds since 1970)")
+    ConversionError(s"$shown is not a time that ${is.base} holds (write 2024-10-28T10:00:05Z, or seconds since 1970)")
 
   private def pow10(n: Int): Long = Number.ONE.scaleByPowerOfTen(n).longValueExact
   private def BILLION: BigInteger = BigInteger.valueOf(1000000000L)
@@ -498,7 +499,7 @@ class IPv4s(is: ColumnSpec) extends Converter(is) {
   override def sqlType: DataType = LongType
   override def text(value: UTF8String): Any = {
     val address = Addresses.v4(value.toString)
-    if (address < 0) ConversionError(s"${quoted(value)} is no IPv4 address") else address
+    if (address < 0) ConversionError(s"${quoted(value)} is not an IPv4 address") else address
   }
 }
 
@@ -508,7 +509,7 @@ class IPv6s(is: ColumnSpec) extends Converter(is) {
   override def sqlType: DataType = BinaryType
   override def text(value: UTF8String): Any = {
     val address = Addresses.v6(value.toString)
-    if (address == null) ConversionError(s"${quoted(value)} is no IPv6 address") else address
+    if (address == null) ConversionError(s"${quoted(value)} is not an IPv6 address") else address
   }
 }
 

@@ -44,14 +44,14 @@ class Maps(is: ColumnSpec) extends Converter(is) {
     while (parser.nextToken() != JsonToken.END_OBJECT) {
       val name = parser.currentName()
       if (!isWhole(name)) return HALF_CHARACTER
-      if (!names.add(name)) return ConversionError("is given twice", place(name))
+      if (!names.add(name)) return ConversionError("is given twice", memberPath(name))
       keys.key(UTF8String.fromString(name)) match {
-        case error: ConversionError => return error.in(place(name))
+        case error: ConversionError => return error.in(memberPath(name))
         case key => foundKeys.add(key)
       }
       parser.nextToken()
       (if (ofTexts) asText(parser, json) else values.json(parser, json)) match {
-        case error: ConversionError => return error.in(place(name))
+        case error: ConversionError => return error.in(memberPath(name))
         case value => foundValues.add(value)
       }
     }
@@ -64,7 +64,7 @@ class Maps(is: ColumnSpec) extends Converter(is) {
     case JsonToken.VALUE_NUMBER_INT => UTF8String.fromString(if (parser.getText == "-0") "0" else parser.getText)
     case JsonToken.VALUE_NUMBER_FLOAT =>
       val value = parser.getDoubleValue
-      if (value.isInfinite) ConversionError(s"${told(parser.getText)} does not fit into a 64-bit float")
+      if (value.isInfinite) ConversionError(s"${shown(parser.getText)} does not fit into a 64-bit float")
       else UTF8String.fromString(Maps.floatText(value))
     case JsonToken.VALUE_TRUE => UTF8String.fromString("true")
     case JsonToken.VALUE_FALSE => UTF8String.fromString("false")
@@ -131,16 +131,16 @@ class Tuples(is: ColumnSpec) extends Converter(is) {
       parser.nextToken()
       if (index < 0) parser.skipChildren()
       else {
-        if (seen(index)) return ConversionError("is given twice", place(names(index)))
+        if (seen(index)) return ConversionError("is given twice", memberPath(names(index)))
         seen(index) = true
         elements(index).json(parser, json) match {
-          case error: ConversionError => return error.in(place(names(index)))
+          case error: ConversionError => return error.in(memberPath(names(index)))
           case value => found(index) = value
         }
       }
     }
     val missing = elements.indices.find(i => !seen(i) && !elements(i).is.nullable)
-    missing.map(i => ConversionError(s"is missing, but ${elements(i).is.text} is not Nullable", place(names(i))))
+    missing.map(i => ConversionError(s"is missing, but ${elements(i).is.text} is not Nullable", memberPath(names(i))))
       .getOrElse(new GenericInternalRow(found))
   }
 }
@@ -181,7 +181,7 @@ class JsonObjects(is: ColumnSpec) extends Converter(is) {
       val name = parser.currentName()
       if (!isWhole(name)) return HALF_CHARACTER
       val inner = path.member(name)
-      val innerAt = at + place(name)
+      val innerAt = at + memberPath(name)
       val token = parser.nextToken()
       if (!names.add(name) || token != JsonToken.START_OBJECT && !seen.add(inner))
         return ConversionError("is given twice", innerAt)
@@ -219,11 +219,12 @@ class JsonObjects(is: ColumnSpec) extends Converter(is) {
   private def numberError(parser: JsonParser): Any =
     if (isLong(parser)) null
     else if (parser.currentToken() == JsonToken.VALUE_NUMBER_FLOAT)
-      if (parser.getDoubleValue.isInfinite) ConversionError(s"${told(parser.getText)} does not fit into a 64-bit float")
+      if (parser.getDoubleValue.isInfinite)
+        ConversionError(s"${shown(parser.getText)} does not fit into a 64-bit float")
       else null
     else {
       val big = parser.getBigIntegerValue
-      if (big.signum > 0 && big.bitLength <= 64) null else ConversionError(s"${told(big)} does not fit into 64 bits")
+      if (big.signum > 0 && big.bitLength <= 64) null else ConversionError(s"${shown(big)} does not fit into 64 bits")
     }
 
   private def isInteger(name: String): Boolean = name.matches("U?Int\\d+")
