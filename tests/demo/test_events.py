@@ -103,9 +103,14 @@ def test_the_weather_is_hourly_and_its_visibility_is_always_known() -> None:
 
 @pytest.mark.parametrize("pipeline", JOINS)
 def test_every_event_has_what_the_pipeline_asks_for(pipeline: str) -> None:
-    for source in load_pipeline(PIPELINES / f"{pipeline}.yaml").inputs:
+    sources = load_pipeline(PIPELINES / f"{pipeline}.yaml").inputs
+    assert {source.topic for source in sources} == JOINS[pipeline].keys()
+    for source in sources:
         required = [field.name for field in source.schema_fields if field.required]
         declared = {field.name for field in source.schema_fields}
-        for event in decoded(JOINS[pipeline][source.topic]):
+        assert required
+        events = decoded(JOINS[pipeline][source.topic])
+        assert events
+        for event in events:
             assert declared <= event.keys()
             assert all(event[name] is not None for name in required)

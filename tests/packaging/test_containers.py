@@ -140,10 +140,11 @@ def test_the_projects_variables_are_those_that_the_code_reads(
 
 
 def test_services_wait_for_services_that_say_when_they_are_healthy(services: dict[str, Service]) -> None:
-    for service in services.values():
-        for name, how in service.get("depends_on", {}).items():
-            assert how == {"condition": "service_healthy"}
-            assert services[name]["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
+    dependencies = [entry for service in services.values() for entry in service.get("depends_on", {}).items()]
+    assert dependencies
+    for name, how in dependencies:
+        assert how == {"condition": "service_healthy"}
+        assert services[name]["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
 
 
 @pytest.mark.servers

@@ -70,6 +70,7 @@ def test_jars_in_the_cache_are_not_fetched_again(configuration: str) -> None:
     reports: list[str] = []
     assert ensure_jars(configuration, reports.append) == jars
     assert reports == []
+    assert jars
     assert all(jar.stat().st_size for jar in jars)
 
 
