@@ -1,8 +1,8 @@
-"""The pages of docs/reference/ that follow from the code: commands, keys, bookkeeping tables, environment variables.
+"""Generate the pages of docs/reference/ from the code: commands, keys, bookkeeping tables, environment variables.
 
-`python .ci/reference.py` writes them; `--check` exits with 1 and names those that are not up to date. Names, types,
-defaults and options come from the code, meanings from reference.yaml: a name without a meaning is an error, and so is
-a meaning without a name.
+`python .ci/reference.py` writes them; `--check` exits with 1 and names the pages that are out of date. Names, types,
+defaults and options come from the code, descriptions from reference.yaml. A name without a description is an error, and
+so is a description without a name.
 """
 
 import re
@@ -29,10 +29,10 @@ _HEAD = "<!-- Written by .ci/reference.py (make docs). Edit the code, .ci/refere
 _VARIABLE = re.compile(r"GLASSFLOW_[A-Z_]+[A-Z]")
 _DURATION = TypeAdapter(timedelta)
 _WORDS = {"string": "text", "integer": "integer", "number": "number", "boolean": "`true`, `false`"}
-_FEW = 6  # words of an enumeration that a cell shows; a longer one has a page of its own
+_FEW = 6  # The most values of an enumeration that a cell lists; a longer enumeration has a page of its own.
 _DEFAULT = re.compile(r"\{default: (.*)\}$")
 
-# A section of the page of keys: its title, and the models whose keys it lists, each behind a prefix.
+# A section of the page of keys: its title, and the models whose keys it lists, each with its key prefix.
 _SECTIONS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ("Top level", (("", "PipelineConfig"),)),
     ("`metadata`", (("", "Metadata"),)),
@@ -65,14 +65,14 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         ),
     ),
 )
-# Models that the schema has and no section lists: a join that is switched off has no keys of its own.
+# Models in the schema that no section lists: a disabled join has no keys of its own.
 _UNLISTED = {"NoJoin"}
-# Keys whose own keys stand in the same section.
+# Keys whose nested keys are listed in the same section.
 _OPENED = {("Filter", "config"), ("Stateless", "config"), ("Dedup", "config")}
 
 
 def main() -> int:
-    """Write the pages, or with --check compare them; gives the exit code."""
+    """Write the pages, or compare them with --check; return the exit code."""
     if "--check" not in sys.argv[1:]:
         PAGES.mkdir(exist_ok=True)
         for name, text in pages().items():
@@ -85,17 +85,17 @@ def main() -> int:
 
 
 def outdated() -> list[str]:
-    """Return the names of the pages that differ from what the code gives, or are missing."""
-    files = {name: PAGES / name for name in pages()}
+    """Return the names of the pages that differ from what the code generates."""
+    found = {name: PAGES / name for name in pages()}
     return [
         name
         for name, text in pages().items()
-        if not files[name].exists() or files[name].read_text(encoding="utf-8") != text
+        if not found[name].exists() or found[name].read_text(encoding="utf-8") != text
     ]
 
 
 def pages() -> dict[str, str]:
-    """Give each page's file name and its text."""
+    """Return the text of each page, by file name."""
     meanings = yaml.safe_load(MEANINGS.read_text(encoding="utf-8"))
     return {
         "commands.md": _commands(meanings["commands"]),
@@ -105,13 +105,9 @@ def pages() -> dict[str, str]:
     }
 
 
-def _commands(failure_texts: Mapping[str, str]) -> str:
-    """Return the page of the commands. failure_texts: command -> when its exit code is 1.
-
-    Raises SystemExit unless the texts describe exactly the commands of the code.
-    """
-    commands_by_path = dict(_walk(commands, ""))
-    _same("commands", set(commands_by_path), set(failure_texts))
+def _commands(failures: Mapping[str, str]) -> str:
+    found = dict(_walk(commands, ""))
+    _same("commands", set(found), set(failures))
     lines = [
         _HEAD,
         "# Commands",
@@ -128,19 +124,18 @@ def _commands(failure_texts: Mapping[str, str]) -> str:
         "",
         "| command | does | exit code 1 when |",
         "|---|---|---|",
-        *(_index_row(path, command, failure_texts[path]) for path, command in commands_by_path.items()),
+        *(_index_row(path, command, failures[path]) for path, command in found.items()),
         "",
         "The guides describe the tasks: [definitions](../guides/definitions.md), [tables](../guides/tables.md),",
         "[operating](../guides/operating.md), [recovery](../guides/recovery.md),",
         "[dead letters](../guides/dead-letters.md). [Checks](checks.md) says what `verify` compares.",
     ]
-    for path, command in commands_by_path.items():
+    for path, command in found.items():
         lines += ["", f"## `{path}`", "", "```text", _help(path, command), "```"]
     return "\n".join(lines) + "\n"
 
 
 def _walk(group: click.Group, prefix: str) -> Iterable[tuple[str, click.Command]]:
-    """Yield path (such as `stack up`) and command of each command in a group and its subgroups."""
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
             yield from _walk(command, f"{prefix}{name} ")
@@ -149,28 +144,21 @@ def _walk(group: click.Group, prefix: str) -> Iterable[tuple[str, click.Command]
 
 
 def _index_row(path: str, command: click.Command, failure: str) -> str:
-    """Return a command's row in the table of commands, with a link to its section."""
-    # At most 200 characters.
-    summary = command.get_short_help_str(200).rstrip(".")
-    return f"| [`{path}`](#{path.replace(' ', '-')}) | {summary} | {failure} |"
+    does = command.get_short_help_str(200).rstrip(".")
+    return f"| [`{path}`](#{path.replace(' ', '-')}) | {does} | {failure} |"
 
 
 def _help(path: str, command: click.Command) -> str:
-    """Return the help text of a command, as `--help` prints it."""
     context = click.Context(command, info_name=f"glassflow-dagster {path}", terminal_width=100, max_content_width=100)
     return command.get_help(context).rstrip()
 
 
 def _keys(meanings: Mapping[str, Mapping[str, str]]) -> str:
-    """Return the page of a definition's keys, by section and model. meanings: model -> key -> its meaning.
-
-    Raises SystemExit unless sections and meanings have exactly the models of the code.
-    """
     schema = PipelineConfig.model_json_schema(mode="validation")
     models = {**schema.pop("$defs"), "PipelineConfig": schema}
-    listed_models = [name for _, parts in _SECTIONS for _, name in parts]
-    _same("models", set(models) - _UNLISTED, set(listed_models))
-    _same("models", set(meanings), set(listed_models))
+    listed = [name for _, parts in _SECTIONS for _, name in parts]
+    _same("models", set(models) - _UNLISTED, set(listed))
+    _same("models", set(meanings), set(listed))
     lines = [
         _HEAD,
         "# Every key",
@@ -189,23 +177,17 @@ def _keys(meanings: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def _rows(name: str, prefix: str, model: Mapping[str, Any], meanings: Mapping[str, str]) -> Iterable[str]:
-    """Yield a model's rows: key, value, default and meaning.
-
-    name: of the model. prefix: of its keys. A meaning that begins with "+" marks an extension; it may contain the
-    default, which otherwise comes from the schema.
-    """
-    listed_keys = {key: part for key, part in model["properties"].items() if (name, key) not in _OPENED}
-    _same(f"keys of {name}", set(listed_keys), set(meanings))
-    for key, part in listed_keys.items():
+    shown = {key: part for key, part in model["properties"].items() if (name, key) not in _OPENED}
+    _same(f"keys of {name}", set(shown), set(meanings))
+    for key, part in shown.items():
         meaning, mark = meanings[key].removeprefix("+"), " **+**" if meanings[key].startswith("+") else ""
-        given_default = _DEFAULT.search(meaning)
-        default = given_default[1] if given_default else _default(part, required=key in model.get("required", ()))
+        stated = _DEFAULT.search(meaning)
+        default = stated[1] if stated else _default(part, required=key in model.get("required", ()))
         value, meaning = _value(part), _DEFAULT.sub("", meaning)
         yield f"| `{prefix}{key}`{mark} | {value} | {default} | {meaning} |"
 
 
 def _default(part: Mapping[str, Any], *, required: bool) -> str:
-    """Return a key's default as Markdown: required, none, or its value. part: of the JSON Schema."""
     if required:
         return "required"
     default = part.get("default")
@@ -217,7 +199,7 @@ def _default(part: Mapping[str, Any], *, required: bool) -> str:
 
 
 def _value(part: Mapping[str, Any]) -> str:
-    """Say in words what a part of the schema takes."""
+    """Describe the values that a part of the schema accepts."""
     if choices := part.get("anyOf") or part.get("oneOf"):
         return " or ".join(dict.fromkeys(_value(choice) for choice in choices if choice.get("type") != "null"))
     words = [part["const"]] if "const" in part else part.get("enum", [])
@@ -232,11 +214,6 @@ def _value(part: Mapping[str, Any]) -> str:
 
 
 def _tables(meanings: Mapping[str, Mapping[str, str]]) -> str:
-    """Return the page of the bookkeeping tables.
-
-    meanings: table -> column -> its meaning; "" is the meaning of the table. Raises SystemExit unless they have exactly
-    the tables and columns of the code.
-    """
     _same("tables", {table.name for table in TABLES}, set(meanings))
     lines = [
         _HEAD,
@@ -253,20 +230,16 @@ def _tables(meanings: Mapping[str, Mapping[str, str]]) -> str:
         "[What the sums of the ledger are](../concepts/guarantees.md#every-record-is-counted-once).",
     ]
     for table in TABLES:
-        column_meanings = meanings[table.name]
-        _same(f"columns of {table.name}", {*table.column_names, ""}, set(column_meanings))
-        lines += ["", f"## `{table.name}`", "", column_meanings[""], ""]
+        found = meanings[table.name]
+        _same(f"columns of {table.name}", {*table.column_names, ""}, set(found))
+        lines += ["", f"## `{table.name}`", "", found[""], ""]
         lines += [f"Sorted by `{table.order_by}`." + (f" Rows expire at `{table.ttl}`." if table.ttl else ""), ""]
         lines += ["| column | type | meaning |", "|---|---|---|"]
-        lines += [
-            f"| `{column.name}` | `{column.type.replace('`', '')}` | {column_meanings[column.name]} |"
-            for column in table.columns
-        ]
+        lines += [f"| `{c.name}` | `{c.type.replace('`', '')}` | {found[c.name]} |" for c in table.columns]
     return "\n".join(lines) + "\n"
 
 
 def _environment(meanings: Mapping[str, str]) -> str:
-    """Return the page of the environment variables; raises SystemExit unless `meanings` has those of the code."""
     code = "".join(file.read_text(encoding="utf-8") for file in (PROJECT / "glassflow_dagster").rglob("*.py"))
     _same("variables", set(_VARIABLE.findall(code)), set(meanings))
     lines = [
@@ -285,12 +258,12 @@ def _environment(meanings: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _same(what: str, in_code: set[str], described: set[str]) -> None:
-    """Raise SystemExit where the code and reference.yaml do not have the same names."""
-    if undescribed := in_code - described:
-        raise SystemExit(f"{MEANINGS.name}: {what}: {', '.join(sorted(undescribed))} not described; add it")
-    if superfluous := described - in_code:
-        raise SystemExit(f"{MEANINGS.name}: {what}: {', '.join(sorted(superfluous))} not in the code; remove it")
+def _same(what: str, found: set[str], described: set[str]) -> None:
+    """Raise SystemExit unless the code and reference.yaml have the same names."""
+    if missing := found - described:
+        raise SystemExit(f"{MEANINGS.name}: {what}: {', '.join(sorted(missing))} not described; add it")
+    if left := described - found:
+        raise SystemExit(f"{MEANINGS.name}: {what}: {', '.join(sorted(left))} not in the code; remove it")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Formats the Scala sources, or with --test says which are not formatted: `make format`, `make lint`."""
+"""Format the Scala sources, or list the unformatted ones with --test: `make format`, `make lint`."""
 
 import os
 import subprocess

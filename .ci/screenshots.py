@@ -1,4 +1,4 @@
-"""Takes the screenshots of the pages from the running product: `make screenshots`, with Chromium on the PATH.
+"""Take the screenshots of the documentation from the running product: `make screenshots`; needs Chromium on the PATH.
 
 The demo's pipelines run on the embedded stack in `.glassflow/`; Dagster materializes them and runs their checks.
 """
@@ -19,20 +19,20 @@ from tempfile import TemporaryDirectory
 PROJECT = Path(__file__).parents[1]
 ASSETS = PROJECT / "docs" / "assets"
 PORT = int(os.environ.get("GLASSFLOW_DAGSTER_PORT", "3000"))
-# File -> page of Dagster, and width and height in pixels.
+# File -> Dagster page, and width and height in pixels.
 PAGES = {
     "lineage.png": ("asset-groups", (1700, 900)),
     "lineage_of_a_join.png": ("locations/glassflow/asset-groups/orders_with_users/lineage", (1900, 620)),
 }
 _UP_SECONDS = 180.0
-# Dagster loads its graph in many requests, and draws it when the last one is answered.
+# Dagster loads its graph in many requests and draws it after the last response.
 _DRAWN_MS = 30_000
-# Chromium refuses a sandbox to root, and asks its maker's servers for news unless it is told not to.
+# Chromium refuses to run sandboxed as root, and sends telemetry unless told not to.
 _CHROMIUM = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync")
 
 
 def main() -> int:
-    """Write the pictures into docs/assets; return the exit code."""
+    """Write the screenshots to docs/assets; return the exit code."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         print("no Chromium on the PATH: install it, for instance by `apt-get install chromium`", file=sys.stderr)
@@ -47,7 +47,7 @@ def main() -> int:
 
 @contextmanager
 def _dagster() -> Iterator[None]:
-    """Run `make dev` while the block runs."""
+    """Run `make dev` in the background while the block runs."""
     command = [sys.executable, "-m", "glassflow_dagster.dev", "--port", str(PORT)]
     with subprocess.Popen(command, cwd=PROJECT) as process:
         try:
@@ -58,7 +58,6 @@ def _dagster() -> Iterator[None]:
 
 
 def _wait_until_up(process: "subprocess.Popen[bytes]") -> None:
-    """Wait until Dagster answers; raises SystemExit when its process ends or the time is over."""
     deadline = time.monotonic() + _UP_SECONDS
     while True:
         try:
@@ -71,7 +70,7 @@ def _wait_until_up(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _run(*arguments: str) -> None:
-    """Run a Python command against the embedded stack and Dagster's home of `make dev`."""
+    """Run a Python command against the embedded stack, with the Dagster home of `make dev`."""
     environment = {
         "GLASSFLOW_KAFKA_BROKERS": f"127.0.0.1:{os.environ.get('GLASSFLOW_KAFKA_PORT', '9092')}",
         "GLASSFLOW_CLICKHOUSE_URL": f"http://127.0.0.1:{os.environ.get('GLASSFLOW_CLICKHOUSE_PORT', '8123')}",
@@ -82,7 +81,6 @@ def _run(*arguments: str) -> None:
 
 
 def _take(chromium: str, url: str, size: tuple[int, int], file: Path) -> None:
-    """Write a picture of a page to a file, with Chromium. size: width and height of the window."""
     with TemporaryDirectory() as profile:
         window = f"--window-size={size[0]},{size[1]}"
         command = [chromium, *_CHROMIUM, f"--user-data-dir={profile}", window, f"--virtual-time-budget={_DRAWN_MS}"]

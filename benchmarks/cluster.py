@@ -1,9 +1,9 @@
-"""A Spark standalone cluster on this machine, of workers with one core each, and a command that runs on it.
+"""Run a command on a Spark standalone cluster on this machine, with workers of one core each.
 
     python -m benchmarks.cluster WORKERS COMMAND ...
 
-starts a master and the workers, then the command with `--conf spark.master=URL` behind it, and ends with it. All of
-them are below this one process, so that what they take can be measured together.
+starts a master and the workers, then the command with `--conf spark.master=URL` appended, and stops when the command
+ends. All processes are descendants of this one, so that their CPU time and memory can be measured together.
 """
 
 import os
@@ -22,7 +22,7 @@ from glassflow_dagster.runtime.jars import pyspark_folder
 from glassflow_dagster.runtime.java import find_java, java_environment
 
 HOST = "127.0.0.1"
-# An executor's heap beside the room that Spark leaves for the rest of a worker.
+# An executor's heap; Spark needs the rest of a worker's memory for itself.
 WORKER_MEMORY = "2g"
 _MASTER, _WORKER = (f"org.apache.spark.deploy.{name}" for name in ("master.Master", "worker.Worker"))
 _START_SECONDS = 60.0
@@ -31,23 +31,23 @@ _END_SECONDS = 30.0
 
 @contextmanager
 def running_cluster(workers: int) -> Iterator[str]:
-    """Start a master and this number of workers; yield the master's URL."""
+    """Start a master and the given number of workers; yield the master's URL."""
     with tempfile.TemporaryDirectory(prefix="spark-cluster-") as name, ExitStack() as stack:
         folder, port = Path(name), free_port()
         url = f"spark://{HOST}:{port}"
-        location = ("--port", str(port), "--webui-port", str(free_port()))
-        stack.enter_context(_daemon(folder / "master.log", "New state: ALIVE", _MASTER, *location))
+        place = ("--port", str(port), "--webui-port", str(free_port()))
+        stack.enter_context(_daemon(folder / "master.log", "New state: ALIVE", _MASTER, *place))
         for number in range(workers):
             log = folder / f"worker{number}.log"
-            location = ("--work-dir", str(folder / f"work{number}"), "--webui-port", str(free_port()))
+            place = ("--work-dir", str(folder / f"work{number}"), "--webui-port", str(free_port()))
             size = ("--cores", "1", "--memory", WORKER_MEMORY)
-            stack.enter_context(_daemon(log, "Successfully registered with master", _WORKER, *size, *location, url))
+            stack.enter_context(_daemon(log, "Successfully registered with master", _WORKER, *size, *place, url))
         yield url
 
 
 @contextmanager
 def _daemon(log: Path, ready: str, name: str, *arguments: str) -> Iterator[None]:
-    """Start one of Spark's daemons, and wait until its log has the text `ready`; stop it with the block."""
+    """Start a Spark daemon, and wait until its log contains `ready`."""
     environment = {
         **os.environ, **java_environment(find_java()), "SPARK_HOME": str(pyspark_folder()), "SPARK_LOCAL_IP": HOST,
     }  # fmt: skip
@@ -63,7 +63,7 @@ def _daemon(log: Path, ready: str, name: str, *arguments: str) -> Iterator[None]
 
 
 def main(workers: int, command: Sequence[str]) -> int:
-    """Run a command on a cluster; return its exit code. SIGTERM is passed on to the command."""
+    """Run a command on a cluster and return its exit code; SIGTERM is passed on to the command."""
     with running_cluster(workers) as url:
         process = subprocess.Popen([*command, "--conf", f"spark.master={url}"])
         signal.signal(signal.SIGTERM, lambda *_: process.terminate())

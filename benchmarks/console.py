@@ -1,8 +1,8 @@
-"""What a benchmark tells while it runs."""
+"""Console output of the benchmarks."""
 
 import sys
 
 
 def say(text: str) -> None:
-    """Tell how far the benchmark is."""
+    """Print a progress message."""
     print(text, file=sys.stderr, flush=True)

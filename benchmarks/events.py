@@ -1,4 +1,4 @@
-"""Events, and topics full of them."""
+"""Seeded events, and topics filled with them."""
 
 import hashlib
 import json
@@ -17,19 +17,19 @@ SEED = 7
 DUPLICATES = 0.1
 
 
-# A broker on the same machine takes 76,000 events a second, and the producer holds half a million.
+# seconds; a broker on this machine takes 76,000 events a second, and the producer's queue holds half a million
 _FLUSH_SECONDS = 60.0
 
 
-# What events of which nobody asks have as the time of their sending: 2026, in microseconds.
+# `sent_at` of events whose latency is not measured: 2026-01-01, in microseconds.
 _NEW_YEAR = 1_767_225_600_000_000
 
 
-# A run that makes a state so much larger, as a share of it, is no run with so many keys: the next one fills another.
+# The most that a run may add to a state, as a share of its keys; beyond it the next run fills a new state.
 _MOST_GROWTH = 0.05
 
 
-# The events of `events`, as ClickHouse and as a definition's `schema_fields` have them.
+# The fields of the events: type in `schema_fields` of a definition, column type in ClickHouse.
 COLUMNS = {
     "id": ("string", "String"),
     "user": ("string", "String"),
@@ -42,17 +42,17 @@ COLUMNS = {
 
 
 def key(number: int) -> str:
-    """The id of the event with this number: 32 digits that nothing can compress, as a UUID's."""
+    """Return the id of an event: 32 hexadecimal digits that do not compress, like a UUID."""
     return hashlib.blake2b(number.to_bytes(8), digest_size=16).hexdigest()
 
 
 def can_stay(keys: int, events: float) -> bool:
-    """Whether a state of so many keys is still about as large when a run has sent so many events."""
+    """Return whether a state of `keys` keys stays about the same size when a run sends `events` more events."""
     return events * (1 - DUPLICATES) <= _MOST_GROWTH * keys
 
 
 def event(number: int, sent_at: int = _NEW_YEAR, **more: str) -> bytes:
-    """The event with this number, 190 bytes of JSON and more fields. sent_at: microseconds."""
+    """Return an event as 190 bytes of JSON, plus extra fields; sent_at: microseconds since 1970."""
     return json.dumps({
         "id": key(number), "user": f"user-{number % 10_000:05}", "name": f"User {number:08}",
         "email": f"customer.{number:08}@example.test", "amount": number % 15, "price": number % 10_000 / 100,
@@ -61,33 +61,30 @@ def event(number: int, sent_at: int = _NEW_YEAR, **more: str) -> bytes:
 
 
 def numbers(count: int, *, first: int = 0, seed: int = SEED) -> Iterator[int]:
-    """Yield the numbers of this many events, counted from `first`.
-
-    A share of DUPLICATES of them repeat one that is drawn from all numbers before it, 0 included.
-    """
-    draw, next_number = random.Random(seed), first
+    """Yield `count` event numbers counting up from `first`; a share of DUPLICATES repeats an earlier number."""
+    draw, following = random.Random(seed), first
     for _ in range(count):
-        if next_number > 0 and draw.random() < DUPLICATES:
-            yield draw.randrange(next_number)
+        if following > 0 and draw.random() < DUPLICATES:
+            yield draw.randrange(following)
         else:
-            yield next_number
-            next_number += 1
+            yield following
+            following += 1
 
 
 def distinct(count: int, *, first: int = 0, seed: int = SEED) -> int:
-    """How many of the events that `numbers` gives are new."""
+    """Return how many of the event numbers that `numbers` yields are new."""
     return max(numbers(count, first=first, seed=seed), default=first - 1) + 1 - first
 
 
 class Sender:
-    """Sends events to a topic, each under its id as Kafka's key, so that both sendings lie in one partition.
+    """Sends events with their id as the Kafka key, so that both copies of an event are in one partition.
 
-    Consumers that keep their state by partition find duplicates only there; for others it makes no difference.
+    Consumers with state per partition find duplicates only within a partition; other consumers are not affected.
     """
 
     def __init__(self, brokers: str, topic: str, linger_ms: int = 20) -> None:
         self._topic = topic
-        # Not a method: producer and sender would hold each other, and the producer's threads live on.
+        # A local list, not an attribute: a cycle between producer and sender would keep the producer's threads alive.
         failed: list[str] = []
         self._failed = failed
 
@@ -107,7 +104,7 @@ class Sender:
         )
 
     def send(self, key: bytes, value: bytes) -> None:
-        """Hand an event over; it waits while the producer's queue is full."""
+        """Send an event; block while the producer's queue is full."""
         while True:
             try:
                 self._producer.produce(self._topic, value, key)
@@ -117,15 +114,15 @@ class Sender:
         self._producer.poll(0)
 
     def finish(self) -> None:
-        """Wait until the broker has all events; raises SystemExit when one did not reach it."""
+        """Wait until the broker has confirmed all events; exit if one failed."""
         if self._producer.flush(_FLUSH_SECONDS) or self._failed:
             raise SystemExit(f"not all events reached the topic: {self._failed[0] if self._failed else 'no answer'}")
 
 
-def fill(brokers: str, topic: str, event_numbers: Iterable[int], make: Callable[[int], bytes] = event) -> int:
-    """Send the events with these numbers, as `make` makes them; return their number."""
+def fill(brokers: str, topic: str, chosen: Iterable[int], make: Callable[[int], bytes] = event) -> int:
+    """Send the events with these numbers, built by `make`; return how many were sent."""
     sender, count = Sender(brokers, topic), 0
-    for number in event_numbers:
+    for number in chosen:
         sender.send(key(number).encode(), make(number))
         count += 1
     sender.finish()
@@ -133,7 +130,7 @@ def fill(brokers: str, topic: str, event_numbers: Iterable[int], make: Callable[
 
 
 def fill_topic(stack: Stack, topic: str, count: int, make: Callable[[int], bytes] = event) -> None:
-    """Create a topic and send this many of the events of `numbers`, as `make` makes them."""
+    """Create a topic and send it the first `count` events of `numbers`, built by `make`."""
     create_topic(stack.brokers, topic)
     say(f"{topic}: sending {count:,} events ...")
     fill(stack.brokers, topic, numbers(count), make)

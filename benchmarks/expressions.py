@@ -1,12 +1,12 @@
-"""What a filter and six expressions cost: the flights pipeline with and without them, in turns, on one topic.
+"""What a filter and six expressions cost: the flights pipeline with and without them, alternately, on one topic.
 
-The filter keeps every event and the expressions give back what they were given, so both tables must hold the same rows;
-that is checked. Measured are rows a second over the second half of each run's batches, and the ratio of the two runs of
-a pair, which follow each other: 0.9 means a tenth fewer rows a second. What else the machine does slows both runs of a
-pair; `load` says how much there was.
+The filter keeps every event and the expressions return their input, so both tables must hold the same rows, which is
+checked. Measured are rows a second over the second half of each run's batches, and the ratio of the two runs of a pair,
+which follow each other: 0.9 means a tenth fewer rows a second. Other load on the machine slows both runs of a pair;
+`load` in the results says how high it was.
 
-The first half of the batches is left out because Java compiles in it what it runs later: with fewer than three years
-little else is measured.
+The first half of the batches is left out because the JVM compiles its code then. With fewer than three years of flights
+the benchmark measures little but that compilation.
 
     make bench-expressions        or: python -m benchmarks.expressions --years 3 --runs 3
 """
@@ -36,28 +36,24 @@ def main() -> None:
     """Run the benchmark and write its results."""
     parser = results.parser("expressions")
     parser.add_argument("--years", type=int, default=6)
-    options = parser.parse_args()
+    arguments = parser.parse_args()
     runs = Runs()
     tables: set[Any] = set()
     with running_stack() as stack:
-        sent = send_flights(stack, options.years)
-        for pair in range(options.runs):
+        sent = send_flights(stack, arguments.years)
+        for pair in range(arguments.runs):
             kinds = {
                 "plain": flights_definition(f"plain-{pair}"),
                 "with expressions": with_expressions(flights_definition(f"with-expressions-{pair}")),
             }
-            # Turns change places, so that what slows the machine down over time slows both.
+            # The order alternates, so that a gradual slowdown of the machine affects both kinds.
             for kind in list(kinds)[:: 1 if pair % 2 else -1]:
                 runs.measure(kind, lambda definition=kinds[kind]: _measure(stack, definition, tables))
     runs.compare("what they cost", "with expressions", "plain")
-    runs.write(options.results, "expressions", {"years": options.years, "events": sent, "seed": SEED})
+    runs.write(arguments.results, "expressions", {"years": arguments.years, "events": sent, "seed": SEED})
 
 
 def _measure(stack: Stack, definition: dict[str, Any], tables: set[Any]) -> Figures:
-    """Run a pipeline to the end and return its rate.
-
-    tables: the contents of the tables so far, which must equal this one's.
-    """
     name = definition["pipeline_id"]
     run_to_the_end(stack, write_definition(stack.folder, definition))
     client = stack.client()
@@ -66,7 +62,7 @@ def _measure(stack: Stack, definition: dict[str, Any], tables: set[Any]) -> Figu
 
 
 def with_expressions(definition: dict[str, Any]) -> dict[str, Any]:
-    """Add the filter and the expressions to the definition, and return it."""
+    """Add the filter and the expressions to a definition and return it."""
     fields = definition["sources"][0]["schema_fields"]
     outputs = [
         {

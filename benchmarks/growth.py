@@ -1,9 +1,8 @@
-"""Whether a pipeline stays fast while its state grows: the rate beside few keys and beside ten million.
+"""Whether a pipeline stays fast while its state grows: throughput with few keys and with ten million.
 
-One topic has events enough for all of these keys, a tenth of them twice, and a pipeline reads it from an empty table to
-its last row. Rate and CPU time are slopes as in `benchmarks.steady_state`, here between one number of keys in the state
-and another, of one and the same process. A repeated event is drawn from all before it, so it becomes a look at a state
-that is mostly on disk.
+One topic holds enough events for all keys, a tenth of them twice. A pipeline reads it from an empty table to its last
+row. Throughput and CPU time are slopes as in `benchmarks.steady_state`, here between two sizes of the state of one
+process. A duplicate repeats any earlier event, so its lookup mostly reads state that is on disk.
 
     make bench-growth        or: python -m benchmarks.growth --keys 3000000 --runs 1
 """
@@ -17,7 +16,7 @@ from glassflow_dagster.demo.produce import PARTITIONS
 
 TOPIC = "events"
 KEYS = 10_000_000
-# Java has warmed up by then, and two million more are some ten batches.
+# At this many keys the JVM has warmed up; two million more keys are about ten batches.
 FEW = 500_000
 SPAN = 2_000_000
 
@@ -26,16 +25,15 @@ def main() -> None:
     """Run the benchmark and write its results."""
     parser = results.parser("growth")
     parser.add_argument("--keys", type=int, default=KEYS, help="in the state when the last part begins")
-    options = parser.parse_args()
+    arguments = parser.parse_args()
     runs = Runs()
-    # Row numbers: with few keys in the state, and with many.
-    parts = [range(begin, begin + SPAN) for begin in (FEW, options.keys)]
-    # A little more: the last samples are of a batch that is not full.
-    events = int((options.keys + 1.1 * SPAN) / (1 - DUPLICATES))
+    parts = [range(begin, begin + SPAN) for begin in (FEW, arguments.keys)]
+    # A tenth more: the last samples belong to a batch that is not full.
+    events = int((arguments.keys + 1.1 * SPAN) / (1 - DUPLICATES))
     keys = distinct(events)
     with running_stack() as stack:
         fill_topic(stack, TOPIC, events)
-        for turn in range(options.runs):
+        for turn in range(arguments.runs):
             run = Run(
                 ProductCase("glassflow-dagster"),
                 stack,
@@ -46,7 +44,9 @@ def main() -> None:
             run.drop()
     runs.compare("many to few", *(_name(part) for part in reversed(parts)))
     runs.write(
-        options.results, "growth", {"events": events, "duplicates": DUPLICATES, "seed": SEED, "partitions": PARTITIONS}
+        arguments.results,
+        "growth",
+        {"events": events, "duplicates": DUPLICATES, "seed": SEED, "partitions": PARTITIONS},
     )
 
 

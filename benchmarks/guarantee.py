@@ -1,15 +1,15 @@
-"""What "nothing lost, nothing twice" costs: the flights pipeline with it and without, in turns, on one topic.
+"""What exactly-once delivery costs: the flights pipeline with and without its guarantee, alternately, on one topic.
 
-Off are, in this benchmark's own driver and nowhere else: the plan that a batch writes to disk before its first insert,
-the fixed order of rows within a partition, the token of each insert and the settings that pin a block, dead letters,
-the counts of what became of each record and the ledger's row, and the question for the table's definition. What is left
-reads, decodes, deduplicates and inserts in blocks of the same size. Both tables must hold the same rows; that is
-checked. What the health checks in Dagster cost is not in it: they run beside a stream, on their schedule.
+This benchmark's driver, and nothing else, can switch the guarantee off. Then a batch has no plan on disk before its
+first insert, no fixed order of rows within a partition, no insert tokens and no settings that fix a block's contents,
+no dead letters, no counts of what became of each record, no ledger row, and no query for the table's definition. What
+is left reads, decodes, deduplicates and inserts in blocks of the same size. Both tables must hold the same rows, which
+is checked. The health checks in Dagster are not included: they run beside a stream, on their schedule.
 
-Measured are offsets a second, and CPU time an offset of driver, Spark and ClickHouse together, over the second half of
+Measured are offsets a second, and CPU time per offset of driver, Spark and ClickHouse together, over the second half of
 each run's batches; and both as ratios of the two runs of a pair, which follow each other: 0.9 means a tenth fewer rows
-a second, 1.1 a tenth more CPU. What else the machine does slows both runs of a pair, and hardly counts as their CPU
-time; `load` says how much there was.
+a second, 1.1 a tenth more CPU. Other load on the machine slows both runs of a pair and hardly counts as their CPU time;
+`load` in the results says how high it was.
 
     make bench-guarantee        or: python -m benchmarks.guarantee --years 3 --runs 5
 """
@@ -53,52 +53,48 @@ KINDS = ("guarded", "unguarded")
 
 
 def main() -> None:
-    """Run the benchmark and write its results, or make one run of it as its driver."""
+    """Run the benchmark and write its results; with --drive, be the driver process of one run."""
     parser = results.parser("guarantee")
     parser.add_argument("--years", type=int, default=3)
     parser.add_argument("--drive", nargs=4, metavar=("KIND", "DEFINITION", "LOG", "SERVER"), help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.drive:
-        kind, definition, log, server = options.drive
+    arguments = parser.parse_args()
+    if arguments.drive:
+        kind, definition, log, server = arguments.drive
         _drive(kind, Path(definition), Path(log), int(server))
         return
     runs = Runs()
     with running_stack() as stack:
-        sent = send_flights(stack, options.years)
+        sent = send_flights(stack, arguments.years)
         bench = Bench(stack)
-        for pair in range(options.runs):
-            # Turns change places, so that what slows the machine down over time slows both.
+        for pair in range(arguments.runs):
+            # The order alternates, so that a gradual slowdown of the machine affects both kinds.
             for kind in KINDS[:: 1 if pair % 2 else -1]:
                 runs.measure(kind, lambda kind=kind, pair=pair: bench.measure(kind, f"{kind}-{pair}"))
     runs.compare("what it costs", "guarded", "unguarded")
-    runs.write(options.results, "guarantee", {"years": options.years, "events": sent, "seed": SEED})
+    runs.write(arguments.results, "guarantee", {"years": arguments.years, "events": sent, "seed": SEED})
 
 
 class Bench:
-    """The benchmark on one stack."""
+    """The runs of the benchmark on one stack."""
 
     def __init__(self, stack: Stack) -> None:
         self._stack, self._client = stack, stack.client()
         self._tables: set[Any] = set()
 
     def measure(self, kind: str, name: str) -> Figures:
-        """Run a pipeline in a process of its own and return its figures.
-
-        Raises SystemExit when it fails, when its table differs from earlier ones, or when it has no ledger although
-        `kind` is "guarded", or one although it is not.
-        """
+        """Run one driver over the whole topic; return its figures. Its table must equal the tables of earlier runs."""
         file = write_definition(self._stack.folder, flights_definition(name))
         log = file.with_suffix(".log")
-        arguments = ["--drive", kind, str(file), str(log), str(self._stack.clickhouse_pid)]
-        completed = subprocess.run(
-            [sys.executable, "-m", "benchmarks.guarantee", *arguments],
+        drive = ["--drive", kind, str(file), str(log), str(self._stack.clickhouse_pid)]
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.guarantee", *drive],
             env=self._stack.environment,
             capture_output=True,
             text=True,
             check=False,
         )
-        if completed.returncode:
-            raise SystemExit(completed.stderr)
+        if done.returncode:
+            raise SystemExit(done.stderr)
         require_one_table(self._client, name, self._tables)
         ledger = "SELECT count() > 0 FROM analytics.glassflow_ledger WHERE pipeline_id = {name:String}"
         if self._client.query(ledger, {"name": name}).result_rows[0][0] != (kind == "guarded"):
@@ -107,45 +103,40 @@ class Bench:
 
 
 def _second_half(log: Path) -> Figures:
-    """Measure from the end of the batch that passes half of the offsets to the end of the last one."""
-    # For each batch: its offsets, when it ended, and the CPU seconds until then.
-    ended_batches = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    total, read = sum(offsets for offsets, *_ in ended_batches), 0
-    for index, (offsets, ended_at, cpu) in enumerate(ended_batches):
-        read += offsets
-        if read >= total / 2 and index + 1 < len(ended_batches):
-            remaining = sum(later_offsets for later_offsets, *_ in ended_batches[index + 1 :])
-            _, last_ended_at, last_cpu = ended_batches[-1]
+    """Return the figures from the end of the batch that passes half of the offsets to the end of the last batch."""
+    ended = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    total, seen = sum(offsets for offsets, *_ in ended), 0
+    for index, (offsets, at, cpu) in enumerate(ended):
+        seen += offsets
+        if seen >= total / 2 and index + 1 < len(ended):
+            rest = sum(o for o, *_ in ended[index + 1 :])
             return {
-                "rows_per_second": remaining / (last_ended_at - ended_at),
-                "cpu_microseconds_a_row": (last_cpu - cpu) / remaining * 1e6,
+                "rows_per_second": rest / (ended[-1][1] - at),
+                "cpu_microseconds_a_row": (ended[-1][2] - cpu) / rest * 1e6,
             }
     raise SystemExit("too few batches; send more years")
 
 
 def _drive(kind: str, definition: Path, log: Path, server: int) -> None:
-    """Run the driver of one run, and log for each batch its offsets, when it ended, and the CPU time until then.
-
-    kind: "unguarded" switches the guarantee off first. server: the process of ClickHouse, whose CPU time is included.
-    """
+    """Run the pipeline in this process; log each batch's offsets, end time and CPU time so far."""
     if kind == "unguarded":
         _switch_off()
-    original_call = BatchWriter.__call__
+    write = BatchWriter.__call__
 
-    def call_and_log(writer: BatchWriter, batch: DataFrame, batch_id: int) -> None:
-        original_call(writer, batch, batch_id)
-        ranges_by_topic = writer.checkpoint.offset_ranges(batch_id).values()
-        offsets = sum(until - start for partitions in ranges_by_topic for start, until in partitions.values())
+    def logged(writer: BatchWriter, batch: DataFrame, batch_id: int) -> None:
+        write(writer, batch, batch_id)
+        read = writer.checkpoint.offset_ranges(batch_id).values()
+        offsets = sum(until - first for partitions in read for first, until in partitions.values())
         with log.open("a", encoding="utf-8") as file:
             file.write(json.dumps([offsets, time.monotonic(), cpu_seconds(os.getpid(), server)]) + "\n")
 
-    BatchWriter.__call__ = call_and_log
+    BatchWriter.__call__ = logged
     options = RunOptions(state=definition.parent / "state", until_caught_up=True)
     run_pipeline(load_pipeline(definition), options, say)
 
 
 def _switch_off() -> None:
-    """Switch the guarantee off in this process, by patching; the product has no setting for this."""
+    """Disable the guarantee in this process by patching the product, which has no option for it."""
     batches.PartitionWriter = BarePartitionWriter
     Checkpoint.plan = lambda _self, _batch_id: None
     Checkpoint.record = lambda _self, _plan: None
@@ -155,10 +146,10 @@ def _switch_off() -> None:
 
 @dataclass(frozen=True)
 class BarePartitionWriter(PartitionWriter):
-    """Inserts a partition's rows as they come: no token, no pinned block, no dead letters, no counts."""
+    """Inserts a partition's rows as they come: no tokens, no fixed blocks, no dead letters, no counts."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Insert all blocks of the partition without deduplication; yield empty outcomes."""
+        """Write all blocks of the partition; yield empty counts."""
         rows = (batch.filter(pc.is_valid(batch.column("row"))) for batch in batches)
         for block in cut(rows, self.limits):
             columns = self._columns(block)

@@ -1,15 +1,15 @@
-"""What a join costs: throughput in steady state, and a small batch beside a small and a large state.
+"""What a join costs: throughput in steady state, and the time of a small batch with a small and with a large state.
 
-Two topics of seeded events of some 190 bytes, a tenth of them twice; both sides are deduplicated; inner, latest
-match, processing clock, windows of an hour. First the right side alone fills the state, one event for each of so many
-keys; then left and right events come in equal numbers. Measured are input events a second over the second half of
-that, and the median time of batches of 2,000 records with a small and with the full state, from Spark's batch time to
-the ledger's row.
+Two topics hold seeded events of about 190 bytes, a tenth of them twice. The join deduplicates both sources and is an
+inner join with the latest match, on the processing clock, with windows of an hour. First the right source alone fills
+the state, one event per key; then left and right events come in equal numbers. Measured are input events a second over
+the second half of those events, and the median time of batches of 2,000 records with a small and with the full state,
+from Spark's batch time to the ledger row.
 
-With `--skew` it compares keys that come equally often with one key that has that share of all events: events a second,
-time of a batch, memory of the driver. Then, of one key, 1,000, 10,000 and 100,000 left events wait, and small batches
-bring ten more each: their time, how large the checkpoint is after them, and how long the batch takes that brings the
-right event for which all of them wait.
+With `--skew` it compares evenly distributed keys with one key that has that share of all events: events a second, time
+of a batch, memory of the driver. Then 1,000, 10,000 and 100,000 left events of one key wait for a match, and small
+batches add ten more each: their time, the size of the checkpoint after them, and the time of the batch that brings the
+matching right event.
 
     make bench-joins        or: python -m benchmarks.joins --keys 100000 --events 200000
     python -m benchmarks.joins --skew 0.9 --keys 200000
@@ -42,8 +42,8 @@ SIDES = ("left", "right")
 SMALL_STATE = 10_000
 BATCH = 2000
 BATCHES = 21
-HELD = (1000, 10_000, 100_000)
-HOT_A_BATCH = 10
+WAITING = (1000, 10_000, 100_000)
+SKEWED_A_BATCH = 10
 _DEADLINE = 900.0  # seconds; a million keys take two minutes
 
 
@@ -53,25 +53,25 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--skew", type=float, help="compare with this share of all events on one key")
-    options = parser.parse_args()
+    arguments = parser.parse_args()
     runs = Runs()
     with running_stack() as stack:
         bench = Bench(stack)
-        for _ in range(options.runs):
-            if options.skew is None:
-                bench.measure(runs, options.keys, options.events)
+        for _ in range(arguments.runs):
+            if arguments.skew is None:
+                bench.measure(runs, arguments.keys, arguments.events)
             else:
-                bench.compare(runs, options.keys, options.events, options.skew)
-    parameters = {"keys": options.keys, "events": options.events, "batch": BATCH, "seed": SEED}
-    if options.skew is None:
-        runs.compare("large to small", f"{options.keys:,} keys", f"{SMALL_STATE:,} keys")
-        runs.write(options.results, "joins", parameters)
+                bench.compare(runs, arguments.keys, arguments.events, arguments.skew)
+    parameters = {"keys": arguments.keys, "events": arguments.events, "batch": BATCH, "seed": SEED}
+    if arguments.skew is None:
+        runs.compare("large to small", f"{arguments.keys:,} keys", f"{SMALL_STATE:,} keys")
+        runs.write(arguments.results, "joins", parameters)
     else:
-        runs.write(options.results, "joins_skewed", {**parameters, "skew": options.skew})
+        runs.write(arguments.results, "joins_skewed", {**parameters, "skew": arguments.skew})
 
 
 class Bench:
-    """The benchmark on one stack; each pipeline has its own topics, named after it."""
+    """The runs of the benchmark on one stack; each pipeline has its own topics, named after it."""
 
     def __init__(self, stack: Stack) -> None:
         self._stack, self._client = stack, stack.client()
@@ -79,32 +79,32 @@ class Bench:
         self._names = (f"j{number}" for number in counted())
 
     def measure(self, runs: Runs, keys: int, events: int) -> None:
-        """Make one run of all cases."""
+        """Run each case once: steady state, a small state, a large state."""
         large = next(self._names)
         runs.measure("both sides deduplicated, joined", lambda: self._steady(large, keys, events, skew=0))
         runs.measure(f"{SMALL_STATE:,} keys", self._small_batches)
-        runs.measure(f"{keys:,} keys", lambda: self._batches(large, self._even(keys)))
+        runs.measure(f"{keys:,} keys", lambda: self._batches(large, self._uniform_keys(keys)))
 
     def compare(self, runs: Runs, keys: int, events: int, skew: float) -> None:
-        """Make one run with even and one with skewed keys, and with a key of which many events wait."""
+        """Run even keys, skewed keys, and one key with many waiting events, once each."""
         runs.measure("even keys", lambda: self._steady(next(self._names), keys, events, skew=0))
         runs.measure(f"{skew:.0%} on one key", lambda: self._steady(next(self._names), keys, events, skew))
-        for held in HELD:
-            runs.measure(f"{held:,} waiting of one key", lambda held=held: self._held(next(self._names), held))
+        for waiting in WAITING:
+            runs.measure(
+                f"{waiting:,} waiting of one key",
+                lambda waiting=waiting: self._with_waiting_events(next(self._names), waiting),
+            )
 
     def _steady(self, name: str, keys: int, events: int, skew: float) -> Figures:
-        """Fill the state, then read events of both sides; return the rate, time and memory of these batches.
-
-        skew: the share of all events that have key 0.
-        """
+        """Fill the state, then read events of both sources; `skew` is the share of events with key 0."""
         self._make(name)
         say(f"{name}: filling the state with {keys:,} keys ...")
         self._send(f"{name}-right", (self._event("r", number, number) for number in range(keys)))
         self._run(name)
         before = len(self._ledger(name))
         say(f"{name}: sending {events:,} events ...")
-        self._send(f"{name}-left", self._doubled("l", events // 2, keys, skew))
-        self._send(f"{name}-right", self._doubled("R", events // 2, keys, skew))
+        self._send(f"{name}-left", self._with_duplicates("l", events // 2, keys, skew))
+        self._send(f"{name}-right", self._with_duplicates("R", events // 2, keys, skew))
         totals, memory = self._run(name)
         done = self._ledger(name)[before:]
         return {
@@ -114,13 +114,13 @@ class Bench:
             "rows_written": totals["written"],
         }
 
-    def _held(self, name: str, count: int) -> Figures:
-        """Let `count` events of key 0 wait, measure small batches that add to them, then send their right event."""
+    def _with_waiting_events(self, name: str, count: int) -> Figures:
+        """Measure small batches while `count` left events of key 0 wait, then the batch with their right event."""
         self._make(name)
         say(f"{name}: {count:,} events of one key wait ...")
         self._send(f"{name}-left", (self._event("l", number, 0) for number in range(count)))
         self._run(name)
-        figures = self._batches(name, self._some_hot)
+        figures = self._batches(name, self._skewed_keys)
         files = (self._stack.state / f"{name}-join").rglob("*")
         checkpoint = sum(file.stat().st_size for file in files if file.is_file())
         self._send(f"{name}-right", iter([self._event("r", 0, 0)]))
@@ -134,42 +134,35 @@ class Bench:
         }
 
     def _small_batches(self) -> Figures:
-        """Return the time of small batches with few keys in the state."""
         name = next(self._names)
         self._make(name)
         self._send(f"{name}-right", (self._event("r", number, number) for number in range(SMALL_STATE)))
         self._run(name)
-        return self._batches(name, self._even(SMALL_STATE))
+        return self._batches(name, self._uniform_keys(SMALL_STATE))
 
-    def _even(self, keys: int) -> Callable[[str, int], int]:
+    def _uniform_keys(self, keys: int) -> Callable[[str, int], int]:
         return lambda _side, _number: self._draw.randrange(keys)
 
-    def _some_hot(self, side: str, number: int) -> int:
-        """Give key 0 to a few left events of a batch; the others' keys are many."""
-        return 0 if side == "left" and number < HOT_A_BATCH else self._draw.randrange(1, SMALL_STATE)
+    def _skewed_keys(self, side: str, number: int) -> int:
+        """Return key 0 for the first left events of a batch, and a random key for every other event."""
+        return 0 if side == "left" and number < SKEWED_A_BATCH else self._draw.randrange(1, SMALL_STATE)
 
     def _batches(self, name: str, key: Callable[[str, int], int]) -> Figures:
-        """Send small batches one after the other to a running pipeline; return the median of their time.
+        """Send small batches one by one to a running pipeline; return the median of their time.
 
-        key: returns the key of an event from its side and its position in the batch.
+        key: returns an event's key from its source ("left" or "right") and its number in the batch.
         """
         done = len(self._ledger(name))
         with running_pipeline(self._stack, self._file(name)) as driver:
             for number in range(BATCHES):
                 for side in SIDES:
-                    half = [
-                        self._event(f"b{number}{side}", position, key(side, position)) for position in range(BATCH // 2)
-                    ]
+                    half = [self._event(f"b{number}{side}", n, key(side, n)) for n in range(BATCH // 2)]
                     self._send(f"{name}-{side}", iter(half))
                 sent = (number + 1) * BATCH
                 wait_until(lambda sent=sent: self._read_since(name, done) >= sent, driver, _DEADLINE, "all was read")
-        new_batches = self._ledger(name)[done:]
-        # Java warms up over the first ones.
-        return {
-            f"milliseconds_of_{BATCH}_records": statistics.median(
-                batch.milliseconds for batch in new_batches[len(new_batches) // 2 :]
-            )
-        }
+        found = self._ledger(name)[done:]
+        # The JVM warms up during the first half.
+        return {f"milliseconds_of_{BATCH}_records": statistics.median(b.milliseconds for b in found[len(found) // 2 :])}
 
     def _read_since(self, name: str, done: int) -> int:
         return sum(batch.read for batch in self._ledger(name)[done:])
@@ -186,9 +179,8 @@ class Bench:
     def _send(self, topic: str, events: Iterator[bytes]) -> None:
         send(self._stack.brokers, topic, events, SEED, lambda _: None)
 
-    def _doubled(self, prefix: str, count: int, keys: int, skew: float) -> Iterator[bytes]:
-        """Yield `count` events of random keys, a share of `skew` of key 0; a tenth of them come twice."""
-        # A tenth of them twice: 10/11 of the events, and a tenth of those again.
+    def _with_duplicates(self, prefix: str, count: int, keys: int, skew: float) -> Iterator[bytes]:
+        """Yield events with random keys, a share of `skew` with key 0; every tenth event comes twice."""
         for number in range(count * 10 // 11):
             key = 0 if self._draw.random() < skew else self._draw.randrange(keys)
             event = self._event(prefix, number, key)
@@ -204,7 +196,7 @@ class Bench:
         }).encode()  # fmt: skip
 
     def _make(self, name: str) -> None:
-        """Create both topics and write the pipeline's definition."""
+        """Create the topics and write the definition."""
         fields = [{"name": n, "type": "string"} for n in ("id", "user", "name", "email", "created_at")]
         fields += [{"name": "amount", "type": "int"}, {"name": "price", "type": "float"}]
         for side in SIDES:

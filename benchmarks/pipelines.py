@@ -1,4 +1,4 @@
-"""Pipelines under measurement: their definitions, their runs, and what they have done."""
+"""Pipelines under measurement: their definitions, their runs, and their batches in the ledger."""
 
 import json
 import subprocess
@@ -20,10 +20,10 @@ from benchmarks.stack import Stack
 def dedup_definition(
     pipeline: str, topic: str, columns: Mapping[str, tuple[str, str]] = COLUMNS, **sink: Any
 ) -> dict[str, Any]:
-    """A pipeline that deduplicates such a topic by `id` into a table of its own name.
+    """Return a definition that deduplicates a topic by `id` into a table named after the pipeline.
 
-    columns: field -> its type, and its column's. sink: more of the sink's fields. Where broker and ClickHouse are comes
-    from the environment.
+    columns: field -> its type, and its column's. sink: more keys of the sink. The addresses of broker and ClickHouse
+    come from the environment.
     """
     return {
         "version": "v3",
@@ -52,7 +52,7 @@ def dedup_definition(
 
 
 def write_definition(folder: Path, definition: dict[str, Any]) -> Path:
-    """Write a definition to a file of its name."""
+    """Write a definition to a file named after its pipeline."""
     file = folder / f"{definition['pipeline_id']}.yaml"
     file.write_text(yaml.safe_dump(definition), encoding="utf-8")
     return file
@@ -60,7 +60,7 @@ def write_definition(folder: Path, definition: dict[str, Any]) -> Path:
 
 @dataclass(frozen=True)
 class Batch:
-    """A micro-batch as the ledger has it: records read, milliseconds from its trigger to its row, when that was."""
+    """A micro-batch from the ledger: records read, milliseconds from its trigger to its ledger row, and its end."""
 
     read: int
     milliseconds: int
@@ -68,7 +68,7 @@ class Batch:
 
 
 def batches(client: Client, pipeline: str, database: str = "default") -> list[Batch]:
-    """Return the batches of a pipeline that read something, in order; empty before there is a ledger."""
+    """Return the pipeline's batches that read records, in order; none before the ledger exists."""
     if not client.query(f"EXISTS {database}.glassflow_ledger").result_rows[0][0]:
         return []
     rows = client.query(
@@ -80,45 +80,45 @@ def batches(client: Client, pipeline: str, database: str = "default") -> list[Ba
     return [Batch(*row) for row in rows]
 
 
-def second_half(batches_done: list[Batch]) -> float:
-    """Return records per second from the end of the batch that passes half of them to the end of the last one.
+def second_half(done: list[Batch]) -> float:
+    """Return records a second from the end of the batch that passes half of all records to the end of the last batch.
 
-    In the first half Java compiles what it runs later.
+    The JVM compiles its code during the first half.
     """
-    total, read = sum(batch.read for batch in batches_done), 0
-    for index, batch in enumerate(batches_done[:-1]):
-        read += batch.read
-        if read >= total / 2:
-            remaining = sum(later.read for later in batches_done[index + 1 :])
-            return remaining / ((batches_done[-1].ended_ms - batch.ended_ms) / 1000)
+    total, seen = sum(batch.read for batch in done), 0
+    for index, batch in enumerate(done[:-1]):
+        seen += batch.read
+        if seen >= total / 2:
+            rest = sum(later.read for later in done[index + 1 :])
+            return rest / ((done[-1].ended_ms - batch.ended_ms) / 1000)
     raise SystemExit("too few batches; send more events")
 
 
 def run_to_the_end(
-    stack: Stack, definition: Path, other_processes: Mapping[str, int] | None = None
+    stack: Stack, definition: Path, others: Mapping[str, int] | None = None
 ) -> tuple[dict[str, int], dict[str, float]]:
-    """Run a pipeline until it has caught up; return its totals, and the peak memory by name in MiB.
+    """Run a pipeline until it has caught up; return its totals, and the memory of `driver` and the others in MiB.
 
-    The driver is called `driver`. other_processes: name -> root of another process tree.
+    others: more process trees, by name.
     """
     command = [*stack.run_command(definition), "--until-caught-up"]
     with subprocess.Popen(command, env=stack.environment, stdout=subprocess.PIPE, text=True) as driver:
-        memory = Memory({"driver": driver.pid, **(other_processes or {})})
+        memory = Memory({"driver": driver.pid, **(others or {})})
         memory.start()
         try:
-            output, _ = driver.communicate()
+            out, _ = driver.communicate()
         except BaseException:
             driver.terminate()
             raise
     peak = memory.stop()
     if driver.returncode:
         raise SystemExit(f"{definition.stem} did not finish")
-    return json.loads(output.splitlines()[-1]), peak
+    return json.loads(out.splitlines()[-1]), peak
 
 
 @contextmanager
 def running_pipeline(stack: Stack, definition: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a pipeline beside the block; it finishes its batch when the block ends."""
+    """Run a pipeline in the background while the block runs; at the end it finishes its batch and stops."""
     log = definition.with_suffix(".log")
     with log.open("w") as file:
         driver = subprocess.Popen(stack.run_command(definition), env=stack.environment, stdout=file, stderr=file)
@@ -132,14 +132,14 @@ def running_pipeline(stack: Stack, definition: Path) -> Iterator[subprocess.Pope
 
 
 def require_one_row_each(client: Client, table: str, keys: int) -> None:
-    """Exit unless a table has exactly one row of each of this number of keys."""
-    counts = client.query(f"SELECT count(), uniqExact(id) FROM {table}").result_rows[0]
-    if counts != (keys, keys):
-        raise SystemExit(f"{table}: {keys:,} keys were sent, the table has (rows, keys) {counts}")
+    """Exit unless a table has exactly one row per key."""
+    found = client.query(f"SELECT count(), uniqExact(id) FROM {table}").result_rows[0]
+    if found != (keys, keys):
+        raise SystemExit(f"{table}: {keys:,} keys were sent, the table has (rows, keys) {found}")
 
 
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes], seconds: float, what: str) -> None:
-    """Wait for a condition; exits when the process ends or the time is over. what: the condition as text."""
+    """Wait for a condition that a running process fulfils; exit when the process ends or time is up."""
     deadline = time.monotonic() + seconds
     while not condition():
         if process.poll() is not None:

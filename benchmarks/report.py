@@ -1,7 +1,8 @@
-"""Puts the results into docs/performance.md, and draws one plot of each beside it.
+"""Write the results into docs/performance.md, and draw one plot of each beside it.
 
-The page is written by hand but for its blocks between `<!-- results: NAME -->` and `<!-- end of results -->`: each is
-recreated of benchmarks/results/NAME.json, with docs/performance/NAME.svg, or says that it is still to be measured.
+The page is written by hand except for its blocks between `<!-- results: NAME -->` and `<!-- end of results -->`. Each
+block is generated from benchmarks/results/NAME.json, with docs/performance/NAME.svg, or says that it is not measured
+yet.
 
     python -m benchmarks.report
 """
@@ -18,10 +19,10 @@ from benchmarks.results import RESULTS
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 PLOTS = PAGE.with_suffix("")
 _BLOCK = re.compile(r"<!-- results: (?P<name>\w+) -->\n.*?<!-- end of results -->", re.DOTALL)
-# Shown as they are from this size on; smaller ones to three digits.
+# Figures from this size on are shown without decimals, smaller ones with three digits.
 _WHOLE = 100
 
-# The plots: pixels.
+# Sizes of the plots in pixels.
 _BAR, _GAP, _LEFT, _RIGHT, _TOP, _WIDTH = 22, 12, 190, 110, 34, 720
 _COLOUR, _SPREAD, _TEXT = "#4c78a8", "#1f2d3d", "#57606a"
 
@@ -36,17 +37,17 @@ def main() -> None:
 
 
 def read_results(folder: Path) -> dict[str, dict[str, Any]]:
-    """All files of results, by their name."""
+    """Return the contents of all result files, by name."""
     return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))}
 
 
 def render(page: str, results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the page with each block replaced by its results.
+    """Return the page with each block generated from its results.
 
-    Raises SystemExit for results that have no block: they would not be shown.
+    Raises SystemExit for results without a block, which nobody would see.
     """
-    if without_block := set(results) - {match["name"] for match in _BLOCK.finditer(page)}:
-        names = ", ".join(sorted(without_block))
+    if without := set(results) - {match["name"] for match in _BLOCK.finditer(page)}:
+        names = ", ".join(sorted(without))
         raise SystemExit(f"docs/performance.md has no `<!-- results: NAME -->` for {names}; add it, or remove the file")
 
     def block(match: re.Match[str]) -> str:
@@ -58,7 +59,6 @@ def render(page: str, results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _lines(name: str, result: Mapping[str, Any]) -> Iterable[str]:
-    """Yield the lines of a benchmark's block: how it was measured, table, plot, and remarks on its cases."""
     yield _provenance(result)
     yield ""
     yield from table(result["cases"])
@@ -72,9 +72,8 @@ def _lines(name: str, result: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _provenance(result: Mapping[str, Any]) -> str:
-    """Return a sentence on how a result was measured: command, parameters, runs, commit, machine and load."""
     machine = result["machine"]
-    runs = max(len(figure["runs"]) for case in result["cases"].values() for figure in case["figures"].values())
+    runs = max(len(f["runs"]) for case in result["cases"].values() for f in case["figures"].values())
     parameters = ", ".join(f"{_words(name)} {_value(value)}" for name, value in result["parameters"].items())
     return (
         f"`{result['command']}` ({parameters}), {runs} {'run' if runs == 1 else 'runs'}, finished {result['finished']} "
@@ -85,7 +84,7 @@ def _provenance(result: Mapping[str, Any]) -> str:
 
 
 def table(cases: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
-    """Yield a Markdown table with a row for each figure and a column for each case."""
+    """Return a Markdown table with a row per figure and a column per case."""
     figures = list(dict.fromkeys(name for case in cases.values() for name in case["figures"]))
     yield "| | " + " | ".join(cases) + " |"
     yield "|---|" + "--:|" * len(cases)
@@ -95,7 +94,6 @@ def table(cases: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
 
 
 def _cell(figure: Mapping[str, Any] | None) -> str:
-    """Return the median with the range of the runs; empty when the case does not have the figure."""
     if figure is None:
         return ""
     if figure["low"] == figure["high"]:
@@ -104,27 +102,26 @@ def _cell(figure: Mapping[str, Any] | None) -> str:
 
 
 def plot(result: Mapping[str, Any]) -> str:
-    """Return an SVG with a bar for each case: medians of the first figure, and lines over the range of the runs."""
+    """Return an SVG of horizontal bars, one per case: the median of the first figure, with a line from low to high."""
     name = _plotted(result)
-    cases = {case: content["figures"][name] for case, content in result["cases"].items() if name in content["figures"]}
-    greatest = max(figure["high"] for figure in cases.values()) or 1
+    cases = {case: found["figures"][name] for case, found in result["cases"].items() if name in found["figures"]}
+    most = max(figure["high"] for figure in cases.values()) or 1
     height = _TOP + len(cases) * (_BAR + _GAP)
     shapes = [f'<text x="0" y="18" font-weight="bold" fill="{_TEXT}">{escape(_words(name))}</text>']
-    for position, (case, figure) in enumerate(cases.items()):
-        shapes += _bar(case, figure, greatest, _TOP + position * (_BAR + _GAP))
+    for place, (case, figure) in enumerate(cases.items()):
+        shapes += _bar(case, figure, most, _TOP + place * (_BAR + _GAP))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" '
         f'font-family="sans-serif" font-size="13">\n' + "\n".join(shapes) + "\n</svg>\n"
     )
 
 
-def _bar(case: str, figure: Mapping[str, Any], greatest: float, y: int) -> Iterable[str]:
-    """Yield a case's bar: its name, the median, the range of the runs, and the number. y: of its upper edge."""
-    scale = (_WIDTH - _LEFT - _RIGHT) / greatest
+def _bar(case: str, figure: Mapping[str, Any], most: float, y: int) -> Iterable[str]:
+    scale = (_WIDTH - _LEFT - _RIGHT) / most
     middle, base = y + _BAR / 2, y + _BAR * 0.7
-    low, high, median = (_LEFT + figure[name] * scale for name in ("low", "high", "median"))
+    low, high, end = (_LEFT + figure[name] * scale for name in ("low", "high", "median"))
     yield f'<text x="{_LEFT - 8}" y="{base:.1f}" text-anchor="end" fill="{_TEXT}">{escape(case)}</text>'
-    yield f'<rect x="{_LEFT}" y="{y}" width="{median - _LEFT:.1f}" height="{_BAR}" fill="{_COLOUR}"/>'
+    yield f'<rect x="{_LEFT}" y="{y}" width="{end - _LEFT:.1f}" height="{_BAR}" fill="{_COLOUR}"/>'
     yield f'<path d="M{low:.1f} {middle}H{high:.1f}" stroke="{_SPREAD}" stroke-width="2"/>'
     yield f'<text x="{high + 8:.1f}" y="{base:.1f}" fill="{_TEXT}">{_number(figure["median"])}</text>'
 

@@ -1,4 +1,4 @@
-"""The one format of results, benchmarks/results/NAME.json; `benchmarks.report` makes docs/performance.md of it.
+"""The format of result files, benchmarks/results/NAME.json; `benchmarks.report` writes docs/performance.md from them.
 
     {"benchmark": ..., "command": ..., "finished": ..., "commit": ..., "machine": {...}, "versions": {...},
      "parameters": {...}, "load": [1-minute load before each run],
@@ -6,7 +6,7 @@
                       "remarks": {NAME: TEXT}}}}
 
 A figure's name carries its unit (`events_per_second`, `peak_memory_mib`). low and high are the least and the greatest
-of all runs: with five of them there is no honest percentile.
+of all runs: five runs are too few for percentiles.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from benchmarks.console import say
 
 RESULTS = Path(__file__).parent / "results"
 RUNS = 5
-# What decides how fast it is, beside the project's own code.
+# Packages that determine the speed, besides the project's own code.
 PACKAGES = ("pyspark", "pyarrow", "clickhouse-connect", "confluent-kafka", "chdb", "dagster")
 
 Figures = Mapping[str, float]
@@ -36,67 +36,64 @@ T = TypeVar("T")
 
 
 def parser(benchmark: str) -> argparse.ArgumentParser:
-    """Return a parser of a benchmark's arguments, with those that all benchmarks have: `runs` and `results`."""
-    argument_parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{benchmark}")
-    argument_parser.add_argument("--runs", type=int, default=RUNS)
-    argument_parser.add_argument(
+    """Return a parser with the arguments of every benchmark: `runs` and `results`."""
+    created = argparse.ArgumentParser(prog=f"python -m benchmarks.{benchmark}")
+    created.add_argument("--runs", type=int, default=RUNS)
+    created.add_argument(
         "--results", type=Path, default=RESULTS, help="folder to write to; the page is made of the default"
     )
-    return argument_parser
+    return created
 
 
 def turns(cases: Sequence[T], runs: int) -> Iterator[tuple[int, T]]:
-    """Yield all cases in each of this many turns, every other time backwards.
-
-    So what slows the machine down over time slows all cases.
-    """
+    """Yield all cases once per turn, in reverse every other turn, so that a gradual slowdown affects all cases."""
     for turn in range(runs):
         yield from ((turn, case) for case in (cases if turn % 2 == 0 else cases[::-1]))
 
 
 @dataclass
 class Runs:
-    """What the runs of a benchmark have given until now."""
+    """The figures of all runs of a benchmark so far."""
 
     figures: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     remarks: dict[str, dict[str, str]] = field(default_factory=dict)
     load: list[float] = field(default_factory=list)
 
     def measure(self, case: str, run: Callable[[], Figures]) -> None:
-        """Make one run of a case, and keep its figures and the machine's load before it."""
+        """Run a case once; keep its figures and the machine's load before the run."""
         self.measure_parts([case], lambda: [run()])
 
     def measure_parts(self, cases: Sequence[str], run: Callable[[], Sequence[Figures]]) -> None:
-        """Measure several cases in one run, and add their figures."""
+        """Do one run that yields the figures of several cases."""
         self.load.append(round(os.getloadavg()[0], 1))
-        for case, figures in zip(cases, run(), strict=True):
-            for name, value in figures.items():
+        for case, found in zip(cases, run(), strict=True):
+            for name, value in found.items():
                 self.figures.setdefault(case, {}).setdefault(name, []).append(value)
-            say(f"{case}: {', '.join(f'{name} {value:,.6g}' for name, value in figures.items())}")
+            say(f"{case}: {', '.join(f'{name} {value:,.6g}' for name, value in found.items())}")
 
     def attempt(self, case: str, run: Callable[[], Figures]) -> None:
-        """Measure a case that may fail: a failure becomes a remark on it, and the other cases are still measured."""
+        """Run a case once; on failure, record the error as a remark of the case and continue."""
         try:
             self.measure(case, run)
         except SystemExit as problem:
             say(f"{case}: {problem}")
             self.figures.setdefault(case, {})
-            first_line, *_ = str(problem).splitlines()
-            self.remark(case, failed="; ".join(filter(None, [self.remarks.get(case, {}).get("failed"), first_line])))
+            first, *_ = str(problem).splitlines()
+            self.remark(case, failed="; ".join(filter(None, [self.remarks.get(case, {}).get("failed"), first])))
 
     def compare(self, case: str, changed: str, base: str) -> None:
-        """Add a case of ratios: each run of `changed` to that of `base` which it is a pair with."""
+        """Add a case of ratios: each run of `changed` divided by the run of `base` with the same number."""
         self.figures[case] = {
             f"ratio_of_{name}": [c / b for c, b in zip(values, self.figures[base][name], strict=True)]
             for name, values in self.figures[changed].items()
         }
 
     def remark(self, case: str, **texts: str) -> None:
-        """Say of a case what is no figure."""
+        """Add texts to a case."""
         self.remarks.setdefault(case, {}).update(texts)
 
     def write(self, folder: Path, benchmark: str, parameters: Mapping[str, object]) -> None:
-        """Write the file of results."""
+        """Write the result file."""
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{benchmark}.json"
         content = {
@@ -121,7 +118,7 @@ class Runs:
 
 
 def spread(values: list[float]) -> dict[str, object]:
-    """Return median, minimum and maximum of a figure, and the value of each run, to six significant digits."""
+    """Return median, least and greatest of a figure's runs, and all runs, to six significant digits."""
     rounded = [_significant(value) for value in values]
     return {
         "median": _significant(statistics.median(values)),
@@ -132,20 +129,17 @@ def spread(values: list[float]) -> dict[str, object]:
 
 
 def percentile(values: Mapping[float, int], share: float) -> float:
-    """Return the smallest value that at least a share of all values do not exceed; raises ValueError without any.
-
-    values: value -> how often it occurs.
-    """
-    wanted_count, count = share * sum(values.values()), 0
+    """Return the least value that at least this share of all values does not exceed; values: value -> count."""
+    wanted, seen = share * sum(values.values()), 0
     for value in sorted(values):
-        count += values[value]
-        if count >= wanted_count:
+        seen += values[value]
+        if seen >= wanted:
             return value
     raise ValueError("no percentile of nothing")
 
 
 def machine() -> dict[str, object]:
-    """What the figures were measured on."""
+    """Describe the machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
         "cores": os.cpu_count(),
@@ -157,13 +151,13 @@ def machine() -> dict[str, object]:
 
 
 def commit() -> str:
-    """Return the commit that is measured, with a mark when the code differs from it."""
+    """Return the commit that is measured, with a suffix when the code differs from it."""
     head = _git("rev-parse", "--short=10", "HEAD") or "unknown"
     return head + ("-changed" if _git("status", "--porcelain", "--", "*.py", "*.scala", "pyproject.toml") else "")
 
 
 def _module() -> str:
-    """What `python -m` was given."""
+    """Return the module name that `python -m` was called with."""
     spec = sys.modules["__main__"].__spec__
     return spec.name.removesuffix(".__main__") if spec else sys.argv[0]
 
@@ -173,7 +167,6 @@ def _git(*arguments: str) -> str:
 
 
 def _processor() -> str:
-    """Return the name of the processor; its architecture when the system does not say it."""
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()

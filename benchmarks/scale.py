@@ -1,8 +1,8 @@
 """How a deduplicating pipeline scales with cores: Spark within the driver, and on a standalone cluster.
 
-The workers of the cluster are processes on this machine, of one core each. Broker and ClickHouse share the machine, so
-that a second core of Spark's is never a whole one more. `benchmarks.steady_state` says how it is measured; CPU time and
-memory count the cluster's processes, too, and the start up to the first row counts theirs.
+The workers of the cluster are processes on this machine, with one core each. Broker and ClickHouse share the machine,
+so a second core for Spark is never entirely available. `benchmarks.steady_state` says how it is measured; CPU time,
+memory and the time to the first row include the cluster's processes.
 
     make bench-scale        or: python -m benchmarks.scale --events 500000 --runs 1
 """
@@ -23,12 +23,12 @@ TOPIC = "events"
 
 @dataclass(frozen=True)
 class OnCluster(ProductCase):
-    """The same on a standalone cluster of so many workers."""
+    """The pipeline on a standalone cluster with `workers` workers."""
 
     workers: int = 1
 
     def command(self, task: Task, stack: Stack) -> list[str]:
-        """`glassflow-dagster run` below the process that the cluster is below, too."""
+        """Return `glassflow-dagster run` as a child of the process that starts the cluster."""
         return [sys.executable, "-m", "benchmarks.cluster", str(self.workers), *super().command(task, stack)]
 
 
@@ -44,17 +44,17 @@ def main() -> None:
     """Run the benchmark and write its results."""
     parser = results.parser("scale")
     parser.add_argument("--events", type=int, default=2_000_000)
-    options = parser.parse_args()
-    runs, keys = Runs(), distinct(options.events)
+    arguments = parser.parse_args()
+    runs, keys = Runs(), distinct(arguments.events)
     with running_stack() as stack:
-        fill_topic(stack, TOPIC, options.events)
-        for turn, (position, case) in turns(list(enumerate(CASES)), options.runs):
-            task = new_task(stack, TOPIC, f"scale{position}_{turn}")
-            run = Run(case, stack, task, Expected(options.events, keys, keys))
+        fill_topic(stack, TOPIC, arguments.events)
+        for turn, (place, case) in turns(list(enumerate(CASES)), arguments.runs):
+            task = new_task(stack, TOPIC, f"scale{place}_{turn}")
+            run = Run(case, stack, task, Expected(arguments.events, keys, keys))
             runs.measure(case.name, run.measure)
             run.drop()
-    parameters = {"events": options.events, "keys": keys, "duplicates": DUPLICATES, "seed": SEED}
-    runs.write(options.results, "scale", {**parameters, "partitions": PARTITIONS})
+    parameters = {"events": arguments.events, "keys": keys, "duplicates": DUPLICATES, "seed": SEED}
+    runs.write(arguments.results, "scale", {**parameters, "partitions": PARTITIONS})
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from glassflow_dagster.local.stack import down, up
 
 @dataclass(frozen=True)
 class Stack:
-    """A running Kafka broker and ClickHouse with their data below `folder`, and which processes they are."""
+    """A running Kafka broker and ClickHouse: their ports, their pids, and the folder with their data."""
 
     folder: Path
     brokers: str
@@ -29,7 +29,7 @@ class Stack:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of a pipeline, which makes any definition run on this stack."""
+        """Return environment variables that make any definition run on this stack."""
         return {
             **os.environ,
             "GLASSFLOW_KAFKA_BROKERS": self.brokers,
@@ -38,29 +38,29 @@ class Stack:
 
     @property
     def state(self) -> Path:
-        """Where its pipelines keep their state."""
+        """Return the state folder of the stack's pipelines."""
         return self.folder / "state"
 
     def client(self) -> Client:
-        """Connect to its ClickHouse."""
+        """Connect to the stack's ClickHouse."""
         return clickhouse_connect.get_client(host="127.0.0.1", port=self.clickhouse_port)
 
     def run_command(self, definition: Path) -> list[str]:
-        """The command that runs a pipeline here."""
+        """Return the command that runs a pipeline on this stack."""
         return [sys.executable, "-m", "glassflow_dagster", "run", str(definition), "--state", str(self.state)]
 
 
 @contextmanager
 def running_stack() -> Iterator[Stack]:
-    """Start broker and ClickHouse in a new folder; stop both and delete the folder at the end of the block.
+    """Start broker and ClickHouse in a new folder; stop both and remove the folder at the end of the block.
 
     SIGTERM ends the block, too.
     """
     signal.signal(signal.SIGTERM, _leave)
     with tempfile.TemporaryDirectory(prefix="glassflow-bench-") as folder:
         data = Path(folder) / "stack"
-        stack_status = up(data, free_port(), free_port(), say)
-        kafka, clickhouse = stack_status.kafka, stack_status.clickhouse
+        found = up(data, free_port(), free_port(), say)
+        kafka, clickhouse = found.kafka, found.clickhouse
         if not (kafka.port and kafka.pid and clickhouse.port and clickhouse.pid):
             raise SystemExit("the stack is down as soon as it is up; look at its logs")
         try:

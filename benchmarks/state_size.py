@@ -1,10 +1,10 @@
-"""What the same batch costs beside few keys and many, and what a key costs on disk and in memory.
+"""What a batch costs with few and with many keys in the state, and what a key costs on disk and in memory.
 
-A pipeline for each size deduplicates events of 190 bytes. Its state is filled by events of its own, then batches of
-one size come, one after the other: nine tenths are new, a tenth repeat keys drawn from all that the state holds. Each
-run is a driver of its own. A large state is filled once, and grows a little from run to run. A batch's time is Spark's,
-from its trigger to its row in the ledger; it and the driver's CPU time are medians over the later half of the batches,
-when Java has warmed up. What lies on disk is counted when the driver has ended.
+A pipeline for each size deduplicates events of 190 bytes. Events of its own fill its state, then batches of one size
+follow one by one: nine tenths of their events are new, a tenth repeats random keys of the state. Each run starts a new
+driver. A large state is filled once and grows a little from run to run. A batch's time is from Spark's trigger to the
+ledger row; time and CPU time of the driver are medians over the later half of the batches, after the JVM has warmed up.
+The size on disk is measured after the driver has ended.
 
     make bench-state-size        or: python -m benchmarks.state_size --keys 10000 100000 --runs 1
 """
@@ -34,7 +34,7 @@ from glassflow_dagster.demo.produce import create_topic
 KEYS = (10_000, 1_000_000, 10_000_000)
 BATCH = 50_000
 BATCHES = 11
-# A batch starts when it is whole; this only ends a wait that would be for ever.
+# A batch starts when it is complete; this delay only prevents an endless wait.
 MAX_DELAY = "60s"
 BATCH_SECONDS = 300.0
 
@@ -44,18 +44,18 @@ def main() -> None:
     parser = results.parser("state_size")
     parser.add_argument("--keys", type=int, nargs="+", default=list(KEYS), help="sizes of the state")
     parser.add_argument("--batch", type=int, default=BATCH, help="events in each batch that is measured")
-    options = parser.parse_args()
+    arguments = parser.parse_args()
     runs = Runs()
     with running_stack() as stack:
         benches: dict[int, Bench] = {}
-        # Turns change places, so that what slows the machine down over time slows all sizes.
-        for number, keys in turns(options.keys, options.runs):
-            if keys not in benches or not can_stay(keys, options.batch * BATCHES):
-                benches[keys] = Bench(stack, f"state{keys}_{number}", options.batch)
+        # The order alternates, so that a gradual slowdown of the machine affects all sizes.
+        for number, keys in turns(arguments.keys, arguments.runs):
+            if keys not in benches or not can_stay(keys, arguments.batch * BATCHES):
+                benches[keys] = Bench(stack, f"state{keys}_{number}", arguments.batch)
                 benches[keys].fill(keys)
             runs.measure(f"{keys:,} keys", benches[keys].measure)
-    parameters = {"batch": options.batch, "batches": BATCHES, "duplicates": DUPLICATES, "seed": SEED}
-    runs.write(options.results, "state_size", parameters)
+    parameters = {"batch": arguments.batch, "batches": BATCHES, "duplicates": DUPLICATES, "seed": SEED}
+    runs.write(arguments.results, "state_size", parameters)
 
 
 class Bench:
@@ -64,21 +64,21 @@ class Bench:
     def __init__(self, stack: Stack, pipeline: str, batch: int) -> None:
         self._stack, self._pipeline, self._batch = stack, pipeline, batch
         self._client = stack.client()
-        # Keys that the state holds, and events that were sent: the numbers of the next ones.
+        # Keys in the state, which is also the number of the next new event; and events sent so far.
         self._keys = self._sent = 0
         sink = {"max_batch_size": batch, "max_delay_time": MAX_DELAY}
         self._definition = write_definition(stack.folder, dedup_definition(pipeline, pipeline, **sink))
         create_topic(stack.brokers, pipeline)
 
     def fill(self, keys: int) -> None:
-        """Read this number of keys into the state."""
+        """Fill the state with this many keys."""
         say(f"{self._pipeline}: filling the state with {keys:,} keys ...")
         self._send(range(keys))
         self._keys = keys
         run_to_the_end(self._stack, self._definition)
 
     def measure(self) -> Figures:
-        """Measure BATCHES batches with the current state; return the medians of their second half, and sizes."""
+        """Run batches on a new driver; return their median cost and the size of the state."""
         keys_before = self._keys
         costs: list[float] = []
         done = len(batches(self._client, self._pipeline))
@@ -86,16 +86,16 @@ class Bench:
             memory = Memory({"driver": driver.pid})
             memory.start()
             for number in range(BATCHES):
-                cpu_before = cpu_seconds(driver.pid)
+                used = cpu_seconds(driver.pid)
                 self._send_batch(driver, number)
-                costs.append(cpu_seconds(driver.pid) - cpu_before)
+                costs.append(cpu_seconds(driver.pid) - used)
             peak = memory.stop()
-        durations = [batch.milliseconds for batch in batches(self._client, self._pipeline)[done:]]
-        if len(durations) != BATCHES:
-            raise SystemExit(f"{BATCHES} batches were sent, and {len(durations)} made of them")
+        took = [batch.milliseconds for batch in batches(self._client, self._pipeline)[done:]]
+        if len(took) != BATCHES:
+            raise SystemExit(f"{BATCHES} batches were sent, and {len(took)} made of them")
         require_one_row_each(self._client, self._pipeline, self._keys)
         return {
-            "milliseconds_a_batch": statistics.median(durations[BATCHES // 2 :]),
+            "milliseconds_a_batch": statistics.median(took[BATCHES // 2 :]),
             "driver_cpu_seconds_a_batch": statistics.median(costs[BATCHES // 2 :]),
             "disk_bytes_a_key": _size(self._stack.state / self._pipeline) / self._keys,
             "driver_memory_mib": peak["driver"],

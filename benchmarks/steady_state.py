@@ -1,8 +1,8 @@
-"""One consumer of a filled topic, from an empty table to its last row: rate, CPU time and memory in steady state.
+"""One consumer of a full topic, from an empty table to its last row: throughput, CPU time and memory in steady state.
 
-How many rows can be seen is asked of ClickHouse twice a second. Rate and CPU time are slopes of straight lines
-through these samples, from a fifth of the rows, when all is warm, to the last but one. Then the table is compared
-with what was sent: `lost` keys have no row, `doubled` rows are too many. A consumer that is killed half way and
+The number of visible rows is read from ClickHouse twice a second. Throughput and CPU time are slopes of straight lines
+through these samples, from a fifth of the rows (warmed up) to the last sample but one. Then the table is compared with
+the sent events: `lost` counts keys without a row, `doubled` surplus rows. A consumer that is killed half way and
 started again is only compared.
 """
 
@@ -27,42 +27,42 @@ from benchmarks.stack import Stack
 from glassflow_dagster.demo.produce import PARTITIONS
 
 POLL_SECONDS = 0.1
-# Looking at all processes takes milliseconds.
+# Reading /proc of all processes takes milliseconds.
 SAMPLE_SECONDS = 0.5
 FEWEST_SAMPLES = 5
-# Java has compiled what runs often, Python's processes have their partitions.
+# Share of the rows after which the JVM has compiled its hot code and Python's processes have their partitions.
 WARM = 0.2
 KILLED_AT = 0.5
-# No peer needs so long between two blocks, nor to rejoin its group after a crash; one that does has stopped.
+# No peer needs this long between two blocks or to rejoin its group after a crash; one that does has stopped.
 STALLED_SECONDS = 240.0
-# Till the first row, or half of them: a loaded machine starts a JVM slowly.
+# Until the first row, or half of the rows: a loaded machine starts a JVM slowly.
 START_SECONDS = 300.0
-# After a crash the same rows may come again, in a block or two.
-SETTLED_SECONDS = 10.0
+# After a crash the same rows may be written again, in one or two blocks.
+STABLE_SECONDS = 10.0
 END_SECONDS = 30.0
 LOG_TAIL = 2000
 
 
 class Consumer(Protocol):
-    """What reads the topic and writes the table."""
+    """A program that reads the topic and writes the table."""
 
     @property
     def name(self) -> str:
-        """What the results call it."""
+        """Return its name in the results."""
 
     def prepare(self, task: Task, stack: Stack) -> None:
-        """Make what it needs before it starts."""
+        """Create what it needs before it starts."""
 
     def command(self, task: Task, stack: Stack) -> list[str]:
-        """The command that starts it."""
+        """Return the command that starts it."""
 
     def variables(self, task: Task, stack: Stack) -> dict[str, str]:
-        """The environment that it is given."""
+        """Return its environment variables."""
 
 
 @dataclass(frozen=True)
 class ProductCase:
-    """This project's pipeline, run as a user does; `conf` are Spark settings, `changes` fields of its definition."""
+    """This project's pipeline, run as a user does; `conf` are Spark settings, `changes` keys of its definition."""
 
     name: str
     conf: tuple[str, ...] = ()
@@ -70,24 +70,24 @@ class ProductCase:
     columns: Mapping[str, tuple[str, str]] = field(default_factory=lambda: COLUMNS)
 
     def prepare(self, task: Task, stack: Stack) -> None:
-        """Write its definition, by which it creates the table."""
+        """Write the definition, which also says how to create the table."""
         sink = {"max_batch_size": BLOCK_ROWS, "max_delay_time": f"{BLOCK_SECONDS:g}s"}
         definition = dedup_definition(task.table, task.topic, self.columns, **sink)
         write_definition(stack.folder, {**definition, **self.changes})
 
     def command(self, task: Task, stack: Stack) -> list[str]:
-        """`glassflow-dagster run`."""
+        """Return the command `glassflow-dagster run`."""
         conf = [argument for setting in self.conf for argument in ("--conf", setting)]
         return [*stack.run_command(stack.folder / f"{task.table}.yaml"), *conf]
 
     def variables(self, _task: Task, stack: Stack) -> dict[str, str]:
-        """Where broker and ClickHouse are."""
+        """Return the addresses of broker and ClickHouse."""
         return stack.environment
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What the topic holds, and the table must."""
+    """Events in the topic, and the rows and keys that the table must have."""
 
     events: int
     rows: int
@@ -96,7 +96,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Sample:
-    """What there is at one moment: `rows` in the table, and the CPU time of each until then."""
+    """Rows in the table at one moment, and the CPU time of each process tree until then."""
 
     at: float
     rows: int
@@ -113,62 +113,62 @@ class Run:
         self._began = 0.0
 
     def measure(self) -> Figures:
-        """Run the consumer to its last row, and return its figures."""
+        """Run the consumer to the last row and return its figures."""
         with self._running() as process:
             memory = Memory({"consumer": process.pid})
             memory.start()
             try:
-                seconds_to_first_row = self._wait_for_rows(process, 1) - self._began
+                first = self._wait_for_rows(process, 1) - self._began
                 samples = self._samples(process)
                 if self._compare()["lost"]:
-                    self._settle(process)
+                    self._wait_until_stable(process)
             finally:
                 peak = memory.stop()
         return {
             **rates(samples, self._expected),
             "peak_memory_mib": peak["consumer"],
-            "seconds_to_first_row": seconds_to_first_row,
+            "seconds_to_first_row": first,
             **self._compare(),
         }
 
     def grow(self, parts: Sequence[range]) -> Sequence[Figures]:
-        """Run the consumer, and return its figures for each part, a range of the number of rows.
+        """Run the consumer to the last row; return its figures for each range of row counts in `parts`.
 
         Raises SystemExit when a row is lost or doubled.
         """
         with self._running() as process:
             self._wait_for_rows(process, 1)
             samples = self._samples(process)
-        if any(differences := self._compare().values()):
-            raise SystemExit(f"{self._consumer.name} has doubled and lost: {', '.join(map(str, differences))}")
+        if any(found := self._compare().values()):
+            raise SystemExit(f"{self._consumer.name} has doubled and lost: {', '.join(map(str, found))}")
         events_a_row = self._expected.events / self._expected.rows
         return [slopes([sample for sample in samples if sample.rows in part], events_a_row) for part in parts]
 
     def start(self) -> Figures:
-        """Run the consumer until its first row is visible, and return the time and CPU time that it took."""
+        """Run the consumer until its first row is visible; return time and CPU time until then."""
         with self._running() as process:
-            seconds_to_first_row = self._wait_for_rows(process, 1) - self._began
-            cpu_seconds = self._sample(process).cpu["consumer"]
-        return {"seconds_to_first_row": seconds_to_first_row, "cpu_seconds_to_first_row": cpu_seconds}
+            first = self._wait_for_rows(process, 1) - self._began
+            used = self._sample(process).cpu["consumer"]
+        return {"seconds_to_first_row": first, "cpu_seconds_to_first_row": used}
 
     def kill(self) -> Figures:
-        """Kill the consumer half way, start it again, and return how many rows its table lacks or has twice."""
+        """Kill the consumer half way and start it again; return the counts of lost and doubled rows."""
         with self._running() as process:
             self._wait_for_rows(process, KILLED_AT * self._expected.rows)
             kill(process)
         with self._started() as process:
-            self._settle(process)
+            self._wait_until_stable(process)
         return self._compare()
 
     def drop(self) -> None:
-        """Delete the table and the state of the run."""
+        """Remove the run's table and state."""
         self._client.command(f"DROP TABLE {self._task.table}")
         for folder in (self._task.state, self._stack.state):
             shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager
     def _running(self) -> Iterator[subprocess.Popen[bytes]]:
-        """Prepare the consumer and start it; it ends with the block."""
+        """Prepare and start the consumer; stop it at the end of the block."""
         self._consumer.prepare(self._task, self._stack)
         self._task.state.mkdir()
         with self._started() as process:
@@ -176,7 +176,7 @@ class Run:
 
     @contextmanager
     def _started(self) -> Iterator[subprocess.Popen[bytes]]:
-        """Start the consumer; it ends with the block, unless it has ended by then."""
+        """Start the consumer; stop it at the end of the block unless it has ended."""
         with self._log.open("a") as log:
             self._began = time.monotonic()
             process = subprocess.Popen(
@@ -192,10 +192,7 @@ class Run:
                     end(process)
 
     def _wait_for_rows(self, process: subprocess.Popen[bytes], rows: float) -> float:
-        """Wait until this many rows are visible; return the time then.
-
-        Exits when the process ends, or after START_SECONDS.
-        """
+        """Wait until this many rows are visible; return the time."""
         deadline = time.monotonic() + START_SECONDS
         while self._rows() < rows:
             self._require(process)
@@ -205,7 +202,7 @@ class Run:
         return time.monotonic()
 
     def _samples(self, process: subprocess.Popen[bytes]) -> list[Sample]:
-        """Sample twice a second until the last row is visible, or no row has come for STALLED_SECONDS."""
+        """Sample twice a second until the last row is visible or no row has come for STALLED_SECONDS."""
         samples = [self._sample(process)]
         changed = samples[0].at
         while samples[-1].rows < self._expected.rows and samples[-1].at - changed < STALLED_SECONDS:
@@ -214,39 +211,36 @@ class Run:
             samples.append(self._sample(process))
             if samples[-1].rows != samples[-2].rows:
                 changed = samples[-1].at
-        # What a consumer that has stopped did not write.
+        # Without the time in which a stopped consumer wrote nothing.
         return [sample for sample in samples if sample.at <= changed]
 
-    def _settle(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait until every key is there and no more rows come, or no row has come for STALLED_SECONDS."""
-        rows, changed, seconds_unchanged = self._rows(), time.monotonic(), 0.0
-        while seconds_unchanged < STALLED_SECONDS and (seconds_unchanged < SETTLED_SECONDS or self._compare()["lost"]):
+    def _wait_until_stable(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait until every key has a row and the row count is stable, or no row has come for STALLED_SECONDS."""
+        rows, changed, quiet = self._rows(), time.monotonic(), 0.0
+        while quiet < STALLED_SECONDS and (quiet < STABLE_SECONDS or self._compare()["lost"]):
             self._require(process)
             time.sleep(1)
             if (rows_now := self._rows()) != rows:
                 rows, changed = rows_now, time.monotonic()
-            seconds_unchanged = time.monotonic() - changed
+            quiet = time.monotonic() - changed
 
     def _sample(self, process: subprocess.Popen[bytes]) -> Sample:
-        """Return the time, the number of rows, and the CPU seconds of consumer, Kafka and ClickHouse."""
         stack = self._stack
         roots = {"consumer": process.pid, "kafka": stack.kafka_pid, "clickhouse": stack.clickhouse_pid}
         return Sample(time.monotonic(), self._rows(), cpu_seconds_by_name(roots))
 
     def _rows(self) -> int:
-        """Return the number of visible rows, from the parts: cheap, and 0 before there is a table."""
-        query = "SELECT sum(rows) FROM system.parts WHERE active AND table = {table:String}"
-        return int(self._client.query(query, parameters={"table": self._task.table}).result_rows[0][0])
+        """Return the number of visible rows from system.parts: cheap, and 0 before the table exists."""
+        rows_query = "SELECT sum(rows) FROM system.parts WHERE active AND table = {table:String}"
+        return int(self._client.query(rows_query, parameters={"table": self._task.table}).result_rows[0][0])
 
     def _compare(self) -> dict[str, float]:
-        """Return how many rows the table has too many (`doubled`), and how many keys it lacks (`lost`)."""
-        query = f"SELECT count(), uniqExact(id) FROM {self._task.table}"
-        rows, keys = self._client.query(query).result_rows[0]
+        rows_query = f"SELECT count(), uniqExact(id) FROM {self._task.table}"
+        rows, keys = self._client.query(rows_query).result_rows[0]
         expected = self._expected
         return {"doubled": rows - keys - (expected.rows - expected.keys), "lost": expected.keys - keys}
 
     def _require(self, process: subprocess.Popen[bytes]) -> None:
-        """Exit with the end of the log when the process has ended."""
         if process.poll() is not None:
             raise SystemExit(f"{self._consumer.name} has ended by itself; the end of its log:\n{self._tail()}")
 
@@ -255,18 +249,18 @@ class Run:
 
 
 def rates(samples: Sequence[Sample], expected: Expected) -> Figures:
-    """Return rate and CPU time in steady state, as slopes of straight lines through the samples.
+    """Return throughput and CPU time in steady state, as slopes of straight lines through the samples.
 
-    Rows come in blocks, and those of a micro-batch close together: from one moment to another would count a batch too
-    many or too few. The first fifth of the rows and the last sample, of a block that was not full, are left out.
+    Rows come in blocks, and the blocks of a micro-batch close together, so a difference between two moments could be
+    off by a batch. The first fifth of the rows is left out, and the last sample, whose block was not full.
     """
     steady = [sample for sample in samples if WARM * expected.rows <= sample.rows < expected.rows]
     return slopes(steady, expected.events / expected.rows)
 
 
 def slopes(samples: Sequence[Sample], events_a_row: float) -> Figures:
-    """Return rate and CPU time over these samples. events_a_row: events read for each row that comes."""
-    # Of one batch, all of them may see the same rows.
+    """Return throughput and CPU time over these samples; events_a_row: events read for each row written."""
+    # All samples within one batch may have the same number of rows.
     if len(samples) < FEWEST_SAMPLES or samples[0].rows == samples[-1].rows:
         raise SystemExit(f"only {len(samples)} samples in steady state, or no new row in them; send more events")
     times = [sample.at for sample in samples]
@@ -281,33 +275,32 @@ def slopes(samples: Sequence[Sample], events_a_row: float) -> Figures:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process and all below it at once, as a power cut would."""
+    """Kill a process and its descendants at once, like a power failure."""
     for pid in tree(process.pid):
         _signal(pid, signal.SIGKILL)
     process.wait()
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Terminate a process; kill those of its descendants that it leaves running."""
-    births = {pid: birth(pid) for pid in tree(process.pid)}
+    """Terminate a process; kill the descendants that it leaves behind."""
+    born = {pid: birth(pid) for pid in tree(process.pid)}
     process.terminate()
     try:
         process.wait(END_SECONDS)
     except subprocess.TimeoutExpired:
         say(f"process {process.pid} does not end, and is killed")
-    for pid, born_at in births.items():
-        # Another start time: a new process has this id by now.
-        if born_at is not None and birth(pid) == born_at:
+    for pid, at in born.items():
+        # Not a later process with the same pid.
+        if at is not None and birth(pid) == at:
             _signal(pid, signal.SIGKILL)
     process.wait()
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
-    """Send a signal to a process, if it still exists."""
     with suppress(ProcessLookupError):
         os.kill(pid, number)
 
 
 def new_task(stack: Stack, topic: str, table: str) -> Task:
-    """The task of a run, with a folder for its state."""
+    """Return the task of a run, with a state folder of its own."""
     return Task(stack.brokers, topic, PARTITIONS, stack.clickhouse_port, table, stack.folder / f"{table}.state")

@@ -1,9 +1,9 @@
 """Throughput and memory of the flights pipeline, with broker, ClickHouse and Dagster on the same machine.
 
-Sends the flights of 2013 six times with other dates (2.2 M events of 19 fields, a tenth of them twice), and in each run
-lets the pipeline read all of them into an empty table: rows a second over the second half of the batches, the largest
-memory of all processes together (proportional set size), and the rate of a bare consumer that only counts the same
-topic, so that figures of different machines can be set in relation.
+Send the flights of 2013 six times with shifted dates (2.2 M events of 19 fields, a tenth of them twice). In each run
+the pipeline reads all of them into an empty table. Measured are rows a second over the second half of the batches, the
+peak memory of all processes together (proportional set size), and the rate of a bare consumer that only counts the same
+topic, so that figures of different machines can be compared.
 
     make bench-throughput        or: python -m benchmarks.throughput --years 2 --runs 1
 """
@@ -43,18 +43,18 @@ def main() -> None:
     """Run the benchmark and write its results."""
     parser = results.parser("throughput")
     parser.add_argument("--years", type=int, default=6)
-    options = parser.parse_args()
+    arguments = parser.parse_args()
     runs = Runs()
     with running_stack() as stack:
-        sent = send_flights(stack, options.years)
+        sent = send_flights(stack, arguments.years)
         with running_dagster(stack) as dagster:
-            for _ in range(options.runs):
+            for _ in range(arguments.runs):
                 runs.measure("flights", lambda: _measure(stack, sent, dagster))
-    runs.write(options.results, "throughput", {"years": options.years, "events": sent, "seed": SEED})
+    runs.write(arguments.results, "throughput", {"years": arguments.years, "events": sent, "seed": SEED})
 
 
 def send_flights(stack: Stack, years: int) -> int:
-    """Send the flights of this many years; return the number of events."""
+    """Send the flights of `years` years; return the number of events."""
     create_topic(stack.brokers, FLIGHTS_TOPIC)
     say(f"sending {flight_event_count(years):,} events ...")
     events = flight_events(tuple(range(FIRST_YEAR, FIRST_YEAR + years)))
@@ -62,17 +62,14 @@ def send_flights(stack: Stack, years: int) -> int:
 
 
 def flights_definition(name: str) -> dict[str, Any]:
-    """Return the flights pipeline with another name and table."""
+    """Return the flights pipeline's definition with another name and a table of its own."""
     definition: dict[str, Any] = yaml.safe_load(FLIGHTS.read_text(encoding="utf-8"))
     definition["pipeline_id"] = definition["sink"]["table"] = name
     return definition
 
 
 def require_one_table(client: Client, name: str, tables: set[Any]) -> None:
-    """Exit unless a table of flights has the same content as those of earlier runs; then drop it.
-
-    tables: row count and hash of the tables so far.
-    """
+    """Add a flights table's contents to `tables`, exit if tables differ, and drop the table."""
     table = f"analytics.`{name}`"
     tables.add(client.query(f"SELECT count(), sum(cityHash64(* EXCEPT ingested_at)) FROM {table}").result_rows[0])
     if len(tables) != 1:
@@ -81,28 +78,24 @@ def require_one_table(client: Client, name: str, tables: set[Any]) -> None:
 
 
 def _measure(stack: Stack, sent: int, dagster: int) -> Figures:
-    """Run the flights pipeline once; return its rate, also relative to a consumer that only reads, and the peak memory.
-
-    sent: the number of events in the topic. dagster: the process of `dagster dev`, whose memory is measured, too.
-    """
     began = time.monotonic()
     if count_events(stack.brokers, FLIGHTS_TOPIC) != sent:
         raise SystemExit("the topic does not hold what was sent")
-    bare_rate = sent / (time.monotonic() - began)
-    other_processes = {"kafka": stack.kafka_pid, "clickhouse": stack.clickhouse_pid, "dagster": dagster}
-    totals, memory = run_to_the_end(stack, FLIGHTS, other_processes)
+    bare = sent / (time.monotonic() - began)
+    others = {"kafka": stack.kafka_pid, "clickhouse": stack.clickhouse_pid, "dagster": dagster}
+    totals, memory = run_to_the_end(stack, FLIGHTS, others)
     client = stack.client()
     rate = second_half(batches(client, FLIGHTS.stem, "analytics"))
     rows = client.query("SELECT count() FROM analytics.flights").result_rows[0][0]
     if not rows == totals["written"] == sent - totals["duplicates"]:
         raise SystemExit(f"{sent:,} events were sent, {rows:,} rows came: {totals}")
-    # The next run begins from nothing.
+    # The next run starts from an empty state.
     client.command("DROP DATABASE analytics")
     shutil.rmtree(stack.state)
     return {
         "events_per_second_second_half": rate,
-        "bare_consumer_rows_per_second": bare_rate,
-        "ratio_to_bare_consumer": rate / bare_rate,
+        "bare_consumer_rows_per_second": bare,
+        "ratio_to_bare_consumer": rate / bare,
         **{f"peak_memory_mib_{name}": size for name, size in memory.items()},
         "peak_memory_mib_together": sum(memory.values()),
     }
@@ -110,8 +103,8 @@ def _measure(stack: Stack, sent: int, dagster: int) -> Figures:
 
 @contextmanager
 def running_dagster(stack: Stack) -> Iterator[int]:
-    """Run `dagster dev` during the block; yield its process id."""
-    # It ends at SIGTERM as it does at SIGINT, which a shell lets its commands in the background, and all below, ignore.
+    """Run `dagster dev` in the background while the block runs; yield its process."""
+    # SIGTERM, not SIGINT: commands that a shell starts in the background ignore SIGINT, and so do their children.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     port = free_port()
     environment = {
@@ -130,7 +123,6 @@ def running_dagster(stack: Stack) -> Iterator[int]:
 
 
 def _await_dagster(port: int) -> None:
-    """Wait until Dagster answers; exits when the time is over."""
     deadline = time.monotonic() + DAGSTER_START_SECONDS
     while time.monotonic() < deadline:
         try:

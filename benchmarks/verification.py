@@ -1,10 +1,10 @@
-"""What the checks on a large table and a long ledger take of ClickHouse, beside what they took before.
+"""What the checks on a large table and a long ledger cost ClickHouse, compared with their earlier implementation.
 
-A table has rows of the last day, each with a key of its own of 32 digits. Duplicates are looked for as they were until
-2026-11-23, by `uniqExact` and by a pass over all keys, and as `no_residual_duplicates` does it now: by a share of the
-keys that follows from `checks.max_memory_mib`. A ledger has many batches of 12 partitions. One look at it while
-`counts_agree` waits for a batch is the whole of it, as it was, and what has come since the last look, as it is. Memory
-is the most that one query took, by the server's own account.
+A table has rows of the last day, each with a key of its own of 32 digits. Duplicates are searched as until 2026-11-23,
+by `uniqExact` and a pass over all keys, and as `no_residual_duplicates` searches now, in a share of the keys that
+follows from `checks.max_memory_mib`. A ledger has many batches of 12 partitions. While `counts_agree` waits for a
+batch, one read used to take the whole ledger and now takes what has come since the previous read. Memory is the peak of
+any single query, as the server reports it.
 
     make bench-verification      or: python -m benchmarks.verification --rows 1000000 --batches 10000 --runs 1
 """
@@ -38,8 +38,8 @@ ROWS = 100_000_000
 BATCHES = 1_000_000
 PARTITIONS = 12
 _DAY = 86_400  # seconds
-# Rows come within the last day, so that all of them are looked at, until the benchmark is done.
-_SPREAD = 20 * 3600  # seconds
+# seconds; all rows are within the last day, and stay so until the benchmark has ended
+_SPREAD = 20 * 3600
 _WINDOW_MS = 600_000
 
 _DEFINITION = """
@@ -72,19 +72,21 @@ def main() -> None:
     parser = results.parser("verification")
     parser.add_argument("--rows", type=int, default=ROWS, help="rows of the table")
     parser.add_argument("--batches", type=int, default=BATCHES, help="batches in the ledger")
-    options = parser.parse_args()
+    arguments = parser.parse_args()
     runs = Runs()
     with running_stack() as stack:
-        bench = Bench(stack, options.rows, options.batches)
-        for _ in range(options.runs):
-            runs.measure(WHOLE, lambda: measured(bench.look_for_every_key))
-            runs.measure(SHARE, lambda: measured(bench.look_for_duplicates))
-            runs.measure(ALL_BATCHES, lambda: measured(bench.sum_all))
-            runs.measure(LATER_BATCHES, lambda: measured(bench.sum_later))
+        bench = Bench(stack, arguments.rows, arguments.batches)
+        for _ in range(arguments.runs):
+            runs.measure(WHOLE, lambda: measured(bench.find_duplicates_in_all_keys))
+            runs.measure(SHARE, lambda: measured(bench.find_duplicates_in_share))
+            runs.measure(ALL_BATCHES, lambda: measured(bench.read_whole_ledger))
+            runs.measure(LATER_BATCHES, lambda: measured(bench.read_later_batches))
     runs.compare("duplicates: as it is to as it was", SHARE, WHOLE)
     runs.compare("one look: as it is to as it was", LATER_BATCHES, ALL_BATCHES)
     runs.write(
-        options.results, "verification", {"rows": options.rows, "batches": options.batches, "partitions": PARTITIONS}
+        arguments.results,
+        "verification",
+        {"rows": arguments.rows, "batches": arguments.batches, "partitions": PARTITIONS},
     )
 
 
@@ -102,7 +104,7 @@ class Bench:
         fill_ledger(self._client, LEDGER.full_name(self._database), self._config.pipeline_id, batches)
         self._sums = read_sums(self._client, self._database, self._config.pipeline_id)
 
-    def look_for_every_key(self) -> None:
+    def find_duplicates_in_all_keys(self) -> None:
         """Run the earlier query of `no_residual_duplicates`: all rows of the last day at once, without a limit."""
         table = require_table(self._client, *self._config.sink.full_table)
         search = Search(
@@ -119,33 +121,32 @@ class Bench:
         fetch(self._client, query)
         fetch(self._client, duplicates_query(search, final=False))
 
-    def look_for_duplicates(self) -> None:
-        """Run the check `no_residual_duplicates`; exits when it fails."""
-        outcome = find_residual_duplicates(self._config, lambda _: None)
-        if not outcome.passed:
-            raise SystemExit(outcome.description)
-        say(outcome.description)
+    def find_duplicates_in_share(self) -> None:
+        """Run the check; exit if it fails."""
+        found = find_residual_duplicates(self._config, lambda _: None)
+        if not found.passed:
+            raise SystemExit(found.description)
+        say(found.description)
 
-    def sum_all(self) -> None:
-        """Read ledger and table as `counts_agree` did earlier, five times a second: the sums of all batches."""
+    def read_whole_ledger(self) -> None:
+        """Read ledger and table as `counts_agree` did, five times a second."""
         read_totals(self._client, self._database, self._config.pipeline_id)
         count_rows(self._client, *self._config.sink.full_table)
 
-    def sum_later(self) -> None:
-        """Read ledger and table as `counts_agree` does: only the sums of later batches."""
+    def read_later_batches(self) -> None:
+        """Read ledger and table as `counts_agree` does now."""
         add_later_batches(self._client, self._database, self._config.pipeline_id, self._sums)
         count_rows(self._client, *self._config.sink.full_table)
 
     @staticmethod
     def _load(stack: Stack) -> PipelineConfig:
-        """Write the pipeline's definition and load it."""
         file = stack.folder / "verification.yaml"
         file.write_text(_DEFINITION, encoding="utf-8")
         return load_pipeline(file, stack.environment)
 
 
 def fill_table(client: Client, table: str, rows: int) -> None:
-    """Insert rows whose times are spread over the last hours."""
+    """Insert rows, spread over the last hours."""
     begun = round((time.time() - _SPREAD) * 1000)
     execute(
         client,
@@ -171,20 +172,17 @@ def fill_ledger(client: Client, ledger: str, pipeline_id: str, batches: int) -> 
 
 
 def measured(work: Callable[[], None]) -> Figures:
-    """Return the seconds that `work` takes, and the MiB of the query that took most memory.
-
-    `query` of clickhouse-connect's client is patched for the time, to read the memory from each result.
-    """
+    """Run `work`; return its seconds, and the peak memory of a single query in MiB."""
     peaks = [0]
     query = HttpClient.query
 
-    def query_and_note(self: HttpClient, *arguments: Any, **options: Any) -> Any:
-        result = query(self, *arguments, **options)
+    def recorded_query(self: HttpClient, *arguments: Any, **named: Any) -> Any:
+        result = query(self, *arguments, **named)
         peaks.append(int(result.summary.get("memory_usage", 0)))
         return result
 
     begun = time.perf_counter()
-    with patch.object(HttpClient, "query", query_and_note):
+    with patch.object(HttpClient, "query", recorded_query):
         work()
     return {"seconds": time.perf_counter() - begun, "memory_mib": max(peaks) / 2**20}
 

@@ -1,4 +1,4 @@
-"""The real servers, once for all tests that ask for them."""
+"""The embedded servers and the Spark session, started once for all tests that use them."""
 
 import os
 import secrets
@@ -19,18 +19,18 @@ FAULT_SEED = "GLASSFLOW_FAULT_SEED"
 
 
 def pytest_configure() -> None:
-    """Draw the seed of this run's faults: another one each time, unless the variable is set."""
+    """Draw the seed of this run's faults unless the environment variable is set."""
     os.environ.setdefault(FAULT_SEED, str(secrets.randbelow(1_000_000)))
 
 
 def pytest_report_header() -> str:
-    """Name the seed, so that the same faults can be drawn again."""
+    """Report the seed, so that the same faults can be drawn again."""
     return f"faults: {FAULT_SEED}={os.environ[FAULT_SEED]}"
 
 
 @dataclass(frozen=True)
 class Stack:
-    """Where the embedded Kafka and ClickHouse of this test session answer."""
+    """The addresses of this test session's embedded Kafka and ClickHouse."""
 
     kafka_port: int
     clickhouse_port: int
@@ -45,13 +45,13 @@ class Stack:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes any definition run against this stack; nothing of it is set for the whole process."""
+        """Return environment variables that make any definition use this stack, without changing the process's own."""
         return {"GLASSFLOW_KAFKA_BROKERS": self.kafka, "GLASSFLOW_CLICKHOUSE_URL": self.clickhouse}
 
 
 @pytest.fixture(scope="session", autouse=True)
-def quick_java() -> Iterator[None]:
-    """Let every JVM of the tests compile lightly: it ends before a thorough compilation is paid back."""
+def quick_compilation() -> Iterator[None]:
+    """Limit the tests' JVMs to quick compilation: none lives long enough to benefit from a thorough one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
         yield
@@ -76,7 +76,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One session for all tests that look at columns; they share nothing else."""
+    """Share one Spark session among all tests of columns."""
     folder = tmp_path_factory.mktemp("spark on a path with spaces")
     settings = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"}
     session = start_session("tests", folder, settings, lambda _: None)
@@ -86,7 +86,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `run_pipeline` run in this process: each run has a session and settings of its own on the one JVM."""
+    """Let `run_pipeline` use the shared JVM; each run has a session with its own settings."""
 
     def session(_name: str, _folder: Path, overrides: Mapping[str, str], _report: Callable[[str], None]) -> Any:
         own = spark.newSession()
@@ -100,9 +100,9 @@ def shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests on Spark or on the stack as not among the fast ones, and let the files with such tests come first.
+    """Mark the tests that use Spark or the stack as servers, and put the files with such tests first.
 
-    Of two processes one would stand idle at the end, while the other has a long file left: the fast ones fill that up.
+    With two worker processes, a long file at the end would leave one of them idle; quick tests at the end fill the gap.
     """
     for item in items:
         if {"spark", "stack"} & {*getattr(item, "fixturenames", ())}:

@@ -1,9 +1,9 @@
-"""The parts of v3 definitions, as parsed files have them: what a test does not name is as plain as it may be."""
+"""Builders for parts of v3 definitions as parsed from a file; what a test does not set has the simplest valid value."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# Brokers and a ClickHouse that nobody asks.
+# Addresses at which no server listens.
 NOWHERE = "127.0.0.1:1"
 PLAINTEXT = {"protocol": "PLAINTEXT", "mechanism": "NO_AUTH"}
 
@@ -16,7 +16,7 @@ def fields(**types: str) -> list[dict[str, Any]]:
 def source(
     source_id: str, schema_fields: Sequence[dict[str, Any]], brokers: str = NOWHERE, **changes: Any
 ) -> dict[str, Any]:
-    """Describe a topic that is called as its source; `changes` are further keys, or others."""
+    """Return a source whose topic has the same name; `changes` set further keys."""
     return {
         "type": "kafka",
         "source_id": source_id,
@@ -28,18 +28,18 @@ def source(
 
 
 def dedup(source_id: str, *keys: str, time_window: str, **config: Any) -> dict[str, Any]:
-    """Let the first event of a key pass within the window."""
+    """Return a deduplication by these keys within a time window."""
     key = {"key": keys[0]} if len(keys) == 1 else {"keys": [*keys]}
     return {"type": "dedup", "source_id": source_id, "config": {**key, "time_window": time_window, **config}}
 
 
-def keep(source_id: str, expression: str) -> dict[str, Any]:
-    """Filter events."""
+def filter_transform(source_id: str, expression: str) -> dict[str, Any]:
+    """Return a filter that keeps events for which the expression is true."""
     return {"type": "filter", "source_id": source_id, "config": {"expression": expression}}
 
 
-def make(source_id: str, *outputs: tuple[str, str] | tuple[str, str, str]) -> dict[str, Any]:
-    """Make fields anew: name, expression and, where it is not string, type of each."""
+def stateless_transform(source_id: str, *outputs: tuple[str, str] | tuple[str, str, str]) -> dict[str, Any]:
+    """Return a stateless transform with outputs (name, expression[, type]); the type is string by default."""
     transforms = [
         {"output_name": name, "expression": expression, "output_type": rest[0] if rest else "string"}
         for name, expression, *rest in outputs
@@ -48,12 +48,12 @@ def make(source_id: str, *outputs: tuple[str, str] | tuple[str, str, str]) -> di
 
 
 def mapping(name: str, column_type: str, column_name: str | None = None) -> dict[str, Any]:
-    """Fill a column, which is called as its field by default."""
+    """Map a field to a column, by default of the same name."""
     return {"name": name, "column_name": column_name or name, "column_type": column_type}
 
 
 def clickhouse(port: int = 1, database: str = "d") -> dict[str, Any]:
-    """Reach a ClickHouse of this machine."""
+    """Return the connection to a ClickHouse on this machine."""
     return {
         "host": "127.0.0.1", "port": str(port), "http_port": str(port), "database": database,
         "username": "default", "password": "", "secure": False,
@@ -63,7 +63,7 @@ def clickhouse(port: int = 1, database: str = "d") -> dict[str, Any]:
 def sink(
     columns: Mapping[str, str] | Sequence[dict[str, Any]], connection: dict[str, Any] | None = None, **changes: Any
 ) -> dict[str, Any]:
-    """Write to a table. columns: field -> type of its column of the same name, or what `mapping` gives of each."""
+    """Return a sink; columns: field -> type of the column of the same name, or a list of `mapping` results."""
     mapped = [mapping(*column) for column in columns.items()] if isinstance(columns, Mapping) else [*columns]
     return {
         "type": "clickhouse",
@@ -81,7 +81,7 @@ def definition(
     *transforms: dict[str, Any],
     **changes: Any,
 ) -> dict[str, Any]:
-    """Put a definition together; `changes` are further keys, such as join."""
+    """Return a complete definition; `changes` set further keys, such as join."""
     return {
         "version": "v3",
         "pipeline_id": pipeline_id,

@@ -1,11 +1,11 @@
-"""What a process has started, as the system tells it."""
+"""Child processes, as listed in /proc."""
 
 from contextlib import suppress
 from pathlib import Path
 
 
 def children(pid: int) -> list[int]:
-    """Give the living processes that a process has started, the youngest last."""
+    """Return the living children of a process, the youngest last."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -16,5 +16,5 @@ def children(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Give the living processes below one."""
+    """Return the living descendants of a process."""
     return [below for child in children(pid) for below in (child, *descendants(child))]

@@ -1,17 +1,17 @@
-"""The one way in which the tests wait: for a condition, with a deadline."""
+"""The tests' only way to wait: for a condition, with a deadline."""
 
 import time
 from collections.abc import Callable
 from typing import Any
 
-DEADLINE = 120.0  # seconds; a driver needs 15 to come up on two busy cores
+DEADLINE = 120.0  # seconds; a driver takes 15 to start on two busy cores
 _PAUSE = 0.05  # seconds
 
 
 def wait_until(
     condition: Callable[[], Any], what: str, seconds: float = DEADLINE, evidence: Callable[[], object] = str
 ) -> Any:
-    """Poll until a condition holds; gives what it gave. A failure tells the `evidence`, too."""
+    """Poll until a condition is true and return its value; on failure, report `evidence()` too."""
     deadline = time.monotonic() + seconds
     while True:
         found = condition()

@@ -15,13 +15,13 @@ from confluent_kafka import Consumer
 
 from benchmarks.peers.task import BLOCK_ROWS, BLOCK_SECONDS, Task
 
-# What one call takes from librdkafka's queue: the most that it gives.
+# The most messages that one call takes from librdkafka's queue.
 TAKEN = 10_000
 POLL_SECONDS = 0.1
 
 
 def main() -> None:
-    """Consume, deduplicate by id in memory, and insert blocks; runs until ended from outside."""
+    """Consume until killed."""
     task = Task.from_environment()
     client = task.client()
     consumer = Consumer({

@@ -26,7 +26,7 @@ from bytewax.recovery import init_db_dir
 from benchmarks.peers.task import BLOCK_ROWS, BLOCK_SECONDS, Task
 
 SNAPSHOT_SECONDS = 10
-# What collects blocks: one place a worker.
+# Keys of the `collect` step: one per worker.
 COLLECTORS = 2
 
 Event = dict[str, Any]
@@ -39,35 +39,35 @@ class Blocks(StatelessSinkPartition[tuple[str, list[Event]]]):
         self._task, self._client = task, task.client()
 
     def write_batch(self, items: list[tuple[str, list[Event]]]) -> None:
-        """Write what the step before has collected."""
+        """Insert a collected block."""
         for _, block in items:
             self._task.insert(self._client, block)
 
 
 class ClickHouseSink(DynamicSink[tuple[str, list[Event]]]):
-    """One connection a worker."""
+    """A sink with one connection per worker."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
 
     def build(self, _step_id: str, _worker_index: int, _worker_count: int) -> Blocks:
-        """Connect a worker."""
+        """Return the partition of a worker, with a connection of its own."""
         return Blocks(self._task)
 
 
 def keyed(messages: list[KafkaSourceMessage]) -> Iterable[tuple[str, Event]]:
-    """Parse the messages of a poll; return each event with its id as the key."""
+    """Parse the messages of a poll into (id, event)."""
     events = (orjson.loads(message.value) for message in messages)
     return [(event["id"], event) for event in events]
 
 
 def first(seen: bool | None, event: Event) -> tuple[bool, list[Event]]:
-    """The event, unless its key was seen."""
+    """Return the state of a key that was seen, and the event unless its key was seen before."""
     return True, [] if seen else [event]
 
 
 def flow() -> Dataflow:
-    """The dataflow that `bytewax.run` is given."""
+    """Return the dataflow for `bytewax.run`."""
     task = Task.from_environment()
     dataflow = Dataflow("dedup")
     messages = op.input("read", dataflow, KafkaSource([task.brokers], [task.topic]))
@@ -80,7 +80,7 @@ def flow() -> Dataflow:
 
 
 def main() -> None:
-    """Start one process a partition, as `bytewax.run` is told by its documentation."""
+    """Start one process per partition, as Bytewax's documentation of `bytewax.run` describes."""
     task = Task.from_environment()
     recovery = task.state / "recovery"
     if not recovery.exists():
@@ -89,14 +89,13 @@ def main() -> None:
     addresses = ";".join(f"127.0.0.1:{_free_port()}" for _ in range(task.partitions))
     command = [sys.executable, "-m", "bytewax.run", "benchmarks.peers.bytewax_flow:flow()", "-r", str(recovery)]
     command += ["-s", str(SNAPSHOT_SECONDS), "-b", "0", "-a", addresses]
-    # The hash that spreads keys over collectors must be the same in all of them.
+    # Python's string hash distributes keys over workers, so all processes must have the same hash seed.
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     members = [subprocess.Popen([*command, "-i", str(n)], env=environment) for n in range(task.partitions)]
     raise SystemExit(max(member.wait() for member in members))
 
 
 def _free_port() -> int:
-    """Return a port on which no process listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

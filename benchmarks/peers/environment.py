@@ -1,6 +1,6 @@
-"""The peers' own environments, in the cache: their packages are none of the project's.
+"""Virtual environments of the peers, in the cache: their packages are not dependencies of the project.
 
-`python -m benchmarks.peers.environment` makes both, and fetches the jar that PyFlink reads Kafka with.
+`python -m benchmarks.peers.environment` creates both, and downloads PyFlink's Kafka connector.
 """
 
 import hashlib
@@ -17,18 +17,18 @@ from glassflow_dagster.runtime.java import find_java
 
 Environment = Literal["requirements", "requirements-flink"]
 
-# The newest for a Flink 2 that Maven repositories were found to hold.
+# The newest version for Flink 2 that was found in Maven repositories.
 FLINK_KAFKA = ("org.apache.flink", "flink-sql-connector-kafka", "4.0.1-2.0")
 
 
 def python_of(environment: Environment) -> Path:
-    """The Python of an environment, which is made on the first call (some hundred MB are fetched)."""
+    """Return the Python of an environment; the first call creates it and downloads some hundred MB."""
     pinned = Path(__file__).with_name(f"{environment}.txt")
     digest = hashlib.sha256(pinned.read_bytes() + sys.version.encode()).hexdigest()[:16]
     folder = cache_folder() / "peers" / f"{environment}-{digest}"
     complete = folder / "complete"
     with exclusive(folder):
-        # A virtual environment cannot be moved once it is made, so a mark says that nothing is missing from it.
+        # A virtual environment cannot be moved after its creation, so a marker file says that it is complete.
         if not complete.exists():
             say(f"installing {pinned.name} into an environment of its own (once)")
             _uv("venv", "--clear", "--python", sys.executable, str(folder))
@@ -38,7 +38,7 @@ def python_of(environment: Environment) -> Path:
 
 
 def flink_kafka_jar() -> Path:
-    """Flink's Kafka connector, fetched on the first call."""
+    """Return the jar of Flink's Kafka connector; the first call downloads it."""
     organisation, name, revision = FLINK_KAFKA
     folder = cache_folder() / "peers" / f"{name}-{revision}"
     jar = folder / f"{name}-{revision}.jar"
@@ -53,23 +53,20 @@ def flink_kafka_jar() -> Path:
 
 
 def _uv(*arguments: str) -> None:
-    """Run uv; raises SystemExit when it is not installed or fails."""
     if find_spec("uv") is None:
         raise SystemExit("uv is not installed; run: make setup")
     _call(sys.executable, "-m", "uv", *arguments, "--quiet")
 
 
 def _ivy(*arguments: str) -> None:
-    """Run the Ivy of pyspark; raises SystemExit when it fails."""
     jar = next((pyspark_folder() / "jars").glob("ivy-*.jar"))
     _call(str(find_java().executable), "-jar", str(jar), *arguments, "-types", "jar")
 
 
 def _call(*command: str) -> None:
-    """Run a command; raises SystemExit with the end of its output when it fails."""
-    completed = subprocess.run(command, capture_output=True, text=True, check=False)
-    if completed.returncode:
-        raise SystemExit((completed.stderr or completed.stdout)[-2000:])
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit((done.stderr or done.stdout)[-2000:])
 
 
 if __name__ == "__main__":

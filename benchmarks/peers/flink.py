@@ -28,23 +28,23 @@ class Write(ScalarFunction):
     """Writes an Arrow batch of rows as one insert."""
 
     def open(self, _context: FunctionContext) -> None:
-        """Connect."""
+        """Connect to ClickHouse."""
         self._task = Task.from_environment()
         self._client = self._task.client()
 
     def is_deterministic(self) -> bool:
-        """It writes: the planner must neither leave it out nor call it twice."""
+        """Return False: the planner must neither remove nor repeat a call with side effects."""
         return False
 
     def eval(self, *columns: pd.Series) -> pd.Series:
-        """Write the rows; return 1 for each."""
+        """Insert the rows; return a 1 for each."""
         values = [column.to_list() for column in columns]
         self._client.insert(self._task.table, values, column_names=FIELDS, column_oriented=True)
         return pd.Series([1] * len(columns[0]))
 
 
 def settings(task: Task) -> dict[str, str]:
-    """Flink's settings."""
+    """Return Flink's settings."""
     milliseconds = f"{int(BLOCK_SECONDS * MILLISECONDS)}"
     return {
         "parallelism.default": str(task.partitions),
@@ -62,18 +62,18 @@ def settings(task: Task) -> dict[str, str]:
         "execution.checkpointing.incremental": "true",
         "execution.checkpointing.interval": CHECKPOINT,
         "execution.checkpointing.dir": f"file://{task.state}/checkpoints",
-        **({"execution.state-recovery.path": str(checkpoint)} if (checkpoint := latest_checkpoint(task)) else {}),
+        **({"execution.state-recovery.path": str(found)} if (found := latest_checkpoint(task)) else {}),
     }
 
 
 def latest_checkpoint(task: Task) -> Path | None:
-    """Return the newest complete checkpoint, from which a scheduler would restart after a crash; None without one."""
+    """Return the newest checkpoint, which a cluster's scheduler would restart from after a crash."""
     complete = [file.parent for file in task.state.glob("checkpoints/*/chk-*/_metadata")]
     return max(complete, key=lambda folder: folder.stat().st_mtime, default=None)
 
 
 def main() -> None:
-    """Run until ended from outside."""
+    """Run until killed."""
     task = Task.from_environment()
     configuration = Configuration()
     for name, value in settings(task).items():

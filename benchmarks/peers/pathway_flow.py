@@ -18,14 +18,14 @@ import pathway as pw
 from benchmarks.peers.task import BLOCK_ROWS, BLOCK_SECONDS, Task
 
 MILLISECONDS = 1000
-# Entries in processing at any moment: several blocks, so that reading goes on while one is written.
+# The most entries in processing at once: several blocks, so that reading continues while one is written.
 BACKLOG = 4 * BLOCK_ROWS
 
 
 class Event(pw.Schema):
     """The fields of an event."""
 
-    # `id` is what Pathway calls a row's own key.
+    # `id` is Pathway's own name of a row's key.
     event_id: str
     user: str
     name: str
@@ -36,38 +36,37 @@ class Event(pw.Schema):
 
 
 class Blocks(pw.io.python.ConnectorObserver):
-    """Gathers the rows of a minibatch, and writes them when it ends."""
+    """Collects the rows of a minibatch and writes them when it ends."""
 
     def __init__(self, task: Task) -> None:
         self._task, self._client = task, task.client()
         self._rows: list[dict[str, Any]] = []
 
     def on_change(self, key: pw.Pointer, row: dict[str, Any], time: int, is_addition: bool) -> None:
-        """Add a row to the block; none is ever retracted, because the first event of a key stays."""
+        """Keep a row; none is retracted, because the first event of a key stays."""
         self._rows.append(row)
         if len(self._rows) >= BLOCK_ROWS:
             self._write()
 
     def on_time_end(self, time: int) -> None:
-        """Write what is left of a minibatch."""
+        """Write the rest of a minibatch."""
         if self._rows:
             self._write()
 
     def _write(self) -> None:
-        """Insert the collected rows as one block."""
         self._task.insert(self._client, self._rows, key="event_id")
         self._rows = []
 
 
 def main() -> None:
-    """Run until ended from outside."""
+    """Run until killed."""
     task = Task.from_environment()
     settings = {
         "bootstrap.servers": task.brokers,
         "group.id": task.table,
         "auto.offset.reset": "earliest",
-        # Pathway keeps its own offsets. Those that librdkafka commits by itself run ahead of what is persisted, and a
-        # restart went on behind them: rows were lost.
+        # Pathway keeps its own offsets. The offsets that librdkafka commits by itself run ahead of the persisted state:
+        # a restart continued from them and lost rows.
         "enable.auto.commit": "false",
     }
     events = pw.io.kafka.read(

@@ -20,24 +20,24 @@ from benchmarks.peers.task import BLOCK_ROWS, BLOCK_SECONDS, Task
 
 
 class ClickHouseSink(BatchingSink):
-    """One insert a partition and checkpoint."""
+    """A sink with one insert per partition and checkpoint."""
 
     def __init__(self, task: Task) -> None:
         super().__init__()
         self._task = task
 
     def setup(self) -> None:
-        """Connect."""
+        """Connect to ClickHouse."""
         self._client = self._task.client()
 
     def write(self, batch: SinkBatch) -> None:
-        """Write what a checkpoint has gathered of one partition."""
+        """Insert the rows that a checkpoint has collected of one partition."""
         for chunk in batch.iter_chunks(BLOCK_ROWS):
             self._task.insert(self._client, [item.value for item in chunk])
 
 
 def is_new(_event: dict[str, Any], state: State) -> bool:
-    """Return whether the key is new, and remember it. state: of the event's key."""
+    """Return whether the key is new, and remember it."""
     if state.exists("seen"):
         return False
     state.set("seen", 1)
@@ -45,7 +45,7 @@ def is_new(_event: dict[str, Any], state: State) -> bool:
 
 
 def run(task: Task, number: int) -> None:
-    """Run one member of the consumer group. number: of the member, for its state folder."""
+    """Run one member of the consumer group."""
     application = Application(
         broker_address=task.brokers,
         consumer_group=task.table,
@@ -62,7 +62,7 @@ def run(task: Task, number: int) -> None:
 
 
 def main() -> None:
-    """Start one member a partition."""
+    """Start one member per partition."""
     task = Task.from_environment()
     members = [multiprocessing.Process(target=run, args=(task, number)) for number in range(task.partitions)]
     for member in members:

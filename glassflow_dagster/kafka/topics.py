@@ -199,7 +199,9 @@ def _topic_error(
     """Convert the error that the brokers report for a topic: it is missing, a right is missing, or anything else."""
     brokers = ", ".join(connection.brokers)
     if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-        return TopicMissing(f"topic {topic!r} does not exist on {brokers}; create it, or correct its name in the definition")
+        return TopicMissing(
+            f"topic {topic!r} does not exist on {brokers}; create it, or correct its name in the definition"
+        )
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return _forbidden(connection, topic, "see it", "DESCRIBE and READ")
     return KafkaUnreachable(f"Kafka at {brokers} cannot describe topic {topic!r}: {error.str()}; try again")

@@ -1,4 +1,4 @@
-"""What the benchmark of throughput runs beside the pipeline."""
+"""The Dagster process that the throughput benchmark runs beside the pipeline."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ def test_dagster_ends_when_asked_also_below_a_shells_command_in_the_background(t
         "from benchmarks.throughput import running_dagster\n"
         "with running_dagster(Stack(Path(sys.argv[1]), '127.0.0.1:1', 1, 0, 0)): print('is up')"
     )
-    # Such a command ignores SIGINT, and those that it starts inherit that.
+    # A shell's background command ignores SIGINT, and its children inherit that.
     kept = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Of several drivers of one checkpoint only the newest writes; on the real engine."""
+"""Fencing on a real ClickHouse: of several drivers of one checkpoint only the newest writes."""
 
 import time
 from types import SimpleNamespace
@@ -33,9 +33,11 @@ class Checkpoint:
         execute(client, f"CREATE TABLE {database}.t (id UInt64) ENGINE = MergeTree ORDER BY id")
 
     def begin(self, folder: str = "/state/p", checkpoint_id: str | None = None) -> Epoch:
+        """Begin an epoch, as a driver does when it starts."""
         return begin_epoch(self.client, self.database, "p", checkpoint_id or self.checkpoint_id, folder, self.rows)
 
     def insert(self, epoch: Epoch | None) -> None:
+        """Insert one row as the driver of an epoch."""
         Inserter(self.client, 10, print, epoch).insert(self.database, "t", pa.table({"id": [1]}), Token(str(uuid4())))
 
     @property
@@ -44,16 +46,16 @@ class Checkpoint:
 
 
 @pytest.fixture
-def asked(client: Client, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The questions that were asked by the client."""
-    questions, query = [], client.query
+def recorded_queries(client: Client, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Record the queries of the client."""
+    recorded, query = [], client.query
 
-    def note(sql: str, *rest: object, **settings: object) -> object:
-        questions.append(sql)
+    def record(sql: str, *rest: object, **settings: object) -> object:
+        recorded.append(sql)
         return query(sql, *rest, **settings)
 
-    monkeypatch.setattr(client, "query", note)
-    return questions
+    monkeypatch.setattr(client, "query", record)
+    return recorded
 
 
 @pytest.fixture
@@ -69,11 +71,11 @@ def test_an_older_driver_writes_nothing_and_is_told_who_took_over(checkpoint: Ch
     with pytest.raises(Fenced, match=r"p: another driver runs this pipeline since .* in /other/p; .*remove"):
         checkpoint.insert(older)
     checkpoint.insert(newer)
-    checkpoint.insert(None)  # what is no driver's
+    checkpoint.insert(None)  # an insert without an epoch, which no driver makes
     assert checkpoint.rows == 4
 
 
-def test_another_pipeline_is_another_matter_and_another_checkpoint_is_not(checkpoint: Checkpoint) -> None:
+def test_an_epoch_of_another_checkpoint_fences_and_of_another_pipeline_does_not(checkpoint: Checkpoint) -> None:
     mine = checkpoint.begin()
     begin_epoch(checkpoint.client, checkpoint.database, "q", checkpoint.checkpoint_id, "", 0)
     checkpoint.insert(mine)
@@ -97,13 +99,13 @@ def test_a_first_start_knows_of_those_before_it_and_what_the_table_held_then(che
         f"INSERT INTO {checkpoint.database}.{LEDGER.name} (pipeline_id, checkpoint_id) "
         f"VALUES ('p', '{first.checkpoint_id}')",
     )
-    # What the first one had closed was known when the second one was made; to the first one the second is news.
+    # The second epoch began after the first one's batch and knows of it; to the first epoch the second is news.
     assert rivals(second) == []
     assert rivals(checkpoint.begin("/first")) == [("/second", 1, False)]
 
 
 def test_of_two_that_begin_at_the_same_moment_one_writes(checkpoint: Checkpoint) -> None:
-    """Both have seen the same number, as when two hosts start at once."""
+    """Both drivers read the same newest epoch, as when two hosts start at once."""
     first = checkpoint.begin()
     second = Epoch(first.database, "p", first.checkpoint_id, first.number, str(uuid4()))
     execute(
@@ -118,7 +120,7 @@ def test_of_two_that_begin_at_the_same_moment_one_writes(checkpoint: Checkpoint)
     assert checkpoint.rows == 1
 
 
-def test_a_driver_whose_row_is_gone_does_not_trust_to_luck(checkpoint: Checkpoint) -> None:
+def test_a_driver_whose_epoch_row_is_gone_writes_nothing(checkpoint: Checkpoint) -> None:
     mine = checkpoint.begin()
     execute(checkpoint.client, f"TRUNCATE TABLE {checkpoint.database}.{EPOCHS.name}")
     with pytest.raises(Fenced, match="has lost this driver's row"):
@@ -126,52 +128,52 @@ def test_a_driver_whose_row_is_gone_does_not_trust_to_luck(checkpoint: Checkpoin
     assert checkpoint.rows == 0
 
 
-def test_an_answer_counts_for_a_moment_and_not_beyond_a_sleep(
-    checkpoint: Checkpoint, asked: list[str], monkeypatch: pytest.MonkeyPatch
+def test_a_fencing_check_is_valid_for_a_short_time(
+    checkpoint: Checkpoint, recorded_queries: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = checkpoint.begin()
     clock = 1000.0
     monkeypatch.setattr(fencing.time, "clock_gettime", lambda _: clock)
-    asked.clear()
+    recorded_queries.clear()
     for _ in range(3):
         checkpoint.insert(mine)
-    assert len(asked) == 1
+    assert len(recorded_queries) == 1
     clock += fencing.CHECK_VALID_SECONDS
     checkpoint.insert(mine)
-    assert len(asked) == 2
+    assert len(recorded_queries) == 2
 
 
 def test_a_driver_that_begins_waits_until_what_older_ones_know_is_void(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
-    # The module's own: other threads of the tests sleep, too.
+    # Patch the module's own `time`: other threads of the tests sleep, too.
     monkeypatch.setattr(fencing, "time", SimpleNamespace(sleep=slept.append, monotonic=time.monotonic))
     checkpoint.begin()
-    assert slept == []  # nobody else knows anything
+    assert slept == []  # no older driver may still trust its answer
     checkpoint.begin()
     assert slept == [fencing.CHECK_VALID_SECONDS]
 
 
 def test_of_two_that_begin_at_once_the_later_one_waits(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both have looked before either has its row; the other one's comes first, and it may be writing already."""
+    """Both drivers read before either inserts its row; the other row comes first, and that driver may be writing."""
     slept: list[float] = []
     monkeypatch.setattr(fencing.time, "sleep", slept.append)
 
     insert_row = BookkeepingTable.insert_row
 
-    def after_the_other(*row: Any) -> None:
+    def insert_second(*row: Any) -> None:
         monkeypatch.setattr(BookkeepingTable, "insert_row", insert_row)
         checkpoint.begin()
         insert_row(*row)
 
-    monkeypatch.setattr(BookkeepingTable, "insert_row", after_the_other)
+    monkeypatch.setattr(BookkeepingTable, "insert_row", insert_second)
     checkpoint.begin()
     assert slept == [fencing.CHECK_VALID_SECONDS]
 
 
-def test_every_attempt_looks_anew(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first attempt has no certain end; before the second one a newer driver begins."""
+def test_every_attempt_checks_the_epoch_again(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first attempt fails without a certain outcome; a newer driver begins before the second attempt."""
     monkeypatch.setattr(fencing, "CHECK_VALID_SECONDS", 0.1)  # the pause before the second attempt
     mine, command = checkpoint.begin(), checkpoint.client.command
 
@@ -186,7 +188,7 @@ def test_every_attempt_looks_anew(checkpoint: Checkpoint, monkeypatch: pytest.Mo
     assert checkpoint.rows == 0
 
 
-def test_a_server_that_does_not_tell_is_asked_until_the_deadline(
+def test_the_fencing_query_is_retried_until_the_deadline(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine, tried = checkpoint.begin(), []

@@ -1,4 +1,4 @@
-"""What batches wrote into the ledger, summed up; on the real engine."""
+"""Sums of the ledger over batches, on a real ClickHouse."""
 
 from uuid import uuid4
 

@@ -1,4 +1,4 @@
-"""Bookkeeping tables that an earlier version made, and how their rows expire; on the real engine."""
+"""Migration of bookkeeping tables of an earlier version, and the TTL of their rows, on a real ClickHouse."""
 
 from dataclasses import replace
 

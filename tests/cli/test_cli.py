@@ -1,4 +1,4 @@
-"""What the commands take from their environment; what they do is tested where it is done, and end to end."""
+"""Options and environment variables of the commands; their effects are tested in the packages and end to end."""
 
 import json
 import time
@@ -31,7 +31,7 @@ def test_a_definition_with_mistakes_hides_no_other_from_the_status(tmp_path: Pat
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    """A state folder with the last word of a driver that joined two topics."""
+    """Return a state folder with the last heartbeat of a driver that joined two topics."""
     folder = tmp_path / "state" / "orders"
     folder.mkdir(parents=True)
     totals = Totals(read=9000, written=4000, duplicates=5, matched=4000, unmatched=30, waiting=12, accepted=4950)

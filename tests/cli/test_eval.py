@@ -1,4 +1,4 @@
-"""`eval` from the command line: what it takes, and how it answers."""
+"""The command `eval`: arguments, exit codes and output."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from glassflow_dagster.cli import main
 
 PIPELINE = Path(__file__).parents[2] / "pipelines" / "sms_status.yaml"
 
-# Arguments, exit code, and words of the answer; none of these needs Spark.
+# Arguments, exit code, and words of the output; none of these cases needs Spark.
 WRONG: list[tuple[list[str], int, str]] = [
     (["uper(name)", "--sample", '{"name": "a"}'], 1, "unknown function 'uper'; did you mean 'upper'? (column 1)"),
     (["uper(name)", "--sample", '{"name": "a"}'], 1, "\n  uper(name)\n  ^^^^"),

@@ -1,4 +1,4 @@
-"""`infer`, as its user sees it; the servers that the definition names, and its secrets."""
+"""The command `infer`: output, the connections of a definition that it uses, and their secrets."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def parsed(done: Result) -> dict[str, Any]:
 
 
 def written(folder: Path, **changes: dict[str, Any]) -> Path:
-    """The shipped definition with other connections."""
+    """Write the shipped definition with other connections to a file."""
     definition = yaml.safe_load(SHIPPED.read_text())
     definition["sources"][0]["connection_params"] |= changes.get("kafka", {})
     definition["sink"]["connection_params"] |= changes.get("clickhouse", {})
@@ -111,7 +111,7 @@ def test_the_connections_of_a_definition_are_used_and_its_secrets_kept(
     assert definition["sink"]["connection_params"]["password"] == "${CH_PASSWORD:-x}"
     assert definition["sink"]["connection_params"]["database"] == "other"
     assert not [secret for secret in secrets.values() if secret in done.output]
-    # An option goes before the file.
+    # An option overrides the file.
     other = parsed(infer(topic, "--from", str(source), "--brokers", stack.kafka, TEST_BROKERS="127.0.0.1:1"))
     assert other["sources"][0]["connection_params"] == {"brokers": [stack.kafka]}
 

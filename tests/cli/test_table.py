@@ -1,4 +1,4 @@
-"""`table`, as its user sees it; against the real engine."""
+"""The command `table`, on a real ClickHouse."""
 
 from pathlib import Path
 from uuid import uuid4
@@ -17,7 +17,7 @@ SHIPPED = Path(__file__).parents[2] / "pipelines" / "sms_status.yaml"
 
 @pytest.fixture
 def definition(tmp_path: Path) -> Path:
-    """The shipped sms_status pipeline with a database of the test's own; its recipient is optional."""
+    """Return the shipped sms_status pipeline with the test's own database and an optional `recipient`."""
     text = SHIPPED.read_text().replace("database: analytics", f"database: test_{uuid4().hex}")
     file = tmp_path / "sms_status.yaml"
     file.write_text(text.replace("recipient, type: string", "recipient, type: string, required: false"))

@@ -11,7 +11,7 @@ from glassflow_dagster.config.model.connections import ClickHouseConnection
 
 @pytest.fixture
 def connection(stack: Any) -> ClickHouseConnection:
-    """A connection with a database of the test's own, which does not exist yet."""
+    """Return a connection with the test's own database, which does not exist yet."""
     port = urlsplit(stack.clickhouse).port
     return ClickHouseConnection(host="127.0.0.1", port=port, database=f"test_{uuid4().hex}", username="default")
 

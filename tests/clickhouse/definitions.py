@@ -1,4 +1,4 @@
-"""Definitions that the tests of the target share."""
+"""Definitions that the tests of the target table share."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ PIPELINES = Path(__file__).parents[2] / "pipelines"
 
 
 def sms_status(fields: dict[str, dict[str, Any]] | None = None, **sink: Any) -> PipelineConfig:
-    """The shipped sms_status pipeline; `fields` changes declared fields by name, the rest changes its sink."""
+    """Return the shipped sms_status pipeline; `fields` changes declared fields by name, other keywords the sink."""
     config = load_pipeline(PIPELINES / "sms_status.yaml", {})
     changed = tuple(f.model_copy(update=(fields or {}).get(f.name, {})) for f in config.source.schema_fields)
     source = config.source.model_copy(update={"schema_fields": changed})

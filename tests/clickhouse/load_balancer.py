@@ -1,4 +1,4 @@
-"""A load balancer: one address, of which every connection leads to the next of several servers."""
+"""A load balancer: one address that connects clients to several servers in turn."""
 
 import socket
 import threading
@@ -11,12 +11,12 @@ from glassflow_dagster.local.ports import free_port
 
 @contextmanager
 def balance(upstreams: Sequence[int]) -> Iterator[int]:
-    """Give the port that leads to those ports in turns."""
+    """Start the load balancer and yield its port; connections go to the upstream ports in turn."""
     port = free_port()
     with socket.create_server(("127.0.0.1", port)) as listener:
         threading.Thread(target=_accept, args=(listener, upstreams), daemon=True).start()
         yield port
-        listener.shutdown(socket.SHUT_RDWR)  # closing alone leaves the thread in its accept()
+        listener.shutdown(socket.SHUT_RDWR)  # close() alone leaves the thread in its accept()
 
 
 def _accept(listener: socket.socket, upstreams: Sequence[int]) -> None:
@@ -31,6 +31,7 @@ def _accept(listener: socket.socket, upstreams: Sequence[int]) -> None:
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
+    """Copy bytes from one socket to the other until either closes."""
     try:
         while data := source.recv(65_536):
             target.sendall(data)

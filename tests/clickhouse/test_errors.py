@@ -16,12 +16,12 @@ def test_passing_troubles_are_retried(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [6, 26, 27, 38, 41, 117, 131, 135, 153, 349, 395, 469])
-def test_values_at_fault_are_the_rows_affair(code: int) -> None:
+def test_errors_of_values_belong_to_rows(code: int) -> None:
     assert classify(refusal(code)) is ErrorKind.ROW
 
 
 @pytest.mark.parametrize("code", [16, 20, 43, 44, 47, 53, 60, 81, 164, 192, 497, 516])
-def test_what_only_a_person_can_mend_is_the_tables_affair(code: int) -> None:
+def test_errors_that_a_person_must_fix_stop_the_table(code: int) -> None:
     assert classify(refusal(code)) is ErrorKind.TABLE
 
 

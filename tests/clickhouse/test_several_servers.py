@@ -1,4 +1,4 @@
-"""An address that leads to several servers: what one of them has alone is refused, not taken for lost."""
+"""An address that leads to several servers: reject tables that only one server has instead of taking rows for lost."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -28,7 +28,7 @@ DATABASE = "analytics"
 
 @dataclass
 class Pair:
-    """Two servers with the project's tables each, and the port that leads to both in turns."""
+    """Two servers with bookkeeping tables of their own, and a port that leads to both in turn."""
 
     one: ClickHouseConnection
     other: ClickHouseConnection
@@ -87,7 +87,7 @@ def test_a_row_that_the_other_server_does_not_have_is_not_another_driver(pair: P
 
 def _ask_twice(client: Client, epoch: Epoch) -> None:
     for _ in range(2):
-        client.close_connections()  # each answer on a connection of its own, as after an idle minute
+        client.close_connections()  # a new connection for each query, as after an idle minute
         epoch.require_newest(client)
 
 

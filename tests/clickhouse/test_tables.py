@@ -1,4 +1,4 @@
-"""Tables as they are described; on the real engine where there is something to ask."""
+"""Descriptions of tables, on a real ClickHouse where a query is needed."""
 
 import pytest
 from clickhouse_connect.driver.client import Client

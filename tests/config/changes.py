@@ -1,11 +1,11 @@
-"""Definitions that differ from a good one in a place or two."""
+"""Definitions that differ from a valid one in a few keys."""
 
 import copy
 from typing import Any
 
 
 def changed(base: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """Copy a definition and set values; dots of their paths are written __, None removes."""
+    """Copy a definition and set values by path; `__` in a keyword stands for the path's dot, None removes the key."""
     definition = copy.deepcopy(base)
     for path, value in changes.items():
         place: Any = definition

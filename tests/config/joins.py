@@ -1,4 +1,4 @@
-"""A definition with a join that is right, to be changed in a place or two."""
+"""A valid definition with a join, for tests that change a few keys."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ JOINED = v3.definition(
         {"host": "ch", "port": "9000", "database": "d", "username": "u", "password": "p"},
         table="bids",
     ),
-    v3.keep("bids", "amount > 0.0"),
+    v3.filter_transform("bids", "amount > 0.0"),
     v3.dedup("bids", "bid_id", time_window="1h"),
     join={
         "enabled": True,
@@ -45,7 +45,7 @@ JOINED = v3.definition(
         ],
     },
 )
-# The changes that put the definition on the event clock.
+# The changes that switch the definition to the event clock.
 EVENT_CLOCK = {
     "join__clock": "event",
     "join__left_source__event_time": "at",
@@ -54,5 +54,5 @@ EVENT_CLOCK = {
 
 
 def joined(**changes: Any) -> dict[str, Any]:
-    """Change the definition, as `changed` does."""
+    """Return the definition with changes, as `changed` does."""
     return changed(JOINED, **changes)

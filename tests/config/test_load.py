@@ -1,4 +1,4 @@
-"""Definitions that run, and the one line that each mistake gets."""
+"""Definitions that load, and the one-line error for each mistake."""
 
 import json
 from datetime import timedelta
@@ -21,7 +21,7 @@ SHIPPED = sorted(Path("pipelines").glob("*.yaml"))
 
 
 def definition(**changes: Any) -> dict[str, Any]:
-    """A definition that runs; `changes` are dotted paths with __ for the dots, None removes."""
+    """Return a valid definition; `changes` are paths with `__` for dots, None removes the key."""
     connection = {
         "host": "ch", "port": "9000", "http_port": "8123", "database": "ops", "username": "u", "password": "p",
         "secure": False,
@@ -62,7 +62,7 @@ def test_durations_and_ports_are_read_as_glassflow_writes_them(tmp_path: Path) -
     assert config.sink.connection_params.http == 8123
 
 
-# What GlassFlow's files spell out where they say nothing: the place, what stands there, and what is in it then.
+# Values that GlassFlow's files spell out although they mean the default: path, written value, loaded value.
 NOTHING_SAID: list[tuple[str, Any, Any]] = [
     ("version", None, "v3"),
     ("name", None, ""),
@@ -85,7 +85,7 @@ NOTHING_SAID: list[tuple[str, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("key", "written", "meant"), NOTHING_SAID, ids=[f"{k}={w!r}" for k, w, _ in NOTHING_SAID])
-def test_what_says_nothing_means_what_it_means_to_glassflow(tmp_path: Path, key: str, written: Any, meant: Any) -> None:
+def test_empty_values_mean_the_same_as_in_glassflow(tmp_path: Path, key: str, written: Any, meant: Any) -> None:
     raw = definition()
     *parents, last = [int(part) if part.isdigit() else part for part in key.split("__")]
     place: Any = raw
@@ -257,7 +257,7 @@ def test_delivery_at_least_once_takes_any_engine_and_changes_no_row_or_block(tmp
     assert exact.sink.delivery == "exactly_once"
     window = load_pipeline(write(tmp_path, definition(sink__deduplication_window="require")), {})
     assert window.digest == exact.digest
-    # So a batch that was begun before the edit can be finished after it; the driver is started anew, though.
+    # So a batch begun before the edit can be finished after it; the driver is restarted, though.
     assert twice.digest == exact.digest
     assert twice.fingerprint != exact.fingerprint
 
@@ -294,7 +294,7 @@ def test_a_file_that_is_no_definition_is_named(tmp_path: Path, text: str, line: 
 
 
 def nested(levels: int, line: str) -> str:
-    """Lines of which each repeats the one before ten times by aliases."""
+    """Return YAML lines each of which repeats the previous one ten times by aliases."""
     repeated = [f"l{n}: &l{n} {line.format(', '.join([f'*l{n - 1}'] * 10))}" for n in range(1, levels)]
     return "\n".join(["l0: &l0 {a: 0}", *repeated])
 
@@ -416,6 +416,6 @@ def test_sparks_settings_are_texts_and_change_no_block(tmp_path: Path) -> None:
     config = load_pipeline(write(tmp_path, definition(spark=given)), {})
     assert config.spark == {"spark.driver.memory": "2g", "spark.ui.enabled": "true", "spark.task.maxFailures": "8"}
     assert config.digest == plain.digest
-    # A driver that runs is started anew with them.
+    # A running driver is restarted with them.
     assert config.fingerprint != plain.fingerprint
     assert "spark" not in plain.model_dump()

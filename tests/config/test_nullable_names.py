@@ -1,4 +1,4 @@
-"""Which names a mapping may use are null at times."""
+"""Which of the names that a mapping may use are nullable."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.nullable_names import nullable_names
-from tests.definition import definition, make, sink, source
+from tests.definition import definition, sink, source, stateless_transform
 
 FIELDS = [
     {"name": "id", "type": "string"},
@@ -16,22 +16,24 @@ FIELDS = [
 
 
 def config(*outputs: tuple[str, str], fields: list[dict[str, Any]] = FIELDS) -> PipelineConfig:
-    parsed = definition("orders", source("s", fields), sink({"id": "String"}), make("s", *outputs))
+    parsed = definition("orders", source("s", fields), sink({"id": "String"}), stateless_transform("s", *outputs))
     return PipelineConfig.model_validate(parsed)
 
 
 @pytest.mark.parametrize(
-    ("made", "names"),
+    ("transform_outputs", "names"),
     [
-        # An empty list of outputs changes nothing. A default stands for what is missing.
+        # A transform without outputs changes nothing. A default replaces a missing value.
         ((), {"note", "_key"}),
         ((("text", " note "), ("id", "id")), {"text", "_key"}),
         ((("note", "note ?? ''"), ("_key", "_key")), {"_key"}),
         ((("_key", "id"),), set()),
     ],
 )
-def test_optional_fields_kafkas_key_and_what_passes_them_on(made: tuple[tuple[str, str], ...], names: set[str]) -> None:
-    assert set(nullable_names(config(*made))) == names
+def test_optional_fields_kafkas_key_and_what_passes_them_on(
+    transform_outputs: tuple[tuple[str, str], ...], names: set[str]
+) -> None:
+    assert set(nullable_names(config(*transform_outputs))) == names
 
 
 def test_a_field_of_the_same_name_hides_kafkas_key() -> None:

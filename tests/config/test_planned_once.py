@@ -1,4 +1,4 @@
-"""How often the expressions of a definition are parsed on the way from its file to a check of its table."""
+"""How often the expressions of a definition are parsed, from loading the file to checking its table."""
 
 import json
 from collections import Counter
@@ -22,6 +22,7 @@ from tests.config.test_load import definition, write
 
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Record the expressions that are parsed."""
     stages._plan_cached.cache_clear()
     counts: Counter[str] = Counter()
 
@@ -34,16 +35,18 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def keep(expression: str) -> dict[str, Any]:
+    """Return a filter that keeps events for which the expression is true."""
     return {"type": "filter", "source_id": "scans", "config": {"expression": expression}}
 
 
 def make(**outputs: str) -> dict[str, Any]:
+    """Return a stateless transform with outputs: name -> expression."""
     made = [{"output_name": name, "expression": text} for name, text in outputs.items()]
     return {"type": "stateless", "source_id": "scans", "config": {"transforms": made}}
 
 
 def checked(config: PipelineConfig) -> None:
-    """Ask for all that a check of the table asks of a definition's expressions."""
+    """Call everything that a check of the table derives from the definition's expressions."""
     columns = {mapping.column_name: Column(mapping.parsed_type, "") for mapping in config.sink.mapping}
     table = Table("ops", "scans", "MergeTree", "MergeTree", columns, rows=0, ttl=False)
     for _ in range(3):

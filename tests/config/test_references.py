@@ -1,4 +1,4 @@
-"""What `${...}` stands for in a definition, and that no secret is shown on the way."""
+"""`${...}` references in a definition: their values, and that no secret is shown."""
 
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from tests.config.test_load import definition, write
 
 
 def with_password(folder: Path, text: str) -> Path:
+    """Write the definition with this text as ClickHouse's password."""
     return write(folder, definition(sink__connection_params__password=text))
 
 
@@ -37,7 +38,7 @@ def test_a_file_stands_for_its_text(tmp_path: Path, content: str, value: str) ->
     secret.parent.mkdir()
     secret.write_bytes(content.encode())
     assert password(with_password(tmp_path, f"${{file:{secret}}}")) == value
-    # A name that is not absolute begins at the definition, wherever the command runs.
+    # A relative path starts at the definition's folder, wherever the command runs.
     assert password(with_password(tmp_path, "${file:secrets/password}")) == value
 
 
@@ -56,7 +57,7 @@ def test_a_file_that_is_not_there_is_a_mistake_with_its_place(tmp_path: Path) ->
             load_pipeline(file, {})
         at = f"{file}: sink.connection_params.password: file {tmp_path / name} {problem}"
         assert str(raised.value).startswith(at)
-        # It may be there where the pipeline runs.
+        # The file may exist where the pipeline runs.
         assert f"${{file:{name}}}" in convert_definition(file, {}).yaml
 
 
@@ -83,9 +84,9 @@ def test_a_secret_that_stands_in_a_definition_is_named_and_not_shown(tmp_path: P
         change: wrapped("hunter2"),
     }
     file = write(tmp_path, definition(**nowhere))
-    said = f"{place}: is in plain text in the file; write ${{VAR}} or ${{file:PATH}} instead"
-    assert load_definition(file, {}).secret_warnings == (said,)
-    assert said in convert_definition(file, {}).warnings
+    message = f"{place}: is in plain text in the file; write ${{VAR}} or ${{file:PATH}} instead"
+    assert load_definition(file, {}).secret_warnings == (message,)
+    assert message in convert_definition(file, {}).warnings
     shown = CliRunner().invoke(main, ["validate", str(file)])
     assert "hunter2" not in shown.output
     for reference in ("${SECRET}", "${file:secret}"):
@@ -100,7 +101,7 @@ def test_validate_warns_of_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("password: hunter2: x", "mapping values are not allowed here, line 1, column 18; correct it"),
         ('password: "hunter2', "while scanning a quoted scalar found unexpected end of stream, line 1, column 19"),
@@ -116,10 +117,10 @@ def test_validate_warns_of_it(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_parsed_is_told_by_its_place_and_not_shown(tmp_path: Path, text: str, said: str) -> None:
+def test_what_cannot_be_parsed_is_told_by_its_place_and_not_shown(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DefinitionError) as raised:
         load_pipeline(write(tmp_path, text), {})
-    assert f"is neither YAML nor JSON: {said}" in " ".join(str(raised.value).replace(" ,", ",").split())
+    assert f"is neither YAML nor JSON: {message}" in " ".join(str(raised.value).replace(" ,", ",").split())
     assert "hunter" not in str(raised.value)
 
 

@@ -1,4 +1,4 @@
-"""The published JSON Schema: generated, and of one mind with the loader."""
+"""The published JSON Schema: generated from the model, and consistent with the loader."""
 
 import json
 from pathlib import Path

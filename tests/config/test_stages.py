@@ -1,4 +1,4 @@
-"""Filters and stateless transforms of a definition: their order, the names that each sees, and mistakes in them."""
+"""Filters and stateless transforms of a definition: order, visible names, and errors."""
 
 from typing import Any
 
@@ -14,11 +14,13 @@ SCANS = source("scans", fields(**{"id": "string", "kg": "float", "hub.code": "st
 
 
 def keep(expression: str) -> dict[str, Any]:
-    return definitions.keep("scans", expression)
+    """Return a filter that keeps events for which the expression is true."""
+    return definitions.filter_transform("scans", expression)
 
 
 def make(*outputs: tuple[str, str] | tuple[str, str, str]) -> dict[str, Any]:
-    return definitions.make("scans", *outputs)
+    """Return a stateless transform with outputs (name, expression[, type])."""
+    return definitions.stateless_transform("scans", *outputs)
 
 
 def config(*transforms: dict[str, Any]) -> PipelineConfig:
@@ -29,11 +31,13 @@ def planned(*transforms: dict[str, Any]) -> Stages:
     return plan_stages(config(*transforms))
 
 
-def told(*transforms: dict[str, Any]) -> list[str]:
+def errors(*transforms: dict[str, Any]) -> list[str]:
+    """Return the errors of a definition with these transforms: path and text."""
     return [f"{problem.path}: {problem.text}" for problem in problems(config(*transforms))]
 
 
 def texts(stages: Stages) -> list[str]:
+    """Return each stage as the text of its condition or the names of its outputs."""
     return [
         step.condition.text if isinstance(step, FilterStage) else ",".join(o.name for o in step.outputs)
         for step in stages.steps
@@ -54,14 +58,14 @@ def test_the_mapping_sees_the_last_outputs_only_and_kafkas_own_fields() -> None:
     own = {name: kind for name, kind in found.mappable.items() if not name.startswith("_")}
     assert own == {"id": "string", "n": "int", "tags": "array"}
     assert {"_offset", "_batch_time"} <= found.mappable.keys()
-    assert told(make(("name", "id"))) == [
+    assert errors(make(("name", "id"))) == [
         "sink.mapping[0].name: 'id' is not among the outputs of the last stateless transform; list it there"
     ]
 
 
 def test_an_expression_sees_fields_that_no_output_hides() -> None:
     assert planned(make(("id", "id")), make(("id", "hub.code"))).problems == ()
-    hidden = told(make(("id", "id"), ("hub", "id")), make(("id", "hub.code")))
+    hidden = errors(make(("id", "id"), ("hub", "id")), make(("id", "hub.code")))
     assert len(hidden) == 1
     assert hidden[0].startswith("transforms[1].config.transforms[0].expression: ")
 
@@ -77,7 +81,7 @@ def test_a_single_filter_behind_a_single_transform_runs_before_it_as_in_glassflo
 
 def test_an_empty_transform_changes_nothing() -> None:
     assert planned(make()).steps == ()
-    assert told(make()) == []
+    assert errors(make()) == []
 
 
 def test_a_misspelt_output_type_is_a_warning() -> None:
@@ -98,5 +102,5 @@ def test_a_misspelt_output_type_is_a_warning() -> None:
     ],
 )
 def test_a_mistake_is_told_at_its_place_and_only_once(transforms: list[dict[str, Any]], line: str) -> None:
-    (found,) = told(*transforms)
+    (found,) = errors(*transforms)
     assert found.startswith(f"transforms[0].config.{line}")

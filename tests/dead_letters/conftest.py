@@ -1,4 +1,4 @@
-"""A pipeline without Spark, with dead letters as its stream would have written them."""
+"""A pipeline without Spark, whose dead letters the tests write as its stream would."""
 
 import time
 from collections.abc import Callable
@@ -25,15 +25,16 @@ _HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 
 
 @dataclass
-class Refused(Batches):
-    """A pipeline whose batches are dead letters only."""
+class DeadLetterPipeline(Batches):
+    """A pipeline whose batches consist of dead letters only."""
 
     @property
-    def box(self) -> DeadLetterStore:
+    def store(self) -> DeadLetterStore:
+        """Open the pipeline's dead letter store."""
         return DeadLetterStore.open(self.config)
 
     def batch(self, *values: bytes | None, stage: str = "decode", expires_at: int = NEVER, **changes: Any) -> None:
-        """Write a batch that refused records with these values. `changes` are columns of all its letters."""
+        """Write a batch with a dead letter for each value; `changes` set columns of all its dead letters."""
         count, topic = len(values), self.config.source.topic
         batch_time_ms = round(time.time() * 1000) + self.batches
         raw: dict[str, Any] = {
@@ -50,27 +51,30 @@ class Refused(Batches):
         }
         names = self.config.pipeline_id, self.checkpoint_id, self.checkpoint_id
         batch = DeadLetterBatch(*names, self.batches, batch_time_ms, "-", expires_at)
-        letters = batch.rows(pa.table(raw))
+        dead_letters = batch.rows(pa.table(raw))
         for name, value in changes.items():
-            letters = letters.set_column(letters.column_names.index(name), name, pa.array([value] * count))
-        self.insert(self.database, DEAD_LETTERS.name, letters)
+            dead_letters = dead_letters.set_column(
+                dead_letters.column_names.index(name), name, pa.array([value] * count)
+            )
+        self.insert(self.database, DEAD_LETTERS.name, dead_letters)
         offsets = {topic: {0: (100 * self.batches, 100 * (self.batches + 1))}}
         self.close_batch(batch_time_ms, offsets, Outcomes(read=count, dead_letters=count), expires_at)
 
-    def begin_anew(self) -> None:
-        """Go on with another checkpoint."""
+    def start_new_checkpoint(self) -> None:
+        """Continue with a new checkpoint."""
         self.checkpoint_id, self.batches = str(uuid4()), self.batches + 1
 
     def topic(self, isolation: str = "read_committed") -> list[Record]:
-        """Read all that lies in the replay topic."""
+        """Read all records of the replay topic."""
         return list(read_to_end(self.config.source.connection_params, self.config.replay_topic, 0, 0, isolation))
 
     def with_limit(self, attempts: int) -> PipelineConfig:
-        letters = self.config.dead_letters.model_copy(update={"max_attempts": attempts})
-        return self.config.model_copy(update={"dead_letters": letters})
+        """Return the definition with this limit for the attempts to replay a dead letter."""
+        dead_letters = self.config.dead_letters.model_copy(update={"max_attempts": attempts})
+        return self.config.model_copy(update={"dead_letters": dead_letters})
 
 
 @pytest.fixture
-def refused(new_pipeline: Callable[..., Pipeline]) -> Refused:
+def pipeline(new_pipeline: Callable[..., Pipeline]) -> DeadLetterPipeline:
     made = new_pipeline()
-    return Refused(made.config, made.client)
+    return DeadLetterPipeline(made.config, made.client)

@@ -1,4 +1,4 @@
-"""Looking at letters, choosing and deleting them, and what the ledger and the check say then."""
+"""Listing, selecting and deleting dead letters, and the effect on the ledger and the check."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ from glassflow_dagster.dead_letters.replay import replay
 from glassflow_dagster.dead_letters.store import DeadLetterStore
 from glassflow_dagster.verification.dead_letters import Cause, describe, examine_dead_letters
 from glassflow_dagster.verification.limits import allowed_count
-from tests.dead_letters.conftest import Refused
+from tests.dead_letters.conftest import DeadLetterPipeline
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ from tests.dead_letters.conftest import Refused
         ("stage = 'decode", "not closed"),
         ("1 /* open", "not closed"),
         ("  -- nothing", "is empty"),
-        # Each of these leaves the parentheses on ClickHouse 26.9, and is well-formed to whoever does not know the sign.
+        # Each closes the parentheses on ClickHouse 26.9, but is well-formed to a parser that does not know the sign.
         ("1 # (\n) OR ( 1 # )", "'#' is not allowed"),
         ("1 #! (\n) OR ( 1 #! )", "'#' is not allowed"),
         ("1 // (\n) OR ( 1 // )", "'//' is not allowed"),
@@ -68,31 +68,31 @@ def test_texts_and_comments_may_hold_anything(condition: str) -> None:
 
 
 @pytest.mark.servers
-def test_conditions_of_every_kind_choose_among_the_pipelines_own_letters(refused: Refused) -> None:
-    refused.batch(b"a", b"b", b"")
-    refused.batch(None, stage="mapping")
-    other = DeadLetterStore(refused.box.client, refused.box.database, "another")
+def test_conditions_of_every_kind_select_among_the_pipelines_own_dead_letters(pipeline: DeadLetterPipeline) -> None:
+    pipeline.batch(b"a", b"b", b"")
+    pipeline.batch(None, stage="mapping")
+    other = DeadLetterStore(pipeline.store.client, pipeline.store.database, "another")
     assert other.count() == 0
     for condition, count in {
         "1": 4, "stage = 'mapping'": 1, "value IS NULL": 1, "value = 'a' OR value = 'b' -- x": 2, "NOT replayed": 4,
         "batch_time > now() - INTERVAL 1 HOUR": 4, "reason LIKE '%byte 1'": 1, "attempt > 0 OR replayed": 0,
         "headers[1].name = 'h'": 4, "pipeline_id = 'another' OR 1": 4,
     }.items():  # fmt: skip
-        assert refused.box.count(condition) == count, condition
-        assert len(list(refused.box.read(condition))) == count
+        assert pipeline.store.count(condition) == count, condition
+        assert len(list(pipeline.store.read(condition))) == count
     for wrong in ("stag = 'x'", "1 1", "count(", "(SELECT 1 FROM nowhere)", "{x:String}"):
         with pytest.raises(WrongCondition) as raised:
-            refused.box.count(wrong)
+            pipeline.store.count(wrong)
         assert str(raised.value).startswith(f"--where {wrong!r}: ")
         assert "\n" not in str(raised.value)
 
 
 @pytest.mark.servers
-def test_list_shows_bytes_to_people_and_programs(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
-    refused.batch(b"\x1b[2J\x00\xff", b"x" * 500, reason="field '\x1b[2J': is missing")
-    refused.batch(None, "h\u00e9".encode())
+def test_list_shows_bytes_to_people_and_programs(pipeline: DeadLetterPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline.batch(b"\x1b[2J\x00\xff", b"x" * 500, reason="field '\x1b[2J': is missing")
+    pipeline.batch(None, "h\u00e9".encode())
     module = sys.modules["glassflow_dagster.cli.dead_letters"]
-    monkeypatch.setattr(module, "find_definition", lambda *_: SimpleNamespace(config=refused.config))
+    monkeypatch.setattr(module, "find_definition", lambda *_: SimpleNamespace(config=pipeline.config))
 
     def run(*options: str) -> Any:
         return CliRunner().invoke(main, ["dead-letters", "list", "p", *options])
@@ -112,8 +112,8 @@ def test_list_shows_bytes_to_people_and_programs(refused: Refused, monkeypatch: 
     assert run("--limit", "1").stderr == "4 dead letters; 3 more, --limit shows them\n"
 
     found = json.loads(run("--json").stdout)
-    assert [letter["offset"] for letter in found] == [101, 100, 1, 0]
-    assert [letter["value"] for letter in found[:2]] == ["h\u00e9", None]
+    assert [dead_letter["offset"] for dead_letter in found] == [101, 100, 1, 0]
+    assert [dead_letter["value"] for dead_letter in found[:2]] == ["h\u00e9", None]
     assert found[3]["value"] == {"base64": "G1sySgD/"}
     assert found[3]["key"] == {"base64": "a/8="}
     assert json.loads(run("--json", "--where", "0").stdout) == []
@@ -122,16 +122,18 @@ def test_list_shows_bytes_to_people_and_programs(refused: Refused, monkeypatch: 
 
 
 @pytest.mark.servers
-def test_purged_letters_are_gone_and_the_ledger_adds_up(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
-    refused.batch(b"a", b"b", b"c")
-    database, pipeline = refused.box.database, refused.config.pipeline_id
+def test_purged_dead_letters_are_gone_and_the_ledger_adds_up(
+    pipeline: DeadLetterPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.batch(b"a", b"b", b"c")
+    database, pipeline_id = pipeline.store.database, pipeline.config.pipeline_id
 
     def counted() -> tuple[int, int, int]:
-        totals = read_totals(refused.box.client, database, pipeline)
+        totals = read_totals(pipeline.store.client, database, pipeline_id)
         return totals.dead_letters_stored, totals.dead_letters_purged, totals.dead_letters_expired
 
-    assert purge(refused.box, "value = 'a'") == 1
-    assert (counted(), refused.box.count()) == ((2, 1, 0), 2)
+    assert purge(pipeline.store, "value = 'a'") == 1
+    assert (counted(), pipeline.store.count()) == ((2, 1, 0), 2)
 
     def die(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -139,42 +141,42 @@ def test_purged_letters_are_gone_and_the_ledger_adds_up(refused: Refused, monkey
     with monkeypatch.context() as patched:
         patched.setattr(purging, "delete_purged", die)
         with pytest.raises(KeyboardInterrupt):
-            purge(refused.box, "value = 'b'")
-    # Marked, and gone for every command; what is still stored is counted once.
-    assert (counted(), refused.box.count(), replay(refused.config, "1", print).sent) == ((2, 1, 0), 1, 1)
-    assert purge(refused.box, "replayed") == 1
-    assert (counted(), refused.box.count(), purge(refused.box, "1")) == ((0, 3, 0), 0, 0)
-    assert [record.value for record in refused.topic()] == [b"c"]
+            purge(pipeline.store, "value = 'b'")
+    # Marked as deleted and invisible to every command; rows still stored are counted once.
+    assert (counted(), pipeline.store.count(), replay(pipeline.config, "1", print).sent) == ((2, 1, 0), 1, 1)
+    assert purge(pipeline.store, "replayed") == 1
+    assert (counted(), pipeline.store.count(), purge(pipeline.store, "1")) == ((0, 3, 0), 0, 0)
+    assert [record.value for record in pipeline.topic()] == [b"c"]
 
 
 @pytest.mark.servers
-def test_expired_letters_are_not_missed(refused: Refused) -> None:
+def test_expired_dead_letters_are_not_missed(pipeline: DeadLetterPipeline) -> None:
     now = int(time.time())
-    refused.batch(b"a", b"b", expires_at=now - 10)
-    refused.batch(b"c", expires_at=now + 3600)
-    refused.batch(b"soon", expires_at=now + 60)
-    refused.batch(b"d", b"e", b"f")
-    box = refused.box
-    assert purge(box, "value IN ('c', 'd')") == 2
+    pipeline.batch(b"a", b"b", expires_at=now - 10)
+    pipeline.batch(b"c", expires_at=now + 3600)
+    pipeline.batch(b"soon", expires_at=now + 60)
+    pipeline.batch(b"d", b"e", b"f")
+    store = pipeline.store
+    assert purge(store, "value IN ('c', 'd')") == 2
     for _ in range(2):
-        totals = read_totals(box.client, box.database, box.pipeline_id)
+        totals = read_totals(store.client, store.database, store.pipeline_id)
         counts = (totals.dead_letters_stored, totals.dead_letters_purged, totals.dead_letters_expired)
         assert counts == (2, 2, 3)
-        execute(box.client, f"OPTIMIZE TABLE {DEAD_LETTERS.full_name(box.database)} FINAL")
-    assert {letter.value for letter in box.read("1")} == {b"soon", b"e", b"f"}
+        execute(store.client, f"OPTIMIZE TABLE {DEAD_LETTERS.full_name(store.database)} FINAL")
+    assert {dead_letter.value for dead_letter in store.read("1")} == {b"soon", b"e", b"f"}
 
 
 @pytest.mark.servers
-def test_the_check_counts_what_waits_and_says_why(refused: Refused) -> None:
-    assert examine_dead_letters(refused.config).description == "No dead letters are waiting."
-    refused.batch(b"earlier")
-    refused.begin_anew()
-    refused.batch(b"a", b"b", b"c")
-    refused.batch(b"d", stage="mapping", reason="column 'n' (Int8): 300 is out of range -128..127")
-    refused.batch(b"e", stage="mapping", reason="column 'n' (Int8): 4000 is out of range -128..127")
-    refused.batch(b"f", stage="mapping", reason="column 't' (DateTime): 'yester'day' is not a time")
-    refused.batch(b"g", stage="insert", reason="Cannot parse string 'secret' as Int8: expected 'x'")
-    found = examine_dead_letters(refused.config)
+def test_the_check_counts_what_waits_and_says_why(pipeline: DeadLetterPipeline) -> None:
+    assert examine_dead_letters(pipeline.config).description == "No dead letters are waiting."
+    pipeline.batch(b"earlier")
+    pipeline.start_new_checkpoint()
+    pipeline.batch(b"a", b"b", b"c")
+    pipeline.batch(b"d", stage="mapping", reason="column 'n' (Int8): 300 is out of range -128..127")
+    pipeline.batch(b"e", stage="mapping", reason="column 'n' (Int8): 4000 is out of range -128..127")
+    pipeline.batch(b"f", stage="mapping", reason="column 't' (DateTime): 'yester'day' is not a time")
+    pipeline.batch(b"g", stage="insert", reason="Cannot parse string 'secret' as Int8: expected 'x'")
+    found = examine_dead_letters(pipeline.config)
     assert not found.passed
     assert found.figures == {"waiting": 7, "stored": 8, "read": 7, "allowed": 0}
     assert [tuple(cause) for cause in found.causes] == [
@@ -183,13 +185,13 @@ def test_the_check_counts_what_waits_and_says_why(refused: Refused) -> None:
         ("insert", "Cannot parse string '...'", 1),
         ("mapping", "column 't' (DateTime): '...' is not a time", 1),
     ]
-    assert [letter.value for letter in found.last] == [b"g", b"f", b"e", b"d", b"c", b"b", b"a"]
+    assert [dead_letter.value for dead_letter in found.last] == [b"g", b"f", b"e", b"d", b"c", b"b", b"a"]
     assert "7 dead letters wait, of 7 records read; checks.max_dead_letters allows 0" in found.description
     for allowed in (7, "100%"):
-        config = refused.config.model_copy(update={"checks": Checks(max_dead_letters=allowed)})
+        config = pipeline.config.model_copy(update={"checks": Checks(max_dead_letters=allowed)})
         assert examine_dead_letters(config).passed
-    replay(refused.config, "1", print)
-    assert examine_dead_letters(refused.config).passed
+    replay(pipeline.config, "1", print)
+    assert examine_dead_letters(pipeline.config).passed
 
 
 @pytest.mark.parametrize(("allowed", "read", "count"), [(0, 10, 0), (7, 0, 7), ("0.5%", 1999, 9), ("100%", 3, 3)])
@@ -197,6 +199,6 @@ def test_a_limit_is_a_number_or_a_share_of_what_was_read(allowed: int | str, rea
     assert allowed_count(allowed, read) == count
 
 
-def test_one_letter_is_said_as_one() -> None:
+def test_one_dead_letter_is_reported_in_the_singular() -> None:
     found = describe(1, 1, 10, (Cause("decode", "why", 1),))
     assert found.startswith("1 dead letter waits, of 10 records read. Most often: decode: why. Fix the cause")

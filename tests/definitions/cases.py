@@ -1,23 +1,23 @@
-"""The folder's definitions, and what each is expected to do.
+"""The definitions of this folder, and the expected results of each.
 
-A definition lies in `v1/`, `v2/` or `v3/`. `expected/<its name>.yaml` says in the words of a person what comes of it;
-the numbers in there were worked out by hand from the rules of the format, not read off a run:
+A definition is in `v1/`, `v2/` or `v3/`. `expected/<its name>.yaml` states the results; its numbers were derived by
+hand from the rules of the format, not copied from a run:
 
-about         what the definition is there for
+about         what the definition is an example of
 environment   values of its variables
-settings      what it means beside its rows: path in the loaded definition -> value
+settings      what it means besides its rows: path in the loaded definition -> value
 warnings      how the warnings of `validate` begin
-table         a statement that makes the table before; without it the definition's own mapping does
-partitions    of the topic; 1 where nothing is said
+table         a statement that creates the table before the run; without it the definition's own mapping does
+partitions    of the topic; 1 by default
 committed     offsets that a consumer group has committed in the first source's topic before: {group, offsets}
-messages      sent in this order, each to partition 0 of the first source's topic where nothing is said: `json` (a
-              value, written without blanks), `text`, `base64`, or `tombstone`; and `source` (its id), `key`,
-              `headers`, `partition`, `timestamp` (milliseconds), `schema_id` (Confluent's header before the value),
-              `aborted` (in a transaction that came to nothing)
+messages      sent in this order, by default to partition 0 of the first source's topic: `json` (a value, written
+              without blanks), `text`, `base64`, or `tombstone`; and `source` (its id), `key`, `headers`,
+              `partition`, `timestamp` (milliseconds), `schema_id` (Confluent's header before the value),
+              `aborted` (sent in an aborted transaction)
 rows          all rows of the table as ClickHouse writes them in JSON, in any order; `<batch time>` stands for a time
               within the run
-totals        what the run counted; 0 where nothing is said
-dead_letters  source (the first), partition (0), offset, stage and the beginning of the reason, of every one
+totals        what the run counted; 0 by default
+dead_letters  source (by default the first), partition (0), offset, stage and the beginning of the reason, of each
 later         messages, rows, totals and dead letters of a second run
 """
 
@@ -43,7 +43,7 @@ _MESSAGE_KEYS = {
 
 @dataclass(frozen=True)
 class Message:
-    """A record for the topic of a source, the first one where it names none."""
+    """A record for the topic of a source, by default the first one."""
 
     source: str | None
     value: bytes | None
@@ -56,7 +56,7 @@ class Message:
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A record that is refused: where it was read, the first source where none is named, and how the reason begins."""
+    """A rejected record: source (by default the first), partition, offset, stage, and how the reason begins."""
 
     source: str | None
     partition: int
@@ -67,7 +67,7 @@ class DeadLetter:
 
 @dataclass(frozen=True)
 class Expected:
-    """What one run is given and what comes of it."""
+    """The messages of one run and their results."""
 
     messages: list[Message]
     rows: list[dict[str, Any]]
@@ -91,13 +91,14 @@ class Case:
 
     @cached_property
     def raw(self) -> dict[str, Any]:
-        """The file as it is written."""
+        """Parse the definition file."""
         text = self.file.read_text(encoding="utf-8")
         parsed = json.loads(text) if self.file.suffix == ".json" else yaml.safe_load(text)
         return dict(parsed)
 
     @cached_property
     def sidecar(self) -> dict[str, Any]:
+        """Parse the file of expected results."""
         return dict(yaml.safe_load((FOLDER / "expected" / f"{self.name}.yaml").read_text(encoding="utf-8")))
 
     @property
@@ -111,6 +112,7 @@ class Case:
 
     @property
     def runs(self) -> list[Expected]:
+        """Return the expected results of each run."""
         first, later = self.sidecar, self.sidecar.get("later")
         return [_expected(part) for part in (first, later) if part]
 
@@ -123,8 +125,8 @@ CASES = [
 ]
 
 
-def drawn(of_each: int, joins: int) -> list[Case]:
-    """Draw some of each version, and some more that have a join: the same ones every time."""
+def draw_cases(of_each: int, joins: int) -> list[Case]:
+    """Draw some cases of each version, and some more with a join; the same ones every time."""
     draw = random.Random(_SEED)
     chosen = [case for version in VERSIONS for case in draw.sample([c for c in CASES if c.version == version], of_each)]
     return chosen + draw.sample([case for case in CASES if case.has_join and case not in chosen], joins)
@@ -136,36 +138,37 @@ def _expected(part: dict[str, Any]) -> Expected:
         rows=part["rows"],
         totals=part["totals"],
         dead_letters=[
-            DeadLetter(**{"source": None, "partition": 0, **letter}) for letter in part.get("dead_letters", [])
+            DeadLetter(**{"source": None, "partition": 0, **dead_letter})
+            for dead_letter in part.get("dead_letters", [])
         ],
     )
 
 
-def _message(given: dict[str, Any]) -> Message:
-    assert given.keys() <= _MESSAGE_KEYS, given
-    values = list(_values(given))
-    assert len(values) == 1, given
+def _message(fields: dict[str, Any]) -> Message:
+    assert fields.keys() <= _MESSAGE_KEYS, fields
+    values = list(_values(fields))
+    assert len(values) == 1, fields
     value = values[0]
-    if "schema_id" in given:
+    if "schema_id" in fields:
         assert value is not None
-        value = b"\0" + given["schema_id"].to_bytes(4, "big") + value
+        value = b"\0" + fields["schema_id"].to_bytes(4, "big") + value
     return Message(
-        source=given.get("source"),
+        source=fields.get("source"),
         value=value,
-        key=given["key"].encode() if "key" in given else None,
-        headers=[(name, text.encode()) for name, text in given.get("headers", {}).items()],
-        partition=given.get("partition", 0),
-        timestamp=given.get("timestamp", 0),
-        aborted=given.get("aborted", False),
+        key=fields["key"].encode() if "key" in fields else None,
+        headers=[(name, text.encode()) for name, text in fields.get("headers", {}).items()],
+        partition=fields.get("partition", 0),
+        timestamp=fields.get("timestamp", 0),
+        aborted=fields.get("aborted", False),
     )
 
 
-def _values(given: dict[str, Any]) -> Iterator[bytes | None]:
-    if "json" in given:
-        yield json.dumps(given["json"], separators=(",", ":"), ensure_ascii=False).encode()
-    if "text" in given:
-        yield given["text"].encode()
-    if "base64" in given:
-        yield base64.b64decode(given["base64"])
-    if "tombstone" in given:
+def _values(fields: dict[str, Any]) -> Iterator[bytes | None]:
+    if "json" in fields:
+        yield json.dumps(fields["json"], separators=(",", ":"), ensure_ascii=False).encode()
+    if "text" in fields:
+        yield fields["text"].encode()
+    if "base64" in fields:
+        yield base64.b64decode(fields["base64"])
+    if "tombstone" in fields:
         yield None

@@ -1,4 +1,4 @@
-"""A definition on real servers: its messages into Kafka, one run until all is read, and what is there afterwards."""
+"""Run a definition on real servers: send its messages, process all of them, and return the results."""
 
 import json
 import time
@@ -25,9 +25,9 @@ BATCH_TIME = "<batch time>"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What there is after a run; the rows in the order of their texts.
+    """The results of a run; rows are sorted by their JSON text.
 
-    dead_letters: topic, partition, offset, stage, reason; in the order of the places.
+    dead_letters: topic, partition, offset, stage, reason; sorted by position.
     """
 
     rows: list[dict[str, Any]]
@@ -36,11 +36,11 @@ class Outcome:
 
 
 def prepare(case: Case, config: PipelineConfig) -> None:
-    """Make the topics, and the table where the case has one."""
+    """Create the topics, and the table if the case defines one."""
     admin = AdminClient({"bootstrap.servers": config.connection.brokers[0]})
     topics = [NewTopic(source.topic, case.sidecar.get("partitions", 1), 1) for source in config.inputs]
-    for made in admin.create_topics(topics).values():
-        made.result(30)
+    for created in admin.create_topics(topics).values():
+        created.result(30)
     if "table" in case.sidecar:
         client = connect(config.sink.connection_params)
         client.command(f"CREATE DATABASE IF NOT EXISTS {quote_name(config.sink.full_table[0])}")
@@ -48,19 +48,19 @@ def prepare(case: Case, config: PipelineConfig) -> None:
 
 
 def commit(case: Case, config: PipelineConfig) -> None:
-    """Let the case's consumer group stand where it says."""
-    given = case.sidecar.get("committed")
-    if given is None:
+    """Commit the offsets of the case's consumer group."""
+    committed = case.sidecar.get("committed")
+    if committed is None:
         return
     brokers = config.connection.brokers[0]
-    consumer = Consumer({"bootstrap.servers": brokers, "group.id": given["group"], "enable.auto.commit": False})
-    places = [TopicPartition(topic_of(config, None), *place) for place in given["offsets"].items()]
+    consumer = Consumer({"bootstrap.servers": brokers, "group.id": committed["group"], "enable.auto.commit": False})
+    places = [TopicPartition(topic_of(config, None), *place) for place in committed["offsets"].items()]
     consumer.commit(offsets=places, asynchronous=False)
     consumer.close()
 
 
 def send(config: PipelineConfig, messages: list[Message]) -> None:
-    """Send messages in order; those that belong to a transaction that comes to nothing are sent in one."""
+    """Send messages in order, those marked `aborted` in a transaction that is aborted."""
     brokers = config.connection.brokers[0]
     for aborted, some in groupby(messages, key=lambda message: message.aborted):
         settings = {"bootstrap.servers": brokers, **({"transactional.id": config.pipeline_id} if aborted else {})}
@@ -79,11 +79,11 @@ def send(config: PipelineConfig, messages: list[Message]) -> None:
 
 
 def run(config: PipelineConfig, columns: list[str], state: Path) -> Outcome:
-    """Run until all is read; gives the named columns of all rows, what was counted, and the dead letters."""
-    said: list[str] = []
+    """Run until all is read; return the named columns of all rows, the totals, and the dead letters."""
+    messages_of_run: list[str] = []
     begin = time.time()
     options = RunOptions(state, until_caught_up=True, create_table=True, timeout_seconds=60)
-    totals = run_pipeline(config, options, said.append)
+    totals = run_pipeline(config, options, messages_of_run.append)
     end = time.time()
     client = connect(config.sink.connection_params)
     rows = [_with_batch_time(row, config, begin, end) for row in _rows(client, config, columns)]
@@ -95,13 +95,13 @@ def run(config: PipelineConfig, columns: list[str], state: Path) -> Outcome:
 
 
 def topic_of(config: PipelineConfig, source_id: str | None) -> str:
-    """Give the topic of a source; of the definition's first one where none is named."""
+    """Return the topic of a source, by default of the definition's first source."""
     topics = {source.source_id: source.topic for source in config.sources}
     return topics[source_id or config.sources[0].source_id]
 
 
 def as_text(row: dict[str, Any]) -> str:
-    """Write a row as JSON, for an order of rows."""
+    """Return a row as JSON text, to sort by."""
     return json.dumps(row, sort_keys=True)
 
 
@@ -117,12 +117,12 @@ def _rows(client: Client, config: PipelineConfig, columns: list[str]) -> list[di
 
 
 def _with_batch_time(row: dict[str, Any], config: PipelineConfig, begin: float, end: float) -> dict[str, Any]:
-    """Put a word in the place of the batch time, which nobody can know before; it lies within the run."""
+    """Replace the batch time by a fixed text after checking that it lies within the run."""
     for mapping in config.sink.mapping:
         if mapping.name == "_batch_time":
-            told = datetime.fromisoformat(row[mapping.column_name]).replace(tzinfo=UTC).timestamp()
-            # The column's type may have cut off the fraction of a second.
-            assert begin - 1 < told < end, (begin, told, end)
+            batch_time = datetime.fromisoformat(row[mapping.column_name]).replace(tzinfo=UTC).timestamp()
+            # The column's type may cut off the fraction of a second.
+            assert begin - 1 < batch_time < end, (begin, batch_time, end)
             row[mapping.column_name] = BATCH_TIME
     return row
 

@@ -1,4 +1,4 @@
-"""The folder itself: all of it is right, stays the same when it is converted, and leaves no part of the format out."""
+"""The folder of definitions: all are valid, conversion changes nothing, and every part of the format is covered."""
 
 import json
 import re
@@ -30,21 +30,21 @@ NAMED = {"argnames": "case", "argvalues": CASES, "ids": lambda case: f"{case.ver
 OLDER = [case for case in CASES if case.version != "v3"]
 NEWER = [case for case in CASES if case.version == "v3"]
 
-# Types that are written alike with Nullable and LowCardinality around them.
+# Types that are written with Nullable and LowCardinality around them in the same way.
 COLUMN_TYPES = {
     "Bool", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64", "Float32", "Float64",
     "String", "FixedString", "UUID", "Enum8", "Enum16", "Date", "Date32", "DateTime", "DateTime64", "IPv4", "IPv6",
     "Decimal", "Decimal64", "Decimal256", "UInt256",
 }  # fmt: skip
-# Types that are here without them.
+# Types that are covered without Nullable and LowCardinality.
 OTHER_TYPES = {"Int128", "UInt128", "Int256", "Decimal32", "Decimal128", "Array", "Map", "Tuple", "JSON"}
 LOW_CARDINALITIES = {
     "Int8", "Int16", "UInt16", "Float32", "String", "FixedString", "DateTime",
 }  # fmt: skip
 OUTPUT_TYPES = {"string", "int", "int64", "float64", "bool", "[]string"}
 
-# Keys of the older formats that have no definition here: pieces of one shape that belong to another (a field's column
-# where only its type is asked for).
+# Keys of the older formats that no definition covers: shared schema parts with keys of another part (a field's column
+# where only its type is used).
 LEFT_OUT = re.compile(
     r"""source\.topics\[\]\.(schema\.fields|schema_fields)\[\]\.(source_id|column_name|column_type)
     | sink\.mapping\[\]\.(source_id|type)""",
@@ -58,10 +58,10 @@ def test_there_are_definitions_of_every_version_in_both_notations_and_each_says_
     assert notations == {(version, suffix) for version in VERSIONS for suffix in (".json", ".yaml")}
     names = [case.name for case in CASES]
     assert sorted(names) == sorted(file.stem for file in (FOLDER / "expected").iterdir())
-    # Names in ClickHouse and Kafka are shared by all runs of a session.
+    # All runs of a session share the names in ClickHouse and Kafka.
     places = [load_pipeline(case.file, case.environment) for case in CASES]
     for told in ("pipeline_id", "sink.full_table", "sink.connection_params.database"):
-        found = [said(config, told) for config in places]
+        found = [value_at(config, told) for config in places]
         assert len(set(map(str, found))) == len(found), told
     topics = [source.topic for config in places for source in config.sources]
     assert len(set(topics)) == len(topics)
@@ -77,7 +77,7 @@ def test_every_definition_is_valid() -> None:
 def test_a_definition_means_what_its_format_says(case: Case) -> None:
     config = load_pipeline(case.file, case.environment)
     settings = case.sidecar.get("settings", {})
-    assert {path: said(config, path) for path in settings} == settings
+    assert {path: value_at(config, path) for path in settings} == settings
     found, expected = warnings(config), case.sidecar.get("warnings", [])
     assert len(found) == len(expected)
     assert all(text.startswith(beginning) for text, beginning in zip(found, expected, strict=True)), found
@@ -94,7 +94,7 @@ def test_a_converted_definition_is_the_same_pipeline(case: Case, tmp_path: Path)
     assert again == config
     assert (again.digest, again.fingerprint) == (config.digest, config.fingerprint)
     assert convert_definition(converted, case.environment).yaml == converted.read_text(encoding="utf-8")
-    # No variable is needed for the conversion, and none is filled in.
+    # The conversion needs no variable and fills none in.
     assert convert_definition(case.file, {}).yaml == converted.read_text(encoding="utf-8")
     variables = set(re.findall(r"\$\{\w+", case.file.read_text(encoding="utf-8")))
     assert set(re.findall(r"\$\{\w+", converted.read_text(encoding="utf-8"))) == variables
@@ -102,8 +102,8 @@ def test_a_converted_definition_is_the_same_pipeline(case: Case, tmp_path: Path)
 
 @pytest.mark.parametrize("case", NEWER, ids=lambda case: case.name)
 def test_the_published_schema_knows_the_definition(case: Case) -> None:
-    # What YAML reads as a time is a text in JSON; null and empty texts are left to the loader.
-    written = json.loads(json.dumps(without_nothing(case.raw), default=str))
+    # YAML reads times as timestamps, JSON has texts; null and empty texts are checked by the loader.
+    written = json.loads(json.dumps(without_nulls(case.raw), default=str))
     found = jsonschema.Draft202012Validator(definition_schema()).iter_errors(written)
     assert [error.json_path for error in found] == []
 
@@ -159,8 +159,8 @@ def test_every_kind_of_key_and_of_start_is_in_a_definition() -> None:
     assert starts == {"earl", "late", "comm", "2026"}
 
 
-def said(config: PipelineConfig, path: str) -> Any:
-    """Look a path of attributes and places up; as a plain value."""
+def value_at(config: PipelineConfig, path: str) -> Any:
+    """Return the value at a path of attributes and indexes as a plain value."""
     found: Any = config
     for part in path.split("."):
         found = found[int(part)] if part.isdigit() else getattr(found, part)
@@ -174,7 +174,7 @@ def said(config: PipelineConfig, path: str) -> Any:
 
 
 def paths(part: Any, path: str = "") -> Iterator[str]:
-    """List the keys of a definition, a list's items under `[]`."""
+    """Yield the paths of all keys of a definition; `[]` stands for the index of a list item."""
     if isinstance(part, dict):
         for key, value in part.items():
             inner = f"{path}.{key}" if path else str(key)
@@ -186,7 +186,7 @@ def paths(part: Any, path: str = "") -> Iterator[str]:
 
 
 def schema_paths(schema: dict[str, Any]) -> Iterator[str]:
-    """List the keys that a JSON Schema knows, in the same way."""
+    """Yield the paths of all keys that a JSON Schema allows, in the notation of `paths`."""
     parts = schema["$defs"]
 
     def walk(part: dict[str, Any], path: str) -> Iterator[str]:
@@ -204,22 +204,22 @@ def schema_paths(schema: dict[str, Any]) -> Iterator[str]:
     yield from walk(schema, "")
 
 
-def without_nothing(part: Any) -> Any:
-    """Leave out nulls and the empty texts that stand for them."""
+def without_nulls(part: Any) -> Any:
+    """Remove nulls, and empty texts except for keys where an empty text is a value."""
     if isinstance(part, list):
-        return [without_nothing(item) for item in part]
+        return [without_nulls(item) for item in part]
     if not isinstance(part, dict):
         return part
-    said_empty = ("default", "password", "version", "output_type")
+    empty_is_a_value = ("default", "password", "version", "output_type")
     return {
-        key: without_nothing(value)
+        key: without_nulls(value)
         for key, value in part.items()
-        if value is not None and (value != "" or key in said_empty)
+        if value is not None and (value != "" or key in empty_is_a_value)
     }
 
 
 def outputs_of(configs: list[PipelineConfig]) -> Iterator[tuple[str, str]]:
-    """List the expressions of all transforms, with the types of their outputs."""
+    """Yield the expressions of all transforms with the types of their outputs."""
     for config in configs:
         for transform in config.transforms:
             if transform.type == "stateless":

@@ -1,7 +1,7 @@
-"""Definitions of every format run to the rows, counts and dead letters that the format's rules say.
+"""Definitions of every format run to the rows, counts and dead letters that the format's rules define.
 
-Every second one runs as `convert` prints it, so what holds for one half of the folder holds for files that were
-converted as well. A draw of the folder runs with the other tests; `make test-definitions` runs all of it.
+Every second definition runs as `convert` prints it, so the results also hold for converted files. `make test` runs a
+draw of the folder, `make test-definitions` all of it.
 """
 
 import os
@@ -13,30 +13,37 @@ from glassflow_dagster.config.load import convert_definition, load_pipeline
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from tests.conftest import Stack
 from tests.definitions import running
-from tests.definitions.cases import CASES, Case, Expected, drawn
+from tests.definitions.cases import CASES, Case, Expected, draw_cases
 
-# Two of each version and a join; all where this is set.
-RUN = CASES if os.environ.get("GLASSFLOW_TEST_DEFINITIONS") == "all" else drawn(of_each=2, joins=1)
-# The order of the names decides; a draw must not change it.
+# Two of each version and a join; all when this variable is set.
+RUN = CASES if os.environ.get("GLASSFLOW_TEST_DEFINITIONS") == "all" else draw_cases(of_each=2, joins=1)
+# Alternate by position in the sorted names, independently of the draw.
 CONVERTED = sorted(case.name for case in CASES)[1::2]
 
 
 def loaded(case: Case, stack: Stack, folder: Path) -> PipelineConfig:
+    """Load a case's definition, converted or as written, with names and addresses of the stack."""
     environment = {**stack.environment, **case.environment}
     file = case.file
     if case.name in CONVERTED:
         file = folder / f"{case.name}.yaml"
         file.write_text(convert_definition(case.file, environment).yaml, encoding="utf-8")
     config = load_pipeline(file, environment)
-    # The embedded server knows no ON CLUSTER.
+    # The embedded server does not support ON CLUSTER.
     return config.model_copy(update={"sink": config.sink.model_copy(update={"cluster": None})})
 
 
 def compare(outcome: running.Outcome, expected: Expected, config: PipelineConfig) -> None:
-    """Compare all at once: one difference explains the other."""
+    """Compare all results in one assertion: one difference often explains another."""
     refused = sorted(
-        (running.topic_of(config, letter.source), letter.partition, letter.offset, letter.stage, letter.reason)
-        for letter in expected.dead_letters
+        (
+            running.topic_of(config, dead_letter.source),
+            dead_letter.partition,
+            dead_letter.offset,
+            dead_letter.stage,
+            dead_letter.reason,
+        )
+        for dead_letter in expected.dead_letters
     )
     assert ([tuple(place) for *place, _ in outcome.dead_letters], outcome.totals, outcome.rows) == (
         [tuple(place) for *place, _ in refused],

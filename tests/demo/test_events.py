@@ -1,4 +1,4 @@
-"""The demo's events: the same on every call, and what its pipelines and its README say of them."""
+"""The demo's events: the same on every call, and as its pipelines and its README describe them."""
 
 import json
 from collections import Counter
@@ -65,7 +65,7 @@ def test_an_event_that_comes_twice_comes_soon_again() -> None:
     places: dict[bytes, list[int]] = {}
     for place, event in enumerate(sent):
         places.setdefault(event, []).append(place)
-    # Others that come twice may lie between.
+    # Other duplicated events may be in between.
     assert max(both[-1] - both[0] for both in places.values()) <= 10
 
 
@@ -103,9 +103,14 @@ def test_the_weather_is_hourly_and_its_visibility_is_always_known() -> None:
 
 @pytest.mark.parametrize("pipeline", JOINS)
 def test_every_event_has_what_the_pipeline_asks_for(pipeline: str) -> None:
-    for source in load_pipeline(PIPELINES / f"{pipeline}.yaml").inputs:
+    sources = load_pipeline(PIPELINES / f"{pipeline}.yaml").inputs
+    assert {source.topic for source in sources} == JOINS[pipeline].keys()
+    for source in sources:
         required = [field.name for field in source.schema_fields if field.required]
         declared = {field.name for field in source.schema_fields}
-        for event in decoded(JOINS[pipeline][source.topic]):
+        assert required
+        events = decoded(JOINS[pipeline][source.topic])
+        assert events
+        for event in events:
             assert declared <= event.keys()
             assert all(event[name] is not None for name in required)

@@ -1,4 +1,4 @@
-"""Sending the demo's events and counting them apart from the product."""
+"""Sending the demo's events, and counting them without the product."""
 
 import uuid
 

@@ -1,4 +1,4 @@
-"""What the demo's joins must make, by cases small enough to see."""
+"""The demo's own computation of its joins, on cases small enough to check by hand."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from glassflow_dagster.demo.recount import Joined, Record, differences, join_fli
 
 
 def records(*events: tuple[int, dict[str, Any]]) -> list[Record]:
-    """Place events, each with its partition, in this order."""
+    """Return events as records: each in its partition, with offsets counting up over all of them."""
     return [(partition, offset, json.dumps(event).encode()) for offset, (partition, event) in enumerate(events)]
 
 

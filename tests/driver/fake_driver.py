@@ -1,7 +1,8 @@
-"""A driver without Spark: it keeps the real one's contract (arguments, heartbeat, SIGTERM) and does no work.
+"""A driver without Spark that keeps the real one's contract (arguments, heartbeat, SIGTERM) and does no work.
 
-What it does wrong is named by FAKE_DRIVER: fails, dies, starts (for ever), late (starts for a while), waits (for its
-topic), warms (up for a while), stalls (after a while), deaf (to SIGTERM), silent, new (has no batch to tell of).
+FAKE_DRIVER names its misbehaviour: fails, dies, starts (for ever), late (starts for a while), waits (for its topic),
+warms (up for a while), stalls (after a while), deaf (to SIGTERM), silent (writes no heartbeat), new (has not reported a
+batch).
 """
 
 import argparse
@@ -20,7 +21,7 @@ from glassflow_dagster.streaming.delivery.totals import Totals
 BEHAVIOUR = os.environ.get("FAKE_DRIVER", "")
 STATES = {"starts": DriverState.STARTING, "waits": DriverState.WAITING, "fails": DriverState.FAILED}
 
-LATE_BEATS = 20  # a second, ample for a test to see it
+LATE_BEATS = 20  # one second is enough for a test to see it
 
 
 def main() -> int:

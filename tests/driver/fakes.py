@@ -1,4 +1,4 @@
-"""A pipeline whose driver is a fake, for tests of what starts, judges and stops drivers."""
+"""A pipeline with a fake driver, for tests of starting, monitoring and stopping drivers."""
 
 import socket
 import sys
@@ -15,7 +15,7 @@ DEFINITIONS = Path(__file__).parents[2] / "pipelines"
 
 @pytest.fixture
 def definition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The shipped sms_status pipeline as a file of the test's own; nothing listens where its servers should be."""
+    """Return the shipped sms_status pipeline as a file of the test's own; no server listens at its addresses."""
     with socket.socket() as kafka, socket.socket() as clickhouse:
         kafka.bind(("127.0.0.1", 0))
         clickhouse.bind(("127.0.0.1", 0))
@@ -30,7 +30,7 @@ def definition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A state folder whose drivers are fake, and are ended with the test."""
+    """Return a state folder whose drivers are fake and end with the test."""
     monkeypatch.setattr(process, "DRIVER", (sys.executable, str(Path(__file__).with_name("fake_driver.py"))))
     monkeypatch.delenv("FAKE_DRIVER", raising=False)
     folder = tmp_path / "state"

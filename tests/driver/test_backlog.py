@@ -1,4 +1,4 @@
-"""When a pipeline is said not to keep up, and what is advised."""
+"""The warning that a pipeline cannot keep up, and its advice."""
 
 import itertools
 from collections.abc import Iterable
@@ -6,39 +6,39 @@ from collections.abc import Iterable
 from glassflow_dagster.driver.backlog import Backlog
 
 
-def told(waiting: Iterable[int | None], every: float = 1.0) -> list[str]:
-    """What is said of numbers that are so many seconds apart."""
+def warnings_of(waiting: Iterable[int | None], every: float = 1.0) -> list[str]:
+    """Return the warning at each sample of the waiting records; `every`: seconds between samples."""
     backlog = Backlog(cores=2, block_rows=50_000)
     return [backlog.add_sample(number * every, count, partitions=8) for number, count in enumerate(waiting)]
 
 
 def test_a_backlog_that_only_grows_is_told_after_five_minutes() -> None:
-    said = told(range(0, 40_000, 100))
-    assert not any(said[:300])
-    assert said[300] == (
+    warnings = warnings_of(range(0, 40_000, 100))
+    assert not any(warnings[:300])
+    assert warnings[300] == (
         "cannot keep up: 6,000 records waited five minutes ago, 30,000 do now; raise the cores it runs on (2)"
     )
 
 
-def test_it_is_not_told_any_more_when_less_waits() -> None:
-    said = told([*range(0, 40_000, 100), *range(40_000, 0, -1_000)])
-    assert said[399]
-    assert not said[-1]
+def test_the_warning_ends_when_the_backlog_shrinks() -> None:
+    warnings = warnings_of([*range(0, 40_000, 100), *range(40_000, 0, -1_000)])
+    assert warnings[399]
+    assert not warnings[-1]
 
 
-def test_catching_up_and_waves_are_well() -> None:
-    assert not any(told(range(1_000_000, 0, -1_000)))
-    assert not any(told([0] * 1_000))
-    assert not any(told(itertools.islice(itertools.cycle([0, 50_000, 200_000]), 1_000)))
+def test_a_shrinking_or_oscillating_backlog_is_no_warning() -> None:
+    assert not any(warnings_of(range(1_000_000, 0, -1_000)))
+    assert not any(warnings_of([0] * 1_000))
+    assert not any(warnings_of(itertools.islice(itertools.cycle([0, 50_000, 200_000]), 1_000)))
 
 
-def test_what_is_not_known_says_nothing() -> None:
-    assert not any(told([None] * 400))
+def test_an_unknown_backlog_is_no_warning() -> None:
+    assert not any(warnings_of([None] * 400))
 
 
 def test_a_slow_heartbeat_is_judged_over_the_same_time() -> None:
-    said = told(range(0, 100_000, 10_000), every=60)
-    assert [bool(text) for text in said] == [number >= 5 for number in range(10)]
+    warnings = warnings_of(range(0, 100_000, 10_000), every=60)
+    assert [bool(text) for text in warnings] == [number >= 5 for number in range(10)]
 
 
 def test_all_that_can_be_raised_is_named() -> None:

@@ -1,4 +1,4 @@
-"""A heartbeat that cannot be written is a silence, and no more than that."""
+"""A heartbeat that cannot be written must not stop the driver or hide its error."""
 
 import threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a start refuses before it starts Spark; a definition that does not fit its checkpoint, before any server too."""
+"""Checks of a start before Spark starts; a mismatch of definition and checkpoint even before any server."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -43,7 +43,7 @@ def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers that have whatever they are asked for, up to what the checkpoint is held against."""
+    """Fake the servers: every lookup succeeds until the comparison with the checkpoint."""
     monkeypatch.setattr(module, "wait_for_clickhouse", Mock())
     monkeypatch.setattr(module, "_prepare_tables", lambda *_: TABLE)
     monkeypatch.setattr(module, "_prepare_topics", Mock())

@@ -1,4 +1,4 @@
-"""A stream's process: launched, judged, stopped and brought back, with real processes that do not run Spark."""
+"""Launching, monitoring, stopping and restarting driver processes, with real processes that do not run Spark."""
 
 import os
 import signal

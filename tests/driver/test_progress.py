@@ -1,4 +1,4 @@
-"""What a heartbeat takes from Spark's own account of a query."""
+"""The fields of a heartbeat that come from Spark's progress of a query."""
 
 import json
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ LATEST = {"bids": {"0": 45, "1": 7}, "lots": {"0": 5}, "p.glassflow-replay": {"0
 
 
 def operator(memory: int, **metrics: int) -> dict[str, Any]:
-    """What Spark 4 says of a state store."""
+    """Return Spark 4's progress of a state store."""
     counts = dict.fromkeys(
         ("numRowsTotal", "numRowsUpdated", "numRowsRemoved", "allUpdatesTimeMs", "allRemovalsTimeMs", "commitTimeMs",
          "numRowsDroppedByWatermark", "numShufflePartitions", "numStateStoreInstances"), 0,
@@ -25,8 +25,8 @@ def operator(memory: int, **metrics: int) -> dict[str, Any]:
     return {"operatorName": name, **counts, "memoryUsedBytes": memory, "customMetrics": metrics}
 
 
-def told(*operators: dict[str, Any], latest: Any = LATEST) -> dict[str, Any]:
-    """Give what the heartbeat says of a query over two topics."""
+def heartbeat_fields(*operators: dict[str, Any], latest: Any = LATEST) -> dict[str, Any]:
+    """Return the heartbeat fields of a query over two topics."""
     source = {
         "description": "kafka", "startOffset": None, "endOffset": json.dumps(END),
         "latestOffset": latest and json.dumps(latest), "numInputRows": 1, "inputRowsPerSecond": 2.0,
@@ -45,22 +45,22 @@ def told(*operators: dict[str, Any], latest: Any = LATEST) -> dict[str, Any]:
 
 
 def test_what_waits_is_told_of_all_topics_and_of_each_source() -> None:
-    found = told()
+    found = heartbeat_fields()
     assert (found["lag"], found["lags"]) == (8, {"bids": 5, "lots": 2})
     assert found["totals"].read == 7
 
 
 def test_what_waits_is_unknown_while_spark_does_not_say() -> None:
-    found = told(latest=None)
+    found = heartbeat_fields(latest=None)
     assert found["lag"] is None
     assert "lags" not in found
 
 
 def test_the_state_is_what_its_stores_have_in_memory_and_in_files() -> None:
     stores = (operator(100, rocksdbSstFileSize=7, rocksdbPutCount=9), operator(20, rocksdbSstFileSize=3))
-    assert told(*stores)["state_bytes"] == 130
+    assert heartbeat_fields(*stores)["state_bytes"] == 130
 
 
 def test_a_state_that_no_batch_has_opened_yet_has_no_size() -> None:
-    assert "state_bytes" not in told()
-    assert "state_bytes" not in told(operator(0))
+    assert "state_bytes" not in heartbeat_fields()
+    assert "state_bytes" not in heartbeat_fields(operator(0))

@@ -1,4 +1,4 @@
-"""When a driver that lives makes no progress: by injected times, with no Spark and no Kafka."""
+"""Detection of a running driver that makes no progress, with injected times and without Spark or Kafka."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -7,13 +7,13 @@ import pytest
 
 from glassflow_dagster.driver.progress_watch import ProgressWatch
 
-PATIENCE = 61.0  # seconds
-# And ten times the slowest batch, which is taken for ten seconds while none was slower.
-FIRST_BOUND = PATIENCE + 100
+STALL_SECONDS = 61.0  # seconds
+# Plus ten times the slowest batch, which counts as ten seconds while no batch was slower.
+FIRST_BOUND = STALL_SECONDS + 100
 
 
 class Driver:
-    """A watch over a query that is made up: its last batch, and whether records wait."""
+    """A progress watch over a fake query: its last batch, and whether records wait."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
@@ -21,18 +21,18 @@ class Driver:
         self.questions = 0
         monkeypatch.setattr("time.monotonic", lambda: self.now)
         self.written: Any = SimpleNamespace(last=None)
-        self.watch = ProgressWatch(lambda: self.written, self._records_wait, PATIENCE, 4711, print)
+        self.watch = ProgressWatch(lambda: self.written, self._records_wait, STALL_SECONDS, 4711, print)
 
     def close(self, batch_id: int) -> None:
         self.written = SimpleNamespace(last=SimpleNamespace(batch_id=batch_id))
 
-    def after(self, seconds: float) -> str:
-        """Let the time go by second by second, as it does; gives the last judgement."""
-        said = ""
+    def advance(self, seconds: float) -> str:
+        """Advance the clock second by second; return the last result."""
+        result = ""
         for _ in range(int(seconds)):
             self.now += 1
-            said = self.watch.stall_reason(self.now)
-        return said
+            result = self.watch.stall_reason(self.now)
+        return result
 
     def _records_wait(self) -> bool:
         self.questions += 1
@@ -45,22 +45,22 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
 
 
 def test_a_query_with_nothing_to_do_is_no_stalled_one(driver: Driver) -> None:
-    assert driver.after(10 * FIRST_BOUND) == ""
+    assert driver.advance(10 * FIRST_BOUND) == ""
     assert driver.questions <= 21, "the brokers are asked seldom"
 
 
 def test_records_that_wait_longer_than_the_pace_allows_are_a_stall_until_a_batch_is_closed(driver: Driver) -> None:
     driver.waiting = True
-    assert driver.after(FIRST_BOUND - 2) == ""
-    assert "no batch was closed for" in driver.after(3)
+    assert driver.advance(FIRST_BOUND - 2) == ""
+    assert "no batch was closed for" in driver.advance(3)
     driver.close(0)
-    assert driver.after(FIRST_BOUND - 2) == ""
+    assert driver.advance(FIRST_BOUND - 2) == ""
 
 
 def test_records_that_have_just_come_are_given_their_time(driver: Driver) -> None:
-    driver.after(3 * FIRST_BOUND)
+    driver.advance(3 * FIRST_BOUND)
     driver.waiting = True
-    assert driver.after(FIRST_BOUND / 2 - 2) == ""
+    assert driver.advance(FIRST_BOUND / 2 - 2) == ""
 
 
 def test_slow_batches_make_the_bound_larger(driver: Driver) -> None:
@@ -75,6 +75,6 @@ def test_slow_batches_make_the_bound_larger(driver: Driver) -> None:
 
 def test_a_jvm_that_does_not_answer_is_a_stall_whether_records_wait_or_not(driver: Driver) -> None:
     with driver.watch.asking():
-        assert driver.after(29) == ""
-        assert driver.after(2).startswith("Spark's JVM (pid 4711) has not answered for 31 s")
-    assert driver.after(1) == ""
+        assert driver.advance(29) == ""
+        assert driver.advance(2).startswith("Spark's JVM (pid 4711) has not answered for 31 s")
+    assert driver.advance(1) == ""

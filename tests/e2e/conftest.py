@@ -8,7 +8,7 @@ from tests.e2e.support import Pipeline
 
 @pytest.fixture
 def pipeline(stack: Stack, shared_session: None, tmp_path: Path) -> Pipeline:  # noqa: ARG001 - catch_up() needs it
-    """A pipeline of the test's own: topic, database, table and state."""
+    """Return a pipeline with the test's own topic, database, table and state."""
     return Pipeline(tmp_path, stack.kafka, stack.clickhouse_port)
 
 

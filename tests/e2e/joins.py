@@ -1,8 +1,7 @@
-"""What the tests of joins share: pipelines of two topics, seeded events, and the rows recomputed from the topics.
+"""Shared parts of the join tests: pipelines of two topics, seeded events, and expected rows computed from the topics.
 
-Nothing of the recomputation is the product's. What a pipeline's events say (`identity`, `key_of`, `time_of`) and the
-rows that they make (`row`) is written down once more by each kind of pipeline: here for a made-up one, in `shipped.py`
-for those that the repository has.
+The computation uses none of the product's code. Each kind of pipeline defines what its events contain (`identity`,
+`key_of`, `time_of`) and the rows that they produce (`row`): an artificial one here, the repository's in `shipped.py`.
 """
 
 import json
@@ -19,11 +18,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.e2e.support import Pipeline
 from tests.faults.records import PARTITIONS, Topics, offset_ranges
-from tests.streaming.stages.joins import Happened, Windows, decide
+from tests.streaming.stages.joins import JoinEvent, Windows, decide
 
 SECOND = 1_000_000
 LEFT, RIGHT = "left", "right"
-NULL_KEYS = 0.03  # of the events whose key may be null
+NULL_KEYS = 0.03  # share of the events whose key may be null
 RESENT = 0.1
 
 Event = dict[str, Any]
@@ -34,12 +33,12 @@ Row = tuple[Any, ...]
 class TwoTopics(Pipeline, ABC):
     """A pipeline that joins two topics of its own.
 
-    Windows and lateness in seconds. Its seeded events lie within `spread` from `begin` on, and are `step` apart at
-    least, or of one time. The lateness is longer, so that none of them is late in whatever order they come.
+    Windows and lateness are in seconds. The times of its seeded events start at `begin`, spread over `spread` seconds
+    in steps of `step`. The lateness is longer than the spread, so no event is late in any order of arrival.
     """
 
-    nullable: ClassVar[tuple[str, ...]] = (LEFT, RIGHT)  # the sides whose key may be null
-    begin: ClassVar[int] = 1_751_356_800  # 2025-07-01T08:00:00Z, the orders' own morning
+    nullable: ClassVar[tuple[str, ...]] = (LEFT, RIGHT)  # the sources whose key may be null
+    begin: ClassVar[int] = 1_751_356_800  # 2025-07-01T08:00:00Z, the day of the demo's orders
     spread: ClassVar[int] = 600
     step: ClassVar[int] = 1
 
@@ -52,35 +51,35 @@ class TwoTopics(Pipeline, ABC):
 
     @abstractmethod
     def event(self, side: str, name: str, key: str | None, at: int) -> Event:
-        """Make an event, which happened at a second since 1970."""
+        """Return an event with this time, in seconds since 1970."""
 
     @abstractmethod
     def details(self, draw: random.Random, side: str) -> Event:
-        """Draw what an event says beside its name, its key and its time."""
+        """Draw the event's fields besides name, key and time."""
 
     @abstractmethod
     def identity(self, side: str, event: Event) -> str:
-        """Give what the side's deduplication tells events apart by."""
+        """Return the event's deduplication key."""
 
     @abstractmethod
     def key_of(self, side: str, event: Event) -> Hashable:
-        """Give what the join compares; None matches nothing."""
+        """Return the event's join key; None matches nothing."""
 
     @abstractmethod
     def time_of(self, side: str, event: Event) -> int:
-        """Give an event's own time, microseconds since 1970."""
+        """Return the event's time in microseconds since 1970."""
 
     def is_filtered(self, side: str, event: Event) -> bool:
-        """Whether an event is filtered before the join."""
+        """Return whether the filter before the join drops an event."""
         return False
 
     @abstractmethod
     def row(self, left: Event, right: Event | None, joined_at: int | None) -> Row:
-        """Give the row of a pair; joined_at: milliseconds since 1970 of the batch that writes it, if that is known."""
+        """Return the row of a pair; joined_at: its batch's time in milliseconds since 1970, None if not known."""
 
     @abstractmethod
     def rows(self) -> Counter[Row]:
-        """Give the table's rows, as `row` writes them."""
+        """Read the table's rows, in the form of `row`."""
 
     def topic(self, side: str) -> str:
         return f"{self.name}-{side}"
@@ -90,8 +89,8 @@ class TwoTopics(Pipeline, ABC):
         for made in admin.create_topics([NewTopic(self.topic(side), partitions, 1) for side in (LEFT, RIGHT)]).values():
             made.result(30)
 
-    def send_sides(self, events: Sequence[tuple[str, Any]]) -> None:
-        """Send events of both sides in this order, over the partitions in turn."""
+    def send_both(self, events: Sequence[tuple[str, Any]]) -> None:
+        """Send events of both sources in this order, alternating between partitions."""
         producer = Producer({"bootstrap.servers": self.brokers, "linger.ms": 5, "enable.idempotence": True})
         for index, (side, event) in enumerate(events):
             value = event if isinstance(event, bytes) else json.dumps(event).encode()
@@ -100,9 +99,9 @@ class TwoTopics(Pipeline, ABC):
         assert producer.flush(30) == 0
 
     def seeded(self, seed: int, lefts: int, rights: int) -> list[tuple[str, Event]]:
-        """Make events of both sides in a seeded order, a tenth of them a second time, which may say something else.
+        """Return events of both sources in a seeded order; a tenth comes again with the same id and other details.
 
-        Keys belong to the seed alone; of the left events a fifth have one that no right event has.
+        No two seeds share a join key. A fifth of the left events has a key that no right event has.
         """
         draw = random.Random(seed)
         found: list[tuple[str, Event]] = []
@@ -119,6 +118,7 @@ class TwoTopics(Pipeline, ABC):
         return found
 
     def join_ledger(self) -> dict[str, int]:
+        """Return the ledger's counts, summed over all batches."""
         names = ("read", "written", "duplicates", "filtered", "late", "dead_letters", "taken", "accepted", "matched",
                  "unmatched", "null_keys", "joined")  # fmt: skip
         sums = ", ".join(f"sum({name})" for name in names)
@@ -128,7 +128,7 @@ class TwoTopics(Pipeline, ABC):
 
 @dataclass
 class JoinPipeline(TwoTopics):
-    """A made-up pipeline, with a filter before the join; both sides are deduplicated by their id."""
+    """An artificial pipeline with a filter before the join; both sources are deduplicated by id."""
 
     at: str = "Int64"
     join: dict[str, Any] = field(default_factory=dict)
@@ -192,12 +192,12 @@ class JoinPipeline(TwoTopics):
         return left["id"], right and right["id"]
 
     def rows(self) -> Counter[Row]:
-        """The table's rows: left id, right id."""
+        """Read the table's rows: left id, right id."""
         return Counter((left, right) for left, right in self.query("SELECT left_id, right_id FROM {db}.events"))
 
 
 class Message(NamedTuple):
-    """A record of a topic."""
+    """A record of a topic with its decoded event; None for invalid JSON."""
 
     side: str
     partition: int
@@ -207,24 +207,24 @@ class Message(NamedTuple):
 
 @dataclass
 class Expected:
-    """What the topics' contents make."""
+    """The expected rows, and the expected sums of the ledger."""
 
     rows: Counter[Row]
     counts: dict[str, int]
 
 
 def read_topics(pipeline: TwoTopics) -> list[Message]:
-    """Read all that is in both topics."""
-    sides = {pipeline.topic(side): side for side in (LEFT, RIGHT)}
-    topics = Topics(pipeline.brokers, list(sides))
+    """Read all records of both topics."""
+    inputs = {pipeline.topic(side): side for side in (LEFT, RIGHT)}
+    topics = Topics(pipeline.brokers, list(inputs))
     try:
-        return [Message(sides[r.topic], r.partition, r.offset, _decoded(r.value)) for r in topics.read()]
+        return [Message(inputs[r.topic], r.partition, r.offset, _decoded(r.value)) for r in topics.read()]
     finally:
         topics.close()
 
 
 def batches(pipeline: TwoTopics, messages: Sequence[Message]) -> Iterator[tuple[int, list[Message]]]:
-    """Give each batch's time in microseconds and its records in their order, as the ledger says."""
+    """Yield each batch's time in microseconds and its records in order, according to the ledger."""
     ledger = pipeline.query(
         "SELECT toUnixTimestamp64Milli(batch_time), offsets FROM {db}.glassflow_ledger ORDER BY batch_id"
     )
@@ -241,15 +241,15 @@ def batches(pipeline: TwoTopics, messages: Sequence[Message]) -> Iterator[tuple[
 
 
 def recompute(pipeline: TwoTopics, late: Sequence[str] = (), complete: int | None = None) -> Expected:
-    """Make the rows from the topics' contents, by definition.
+    """Compute the expected rows and counts from the topics' contents.
 
-    On the processing clock the ledger's batches are taken as given, and the time of the last one says who has waited
-    long enough. On the event clock `late` are the identities of events that came too late, and `complete` is how far
-    the clock is, microseconds since 1970.
+    On the processing clock, the ledger's batches define each record's time, and the last batch's time decides which
+    left events have waited long enough. On the event clock, `late` lists the identities of late events, and `complete`
+    is the time that the clock has reached, in microseconds since 1970.
     """
     counts: Counter[str] = Counter(late=0, dead_letters=0, filtered=0, duplicates=0)
     accepted: dict[tuple[str, str], Event] = {}
-    sides: dict[str, list[Happened]] = {LEFT: [], RIGHT: []}
+    inputs: dict[str, list[JoinEvent]] = {LEFT: [], RIGHT: []}
     times: list[int] = []
     for time, records in batches(pipeline, read_topics(pipeline)):
         times.append(time)
@@ -267,31 +267,31 @@ def recompute(pipeline: TwoTopics, late: Sequence[str] = (), complete: int | Non
                     counts["late"] += 1
                     continue
                 at = pipeline.time_of(side, event) if pipeline.event_clock else time
-                sides[side].append(Happened(name, pipeline.key_of(side, event), at, (partition, offset)))
+                inputs[side].append(JoinEvent(name, pipeline.key_of(side, event), at, (partition, offset)))
     if not pipeline.event_clock:
         complete = times[-1]
     assert complete is not None
     windows = Windows(pipeline.left_window * SECOND, pipeline.right_window * SECOND)
-    fates = decide(sides[LEFT], sides[RIGHT], windows, pipeline.match, complete)
-    written = fates.pairs | (fates.alone if pipeline.kind == "left" else set())
-    at_of = _joined_at(sides, windows, () if pipeline.event_clock else times)
+    outcome = decide(inputs[LEFT], inputs[RIGHT], windows, pipeline.match, complete)
+    written = outcome.pairs | (outcome.alone if pipeline.kind == "left" else set())
+    at_of = _joined_at(inputs, windows, () if pipeline.event_clock else times)
     rows = Counter(
         pipeline.row(accepted[LEFT, left], accepted[RIGHT, right] if right else None, at_of(left, right))
         for left, right in written
     )
-    counts.update(fates.counts, joined=rows.total(), written=rows.total())
+    counts.update(outcome.counts, joined=rows.total(), written=rows.total())
     return Expected(rows, dict(counts))
 
 
 def _joined_at(
-    sides: dict[str, list[Happened]], windows: Windows, times: Sequence[int]
+    inputs: dict[str, list[JoinEvent]], windows: Windows, times: Sequence[int]
 ) -> Callable[[str, str | None], int | None]:
-    """Say which batch writes a row, milliseconds since 1970; nobody knows without the times of the batches.
+    """Return a function that gives the time of the batch that writes a row, in milliseconds since 1970.
 
-    A pair comes with the later of both events, a left event alone with the first batch after its window, or at once
-    where it waits for nothing.
+    A pair is written with its later event. An unmatched left event is written with the first batch after its window, or
+    at once when its key is null. Without the batches' times the function returns None.
     """
-    lefts, rights = ({event.name: event for event in sides[side]} for side in (LEFT, RIGHT))
+    lefts, rights = ({event.name: event for event in inputs[side]} for side in (LEFT, RIGHT))
 
     def of(left: str, right: str | None) -> int | None:
         if not times:

@@ -1,7 +1,7 @@
-"""The joins that the repository has, on topics of a test's own: seeded events of the demo's shapes, and their rows.
+"""The repository's own joins on topics of a test: seeded events with the demo's fields, and the rows they produce.
 
-Of a definition only names, connections, type, match, clock and lateness are changed, and on the processing clock the
-windows: a test ends within them.
+The tests change the definition's names, connections, type, match, clock and lateness, and, on the processing clock, the
+windows: a test is over within the windows.
 """
 
 import json
@@ -33,9 +33,9 @@ class ShippedJoin(TwoTopics):
 
     file_name: ClassVar[str]
     event_time: ClassVar[str]
-    columns_read: ClassVar[tuple[str, ...]]  # the table's, without joined_at; as expressions
+    columns_read: ClassVar[tuple[str, ...]]  # expressions for the table's columns, except joined_at
 
-    # On the event clock what the definition says.
+    # On the event clock the windows of the definition.
     left_window: int = HOUR
     right_window: int = HOUR
 
@@ -74,7 +74,7 @@ class ShippedJoin(TwoTopics):
         return int(datetime.fromisoformat(event[self.event_time]).timestamp()) * SECOND
 
     def rows(self) -> Counter[Row]:
-        """The table's rows, all columns; on the event clock joined_at is NULL where it is the time of a batch."""
+        """Read the table's rows, all columns; on the event clock joined_at is NULL where it is a batch's time."""
         joined_at = "toUnixTimestamp64Milli(joined_at)"
         if self.event_clock:
             joined_at = f"if(joined_at IN (SELECT batch_time FROM {{db}}.glassflow_ledger), NULL, {joined_at})"
@@ -83,7 +83,7 @@ class ShippedJoin(TwoTopics):
 
 @dataclass
 class OrdersWithUsers(ShippedJoin):
-    """Orders, with the user events nearest in time."""
+    """Orders joined with the user events nearest in time."""
 
     nullable = (LEFT,)
     spread = 5 * HOUR
@@ -118,7 +118,7 @@ class OrdersWithUsers(ShippedJoin):
 
 @dataclass
 class FlightsWithWeather(ShippedJoin):
-    """Flights, with the weather at their airport: at the full hour as the real one is, and half an hour later."""
+    """Flights joined with the weather at their airport, at the full hour as in the real data and half an hour later."""
 
     nullable = ()
     begin = 1_357_344_000  # 2013-01-05
@@ -154,7 +154,7 @@ class FlightsWithWeather(ShippedJoin):
 
 
 def iso(at: int) -> str:
-    """Write a second since 1970 as the demo's events do."""
+    """Format seconds since 1970 as in the demo's events."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: definitions for the test's own topic and table, events, the command line."""
+"""Shared parts of the end-to-end tests: pipelines with their own topic and table, events, and the command line."""
 
 import json
 import os
@@ -27,13 +27,13 @@ from glassflow_dagster.driver.run import run_pipeline
 from tests import definition as v3
 from tests.waiting import DEADLINE, wait_until
 
-SMALL_BLOCK = 50  # rows; a batch of thousands takes long enough to be interrupted
+SMALL_BLOCK = 50  # rows; a batch of thousands of small blocks takes long enough to be interrupted
 LARGEST_MESSAGE = 12 * 1024 * 1024  # bytes
 
 
 @dataclass
 class Pipeline:
-    """A pipeline of one test, on a topic, a database and a state folder of its own."""
+    """A test's pipeline with a topic, a database and a state folder of its own."""
 
     folder: Path
     brokers: str
@@ -81,7 +81,7 @@ class Pipeline:
         admin.create_topics([topic])[self.name].result(30)
 
     def add_partition(self, partitions: int) -> None:
-        """Let the topic have so many partitions."""
+        """Increase the topic's partitions to this number."""
         admin = AdminClient({"bootstrap.servers": self.brokers})
         admin.create_partitions([NewPartitions(self.name, partitions)])[self.name].result(30)
 
@@ -91,7 +91,7 @@ class Pipeline:
         partition: Callable[[int], int] = lambda index: index % 2,
         compression: str = "none",
     ) -> int:
-        """Send events (objects as JSON, bytes as they are), each to the partition that its place gives."""
+        """Send events (objects as JSON, bytes unchanged), by default to the partitions in turn."""
         producer = Producer({
             "bootstrap.servers": self.brokers, "message.max.bytes": LARGEST_MESSAGE,
             "compression.type": compression,
@@ -110,14 +110,14 @@ class Pipeline:
         return cli("run", str(self.file), "--state", str(self.state), *options, environment=environment)
 
     def run_without_spark(self, *options: str, **environment: str) -> "Finished":
-        """Run what is refused before Spark starts, in this process."""
+        """Run in this process; for runs that fail before Spark starts."""
         arguments = ("run", str(self.file), "--state", str(self.state), *options)
         return invoke(*arguments, environment=environment)
 
     def catch_up(self, **how: Any) -> dict[str, int]:
-        """Run until all is read, in this process: a driver of its own would take ten seconds to come up.
+        """Run in this process until all is read, since a driver of its own would take ten seconds to start.
 
-        how: more of `RunOptions`.
+        how: further fields of `RunOptions`.
         """
         options = RunOptions(self.state, until_caught_up=True, timeout_seconds=DEADLINE, **how)
         totals: dict[str, int] = run_pipeline(load_pipeline(self.file), options, print).model_dump()
@@ -127,7 +127,7 @@ class Pipeline:
         return clickhouse_connect.get_client(host="127.0.0.1", port=self.clickhouse_port)
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """Query with `{db}` for the pipeline's database."""
+        """Query ClickHouse; `{db}` in the SQL stands for the pipeline's database."""
         return [tuple(row) for row in self.client().query(sql.format(db=self.name)).result_rows]
 
     def ledger(self) -> dict[str, int]:
@@ -153,7 +153,7 @@ def cli(*arguments: str, environment: dict[str, str] | None = None, timeout: flo
 
 
 def invoke(*arguments: str, environment: dict[str, str] | None = None) -> Finished:
-    """Run a command in this process: one of its own spends most of its time on imports."""
+    """Run a command in this process: a new process spends most of its time on imports."""
     done = CliRunner(catch_exceptions=False).invoke(main, arguments, env=environment)
     return Finished(done.exit_code, done.stdout, done.stderr)
 
@@ -171,13 +171,13 @@ def wait_for_first_row(pipeline: Pipeline) -> None:
     wait_until(lambda: pipeline.query("EXISTS {db}.events") == [(1,)] and rows(pipeline) == 1, "the row has arrived")
 
 
-def holder(pipeline: Pipeline) -> Holder:
-    """Who has the pipeline's lock, or had it last."""
+def lock_holder(pipeline: Pipeline) -> Holder:
+    """Return the entry of the process that has, or last had, the pipeline's lock."""
     return Holder.model_validate_json((pipeline_folder(pipeline.state, pipeline.name) / "lock").read_text())
 
 
 def begin_large_batch(pipeline: Pipeline, events: int) -> None:
-    """Start a driver on a batch of many small blocks, `k0` and so on; returns when the first one is in the table."""
+    """Start a driver on a batch of many small blocks, keys `k0`, `k1`, ...; return when the first one is visible."""
     pipeline.sink = {"max_batch_size": SMALL_BLOCK}
     pipeline.write().create_topic()
     pipeline.send({"id": f"k{index}", "n": index} for index in range(events))
@@ -186,7 +186,7 @@ def begin_large_batch(pipeline: Pipeline, events: int) -> None:
 
 
 def require_batch_under_way(pipeline: Pipeline) -> None:
-    """Say so where the first batch was over before the driver was interrupted: the test has shown nothing then."""
+    """Fail if the first batch was over before the driver was interrupted, because then the test proves nothing."""
     assert pipeline.ledger()["read"] == 0, "the batch was over before: make it larger"
 
 
@@ -209,7 +209,7 @@ def state(pipeline: Pipeline) -> str:
 
 
 def kill(pipeline: Pipeline) -> None:
-    """End the driver without a warning, and wait until that is seen."""
+    """Kill the driver, and wait until its lock is free."""
     beat = read_heartbeat(pipeline_folder(pipeline.state, pipeline.name))
     assert beat is not None
     os.kill(beat.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What is lost for good stops a pipeline, until somebody says that it is to go on: then it is written down."""
+"""Permanent loss of records or state stops a pipeline until the user accepts it; then the loss is recorded."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -52,8 +52,8 @@ def remove_records(pipeline: Pipeline, before: int) -> None:
 
 
 @pytest.fixture
-def dies_behind_its_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """Let each batch end before the ledger's row, with all of its blocks in the table."""
+def fail_before_ledger_row(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """Make each batch fail after its blocks are in the table and before its ledger row."""
 
     def die(*_: object, **__: object) -> None:
         raise GlassflowError("died")
@@ -73,21 +73,21 @@ def test_records_that_retention_took_are_skipped_and_the_rest_is_exact(pipeline:
         pipeline.catch_up()
 
     totals = pipeline.catch_up(accept=accept_loss)
-    # The state knows what it knew: k1 came before.
+    # The state still has its keys: k1 was read before.
     assert (totals["read"], totals["written"], totals["duplicates"]) == (3, 2, 1)
     assert keys(pipeline) == ["k0", "k1", "k2", "k5", "k6"]
     assert losses(pipeline) == [(1, "retention", 0, 3, 5, 0)]
     figures = verify(pipeline).counts.figures
     assert (figures["skipped_offsets"], figures["expired_offsets"], figures["difference"]) == (2, 3, 0)
 
-    # From here on it is a pipeline like any other; where nothing is lost, nothing is accepted.
+    # From here on nothing is lost, so nothing is accepted.
     pipeline.send(events(6, 7), lambda _: 0)
     assert pipeline.catch_up(accept=accept_loss)["written"] == 1
     assert len(losses(pipeline)) == 1
     verify(pipeline)
 
 
-def test_a_topic_that_was_made_anew_is_read_from_its_beginning(pipeline: Pipeline) -> None:
+def test_a_recreated_topic_is_read_from_its_beginning(pipeline: Pipeline) -> None:
     pipeline.write().create_topic(1)
     pipeline.send(events(0, 1, 2), lambda _: 0)
     pipeline.catch_up()
@@ -107,12 +107,12 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(pipeline: Pipelin
 
 
 def compact(pipeline: Pipeline, left: int) -> None:
-    """Let the broker compact partition 0 until so many of its records are left."""
+    """Let the broker compact partition 0 until only `left` of its records remain."""
     producer = Producer({"bootstrap.servers": pipeline.brokers})
     consumer = Consumer({"bootstrap.servers": pipeline.brokers, "group.id": "compact", "enable.partition.eof": True})
 
     def is_compacted() -> bool:
-        # Another segment begins with another record, and what is in the one before can be compacted.
+        # Each new record starts another segment, which makes the previous segment ready for compaction.
         producer.produce(pipeline.name, b"no event", key=b"last", partition=0)
         producer.flush(10)
         consumer.assign([TopicPartition(pipeline.name, 0, 0)])
@@ -126,7 +126,7 @@ def compact(pipeline: Pipeline, left: int) -> None:
 
 
 def test_a_batch_whose_records_were_compacted_away_is_not_repeated_unasked(
-    pipeline: Pipeline, dies_behind_its_blocks: pytest.MonkeyPatch
+    pipeline: Pipeline, fail_before_ledger_row: pytest.MonkeyPatch
 ) -> None:
     pipeline.sink = {"max_batch_size": 3}
     pipeline.write()
@@ -135,7 +135,7 @@ def test_a_batch_whose_records_were_compacted_away_is_not_repeated_unasked(
     admin.create_topics([NewTopic(pipeline.name, 1, 1, config=settings)])[pipeline.name].result(30)
     producer = Producer({"bootstrap.servers": pipeline.brokers})
     for number in range(8):
-        # The even ones have a Kafka key that comes again.
+        # The records with even numbers have a Kafka key that occurs again.
         key = b"again" if number % 2 == 0 else str(number).encode()
         producer.produce(pipeline.name, b'{"id": "k%d", "n": %d}' % (number, number), key=key, partition=0)
     assert producer.flush(30) == 0
@@ -143,7 +143,7 @@ def test_a_batch_whose_records_were_compacted_away_is_not_repeated_unasked(
         pipeline.catch_up()
     written = keys(pipeline)
     assert "k0" in written
-    dies_behind_its_blocks.undo()
+    fail_before_ledger_row.undo()
     compact(pipeline, 5)
 
     with pytest.raises(
@@ -163,13 +163,13 @@ def test_a_batch_whose_records_were_compacted_away_is_not_repeated_unasked(
     assert "records of an in-flight batch were lost" in found.counts.description
 
 
-def test_a_state_that_cannot_be_made_anew_is_given_up_and_what_waited_in_it_is_told(pipeline: Pipeline) -> None:
+def test_a_state_that_cannot_be_rebuilt_is_given_up_and_its_waiting_events_are_reported(pipeline: Pipeline) -> None:
     joins = JoinPipeline(
         pipeline.folder, pipeline.brokers, pipeline.clickhouse_port, left_window=3600, right_window=3600
     )
     joins.write().create_topic()
     draw = joins.seeded(1, 40, 5)
-    joins.send_sides(draw)
+    joins.send_both(draw)
     first = joins.catch_up()
     assert first["waiting"] > 0
     damaged = joins.state / joins.name / "checkpoint" / "glassflow" / "identity.json"
@@ -178,7 +178,7 @@ def test_a_state_that_cannot_be_made_anew_is_given_up_and_what_waited_in_it_is_t
         joins.catch_up(rebuild=rebuild_checkpoint)
     damaged.parent.parent.mkdir(parents=True, exist_ok=True)
 
-    joins.send_sides([(LEFT, draw[0][1]), (RIGHT, draw[1][1])])
+    joins.send_both([(LEFT, draw[0][1]), (RIGHT, draw[1][1])])
     totals = joins.catch_up(accept=accept_loss)
     assert totals["read"] == 2
     ((_, reason, *_, waiting),) = [row for row in losses(joins) if row[1] == "state"]

@@ -1,4 +1,4 @@
-"""200,000 records with every kind of bad one among them: each dead letter at its place, each row, in one pass."""
+"""200,000 records with bad ones of every kind: each a dead letter with its position or a row, in one run."""
 
 import json
 import random
@@ -25,7 +25,7 @@ def good(place: int) -> dict[str, Any]:
     return {"id": f"k{place}", "n": place - RECORDS // 2, "f": place / 8, "at": "2024-10-28T10:00:05Z"}
 
 
-# How to make a bad record of a good one, and how the reason of its dead letter begins.
+# How to derive a bad record from a good one, and how the reason of its dead letter begins.
 BAD: dict[str, tuple[Callable[[dict[str, Any]], bytes | None], str]] = {
     "not JSON": (lambda _: b"<xml/>", "invalid JSON: "),
     "truncated": (lambda e: json_of(**e)[:-5], "invalid JSON: "),
@@ -61,7 +61,7 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], bytes | None], str]] = {
         "column 'at' (DateTime): '2024-02-30T",
     ),
 }
-# Once each: they would make the topic too large.
+# Large records, sent once each: more of them would make the topic too large.
 HUGE: dict[str, tuple[bytes, str | None]] = {
     "5 MB of nothing": (b"x" * FIVE_MEGABYTES, "invalid JSON: "),
     "5 MB cut off": (b'{"id":"' + b"x" * FIVE_MEGABYTES, "invalid JSON: "),
@@ -71,11 +71,11 @@ HUGE: dict[str, tuple[bytes, str | None]] = {
 
 @dataclass
 class Sent:
-    """What was sent, in order, and what must come of it, kept beside the pipeline and made without it."""
+    """The records that were sent, in order, and their expected rows and dead letters, computed without the product."""
 
     values: list[bytes | None]
     partitions: list[int]
-    letters: dict[tuple[int, int], str]
+    dead_letters: dict[tuple[int, int], str]
     rows: set[Row]
     duplicates: int
 
@@ -90,7 +90,7 @@ def draw_records(seed: int) -> Sent:
         sent.values.append(value)
         sent.partitions.append(partition)
         if reason is not None:
-            sent.letters[partition, offsets[partition]] = reason
+            sent.dead_letters[partition, offsets[partition]] = reason
         elif event is not None:
             row = (event["id"], event["n"], event["f"], datetime(2024, 10, 28, 10, 0, 5))
             sent.duplicates += row in sent.rows
@@ -132,13 +132,13 @@ def test_each_bad_record_is_a_dead_letter_at_its_place_and_each_good_one_a_row(p
         "read": RECORDS,
         "written": len(sent.rows),
         "duplicates": sent.duplicates,
-        "dead_letters": len(sent.letters),
+        "dead_letters": len(sent.dead_letters),
     }
     found = pipeline.query("SELECT partition, offset, reason FROM {db}.glassflow_dead_letters")
-    assert len(found) == len(sent.letters)
+    assert len(found) == len(sent.dead_letters)
     reasons = {(partition, offset): reason for partition, offset, reason in found}
-    assert reasons.keys() == sent.letters.keys()
-    for place, reason in sent.letters.items():
+    assert reasons.keys() == sent.dead_letters.keys()
+    for place, reason in sent.dead_letters.items():
         assert reasons[place].startswith(reason), place
     rows = pipeline.query("SELECT id, n, f, at FROM {db}.events")
     assert len(rows) == len(sent.rows)

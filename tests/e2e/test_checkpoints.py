@@ -1,4 +1,4 @@
-"""Checkpoints and topics that are not what they were: survived, or refused with a message that says what to do."""
+"""Damaged checkpoints and changed topics: the pipeline recovers, or stops with an error that says what to do."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint, Checkp
 from tests.e2e.support import Pipeline
 from tests.waiting import wait_until
 
-ANSWER = 30  # seconds; of the broker
+ANSWER = 30  # seconds that the broker takes to delete or create a topic
 
 
 def checkpoint(pipeline: Pipeline) -> Path:
@@ -24,7 +24,7 @@ def checkpoint(pipeline: Pipeline) -> Path:
 
 
 def flip(file: Path) -> None:
-    """Turn one bit in the middle."""
+    """Flip one bit in the middle of a file."""
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
@@ -40,8 +40,8 @@ def empty(file: Path) -> None:
 
 DAMAGES = (flip, cut, empty)
 
-# Of each kind of file that the state consists of: a snapshot, its table, and the changes after it. Spark makes a
-# snapshot anew from the changes before it, which are still there. `make test-checkpoints` runs all.
+# One file of each kind in the state: a snapshot, its table, and the changes after it. Spark rebuilds a snapshot from
+# older changes, which still exist. `make test-checkpoints` runs all files.
 STATE_FILES = ("1.zip", "SSTs/*.sst", "2.changelog")
 STOPPING = {"2.changelog"}
 STATE_DAMAGES = (
@@ -51,7 +51,7 @@ STATE_DAMAGES = (
 )
 
 
-def refused(pipeline: Pipeline) -> str:
+def catch_up_error(pipeline: Pipeline) -> str:
     with pytest.raises(GlassflowError) as problem:
         pipeline.catch_up()
     return str(problem.value)
@@ -70,7 +70,7 @@ def two_batches(pipeline: Pipeline) -> Pipeline:
 
 
 def test_damaged_files_are_named_a_moved_folder_goes_on_and_an_older_copy_is_refused(pipeline: Pipeline) -> None:
-    """One pipeline for all of it: what is refused is refused before Spark does anything."""
+    """Use one pipeline for all cases: each error occurs before Spark changes anything."""
     pipeline.write().create_topic()
     pipeline.send({"id": f"k{index}", "n": index} for index in range(150))
     pipeline.catch_up()
@@ -79,12 +79,12 @@ def test_damaged_files_are_named_a_moved_folder_goes_on_and_an_older_copy_is_ref
     pipeline.send({"id": f"k{index}", "n": index} for index in range(100, 250))
     pipeline.catch_up()
 
-    # Of the state itself Spark checks what it loads, in the next test.
+    # Spark checks the files of the state when it loads them: see the next test.
     files = [file for file in checkpoint(pipeline).rglob("*") if file.is_file() and not file.name.startswith(".")]
     looked_at = [file for file in files if file.suffix not in {".changelog", ".zip", ".sst"}]
     read = {"metadata", "0", "1", "identity.json", "definition.json", "topics.json", "0.json", "1.json"}
     assert {file.name for file in looked_at} >= read
-    # A batch that is done and has another done after it is never looked at again.
+    # Spark never reads a completed batch again once the next one is completed.
     looked_at.remove(checkpoint(pipeline) / "commits" / "0")
     for file in looked_at:
         content = file.read_bytes()
@@ -95,16 +95,15 @@ def test_damaged_files_are_named_a_moved_folder_goes_on_and_an_older_copy_is_ref
         file.write_bytes(content)
 
     pipeline.client().command(f"RENAME TABLE {pipeline.name}.glassflow_ledger TO {pipeline.name}.away")
-    assert "batch 1 is done, but" in refused(pipeline)
+    assert "batch 1 is done, but" in catch_up_error(pipeline)
     pipeline.client().command(f"DROP TABLE {pipeline.name}.glassflow_ledger")
     pipeline.client().command(f"RENAME TABLE {pipeline.name}.away TO {pipeline.name}.glassflow_ledger")
 
     newer = pipeline.folder / "newer"
     pipeline.state.rename(newer)
     older.rename(pipeline.state)
-    assert f"ends with batch 0, but {pipeline.name}.glassflow_ledger has batch 1 of this checkpoint" in refused(
-        pipeline
-    )
+    message = catch_up_error(pipeline)
+    assert f"ends with batch 0, but {pipeline.name}.glassflow_ledger has batch 1 of this checkpoint" in message
     shutil.rmtree(pipeline.state)
     moved = replace(pipeline, folder=pipeline.folder / "moved").write()
     newer.rename(moved.state)
@@ -123,8 +122,8 @@ def test_a_damaged_file_of_the_state_is_repaired_or_stops_the_pipeline(
     damage(found)
     pipeline.send({"id": f"k{index}", "n": index} for index in range(200, 300))
     if file in STOPPING:
-        # Other tasks may have written by then: the batch is repeated.
-        assert refused(pipeline).startswith("a state file of the checkpoint is damaged or missing; restore")
+        # Other tasks may have written before the error: the batch is repeated.
+        assert catch_up_error(pipeline).startswith("a state file of the checkpoint is damaged or missing; restore")
         found.write_bytes(kept)
     totals = pipeline.catch_up()
     assert (totals["written"], totals["duplicates"]) == (50, 50)
@@ -132,25 +131,27 @@ def test_a_damaged_file_of_the_state_is_repaired_or_stops_the_pipeline(
 
 
 def test_a_full_disk_is_said_and_nothing_is_lost_by_it(pipeline: Pipeline) -> None:
-    """Writing to /dev/full is refused by the kernel as on a full disk."""
+    """Simulate the full disk by /dev/full, to which the kernel rejects every write."""
     pipeline.write().create_topic()
     pipeline.send({"id": f"k{index}", "n": index} for index in range(100))
     folder = pipeline.state / pipeline.name
     folder.mkdir(parents=True)
     (folder / "heartbeat.json.new").symlink_to("/dev/full")
-    assert "No space left on device; free disk space" in refused(pipeline)
+    assert "No space left on device; free disk space" in catch_up_error(pipeline)
     (folder / "heartbeat.json.new").unlink()
     plan = checkpoint(pipeline) / "glassflow" / "plans" / "0.new"
     plan.parent.mkdir(parents=True)
     plan.symlink_to("/dev/full")
-    assert refused(pipeline).startswith("the disk is full; free space for the state folder")
+    assert catch_up_error(pipeline).startswith("the disk is full; free space for the state folder")
     assert rows(pipeline) == [(0, 0)]
     plan.unlink()
     assert pipeline.catch_up()["written"] == 100
     assert rows(pipeline) == [(100, 100)]
 
 
-def test_topics_that_lost_records_or_were_made_anew_are_refused_and_new_partitions_are_read(pipeline: Pipeline) -> None:
+def test_topics_that_lost_records_or_were_recreated_are_rejected_and_new_partitions_are_read(
+    pipeline: Pipeline,
+) -> None:
     two_batches(pipeline)
     admin = AdminClient({"bootstrap.servers": pipeline.brokers})
 
@@ -160,17 +161,17 @@ def test_topics_that_lost_records_or_were_made_anew_are_refused_and_new_partitio
     assert rows(pipeline) == [(340, 340)]
 
     pipeline.send(({"id": f"q{index}", "n": index} for index in range(10)), lambda _: 2)
-    gone = TopicPartition(pipeline.name, 2, 34)  # 30 are read, 40 are there
+    gone = TopicPartition(pipeline.name, 2, 34)  # 30 records are read, 40 exist
     admin.delete_records([gone])[gone].result(ANSWER)
-    said = refused(pipeline)
+    said = catch_up_error(pipeline)
     assert f"topic {pipeline.name}, partition 2: offsets 30 to 33 were not read and are gone" in said
     assert "run it with --accept-loss" in said
 
     admin.delete_topics([pipeline.name])[pipeline.name].result(ANSWER)
     wait_until(lambda: pipeline.name not in admin.list_topics(timeout=ANSWER).topics, "the topic is gone")
     pipeline.create_topic(3)
-    assert "which was read up to" in refused(pipeline) or "was deleted and recreated" in refused(pipeline)
-    # As many records as before, and more: only the broker's name of the topic tells.
+    assert "which was read up to" in catch_up_error(pipeline) or "was deleted and recreated" in catch_up_error(pipeline)
+    # As many records as before, and more: only the topic's id at the broker reveals the new topic.
     pipeline.send(({"id": f"r{index}", "n": index} for index in range(900)), lambda index: index % 3)
-    assert f"topic {pipeline.name} was deleted and recreated since {pipeline.name} read it" in refused(pipeline)
+    assert f"topic {pipeline.name} was deleted and recreated since {pipeline.name} read it" in catch_up_error(pipeline)
     assert rows(pipeline) == [(340, 340)]

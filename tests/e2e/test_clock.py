@@ -1,4 +1,4 @@
-"""A machine whose clock was moved writes nothing by it, until the clock is right or somebody says that it is."""
+"""A machine whose clock was moved writes no batch until the clock is right or the user accepts it."""
 
 import json
 import time
@@ -33,7 +33,7 @@ def begun(pipeline: Pipeline) -> Pipeline:
 
 
 def move(file: Path, by_ms: int) -> None:
-    """Let Spark's note of a batch be of another time."""
+    """Change the time in Spark's metadata of a batch."""
     version, about, *offsets = file.read_text().split("\n")
     noted = json.loads(about)
     noted["batchTimestampMs"] += by_ms
@@ -57,7 +57,7 @@ def test_a_clock_that_was_ahead_of_what_it_is_stops_the_pipeline_until_it_is_acc
     assert (totals["written"], totals["duplicates"]) == (1, 1)
 
 
-def test_a_batch_that_a_moved_clock_began_is_begun_anew(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_a_moved_clock_began_is_begun_again(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     begun(pipeline)
     pipeline.send(events(1, 2))
 

@@ -1,4 +1,4 @@
-"""Dagster on real servers: materializing starts and restarts streams; checks are green and red when they must be."""
+"""Dagster on real servers: materializations start and restart streams, and checks pass and fail when they must."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ from tests.waiting import wait_until
 
 
 class Project:
-    """A code location with one pipeline, run in this process."""
+    """A Dagster code location with one pipeline, run in this process."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
@@ -35,7 +35,7 @@ class Project:
         return beat
 
     def materialize(self) -> dg.ExecuteInProcessResult:
-        """Materialize all of the pipeline, and run its checks."""
+        """Materialize all assets of the pipeline, and run its checks."""
         file = self.pipeline.file
         loaded = dg.Definitions.merge(build_pipeline_definitions(load_definition(file)), resources())
         return loaded.resolve_implicit_global_asset_job_def().execute_in_process(instance=self.instance)
@@ -86,7 +86,7 @@ def test_a_killed_driver_comes_back_with_the_next_materialization_and_counts_sta
     }
     assert second.success
 
-    # A row put in twice by hand.
+    # A row inserted twice by hand.
     pipeline.client().command(
         f"INSERT INTO {pipeline.name}.events SELECT * FROM {pipeline.name}.events WHERE id = 'k1'"
     )
@@ -129,7 +129,7 @@ def test_a_join_shows_at_its_own_asset_what_became_of_its_events(
     pipeline.write().create_topic()
     matched, waits = {"id": "l1", "user": "u", "at": 1}, {"id": "l2", "user": "nobody", "at": 2}
     right, keyless = {"id": "r1", "owner": "u", "at": 1}, {"id": "r2", "at": 3}
-    pipeline.send_sides([(RIGHT, right), (RIGHT, keyless), (LEFT, matched), (LEFT, waits), (LEFT, matched)])
+    pipeline.send_both([(RIGHT, right), (RIGHT, keyless), (LEFT, matched), (LEFT, waits), (LEFT, matched)])
     project = Project(pipeline)
     try:
         project.materialize()

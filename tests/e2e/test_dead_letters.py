@@ -1,4 +1,4 @@
-"""A definition and a table are wrong, then fixed: what could not go on comes into the table, once."""
+"""A wrong definition and a wrong table, then fixed: every dead letter that can become a row does so, once."""
 
 import json
 from typing import Any
@@ -10,18 +10,18 @@ from tests.e2e.support import Pipeline
 
 
 def command(pipeline: Pipeline, name: tuple[str, ...], *options: str) -> Result:
-    """Run a command in this process: its start would take longer than all it does."""
+    """Run a command in this process: starting another would take longer than the command."""
     done = CliRunner().invoke(main, [*name, pipeline.name, "--pipelines", str(pipeline.file.parent), *options])
     assert done.exit_code == 0, done.output
     return done
 
 
-def letters(pipeline: Pipeline, name: str, *options: str) -> Result:
+def dead_letter_command(pipeline: Pipeline, name: str, *options: str) -> Result:
     return command(pipeline, ("dead-letters", name), *options)
 
 
 def listed(pipeline: Pipeline, *options: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(letters(pipeline, "list", "--json", *options).stdout)
+    found: list[dict[str, Any]] = json.loads(dead_letter_command(pipeline, "list", "--json", *options).stdout)
     return found
 
 
@@ -52,31 +52,31 @@ def test_every_dead_letter_that_can_be_right_comes_into_the_table_once(pipeline:
     first = pipeline.catch_up()
 
     assert (first["read"], first["written"], first["duplicates"], first["dead_letters"]) == (56, 50, 1, 5)
-    found = {letter["offset"]: letter for letter in listed(pipeline)}
+    found = {dead_letter["offset"]: dead_letter for dead_letter in listed(pipeline)}
     assert sorted(found) == [20, 21, 52, 53, 55]
     server = found[20]
     assert (server["stage"], server["attempt"], server["replayed"]) == ("insert", 0, False)
     assert "Constraint `small`" in server["reason"]
     assert (json.loads(server["value"]), server["key"], server["headers"]) == (refused[0], "k", [["h", "1"]])
     assert server["passed_dedup"]
-    table = letters(pipeline, "list", "--where", "stage = 'insert'")
+    table = dead_letter_command(pipeline, "list", "--where", "stage = 'insert'")
     assert table.stdout.count("Constraint `small`") == 2
     assert "2 dead letters" in table.stderr
     assert verified(pipeline)["counts"]["figures"]["dead_letters_stored"] == 5
 
-    # Both are fixed: the table takes large numbers, and the definition takes events without one.
+    # Fix both: the table accepts large numbers, and the definition events without a number.
     pipeline.client().command(f"ALTER TABLE {pipeline.name}.events DROP CONSTRAINT small")
     pipeline.fields[1]["required"] = False
     pipeline.write()
-    assert "sent again: 1" in letters(pipeline, "replay", "--where", "offset = 20").stdout
-    again = letters(pipeline, "replay").stdout
+    assert "sent again: 1" in dead_letter_command(pipeline, "replay", "--where", "offset = 20").stdout
+    again = dead_letter_command(pipeline, "replay").stdout
     assert "sent again: 4" in again
     assert "skipped: 1 that were sent before" in again
-    assert all(letter["replayed"] for letter in listed(pipeline))
+    assert [dead_letter["replayed"] for dead_letter in listed(pipeline)] == [True] * 5
 
     second = pipeline.catch_up()
 
-    # The two events without a number have one key; those that the server refused pass, though they claimed theirs.
+    # The two events without a number have one key. Those that the server rejected pass, although their keys are stored.
     assert (second["read"], second["written"], second["duplicates"], second["dead_letters"]) == (5, 3, 1, 1)
     right = sorted([*((event["id"], event["n"]) for event in good + refused), ("none", None)])
     assert rows(pipeline) == right
@@ -86,13 +86,13 @@ def test_every_dead_letter_that_can_be_right_comes_into_the_table_once(pipeline:
     assert hopeless["headers"] == [["h", "1"]]
     verified(pipeline)
 
-    stopped = letters(pipeline, "replay").stdout
+    stopped = dead_letter_command(pipeline, "replay").stdout
     assert "sent again: 0" in stopped
     assert "skipped: 1 that failed again after 1 replay" in stopped
 
-    assert "deleted: 5" in letters(pipeline, "purge", "--where", "replayed").stdout
-    assert [letter["attempt"] for letter in listed(pipeline)] == [1]
-    assert "deleted: 1" in letters(pipeline, "purge").stdout
+    assert "deleted: 5" in dead_letter_command(pipeline, "purge", "--where", "replayed").stdout
+    assert [dead_letter["attempt"] for dead_letter in listed(pipeline)] == [1]
+    assert "deleted: 1" in dead_letter_command(pipeline, "purge").stdout
     assert listed(pipeline) == []
     assert pipeline.query("SELECT count() FROM {db}.glassflow_dead_letters") == [(0,)]
     assert verified(pipeline)["counts"]["figures"]["dead_letters_purged"] == 6

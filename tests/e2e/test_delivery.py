@@ -1,4 +1,4 @@
-"""What a repeated batch does to the table, by what the definition says of it."""
+"""A repeated batch duplicates rows only if the definition's delivery guarantee allows it."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_a_repeated_batch_doubles_rows_only_where_the_definition_allows_it(
     assert pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(30, 30)]
     warned = "warning: a batch that is repeated after a failure may duplicate rows" in capsys.readouterr().out
 
-    # As after a crash between the last insert and the commit.
+    # Repeat the batch, as after a crash between the last insert and the commit.
     (commit,) = (pipeline.state / pipeline.name / "checkpoint" / "commits").glob("[0-9]*")
     commit.unlink()
     commit.with_name(f".{commit.name}.crc").unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The demo, as a newcomer runs it, but on ports and in a folder of its own; it compares with counts of its own."""
+"""The demo as a new user runs it, on other ports and in another folder; it verifies its results itself."""
 
 import os
 import subprocess
@@ -11,12 +11,12 @@ from glassflow_dagster.local.ports import free_port
 from tests.e2e.support import cli
 
 
-# Four drivers one after the other: each a quarter of a minute, but minutes on a machine that is busy otherwise.
+# seconds for four drivers in sequence: each takes a quarter of a minute, but minutes on a busy machine
 @pytest.mark.timeout(900)
 def test_the_demo_ends_well_and_says_what_arrived(tmp_path: Path) -> None:
     (tmp_path / "pipelines").symlink_to(Path("pipelines").absolute())
     ports = {"GLASSFLOW_KAFKA_PORT": str(free_port()), "GLASSFLOW_CLICKHOUSE_PORT": str(free_port())}
-    # Enough events for Java's thorough compilation, which the other tests go without.
+    # Without the limit of the tests' JVMs to quick compilation: there are enough events to benefit from a thorough one.
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_TOOL_OPTIONS"}
     try:
         done = subprocess.run(
@@ -59,6 +59,6 @@ def test_the_demo_ends_well_and_says_what_arrived(tmp_path: Path) -> None:
 
 
 def figures(table: str) -> dict[str, tuple[str, str]]:
-    """Read a printed table of two pipelines: what each line says of the first and of the second."""
+    """Parse a printed table of two pipelines: label -> the values of the first and the second."""
     lines = [[cell.strip() for cell in line.split("│")] for line in table.splitlines()]
     return {cells[1]: (cells[2], cells[3]) for cells in lines if len(cells) == 5}

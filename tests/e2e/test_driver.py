@@ -1,4 +1,4 @@
-"""Drivers in the background: they wait for topics, keep their promises of delay, die and come back."""
+"""Drivers in the background: waiting for topics, delays of batches, crashes and restarts."""
 
 import json
 import os
@@ -16,9 +16,9 @@ from glassflow_dagster.local.ports import free_port
 from tests.e2e.support import (
     Pipeline,
     begin_large_batch,
-    holder,
     invoke,
     kill,
+    lock_holder,
     require_batch_under_way,
     rows,
     start,
@@ -29,7 +29,7 @@ from tests.e2e.support import (
 )
 from tests.waiting import DEADLINE, wait_until
 
-# What can be refused without Spark is refused before it comes up.
+# Errors that need no Spark are found before it starts.
 SPARK_STARTS = "starting Spark"
 
 
@@ -43,7 +43,7 @@ def test_a_topic_is_waited_for_few_events_do_not_wait_for_more_and_ctrl_c_ends_b
             wait_until(lambda: state(pipeline) == "WAITING", "the driver waits for its topic")
             pipeline.create_topic()
             wait_until(lambda: state(pipeline) == "RUNNING", "the driver has found its topic")
-            # Far fewer than max_batch_size: max_delay_time sends them on their way.
+            # Far fewer than max_batch_size: max_delay_time starts the batch.
             pipeline.send([{"id": "a", "n": 1}, {"id": "a", "n": 1}])
             wait_until(lambda: rows(pipeline) == 1, "the row has arrived")
             pipeline.add_partition(3)
@@ -63,7 +63,7 @@ def test_a_topic_is_waited_for_few_events_do_not_wait_for_more_and_ctrl_c_ends_b
 
 
 def test_a_topic_that_is_deleted_ends_its_pipeline_for_good(pipeline: Pipeline) -> None:
-    """Waiting is for a topic that never was: of one that was read, what was not read is lost."""
+    """A pipeline waits only for a topic that never existed: of a deleted topic, unread records are lost."""
     pipeline.write().create_topic()
     pipeline.send([{"id": "a", "n": 1}])
     start(pipeline)
@@ -86,7 +86,7 @@ def test_a_topic_that_is_deleted_ends_its_pipeline_for_good(pipeline: Pipeline) 
 
 
 def test_a_driver_killed_in_the_middle_of_its_batches_loses_and_doubles_nothing(pipeline: Pipeline) -> None:
-    """Two kills; each restart goes on from the checkpoint."""
+    """Kill the driver twice; each restart continues from the checkpoint."""
     pipeline.sink = {"max_batch_size": 100}
     pipeline.write().create_topic()
     draw = random.Random(3)
@@ -118,7 +118,7 @@ def test_a_driver_whose_jvm_is_killed_says_so_in_a_line_and_goes_on_when_started
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
         try:
             wait_for_first_row(pipeline)
-            jvm = holder(pipeline).jvm
+            jvm = lock_holder(pipeline).jvm
             assert jvm is not None
             os.kill(jvm, signal.SIGKILL)
             _, err = driver.communicate(timeout=DEADLINE)
@@ -146,7 +146,7 @@ def test_a_driver_whose_jvm_is_stopped_is_stalled_until_that_goes_on_or_it_is_re
     process.launch(deployment)
     try:
         wait_until(lambda: rows(pipeline) == 1, "the first row has arrived")
-        jvm = holder(pipeline).jvm
+        jvm = lock_holder(pipeline).jvm
         assert jvm
         os.kill(jvm, signal.SIGSTOP)
         pipeline.send({"id": f"k{index}", "n": index} for index in range(1, 51))
@@ -176,12 +176,12 @@ def test_ctrl_c_ends_a_wait_for_a_server_at_once(pipeline: Pipeline) -> None:
         assert driver.stderr is not None
         assert "cannot be reached" in driver.stderr.readline()
         driver.send_signal(signal.SIGINT)
-        # The wait itself would be five minutes.
+        # Without Ctrl-C the wait would take five minutes.
         assert driver.wait(timeout=60) == 0
 
 
 def test_an_edited_definition_finishes_a_begun_batch_as_it_was_begun(pipeline: Pipeline) -> None:
-    """A batch is begun, its driver killed, the block size edited: the replay cuts the blocks of the old definition."""
+    """Begin a batch, kill the driver, edit the block size: the repeated batch has the blocks of the old definition."""
     begin_large_batch(pipeline, 10_000)
     kill(pipeline)
     require_batch_under_way(pipeline)
@@ -195,7 +195,7 @@ def test_an_edited_definition_finishes_a_begun_batch_as_it_was_begun(pipeline: P
 
 
 def test_a_killed_pipeline_without_deduplication_repeats_its_blocks_under_their_names(pipeline: Pipeline) -> None:
-    """Without a shuffle Spark orders a replay's partitions otherwise than the batch's: no block may be named by it."""
+    """Without a shuffle Spark orders a repeated batch's partitions differently: no block may be named by that order."""
     pipeline.sink = {"max_batch_size": 50}
     pipeline.write(dedup=False).create_topic(partitions=4)
     pipeline.send(({"id": f"k{index}", "n": index} for index in range(15_000)), lambda index: index % 4)
@@ -245,7 +245,7 @@ def test_a_lost_checkpoint_does_not_double_the_table(pipeline: Pipeline) -> None
     assert SPARK_STARTS not in done.err
     assert "--start-over" in done.err
     assert rows(pipeline) == 1
-    # An empty table proves nothing: its rows may have gone on.
+    # An empty table proves nothing: its rows may have been moved.
     pipeline.client().command(f"TRUNCATE TABLE {pipeline.name}.events")
     assert pipeline.run_without_spark("--until-caught-up").code == 1
     pipeline.client().command(f"INSERT INTO {pipeline.name}.events SETTINGS async_insert = 0 VALUES ('b', 2)")

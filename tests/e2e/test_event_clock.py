@@ -1,4 +1,4 @@
-"""Deduplication on the event clock from Kafka to the table: what becomes of late events, and the check that follows."""
+"""Deduplication on the event clock from Kafka to the table: late events, and the check for duplicates."""
 
 import random
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,7 @@ from tests.conftest import Stack
 from tests.e2e.support import Pipeline, cli
 
 BEGIN = datetime(2024, 10, 28, tzinfo=UTC)
-# A partitioned table takes 50 blocks a batch: with blocks of 10 rows a batch is 500 records.
+# A partitioned table takes 50 blocks per batch: with blocks of 10 rows a batch has 500 records.
 BATCH = 500
 
 
@@ -19,15 +19,15 @@ def at(seconds: float) -> str:
 
 
 def events() -> list[dict[str, object]]:
-    """Three batches of an hour and more, with repetitions and stragglers."""
+    """Return three batches that span more than an hour, with duplicates and late events."""
     draw = random.Random(5)
     first = [{"id": f"a{index}", "at": at(index)} for index in range(BATCH - 1)]
-    # Would make all that follows late if it moved the watermark.
+    # If this event moved the watermark, all following events would be late.
     first.append({"id": "far", "at": "2099-01-01T00:00:00Z"})
-    # The last of them is at 3599 s, within an hour of the first; the watermark is half an hour before that.
+    # The last of these events is at 3599 s, within an hour of the first; the watermark is half an hour behind it.
     again = [{"id": f"a{index}", "at": at(3500 + index)} for index in range(100)]
     second = [*again, *({"id": f"b{index}", "at": at(3000 + index)} for index in range(BATCH - 100))]
-    later = [{"id": f"a{index}", "at": at(4000 + index)} for index in range(200)]  # the window is over
+    later = [{"id": f"a{index}", "at": at(4000 + index)} for index in range(200)]  # the deduplication window is over
     stragglers = [{"id": f"late{index % 40}", "at": at(index % 40)} for index in range(80)]
     twice = [{"id": "b7", "at": at(3007)}] * (BATCH - 280)
     third = [*later, *stragglers, *twice]
@@ -53,15 +53,15 @@ def test_late_events_are_counted_kept_or_dead_letters_and_nothing_is_written_twi
 
     totals = {late: pipeline.catch_up() for late, pipeline in pipelines.items()}
 
-    # 500 of the first batch, 400 of the second, 200 of the third; of the stragglers 40 have a key of their own.
-    for late, written, duplicates, letters, dropped in (
+    # 500 of the first batch, 400 of the second, 200 of the third; 40 late events have a key of their own.
+    for late, written, duplicates, dead_letters, dropped in (
         ("drop", 1100, 320, 0, 80),
         ("keep", 1140, 360, 0, 0),
         ("dead_letter", 1100, 320, 80, 0),
     ):
         found = totals[late]
         assert (found["read"], found["written"], found["duplicates"]) == (1500, written, duplicates)
-        assert (found["dead_letters"], found["late"]) == (letters, dropped)
+        assert (found["dead_letters"], found["late"]) == (dead_letters, dropped)
         pipeline = pipelines[late]
         assert pipeline.ledger() == {name: found.get(name, 0) for name in pipeline.ledger()}
         assert pipeline.query("SELECT count() FROM {db}.glassflow_ledger") == [(3,)]
@@ -73,13 +73,13 @@ def test_late_events_are_counted_kept_or_dead_letters_and_nothing_is_written_twi
         assert pipeline.query("SELECT count(), countIf(startsWith(id, 'late')) FROM {db}.events") == [
             (written, written - 1100)
         ]
-    letters = pipelines["dead_letter"].query(
+    dead_letters = pipelines["dead_letter"].query(
         "SELECT stage, reason, JSONExtractString(value, 'id') FROM {db}.glassflow_dead_letters ORDER BY offset"
     )
-    assert {letter[0] for letter in letters} == {"dedup"}
-    assert sorted(letter[2] for letter in letters) == sorted(f"late{index % 40}" for index in range(80))
-    assert letters[0][1].startswith("event_time 'at': '2024-10-28T00:00:")
-    assert letters[0][1].endswith("' is behind the watermark 2024-10-28T00:29:59Z")
+    assert {dead_letter[0] for dead_letter in dead_letters} == {"dedup"}
+    assert sorted(dead_letter[2] for dead_letter in dead_letters) == sorted(f"late{index % 40}" for index in range(80))
+    assert dead_letters[0][1].startswith("event_time 'at': '2024-10-28T00:00:")
+    assert dead_letters[0][1].endswith("' is behind the watermark 2024-10-28T00:29:59Z")
 
     name = pipelines["drop"].name
     verified = cli("verify", name, "--pipelines", str(tmp_path / "pipelines"))

@@ -1,4 +1,4 @@
-"""`verify --exact` on a table that a pipeline wrote, and on the same table after somebody had a hand in it."""
+"""`verify --exact` on a table that a pipeline wrote, before and after manual changes to the table."""
 
 import json
 from uuid import UUID
@@ -19,7 +19,7 @@ from glassflow_dagster.verification.exact.compare_keys import reconcile_keys
 from glassflow_dagster.verification.verify import verify_pipeline
 from tests.e2e.support import Pipeline
 
-# Field type and column type of every kind that is compared, and of one that is not.
+# A field type and column type of every kind that is compared, and of one that is not.
 TYPES = {
     "id": ("string", "String"),
     "n": ("int", "Int32"),
@@ -46,8 +46,8 @@ def event(key: int, n: int) -> dict[str, object]:
 
 @pytest.fixture
 def written(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
-    """Two batches with duplicates within and across them, poison, filtered events, and a refused row."""
-    # No batch is under way in these tests.
+    """Return a pipeline after two batches with duplicates (in and across them) and bad, filtered, rejected events."""
+    # No batch is in progress in these tests, so nothing needs to be waited for.
     monkeypatch.setattr(wait_until_stable, "STILL_SECONDS", 0.0)
     pipeline.fields = [{"name": name, "type": kind, "required": name != "note"} for name, (kind, _) in TYPES.items()]
     pipeline.columns = {name: kind for name, (_, kind) in TYPES.items()} | {"_batch_time": "DateTime64(3)"}
@@ -76,13 +76,13 @@ def test_a_lost_a_doubled_a_strange_and_a_swapped_row_are_found(
     table, client = f"{written.name}.events", written.client()
     client.command(f"ALTER TABLE {table} DELETE WHERE id = 'ké3' SETTINGS mutations_sync = 1")
     client.command(f"INSERT INTO {table} (id, n) VALUES ('stranger', 1)")
-    # A key of its own in its place, and as many rows: the counts agree.
+    # One row is lost and one has an unknown key, so the counts agree.
     assert verify_pipeline(config, print).counts.passed
     client.command(f"INSERT INTO {table} SELECT * FROM {table} WHERE id = 'ké4'")
-    # What the other event of the key has, which had to go.
+    # Change a value to that of the key's other event, which deduplication removed.
     client.command(f"ALTER TABLE {table} UPDATE n = 55 WHERE id = 'ké5' SETTINGS mutations_sync = 1")
 
-    # A job of Dagster's, with the session of its resource, which is the test's own here.
+    # Run it as a job in Dagster; the Spark session of its resource is the test's own.
     monkeypatch.setenv("GLASSFLOW_SHOW_VALUES", "true")
     monkeypatch.setattr(spark_resource, "start_session", lambda *_: spark)
     job = build_reconciliation(config, build_asset_keys(config))

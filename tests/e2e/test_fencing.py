@@ -1,4 +1,4 @@
-"""An older driver writes nothing once a newer one has begun, whatever it was doing and however long it slept."""
+"""An older driver writes nothing once a newer one has begun, whatever it was doing and however long it was stopped."""
 
 import os
 import shutil
@@ -13,24 +13,24 @@ from glassflow_dagster.driver.process import take_over
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.runtime.process import start_of
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
-from tests.e2e.support import Pipeline, begin_large_batch, holder, require_batch_under_way, status
+from tests.e2e.support import Pipeline, begin_large_batch, lock_holder, require_batch_under_way, status
 from tests.faults.http_proxy import Exchange, HttpProxy
 from tests.waiting import DEADLINE, wait_until
 
-# Tokens that the table remembers while it is flooded: fewer than a batch of the test has blocks.
+# Tokens that the table remembers in this test: fewer than a batch has blocks.
 FEW_TOKENS = 5
 
 
 def freeze(pipeline: Pipeline) -> dict[int, str]:
-    """Stop a driver, its JVM and its Python workers where they are (SIGSTOP); gives pid -> start."""
+    """Stop a driver, its JVM and its Python workers (SIGSTOP); return pid -> start time."""
     folder = pipeline_folder(pipeline.state, pipeline.name)
     beat = read_heartbeat(folder)
     assert beat is not None
-    found = {beat.pid: beat.process_started, **holder(pipeline).processes()}
+    found = {beat.pid: beat.process_started, **lock_holder(pipeline).processes()}
     assert len(found) > 2, "a driver, a JVM and a worker at least"
     for pid in found:
         os.kill(pid, signal.SIGSTOP)
-    # What a second driver would see half a minute later.
+    # Date the heartbeat back, so that it looks half a minute old to a second driver.
     write_heartbeat(folder, beat.model_copy(update={"updated_at": time.time() - STALE_AFTER - 1}))
     return found
 
@@ -40,7 +40,7 @@ def living(processes: Mapping[int, str]) -> list[int]:
 
 
 def forget_tokens(pipeline: Pipeline) -> None:
-    """Push all tokens out of the table's memory by others' blocks; one that was inserted before shows that they are."""
+    """Insert other blocks until the table has forgotten all tokens; a repeated insert that adds rows proves it."""
     client = pipeline.client()
     client.command(
         f"ALTER TABLE {pipeline.name}.events MODIFY SETTING non_replicated_deduplication_window = {FEW_TOKENS}"
@@ -69,7 +69,7 @@ def test_a_driver_that_was_stopped_in_its_batch_and_taken_over_is_dead_and_write
 
 
 class Gate:
-    """Lets a driver's questions whether it is the newest wait, on their way to ClickHouse."""
+    """Holds back a driver's fencing queries on their way to ClickHouse."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -89,7 +89,7 @@ class Gate:
 def test_a_driver_that_slept_while_a_copy_of_its_checkpoint_ran_writes_nothing_when_it_wakes(
     pipeline: Pipeline,
 ) -> None:
-    """As on two hosts, where no lock helps: all workers sleep before an insert, and the table forgets their tokens."""
+    """Simulate two hosts, where no lock helps: all workers stop before an insert, then the table forgets tokens."""
     gate, proxy = Gate(), HttpProxy(free_port(), pipeline.clickhouse_port)
     proxy.change = gate.pass_or_wait
     older = replace(pipeline, clickhouse_port=proxy.port)

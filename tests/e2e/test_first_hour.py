@@ -1,14 +1,14 @@
-"""Every wrong thing that a newcomer does in the first hour has a one-line answer and exit code 1."""
+"""Every mistake that a new user makes in the first hour gets a one-line error and exit code 1."""
 
 from pathlib import Path
 
 import pytest
 
 from glassflow_dagster.local.ports import free_port
-from tests.e2e.support import Finished, Pipeline, cli, holder, invoke
+from tests.e2e.support import Finished, Pipeline, cli, invoke, lock_holder
 
 
-def refused(done: Finished, *texts: str) -> None:
+def require_error(done: Finished, *texts: str) -> None:
     assert done.code == 1, done
     assert "Traceback" not in done.err
     last = done.err.strip().splitlines()[-1]
@@ -22,7 +22,7 @@ def test_broker_down(pipeline: Pipeline) -> None:
     done = pipeline.run_without_spark(
         "--until-caught-up", "--timeout", "2", GLASSFLOW_KAFKA_BROKERS=f"127.0.0.1:{port}"
     )
-    refused(done, f"127.0.0.1:{port}", "do not answer")
+    require_error(done, f"127.0.0.1:{port}", "do not answer")
 
 
 def test_clickhouse_down(pipeline: Pipeline) -> None:
@@ -31,12 +31,12 @@ def test_clickhouse_down(pipeline: Pipeline) -> None:
     done = pipeline.run_without_spark(
         "--until-caught-up", "--timeout", "2", GLASSFLOW_CLICKHOUSE_URL=f"http://127.0.0.1:{port}"
     )
-    refused(done, f"127.0.0.1:{port}", "cannot be reached")
+    require_error(done, f"127.0.0.1:{port}", "cannot be reached")
 
 
 def test_topic_missing(pipeline: Pipeline) -> None:
     pipeline.write()
-    refused(pipeline.run_without_spark("--until-caught-up", "--timeout", "2"), pipeline.name, "does not exist")
+    require_error(pipeline.run_without_spark("--until-caught-up", "--timeout", "2"), pipeline.name, "does not exist")
 
 
 def test_table_missing(pipeline: Pipeline) -> None:
@@ -62,39 +62,39 @@ def test_the_table_is_not_what_the_mapping_says(pipeline: Pipeline, columns: str
     client = pipeline.client()
     client.command(f"CREATE DATABASE {pipeline.name}")
     client.command(f"CREATE TABLE {pipeline.name}.events ({columns}) ENGINE = MergeTree ORDER BY tuple()")
-    refused(pipeline.run_without_spark("--until-caught-up", "--timeout", "5"), *texts)
+    require_error(pipeline.run_without_spark("--until-caught-up", "--timeout", "5"), *texts)
 
 
 def test_unknown_key_in_the_definition(pipeline: Pipeline) -> None:
     pipeline.sink = {"max_batchsize": 5}
     pipeline.write()
-    refused(pipeline.run_without_spark("--until-caught-up"), f"{pipeline.file}: sink.max_batchsize: unknown key")
+    require_error(pipeline.run_without_spark("--until-caught-up"), f"{pipeline.file}: sink.max_batchsize: unknown key")
 
 
 def test_definition_not_there() -> None:
-    refused(invoke("run", "pipelines/none.yaml"), "pipelines/none.yaml: no such file")
+    require_error(invoke("run", "pipelines/none.yaml"), "pipelines/none.yaml: no such file")
 
 
 def test_unknown_pipeline() -> None:
-    refused(invoke("start", "sms_statu"), "did you mean 'sms_status'?")
-    refused(invoke("status", "sms_statu"), "did you mean 'sms_status'?")
-    refused(invoke("verify", "sms_statu"), "did you mean 'sms_status'?")
+    require_error(invoke("start", "sms_statu"), "did you mean 'sms_status'?")
+    require_error(invoke("status", "sms_statu"), "did you mean 'sms_status'?")
+    require_error(invoke("verify", "sms_statu"), "did you mean 'sms_status'?")
 
 
 def test_state_folder_cannot_be_written(pipeline: Pipeline) -> None:
     pipeline.write()
-    # A file where the folder should be: the same for root, whom permissions do not stop.
+    # A file in place of the folder fails for root as well, who ignores permissions.
     (pipeline.folder / "file").write_text("")
     state = pipeline.folder / "file" / "state"
     done = invoke("run", str(pipeline.file), "--until-caught-up", "--state", str(state))
-    refused(done, str(state), "cannot be written", "--state")
+    require_error(done, str(state), "cannot be written", "--state")
 
 
 def test_state_folder_with_a_comma(pipeline: Pipeline) -> None:
     pipeline.write()
     state = pipeline.folder / "one, two"
     done = invoke("run", str(pipeline.file), "--until-caught-up", "--state", str(state))
-    refused(done, str(state), "has a comma in its path", "--state")
+    require_error(done, str(state), "has a comma in its path", "--state")
     assert not state.exists()
 
 
@@ -113,8 +113,8 @@ def test_state_folder_with_a_comma(pipeline: Pipeline) -> None:
 def test_a_setting_that_spark_does_not_take(pipeline: Pipeline, setting: str, texts: tuple[str, ...]) -> None:
     pipeline.write().create_topic()
     pipeline.send([{"id": "a", "n": 1}])
-    refused(pipeline.run("--until-caught-up", "--conf", setting), *texts)
-    last = holder(pipeline)
+    require_error(pipeline.run("--until-caught-up", "--conf", setting), *texts)
+    last = lock_holder(pipeline)
     assert last.mark
     assert last.processes() == {}
 
@@ -124,7 +124,7 @@ def test_port_in_use(pipeline: Pipeline, tmp_path: Path) -> None:
     done = cli(
         "stack", "up", "--data", str(tmp_path / "data"), "--clickhouse-port", taken, "--kafka-port", str(free_port())
     )
-    refused(done, taken, "--clickhouse-port")
+    require_error(done, taken, "--clickhouse-port")
 
 
 def test_wrong_usage_is_exit_code_2() -> None:

@@ -1,4 +1,4 @@
-"""Records that are made to kill or hold up a batch, among good ones: each is a row or a dead letter, in one pass."""
+"""Records made to crash or block a batch, among good ones: each becomes a row or a dead letter, in one run."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ def objects(depth: int, name: str) -> dict[str, Any]:
     return found
 
 
-# What is sent, and how the reason of its dead letter begins; None for what becomes a row.
+# The record, and how the reason of its dead letter begins; None for a record that becomes a row.
 HOSTILE: list[tuple[bytes, str | None]] = [
     (nested(100, b"[" * 100_000 + b"]" * 100_000), "invalid JSON: arrays and objects more than 1000 deep"),
     (nested(101, b'{"a":' * 100_000 + b"1" + b"}" * 100_000), "invalid JSON: arrays and objects more than 1000 deep"),
@@ -32,14 +32,14 @@ HOSTILE: list[tuple[bytes, str | None]] = [
     (nested(103, b"0." + b"1" * MILLION), "invalid JSON: a number of more than 1000 digits"),
     (nested(104, b"1e" + b"9" * MILLION), "invalid JSON: a number of more than 1000 digits"),
     (nested(105, b'{"' + b"n" * MILLION + b'":1}'), "invalid JSON: a name of more than 50000 bytes"),
-    # The paths of a thousand objects inside each other, written out, would take more than the heap has.
+    # The paths of a thousand nested objects, written out, would exceed the heap.
     (record(106, body=objects(900, "n" * 1000)), None),
     (record(107, list=list(range(5000))), "output 'seen', uniq(list): uniq(list): the list has more than 1,000"),
     (
         record(108, text="&".join(f"p{i}=1" for i in range(5000))),
         "output 'asked', hasAnyKey(parseQuery(text), [\"x\"]): parseQuery(text): the query has more than 1,000",
     ),
-    # Patterns and numbers that Java's own regular expressions overflow the stack or never end with.
+    # Patterns and numbers for which Java's own functions overflow the stack or never return.
     (record(109, text="ab" * 100_000), None),
     (record(110, text=",".join("12345") * 12), None),
     (record(111, text="1" * MILLION + "x"), None),

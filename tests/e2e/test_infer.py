@@ -1,4 +1,4 @@
-"""From a topic to rows: the definition that `infer` prints runs as it is, and does what its comments say."""
+"""From a topic to rows: the definition that `infer` prints runs unchanged and behaves as its comments say."""
 
 import random
 from typing import Any
@@ -7,7 +7,7 @@ from tests.e2e.support import Pipeline, cli
 
 
 def order(number: int, generator: random.Random) -> dict[str, Any]:
-    """An event with a bit of everything."""
+    """Return an event with fields of many types."""
     event: dict[str, Any] = {
         "orderId": f"o{number}",
         "customer_id": generator.randrange(20),
@@ -48,7 +48,7 @@ def test_the_definition_that_is_printed_runs_and_keeps_its_word(pipeline: Pipeli
     pipeline.file.write_text(inferred.out)
     assert cli("validate", str(pipeline.file)).code == 0
 
-    # Of the 6 orders whose `mixed` is a text one was sent twice: it is a dead letter each time, and no duplicate.
+    # One of the 6 orders with a text in `mixed` was sent twice: it is a dead letter each time, not a duplicate.
     totals = pipeline.catch_up()
     expected = {"read": 343, "written": 294, "duplicates": 39, "dead_letters": 7 + 3}
     assert {key: totals[key] for key in expected} == expected
@@ -58,7 +58,7 @@ def test_the_definition_that_is_printed_runs_and_keeps_its_word(pipeline: Pipeli
     )
     [(count, keys, no_state, first_zip, biggest, first_time, created, traces)] = rows
     assert (count, keys, traces) == (294, 294, 294)
-    # Every ninth order has no state; the first of them is a dead letter.
+    # Every ninth order has no state; the first one is a dead letter.
     assert (no_state, first_zip, biggest) == (33, 1, 2**63 + 299)
     assert (str(first_time), str(created)) == ("2023-11-14 22:13:21", "2024-10-28 10:00:05.123000")
     same = cli("table", str(pipeline.file), "--diff")

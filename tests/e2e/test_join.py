@@ -1,6 +1,6 @@
-"""Joins end to end: the table is what the topics' contents make by definition, through kills, silence and outages.
+"""Joins end to end: the table equals the rows computed from the topics, despite kills, idle sources and outages.
 
-A made-up join, and both that the repository has. `make test-joins` runs all of this, `make test` a draw.
+An artificial join, and the two of the repository. `make test-joins` runs all combinations, `make test` a draw.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from tests.e2e.support import kill, start, status, stop
 from tests.e2e.test_dead_letters import verified
 from tests.waiting import wait_until
 
-# Half of them with a kill, in such a way that each half of a kind (either clock, say) has both.
+# Half of the combinations have a kill, spread so that each value of a parameter occurs with and without one.
 ALL = [
     (pipeline, clock, match, kind, ((clock == "event") + (match == "all") + (kind == "left")) % 2 == 1)
     for pipeline, clock, match, kind in itertools.product(
@@ -30,7 +30,7 @@ ALL = [
         ("inner", "left"),
     )
 ]
-# Of each clock one, and one of them with a kill.
+# One combination of each clock, one of them with a kill.
 DRAWN = [
     (OrdersWithUsers, "processing", "latest", "left", True),
     (JoinPipeline, "event", "all", "inner", False),
@@ -43,24 +43,24 @@ FAR_FUTURE = 4_070_908_800  # 2099
 HOUR = 3600
 
 
-def make(pipeline: TwoTopics) -> None:
+def set_up(pipeline: TwoTopics) -> None:
     pipeline.client().command(f"CREATE DATABASE IF NOT EXISTS {pipeline.name}")
     pipeline.write().create_topic()
 
 
-class Killed:
-    """A driver in the background, which dies once in the middle of a batch, but not of its first, and comes back."""
+class KilledDriver:
+    """A background driver that is killed and restarted once, during a batch after its first."""
 
     def __init__(self, pipeline: TwoTopics) -> None:
         self._pipeline, self._read, self._deaths = pipeline, 0, 0
         start(pipeline)
 
-    def take(self, events: Sequence[tuple[str, Any]], name: str, count: int) -> None:
-        """Send events, and wait until a figure of the ledger has come to a number."""
-        self._pipeline.send_sides(events)
+    def send_and_wait(self, events: Sequence[tuple[str, Any]], name: str, count: int) -> None:
+        """Send events, and wait until a count in the ledger has a value."""
+        self._pipeline.send_both(events)
         if self._read and not self._deaths:
             self._deaths = 1
-            wait_until(lambda: begun(self._pipeline) > self._read, "a batch with new records begins")
+            wait_until(lambda: records_begun(self._pipeline) > self._read, "a batch with new records begins")
             kill(self._pipeline)
             start(self._pipeline)
         wait_until(lambda: self._pipeline.join_ledger()[name] == count, f"{name} is {count}")
@@ -70,36 +70,36 @@ class Killed:
         stop(self._pipeline)
 
 
-class CaughtUp:
+class CatchUpRuns:
     """Runs in this process, each until all is read."""
 
     def __init__(self, pipeline: TwoTopics) -> None:
         self._pipeline = pipeline
 
-    def take(self, events: Sequence[tuple[str, Any]], name: str, count: int) -> None:
-        """Send events, and run until a figure of the ledger has come to a number."""
-        self._pipeline.send_sides(events)
+    def send_and_wait(self, events: Sequence[tuple[str, Any]], name: str, count: int) -> None:
+        """Send events, and run until a count in the ledger has a value."""
+        self._pipeline.send_both(events)
         self._pipeline.catch_up()
         wait_until(lambda: self._pipeline.join_ledger()[name] == count or self._again(), f"{name} is {count}")
 
     def stop(self) -> None:
-        """Nothing runs between two catch-ups."""
+        """Do nothing: no driver runs between two catch-ups."""
 
     def _again(self) -> bool:
         self._pipeline.catch_up()
         return False
 
 
-def begun(pipeline: TwoTopics) -> int:
-    """Count the records that are read by the batches that have begun, over or not."""
+def records_begun(pipeline: TwoTopics) -> int:
+    """Return the number of records in all batches that have begun, complete or not."""
     offsets = (pipeline.state / pipeline.name / "checkpoint" / "offsets").iterdir()
     newest = max((file for file in offsets if file.name.isdigit()), key=lambda file: int(file.name))
-    ends = json.loads(newest.read_text().splitlines()[2])  # version, metadata, then one line a source: Kafka's first
+    ends = json.loads(newest.read_text().splitlines()[2])  # version, metadata, one line per source: Kafka first
     return sum(sum(ends.get(pipeline.topic(side), {}).values()) for side in (LEFT, RIGHT))
 
 
-def both(pipeline: TwoTopics, name: str, key: str, at: int) -> list[tuple[str, Event]]:
-    """Give an event of either side; the left one's key is nobody's."""
+def event_pair(pipeline: TwoTopics, name: str, key: str, at: int) -> list[tuple[str, Event]]:
+    """Return an event of each source; no right event has the left event's key."""
     return [
         (LEFT, pipeline.event(LEFT, f"{name} left", f"{name} {key}", at)),
         (RIGHT, pipeline.event(RIGHT, f"{name} right", key, at)),
@@ -121,24 +121,24 @@ def test_the_rows_are_those_that_the_topics_make(
     pipeline = kind_of_pipeline(
         tmp_path, stack.kafka, stack.clickhouse_port, match=match, kind=kind, event_clock=clock == "event"
     )
-    make(pipeline)
+    set_up(pipeline)
     events = [event for seed in range(SEEDS) for event in pipeline.seeded(seed, 20, 20)]
     thirds = [events[i::3] for i in range(3)]
-    thirds[1] += [(LEFT, b"{not json"), *both(pipeline, "future", "0 of 0", FAR_FUTURE)]
+    thirds[1] += [(LEFT, b"{not json"), *event_pair(pipeline, "future", "0 of 0", FAR_FUTURE)]
     last = pipeline.begin + 3 * pipeline.lateness
-    late = both(pipeline, "late", "0 of 0", pipeline.begin)
-    driver = Killed(pipeline) if killed else CaughtUp(pipeline)
+    late = event_pair(pipeline, "late", "0 of 0", pipeline.begin)
+    driver = KilledDriver(pipeline) if killed else CatchUpRuns(pipeline)
     try:
         sent = 0
         for third in thirds:
             sent += len(third)
-            driver.take(third, "read", sent)
+            driver.send_and_wait(third, "read", sent)
         if clock == "event":
-            # The clock passes all but the last left event, and the one of the far future.
-            driver.take(both(pipeline, "last", "-", last), "waiting", 2)
-            driver.take(late, "late", 2)
+            # The clock passes all left events but the last one and the one in the far future.
+            driver.send_and_wait(event_pair(pipeline, "last", "-", last), "waiting", 2)
+            driver.send_and_wait(late, "late", 2)
         else:
-            driver.take([], "waiting", 0)  # those that wait are decided in silence
+            driver.send_and_wait([], "waiting", 0)  # waiting left events are decided without new events
     finally:
         driver.stop()
     came_late = [pipeline.identity(side, event) for side, event in late]
@@ -155,9 +155,9 @@ def test_the_rows_are_those_that_the_topics_make(
 
 
 def hourly(pipeline: TwoTopics, side: str, number: int, count: int, shape: float = 1) -> list[tuple[str, Event]]:
-    """Make the events of one side in hour `number`, out of order by a minute at most.
+    """Return the events of one source in hour `number`, out of order by at most a minute.
 
-    shape: above 1 most of them are of its beginning, below 1 of its end.
+    shape: above 1 most events are at the beginning of the hour, below 1 at the end.
     """
     draw = random.Random(f"{side} {number}")
     begin = pipeline.begin + number * HOUR
@@ -171,25 +171,26 @@ def hourly(pipeline: TwoTopics, side: str, number: int, count: int, shape: float
     ]
 
 
-def make_impatient(stack: Stack, folder: Path, match: str) -> JoinPipeline:
-    """Make a join on the event clock that allows two minutes of lateness, and takes 500 records a batch."""
+def set_up_small_lateness(stack: Stack, folder: Path, match: str) -> JoinPipeline:
+    """Return a join on the event clock with an allowed lateness of two minutes and 500 records per batch."""
     pipeline = JoinPipeline(
         folder, stack.kafka, stack.clickhouse_port, match=match, kind="left", event_clock=True,
         left_window=600, right_window=1200, lateness=120,
     )  # fmt: skip
-    # A partitioned table takes 50 blocks a batch, here of 10 rows each.
+    # A partitioned table takes 50 blocks per batch, here of 10 rows each.
     by_day = {"order_by": "tuple()", "partition_by": "intDiv(at, 86400)"}
     pipeline.sink = {"max_batch_size": 10, "create_table": by_day}
-    make(pipeline)
+    set_up(pipeline)
     return pipeline
 
 
-def later(pipeline: TwoTopics) -> list[tuple[str, Event]]:
-    """Give events that move the clock past all of the first two hours."""
-    return both(pipeline, "last", "-", pipeline.begin + 4 * HOUR)
+def final_events(pipeline: TwoTopics) -> list[tuple[str, Event]]:
+    """Return events that move the clock past the first two hours."""
+    return event_pair(pipeline, "last", "-", pipeline.begin + 4 * HOUR)
 
 
 def check_that_none_is_late(pipeline: TwoTopics) -> None:
+    """Check that the rows and counts are those of a join without late events."""
     expected = recompute(pipeline, complete=(pipeline.begin + 4 * HOUR - pipeline.lateness) * SECOND)
     assert pipeline.rows() == expected.rows
     assert pipeline.join_ledger() == expected.counts
@@ -199,15 +200,15 @@ def check_that_none_is_late(pipeline: TwoTopics) -> None:
 @pytest.mark.skipif(not RUNS_ALL, reason="make test-joins runs it")
 @pytest.mark.usefixtures("shared_session")
 @pytest.mark.parametrize("match", ["latest", "all"])
-def test_a_side_that_is_an_hour_behind_the_other_joins_right(stack: Stack, tmp_path: Path, match: str) -> None:
-    pipeline = make_impatient(stack, tmp_path, match)
-    driver = CaughtUp(pipeline)
-    driver.take([*hourly(pipeline, LEFT, 0, 200), *hourly(pipeline, RIGHT, 0, 200)], "read", 400)
-    driver.take(hourly(pipeline, LEFT, 1, 600), "read", 1000)
+def test_a_source_an_hour_behind_the_other_is_joined_correctly(stack: Stack, tmp_path: Path, match: str) -> None:
+    pipeline = set_up_small_lateness(stack, tmp_path, match)
+    driver = CatchUpRuns(pipeline)
+    driver.send_and_wait([*hourly(pipeline, LEFT, 0, 200), *hourly(pipeline, RIGHT, 0, 200)], "read", 400)
+    driver.send_and_wait(hourly(pipeline, LEFT, 1, 600), "read", 1000)
     rights = hourly(pipeline, RIGHT, 1, 600)
     for part in range(3):
-        driver.take(rights[part * 200 : (part + 1) * 200], "read", 1200 + part * 200)
-    driver.take(later(pipeline), "waiting", 1)
+        driver.send_and_wait(rights[part * 200 : (part + 1) * 200], "read", 1200 + part * 200)
+    driver.send_and_wait(final_events(pipeline), "waiting", 1)
     check_that_none_is_late(pipeline)
 
 
@@ -217,16 +218,16 @@ def test_a_side_that_is_an_hour_behind_the_other_joins_right(stack: Stack, tmp_p
 def test_backlogs_that_are_read_in_small_batches_join_right_though_one_side_gets_ahead(
     stack: Stack, tmp_path: Path, left_shape: float, right_shape: float
 ) -> None:
-    pipeline = make_impatient(stack, tmp_path, "latest")
+    pipeline = set_up_small_lateness(stack, tmp_path, "latest")
     lefts, rights = hourly(pipeline, LEFT, 1, 1500, left_shape), hourly(pipeline, RIGHT, 1, 2500, right_shape)
-    driver = Killed(pipeline)
+    driver = KilledDriver(pipeline)
     try:
-        driver.take([*hourly(pipeline, LEFT, 0, 200), *hourly(pipeline, RIGHT, 0, 200)], "read", 400)
+        driver.send_and_wait([*hourly(pipeline, LEFT, 0, 200), *hourly(pipeline, RIGHT, 0, 200)], "read", 400)
         stop(pipeline)
-        pipeline.send_sides([*lefts, *rights])
+        pipeline.send_both([*lefts, *rights])
         start(pipeline)
-        driver.take([], "read", 4400)
-        driver.take(later(pipeline), "waiting", 1)
+        driver.send_and_wait([], "read", 4400)
+        driver.send_and_wait(final_events(pipeline), "waiting", 1)
     finally:
         driver.stop()
     check_that_none_is_late(pipeline)

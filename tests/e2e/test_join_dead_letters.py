@@ -1,4 +1,4 @@
-"""What is refused behind the join: a dead letter of its left event, which comes into the table when all is fixed."""
+"""Errors after the join: a dead letter of the left event, which becomes a row by a replay after the fix."""
 
 import json
 from pathlib import Path
@@ -8,12 +8,12 @@ import pytest
 
 from tests.conftest import Stack
 from tests.e2e.joins import LEFT, RIGHT, JoinPipeline
-from tests.e2e.test_dead_letters import letters, listed, verified
+from tests.e2e.test_dead_letters import dead_letter_command, listed, verified
 
 HOUR = 3600
 
 
-def made(stack: Stack, folder: Path, match: str) -> JoinPipeline:
+def set_up(stack: Stack, folder: Path, match: str) -> JoinPipeline:
     pipeline = JoinPipeline(
         folder, stack.kafka, stack.clickhouse_port, match=match, left_window=HOUR, right_window=HOUR
     )
@@ -40,20 +40,20 @@ def fix(pipeline: JoinPipeline) -> None:
 
 
 @pytest.mark.usefixtures("shared_session")
-def test_a_refused_joined_row_is_its_left_events_letter_and_comes_once_when_all_is_mended(
+def test_a_rejected_joined_row_is_a_dead_letter_and_is_written_once_after_a_replay(
     stack: Stack, tmp_path: Path
 ) -> None:
-    pipeline = made(stack, tmp_path, "latest")
+    pipeline = set_up(stack, tmp_path, "latest")
     right = (RIGHT, {"id": "r", "owner": "u", "at": 0})
     lefts = [left("good", 1), left("out", 3), left("too large", 300), left("refused", 200), left("nobody's", 1, "x")]
-    pipeline.send_sides([right, *lefts, lefts[2], (LEFT, b"{")])
+    pipeline.send_both([right, *lefts, lefts[2], (LEFT, b"{")])
 
     first = pipeline.catch_up()
 
     counts = {"read": 8, "written": 1, "duplicates": 1, "filtered": 1, "dead_letters": 3, "waiting": 1, "unmatched": 0}
     assert {name: first[name] for name in counts} == counts
     assert pipeline.rows() == {("good", "r"): 1}
-    found = {letter["stage"]: letter for letter in listed(pipeline)}
+    found = {dead_letter["stage"]: dead_letter for dead_letter in listed(pipeline)}
     assert sorted(found) == ["decode", "insert", "mapping"]
     for stage, event in (("mapping", lefts[2][1]), ("insert", lefts[3][1])):
         assert (json.loads(found[stage]["value"]), found[stage]["passed_dedup"]) == (event, True)
@@ -65,7 +65,7 @@ def test_a_refused_joined_row_is_its_left_events_letter_and_comes_once_when_all_
     assert (figures["joined_filtered"], figures["joined_dead_letters"]) == (1, 2)
 
     fix(pipeline)
-    assert "sent again: 3" in letters(pipeline, "replay").stdout
+    assert "sent again: 3" in dead_letter_command(pipeline, "replay").stdout
     second = pipeline.catch_up()
 
     assert (second["read"], second["written"], second["dead_letters"], second["waiting"]) == (3, 2, 1, 1)
@@ -75,15 +75,15 @@ def test_a_refused_joined_row_is_its_left_events_letter_and_comes_once_when_all_
 
 @pytest.mark.usefixtures("shared_session")
 def test_of_several_pairs_the_refused_ones_are_not_sent_again(stack: Stack, tmp_path: Path) -> None:
-    pipeline = made(stack, tmp_path, "all")
+    pipeline = set_up(stack, tmp_path, "all")
     rights = [(RIGHT, {"id": f"r{n}", "owner": "u", "at": n}) for n in range(3)]
-    pipeline.send_sides([*rights, left("good", 1), left("too large", 300)])
+    pipeline.send_both([*rights, left("good", 1), left("too large", 300)])
 
     first = pipeline.catch_up()
 
     assert (first["read"], first["written"], first["dead_letters"]) == (5, 3, 3)
     fix(pipeline)
-    said = letters(pipeline, "replay").stdout
+    said = dead_letter_command(pipeline, "replay").stdout
     assert "sent again: 0" in said
     assert "skipped: 3 of single pairs of a join (match: all)" in said
     assert verified(pipeline)["counts"]["passed"]

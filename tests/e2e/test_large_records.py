@@ -1,4 +1,4 @@
-"""Records that are large, alone or together: bytes bound what a driver holds of them, not only their number."""
+"""Large records, single and many: a driver's batches are bounded by bytes, not only by records."""
 
 import json
 import random
@@ -12,18 +12,18 @@ from glassflow_dagster.streaming.delivery.batch_bound import BATCH_BYTES
 from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
 from tests.e2e.support import Pipeline, cli
 
-_LARGE = 900_000  # bytes; below what brokers take unless they are told otherwise
+_LARGE = 900_000  # bytes; below the brokers' default limit
 _LARGEST = 10_000_000
-# What librdkafka's queue takes at once is a gigabyte.
+# Events per producer: librdkafka's queue holds a gigabyte.
 _SENT_AT_ONCE = 100
 
-# As many as no Arrow batch of a thousand rows has room for in the default gigabyte.
+# A thousand of these records in one Arrow batch do not fit into the default heap of a gigabyte.
 _MANY = 1300
 
-# A driver that has nearly two gigabytes to move takes its time on a busy machine.
+# A driver that moves nearly two gigabytes is slow on a busy machine.
 _GIGABYTES_SECONDS = 400.0
 
-# A text that no compression makes small.
+# A text that does not compress.
 _TEXT = "".join(random.Random(5).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=_LARGEST))
 
 
@@ -45,7 +45,7 @@ def _send(pipeline: Pipeline, events: int, size: int) -> None:
 
 
 def _run(pipeline: Pipeline) -> None:
-    """Run as a user does: a driver of its own, with the default heap."""
+    """Run as a user does: a separate driver process with the default heap."""
     done = cli(
         "run", str(pipeline.file), "--state", str(pipeline.state), "--until-caught-up", "--create-table",
         timeout=_GIGABYTES_SECONDS,
@@ -69,13 +69,13 @@ def test_an_open_batch_that_is_too_large_is_finished_and_the_backlog_behind_it_c
     _with_text(pipeline).write().create_topic()
     _send(pipeline, _MANY, _LARGE)
     with monkeypatch.context() as patch:
-        # As versions did that bounded a batch by its records alone.
+        # Plan the batch as earlier versions did, which bounded a batch by its records alone.
         patch.setattr(batch_bound, "BATCH_BYTES", 2**40)
         patch.setattr(BatchWriter, "_write", fail)
         with pytest.raises(GlassflowError, match="the driver died"):
             pipeline.catch_up(create_table=True)
     backlog = 2 * BATCH_BYTES // _LARGE
-    # Compressed, all of them are less than what Kafka's client fetches at once.
+    # Compressed, all records fit into one fetch of the Kafka client.
     pipeline.send(_events(range(_MANY, _MANY + backlog), _LARGE, "a" * _LARGE), compression="gzip")
 
     _run(pipeline)
@@ -96,5 +96,7 @@ def test_records_of_ten_megabytes_become_rows_and_dead_letters(pipeline: Pipelin
     _run(pipeline)
 
     _require_rows(pipeline, 12, _LARGEST)
-    letters = pipeline.query("SELECT count(), min(length(value)), max(length(value)) FROM {db}.glassflow_dead_letters")
-    assert letters == [(2, _LARGEST, _LARGEST)]
+    dead_letters = pipeline.query(
+        "SELECT count(), min(length(value)), max(length(value)) FROM {db}.glassflow_dead_letters"
+    )
+    assert dead_letters == [(2, _LARGEST, _LARGEST)]

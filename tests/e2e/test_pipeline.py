@@ -1,4 +1,4 @@
-"""The main job on real servers: what is sent twice arrives once, and nothing else is missing."""
+"""The main case on real servers: duplicates are removed, and no other event is lost."""
 
 import json
 import random
@@ -46,7 +46,7 @@ def test_ten_thousand_events_with_duplicates_within_and_across_batches_and_parti
     assert pipeline.send(first + within, lambda index: partitions[index]) == 7000
     one = pipeline.catch_up()
     assert pipeline.send(across + later, lambda index: partitions[index]) == 3000
-    # As on a host with more cores: the state keeps the partitions that it was made with.
+    # As on a host with more cores: the state keeps its number of partitions.
     other = pipeline.catch_up(spark={"spark.sql.shuffle.partitions": "5"})
 
     assert (one["read"], one["written"], one["duplicates"]) == (7000, 6000, 1000)
@@ -65,7 +65,7 @@ def test_the_first_event_of_a_key_is_the_one_that_stays(pipeline: Pipeline) -> N
     pipeline.send([{"id": "a", "n": 1}, {"id": "a", "n": 2}, {"id": "a", "n": 3}], lambda _: 1)
     pipeline.send([{"id": "a", "n": 4}], lambda _: 0)
     pipeline.catch_up()
-    # Least (topic, partition, offset), whenever it was sent.
+    # The least (topic, partition, offset), independently of the time of sending.
     assert pipeline.query("SELECT n FROM {db}.events") == [(4,)]
 
 
@@ -90,23 +90,25 @@ def test_poison_among_good_messages_becomes_dead_letters_with_all_that_is_known(
     totals = pipeline.catch_up()
 
     assert (totals["read"], totals["written"], totals["dead_letters"]) == (8, 2, 6)
-    # The poison that named key x did not claim it.
+    # The invalid record with key x did not claim the key.
     assert pipeline.query("SELECT id, n FROM {db}.events ORDER BY id") == [("a", 1), ("x", 2)]
-    letters = pipeline.query(
+    dead_letters = pipeline.query(
         "SELECT topic, partition, offset, stage, reason, hex(value), key, headers "
         "FROM {db}.glassflow_dead_letters ORDER BY offset"
     )
-    assert [letter[2] for letter in letters] == [1, 2, 3, 4, 5, 6]
-    assert {(letter[0], letter[1], letter[6]) for letter in letters} == {(pipeline.name, 0, "k")}
-    assert [letter[3] for letter in letters] == ["decode"] * 5 + ["mapping"]
-    assert letters[0][4].startswith("invalid JSON")
-    assert letters[0][5] == b"not json".hex().upper()
-    assert letters[1][5] == "FFFE"
-    assert letters[2][4:6] == ("the record has no value", None)
-    assert letters[3][4] == "field 'n' is missing"
-    assert letters[4][4] == "field 'n': expected int, got string"
-    assert letters[5][4] == "column 'n' (Int32): 2147483648 is out of range -2147483648..2147483647"
-    assert list(letters[0][7]) == [{"name": "h", "value": "1"}]
+    assert [dead_letter[2] for dead_letter in dead_letters] == [1, 2, 3, 4, 5, 6]
+    assert {(dead_letter[0], dead_letter[1], dead_letter[6]) for dead_letter in dead_letters} == {
+        (pipeline.name, 0, "k")
+    }
+    assert [dead_letter[3] for dead_letter in dead_letters] == ["decode"] * 5 + ["mapping"]
+    assert dead_letters[0][4].startswith("invalid JSON")
+    assert dead_letters[0][5] == b"not json".hex().upper()
+    assert dead_letters[1][5] == "FFFE"
+    assert dead_letters[2][4:6] == ("the record has no value", None)
+    assert dead_letters[3][4] == "field 'n' is missing"
+    assert dead_letters[4][4] == "field 'n': expected int, got string"
+    assert dead_letters[5][4] == "column 'n' (Int32): 2147483648 is out of range -2147483648..2147483647"
+    assert list(dead_letters[0][7]) == [{"name": "h", "value": "1"}]
 
 
 def test_filtered_events_are_counted_and_claim_no_key_and_expressions_fill_the_columns(pipeline: Pipeline) -> None:
@@ -131,9 +133,9 @@ def test_filtered_events_are_counted_and_claim_no_key_and_expressions_fill_the_c
     counted = {name: totals[name] for name in ("read", "written", "duplicates", "filtered", "dead_letters")}
     assert counted == {"read": 3006, "written": 2, "duplicates": 1, "filtered": 3001, "dead_letters": 2}
     assert pipeline.query("SELECT id, n FROM {db}.events ORDER BY id") == [("A", 100), ("B", 2)]
-    letters = pipeline.query("SELECT offset, stage, reason FROM {db}.glassflow_dead_letters ORDER BY offset")
-    assert letters[0] == (3, "transform", "output 'n', toInt(100 / (n - 7)): 100 / (n - 7): division by zero")
-    assert letters[1][:2] == (5, "decode")
+    dead_letters = pipeline.query("SELECT offset, stage, reason FROM {db}.glassflow_dead_letters ORDER BY offset")
+    assert dead_letters[0] == (3, "transform", "output 'n', toInt(100 / (n - 7)): 100 / (n - 7): division by zero")
+    assert dead_letters[1][:2] == (5, "decode")
     assert pipeline.ledger()["filtered"] == 3001
 
 

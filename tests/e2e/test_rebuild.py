@@ -1,4 +1,4 @@
-"""A checkpoint that is gone is rebuilt: what was read stays read, what was known stays known."""
+"""A lost checkpoint is rebuilt: read records stay read, and known keys stay known."""
 
 import shutil
 from collections.abc import Iterable
@@ -43,7 +43,7 @@ def require_exact(pipeline: Pipeline, keys: int) -> None:
     assert found.passed, "\n".join(found.lines())
 
 
-def test_a_lost_state_is_made_anew_and_knows_its_keys(pipeline: Pipeline) -> None:
+def test_a_lost_state_is_rebuilt_and_knows_its_keys(pipeline: Pipeline) -> None:
     pipeline.write().create_topic()
     for first in (0, 100):
         pipeline.send([*events(first, first + BATCH), b"no json"])
@@ -57,7 +57,7 @@ def test_a_lost_state_is_made_anew_and_knows_its_keys(pipeline: Pipeline) -> Non
     assert (totals["written"], totals["duplicates"], totals["dead_letters"]) == (80, 170, 1)
     require_exact(pipeline, 300)
 
-    # It is a checkpoint like any other: it goes on, and can be lost again.
+    # The rebuilt checkpoint is used, and can be lost and rebuilt again.
     pipeline.send(events(290, 310))
     assert pipeline.catch_up()["written"] == 10
     shutil.rmtree(folder(pipeline))
@@ -88,7 +88,7 @@ def test_a_damaged_state_is_set_aside_and_what_kafka_has_lost_is_refused(pipelin
 
 @pytest.mark.parametrize("dedup", [True, False])
 def test_rows_of_the_batch_that_was_under_way_are_found_in_the_table(pipeline: Pipeline, dedup: bool) -> None:
-    """Some are there before the state is rebuilt, as a driver leaves them that dies between two of its blocks."""
+    """Write some rows before the rebuild, as a driver that dies between two of its blocks does."""
     pipeline.write(dedup=dedup).create_topic()
     pipeline.send(events(0, BATCH))
     pipeline.catch_up()

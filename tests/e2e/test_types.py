@@ -1,4 +1,4 @@
-"""Every column type, through Kafka and the whole pipeline: random values come back equal, hostile ones do no harm."""
+"""Every column type through the whole pipeline: random values are read back unchanged, hostile ones are rejected."""
 
 import json
 import random
@@ -15,19 +15,19 @@ from tests.e2e.support import Pipeline
 EVENTS = 300
 SEED = 20260704
 
-# A value in the event (numbers may be texts of JSON), and as ClickHouse's toString writes it.
+# A value in the event (a number may be a JSON string), and the text of ClickHouse's toString.
 Pair = tuple[Any, str | None]
 Draw = Callable[[random.Random], Pair]
 
 
 class Digits(str):
-    """A number in an event with exactly these digits."""
+    """A JSON number with exactly these digits."""
 
     __slots__ = ()
 
 
 def dumped(value: Any) -> str:
-    """Write JSON in which Digits are numbers."""
+    """Return JSON text with Digits as numbers."""
     if isinstance(value, Digits):
         return str(value)
     if isinstance(value, dict):
@@ -107,7 +107,7 @@ def one_of(*values: str) -> Draw:
 
 def ip(kind: type[IPv4Address | IPv6Address], bits: int) -> Draw:
     def draw(chance: random.Random) -> Pair:
-        # Above the range that ClickHouse writes as an embedded IPv4 address.
+        # Above the range that ClickHouse prints as an embedded IPv4 address.
         value = str(kind(chance.choice([2**bits - 1, chance.randint(2 ** (bits - 8), 2**bits - 1)])))
         return value, value
 
@@ -128,7 +128,7 @@ def nullable(of: Draw) -> Draw:
     return lambda chance: (None, None) if chance.random() < 0.2 else of(chance)
 
 
-# Column -> declared type, column type, values.
+# Column -> declared type, column type, generator of values.
 SCALARS: dict[str, tuple[str, str, Draw]] = {
     **{f"i{b}": ("int", f"Int{b}", integer(b, signed=True)) for b in (8, 16, 32, 64)},
     **{f"u{b}": ("uint", f"UInt{b}", integer(b, signed=False)) for b in (8, 16, 32, 64)},
@@ -157,7 +157,7 @@ SCALARS: dict[str, tuple[str, str, Draw]] = {
     "t9": ("string", "DateTime64(9, 'UTC')", time(-2208988800, 9223372035, 9)),
 }
 
-# Column -> declared type, column type, values: as they are sent, and as toJSONString writes them, numbers as texts.
+# Column -> declared type, column type, generator: values as sent, and as toJSONString prints them, numbers as texts.
 NESTED: dict[str, tuple[str, str, Callable[[random.Random], tuple[Any, Any]]]] = {}
 
 
@@ -178,7 +178,7 @@ def keyed(chance: random.Random, draw: Callable[[random.Random], tuple[Any, Any]
     return dict(zip("wxyz", sent, strict=False)), dict(zip("wxyz", back, strict=False))
 
 
-# Each scalar type in an array; a null among the elements where the type takes one.
+# Each scalar type in an array, with null elements where the type allows them.
 for _name, (_, _column, _draw) in SCALARS.items():
     _inner = _column if "Nullable" in _column else f"Nullable({_column})"
     nested(f"a_{_name}", "array", f"Array({_inner})")(lambda chance, draw=_draw: several(chance, nullable(draw)))
@@ -216,7 +216,7 @@ def _json(chance: random.Random) -> tuple[Any, Any]:
     return value, {"typed": str(value["typed"]), "a": json.loads(json.dumps(value["a"]), parse_int=str)}
 
 
-# What an event must not hold, the stage that refuses it, and what its reason says.
+# An invalid field value, the stage that rejects it, and words of the reason.
 HOSTILE: list[tuple[dict[str, Any], str, str]] = [
     ({"i8": 128}, "mapping", "column 'i8' (Int8): 128 is out of range -128..127"),
     ({"i64": 3.7}, "decode", "field 'i64': expected int, got 3.7"),
@@ -242,18 +242,18 @@ HOSTILE: list[tuple[dict[str, Any], str, str]] = [
 ]  # fmt: skip
 
 
-def told(value: Any) -> Any:
-    """Give a value with true and false as texts."""
+def booleans_as_text(value: Any) -> Any:
+    """Return a value with true and false as texts, as toString prints them."""
     if isinstance(value, dict):
-        return {name: told(item) for name, item in value.items()}
+        return {name: booleans_as_text(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [told(item) for item in value]
-    # The server pads a FixedString.
+        return [booleans_as_text(item) for item in value]
+    # The server pads a FixedString with zero bytes.
     return str(value).lower() if isinstance(value, bool) else value.rstrip("\0") if isinstance(value, str) else value
 
 
 def floats(value: Any, size: str) -> Any:
-    """Give a value with its texts as floats of a size, `f` or `d`."""
+    """Return a value with its texts as floats of a struct format, `f` or `d`."""
     if isinstance(value, dict):
         return {name: floats(item, size) for name, item in value.items()}
     if isinstance(value, list):
@@ -264,7 +264,7 @@ def floats(value: Any, size: str) -> Any:
 def comparable(value: Any, column: str) -> Any:
     if "Float" in column:
         return floats(value, "f" if "Float32" in column else "d")
-    return told(value)
+    return booleans_as_text(value)
 
 
 def test_random_values_of_every_type_come_back_equal_and_hostile_ones_are_dead_letters(pipeline: Pipeline) -> None:
@@ -285,11 +285,11 @@ def test_random_values_of_every_type_come_back_equal_and_hostile_ones_are_dead_l
 
     totals = pipeline.catch_up()
 
-    letters = pipeline.query(
+    dead_letters = pipeline.query(
         f"SELECT offset * 2 + partition - {EVENTS} AS i, stage, reason FROM {{db}}.glassflow_dead_letters ORDER BY i"
     )
-    assert [i for i, _, _ in letters] == list(range(len(HOSTILE))), letters[:3]
-    for (_, stage, reason), (change, expected_stage, expected) in zip(letters, HOSTILE, strict=True):
+    assert [i for i, _, _ in dead_letters] == list(range(len(HOSTILE))), dead_letters[:3]
+    for (_, stage, reason), (change, expected_stage, expected) in zip(dead_letters, HOSTILE, strict=True):
         assert (stage, expected in reason) == (expected_stage, True), (str(change)[:80], reason)
     assert (totals["written"], totals["dead_letters"], totals["duplicates"]) == (EVENTS, len(HOSTILE), 0)
     for name, (_, column, _) in columns.items():

@@ -1,4 +1,4 @@
-"""A machine without Java: the runtime that comes with the packages runs Spark."""
+"""A machine without Java: Spark runs on the bundled runtime."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from tests.e2e.support import Pipeline
 
 
 def path_without_java(folder: Path) -> str:
-    """Everything that the PATH has, but nothing that is called java."""
+    """Return a folder with links to every program of the PATH except `java`."""
     folder.mkdir()
     for place in map(Path, os.environ["PATH"].split(os.pathsep)):
         for program in place.iterdir() if place.is_dir() else ():

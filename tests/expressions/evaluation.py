@@ -1,4 +1,4 @@
-"""Runs many expressions, each on its own record, in few Spark jobs."""
+"""Evaluate many expressions, each on its own record, in few Spark jobs."""
 
 import json
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from glassflow_dagster.expressions.columns.compile import BATCH_TIME, compile_ex
 from glassflow_dagster.expressions.columns.steps import Steps
 from glassflow_dagster.expressions.language.check import Checked
 
-# What now() is.
+# The value of now().
 NOW = "2024-10-20T08:05:44.5Z"
-# Kinds whose values are read back as JSON.
+# Kinds whose values are returned as JSON.
 _INSIDE = ("array", "map", "any", "values")
 _TYPES: dict[FieldKind, T.DataType] = {
     "string": T.StringType(),
@@ -43,12 +43,12 @@ class Result:
     error: str | None
 
 
-# Spark takes longer to plan one wide row than several of this width.
+# Expressions per job: Spark plans one wide row more slowly than several of this width.
 _CASES_A_ROW = 40
 
 
 def evaluate(spark: SparkSession, cases: Sequence[Case]) -> list[Result]:
-    """Evaluate each case; values inside JSON come as Python's own."""
+    """Evaluate each case; values inside JSON are returned as Python values."""
     starts = range(0, len(cases), _CASES_A_ROW)
     return [result for start in starts for result in _evaluate(spark, cases[start : start + _CASES_A_ROW])]
 
@@ -60,7 +60,7 @@ def _evaluate(spark: SparkSession, cases: Sequence[Case]) -> list[Result]:
             schema.add(f"c{number}_{name}", _TYPES[kind])
             row.append(_carried(case.record.get(name), kind))
     schema.add("last", T.IntegerType())
-    # Two rows, so that nothing is folded into a constant.
+    # Two rows, so that Spark does not fold the expressions into constants.
     frame = spark.createDataFrame([(*row, 0), (*row, 1)], schema)
     columns: list[Column] = []
     steps = Steps()

@@ -1,7 +1,7 @@
-"""Evaluates an expression's tree in plain Python: what the compiled columns are compared with.
+"""A plain Python interpreter of parsed expressions, to compare the compiled columns with.
 
-It knows the language with predicates and without other functions: fields, literals, operators, elements, slices,
-ranges, lists and objects. nil is None.
+It supports predicates but no other functions: fields, literals, operators, elements, slices, ranges, lists and objects.
+None stands for nil.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ from glassflow_dagster.expressions.language.syntax import (
     Unary,
 )
 
-# Under this name a record holds the element that a predicate is asked about.
+# The record's key for the element that a predicate is evaluated on.
 _ELEMENT = "#"
 
 
@@ -32,6 +32,7 @@ class NoValueError(Exception):
 
 
 def interpret(node: Node, record: dict[str, Any]) -> Any:
+    """Return the value of a node for a record."""
     match node:
         case Literal(value=value):
             return value
@@ -47,7 +48,7 @@ def interpret(node: Node, record: dict[str, Any]) -> Any:
             bounds = [None if at is None else _number(interpret(at, record)) for at in (start, end)]
             return _cut(interpret(base, record), *bounds)
         case Call(function=function, arguments=(listed, Predicate(body=body))):
-            return _ask(function, interpret(listed, record), body, record)
+            return _predicate_call(function, interpret(listed, record), body, record)
         case Member() | Index():
             return _chain(node, record)[0]
         case Ternary(condition=condition, then=then, otherwise=otherwise):
@@ -63,7 +64,7 @@ def interpret(node: Node, record: dict[str, Any]) -> Any:
 
 
 def _chain(node: Node, record: dict[str, Any]) -> tuple[Any, bool]:
-    """Give a value, and whether the chain of names that it stands in has ended at a `?.` before it."""
+    """Return a value, and whether a `?.` before it has ended the chain of names that it belongs to."""
     if not isinstance(node, Member | Index):
         return interpret(node, record), False
     base, ended = _chain(node.base, record)
@@ -86,15 +87,15 @@ def _cut(value: Any, *bounds: float | None) -> Any:
     return value[slice(*bounds)]
 
 
-def _ask(function: str, listed: Any, body: Node, record: dict[str, Any]) -> Any:
+def _predicate_call(function: str, listed: Any, body: Node, record: dict[str, Any]) -> Any:
     if not isinstance(listed, list):
         raise NoValueError
 
-    def said(element: Any) -> Any:
+    def result_for(element: Any) -> Any:
         return interpret(body, {**record, _ELEMENT: element})
 
     def true(element: Any) -> bool:
-        return _truth(said(element))
+        return _truth(result_for(element))
 
     match function:
         case "any":
@@ -110,7 +111,7 @@ def _ask(function: str, listed: Any, body: Node, record: dict[str, Any]) -> Any:
         case "filter":
             return [element for element in listed if true(element)]
         case "map":
-            return [said(element) for element in listed]
+            return [result_for(element) for element in listed]
         case "find":
             return next((element for element in listed if true(element)), None)
         case "findLast":
@@ -118,7 +119,7 @@ def _ask(function: str, listed: Any, body: Node, record: dict[str, Any]) -> Any:
         case "findIndex":
             return next((place for place, element in enumerate(listed) if true(element)), None)
         case "sum":
-            return _bounded(sum(_number(said(element)) for element in listed))
+            return _bounded(sum(_number(result_for(element)) for element in listed))
     raise AssertionError(function)
 
 

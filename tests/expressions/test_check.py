@@ -1,4 +1,4 @@
-"""What is refused before a record is seen: with a sentence, the place, and what to do."""
+"""Errors that are found before any record: the message, its position, and the advice."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ FIELDS: dict[str, FieldKind] = {
     "count": "uint",
 }
 
-# Expression, words of the problem, and what the caret stands under.
+# Expression, words of the error, and the text that the caret marks.
 REFUSED = [
     ("", "the expression is empty", ""),
     ("  ", "the expression is empty", ""),

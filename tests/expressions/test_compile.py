@@ -1,4 +1,4 @@
-"""The compiled columns say what a plain interpreter says, on random expressions and records."""
+"""The compiled columns agree with a plain interpreter, on random expressions and records."""
 
 import math
 from typing import Any
@@ -125,7 +125,7 @@ def _agree(checked: Checked, result: Result, value: Any, *, fails: bool) -> bool
 
 
 def _alike(found: Any, expected: Any, *, exact: bool = False) -> bool:
-    """Compare values; numbers that pass through floats by their first digits, unless they are exact."""
+    """Compare values; numbers that pass through floats to their first digits, unless `exact`."""
     if isinstance(expected, list):
         return (
             isinstance(found, list)
@@ -141,7 +141,7 @@ def _alike(found: Any, expected: Any, *, exact: bool = False) -> bool:
     return bool(found == expected) and isinstance(found, bool) == isinstance(expected, bool)
 
 
-# No shrinking: each try is a Spark job of many expressions, and the one that differs is named.
+# Without shrinking: each attempt is a Spark job of many expressions, and the differing one is named.
 @settings(
     max_examples=4,
     deadline=None,
@@ -166,7 +166,7 @@ def test_columns_and_interpreter_agree(spark: SparkSession, drawn: list[tuple[st
 
 
 def test_every_function_that_validates_compiles() -> None:
-    # now() is the batch's time, a column that no builder makes.
+    # now() is the batch's time, a column that no function builds.
     assert set(BUILTIN_BUILDERS) == set(BUILTINS) - {"now"}
     assert set(HELPER_BUILDERS) == set(HELPERS)
     assert {kind: set(methods) for kind, methods in METHOD_BUILDERS.items()} == {

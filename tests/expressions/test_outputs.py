@@ -1,4 +1,4 @@
-"""A transformation's value arrives as the type that the definition names, or not at all."""
+"""The value of a transform is converted to the type that the definition names, or rejected."""
 
 from decimal import Decimal
 from typing import Any, get_args
@@ -32,7 +32,7 @@ FIELDS: dict[str, FieldKind] = {
     "missing": "string",
 }
 
-# Expression, output type, the value for the record below.
+# Expression, output type, and the value for the record below.
 CONVERTED: list[tuple[str, str, Any]] = [
     ("i", "string", "7"),
     ("f", "string", "3.7"),
@@ -81,7 +81,7 @@ CONVERTED: list[tuple[str, str, Any]] = [
     ("missing", "array", None),
     ("m.none", "float64", None),
     ("m.none", "object", None),
-    # No conversion is named: the value has the kind that the expression gives.
+    # The type names no conversion: the value keeps the kind of the expression.
     ("i", "", 7),
     ("u", "", Decimal(9)),
     ("f", "decimal", 3.7),
@@ -96,7 +96,7 @@ CONVERTED: list[tuple[str, str, Any]] = [
     ("date('2024-10-20')", "datetime", "2024-10-20T00:00:00Z"),
     ("nil", "", None),
 ]
-# Expression, output type, the words of the error.
+# Expression, output type, and words of the error.
 REFUSED: list[tuple[str, str, str]] = [
     ("f", "int", "the value is not of type int"),
     ("f * 1e30", "int64", "the value is not of type int64"),
@@ -122,6 +122,7 @@ REFUSED: list[tuple[str, str, str]] = [
 
 @pytest.fixture(scope="module")
 def found(spark: SparkSession) -> dict[tuple[str, str], tuple[Any, str | None]]:
+    """Evaluate all cases of this module in one job; (expression, output type) -> (value, error)."""
     schema = "s string, i bigint, u decimal(20,0), f double, b boolean, m string, l string, missing string, last int"
     inside = '{"a": 1, "big": 9007199254740993, "list": ["x", 2.5, null]}'
     row = ("x", 7, Decimal(9), 3.7, True, inside, '["x", 2, 2.5, null]', None)
@@ -163,7 +164,7 @@ def test_every_type_of_a_field_can_be_named() -> None:
     assert (*get_args(OutputKind), "any") == get_args(FieldKind)
 
 
-# A duration is refused where it would be an output.
+# A duration is rejected as an output.
 @pytest.mark.parametrize("kind", sorted(set(get_args(Kind)) - {"duration"}))
 def test_every_kind_of_value_has_a_kind_of_field(kind: Kind) -> None:
     assert output_kind(kind, "") in get_args(FieldKind)
@@ -190,7 +191,7 @@ def test_a_slip_of_the_pen_is_told_from_a_word_that_converts_nothing(word: str, 
 
 
 MANY = "1" * 40 + ".5"
-# Expression, output type, what a record with d = 1111...1.5, w = -2 (an int256) and n = 7 gives.
+# Expression, output type, and the value for a record with d = 1111...1.5, w = -2 (an int256) and n = 7.
 MANY_DIGITS: list[tuple[str, str, Any]] = [
     ("d", "", MANY),
     ("d", "decimal", MANY),

@@ -1,4 +1,4 @@
-"""Precedence and spelling are expr's own."""
+"""Precedence and syntax as in the expr language."""
 
 import pytest
 
@@ -24,7 +24,7 @@ from glassflow_dagster.expressions.language.syntax import (
 
 
 def written(node: Node) -> str:
-    """Write a tree with every parenthesis."""
+    """Return the text of a tree with every parenthesis."""
     match node:
         case Literal(value=value):
             return repr(value)

@@ -1,4 +1,4 @@
-"""A pattern means what it means in Go, or is refused; and no text holds it up."""
+"""Regular expressions mean the same as in Go or are rejected, and none takes long on any text."""
 
 import json
 import re
@@ -10,12 +10,13 @@ from pyspark.sql import functions as F
 
 from glassflow_dagster.expressions.language.patterns import engine_pattern
 
-# Written by Go: see patterns.go.
+# Results of Go: see patterns.go.
 GO = json.loads(Path(__file__).with_name("patterns.json").read_text())
 REFUSED = "refused"
 
 
 def taken(pattern: str) -> bool:
+    """Return whether a pattern is accepted."""
     try:
         engine_pattern(pattern)
     except ValueError:
@@ -54,7 +55,7 @@ def test_a_refused_pattern_says_why(pattern: str, reason: str) -> None:
         engine_pattern(pattern)
 
 
-# In Java's own engine the first two overflow the stack, and the third takes longer than anybody waits.
+# Java's own engine overflows the stack on the first two, and runs practically forever on the third.
 @pytest.mark.parametrize(
     ("pattern", "text", "found"),
     [

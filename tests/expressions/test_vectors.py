@@ -1,4 +1,4 @@
-"""What GlassFlow's documentation, code and tests say that an expression gives for a record."""
+"""Results of expressions according to GlassFlow's documentation, code and tests."""
 
 import json
 import re
@@ -27,7 +27,7 @@ FIELDS: dict[str, FieldKind] = {
     "user": "map",
     "company": "map",
     "hub.code": "string",
-    # A line of a web server's log, below.
+    # A line of a web server's log, which is defined below.
     "uri": "string",
     "args": "string",
     "agent": "string",
@@ -83,7 +83,7 @@ FILTERS: list[tuple[str, dict[str, Any], bool]] = [
     ('age > 18 ? is_active : name == "x"', {"age": 1, "name": "x"}, True),
     ('(name ?? "none") == "none"', {"name": None}, True),
     ('lower(name) == "john"', {"name": "JOHN"}, True),
-    # GlassFlow's helpers are for transformations only there; here a filter knows them too.
+    # In GlassFlow only transformations may call these helpers; here filters may, too.
     ('getQueryParam(name, "a") == "1" and toInt(status) > 200', {"name": "a=1", "status": "404"}, True),
     ('parseUserAgent(name, "device") != "Mobile" or containsStr(status, "x")', {"name": "curl"}, True),
     ('hasAnyKey(user, ["vip"]) and waterfall(email, status) == "s"', {"user": {"vip": 0}, "status": "s"}, True),
@@ -132,7 +132,7 @@ FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:120.0) Gecko/20100101 Firefox/120.
 MAC = "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 Version/14.1 Safari/605.1.15"
 ANDROID = "Mozilla/5.0 (Linux; Android 11; Pixel 5) AppleWebKit/537.36 Chrome/120.0 Mobile Safari/537.36"
 
-# The helpers, and expr's functions beside them.
+# The helpers, and the corresponding functions of expr.
 TRANSFORMS: list[tuple[str, dict[str, Any], Any]] = [
     ("toString(123)", {}, "123"),
     ("toString(age)", {"age": 123}, "123"),
@@ -364,7 +364,7 @@ TRANSFORMS += [
     ("0b101 + 0o17", {}, 20),
 ]
 
-# One line of a web server's log with a measurement of Google Analytics in its query, and the 22 columns made of it.
+# A log line of a web server with a Google Analytics hit in its query, and the 22 columns derived from it.
 _LINE = {
     "uri": "/g/collect",
     "args": (
@@ -402,9 +402,9 @@ _WEB_LOG: list[tuple[str, Any]] = [
 ]
 TRANSFORMS += [(expression, _LINE, value) for expression, value in _WEB_LOG]
 
-# Expression, record, and words of the error that make it a dead letter.
+# Expression, record, and words of the error that makes the record a dead letter.
 ERRORS: list[tuple[str, dict[str, Any], str]] = [
-    # Without bounds these take days.
+    # Without limits these run for days.
     ("float(name) > 1.0", {"name": "1" * 1_000_000 + "x"}, "the value is not a number"),
     ("int(name) > 1", {"name": "1" * 1_000_000 + "x"}, "the value is not a 64-bit integer"),
     ("len(uniq(tags)) > 1", {"tags": list(range(100_000))}, "the list has more than 1,000 elements"),
@@ -444,7 +444,7 @@ ERRORS: list[tuple[str, dict[str, Any], str]] = [
     ("date(name) == date(name)", {"name": "2024-13-01"}, "the value is not a time"),
     ('urlDecode(name) == "x"', {"name": "%zz"}, "not URL-encoded"),
     ('toDate(age) == "x"', {"age": 2**62}, "not a second in the years"),
-    # What stands behind the element that decides is not looked at; what stands before it is.
+    # Elements after the deciding one are not evaluated; elements before it are.
     ("any(items, .price > 1)", {"items": [{"price": 1}, {"price": None}, {"price": 2}]}, ".price is nil"),
     ("all(tags, # > 0)", {"tags": [1, "x"]}, "# is not a number"),
     ("any(tags, .a == 1)", {"tags": [None]}, "# is nil"),
@@ -474,7 +474,7 @@ ERRORS: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-# What the documentation says that an expression gives: `expression` → `JSON`.
+# Results in the documentation: `expression` → `JSON`.
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "guides" / "expressions.md"
 _DOCUMENTED = re.findall(r"`([^`\n]+)` → `([^`\n]+)`", DOCUMENTATION.read_text())
 DOCUMENTED: list[tuple[str, dict[str, Any], Any]] = [
@@ -484,7 +484,7 @@ DOCUMENTED: list[tuple[str, dict[str, Any], Any]] = [
 
 @pytest.fixture(scope="module")
 def results(spark: SparkSession) -> dict[int, Result]:
-    """Every case of this module, evaluated in one job; by the case's identity."""
+    """Evaluate every case of this module in one job; case id -> result."""
     tables = [(case, check_filter) for case in FILTERS] + [(case, check_transform) for case in TRANSFORMS]
     tables += [(case, check_filter) for case in ERRORS] + [(case, check_transform) for case in DOCUMENTED]
     cases = []

@@ -1,4 +1,4 @@
-"""Runs the matrix of faults: `python -m tests.faults`. Results accumulate, and docs/faults.md tells them."""
+"""Run the matrix of faults: `python -m tests.faults`. Results accumulate in results.json and docs/faults.md."""
 
 import argparse
 import itertools
@@ -26,22 +26,23 @@ def main() -> int:
     parser.add_argument("--repetitions", type=int, default=WANTED, help="how many each kind is to have")
     parser.add_argument("--pass", type=int, default=_PASS, dest="size", help="how many one pipeline goes through")
     parser.add_argument("--minutes", type=float, default=600, help="begin no pass after so long")
-    given = parser.parse_args()
-    kinds = [kind for kind in KINDS if not given.kind or kind.name in given.kind]
+    arguments = parser.parse_args()
+    kinds = [kind for kind in KINDS if not arguments.kind or kind.name in arguments.kind]
     if not kinds:
         parser.error(f"no such kind; there are: {', '.join(kind.name for kind in KINDS)}")
-    workloads = given.workload or [*WORKLOADS]
+    workloads = arguments.workload or [*WORKLOADS]
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         servers = Servers(Path(folder) / "servers")
         try:
-            if given.seed is not None:
-                return _once(servers, Path(folder), kinds, workloads, given.seed)
-            return _fill(servers, Path(folder), kinds, workloads, given)
+            if arguments.seed is not None:
+                return _once(servers, Path(folder), kinds, workloads, arguments.seed)
+            return _fill(servers, Path(folder), kinds, workloads, arguments)
         finally:
             servers.close()
 
 
 def _once(servers: Servers, folder: Path, kinds: Sequence[Kind], workloads: Sequence[str], seed: int) -> int:
+    """Run one seed of the chosen kinds and workloads; return 1 if anything was wrong."""
     wrong = 0
     for kind in kinds:
         for workload in workloads:
@@ -51,13 +52,13 @@ def _once(servers: Servers, folder: Path, kinds: Sequence[Kind], workloads: Sequ
 
 
 def _fill(
-    servers: Servers, folder: Path, kinds: Sequence[Kind], workloads: Sequence[str], given: argparse.Namespace
+    servers: Servers, folder: Path, kinds: Sequence[Kind], workloads: Sequence[str], arguments: argparse.Namespace
 ) -> int:
-    """Run what is missing, a seed of all kinds after the other, so that an early end leaves all kinds with some."""
+    """Run the missing repetitions seed by seed over all kinds, so that an early end leaves some of every kind."""
     results, version, wrong = Results.read(RESULTS), code_version(), 0
-    end = time.monotonic() + 60 * given.minutes
-    missing_of = partial(results.missing, version=version, wanted=given.repetitions)
-    for repetitions, workload in _passes(missing_of, kinds, workloads, given.size):
+    end = time.monotonic() + 60 * arguments.minutes
+    missing_of = partial(results.missing, version=version, wanted=arguments.repetitions)
+    for repetitions, workload in _passes(missing_of, kinds, workloads, arguments.size):
         if time.monotonic() > end:
             break
         for outcome in run_pass(servers, folder, workload, repetitions):
@@ -70,6 +71,7 @@ def _fill(
 def _passes(
     missing_of: Callable[[str, str], list[int]], kinds: Sequence[Kind], workloads: Sequence[str], size: int
 ) -> Iterator[tuple[list[tuple[Kind, int]], str]]:
+    """Yield the repetitions of one pass, and its workload; kinds that exclude each other are in different passes."""
     for workload, apart in itertools.product(workloads, sorted({kind.apart for kind in kinds})):
         missing = [
             (seed, kind)
@@ -77,7 +79,7 @@ def _passes(
             if workload in kind.workloads and kind.apart == apart
             for seed in missing_of(kind.name, workload)
         ]
-        # Sorted by the seed alone: the join's clock must not go back within a pipeline.
+        # Sorted by seed alone: the join's clock must not go back within a pipeline.
         repetitions = [(kind, seed) for seed, kind in sorted(missing, key=lambda task: task[0])]
         together = 1 if any(kind.ends for kind, _ in repetitions) else size
         for begin in range(0, len(repetitions), together):
@@ -85,7 +87,7 @@ def _passes(
 
 
 def _say(outcome: Outcome) -> bool:
-    """Print a repetition; gives whether it went wrong."""
+    """Print the outcome of a repetition; return whether it was wrong."""
     text = f"{outcome.workload}, {outcome.kind}, seed {outcome.seed}: {outcome.hits} hits"
     print(time.strftime("%H:%M:%S"), text, "WRONG" if outcome.wrong else "exact", flush=True)
     for line in outcome.wrong:

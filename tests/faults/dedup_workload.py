@@ -1,4 +1,4 @@
-"""A pipeline that deduplicates, filters, maps, and meets rows that the server refuses; and its plain-Python oracle."""
+"""A pipeline with deduplication, filter, mapping, and rows that the server rejects; and its oracle in plain Python."""
 
 import itertools
 import json
@@ -9,27 +9,27 @@ from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
-from tests.definition import clickhouse, dedup, definition, fields, keep, sink, source
-from tests.faults.records import Event, Expected, Place, Record
+from tests.definition import clickhouse, dedup, definition, fields, filter_transform, sink, source
+from tests.faults.records import Event, Expected, Position, Record
 
-# The setting by which a table remembers tokens.
+# The setting with which a table remembers tokens.
 WINDOW = "SETTINGS non_replicated_deduplication_window = 10000"
 _LARGEST_INT32 = 2**31 - 1
-_TEXT = "x" * 120  # bytes; with the rest an event of about 190
-# Rows in a block: so few that a batch has many blocks.
+_TEXT = "x" * 120  # bytes; with the other fields an event has about 190
+# Rows in a block: few, so that a batch has many blocks.
 SMALL_BLOCK = 100
 _COLUMNS = {"id": "String", "n": "Int32", "text": "String"}
 _FATES = ("written", "duplicates", "filtered", "dead_letters")
 
 
 class DedupWorkload:
-    """Events of about 190 bytes: a fifth are duplicates, some are refused by each stage in turn."""
+    """Events of about 190 bytes: a fifth are duplicates, and each stage rejects some."""
 
     columns = ("id", "n", "text")
-    own_rows = "events"  # where they are, as a query's FROM has it
-    prefix = ""  # of every key
+    own_rows = "events"  # the table with the pipeline's rows, as in a query's FROM
+    prefix = ""  # prefix of every key
     window_seconds = 604_800
-    refused_numbers: Sequence[int] = (-1,)  # values of n that the table refuses, and the oracle by their sign
+    refused_numbers: Sequence[int] = (-1,)  # values of n that the table rejects; the oracle rejects negative ones
 
     def __init__(self, name: str, block_rows: int = SMALL_BLOCK) -> None:
         self.name, self._block_rows = name, block_rows
@@ -43,7 +43,7 @@ class DedupWorkload:
             self.name,
             source("events", declared, brokers, topic=self.topics()[0]),
             sink_of(self.name, clickhouse_port, self._block_rows, _COLUMNS),
-            keep("events", "skip != true"),
+            filter_transform("events", "skip != true"),
             dedup("events", "id", time_window=f"{self.window_seconds}s"),
         )
 
@@ -59,32 +59,32 @@ class DedupWorkload:
             if index and chance < 0.2:
                 key = f"{self.prefix}{number}-{draw.randrange(index)}"
             elif number and chance < 0.22:
-                key = f"{self.prefix}{number - 1}-{draw.randrange(1000)}"  # of the repetition before
+                key = f"{self.prefix}{number - 1}-{draw.randrange(1000)}"  # of the previous repetition
             yield self._event(key, index, draw.random(), server_refuses=index in refused)
 
     def last_events(self, number: int) -> Sequence[Event]:
         return [Event(self.topics()[0], "last", json.dumps({"id": f"last {number}", "n": 1, "text": ""}).encode())]
 
-    def beside(self, client: Client, number: int) -> None:
-        """Nobody else is there."""
+    def write_concurrently(self, client: Client, number: int) -> None:
+        """Do nothing: there is no other writer."""
 
     def differences(self, client: Client) -> list[str]:
-        """What the rows themselves do not tell: nothing."""
+        """Return nothing: the comparison of rows is complete."""
         del client
         return []
 
-    def expected(self, records: Sequence[Record], times: Mapping[Place, int]) -> Expected:
+    def expected(self, records: Sequence[Record], times: Mapping[Position, int]) -> Expected:
         found = Expected(Counter(), {}, {})
         known_until: dict[str, int] = {}
         time_ms = 0
-        # A key is always in one partition, so that which of its events is the first does not hang on the batches.
+        # A key is always in one partition, so its first event does not depend on how batches are cut.
         for record in sorted(records):
-            # A record that no batch accounts for is judged as if it were of the batch before.
-            time_ms = times.get(record.place, time_ms)
+            # A record that is in no batch is treated as if it were in the previous one.
+            time_ms = times.get(record.position, time_ms)
             fate, detail = self._judge(record.value, time_ms, known_until)
-            found.fates[record.place] = fate
+            found.fates[record.position] = fate
             if fate == "dead_letters":
-                found.letters[record.place] = detail
+                found.dead_letters[record.position] = detail
             elif fate == "written":
                 event = json.loads(record.value)
                 found.rows[event["id"], event["n"], event["text"]] += 1
@@ -93,7 +93,7 @@ class DedupWorkload:
         return found
 
     def _judge(self, value: bytes, time_ms: int, known_until: dict[str, int]) -> tuple[str, str]:
-        """Say what becomes of an event of a batch of that time, and for a dead letter at which stage."""
+        """Return the outcome of an event in a batch of that time, and a dead letter's stage."""
         try:
             event = json.loads(value)
         except (ValueError, RecursionError):
@@ -125,12 +125,12 @@ class DedupWorkload:
 
 
 def sink_of(name: str, clickhouse_port: int, block_rows: int, columns: dict[str, str]) -> dict[str, Any]:
-    """A sink whose blocks have so many rows."""
+    """Return a sink whose blocks have this many rows."""
     connection = clickhouse(clickhouse_port, name)
     return sink(columns, connection, table="events", max_batch_size=block_rows, max_delay_time="200ms")
 
 
 def table(name: str, columns: str, order_by: str) -> Sequence[str]:
-    """Statements that make the table a pipeline writes to, with room for tokens."""
+    """Return statements that create a pipeline's table, with room for tokens."""
     engine = f"MergeTree ORDER BY {order_by} {WINDOW}"
     return [f"CREATE DATABASE {name}", f"CREATE TABLE {name}.events ({columns}) ENGINE = {engine}"]

@@ -1,4 +1,4 @@
-"""A pipeline's driver as real processes: Python, its JVM, Spark's Python workers."""
+"""A pipeline's driver with all its processes: Python, its JVM, Spark's Python workers."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ _DEATH_SECONDS = 60
 
 
 class Driver:
-    """`glassflow-dagster run` in the foreground of nobody, its words in `log`."""
+    """`glassflow-dagster run` as a background process in a session of its own; its output goes to `log`."""
 
     def __init__(
         self, definition: Path, state: Path, log: Path, variables: Mapping[str, str], options: Sequence[str] = ()
@@ -35,24 +35,26 @@ class Driver:
 
     @property
     def code(self) -> int | None:
-        """The exit code, None while it runs."""
+        """Return the exit code, None while the driver runs."""
         return self._process.poll()
 
     @property
     def jvm(self) -> int | None:
+        """Return the pid of the JVM, None when there is none."""
         return next((pid for pid in children(self.pid) if _command(pid).startswith("java")), None)
 
     @property
     def workers(self) -> list[int]:
-        """Spark's Python workers, and the daemon that forks them."""
+        """Return the pids of Spark's Python workers and of the daemon that forks them."""
         return [] if self.jvm is None else descendants(self.jvm)
 
     @property
     def all(self) -> list[int]:
+        """Return the pids of all processes of the driver."""
         return [self.pid, *descendants(self.pid)]
 
     def kill(self, pids: list[int]) -> None:
-        """End processes without a warning, all at one moment."""
+        """Kill processes (SIGKILL), all at once."""
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
@@ -66,16 +68,17 @@ class Driver:
                 os.kill(pid, number)
 
     def stop(self) -> int:
-        """Ask it to finish its batch, as Ctrl-C does; gives the exit code."""
+        """Stop the driver like Ctrl-C, which lets it finish its batch; return the exit code."""
         if self.code is None:
             os.kill(self.pid, signal.SIGINT)
         return self.wait()
 
     def wait(self) -> int:
+        """Wait until the driver has ended; return the exit code."""
         return self._process.wait(_DEATH_SECONDS)
 
     def end(self) -> None:
-        """Leave nothing of it behind."""
+        """Kill all processes that are left of the driver."""
         left = {pid: start_of(pid) for pid in self.all}
         self.kill(list(left))
         self.wait()
@@ -86,7 +89,7 @@ class Driver:
 
 
 def resident_bytes(pid: int) -> int:
-    """Give the resident memory of a process."""
+    """Return the resident memory of a process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 

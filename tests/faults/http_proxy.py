@@ -1,4 +1,4 @@
-"""A proxy before ClickHouse that understands HTTP: it lets chosen requests fail in chosen ways."""
+"""An HTTP proxy in front of ClickHouse that makes chosen requests fail in chosen ways."""
 
 import http.client
 import re
@@ -14,14 +14,14 @@ from urllib.parse import parse_qs, urlsplit
 
 _INSERT = re.compile(rb"INSERT INTO `[^`]+`\.`(?P<table>[^`]+)`")
 _HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "keep-alive"}
-# An exception's own status, where the server can still choose it.
+# HTTP status of an error that occurs before the response has begun.
 _FAILED = 500
-_ANSWER_SECONDS = 150  # longer than any client here waits
+_ANSWER_SECONDS = 150  # seconds; longer than any client here waits
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the server said."""
+    """The server's response."""
 
     status: int
     headers: Mapping[str, str]
@@ -29,9 +29,9 @@ class Answer:
 
 
 class Exchange:
-    """A request that a fault has got hold of, and what can be done to it. `table` is None where nothing is inserted.
+    """A request that a fault acts on. `table` is None when the request inserts nothing.
 
-    `statement` is what is asked for; data may follow it.
+    `statement` is the SQL text; data may follow it.
     """
 
     def __init__(self, handler: "_Handler", body: bytes) -> None:
@@ -43,7 +43,7 @@ class Exchange:
         self.table = found["table"].decode() if found else None
 
     def forward(self) -> Answer:
-        """Let the server do it."""
+        """Send the request to the server; return its response."""
         upstream = http.client.HTTPConnection("127.0.0.1", self._handler.upstream, timeout=_ANSWER_SECONDS)
         try:
             upstream.request(self._handler.command, self.path, self.body, self._headers())
@@ -53,7 +53,7 @@ class Exchange:
             upstream.close()
 
     def forward_part(self, share: float) -> None:
-        """Let the server see the beginning of the request, then nothing more."""
+        """Send the beginning of the request to the server, then close that connection."""
         until = int(len(self.body) * share)
         head = f"{self._handler.command} {self.path} HTTP/1.1\r\n"
         head += "".join(f"{name}: {value}\r\n" for name, value in self._headers().items())
@@ -62,11 +62,11 @@ class Exchange:
             upstream.sendall(head.encode("latin-1") + self.body[:until])
 
     def answer(self, answer: Answer) -> None:
-        """Give the client an answer."""
+        """Send a response to the client."""
         self._handler.send(answer)
 
     def answer_part(self, answer: Answer, share: float) -> None:
-        """Give the client the beginning of an answer, and hang up."""
+        """Send the beginning of a response to the client, and reset the connection."""
         whole = self._handler.render(answer)
         self._handler.connection.sendall(whole[: int(len(whole) * share)])
         self.hang_up()
@@ -84,7 +84,7 @@ Act = Callable[[Exchange], None]
 
 @dataclass
 class Rule:
-    """Lets requests fail: of those to one of `tables` (any insert where empty) it skips some, then acts on some."""
+    """Makes inserts fail: of those into one of `tables` (any table if empty), skip `skip`, then act on `times`."""
 
     act: Act
     tables: frozenset[str] = frozenset()
@@ -94,6 +94,7 @@ class Rule:
     done: threading.Event = field(default_factory=threading.Event)
 
     def takes(self, exchange: Exchange) -> bool:
+        """Return whether the rule acts on this request, and count it."""
         if exchange.table is None or (self.tables and exchange.table not in self.tables) or self.hits == self.times:
             return False
         if self.skip:
@@ -104,7 +105,7 @@ class Rule:
 
 
 class HttpProxy:
-    """Stands before the server at 127.0.0.1:`upstream`; `refuse` and `accept` close and open its port."""
+    """A proxy on `port` for the server at 127.0.0.1:`upstream`; `refuse` and `accept` close and open its port."""
 
     def __init__(self, port: int, upstream: int) -> None:
         self.port, self._upstream = port, upstream
@@ -116,13 +117,13 @@ class HttpProxy:
         self.accept()
 
     def accept(self) -> None:
-        """Listen."""
+        """Open the port."""
         handler = type("Handler", (_Handler,), {"proxy": self, "upstream": self._upstream})
         self._server = _Server(("127.0.0.1", self.port), handler)
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     def refuse(self) -> None:
-        """Listen no more, and reset all connections."""
+        """Close the port, and reset all connections."""
         assert self._server
         self._server.shutdown()
         self._server.server_close()
@@ -135,15 +136,16 @@ class HttpProxy:
         self.refuse()
 
     def fail(self, rule: Rule) -> Rule:
-        """Put a rule in force; the one before it is over."""
+        """Put a rule in force instead of the previous one."""
         self._rule = rule
         return rule
 
     def behave(self) -> None:
-        """Let all requests pass."""
+        """Remove the rule, so that all requests pass."""
         self._rule = None
 
     def handle(self, exchange: Exchange) -> None:
+        """Apply the rule to a request, or pass it on."""
         changed = self.change(exchange)
         if changed is not None:
             exchange.answer(changed)
@@ -171,12 +173,12 @@ class HttpProxy:
 
 
 def reset(connection: socket.socket) -> None:
-    """Close a connection by a reset, as a crashed host's network does."""
+    """Close a connection by a TCP reset, as after a crash of the host."""
     try:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.shutdown(socket.SHUT_RDWR)
     except OSError:
-        return  # closed from the other side
+        return  # already closed by the client
 
 
 class _Server(ThreadingHTTPServer):
@@ -184,7 +186,7 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that a fault has cut is no news."""
+        """Ignore errors of connections that a fault has cut."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -206,7 +208,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self.proxy.handle(exchange)
         except (OSError, http.client.HTTPException):
-            self.hang_up()  # the server is gone, or the client
+            self.hang_up()  # the server or the client is gone
 
     do_GET = do_POST  # noqa: N815 - the base class's name
 
@@ -234,33 +236,33 @@ class _Handler(BaseHTTPRequestHandler):
         return b"".join(parts)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-        """Say nothing of each request."""
+        """Log no requests."""
 
 
 def exception(code: int, text: str, status: int = _FAILED) -> Answer:
-    """Write an error as ClickHouse does."""
+    """Return an error response of ClickHouse."""
     body = f"Code: {code}. DB::Exception: {text} (version 26.9.2.1)\n".encode()
     return Answer(status, {"X-ClickHouse-Exception-Code": str(code), "Content-Type": "text/plain"}, body)
 
 
 def late_exception(code: int, text: str) -> Answer:
-    """Write an error that comes when the status is out already: in the body of a 200."""
+    """Return an error that occurs after the status was sent: an exception in the body of a 200."""
     return Answer(200, {"Content-Type": "text/plain"}, exception(code, text).body)
 
 
 def failure(status: int) -> Answer:
-    """Write an error that some machine between client and server makes up: it has no code."""
+    """Return an error response of a middlebox between client and server, without a ClickHouse code."""
     return Answer(status, {"Content-Type": "text/html"}, f"<h1>{status}</h1>".encode())
 
 
 def swallow(exchange: Exchange) -> None:
-    """Let the server do it, and reset the connection before its answer."""
+    """Execute the request, and reset the connection before the response."""
     exchange.forward()
     exchange.hang_up()
 
 
 def slowly(seconds: float) -> Act:
-    """Let the server do it, and keep its answer for a while."""
+    """Return an action that executes the request and delays the response."""
 
     def act(exchange: Exchange) -> None:
         found = exchange.forward()

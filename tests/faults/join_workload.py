@@ -1,4 +1,4 @@
-"""A pipeline that joins two deduplicated topics on the event clock; its oracle is a plain-Python join."""
+"""A pipeline that joins two deduplicated topics on the event clock; its oracle is a join in plain Python."""
 
 import itertools
 import json
@@ -11,24 +11,24 @@ from clickhouse_connect.driver.client import Client
 
 from tests.definition import dedup, definition, fields, source
 from tests.faults.dedup_workload import SMALL_BLOCK, sink_of, table
-from tests.faults.records import Event, Expected, Place, Record
-from tests.streaming.stages.joins import Happened, Windows, decide
+from tests.faults.records import Event, Expected, Position, Record
+from tests.streaming.stages.joins import JoinEvent, Windows, decide
 
 _SECOND = 1_000_000
-_BEGIN = 1_577_836_800  # 2020; the clock is the events' own
+_BEGIN = 1_577_836_800  # 2020-01-01; event times, independent of the machine's clock
 _DAY = 86_400
-_ROUND = 600  # seconds of event time that one round of events spans, shuffled
-_EVENTS = 150  # a side, in a round
+_ROUND = 600  # seconds of event time in one round of shuffled events
+_EVENTS = 150  # events per source in a round
 _KEYS = 12
 _LATENESS = 7200
 _WINDOWS = Windows(20 * _SECOND, 40 * _SECOND)
 _FAR_FUTURE = 4_070_908_800  # 2099
-# The year of an event that comes too late however the batches are cut.
+# An event time that is late however the batches are cut.
 _OLD = 0
 
 
 class JoinWorkload:
-    """Left events with the latest right event of their key; left ones without are kept."""
+    """Left events with the latest right event of their key; a left join keeps the unmatched ones."""
 
     columns = ("left_id", "at", "right_id")
     own_rows = "events"
@@ -75,27 +75,27 @@ class JoinWorkload:
 
     def last_events(self, number: int) -> Sequence[Event]:
         at = _BEGIN + (number + 1) * _DAY - 1
-        # Not of one key: a match on the clock's own edge is not final.
+        # With different keys, because a match at exactly the clock's time is not final.
         return [self._make(side, f"last {number} {side}", f"last {number} {side}", at) for side in (0, 1)]
 
     def strange_events(self, number: int) -> Sequence[Event]:
-        """Events whose clocks are wrong by decades, in both directions."""
+        """Yield events whose times are wrong by decades, in both directions."""
         future = [self._make(1, f"{number}-future-{i}", f"{number} 0", _FAR_FUTURE + i) for i in range(10)]
         return [*future, *(self._make(i % 2, f"{number}-old-{i}", f"{number} 0", _OLD) for i in range(10))]
 
-    def beside(self, client: Client, number: int) -> None:
-        """Nobody else is there."""
+    def write_concurrently(self, client: Client, number: int) -> None:
+        """Do nothing: there is no other writer."""
 
     def differences(self, client: Client) -> list[str]:
-        """What the rows themselves do not tell: nothing."""
+        """Return nothing: the comparison of rows is complete."""
         del client
         return []
 
-    def expected(self, records: Sequence[Record], times: Mapping[Place, int]) -> Expected:
+    def expected(self, records: Sequence[Record], times: Mapping[Position, int]) -> Expected:
         del times
         found = Expected(Counter(), {}, {})
         counts: Counter[str] = Counter(read=len(records), late=0, dead_letters=0, filtered=0, duplicates=0)
-        sides: tuple[list[Happened], list[Happened]] = ([], [])
+        sides: tuple[list[JoinEvent], list[JoinEvent]] = ([], [])
         seen: set[tuple[str, str]] = set()
         for record in sorted(records):
             side = self.topics().index(record.topic)
@@ -103,7 +103,7 @@ class JoinWorkload:
                 event = json.loads(record.value)
             except ValueError:
                 counts["dead_letters"] += 1
-                found.letters[record.place] = "decode"
+                found.dead_letters[record.position] = "decode"
                 continue
             if (record.topic, event["id"]) in seen:
                 counts["duplicates"] += 1
@@ -113,7 +113,7 @@ class JoinWorkload:
             else:
                 seen.add((record.topic, event["id"]))
                 rank = (side, record.partition, record.offset)
-                sides[side].append(Happened(event["id"], event.get("who"), event["at"] * _SECOND, rank))
+                sides[side].append(JoinEvent(event["id"], event.get("who"), event["at"] * _SECOND, rank))
         lefts, rights = sides
         complete = max((e.time for e in lefts if e.time < _FAR_FUTURE * _SECOND), default=0) - _LATENESS * _SECOND
         fates = decide(lefts, rights, _WINDOWS, "latest", complete)

@@ -1,4 +1,4 @@
-"""Holds what ClickHouse has against what the oracle says: rows, dead letters, and the ledger, batch by batch."""
+"""Compare the contents of ClickHouse with the oracle: rows, dead letters, and the ledger batch by batch."""
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
@@ -6,19 +6,19 @@ from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
-from tests.faults.records import Expected, Place, Record, Workload, batch_times, offset_ranges
+from tests.faults.records import Expected, Position, Record, Workload, batch_times, offset_ranges
 
 _FATES = ("written", "duplicates", "filtered", "dead_letters")
 _SHOWN = 3
 
 
 def differences(client: Client, workload: Workload, database: str, records: Sequence[Record]) -> list[str]:
-    """Say what is not as it must be; nothing where all is right."""
+    """Return one line per difference, none if all is correct."""
     ledger = _ledger(client, database)
     expected = workload.expected(records, batch_times(ledger))
     return [
         *_rows(client, workload, database, expected),
-        *_letters(client, database, expected, records),
+        *_dead_letters(client, database, expected, records),
         *_sums(ledger, expected),
         *_chain(ledger, records),
         *_batches(ledger, expected),
@@ -29,14 +29,14 @@ def differences(client: Client, workload: Workload, database: str, records: Sequ
 def differences_where_it_ended(
     client: Client, workload: Workload, database: str, records: Sequence[Record]
 ) -> list[str]:
-    """Say what is not as it must be where a pipeline has ended within a batch: of that one may be in what will."""
+    """Return the differences of a pipeline that ended within a batch; that batch's rows may or may not be there."""
     ledger = _ledger(client, database)
     times = batch_times(ledger)
-    accounted = [record for record in records if record.place in times]
+    accounted = [record for record in records if record.position in times]
     least, most = workload.expected(accounted, times), workload.expected(records, times)
     return [
         *_compare("row", _rows_of(client, workload, database), least.rows, most.rows),
-        *_compare("dead letter", _letters_of(client, database), _raw(least, records), _raw(most, records)),
+        *_compare("dead letter", _dead_letters_of(client, database), _raw(least, records), _raw(most, records)),
         *_sums(ledger, least),
         *_chain(ledger, accounted),
         *_batches(ledger, least),
@@ -52,22 +52,23 @@ def _rows_of(client: Client, workload: Workload, database: str) -> Counter[Any]:
     return Counter(tuple(row) for row in client.query(query).result_rows)
 
 
-def _letters(client: Client, database: str, expected: Expected, records: Sequence[Record]) -> list[str]:
+def _dead_letters(client: Client, database: str, expected: Expected, records: Sequence[Record]) -> list[str]:
     must = _raw(expected, records)
-    return _compare("dead letter", _letters_of(client, database), must, must)
+    return _compare("dead letter", _dead_letters_of(client, database), must, must)
 
 
-def _letters_of(client: Client, database: str) -> Counter[Any]:
+def _dead_letters_of(client: Client, database: str) -> Counter[Any]:
     query = f"SELECT toString(topic), partition, offset, toString(stage), value FROM {database}.glassflow_dead_letters"
     return Counter(tuple(row) for row in client.query(query).result_rows)
 
 
 def _raw(expected: Expected, records: Sequence[Record]) -> Counter[Any]:
-    values = {record.place: record.value.decode() for record in records}
-    return Counter((*place, stage, values[place]) for place, stage in expected.letters.items())
+    values = {record.position: record.value.decode() for record in records}
+    return Counter((*position, stage, values[position]) for position, stage in expected.dead_letters.items())
 
 
 def _compare(what: str, found: Counter[Any], least: Counter[Any], most: Counter[Any]) -> list[str]:
+    """List what is missing from `least` and what exceeds `most`."""
     return [
         *_list(f"{what} missing", least - found),
         *_list(f"{what} too many", found - most),
@@ -93,9 +94,9 @@ def _sums(ledger: Sequence[Mapping[str, Any]], expected: Expected) -> list[str]:
 
 
 def _chain(ledger: Sequence[Mapping[str, Any]], records: Sequence[Record]) -> list[str]:
-    """Batches are numbered without a gap, and their offsets join from the first record of each partition to the last.
+    """Check that batch ids have no gap, and that offsets are contiguous from each partition's first record to its last.
 
-    The last one of a topic: the offsets behind it, of a transaction's end, are no records.
+    Offsets after the last record, such as transaction markers, are not records.
     """
     wrong = []
     if (numbers := [row["batch_id"] for row in ledger]) != list(range(len(ledger))):
@@ -108,7 +109,7 @@ def _chain(ledger: Sequence[Mapping[str, Any]], records: Sequence[Record]) -> li
             if offsets.start != ends.get((topic, partition), 0):
                 wrong.append(f"ledger: batch {row['batch_id']} begins {topic}/{partition} at {offsets.start}")
             ends[topic, partition] = offsets.stop
-    wrong += [f"ledger: {record.place} is in no batch" for record in records if record.offset >= _end(ends, record)]
+    wrong += [f"ledger: {record.position} is in no batch" for record in records if record.offset >= _end(ends, record)]
     return wrong[: 2 * _SHOWN]
 
 
@@ -117,17 +118,17 @@ def _end(ends: Mapping[tuple[str, int], int], record: Record) -> int:
 
 
 def _batches(ledger: Sequence[Mapping[str, Any]], expected: Expected) -> list[str]:
-    """Each batch's counts are those of its own records, where a record's fate is its own."""
+    """Check each batch's counts against the outcomes of its own records, if the oracle knows them."""
     if not expected.fates:
         return []
     wrong = []
     for row in ledger:
-        places: list[Place] = [
+        positions: list[Position] = [
             (topic, partition, offset)
             for topic, partition, offsets in offset_ranges(row["offsets"])
             for offset in offsets
         ]
-        must: Counter[Hashable] = Counter(expected.fates.get(place) for place in places)
+        must: Counter[Hashable] = Counter(expected.fates.get(position) for position in positions)
         found = {fate: row[fate] for fate in _FATES}
         if found != {fate: must[fate] for fate in _FATES}:
             wrong.append(f"ledger: batch {row['batch_id']} says {found}, not {dict(must)}")

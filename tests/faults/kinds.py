@@ -18,20 +18,20 @@ _ALL = frozenset({DEDUPLICATION, TABLE, JOIN})
 _NO_JOIN = _ALL - {JOIN}
 SMALL_DISK = "a small disk"
 
-# Gives how many times the fault has struck.
+# Returns how many times the fault has struck.
 Inject = Callable[[World, random.Random], int]
 
-LETTERS, LEDGER = (frozenset({name}) for name in ("glassflow_dead_letters", "glassflow_ledger"))
-_INSERTS = (frozenset[str](), ROWS, LETTERS, LEDGER)
+DEAD_LETTERS, LEDGER = (frozenset({name}) for name in ("glassflow_dead_letters", "glassflow_ledger"))
+_INSERTS = (frozenset[str](), ROWS, DEAD_LETTERS, LEDGER)
 _TIMES = 3
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of fault, and the workloads that meet it.
+    """A kind of fault, and the workloads that it is applied to.
 
-    `dies`: the driver may end by it, and is started again. `apart`: a reason why it does not go together with others.
-    `ends`: the pipeline must end by it, for good.
+    `dies`: the driver may end by the fault, and is restarted. `apart`: the reason why the fault cannot be combined with
+    others. `ends`: the pipeline must end permanently.
     """
 
     name: str
@@ -44,19 +44,19 @@ class Kind:
 
 
 def _on_insert(act: Callable[[Exchange, random.Random], None]) -> Inject:
-    """Act on some inserts, of the rows, the dead letters or the ledger."""
+    """Act on some inserts of rows, dead letters or ledger rows."""
 
     def inject(world: World, draw: random.Random) -> int:
         tables, skip, times = draw.choice(_INSERTS), draw.randrange(SKIPPED), draw.randint(1, _TIMES)
-        if tables in {LETTERS, LEDGER}:
+        if tables in {DEAD_LETTERS, LEDGER}:
             skip %= 3
-        return world.hit(Rule(lambda exchange: act(exchange, draw), tables, skip, times))
+        return world.apply_rule(Rule(lambda exchange: act(exchange, draw), tables, skip, times))
 
     return inject
 
 
 def _answer(make: Callable[[], Answer]) -> Inject:
-    """Give an error for an answer, after the insert was applied or without."""
+    """Replace the response by an error, with or without executing the insert."""
 
     def act(exchange: Exchange, draw: random.Random) -> None:
         if draw.random() < 0.5:
@@ -67,11 +67,13 @@ def _answer(make: Callable[[], Answer]) -> Inject:
 
 
 def _cut_request(exchange: Exchange, draw: random.Random) -> None:
+    """Send a part of the request, then reset the connection."""
     exchange.forward_part(draw.random())
     exchange.hang_up()
 
 
 def _cut_answer(exchange: Exchange, draw: random.Random) -> None:
+    """Execute the insert and send a part of the response."""
     exchange.answer_part(exchange.forward(), draw.random())
 
 
@@ -80,7 +82,7 @@ def _delay(exchange: Exchange, draw: random.Random) -> None:
 
 
 def _clickhouse_killed(world: World, draw: random.Random) -> int:
-    world.hit(Rule(lambda exchange: _kill_server(world, exchange, draw), skip=draw.randrange(SKIPPED)))
+    world.apply_rule(Rule(lambda exchange: _kill_server(world, exchange, draw), skip=draw.randrange(SKIPPED)))
     _moment(draw)
     world.servers.clickhouse.start()
     world.servers.wait_for_clickhouse()
@@ -95,7 +97,7 @@ def _kill_server(world: World, exchange: Exchange, draw: random.Random) -> None:
 
 
 def _for_a_moment(begin: Callable[[Servers], None], end: Callable[[Servers], None]) -> Inject:
-    """Begin something at any time, and end it some time later."""
+    """Begin something at any moment, and end it some time later."""
 
     def inject(world: World, draw: random.Random) -> int:
         _moment(draw)
@@ -121,7 +123,7 @@ def _kafka_cut(world: World, draw: random.Random) -> int:
 
 
 def _at_a_moment(victims: Callable[[World], list[int]]) -> Inject:
-    """Kill some of the driver's processes at any time."""
+    """Kill some of the driver's processes at any moment."""
 
     def inject(world: World, draw: random.Random) -> int:
         _moment(draw)
@@ -137,7 +139,7 @@ def _at_a_moment(victims: Callable[[World], list[int]]) -> Inject:
 
 
 def _kill_at(tables: frozenset[str], *, applied: bool) -> Inject:
-    """Kill all processes of the driver while an insert is under way."""
+    """Kill all processes of the driver during an insert, before or after its execution."""
 
     def inject(world: World, draw: random.Random) -> int:
         hits = _killed(world, draw, tables, applied=applied)
@@ -154,11 +156,11 @@ def _killed(world: World, draw: random.Random, tables: frozenset[str], *, applie
         world.driver.kill(world.driver.all)
         exchange.hang_up()
 
-    return world.hit(Rule(act, tables, draw.randrange(3 if tables == LEDGER else SKIPPED)))
+    return world.apply_rule(Rule(act, tables, draw.randrange(3 if tables == LEDGER else SKIPPED)))
 
 
 def _state_lost(world: World, draw: random.Random) -> int:
-    """Remove the state of a driver that was killed within a batch, and let it be rebuilt."""
+    """Kill the driver during a batch, remove its state, and let it be rebuilt."""
     hits = _killed(world, draw, draw.choice(_INSERTS), applied=draw.random() < 0.5)
     world.lose_state()
     world.replace_driver("--rebuild-state")
@@ -166,14 +168,14 @@ def _state_lost(world: World, draw: random.Random) -> int:
 
 
 def _kill_twice(world: World, draw: random.Random) -> int:
-    """Kill the driver again while it repeats the batch that it was killed in."""
+    """Kill the driver during a batch, and again while it repeats that batch."""
     hits = _kill_at(ROWS, applied=True)(world, draw)
     return hits + _kill_at(ROWS, applied=draw.random() < 0.5)(world, draw)
 
 
 def _lost_then_killed(world: World, draw: random.Random) -> int:
-    """Swallow an answer, and kill the driver in the middle of its retry."""
-    hits = world.hit(Rule(swallow, ROWS, draw.randrange(SKIPPED)))
+    """Lose a response, and kill the driver during its retry."""
+    hits = world.apply_rule(Rule(swallow, ROWS, draw.randrange(SKIPPED)))
     time.sleep(draw.uniform(0, 0.2))
     world.driver.kill(world.driver.all)
     world.replace_driver()
@@ -192,7 +194,7 @@ def _driver_paused(world: World, draw: random.Random) -> int:
 def _driver_stopped(world: World, draw: random.Random) -> int:
     _moment(draw)
     code = world.driver.stop()
-    assert code == 0, f"a stopped driver ends with {code}: {world.last_words()}"
+    assert code == 0, f"a stopped driver ends with {code}: {world.log_tail()}"
     world.driver = world.new_driver()
     return 1
 
@@ -202,14 +204,14 @@ def _second_driver(world: World, draw: random.Random) -> int:
     second = world.new_driver()
     code = second.wait()
     assert code == 1, f"a second driver ends with {code}"
-    assert "is running already" in world.log.read_text(), world.last_words()
+    assert "is running already" in world.log.read_text(), world.log_tail()
     return 1
 
 
 def _disk_full(world: World, draw: random.Random) -> int:
     ballast = world.state / "ballast"
     _moment(draw)
-    # Without a buffer, of which closing the file would write the rest.
+    # Unbuffered, because closing a buffered file would write the rest of the buffer.
     with ballast.open("wb", buffering=0) as file:
         try:
             while True:
@@ -217,7 +219,7 @@ def _disk_full(world: World, draw: random.Random) -> int:
         except OSError:
             full = True
     time.sleep(draw.uniform(1, 4))
-    # A driver that had to end says so before there is space again.
+    # A driver that fails must write its error before space is freed.
     if world.driver.code is None:
         _moment(draw)
     ballast.unlink()
@@ -236,7 +238,7 @@ def _strange_clocks(world: World, draw: random.Random) -> int:
 
 
 def _moment(draw: random.Random) -> None:
-    """Let some time pass, in which some batches are done."""
+    """Sleep for a random time, in which some batches complete."""
     time.sleep(draw.uniform(0, 2))
 
 
@@ -287,7 +289,7 @@ KINDS = (
     ),
     Kind(
         "ClickHouse paused", "SIGSTOP of the server, up to 2 s",
-        _for_a_moment(lambda servers: servers.clickhouse.pause(), lambda servers: servers.clickhouse.go_on()),
+        _for_a_moment(lambda servers: servers.clickhouse.pause(), lambda servers: servers.clickhouse.resume()),
     ),
     Kind(
         "Kafka refuses", "its port is closed and all connections are reset",
@@ -296,7 +298,7 @@ KINDS = (
     Kind("Kafka cut", "all connections are reset after a number of bytes", _kafka_cut, workloads=_ALL),
     Kind(
         "Kafka held", "nothing passes for up to 2 s, with connections open",
-        _for_a_moment(lambda servers: servers.kafka_proxy.hold(), lambda servers: servers.kafka_proxy.let_go()),
+        _for_a_moment(lambda servers: servers.kafka_proxy.hold(), lambda servers: servers.kafka_proxy.release()),
     ),
     Kind(
         "broker killed", "kill -9 of the broker, started again on its data",
@@ -304,7 +306,7 @@ KINDS = (
     ),
     Kind(
         "broker paused", "SIGSTOP of the broker, up to 2 s",
-        _for_a_moment(lambda servers: servers.broker.pause(), lambda servers: servers.broker.go_on()),
+        _for_a_moment(lambda servers: servers.broker.pause(), lambda servers: servers.broker.resume()),
     ),
     Kind(
         "driver killed", "kill -9 of the driver's Python process",
@@ -326,7 +328,7 @@ KINDS = (
     ),
     Kind(
         "killed in dead letters", "kill -9 of all when dead letters are in",
-        _kill_at(LETTERS, applied=True), dies=True,
+        _kill_at(DEAD_LETTERS, applied=True), dies=True,
     ),
     Kind(
         "killed before the ledger", "kill -9 of all when its row is sent",

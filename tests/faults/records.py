@@ -1,4 +1,4 @@
-"""What passes between the harness and the topics. Nothing of the product is used here."""
+"""Events, records and expectations of the fault tests. Uses none of the product's code."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,13 +8,13 @@ from typing import Any, NamedTuple, Protocol
 from clickhouse_connect.driver.client import Client
 from confluent_kafka import Consumer, TopicPartition
 
-# A place in Kafka: topic, partition, offset.
-Place = tuple[str, int, int]
+# A position in Kafka: topic, partition, offset.
+Position = tuple[str, int, int]
 PARTITIONS = 2
 
 
 class Event(NamedTuple):
-    """What is to be sent; `key` chooses the partition, unless one of those that came later is named."""
+    """An event to send; `key` determines the partition unless `later` names a partition that was added later."""
 
     topic: str
     key: str
@@ -27,7 +27,7 @@ class Event(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What is in a topic."""
+    """A record read from a topic."""
 
     topic: str
     partition: int
@@ -35,64 +35,64 @@ class Record(NamedTuple):
     value: bytes
 
     @property
-    def place(self) -> Place:
+    def position(self) -> Position:
         return (self.topic, self.partition, self.offset)
 
 
 @dataclass
 class Expected:
-    """What a pipeline must make of its topics: the rows, the stage of each dead letter, and the ledger's sums.
+    """The rows, dead letters (position -> stage) and ledger sums that a pipeline must produce from its topics.
 
-    `fates` tells what became of each record, where that is its own business (a join's events belong to pairs).
+    `fates` has the outcome of each record, except for joins, where outcomes belong to pairs.
     """
 
     rows: Counter[tuple[Any, ...]]
-    letters: dict[Place, str]
+    dead_letters: dict[Position, str]
     sums: dict[str, int]
-    fates: dict[Place, str] = field(default_factory=dict)
+    fates: dict[Position, str] = field(default_factory=dict)
 
 
 class Workload(Protocol):
-    """A pipeline, its events, and what must become of them."""
+    """A pipeline, its events, and its expected results."""
 
     columns: Sequence[str]
     own_rows: str
 
     def topics(self) -> Sequence[str]:
-        """The topics it reads."""
+        """Return the topics that the pipeline reads."""
 
     def definition(self, brokers: str, clickhouse_port: int) -> dict[str, Any]:
-        """The pipeline's definition."""
+        """Return the pipeline's definition."""
 
     def tables(self) -> Sequence[str]:
-        """The statements that make its database and table."""
+        """Return the statements that create its database and table."""
 
     def events(self, seed: str, number: int) -> Iterator[Event]:
-        """The events of a seed, without an end; `number` is how many repetitions this pipeline has had."""
+        """Yield the endless events of a seed; `number`: how many repetitions the pipeline has had."""
 
     def last_events(self, number: int) -> Sequence[Event]:
-        """What has to come behind a repetition's events, so that all of them are decided."""
+        """Return the events that must follow a repetition's events, so that all of these are decided."""
 
-    def beside(self, client: Client, number: int) -> None:
-        """What others do to the table while a repetition's events come."""
+    def write_concurrently(self, client: Client, number: int) -> None:
+        """Write to the table as another writer would during a repetition."""
 
-    def expected(self, records: Sequence[Record], times: Mapping[Place, int]) -> Expected:
-        """What the topics' contents make, by definition.
+    def expected(self, records: Sequence[Record], times: Mapping[Position, int]) -> Expected:
+        """Compute the expected results from the topics' contents.
 
-        times: of the batches that read them, milliseconds since 1970, as far as the ledger has them.
+        times: batch time of each record in milliseconds since 1970, as far as the ledger has it.
         """
 
     def differences(self, client: Client) -> list[str]:
-        """What else is not as it must be: rows of others, tables behind views."""
+        """Return further differences: rows of other writers, tables behind views."""
 
 
 def offset_ranges(offsets: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, range]]:
-    """Read the offsets of a ledger's row: topic, partition, and the offsets that the batch read there."""
+    """Parse the offsets of a ledger row: topic, partition, and the range of offsets that the batch read."""
     return [(each["topic"], each["partition"], range(each["from"], each["until"])) for each in offsets]
 
 
-def batch_times(ledger: Sequence[Mapping[str, Any]]) -> dict[Place, int]:
-    """Say of each record in which moment's batch it was, milliseconds since 1970."""
+def batch_times(ledger: Sequence[Mapping[str, Any]]) -> dict[Position, int]:
+    """Return the time of each record's batch, in milliseconds since 1970."""
     return {
         (topic, partition, offset): round(row["batch_time"].timestamp() * 1000)
         for row in ledger
@@ -102,7 +102,7 @@ def batch_times(ledger: Sequence[Mapping[str, Any]]) -> dict[Place, int]:
 
 
 class Topics:
-    """All that is in some topics, read anew from where the last reading ended."""
+    """All records of some topics; `read` continues where the previous call ended."""
 
     def __init__(self, brokers: str, topics: Sequence[str]) -> None:
         self._consumer = Consumer({
@@ -119,9 +119,9 @@ class Topics:
         return self.kept
 
     def _read_on(self, topic: str, partition: int) -> None:
-        place = TopicPartition(topic, partition, self._next[topic, partition])
-        end = self._consumer.get_watermark_offsets(place, timeout=30)[1]
-        self._consumer.assign([place])
+        position = TopicPartition(topic, partition, self._next[topic, partition])
+        end = self._consumer.get_watermark_offsets(position, timeout=30)[1]
+        self._consumer.assign([position])
         while self._next[topic, partition] < end:
             message = self._consumer.poll(30)
             assert message is not None, f"{topic}/{partition} ends before {end}"

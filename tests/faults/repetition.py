@@ -1,4 +1,4 @@
-"""A repetition: a pipeline at work, one fault at a moment that the seed draws, and what is wrong afterwards."""
+"""A repetition: a running pipeline, one fault at a moment drawn from the seed, and the resulting differences."""
 
 import random
 import subprocess
@@ -13,17 +13,17 @@ from tests.faults.kinds import DEDUPLICATION, JOIN, SMALL_DISK, TABLE, Kind
 from tests.faults.records import Workload
 from tests.faults.servers import Servers
 from tests.faults.table_workload import TableWorkload
-from tests.faults.world import SETTLE_SECONDS, NotHit, World
+from tests.faults.world import COMPLETE_SECONDS, NotHit, World
 
 WORKLOADS: dict[str, type[Workload]] = {DEDUPLICATION: DedupWorkload, TABLE: TableWorkload, JOIN: JoinWorkload}
-# Room for the state of one pass and little more.
+# Enough for the state of one pass, with little to spare.
 _SMALL_DISK = "192m"
 _TRIES = 3
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a repetition came to: how often the fault struck, and what was wrong."""
+    """The outcome of a repetition: how often the fault struck, and what was wrong."""
 
     kind: str
     workload: str
@@ -35,10 +35,9 @@ class Outcome:
 def run_pass(
     servers: Servers, folder: Path, workload: str, repetitions: Sequence[tuple[Kind, int]]
 ) -> Iterator[Outcome]:
-    """Run repetitions one after the other on one pipeline, and stop at the first that goes wrong.
+    """Run repetitions one after the other on one pipeline; stop at the first that goes wrong.
 
-    Kinds that keep apart from others, for whatever reason, do not go together with them; one that ends the pipeline is
-    the only one.
+    All kinds of a pass have the same `apart`; a kind that ends the pipeline is alone in its pass.
     """
     with _state(folder, small=repetitions[0][0].apart == SMALL_DISK) as state:
         world = World(servers, folder, WORKLOADS[workload], state)
@@ -57,13 +56,13 @@ def run_pass(
             kind, seed = repetitions[-1]
             code = 0 if kind.ends else world.close()
             if code:
-                yield Outcome(kind.name, workload, seed, 1, (f"stopped with {code}: {world.last_words()}",))
+                yield Outcome(kind.name, workload, seed, 1, (f"stopped with {code}: {world.log_tail()}",))
         finally:
             world.end()
 
 
-def repeat(world: World, kind: Kind, workload: str, seed: int, patience: float = SETTLE_SECONDS) -> Outcome:
-    """Run one repetition; a fault that found nothing to act on is tried again on more events."""
+def repeat(world: World, kind: Kind, workload: str, seed: int, patience: float = COMPLETE_SECONDS) -> Outcome:
+    """Run one repetition; retry with more events when the fault found nothing to act on."""
     draw = random.Random(f"{kind.name} {workload} {seed}")
     for attempt in range(_TRIES):
         world.begin(f"{kind.name} {seed} {attempt}")
@@ -73,23 +72,25 @@ def repeat(world: World, kind: Kind, workload: str, seed: int, patience: float =
             hits, failed = 0, []
         except AssertionError as error:
             hits, failed = 1, [str(error)]
-        # A fault that takes a server away brings it back itself: the pipeline is not held against one that is gone.
-        failed += world.servers.revive()
-        wrong = failed + (_ended(world) if hits and kind.ends else world.settle(dies=kind.dies, seconds=patience))
+        # A fault that stops a server restarts it itself; a server that is still down here is an error.
+        failed += world.servers.restart_ended()
+        wrong = failed + (
+            _ended(world) if hits and kind.ends else world.wait_and_compare(dies=kind.dies, seconds=patience)
+        )
         if hits or wrong:
             return Outcome(kind.name, workload, seed, hits, tuple(wrong))
     return Outcome(kind.name, workload, seed, 0, ("the fault found nothing to act on",))
 
 
 def _ended(world: World) -> list[str]:
-    """Say what is wrong with a pipeline that had to end, and what it left."""
-    left = world.differences_where_it_ended() + world.seen_afterwards()
+    """Return what is wrong with a pipeline that had to end, and with its data."""
+    left = world.differences_where_it_ended() + world.run_final_checks()
     return left if world.driver.code == 1 else [f"the driver's code is {world.driver.code}, not 1", *left]
 
 
 @contextmanager
 def _state(folder: Path, *, small: bool) -> Iterator[Path | None]:
-    """A disk of its own for the state, where the fault is about that."""
+    """Mount a small disk for the state if the fault needs one."""
     if not small:
         yield None
         return
@@ -99,5 +100,5 @@ def _state(folder: Path, *, small: bool) -> Iterator[Path | None]:
     try:
         yield disk
     finally:
-        # Lazily: a process that was killed a moment ago may still hold it.
+        # Lazy unmount: a process that was just killed may still hold the disk.
         subprocess.run(["umount", "--lazy", disk], check=True)

@@ -1,4 +1,4 @@
-"""What the repetitions came to: kept in results.json, told in docs/faults.md."""
+"""Results of the repetitions: stored in results.json, published in docs/faults.md."""
 
 import json
 import subprocess
@@ -13,8 +13,8 @@ RESULTS = Path(__file__).parent / "results.json"
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 
 _PACKAGE = "glassflow_dagster"
-_DIGITS = 10  # of a version's name
-# Seeds that were exact, and what was wrong with others.
+_DIGITS = 10  # digits of a version's name
+# Seeds without differences, and the differences of other seeds.
 Record = dict[str, list[Any]]
 
 _HEAD = """\
@@ -45,9 +45,9 @@ changed since, and the figure is that of the older code.
 
 @dataclass
 class Results:
-    """What repetitions came to, by workload, kind and version of the code.
+    """Results of repetitions by workload, kind and version of the code.
 
-    A wrong one stays when its rerun is exact.
+    A failure stays listed when its rerun succeeds.
     """
 
     found: dict[str, dict[str, dict[str, Record]]]
@@ -57,7 +57,7 @@ class Results:
         return cls(json.loads(file.read_text()) if file.exists() else {})
 
     def missing(self, kind: str, workload: str, version: str, wanted: int) -> list[int]:
-        """The seeds that were not exact with this version of the code."""
+        """Return the seeds that have not succeeded with this version of the code."""
         exact = self._record(workload, kind, version)["exact"]
         return [seed for seed in range(wanted) if seed not in exact]
 
@@ -69,6 +69,7 @@ class Results:
             record["exact"] = sorted([*record["exact"], outcome.seed])
 
     def write(self) -> None:
+        """Write results.json and docs/faults.md."""
         RESULTS.write_text(json.dumps(self.found, indent=1, sort_keys=True) + "\n")
         PAGE.write_text(self.page())
 
@@ -108,9 +109,9 @@ def _count(record: Record) -> str:
 
 
 def code_version() -> str:
-    """Give the name of the code that runs: of the tree of its package in git, and whether it was changed since.
+    """Return the name of the running code: the git tree of its package, and whether it was changed since.
 
-    A commit of tests or documents does not make it another one.
+    Commits of tests or documents do not change it.
     """
     tree = _git("rev-parse", f"HEAD:{_PACKAGE}").strip()[:_DIGITS]
     return f"{tree}, changed" if _git("status", "--porcelain", "--", _PACKAGE) else tree

@@ -1,4 +1,4 @@
-"""The real servers, each behind a proxy: what the pipeline sees is the proxy, what the harness asks is the server."""
+"""The real servers, each behind a proxy: the pipeline uses the proxies, the tests connect to the servers directly."""
 
 import logging
 import os
@@ -19,12 +19,12 @@ from tests.waiting import wait_until
 
 _UP_SECONDS = 60
 
-# It reports each refused connection, of which there are many here.
+# It logs each refused connection, of which there are many here.
 logging.getLogger("clickhouse_connect").setLevel(logging.ERROR)
 
 
 class Server:
-    """A server process that can be killed, paused and started again on its data."""
+    """A server process that can be killed, paused and restarted on its data."""
 
     def __init__(self, name: str, command: list[str], port: int, log: Path, variables: dict[str, str]) -> None:
         self.name, self._command, self.port, self._log, self._variables = name, command, port, log, variables
@@ -34,7 +34,7 @@ class Server:
         self.process = start_process(self._command, self.port, self._log, self._variables)
 
     def kill(self) -> None:
-        """End it without a warning."""
+        """Kill the process (SIGKILL)."""
         assert self.process
         os.kill(self.process.pid, signal.SIGKILL)
         while self.process.alive():
@@ -44,7 +44,8 @@ class Server:
         assert self.process
         os.kill(self.process.pid, signal.SIGSTOP)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
+        """Resume the paused process."""
         assert self.process
         os.kill(self.process.pid, signal.SIGCONT)
 
@@ -52,7 +53,7 @@ class Server:
     def alive(self) -> bool:
         return self.process is not None and self.process.alive()
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         lines = self._log.read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
 
@@ -62,7 +63,7 @@ class Server:
 
 
 class Servers:
-    """Kafka and ClickHouse: `kafka` and `clickhouse` are the addresses behind the proxies, for the harness alone."""
+    """Kafka and ClickHouse with their proxies; `kafka` and `client` bypass the proxies."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -88,7 +89,7 @@ class Servers:
         return clickhouse_connect.get_client(host="127.0.0.1", port=self.clickhouse.port, query_limit=0)
 
     def wait(self) -> None:
-        """Return when both answer."""
+        """Wait until both servers answer."""
         self.wait_for_kafka()
         self.wait_for_clickhouse()
 
@@ -98,14 +99,14 @@ class Servers:
     def wait_for_clickhouse(self) -> None:
         wait_until(self._clickhouse_answers, "ClickHouse is up", _UP_SECONDS)
 
-    def revive(self) -> list[str]:
-        """Start the servers again that have ended; returns a line about each of them."""
+    def restart_ended(self) -> list[str]:
+        """Restart the servers that have ended; return a line about each."""
         ended = [server for server in (self.broker, self.clickhouse) if not server.alive]
-        said = [f"{server.name} has ended by itself: {server.last_words()}" for server in ended]
+        output = [f"{server.name} has ended by itself: {server.log_tail()}" for server in ended]
         for server in ended:
             server.start()
         self.wait()
-        return said
+        return output
 
     def close(self) -> None:
         for proxy in (self.kafka_proxy, self.clickhouse_proxy):
@@ -116,13 +117,13 @@ class Servers:
     def _clickhouse_answers(self) -> bool:
         try:
             self.client().close()
-        except Exception:  # noqa: BLE001 - whatever it says, it is not up
+        except Exception:  # noqa: BLE001 - whatever the error, the server is not up
             return False
         return True
 
 
 def _broker(folder: Path, port: int, behind_proxy: int, proxy: int) -> Server:
-    """Prepare the embedded broker with a second listener, which tells its clients to come by the proxy."""
+    """Prepare the embedded broker with a second listener that advertises the proxy's address."""
     made = prepare_broker(folder, port, lambda _: None)
     properties = folder / "server.properties"
     lines = []

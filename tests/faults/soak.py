@@ -1,7 +1,7 @@
-"""Runs a deduplicating pipeline for some minutes, with a fault every 20 to 60 seconds: `python -m tests.faults.soak`.
+"""Run a deduplicating pipeline for some minutes, with a fault every 20 to 60 seconds: `python -m tests.faults.soak`.
 
-Reports whether all is exact in the end, and the resident memory of the driver's processes after its second minute and
-at the end. Faults that end the driver are left out unless asked for: a new process has a memory of its own.
+Report whether all results are exact, and the resident memory of the driver's processes after two minutes and at the
+end. Faults that end the driver are left out by default, because a new process starts with fresh memory.
 """
 
 import argparse
@@ -24,13 +24,13 @@ from tests.faults.world import NotHit, World
 
 _PAUSE = (20, 60)  # seconds between two faults
 _BLOCK_ROWS = 5_000
-_WARM = 120  # seconds after which the memory should have come to its level
+_WARM = 120  # seconds after which the memory should be stable
 _MIB = 1024 * 1024
 
 
 @dataclass
 class Memory:
-    """Samples the resident memory of a driver's processes, once a second: seconds, and MiB of each kind of process."""
+    """Samples the resident memory of a driver's processes once a second: seconds, and MiB per kind of process."""
 
     world: World
     began: float = field(default_factory=time.monotonic)
@@ -49,13 +49,13 @@ class Memory:
             self.samples.append((time.monotonic() - self.began, sizes))
 
     def around(self, second: float) -> dict[str, float]:
-        """Give the median of the half minute that ends at a second."""
+        """Return the median over the half minute that ends at a second."""
         found = [sizes for at, sizes in self.samples if second - 30 < at <= second]
         kinds = found[0] if found else {}
         return {kind: statistics.median(sizes[kind] for sizes in found) for kind in kinds}
 
     def by_minute(self, seconds: float) -> list[dict[str, int]]:
-        """Give what `around` says of each minute."""
+        """Return the medians of the half minutes that end with each minute."""
         minutes = (self.around(60 * minute) for minute in range(1, int(seconds / 60) + 1))
         return [{kind: round(size) for kind, size in sizes.items()} for sizes in minutes]
 
@@ -64,7 +64,7 @@ def _resident(pid: int) -> float:
     try:
         return resident_bytes(pid) / _MIB
     except (OSError, IndexError):
-        return 0.0  # a worker that has just ended
+        return 0.0  # the worker has just ended
 
 
 def main() -> int:
@@ -73,22 +73,22 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=5_000, help="events a second")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
     parser.add_argument("--deadly", action="store_true", help="also faults that end the driver")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     kinds = [
         kind
         for kind in KINDS
         if DEDUPLICATION in kind.workloads
         and not kind.apart
-        # One ends the driver on purpose; with the other, memory would tell of a few large records.
+        # The first ends the driver on purpose; the second would measure the memory of a few large records.
         and kind.name not in {"driver stopped", "large records"}
-        and (given.deadly or not kind.dies)
+        and (arguments.deadly or not kind.dies)
     ]
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         servers = Servers(Path(folder) / "servers")
         try:
             world = World(servers, Path(folder), partial(DedupWorkload, block_rows=_BLOCK_ROWS), variables={})
             try:
-                found = _soak(world, kinds, given)
+                found = _soak(world, kinds, arguments)
             finally:
                 world.end()
         finally:
@@ -97,14 +97,14 @@ def main() -> int:
     return int(bool(found["wrong"]))
 
 
-def _soak(world: World, kinds: list[Kind], given: argparse.Namespace) -> dict[str, object]:
-    draw = random.Random(given.seed)
+def _soak(world: World, kinds: list[Kind], arguments: argparse.Namespace) -> dict[str, object]:
+    draw = random.Random(arguments.seed)
     world.warm_up()
     memory = Memory(world)
     threading.Thread(target=memory.run, daemon=True).start()
-    world.begin(f"soak {given.seed}", given.rate)
+    world.begin(f"soak {arguments.seed}", arguments.rate)
     struck: list[str] = []
-    end = time.monotonic() + 60 * given.minutes
+    end = time.monotonic() + 60 * arguments.minutes
     while (pause := draw.uniform(*_PAUSE)) < end - time.monotonic():
         time.sleep(pause)
         kind = draw.choice(kinds)
@@ -118,9 +118,9 @@ def _soak(world: World, kinds: list[Kind], given: argparse.Namespace) -> dict[st
     lasted = time.monotonic() - memory.began
     early, late = (sum(memory.around(second).values()) for second in (_WARM, lasted))
     memory.ended.set()
-    wrong = world.settle(dies=given.deadly)
+    wrong = world.wait_and_compare(dies=arguments.deadly)
     return {
-        "seed": given.seed, "seconds": round(lasted), "events": world.sent, "faults": struck, "wrong": wrong,
+        "seed": arguments.seed, "seconds": round(lasted), "events": world.sent, "faults": struck, "wrong": wrong,
         "memory after two minutes, MiB": round(early), "memory at the end, MiB": round(late),
         "ratio": round(late / early, 3) if early else None,
         "memory by minute, MiB": memory.by_minute(lasted),

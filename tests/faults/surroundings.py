@@ -1,4 +1,4 @@
-"""What happens around a pipeline: to its table, its topic, its server's disk, and in what others send."""
+"""Faults outside the driver: in its table, its topic, the server's disk, and the records that others send."""
 
 import json
 import random
@@ -21,23 +21,23 @@ from tests.faults.table_workload import TableWorkload
 from tests.faults.world import NotHit, World
 
 ROWS = frozenset({"events"})
-# Inserts that pass before a fault strikes, at most: a batch here makes some ten.
+# The most inserts that pass before a fault strikes; a batch here makes about ten.
 SKIPPED = 20
 _LARGE = 5_000_000  # bytes of a record's text
-_DEEP, _DIGITS = 100_000, 1_000_000  # brackets inside each other; of a number
-_SHORT_TIMEOUT = 3  # seconds that a server may be out of reach, where that is to be over soon
+_DEEP, _DIGITS = 100_000, 1_000_000  # nested brackets; digits of a number
+_SHORT_TIMEOUT = 3  # seconds without a server after which this driver gives up
 _FAULT_SECONDS = 90.0
-# Spark waits for records that it has counted on for two minutes before it gives up.
+# seconds; Spark waits two minutes for records that it expects before it fails
 _MISSED_SECONDS = 240.0
 _DAY_MS = 86_400_000
-# A batch of what has come meanwhile has more than this.
+# Fewer blocks than a batch of the records that arrived while the driver was stopped.
 _BLOCKS = 8
-# As soon as a segment is closed, and it is closed soon.
+# Compact a segment as soon as it is closed, and close segments early.
 _COMPACTION = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.001"}
 
 
 def part_lost(world: World, draw: random.Random) -> int:
-    """Leave on the disk what a server leaves that dies between an insert's token and its part."""
+    """Simulate a server crash between storing an insert's token and committing its part."""
     death = _DeathBeforePart(world, draw.randrange(SKIPPED))
     world.servers.clickhouse_proxy.fail(Rule(death.act, ROWS, times=10_000))
     died = death.died.wait(_FAULT_SECONDS)
@@ -51,7 +51,7 @@ def part_lost(world: World, draw: random.Random) -> int:
 
 
 class _DeathBeforePart:
-    """Inserts go one by one, so that what an insert has added is known; the chosen one's parts are removed."""
+    """Serializes inserts to know the parts of each; kills the server in the chosen insert and removes its parts."""
 
     def __init__(self, world: World, skip: int) -> None:
         self._world, self._skip = world, skip
@@ -83,12 +83,12 @@ class _DeathBeforePart:
 
 
 def view_appears(world: World, draw: random.Random) -> int:
-    """Make a view, and kill all behind an insert: what it got of the batch must not come twice.
+    """Create a view and kill the driver after an insert: the view must not receive the batch's rows twice.
 
-    One whose table remembers nothing is found with the next batch.
+    A view whose table has no deduplication window is found by the next batch.
     """
     name = f"{world.name}.v{uuid.uuid4().hex[:6]}"
-    # Where others write to the table, a view whose table remembers nothing is refused.
+    # With other writers, a view whose table has no deduplication window is rejected.
     remembers = isinstance(world.workload, TableWorkload) or draw.random() < 0.5
     world.client.command(f"CREATE TABLE {name} (id String) ENGINE = MergeTree ORDER BY id {WINDOW * remembers}")
     world.client.command(
@@ -97,9 +97,9 @@ def view_appears(world: World, draw: random.Random) -> int:
     begun = world.batches
     if not remembers:
         world.until(lambda: world.batches > begun + 1, "a batch is done that was begun behind the view")
-    world.see_afterwards(lambda: _view_differences(world, name))
+    world.add_final_check(lambda: _view_differences(world, name))
 
-    hits = world.hit(Rule(lambda exchange: _forward_and_kill(world, exchange), ROWS, draw.randrange(SKIPPED)))
+    hits = world.apply_rule(Rule(lambda exchange: _forward_and_kill(world, exchange), ROWS, draw.randrange(SKIPPED)))
     world.replace_driver()
     return hits
 
@@ -111,7 +111,7 @@ def _forward_and_kill(world: World, exchange: Exchange) -> None:
 
 
 def _view_differences(world: World, name: str) -> list[str]:
-    """No row more often than the table has it, and the repetition's last one there; removes the view."""
+    """Return surplus rows behind the view, or its missing last row; then drop the view."""
     both = (
         f"SELECT id, countIf(t), countIf(NOT t) FROM (SELECT id, true AS t FROM {world.name}.events UNION ALL "
         f"SELECT id, false AS t FROM {name}) GROUP BY id HAVING countIf(NOT t) > countIf(t) LIMIT 3"
@@ -126,7 +126,7 @@ def _view_differences(world: World, name: str) -> list[str]:
 
 
 def partitions_grow(world: World, draw: random.Random) -> int:
-    """Give the topic one more partition, with events of its own."""
+    """Add a partition to the topic, with events."""
     topic = world.workload.topics()[0]
     time.sleep(draw.uniform(0, 2))
     count = len(world.admin.list_topics(topic, timeout=30).topics[topic].partitions)
@@ -141,7 +141,7 @@ def partitions_grow(world: World, draw: random.Random) -> int:
 
 
 def retention(world: World, draw: random.Random) -> int:
-    """Kill all, and let the topic lose what the ledger has read."""
+    """Kill the driver, and delete the records that the ledger has counted."""
     time.sleep(draw.uniform(0, 2))
     world.keep_records()
     world.driver.kill(world.driver.all)
@@ -156,7 +156,7 @@ def retention(world: World, draw: random.Random) -> int:
 
 
 def topic_deleted(world: World, draw: random.Random) -> int:
-    """Delete the topic under a driver that has read all of it, or is to read on: it ends, and says why."""
+    """Delete the topic of a driver that has read all of it or still reads: the driver must end with a reason."""
     (topic,) = world.workload.topics()
     time.sleep(draw.uniform(0, 2))
     pids = world.driver.all if draw.random() < 0.5 else []
@@ -171,14 +171,14 @@ def topic_deleted(world: World, draw: random.Random) -> int:
 
 
 def compacted(world: World, draw: random.Random) -> int:
-    """Kill all behind an insert of a batch, and let compaction take some of its records."""
-    assert world.driver.stop() == 0, world.last_words()
+    """Kill the driver after an insert of a batch, and let compaction remove some of the batch's records."""
+    assert world.driver.stop() == 0, world.log_tail()
     time.sleep(draw.uniform(0, 1))
     world.end_feed()
     kept = world.keep_records()
     world.change_topic(_COMPACTION)
     world.driver = world.new_driver()
-    hits = world.hit(Rule(lambda exchange: _forward_and_kill(world, exchange), ROWS, draw.randrange(_BLOCKS)))
+    hits = world.apply_rule(Rule(lambda exchange: _forward_and_kill(world, exchange), ROWS, draw.randrange(_BLOCKS)))
     world.until(lambda: _compacts(world, kept), "some records are compacted away")
     world.replace_driver()
     world.until(lambda: world.driver.code is not None, "the driver ends")
@@ -187,7 +187,7 @@ def compacted(world: World, draw: random.Random) -> int:
 
 
 def _compacts(world: World, kept: int) -> bool:
-    """Give whether some of the records are gone that were kept; what is sent ends the segment that they are in."""
+    """Send records, which close the current segments; return whether some older records are gone."""
     name = uuid.uuid4().hex
     topic, key = world.workload.topics()[0], f"segment {name}"
     world.send(
@@ -197,14 +197,14 @@ def _compacts(world: World, kept: int) -> bool:
 
 
 def _require_reason(world: World, pattern: str) -> None:
-    said = world.log.read_text(errors="replace")
-    assert re.search(pattern, said), f"the driver does not say why it ended: {world.last_words()}"
+    output = world.log.read_text(errors="replace")
+    assert re.search(pattern, output), f"the driver does not say why it ended: {world.log_tail()}"
 
 
 def clock_set_right(world: World, draw: random.Random) -> int:
-    """Let the last batch be of a clock that was a day ahead: nothing goes on before somebody says that it is right."""
+    """Date the last batch a day ahead: the next start must fail until the user accepts the clock."""
     time.sleep(draw.uniform(0, 2))
-    assert world.driver.stop() == 0, world.last_words()
+    assert world.driver.stop() == 0, world.log_tail()
     checkpoint = Checkpoint(world.state / world.name / "checkpoint")
     last = checkpoint.last_committed()
     assert last is not None
@@ -219,8 +219,8 @@ def clock_set_right(world: World, draw: random.Random) -> int:
 
 
 def long_outage(world: World, draw: random.Random) -> int:
-    """Close ClickHouse's port for longer than a driver waits: it ends, and the next one goes on."""
-    assert world.driver.stop() == 0, world.last_words()
+    """Close ClickHouse's port for longer than the driver waits: the driver ends, and the next one continues."""
+    assert world.driver.stop() == 0, world.log_tail()
     begun = world.batches
     world.driver = world.new_driver("--timeout", str(_SHORT_TIMEOUT))
     world.until(lambda: world.batches > begun, "the driver with little patience is at work")
@@ -235,7 +235,7 @@ def long_outage(world: World, draw: random.Random) -> int:
 
 
 def large_records(world: World, draw: random.Random) -> int:
-    """Send some records of 5 MB among the others, one of them a duplicate."""
+    """Send some records of 5 MB, one of them a duplicate."""
     assert world.feed
     topic, number = world.workload.topics()[0], world.repetitions
     for index in (0, 1, 2, 1):
@@ -246,7 +246,7 @@ def large_records(world: World, draw: random.Random) -> int:
 
 
 def hostile_records(world: World, draw: random.Random) -> int:
-    """Send records that are made to end a driver or to hold a batch up; the last one is a row."""
+    """Send records made to crash the driver or to block a batch; the last one is valid and becomes a row."""
     assert world.feed
     topic, number = world.workload.topics()[0], world.repetitions
     digits = b"1" * _DIGITS
@@ -259,7 +259,7 @@ def hostile_records(world: World, draw: random.Random) -> int:
 
 
 def jvm_hangs(world: World, draw: random.Random) -> int:
-    """Stop the JVM until `status` says that the driver is stalled; then do as the observer does."""
+    """Stop the JVM until `status` reports STALLED; then kill and restart the driver, as the sensor would."""
     time.sleep(draw.uniform(0, 2))
     if world.driver.jvm is None:
         raise NotHit
@@ -271,7 +271,7 @@ def jvm_hangs(world: World, draw: random.Random) -> int:
 
 
 def jvm_paused(world: World, draw: random.Random) -> int:
-    """Stop the JVM alone for a while: its Python process and workers go on."""
+    """Stop the JVM alone for a while; its Python process and workers continue."""
     time.sleep(draw.uniform(0, 2))
     if world.driver.jvm is None:
         raise NotHit

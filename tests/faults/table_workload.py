@@ -1,5 +1,4 @@
-"""The same events into a table as others have it: partitions, defaults, a view, a TTL, keys of many bytes, and a
-second writer."""
+"""The deduplicated events in a table with partitions, defaults, a view, a TTL, long keys, and a second writer."""
 
 import time
 from collections.abc import Sequence
@@ -13,14 +12,14 @@ _OTHERS = 3  # equal blocks that another writer sends in each repetition
 
 
 class TableWorkload(DedupWorkload):
-    """Events of a table that is partitioned by what the server's clock fills, and feeds a view's sums.
+    """Events for a table that is partitioned by a default from the server's clock, and has an aggregating view.
 
-    Some events the table refuses by a constraint, some by an expression that throws.
+    The table rejects some events by a constraint, and some by an expression that throws.
     """
 
     own_rows = "events WHERE NOT startsWith(id, 'other')"
-    window_seconds = 3  # so that windows end while a repetition runs
-    prefix = "customer-00000000-0000-0000-0000-"  # longer than what the state keeps of a key as it is
+    window_seconds = 3  # so short that windows end during a repetition
+    prefix = "customer-00000000-0000-0000-0000-"  # long enough that the state stores a digest of the key
     refused_numbers = (-1, -7)
 
     def __init__(self, name: str) -> None:
@@ -49,8 +48,8 @@ class TableWorkload(DedupWorkload):
             f"CREATE MATERIALIZED VIEW {self.name}.sums_view TO {self.name}.sums AS {view}",
         ]
 
-    def beside(self, client: Client, number: int) -> None:
-        """Send blocks that equal each other, of which none may be dropped."""
+    def write_concurrently(self, client: Client, number: int) -> None:
+        """Send equal blocks as another writer; none of them may be deduplicated."""
         for _ in range(_OTHERS):
             client.insert(
                 f"{self.name}.events", [[f"other {number}", number, ""]], ["id", "n", "text"],

@@ -1,4 +1,4 @@
-"""A proxy before Kafka that knows nothing of what passes: it cuts, refuses, and holds back."""
+"""A TCP proxy in front of Kafka that cuts, refuses and holds back connections."""
 
 import selectors
 import socket
@@ -12,7 +12,7 @@ _CHUNK = 65_536
 
 
 class TcpProxy:
-    """Stands before 127.0.0.1:`upstream`, at 127.0.0.1:`port`."""
+    """A proxy on 127.0.0.1:`port` for the server at 127.0.0.1:`upstream`."""
 
     def __init__(self, port: int, upstream: int) -> None:
         self.port, self._upstream = port, upstream
@@ -27,14 +27,14 @@ class TcpProxy:
         self.accept()
 
     def accept(self) -> None:
-        """Listen."""
+        """Open the port."""
         self._listener = socket.create_server(("127.0.0.1", self.port))
         threading.Thread(target=self._take, args=(self._listener,), daemon=True).start()
 
     def refuse(self) -> None:
-        """Listen no more, and reset all connections."""
+        """Close the port, and reset all connections."""
         assert self._listener
-        # A thread that waits in accept() holds the port open behind a mere close().
+        # close() alone would leave the port open while a thread waits in accept().
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -49,25 +49,25 @@ class TcpProxy:
                 reset(end)
 
     def cut_after(self, count: int) -> None:
-        """Reset all connections once so many bytes have come from the server."""
+        """Reset all connections after the server has sent this many bytes."""
         with self._lock:
             self._left = count
 
     @property
     def is_cut(self) -> bool:
-        """Whether the last `cut_after` has happened."""
+        """Return whether the last `cut_after` has happened."""
         return self._left is None
 
     def hold(self) -> None:
-        """Let nothing pass, with all connections open."""
+        """Hold all data back, with all connections open."""
         self._flowing.clear()
 
-    def let_go(self) -> None:
-        """Let all pass again."""
+    def release(self) -> None:
+        """Let data pass again."""
         self._flowing.set()
 
     def close(self) -> None:
-        self.let_go()
+        self.release()
         self.refuse()
 
     def _take(self, listener: socket.socket) -> None:

@@ -1,6 +1,6 @@
-"""A small draw of the matrix of faults, another one each time; and that the harness sees what it claims to see.
+"""A small random draw of the fault matrix, and tests that the harness detects wrong results.
 
-The head of the report names the seed; `GLASSFLOW_FAULT_SEED=n` draws the same again. `make faults` runs all.
+The report's header shows the seed; `GLASSFLOW_FAULT_SEED=n` repeats the draw. `make faults` runs the whole matrix.
 """
 
 import http.client
@@ -23,7 +23,7 @@ from tests.faults.kinds import DEDUPLICATION, KINDS, LEDGER, TABLE, Kind
 from tests.faults.repetition import repeat, run_pass
 from tests.faults.servers import Servers
 from tests.faults.surroundings import ROWS
-from tests.faults.world import QUICK_JAVA, World
+from tests.faults.world import QUICK_COMPILATION, World
 
 SEED = int(os.environ[FAULT_SEED])
 
@@ -59,7 +59,7 @@ def test_a_lost_ledger_row_and_switched_off_tokens_are_seen(servers: Servers, tm
         kept = repeat(world, Kind("kept", "", lambda *_: 1), "", SEED)
         assert kept.wrong == ()
 
-        lost = repeat(world, Kind("lost", "", lambda world, _: world.hit(Rule(_pretend, LEDGER))), "", SEED, 10)
+        lost = repeat(world, Kind("lost", "", lambda world, _: world.apply_rule(Rule(_pretend, LEDGER))), "", SEED, 10)
         assert any(text.startswith("ledger: batch") for text in lost.wrong)
         assert not any(text.startswith("row") for text in lost.wrong)
 
@@ -73,7 +73,7 @@ def test_a_lost_ledger_row_and_switched_off_tokens_are_seen(servers: Servers, tm
 
 @pytest.mark.skipif(os.environ.get("GLASSFLOW_TEST_FAULTS") != "all", reason="part of make faults")
 def test_a_fence_that_is_down_is_seen(servers: Servers, tmp_path: Path) -> None:
-    """Two drivers run copies of one checkpoint, and the older one is not told of the newer."""
+    """Two drivers run copies of one checkpoint, and the older one's fencing query does not show the newer epoch."""
     world = World(servers, tmp_path, DedupWorkload)
     newer = None
     try:
@@ -87,14 +87,14 @@ def test_a_fence_that_is_down_is_seen(servers: Servers, tmp_path: Path) -> None:
         servers.clickhouse_proxy.change = partial(_hide_epochs_after, epoch)
         direct = {"GLASSFLOW_CLICKHOUSE_URL": f"http://default:@127.0.0.1:{servers.clickhouse.port}"}
         log = tmp_path / "newer.log"
-        newer = Driver(world.definition, copy, log, {**QUICK_JAVA, **direct})
+        newer = Driver(world.definition, copy, log, {**QUICK_COMPILATION, **direct})
         world.until(lambda: "is running" in log.read_text(), "the newer one runs")
-        # Asleep while the older one does two batches, it makes one of them: equal ones would have equal tokens.
+        # Stopped while the older driver writes two batches, it writes one: two equal batches would have equal tokens.
         asleep = newer.all
         newer.signal(signal.SIGSTOP, asleep)
         for batch in ("first", "second"):
             world.begin(f"{SEED} {batch}")
-            world.settle(dies=True, seconds=30)
+            world.wait_and_compare(dies=True, seconds=30)
         newer.signal(signal.SIGCONT, asleep)
         assert older.code is None
         world.until(lambda: "so far read" in log.read_text(), "the newer one has written, too")
@@ -107,7 +107,7 @@ def test_a_fence_that_is_down_is_seen(servers: Servers, tmp_path: Path) -> None:
 
 
 def _hide_that_rows_are_in(world: World, _: random.Random) -> int:
-    """Swallow the answers to inserts until one has succeeded: a block with a row that is refused is doubled by none."""
+    """Drop the responses to inserts until one has succeeded: a block with a rejected row duplicates nothing."""
     done = []
 
     def act(exchange: Exchange) -> None:
@@ -116,12 +116,12 @@ def _hide_that_rows_are_in(world: World, _: random.Random) -> int:
         exchange.hang_up()
 
     while not any(done):
-        world.hit(Rule(act, ROWS))
+        world.apply_rule(Rule(act, ROWS))
     return len(done)
 
 
 def _pretend(exchange: Exchange) -> None:
-    """Say that it is done, and do nothing."""
+    """Report success without executing the insert."""
     exchange.answer(Answer(200, {"X-ClickHouse-Summary": "{}"}, b""))
 
 

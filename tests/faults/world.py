@@ -1,4 +1,4 @@
-"""One pipeline with its topics, its table and its driver, as a repetition of a fault finds them."""
+"""One pipeline with its topics, its table and its driver, as the faults act on it."""
 
 import json
 import shutil
@@ -22,29 +22,29 @@ from tests.faults.records import PARTITIONS, Event, Topics, Workload
 from tests.faults.servers import Servers
 from tests.waiting import wait_until
 
-# Rebuilding a state takes two minutes beside much other work.
-SETTLE_SECONDS = 300.0
-# Events that a repetition sends at least, and how fast.
+# Rebuilding a state takes two minutes on a busy machine.
+COMPLETE_SECONDS = 300.0
+# The least number of events that a repetition sends, and their rate.
 _LEAST_EVENTS = 1200
 _RATE = 1500  # events a second
 _CHUNK_SECONDS = 0.04
 _FAULT_SECONDS = 90.0
 
-# A driver lives for a minute here: a thorough compilation is never paid back.
-QUICK_JAVA: Mapping[str, str] = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
+# A driver lives for a minute here, too short to benefit from thorough compilation.
+QUICK_COMPILATION: Mapping[str, str] = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
 
 
-# As large as a broker takes records by default in other places, for the fault that sends such.
+# A common limit of brokers elsewhere, for the fault that sends large records.
 _LARGEST_MESSAGE = 12 * 1024 * 1024  # bytes
 _TOPIC = {"max.message.bytes": str(_LARGEST_MESSAGE)}
 
 
 class NotHit(Exception):
-    """The fault found nothing to act on: the repetition says nothing."""
+    """The fault found nothing to act on, so the repetition proves nothing."""
 
 
 class Feed:
-    """Sends a seed's events in the background until it is ended; counts what has arrived."""
+    """Sends a seed's events in the background until `end`; `sent` counts the events."""
 
     def __init__(self, brokers: str, workload: Workload, seed: str, number: int, rate: int) -> None:
         self._workload, self._seed, self._number, self._rate = workload, seed, number, rate
@@ -64,7 +64,7 @@ class Feed:
         self.sent += 1
 
     def end(self) -> int:
-        """Send what completes the seed; gives how many events were sent in all."""
+        """Send the events that complete the seed; return the number of events sent in all."""
         self._ended.set()
         self._thread.join()
         assert self._producer.flush(120) == 0, "Kafka does not take the events"
@@ -89,7 +89,7 @@ class World:
 
     def __init__(
         self, servers: Servers, folder: Path, make: Callable[[str], Workload], state: Path | None = None,
-        variables: Mapping[str, str] = QUICK_JAVA,
+        variables: Mapping[str, str] = QUICK_COMPILATION,
     ) -> None:  # fmt: skip
         self.servers, self._variables = servers, variables
         self.name = f"f{uuid.uuid4().hex[:10]}"
@@ -111,38 +111,38 @@ class World:
         self._topics = Topics(servers.kafka, self.workload.topics())
         self.sent = 0
         self.repetitions = 0
-        self._afterwards: list[Callable[[], list[str]]] = []
+        self._final_checks: list[Callable[[], list[str]]] = []
         self.log = self.folder / "driver.log"
         self.driver = self.new_driver()
         self.feed: Feed | None = None
 
     def new_driver(self, *options: str) -> Driver:
-        """Start a driver; the one before it must have ended."""
+        """Start a driver; the previous one must have ended."""
         return Driver(self.definition, self.state, self.log, self._variables, options)
 
     def replace_driver(self, *options: str) -> None:
-        """Wait until a dying driver is dead, and start the next."""
+        """Wait until a dying driver has ended, and start the next one."""
         self.driver.wait()
         self.driver = self.new_driver(*options)
 
     def status(self) -> dict[str, Any]:
-        """Give what `status` says of the pipeline."""
+        """Return the output of `status --json` for the pipeline."""
         options = ["--pipelines", str(self.folder), "--state", str(self.state), "--json"]
-        said = CliRunner(catch_exceptions=False).invoke(main, ["status", self.name, *options]).stdout
-        return cast("dict[str, Any]", json.loads(said))
+        output = CliRunner(catch_exceptions=False).invoke(main, ["status", self.name, *options]).stdout
+        return cast("dict[str, Any]", json.loads(output))
 
     def lose_state(self) -> None:
-        """Remove all that a dying driver has kept."""
+        """Wait until a dying driver has ended, and remove its state."""
         self.driver.wait()
         shutil.rmtree(self.state / self.name)
 
     def warm_up(self) -> None:
-        """Return when the driver has taken its first events."""
+        """Wait until the driver has read its first events."""
         self.send(self.workload.last_events(-1))
         self.until(lambda: self.read == self.sent, "the driver begins")
 
     def send(self, events: Sequence[Event]) -> None:
-        """Send some events beside those of the seed."""
+        """Send events in addition to those of the seed."""
         producer = Producer({"bootstrap.servers": self.servers.kafka})
         for event in events:
             producer.produce(event.topic, event.value, key=event.key, partition=event.partition)
@@ -150,23 +150,23 @@ class World:
         assert producer.flush(30) == 0
 
     def keep_records(self) -> int:
-        """Read what is in the topics, before it is lost there; gives how many records there were so far."""
+        """Read the topics before they lose records; return the number of records so far."""
         return len(self._topics.read())
 
     def begin(self, seed: str, rate: int = _RATE) -> None:
-        """Let the events of a seed come."""
+        """Start sending the events of a seed, and the other writers."""
         self.feed = Feed(self.servers.kafka, self.workload, seed, self.repetitions, rate)
-        self.workload.beside(self.client, self.repetitions)
+        self.workload.write_concurrently(self.client, self.repetitions)
         self.repetitions += 1
 
     def end_feed(self) -> None:
-        """Return when nothing is sent any more."""
+        """Stop sending, and wait until all events have arrived."""
         if self.feed:
             self.sent += self.feed.end()
             self.feed = None
 
     def change_topic(self, settings: Mapping[str, str]) -> None:
-        """Give the workload's topics other settings."""
+        """Change settings of the workload's topics."""
         entries = [ConfigEntry(n, v, incremental_operation=AlterConfigOpType.SET) for n, v in settings.items()]
         topics = [
             ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries) for topic in self.workload.topics()
@@ -175,7 +175,7 @@ class World:
             changed.result(30)
 
     def records_left(self) -> int:
-        """Count what is in the topics by now."""
+        """Return the number of records that the topics still have."""
         topics = Topics(self.servers.kafka, self.workload.topics())
         try:
             return len(topics.read())
@@ -184,7 +184,7 @@ class World:
 
     @property
     def read(self) -> int:
-        """Records that the ledger has."""
+        """Return the number of records that the ledger has counted."""
         exists = self.client.query(f"EXISTS TABLE {self.name}.glassflow_ledger").result_rows[0][0]
         if not exists:
             return 0
@@ -192,57 +192,57 @@ class World:
 
     @property
     def waiting(self) -> int:
-        """Left events of a join that are not decided."""
+        """Return the number of undecided left events of a join."""
         query = f"SELECT argMax(waiting, batch_id) FROM {self.name}.glassflow_ledger"
         return int(self.client.query(query).result_rows[0][0])
 
-    def settle(self, *, dies: bool, seconds: float = SETTLE_SECONDS) -> list[str]:
-        """Wait until all events are accounted for, and hold everything against the oracle; gives what is wrong."""
+    def wait_and_compare(self, *, dies: bool, seconds: float = COMPLETE_SECONDS) -> list[str]:
+        """Wait until all events are processed, and compare all results with the oracle; return what is wrong."""
         self.end_feed()
         expected = self.workload.expected(self._topics.read(), {}).sums
         deadline = time.monotonic() + seconds
         wrong = []
-        while not self._is_settled(expected):
+        while not self._is_complete(expected):
             if self.driver.code is not None:
                 if not dies:
-                    wrong.append(f"the driver ended: {self.last_words()}")
+                    wrong.append(f"the driver ended: {self.log_tail()}")
                 self.driver = self.new_driver()
             if time.monotonic() > deadline:
-                wrong.append(f"the ledger has {self.read} of {self.sent} records: {self.last_words()}")
+                wrong.append(f"the ledger has {self.read} of {self.sent} records: {self.log_tail()}")
                 break
             time.sleep(0.1)
-        return wrong + self.differences() + self.seen_afterwards()
+        return wrong + self.differences() + self.run_final_checks()
 
-    def see_afterwards(self, see: Callable[[], list[str]]) -> None:
-        """Let a fault say what else must hold when all events are accounted for, and clear up behind itself."""
-        self._afterwards.append(see)
+    def add_final_check(self, check: Callable[[], list[str]]) -> None:
+        """Register a check to run after all events are processed; it may also clean up."""
+        self._final_checks.append(check)
 
-    def seen_afterwards(self) -> list[str]:
-        """Say what does not hold of what a fault wanted to hold."""
-        wrong = [line for see in self._afterwards for line in see()]
-        self._afterwards.clear()
+    def run_final_checks(self) -> list[str]:
+        """Run the registered checks; return what is wrong."""
+        wrong = [line for check in self._final_checks for line in check()]
+        self._final_checks.clear()
         return wrong
 
     @property
     def batches(self) -> int:
-        """Rows that the ledger has."""
+        """Return the number of rows in the ledger."""
         return int(self.client.query(f"SELECT count() FROM {self.name}.glassflow_ledger").result_rows[0][0])
 
     def differences(self) -> list[str]:
-        """Say what is not as the oracle has it."""
+        """Return the differences from the oracle."""
         return differences(self.client, self.workload, self.name, self._topics.read())
 
     def differences_where_it_ended(self) -> list[str]:
-        """Say what is not as the oracle has it, of what the pipeline has done; the topics are not read any more."""
+        """Return the differences from the oracle for a pipeline that has ended, without reading the topics again."""
         return differences_where_it_ended(self.client, self.workload, self.name, self._topics.kept)
 
-    def _is_settled(self, expected: Mapping[str, int]) -> bool:
+    def _is_complete(self, expected: Mapping[str, int]) -> bool:
         if self.read < self.sent:
             return False
         return "waiting" not in expected or self.waiting == expected["waiting"]
 
-    def hit(self, rule: Rule) -> int:
-        """Let a rule do its work; gives how many requests it has met."""
+    def apply_rule(self, rule: Rule) -> int:
+        """Put a rule in force until it is done; return how many requests it has acted on."""
         self.servers.clickhouse_proxy.fail(rule)
         rule.done.wait(_FAULT_SECONDS)
         self.servers.clickhouse_proxy.behave()
@@ -251,20 +251,21 @@ class World:
         return rule.hits
 
     def until(self, condition: Callable[[], object], what: str, seconds: float = _FAULT_SECONDS) -> None:
-        """Wait for a condition; a failure tells what the driver said last."""
-        wait_until(condition, what, seconds, self.last_words)
+        """Wait for a condition; on failure, report the driver's last message."""
+        wait_until(condition, what, seconds, self.log_tail)
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
+        """Return the last line of the driver's log."""
         lines = self.log.read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
 
     def close(self) -> int:
-        """Stop the driver as a user does; gives its exit code."""
+        """Stop the driver as a user does; return its exit code."""
         code = self.driver.stop()
         self.end()
         return code
 
     def end(self) -> None:
-        """Leave no process behind."""
+        """Kill the driver's processes."""
         self.driver.end()
         self._topics.close()

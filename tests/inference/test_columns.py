@@ -1,4 +1,4 @@
-"""The column that a field's values get."""
+"""The column type that is proposed for a field's values."""
 
 from typing import Any
 

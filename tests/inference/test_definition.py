@@ -1,4 +1,4 @@
-"""The proposed definition as its reader gets it: it is valid, and its comments say what was seen."""
+"""The proposed definition: it is valid, and its comments describe the sampled events."""
 
 import json
 import tempfile
@@ -20,7 +20,7 @@ SERVERS = Connections(
     {"brokers": ["127.0.0.1:9092"]},
     {"host": "127.0.0.1", "port": 8123, "database": "default", "username": "default", "password": ""},
 )
-# Names with everything that YAML, SQL or a comment could take for something else.
+# Names with characters that are special in YAML, SQL or comments.
 NAMES = st.one_of(
     st.text(max_size=8),
     st.sampled_from([
@@ -142,7 +142,7 @@ def test_without_a_key_every_event_is_written_and_the_time_orders_the_rows() -> 
     assert "# customer_id is shared by different events: 3 values in 9 events; 6 repeats, 6 of them in" in text
     config = loaded(text)
     assert (config.dedup, config.sink.create_table and config.sink.create_table.order_by) == (None, "at")
-    # The lines that are offered instead are right once the field is named.
+    # The proposed alternatives in comments are valid once the field is named.
     offered = text.replace("# transforms:", "transforms:").replace("#   - type", "  - type").replace("#     ", "    ")
     dedup = loaded(offered.replace("FIELD", "n")).dedup
     assert dedup is not None

@@ -1,4 +1,4 @@
-"""What the fields of some events are."""
+"""The fields that are found in a sample of events."""
 
 import json
 import random
@@ -10,7 +10,7 @@ from glassflow_dagster.inference.fields import MAX_FIELDS, Field, Fields, collec
 
 
 def seen(*events: dict[str, Any]) -> dict[str, str]:
-    """The kinds of the events' fields; a question mark where they are optional."""
+    """Return the kinds of the events' fields, with a question mark if optional."""
     return {field.name: field.kind + ("" if field.required else "?") for field in collect_fields(events).declared}
 
 
@@ -67,7 +67,7 @@ def test_where_most_events_have_an_object_the_others_lack_its_fields() -> None:
     found = collect_fields(events)
     assert [(field.name, field.missing) for field in found.declared] == [("u.a", 3)]
     assert found.not_objects == {"u": 1}
-    # And where most have something else, the field is that.
+    # And where most values are not objects, the field has their kind.
     assert seen({"u": {"a": 1}}, {"u": "x"}, {"u": "y"}) == {"u": "string"}
 
 
@@ -75,7 +75,7 @@ def test_an_object_whose_keys_vary_is_a_map() -> None:
     generator = random.Random(7)
     varying = [{"counts": {f"user{generator.randrange(5000)}": 1 for _ in range(3)}} for _ in range(50)]
     assert seen(*varying) == {"counts": "map"}
-    # Many keys that all events have are fields.
+    # Many keys that all events have in common are fields.
     wide = {"f": {f"k{number}": 1 for number in range(60)}}
     assert len(seen(wide, wide)) == 60
 

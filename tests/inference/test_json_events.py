@@ -1,4 +1,4 @@
-"""Messages that a pipeline would read, and what the others are called."""
+"""Which messages count as events, and how the others are reported."""
 
 import pytest
 

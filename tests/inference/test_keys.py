@@ -1,4 +1,4 @@
-"""Which field is proposed as the key, and why."""
+"""The field that is proposed as the key, and the reason."""
 
 from typing import Any
 

@@ -15,7 +15,7 @@ def connection(stack: Any) -> KafkaConnection:
 
 @pytest.fixture
 def new_topic(connection: KafkaConnection) -> Callable[..., str]:
-    """Make a topic of the test's own."""
+    """Return a function that creates a topic of the test's own."""
 
     def create(partitions: int = 1) -> str:
         name = f"topic-{uuid4().hex}"

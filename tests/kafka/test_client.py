@@ -1,4 +1,4 @@
-"""A connection as both clients want it: no broker."""
+"""Settings of a connection for librdkafka and for Java, without a broker."""
 
 import base64
 import os
@@ -23,7 +23,7 @@ def connection(**parts: Any) -> KafkaConnection:
 
 
 def settings(**parts: Any) -> dict[str, Any]:
-    """All but the logger, which is there to keep the terminal quiet."""
+    """Return the librdkafka settings without the logger, which only keeps the terminal quiet."""
     return {name: value for name, value in client_settings(connection(**parts)).items() if name != "logger"}
 
 

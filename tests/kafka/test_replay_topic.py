@@ -1,4 +1,4 @@
-"""The topic that dead letters are sent to again."""
+"""The topic to which dead letters are sent for a replay."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.servers
 
 @pytest.fixture
 def config(connection: KafkaConnection, new_topic: Callable[..., str]) -> PipelineConfig:
-    """The shipped pipeline on a topic of the test's own, after which it is called."""
+    """Return the shipped pipeline on a topic of the test's own, named after the topic."""
     config = load_pipeline(PIPELINES / "sms_status.yaml", {})
     topic = new_topic()
     source = config.source.model_copy(update={"connection_params": connection, "topic": topic})
@@ -34,7 +34,7 @@ def settings(config: PipelineConfig, topic: str) -> dict[str, str]:
     return {name: entry.value for name, entry in found.result(30).items()}
 
 
-def test_it_keeps_what_waits_and_takes_what_the_source_took(config: PipelineConfig) -> None:
+def test_the_replay_topic_keeps_records_and_has_the_sources_record_limit(config: PipelineConfig) -> None:
     assert not replay_topic.find_replay_topic(config)
     for _ in range(2):
         replay_topic.ensure_replay_topic(config)
@@ -45,10 +45,10 @@ def test_it_keeps_what_waits_and_takes_what_the_source_took(config: PipelineConf
     assert int(found["max.message.bytes"]) > limit
 
 
-def test_one_that_may_not_be_made_is_said_with_what_to_do(
+def test_a_forbidden_replay_topic_is_an_error_with_its_remedy(
     config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The embedded broker grants everything: a refusal is put in its place."""
+    """Simulate the missing right: the embedded broker grants everything."""
 
     class Refusing(AdminClient):
         def create_topics(self, *_: Any, **__: Any) -> Any:

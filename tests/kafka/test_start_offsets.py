@@ -1,4 +1,4 @@
-"""Where a first start begins: at an end, at a time, or where a consumer group stands."""
+"""The offsets of a first start: an end of the topic, a time, or the offsets of a consumer group."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.servers
 
-# GlassFlow names its group by a hash of the pipeline's id.
+# GlassFlow names its consumer group by a hash of the pipeline's id.
 PIPELINE, GROUP = "parcel-scans", "glassflow-consumer-group-"
 
 
@@ -28,7 +28,7 @@ def config(connection: KafkaConnection, topic: str, **changes: Any) -> PipelineC
 
 @pytest.fixture
 def topic(connection: KafkaConnection, new_topic: Callable[..., str]) -> str:
-    """Two partitions: ten records of the seconds 1000 to 1009 in the first, none in the second."""
+    """Create two partitions: ten records with the times 1000 to 1009 s in the first, none in the second."""
     name = new_topic(partitions=2)
     producer = Producer({"bootstrap.servers": connection.brokers[0]})
     for second in range(10):
@@ -37,7 +37,7 @@ def topic(connection: KafkaConnection, new_topic: Callable[..., str]) -> str:
     return name
 
 
-def test_the_ends(connection: KafkaConnection, topic: str) -> None:
+def test_a_start_at_either_end_of_the_topic(connection: KafkaConnection, topic: str) -> None:
     assert starting_offsets(config(connection, topic)) == {0: FIRST, 1: FIRST}
     assert starting_offsets(config(connection, topic, consumer_group_initial_offset="latest")) == {0: NEXT, 1: NEXT}
     both = config(connection, topic, consumer_group_initial_offset="latest", start="earliest")
@@ -61,7 +61,7 @@ def test_glassflows_own_group_and_a_partition_that_it_never_read(connection: Kaf
     assert starting_offsets(committed) == {0: 7, 1: NEXT}
 
 
-def test_another_group(connection: KafkaConnection, topic: str) -> None:
+def test_a_start_at_the_offsets_of_a_named_group(connection: KafkaConnection, topic: str) -> None:
     commit_offsets(connection, "mine", topic, {0: 3, 1: 0})
     assert starting_offsets(config(connection, topic, start="committed", consumer_group="mine")) == {0: 3, 1: 0}
 

@@ -68,7 +68,7 @@ def test_waiting_ends_when_the_topic_appears(connection: KafkaConnection) -> Non
     waiting = threading.Event()
     creation = threading.Thread(target=lambda: waiting.wait(30) and admin.create_topics([NewTopic("late", 3, 1)]))
     creation.start()
-    # The first report says that it waits: only then does the topic come.
+    # The first report says that the driver waits; the topic is created after it.
     assert wait_for_topic(connection, "late", 30, lambda _: waiting.set()) == 3
     creation.join()
 

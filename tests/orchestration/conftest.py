@@ -15,14 +15,14 @@ __all__ = ["definition", "deployment", "state"]  # fixtures
 
 
 @pytest.fixture(autouse=True)
-def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A closed port refuses at once, but Kafka's client tries it again for as long as it may."""
+def short_kafka_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the Kafka client's timeout: a closed port refuses at once, but the client retries until its timeout."""
     monkeypatch.setattr(topics, "ANSWER_TIMEOUT", 0.5)
 
 
 @pytest.fixture
 def join_definition(definition: Path) -> Path:
-    """A pipeline with a join as a file, whose servers are those of `definition`."""
+    """Return the file of a pipeline with a join, with the servers of `definition`."""
     file = definition.parents[1] / "joins" / "bids-with-lots.yaml"
     file.parent.mkdir()
     file.write_text(yaml.safe_dump(joined_definition()))
@@ -31,6 +31,6 @@ def join_definition(definition: Path) -> Path:
 
 @pytest.fixture
 def loaded(definition: Path) -> dg.Definitions:
-    """The definition as a whole code location has it."""
+    """Return the definitions of a code location with this pipeline."""
     pipeline = build_pipeline_definitions(load_definition(definition))
     return dg.Definitions.merge(pipeline, resources())

@@ -1,4 +1,4 @@
-"""A pipeline with a join, as the tests of the Dagster side take it: both sources deduplicated."""
+"""A pipeline with a join for the tests of Dagster's side; both sources are deduplicated."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ JOIN_FIGURES = ("matched", "unmatched", "waiting", "late", "accepted", "null_key
 
 
 def joined_definition(**changes: Any) -> dict[str, Any]:
-    """Give the definition with changes, as `joined` takes them; only what they say of transforms differs from it."""
+    """Return the definition of `joined` with both sources deduplicated, and with changes."""
     return joined(**{"transforms": BOTH, **changes})
 
 
 def joined_pipeline(**changes: Any) -> PipelineConfig:
-    """Give the definition as it is read."""
+    """Return the parsed definition."""
     return PipelineConfig.model_validate(joined_definition(**changes))

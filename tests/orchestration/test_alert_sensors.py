@@ -1,4 +1,4 @@
-"""Alerts: at the edges only, each by itself, and not lost when the webhook is down or refuses one of them."""
+"""Alerts: one when a check starts to fail, one when it recovers, each sent by itself, none lost by webhook errors."""
 
 import json
 import logging
@@ -27,7 +27,7 @@ def orders() -> None:
 
 @dg.asset_check(asset=orders)
 def counts_agree() -> dg.AssetCheckResult:
-    """Never run here: results are reported."""
+    """Never run here: the tests report its results."""
     return dg.AssetCheckResult(passed=True)
 
 
@@ -56,13 +56,14 @@ DEFINITIONS = dg.Definitions(
 
 @dataclass
 class Webhook:
-    """What a real HTTP server received, and the subject whose alerts it answers with `status`."""
+    """A real HTTP server that records alerts; `status` is its response to alerts whose subject contains `refused`."""
 
     received: list[dict[str, Any]] = field(default_factory=list)
     refused: str = ""
     status: int = 400
 
-    def told(self) -> list[tuple[str, str]]:
+    def take_received(self) -> list[tuple[str, str]]:
+        """Return and clear the received alerts: (subject, state)."""
         found = [(body["subject"].rpartition(":")[2], body["state"]) for body in self.received]
         self.received.clear()
         return found
@@ -89,19 +90,21 @@ def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
         server.shutdown()
 
 
-class ClockSource:
-    """The sensor's ticks on an instance of their own, one after the other, as Dagster's daemon does them."""
+class AlertSensor:
+    """The alert sensor on a Dagster instance of its own; each `tick` is one evaluation, as by the daemon."""
 
     def __init__(self, instance: dg.DagsterInstance, cursor: str | None = None) -> None:
         self.instance = instance
         self.cursor = cursor
 
     def report(self, name: str, *, passed: bool) -> None:
+        """Report a result of a check."""
         self.instance.report_runless_asset_event(
             dg.AssetCheckEvaluation(KEY.asset_key, name, passed=passed, metadata={}, description="4 rows missing")
         )
 
     def tick(self) -> str:
+        """Evaluate the sensor once; return its skip message."""
         context = dg.build_sensor_context(
             instance=self.instance,
             repository_def=DEFINITIONS.get_repository_def(),
@@ -113,6 +116,7 @@ class ClockSource:
         return str(found.skip_message)
 
     def fail_run(self) -> str:
+        """Run a job that fails, and the run failure sensor; return the run's id."""
         result = broken.execute_in_process(instance=self.instance, raise_on_error=False)
         context = dg.build_run_status_sensor_context(
             "run_failure_alerts",
@@ -124,88 +128,89 @@ class ClockSource:
         return result.run_id
 
     def tag(self, run_id: str) -> str:
+        """Return the alert tag of a run."""
         run = self.instance.get_run_by_id(run_id)
         assert run
         return run.tags[ALERT_TAG]
 
 
 @pytest.fixture
-def ticks() -> Iterator[ClockSource]:
+def sensor() -> Iterator[AlertSensor]:
     with dg.instance_for_test() as instance:
-        yield ClockSource(instance)
+        yield AlertSensor(instance)
 
 
 def test_an_alert_is_sent_when_a_check_turns_red_once_and_when_it_is_green_again(
-    webhook: Webhook, ticks: ClockSource
+    webhook: Webhook, sensor: AlertSensor
 ) -> None:
     sent = []
     for passed in (True, False, False, True):
-        ticks.report("counts_agree", passed=passed)
-        ticks.tick()
+        sensor.report("counts_agree", passed=passed)
+        sensor.tick()
         sent.append([(body["subject"], body["text"]) for body in webhook.received])
         webhook.received.clear()
     assert sent == [[], [(NAME, f"ERROR: {NAME}: 4 rows missing")], [], [(NAME, f"RESOLVED: {NAME}: 4 rows missing")]]
 
 
 def test_an_alert_that_the_webhook_refuses_holds_up_no_other_and_is_tried_again_until_it_is_given_up(
-    webhook: Webhook, ticks: ClockSource, monkeypatch: pytest.MonkeyPatch
+    webhook: Webhook, sensor: AlertSensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(alert_sensors, "FIRST_RETRY", 0.0)
     monkeypatch.setattr(alert_sensors, "MAX_TRIES", 3)
     webhook.refused = "counts_agree"
-    ticks.report("counts_agree", passed=False)
-    ticks.report("no_duplicates", passed=False)
-    run = ticks.fail_run()
+    sensor.report("counts_agree", passed=False)
+    sensor.report("no_duplicates", passed=False)
+    run = sensor.fail_run()
 
-    assert ticks.tick() == "2 checks have results; 1 alerts are waiting for the webhook"
-    told = webhook.told()
-    assert sorted(told) == sorted([("counts_agree", "ERROR"), ("no_duplicates", "ERROR"), (f"run {run}", "FAILED")])
-    assert ticks.tag(run) == "sent"
-    assert ticks.tick() == "2 checks have results; 1 alerts are waiting for the webhook"
-    assert ticks.tick() == "2 checks have results"
-    assert webhook.told() == [("counts_agree", "ERROR")] * 2
-    ticks.tick()
-    assert webhook.told() == []
-    # What is given up is not forgotten: the check's next turn is news.
+    assert sensor.tick() == "2 checks have results; 1 alerts are waiting for the webhook"
+    received = webhook.take_received()
+    assert sorted(received) == sorted([("counts_agree", "ERROR"), ("no_duplicates", "ERROR"), (f"run {run}", "FAILED")])
+    assert sensor.tag(run) == "sent"
+    assert sensor.tick() == "2 checks have results; 1 alerts are waiting for the webhook"
+    assert sensor.tick() == "2 checks have results"
+    assert webhook.take_received() == [("counts_agree", "ERROR")] * 2
+    sensor.tick()
+    assert webhook.take_received() == []
+    # After giving up, the next failure of the check is a new alert.
     webhook.refused = ""
-    ticks.report("counts_agree", passed=True)
-    ticks.tick()
-    assert webhook.told() == [("counts_agree", "RESOLVED")]
+    sensor.report("counts_agree", passed=True)
+    sensor.tick()
+    assert webhook.take_received() == [("counts_agree", "RESOLVED")]
 
 
 def test_a_webhook_that_asks_for_a_pause_gets_one_and_then_every_alert_once(
-    webhook: Webhook, ticks: ClockSource, monkeypatch: pytest.MonkeyPatch
+    webhook: Webhook, sensor: AlertSensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     webhook.refused, webhook.status = "orders", 429
-    ticks.report("counts_agree", passed=False)
-    ticks.report("no_duplicates", passed=False)
-    ticks.tick()
-    assert webhook.told() == [("counts_agree", "ERROR")]
+    sensor.report("counts_agree", passed=False)
+    sensor.report("no_duplicates", passed=False)
+    sensor.tick()
+    assert webhook.take_received() == [("counts_agree", "ERROR")]
     webhook.refused = ""
-    # The one that was tried is not due yet; the other was not tried at all.
-    ticks.tick()
-    assert webhook.told() == [("no_duplicates", "ERROR")]
+    # The alert that was tried is not due yet; the other one was not tried at all.
+    sensor.tick()
+    assert webhook.take_received() == [("no_duplicates", "ERROR")]
     monkeypatch.setattr(alert_sensors.time, "time", lambda: 4e9)
-    assert ticks.tick() == "2 checks have results"
-    assert webhook.told() == [("counts_agree", "ERROR")]
+    assert sensor.tick() == "2 checks have results"
+    assert webhook.take_received() == [("counts_agree", "ERROR")]
 
 
 def test_a_check_that_is_well_before_anybody_was_told_is_no_news(
-    webhook: Webhook, ticks: ClockSource, monkeypatch: pytest.MonkeyPatch
+    webhook: Webhook, sensor: AlertSensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(alert_sensors, "FIRST_RETRY", 0.0)
     webhook.refused = "counts_agree"
-    ticks.report("counts_agree", passed=False)
-    ticks.tick()
-    ticks.report("counts_agree", passed=True)
-    ticks.tick()
-    assert webhook.told() == [("counts_agree", "ERROR")]
+    sensor.report("counts_agree", passed=False)
+    sensor.tick()
+    sensor.report("counts_agree", passed=True)
+    sensor.tick()
+    assert webhook.take_received() == [("counts_agree", "ERROR")]
 
 
-def test_a_red_check_that_is_being_run_again_is_no_news(webhook: Webhook, ticks: ClockSource) -> None:
-    ticks.cursor = json.dumps({"told": {NAME: "ERROR"}})
-    ticks.tick()
-    assert json.loads(str(ticks.cursor))["told"] == {NAME: "ERROR"}
+def test_a_red_check_that_is_being_run_again_is_no_news(webhook: Webhook, sensor: AlertSensor) -> None:
+    sensor.cursor = json.dumps({"reported": {NAME: "ERROR"}})
+    sensor.tick()
+    assert json.loads(str(sensor.cursor))["reported"] == {NAME: "ERROR"}
     assert webhook.received == []
 
 
@@ -218,15 +223,15 @@ def test_a_first_red_result_is_news_and_a_first_green_one_is_not() -> None:
     assert due_alerts({}, {NAME: ("PASSED", "fine")}) == []
 
 
-def test_a_failed_run_is_reported_with_its_reason(webhook: Webhook, ticks: ClockSource) -> None:
-    run = ticks.fail_run()
-    assert ticks.tag(run) == "waiting"
-    ticks.tick()
-    ticks.tick()
+def test_a_failed_run_is_reported_with_its_reason(webhook: Webhook, sensor: AlertSensor) -> None:
+    run = sensor.fail_run()
+    assert sensor.tag(run) == "waiting"
+    sensor.tick()
+    sensor.tick()
     (body,) = webhook.received
     assert (body["subject"], body["state"]) == (f"run {run}", "FAILED")
     assert body["reason"] == "the stream did not start: ClickHouse cannot be reached"
-    assert ticks.tag(run) == "sent"
+    assert sensor.tag(run) == "sent"
 
 
 def test_without_a_webhook_an_alert_goes_to_the_log(

@@ -1,4 +1,4 @@
-"""Materializing: what a run does with the stream, with real processes in place of Spark's and both servers down."""
+"""Materializations: what a run does with the stream, with real fake-driver processes and both servers down."""
 
 import os
 import signal
@@ -82,7 +82,7 @@ def test_what_an_older_definition_has_for_nothing_is_in_the_log_of_the_run_once(
     raw = yaml.safe_load((DEFINITIONS / "v2" / "elevators.json").read_text())
     deployment.path.write_text(yaml.safe_dump({**raw, "owner": "ops"}))
     with dg.DagsterInstance.ephemeral() as instance:
-        # The folder's definition has another name; the driver is not what this is about.
+        # The folder's definition has another name; only the warning matters here, not the driver.
         result = run(deployment, "STOP", instance=instance)
         logged = [entry.user_message for entry in instance.all_logs(result.run_id)]
     said = f"{deployment.path}: owner: unknown key, which is ignored; remove it or check its spelling"

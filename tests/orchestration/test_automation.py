@@ -1,4 +1,4 @@
-"""When Dagster looks after a pipeline by itself."""
+"""When Dagster requests materializations by itself."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +14,7 @@ NOON = datetime(2026, 3, 2, 12, 0, 30, tzinfo=UTC)
 
 
 def requested(definitions: dg.Definitions, materialized: list[dg.AssetKey]) -> list[int]:
-    """Count what is requested just after noon, a minute later, and after the next quarter."""
+    """Count the requests just after noon, a minute later, and after the next quarter of an hour."""
     with dg.DagsterInstance.ephemeral() as instance:
         for key in materialized:
             instance.report_runless_asset_event(dg.AssetMaterialization(key))

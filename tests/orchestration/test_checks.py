@@ -1,4 +1,4 @@
-"""The checks as Dagster runs them. What they compare is tested with verification; here the servers are down."""
+"""The checks as Dagster runs them, with the servers down; their comparisons are tested in tests/verification."""
 
 from pathlib import Path
 
@@ -78,7 +78,7 @@ def test_a_stream_that_someone_stopped_is_a_warning(definition: Path, deployment
 def test_dead_letters_are_a_warning_with_reasons_and_the_last_ones(
     definition: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    letter = DeadLetter(
+    dead_letter = DeadLetter(
         "i", 1, 1_700_000_000_000, "t", 2, 3, 0, None, b"\xff", (), "decode", "'why'", 0, "t", 2, 3,
         passed_dedup=False, expires_at=0, replayed=False,
     )  # fmt: skip
@@ -87,7 +87,7 @@ def test_dead_letters_are_a_warning_with_reasons_and_the_last_ones(
         description="1 dead letter waits.",
         figures={"waiting": 1, "allowed": 0},
         causes=(Cause("decode", "why", 1),),
-        last=(letter,),
+        last=(dead_letter,),
     )
     monkeypatch.setattr(checks, "examine_dead_letters", lambda _: found)
     monkeypatch.delenv("GLASSFLOW_SHOW_VALUES", raising=False)
@@ -99,7 +99,7 @@ def test_dead_letters_are_a_warning_with_reasons_and_the_last_ones(
     ]
     (last,) = (record.data for record in result.metadata["last"].records)
     assert set(last) == {"record", "batch_time", "stage", "attempt"}
-    # Both, the machine's word and the definition's, which goes before it.
+    # Both apply: the environment variable, and the definition, which takes precedence.
     monkeypatch.setenv("GLASSFLOW_SHOW_VALUES", "true")
     (last,) = (record.data for record in evaluate(definition, state)["dead_letters"].metadata["last"].records)
     assert (last["record"], last["value"], last["reason"]) == ("t/2/3", "\\xff", "'why'")

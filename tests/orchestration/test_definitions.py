@@ -1,4 +1,4 @@
-"""What Dagster has of a pipeline before anything runs; no server listens anywhere in these tests."""
+"""The Dagster definitions of a pipeline before anything runs, without any server."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Definitions with mistakes: each is one asset that fails with them, and all others load."""
+"""Definitions with errors: each becomes one asset that fails with its errors, and all others load."""
 
 from pathlib import Path
 from typing import Any
@@ -13,20 +13,20 @@ TABLE = dg.AssetKey(["sms_status", "sms_statuses_latest"])
 
 
 def load(folder: Path) -> dg.Definitions:
-    """Load a folder as a code location does; what Dagster cannot load raises."""
+    """Load a folder as a code location does; raises what Dagster cannot load."""
     defs = dg.Definitions.merge(build_folder_definitions(folder), resources())
     dg.Definitions.validate_loadable(defs)
     return defs
 
 
 def failing(defs: dg.Definitions) -> dict[str, dg.AssetsDefinition]:
-    """The assets that stand for broken files, by name."""
+    """Return the assets that stand for invalid files, by name."""
     found = [asset for asset in defs.assets or () if isinstance(asset, dg.AssetsDefinition) and len(asset.keys) == 1]
     return {asset.key.to_user_string(): asset for asset in found}
 
 
 def failure(defs: dg.Definitions, name: str) -> dict[str, Any]:
-    """What the materialization of a broken file's asset says."""
+    """Return the error of materializing an invalid file's asset."""
     result = defs.resolve_implicit_global_asset_job_def().execute_in_process(
         asset_selection=[dg.AssetKey([name])], raise_on_error=False
     )

@@ -1,4 +1,4 @@
-"""The figures of a materialization, from what a health check found."""
+"""The metadata of a materialization, computed from the results of a health check."""
 
 import time
 from dataclasses import replace

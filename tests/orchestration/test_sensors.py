@@ -1,4 +1,4 @@
-"""The observer: what it records and when it asks for a restart, state by state."""
+"""The observer sensor: what it records, and when it requests a restart, by the stream's state."""
 
 import time
 from dataclasses import replace
@@ -114,7 +114,7 @@ def test_a_stream_that_never_ran_is_left_alone() -> None:
 
 
 def requests_for(seen: Cursor, *looks: StreamStatus) -> tuple[int, Cursor]:
-    """Look at one status after another; gives how many restarts were asked for, and the memory."""
+    """Evaluate one status after another; return the number of requested restarts, and the cursor."""
     asked = 0
     for found in looks:
         answer = result(evaluate(found, CONFIG, NAMES, seen))
@@ -124,13 +124,13 @@ def requests_for(seen: Cursor, *looks: StreamStatus) -> tuple[int, Cursor]:
 
 
 def test_a_stream_that_keeps_dying_is_left_to_the_health_check_until_it_has_closed_a_batch() -> None:
-    # Cursor running before each death, it has done nothing all the same.
+    # Observed running before each death, the stream has closed no batch nevertheless.
     lives = [status(state, pid=pid) for pid in range(10) for state in (StreamState.RUNNING, StreamState.FAILED)]
     asked, seen = requests_for(Cursor(), *lives)
     assert asked == MAX_RESTARTS
     asked, seen = requests_for(seen, status(StreamState.FAILED, pid=98, batch=2), status(StreamState.RUNNING, batch=2))
     assert asked == 1
-    # Never seen running, it may have closed batches between two looks.
+    # Never observed running, the stream may have closed batches between two evaluations.
     asked, _ = requests_for(seen, *(status(StreamState.FAILED, pid=pid, batch=pid) for pid in range(3, 13)))
     assert asked == 10
 

@@ -1,4 +1,4 @@
-"""Dagster's own commands on the project as it lies here."""
+"""Dagster's own commands on the project."""
 
 import os
 import subprocess

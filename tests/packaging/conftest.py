@@ -1,4 +1,4 @@
-"""The tree as it is handed out: a wheel, and what containers make of it."""
+"""The distributed files: a wheel, and its use in containers."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ def project() -> Path:
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of the tree, built by the backend that pyproject.toml names; no network is asked."""
+    """Build the wheel with the backend that pyproject.toml names, without network access."""
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
     subprocess.run(command, cwd=PROJECT, check=True, capture_output=True, text=True, timeout=60)

@@ -1,4 +1,4 @@
-"""`make audit` fails for an advisory that nobody accepted, and only then; a database of the test's own is asked."""
+"""`make audit` fails exactly for advisories that are not accepted; it queries a database of the test's own."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ ADVISORY = {
 
 
 class Database(BaseHTTPRequestHandler):
-    """Knows one advisory, on package `one`."""
+    """A database with one advisory, for the package `one`."""
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -69,7 +69,7 @@ def test_an_advisory_that_nobody_accepted_fails(project: Path, tmp_path: Path, d
     )
 
 
-def test_one_that_is_accepted_by_any_of_its_names_does_not(project: Path, tmp_path: Path, database: str) -> None:
+def test_an_advisory_that_is_accepted_by_any_of_its_names_passes(project: Path, tmp_path: Path, database: str) -> None:
     listed = '[[accepted]]\nid = "CVE-2026-12345"\nreason = "unused"\n[[accepted]]\nid = "GHSA-old"\nreason = "x"\n'
     code, said = audit(project, tmp_path, database, listed)
     assert code == 0, said

@@ -1,7 +1,7 @@
 """The containers, as far as they can be checked without a Docker engine.
 
-Every name that one file gives to another (a path, a variable, a service, a port, a command's option) is looked up
-where it is defined. What is left open: the images themselves, and that they start.
+Every name that one file uses of another (a path, a variable, a service, a port, a command's option) is looked up where
+it is defined. Not tested: the images themselves, and that they start.
 """
 
 import base64
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-# No public name says whether a dagster.yaml or a workspace.yaml is right.
+# There are no public names for the schemas of dagster.yaml and workspace.yaml.
 from dagster._core.instance.config import dagster_instance_config
 from dagster._core.workspace.load_target import WorkspaceFileTarget
 from dagster_postgres.utils import get_conn_string
@@ -33,7 +33,7 @@ Service = dict[str, Any]
 
 
 def interpolated(text: str) -> str:
-    """Fill in the defaults as Compose does where no variable is set."""
+    """Fill in the defaults of variables, as Compose does when none is set."""
     return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text).replace("$$", "$")
 
 
@@ -49,7 +49,7 @@ def services(compose: dict[str, Any]) -> dict[str, Service]:
 
 @pytest.fixture(scope="module")
 def instructions() -> list[tuple[str, str]]:
-    """The Dockerfile's instructions as (name, rest)."""
+    """Return the Dockerfile's instructions as (name, arguments)."""
     lines = [line for line in (PROJECT / "Dockerfile").read_text().splitlines() if not line.startswith("#")]
     joined = "\n".join(lines).replace("\\\n", " ")
     return [(name, rest.strip()) for name, _, rest in (line.partition(" ") for line in joined.splitlines() if line)]
@@ -62,7 +62,7 @@ def image_variables(instructions: list[tuple[str, str]]) -> dict[str, str]:
 
 
 def ignored(path: str) -> bool:
-    """Whether .dockerignore keeps a path out of the build; the last pattern that names it or a parent decides."""
+    """Return whether .dockerignore excludes a path; the last pattern that matches it or a parent decides."""
     found = False
     parents = [path, *(str(parent) for parent in Path(path).parents)]
     for line in (PROJECT / ".dockerignore").read_text().split():
@@ -96,7 +96,7 @@ def test_nothing_of_a_checkouts_data_goes_into_the_build() -> None:
 def test_one_service_builds_the_image_that_all_of_dagster_runs(services: dict[str, Service]) -> None:
     assert [name for name, service in services.items() if "build" in service] == ["pipelines"]
     assert len({services[name]["image"] for name in DAGSTER}) == 1
-    # The others come from a registry, by version.
+    # The other services use images from a registry, with a version.
     assert [s["image"] for n, s in services.items() if n not in DAGSTER and not re.search(r":\d", s["image"])] == []
 
 
@@ -109,7 +109,7 @@ def test_volumes_are_declared_and_used(compose: dict[str, Any], services: dict[s
 def test_volumes_cover_folders_that_belong_to_the_images_user(
     services: dict[str, Service], instructions: list[tuple[str, str]]
 ) -> None:
-    """A new named volume takes the owner of the folder that it covers, and is root's where there is none."""
+    """A new named volume gets the owner of the folder it is mounted on, and root when there is no such folder."""
     script = next(rest for name, rest in instructions if name == "RUN" and "useradd" in rest)
     made = {f"{WORKDIR}/{folder}" for folder in re.findall(r"mkdir -p ([^&]+)", script)[0].split()}
     owned = {f"{WORKDIR}/{folder}" for folder in re.findall(r"chown -R glassflow ([^&]+)", script)[0].split()}
@@ -140,16 +140,17 @@ def test_the_projects_variables_are_those_that_the_code_reads(
 
 
 def test_services_wait_for_services_that_say_when_they_are_healthy(services: dict[str, Service]) -> None:
-    for service in services.values():
-        for name, how in service.get("depends_on", {}).items():
-            assert how == {"condition": "service_healthy"}
-            assert services[name]["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
+    dependencies = [entry for service in services.values() for entry in service.get("depends_on", {}).items()]
+    assert dependencies
+    for name, how in dependencies:
+        assert how == {"condition": "service_healthy"}
+        assert services[name]["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
 
 
 @pytest.mark.servers
 @pytest.mark.parametrize("name", DAGSTER)
 def test_the_commands_have_the_options_that_they_are_given(services: dict[str, Service], name: str) -> None:
-    """Options are parsed before --help is obeyed: a wrong one is an error."""
+    """Click parses all options before --help, so a wrong one is an error."""
     program, *arguments = services[name]["command"]
     command = [str(Path(sys.executable).with_name(program)), *arguments, "--help"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -169,7 +170,7 @@ def test_dagster_takes_the_instances_configuration(
 
 
 def test_the_databases_driver_is_installed(services: dict[str, Service]) -> None:
-    """SQLAlchemy's default driver is not the one that dagster-postgres brings; an engine asks no server."""
+    """SQLAlchemy's default driver is not the one that dagster-postgres installs; creating an engine needs no server."""
     given = services["pipelines"]["environment"]
     parts = yaml.safe_load((PROJECT / "deploy" / "dagster.yaml").read_text())["storage"]["postgres"]["postgres_db"]
     known = {name: given[part["env"]] if isinstance(part, dict) else part for name, part in parts.items()}
@@ -200,7 +201,7 @@ def test_the_shipped_pipelines_go_to_the_composed_servers(services: dict[str, Se
     assert (connection.host, connection.http) == ("clickhouse", 8123)
     assert connection.username == server["CLICKHOUSE_USER"]
     assert connection.password.get_secret_value() == server["CLICKHOUSE_PASSWORD"]
-    # Tables and databases are created by the pipelines.
+    # Pipelines create their tables and databases.
     assert config.sink.create_table is not None
 
 

@@ -1,4 +1,4 @@
-"""What the documentation says, against the code; and that the pages can be built."""
+"""The documentation agrees with the code, and its pages can be built."""
 
 import os
 import re
@@ -24,17 +24,18 @@ TUTORIALS = {"sms.md": "sms_status", "flights.md": "flights", "orders.md": "orde
 
 
 def words(page: Path) -> set[str]:
-    """Give all words that a page writes as code within its sentences and tables."""
+    """Return all words in code spans of a page's text and tables."""
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     return {word for code in re.findall(r"`([^`]+)`", text) for word in re.findall(r"\w+", code)}
 
 
 def definitions(page: Path) -> list[str]:
+    """Return the YAML definitions in a page's code blocks."""
     return re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run this Python in the checkout, with the checkout's package."""
+    """Run Python code in the checkout, with the checkout's package."""
     environment = {**os.environ, "PYTHONPATH": str(PROJECT), "NO_MKDOCS_2_WARNING": "1"}
     command = [sys.executable, *arguments]
     return subprocess.run(
@@ -43,7 +44,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_pages_can_be_built_and_every_link_leads_somewhere(tmp_path: Path) -> None:
-    # Not --quiet: it would silence the warnings that --strict counts.
+    # Without --quiet, which hides the warnings that --strict counts.
     done = run("-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site"))
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -101,6 +102,7 @@ def test_a_tutorial_quotes_the_shipped_definition(pipeline: str, excerpt: Any) -
 
 
 def is_part(part: Any, whole: Any) -> bool:
+    """Return whether `part` occurs in `whole`: keys of a mapping with their values, items of a list in order."""
     if isinstance(part, dict):
         return isinstance(whole, dict) and all(key in whole and is_part(part[key], whole[key]) for key in part)
     if isinstance(part, list):
@@ -111,7 +113,7 @@ def is_part(part: Any, whole: Any) -> bool:
 def test_the_page_on_types_names_every_type_and_the_metadata_of_kafka() -> None:
     known = words(DOCS / "reference" / "types.md")
     assert set(METADATA_FIELDS) - known == set()
-    # The widths between the first and the last of a row are left out.
+    # Integer widths between the first and the last of a row are omitted from the page.
     assert {name for name in FIELD_KINDS if not re.search(r"int(16|32)$", name)} - known == set()
 
 

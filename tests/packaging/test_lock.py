@@ -1,4 +1,4 @@
-"""The lock file: what pyproject.toml asks for, exact and hashed, from wherever it is fetched."""
+"""The lock file: exact and hashed versions of everything that pyproject.toml requires, independent of the index."""
 
 import re
 import tomllib
@@ -29,7 +29,7 @@ def pyproject(project: Path) -> dict[str, Any]:
 
 
 def asked_for(pyproject: dict[str, Any]) -> list[Requirement]:
-    """All that the project, its extras and its build ask for, but for itself."""
+    """Return the names of all requirements of the project, its extras and its build, without the project itself."""
     project = pyproject["project"]
     texts = [*project["dependencies"], *pyproject["build-system"]["requires"]]
     texts += [text for extra in project["optional-dependencies"].values() for text in extra]

@@ -1,4 +1,4 @@
-"""A wheel, installed away from the checkout, is the whole product."""
+"""A wheel installed outside the checkout is the whole product."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel in it and nothing else; the dependencies are the test environment's."""
+    """Return a folder with the installed wheel only; its dependencies are the test environment's."""
     folder = tmp_path_factory.mktemp("installed")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     command += ["--no-deps", "--no-index", "--target", str(folder), str(wheel)]
@@ -20,7 +20,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(installed: Path, cwd: Path, *command: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    """Run a command with the installed wheel before the checkout, in a folder that holds nothing of it."""
+    """Run a command with the installed wheel in a folder that has no file of the checkout."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GLASSFLOW_")}
     return subprocess.run(
         [sys.executable, *command],

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[2]
-# What was written -> what is written. Each is gone from code, tests and pages.
+# Old name -> new name. The old ones must not occur in code, tests or pages.
 REPLACED = {
     "rehearsal": "warmup",
     "class_archive": "cds_archive",
@@ -35,11 +35,12 @@ REPLACED = {
     "Verdict|TimedVerdict|goesOn": "DedupResult, TimedDedupResult, resultOf",
     "TickClock|TickOffset|TickStream|tick_every": "StreamClock, ClockOffset, ClockStream, trigger_every",
 }
-# Not YAML: there the words are those of the events.
+# Not YAML: definitions contain the words of events.
 _TEXTS = {".py", ".scala", ".md", ".toml"}
 
 
 def texts() -> dict[str, str]:
+    """Return the text of every file under version control that the rule applies to, by path."""
     listed = subprocess.run(["git", "ls-files"], cwd=PROJECT, check=True, capture_output=True, text=True).stdout
     files = (PROJECT / name for name in listed.splitlines())
     return {

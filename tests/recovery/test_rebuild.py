@@ -1,4 +1,4 @@
-"""Of which pipelines a state can be rebuilt at all."""
+"""Which pipelines' states can be rebuilt."""
 
 import pytest
 

@@ -32,7 +32,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty Maven repository in a folder, as the only one there is."""
+    """Use an empty folder as the only Maven repository."""
     root = tmp_path / "repository"
     root.mkdir()
     settings = tmp_path / "ivysettings.xml"
@@ -70,6 +70,7 @@ def test_jars_in_the_cache_are_not_fetched_again(configuration: str) -> None:
     reports: list[str] = []
     assert ensure_jars(configuration, reports.append) == jars
     assert reports == []
+    assert jars
     assert all(jar.stat().st_size for jar in jars)
 
 
@@ -121,7 +122,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: py
         ensure_jars("spark", lambda _: None)
 
 
-def test_the_room_imports_neither_spark_nor_dagster() -> None:
+def test_the_package_imports_neither_spark_nor_dagster() -> None:
     modules = ["cache", "java", "jars", "trust", "process"]
     imports = "; ".join(f"import glassflow_dagster.runtime.{module}" for module in modules)
     code = f"import sys; {imports}; print([name for name in ('pyspark', 'dagster') if name in sys.modules])"

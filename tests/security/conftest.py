@@ -1,4 +1,4 @@
-"""A Kafka broker that speaks TLS and SASL, and an authority that signs for it."""
+"""A Kafka broker with TLS and SASL, and the authority that signs its certificate."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from tests.security.certificates import Authority, Certificate
 from tests.waiting import wait_until
 
 USER = "etl"
-# What a JAVA configuration and a shell would read otherwise, were it not quoted.
+# A password that a JAAS configuration or a shell would misread without quoting.
 PASSWORD = "Kafka-s3cret p\"\\;$ {}='ä"
 
 _LISTENERS = """
@@ -51,9 +51,9 @@ listener.name.sasl_ssl.plain.sasl.jaas.config={plain_module} required user_{user
 
 @dataclass(frozen=True)
 class SecureBroker:
-    """A broker with four listeners: without encryption (for the test's own affairs), and three with TLS.
+    """A broker with four listeners: one without encryption, for the tests' own use, and three with TLS.
 
-    mutual asks for a client's certificate, sasl for a password, both for both. Its certificate is for localhost.
+    mutual requires a client certificate, sasl a password, both requires both. Its certificate is for localhost.
     """
 
     plain: int
@@ -68,21 +68,21 @@ class SecureBroker:
         return f"127.0.0.1:{self.plain}"
 
     def over_tls(self, **parts: Any) -> KafkaConnection:
-        """Connect by the client's certificate."""
+        """Return a connection with a client certificate."""
         return self._connection(
             self.mutual,
             {"protocol": "SSL", "client_cert": self.client.certificate, "client_key": self.client.key, **parts},
         )
 
     def over_sasl(self, mechanism: str, **parts: Any) -> KafkaConnection:
-        """Connect by the user's password, over TLS."""
+        """Return a connection with a password, over TLS."""
         return self._connection(
             self.sasl,
             {"protocol": "SASL_SSL", "mechanism": mechanism, "username": USER, "password": PASSWORD, **parts},
         )
 
     def over_both(self, **parts: Any) -> KafkaConnection:
-        """Connect by both."""
+        """Return a connection with a client certificate and a password."""
         return self._connection(
             self.both,
             {
@@ -123,7 +123,7 @@ def secure_broker(authority: Authority, tmp_path_factory: pytest.TempPathFactory
 
 
 def _add_listeners(folder: Path, broker: SecureBroker) -> None:
-    """Of a property that is there twice, the last one counts."""
+    """Add listeners to the properties file, in which the last occurrence of a property counts."""
     properties = folder / "server.properties"
     text = properties.read_text()
     controller = re.search(r"CONTROLLER://127.0.0.1:(\d+)", text)
@@ -131,7 +131,7 @@ def _add_listeners(folder: Path, broker: SecureBroker) -> None:
     (folder / "authority.pem").write_text(broker.authority.certificate)
     (folder / "broker.pem").write_text(broker.authority.sign("broker", "localhost").both)
     security = "org.apache.kafka.common.security"
-    # A value for JAAS within a properties file: both read backslashes.
+    # A JAAS value within a properties file: both formats unescape backslashes.
     password = PASSWORD.replace("\\", "\\\\\\\\").replace('"', '\\\\"')
     listeners = _LISTENERS.format(
         plain=broker.plain,

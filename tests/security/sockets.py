@@ -1,14 +1,14 @@
-"""Who listens where, as the system tells it."""
+"""Listening sockets, as listed in /proc."""
 
 from pathlib import Path
 
-LISTENING = "0A"  # the state in /proc/net/tcp
-# 127.0.0.1 as IPv4 and within IPv6, and ::1; each word of four bytes is in this machine's order.
+LISTENING = "0A"  # the state LISTEN in /proc/net/tcp
+# 127.0.0.1 as IPv4 and IPv4-mapped, and ::1; each word of four bytes is in this machine's byte order.
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
 
 
 def listening(pids: list[int]) -> dict[str, str]:
-    """Give the addresses that processes listen on, and whose they are."""
+    """Return each address that the processes listen on, with its process's command line."""
     owners: dict[str, str] = {}
     for pid in pids:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
@@ -16,7 +16,7 @@ def listening(pids: list[int]) -> dict[str, str]:
             try:
                 owners[str(file.readlink())] = command
             except OSError:
-                continue  # closed meanwhile
+                continue  # closed in the meantime
     found = {}
     for table in ("tcp", "tcp6"):
         for row in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
@@ -27,4 +27,5 @@ def listening(pids: list[int]) -> dict[str, str]:
 
 
 def elsewhere(found: dict[str, str]) -> dict[str, str]:
+    """Return the addresses that are not loopback."""
     return {address: owner for address, owner in found.items() if address.partition(":")[0] not in LOOPBACK}

@@ -1,4 +1,4 @@
-"""Ends TLS before a server that speaks none, as a load balancer does."""
+"""Terminates TLS in front of a server without TLS, as a load balancer does."""
 
 import socket
 import ssl
@@ -12,9 +12,9 @@ from tests.security.certificates import Authority
 
 @contextmanager
 def tls_before(port: int, authority: Authority, folder: Path, *, ask_client: bool) -> Iterator[int]:
-    """Listen with a certificate for localhost and pass on to 127.0.0.1:`port`; gives the port of TLS.
+    """Listen with a certificate for localhost and forward to 127.0.0.1:`port`; return the TLS port.
 
-    ask_client: whether a client must show a certificate of the authority.
+    ask_client: whether a client must have a certificate of the authority.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     pem = folder / "server.pem"
@@ -29,7 +29,7 @@ def tls_before(port: int, authority: Authority, folder: Path, *, ask_client: boo
         try:
             yield int(listener.getsockname()[1])
         finally:
-            # Closing alone does not wake the thread that waits in accept().
+            # close() alone does not wake the thread in accept().
             listener.shutdown(socket.SHUT_RDWR)
             serving.join()
 
@@ -58,7 +58,7 @@ def _pass_on(raw: socket.socket, context: ssl.SSLContext, port: int) -> None:
 
 
 def _leave(refused: ssl.SSLSocket) -> None:
-    """Wait until the other side hangs up: closed at once, what was sent of it would end the alert on its way."""
+    """Wait until the client hangs up: closing a socket with unread data would discard the TLS alert on its way."""
     with socket.socket(fileno=refused.detach()) as raw, suppress(OSError):
         raw.settimeout(10)
         while raw.recv(65536):

@@ -1,4 +1,4 @@
-"""HTTPS to ClickHouse: certificates are verified unless the definition says otherwise, in both directions."""
+"""HTTPS to ClickHouse: certificates are verified in both directions, unless the definition says otherwise."""
 
 import tempfile
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from tests.conftest import Stack
 from tests.security.certificates import Authority
 from tests.security.terminator import tls_before
 
-# Of connections that are refused before ClickHouse asks for it; the embedded server's user has none.
+# A password for connections that fail before ClickHouse checks it; the embedded server's user has none.
 PASSWORD = "ClickHouse-s3cret"
 STRANGER = Authority("someone else's authority")
 
@@ -35,21 +35,28 @@ def mutual(stack: Stack, authority: Authority, tmp_path_factory: pytest.TempPath
 
 
 def connection(port: int, **parts: Any) -> ClickHouseConnection:
-    given = {"host": "localhost", "port": port, "database": "default", "username": "default", "secure": True, **parts}
-    given.setdefault("password", PASSWORD)
-    return ClickHouseConnection.model_validate(given)
+    settings = {
+        "host": "localhost",
+        "port": port,
+        "database": "default",
+        "username": "default",
+        "secure": True,
+        **parts,
+    }
+    settings.setdefault("password", PASSWORD)
+    return ClickHouseConnection.model_validate(settings)
 
 
-def answers(given: ClickHouseConnection) -> bool:
-    own = given.model_copy(update={"password": SecretStr("")})
+def answers(settings: ClickHouseConnection) -> bool:
+    own = settings.model_copy(update={"password": SecretStr("")})
     return fetch(wait_for_clickhouse(own, 1, print), "SELECT 1") == [(1,)]
 
 
-def refused(given: ClickHouseConnection) -> str:
-    """Say why a connection is refused, which must not be waited for."""
+def connection_error(settings: ClickHouseConnection) -> str:
+    """Return the error of a connection, which must fail without retries."""
     waited: list[str] = []
     with pytest.raises(ClickHouseRefused) as raised:
-        wait_for_clickhouse(given, 20, waited.append)
+        wait_for_clickhouse(settings, 20, waited.append)
     assert waited == []
     assert "\n" not in str(raised.value)
     assert PASSWORD not in str(raised.value)
@@ -60,17 +67,17 @@ def test_the_definitions_authority_is_trusted(https: int, authority: Authority) 
     assert answers(connection(https, root_ca=authority.certificate))
 
 
-def test_no_other_authority_is(https: int) -> None:
+def test_no_other_authority_is_trusted(https: int) -> None:
     for root_ca in (None, STRANGER.certificate):
-        said = refused(connection(https, root_ca=root_ca))
-        assert said.startswith(f"ClickHouse at localhost:{https}: TLS failed (SSLCertVerificationError")
-        assert "set sink.connection_params.root_ca" in said
+        message = connection_error(connection(https, root_ca=root_ca))
+        assert message.startswith(f"ClickHouse at localhost:{https}: TLS failed (SSLCertVerificationError")
+        assert "set sink.connection_params.root_ca" in message
 
 
 def test_the_name_of_the_host_is_verified(https: int, authority: Authority) -> None:
-    said = refused(connection(https, root_ca=authority.certificate, host="127.0.0.1"))
-    assert "certificate is not valid for '127.0.0.1'" in said
-    assert "and host to a name that the certificate is for" in said
+    message = connection_error(connection(https, root_ca=authority.certificate, host="127.0.0.1"))
+    assert "certificate is not valid for '127.0.0.1'" in message
+    assert "and host to a name that the certificate is for" in message
 
 
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
@@ -90,16 +97,18 @@ def test_a_server_may_ask_for_the_clients_certificate(mutual: int, authority: Au
     assert list(tmp_path.iterdir()) == []  # the key is not left on disk
     theirs = {"client_cert": stranger.certificate, "client_key": stranger.key}
     for shown in ({}, theirs):
-        said = refused(connection(mutual, root_ca=root_ca, **shown))
-        assert "set sink.connection_params.client_cert" in said
+        message = connection_error(connection(mutual, root_ca=root_ca, **shown))
+        assert "set sink.connection_params.client_cert" in message
 
 
 def test_a_port_without_tls_is_named(stack: Stack) -> None:
-    assert "set sink.connection_params.http_port to the port of HTTPS" in refused(connection(stack.clickhouse_port))
+    assert "set sink.connection_params.http_port to the port of HTTPS" in connection_error(
+        connection(stack.clickhouse_port)
+    )
 
 
 @pytest.mark.parametrize(
-    ("parts", "said"),
+    ("parts", "message"),
     [
         (
             {"root_ca": "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"},
@@ -109,8 +118,8 @@ def test_a_port_without_tls_is_named(stack: Stack) -> None:
         ({"client_cert": "own", "client_key": "another's"}, "client_cert: cannot be used with client_key"),
     ],
 )
-def test_what_cannot_be_used_is_told(parts: dict[str, str], said: str, https: int, authority: Authority) -> None:
+def test_what_cannot_be_used_is_told(parts: dict[str, str], message: str, https: int, authority: Authority) -> None:
     made = {"own": authority.sign("a").certificate, "another's": authority.sign("b").key}
-    given = {name: made.get(text, text) for name, text in parts.items()}
-    with pytest.raises(GlassflowError, match=said):
-        wait_for_clickhouse(connection(https, **given), 300, print)
+    settings = {name: made.get(text, text) for name, text in parts.items()}
+    with pytest.raises(GlassflowError, match=message):
+        wait_for_clickhouse(connection(https, **settings), 300, print)

@@ -1,6 +1,6 @@
-"""TLS, SASL and clients' certificates against a real broker, for all three that speak with it.
+"""TLS, SASL and client certificates on a real broker, with all three kinds of clients.
 
-Those are librdkafka (whoever asks the brokers), its transactional producer (which sends dead letters again) and Java's
+They are librdkafka (for metadata and reads), its transactional producer (for replays of dead letters), and the Java
 consumer in Spark.
 """
 
@@ -63,7 +63,7 @@ def wrong_authority(broker: SecureBroker) -> KafkaConnection:
     return broker.over_tls(root_ca=STRANGER.certificate)
 
 
-# How a connection is wrong, and what is said about it.
+# An invalid connection, and words of its error.
 REFUSED: dict[str, tuple[Connect, str]] = {
     "wrong password, PLAIN": (
         lambda broker: broker.over_sasl("PLAIN", password="wrong"),
@@ -123,10 +123,10 @@ def test_all_clients_get_through(
     assert [bytes(row.value) for row in rows] == [b"sent"]
 
 
-@pytest.mark.parametrize(("connect", "said"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_no_waiting_mends_is_not_waited_for(connect: Connect, said: str, secure_broker: SecureBroker) -> None:
+@pytest.mark.parametrize(("connect", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_permanent_errors_are_not_retried(connect: Connect, message: str, secure_broker: SecureBroker) -> None:
     waited: list[str] = []
-    with pytest.raises(KafkaRefused, match=said) as raised:
+    with pytest.raises(KafkaRefused, match=message) as raised:
         wait_for_brokers(connect(secure_broker), 20, waited.append)
     assert waited == []
     assert "\n" not in str(raised.value)
@@ -134,7 +134,7 @@ def test_what_no_waiting_mends_is_not_waited_for(connect: Connect, said: str, se
 
 
 @pytest.mark.parametrize(
-    ("connect", "said"),
+    ("connect", "message"),
     [
         (wrong_password, "refuse the user; correct connection_params.username"),
         (wrong_authority, "cannot verify each other's certificate; correct connection_params.root_ca"),
@@ -142,16 +142,16 @@ def test_what_no_waiting_mends_is_not_waited_for(connect: Connect, said: str, se
     ids=["wrong password", "wrong authority"],
 )
 def test_a_stream_that_is_refused_says_so(
-    connect: Connect, said: str, secure_broker: SecureBroker, topic: str, spark: SparkSession, tmp_path: Path
+    connect: Connect, message: str, secure_broker: SecureBroker, topic: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """A password that is changed while a stream runs is first seen by Spark."""
+    """Spark is the first to notice a password that is changed while a stream runs."""
     found = end_of_stream(connect(secure_broker), topic, spark, tmp_path)
     assert found.startswith("Kafka's brokers")
-    assert said in found
+    assert message in found
 
 
 def end_of_stream(connection: KafkaConnection, topic: str, spark: SparkSession, checkpoint: Path) -> str:
-    """Read a topic by Spark, and give why that failed."""
+    """Read a topic with Spark, and return the error of the stream."""
     options = {**spark_options(connection), "subscribe": topic, "fetchOffset.numRetries": "1"}
     options["startingOffsets"] = "earliest"
     stream = spark.readStream.format("kafka").options(**options).load().writeStream.format("noop")
@@ -162,7 +162,7 @@ def end_of_stream(connection: KafkaConnection, topic: str, spark: SparkSession, 
 
 
 def grant_only(broker: SecureBroker, topic: str, user: str, operation: AclOperation) -> None:
-    """Let a user, and nobody else, do this with a topic, and nothing else; returns when the broker goes by it."""
+    """Grant a user one operation on a topic, and nobody anything else; return when the broker enforces it."""
     admin = AdminClient({"bootstrap.servers": broker.address})
     pattern = ResourceType.TOPIC, topic, ResourcePatternType.LITERAL
     any_of_it = AclBindingFilter(*pattern, None, None, AclOperation.ANY, AclPermissionType.ANY)
@@ -185,15 +185,15 @@ def test_a_right_that_is_missing_or_revoked_is_not_waited_for(
     assert wait_for_topic(connection, topic, 30, print)
     with pytest.raises(TopicForbidden, match=rf"{topic}' on localhost:\d+: user 'etl' may not read it; grant READ on"):
         require_readable(connection, [topic])
-    said = end_of_stream(connection, topic, spark, tmp_path)
-    assert "do not, or no longer, allow the user to read the topic; grant READ and DESCRIBE on it" in said
+    message = end_of_stream(connection, topic, spark, tmp_path)
+    assert "do not, or no longer, allow the user to read the topic; grant READ and DESCRIBE on it" in message
 
     grant_only(secure_broker, topic, "someone-else", AclOperation.READ)
     waited: list[str] = []
     with pytest.raises(TopicForbidden, match=r"user 'etl' may not see it; grant DESCRIBE and READ on the topic"):
         wait_for_topic(connection, topic, None, waited.append)
     assert waited == []
-    # Nothing is lost by it, so it must not look like a topic that is gone.
+    # No data is lost, so the error must differ from that of a deleted topic.
     with pytest.raises(TopicForbidden):
         offsets_if_there(connection, topic)
     with pytest.raises(TopicForbidden):
@@ -214,7 +214,7 @@ def test_a_broker_that_goes_away_while_it_answers_has_refused_nothing(text: str)
 
 
 @pytest.mark.parametrize(
-    ("key", "said"),
+    ("key", "message"),
     [
         (STRANGERS.key, r"Kafka's client cannot use them .*key values mismatch.*; correct root_ca, client_cert and"),
         ("-----BEGIN EC PRIVATE KEY-----\nMIIB\n", r"client_key: is not an unencrypted PKCS #8 key.*openssl pkcs8"),
@@ -223,7 +223,7 @@ def test_a_broker_that_goes_away_while_it_answers_has_refused_nothing(text: str)
     ids=["another certificate's", "another form", "none"],
 )
 def test_a_key_that_cannot_be_used_is_told_before_anything_else(
-    key: str, said: str, secure_broker: SecureBroker
+    key: str, message: str, secure_broker: SecureBroker
 ) -> None:
-    with pytest.raises(GlassflowError, match=said):
+    with pytest.raises(GlassflowError, match=message):
         offsets(secure_broker.over_tls(client_key=key), "any")

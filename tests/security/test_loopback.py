@@ -1,4 +1,4 @@
-"""Nothing that the project starts listens to anybody but this machine."""
+"""Everything that the project starts listens on loopback addresses only."""
 
 import os
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ def test_the_stack_and_spark_listen_on_loopback_only(stack: Stack, spark: SparkS
     def as_they_are(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return batches
 
-    # What comes up with the first Python worker, and with the first batch of a stream.
+    # Sockets that are opened for the first Python worker, and for the first batch of a stream.
     assert spark.range(3).mapInArrow(as_they_are, "id long").count() == 3
     ensure_callback_server_started(spark.sparkContext._gateway)
     found = listening([os.getpid(), *descendants(os.getpid())])

@@ -1,4 +1,4 @@
-"""Names of all kinds are names: in every statement on ClickHouse, and on every column of Spark."""
+"""Names with special characters work in every ClickHouse statement and Spark column."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ from tests.clickhouse.definitions import sms_status
 from tests.conftest import Stack
 from tests.e2e.support import Pipeline
 
-# Both servers' quotes and escapes, ends of statements, comments, placeholders, and what a name should not look like.
+# Quotes and escapes of both systems, statement separators, comments, placeholders, and other unusual names.
 NAMES = [
     "`quoted`",
     '"doubly"',
@@ -43,7 +43,7 @@ NAMES = [
 ]
 
 
-# Without a dot, which would divide database and table, and no longer than a file's name may be once it is escaped.
+# Without a dot, which separates database and table, and short enough for a file name after escaping.
 TABLE = '`it\'s\\ "ü";\n-- {x:String} %s`'
 
 
@@ -88,15 +88,15 @@ def test_names_stay_names_through_a_whole_pipeline(pipeline: Pipeline) -> None:
     assert compare_counts(config, print).passed
     assert find_residual_duplicates(config, print).passed
     box = DeadLetterStore.open(config)
-    [letter] = box.read("reason LIKE '%null%'")
-    assert json.loads(str(as_json(letter)["value"]))["end\\"] is None
+    [dead_letter] = box.read("reason LIKE '%null%'")
+    assert json.loads(str(as_json(dead_letter)["value"]))["end\\"] is None
     assert purge(box, "stage = 'decode'") == 1
     assert client.query("SELECT x FROM canary.canary").result_rows == [(1,)]
 
 
 @pytest.mark.parametrize("clause", ["engine", "order_by", "partition_by", "ttl"])
 def test_a_clause_of_sql_is_part_of_one_statement(clause: str, connection: ClickHouseConnection) -> None:
-    """What create_table says goes into the statement as it is, and no second one comes out of it."""
+    """The text of create_table becomes part of one statement and cannot start a second one."""
     client = connect(connection)
     given = {
         "engine": "MergeTree",

@@ -1,7 +1,7 @@
-"""A pipeline with a secret in every place that takes one: it runs, and none of them shows anywhere.
+"""A pipeline with a secret in every place that accepts one: it runs, and no output shows a secret.
 
-It is at the same time the pipeline that runs over TLS in both directions: to a broker that asks for certificate and
-password, and to a ClickHouse that asks for a certificate.
+It also tests TLS in both directions: to a broker that requires a certificate and a password, and to a ClickHouse that
+requires a certificate.
 """
 
 import json
@@ -38,26 +38,26 @@ from tests.security.terminator import tls_before
 from tests.waiting import wait_until
 
 CLICKHOUSE_PASSWORD = "ClickHouse-s3cret"
-# In a registry's format: a byte 0, and the id of a schema.
+# The Confluent wire format: a byte 0, and the id of a schema.
 FRAME = b"\0\0\0\0\1"
 
 
 @dataclass(frozen=True)
 class Secured:
-    """The pipeline, and of each of its secrets a part that is found nowhere else."""
+    """A pipeline, and a unique part of each of its secrets."""
 
     pipeline: Pipeline
     marks: dict[str, str]
     web_page: int
 
     def shown(self, *arguments: str) -> str:
-        """Run a command, and give all that it says."""
+        """Run a command, and return its output."""
         done = CliRunner().invoke(main, arguments, catch_exceptions=False)
         assert done.exit_code == 0, done.output
         return done.output
 
     def materialize(self) -> str:
-        """Let Dagster look after the pipeline, and give all that it keeps of that."""
+        """Materialize the pipeline in Dagster, and return everything that Dagster stores."""
         settings = {
             "spark.ui.enabled": True, "spark.ui.port": self.web_page, "spark.sql.shuffle.partitions": 1,
         }  # fmt: skip
@@ -81,7 +81,7 @@ class Secured:
         return self.pipeline.query("SELECT id, n FROM {db}.events ORDER BY n")
 
     def found_in(self, texts: dict[str, str | bytes]) -> list[tuple[str, str]]:
-        """Name the secrets that are in a text, and the text."""
+        """Return the names of the secrets that a text contains, each with the text's name."""
         contents = {name: text if isinstance(text, bytes) else text.encode() for name, text in texts.items()}
         return [
             (secret, name)
@@ -93,7 +93,7 @@ class Secured:
 
 @pytest.fixture
 def clickhouse(tmp_path: Path) -> Iterator[Server]:
-    """A server that asks the pipeline's user for a password."""
+    """Start a server that requires a password from the pipeline's user."""
     server = Server(tmp_path, free_port())
     server.add_user(USER, password=CLICKHOUSE_PASSWORD)
     server.start()
@@ -136,7 +136,7 @@ def secured(
 def _connections(
     broker: SecureBroker, https: int, client: Certificate, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
-    """Give the connections to both servers, with secrets of Kafka's in files, and of ClickHouse's in variables."""
+    """Return the connections to both servers, with Kafka's secrets in files and ClickHouse's in variables."""
     secrets = folder / "secrets"
     secrets.mkdir()
     given = {"password": PASSWORD, "client_key": broker.client.key, "kerberos_keytab": "S2V5dGFiLXMzY3JldA=="}
@@ -195,9 +195,9 @@ def test_a_pipeline_runs_by_its_secrets_and_shows_none_of_them(secured: Secured)
 
     assert {"definition.json", "driver.log", "spark.log", "heartbeat.json"} <= {Path(name).name for name in texts}
     assert secured.found_in(texts) == []
-    # What checkpoint and logs hold of records is for the pipeline's own user as well.
+    # Only the pipeline's user may read the records in checkpoint and logs.
     assert stat.S_IMODE((pipeline.state / pipeline.name).stat().st_mode) == 0o700
-    # The search would have seen them.
+    # Proof that the search finds secrets.
     assert {secret for secret, _ in secured.found_in({"": repr(_exposed(pipeline.file))})} == secured.marks.keys()
     assert {name.rpartition(".")[2] for name in secured.marks} == set(SECRETS)
 
@@ -208,12 +208,12 @@ def _command_lines() -> dict[str, bytes]:
         try:
             lines[file.parent.name] = file.read_bytes()
         except OSError:
-            continue  # it ended meanwhile
+            continue  # it ended in the meantime
     return lines
 
 
 def _web_pages(port: int) -> dict[str, str | bytes]:
-    """Read what Spark shows of its settings and of the stream, for people and for programs."""
+    """Return the pages and the REST responses of Spark's UI with its settings and streams."""
     server = f"http://127.0.0.1:{port}"
     [application] = json.loads(_page(f"{server}/api/v1/applications"))
     programs = f"/api/v1/applications/{application['id']}"
@@ -238,12 +238,12 @@ def _files(folder: Path) -> dict[str, str | bytes]:
             try:
                 contents[str(file.relative_to(folder))] = file.read_bytes()
             except OSError:
-                continue  # Spark tidies up as it goes
+                continue  # Spark removes temporary files as it goes
     return contents
 
 
 def _exposed(file: Path) -> list[str]:
-    """Give the secrets as the pipeline has them."""
+    """Return the secret values that the pipeline uses."""
     config = load_pipeline(file)
     kafka, sink, registry = config.connection, config.sink.connection_params, config.source.schema_registry
     assert registry

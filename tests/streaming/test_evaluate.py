@@ -1,4 +1,4 @@
-"""What `eval` shows of an expression is what the stages of a pipeline make of the record."""
+"""The result of `eval` equals what a pipeline's stages make of the record."""
 
 import time
 from collections.abc import Iterator

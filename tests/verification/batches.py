@@ -1,4 +1,4 @@
-"""Batches of a checkpoint without Spark: blocks and the ledger's rows, as the stream would have written them."""
+"""Batches of a checkpoint without Spark: blocks and ledger rows as the stream would write them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ _INSERT_SECONDS = 30
 
 @dataclass
 class Batches:
-    """What a driver would keep in mind; `batches` is the number of the one that is under way."""
+    """The state that a driver would keep; `batches` is the id of the current batch."""
 
     config: PipelineConfig
     client: Client
@@ -30,7 +30,7 @@ class Batches:
         return self.config.sink.connection_params.database
 
     def insert(self, database: str, table: str, block: pa.Table) -> None:
-        """Write a block of the batch that is under way, its only one in that table."""
+        """Write the current batch's only block of a table."""
         self._inserter.insert(database, table, block, Token(self._name))
 
     def close_batch(
@@ -40,7 +40,7 @@ class Batches:
         outcomes: Outcomes,
         dead_letters_expire_at: int = NEVER,
     ) -> None:
-        """Write the batch's row of the ledger."""
+        """Write the current batch's ledger row, and start the next batch."""
         row = LedgerRow(
             pipeline_id=self.config.pipeline_id,
             checkpoint_id=self.checkpoint_id,

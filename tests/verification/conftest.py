@@ -1,4 +1,4 @@
-"""A pipeline without Spark: records go to Kafka, rows and ledger to ClickHouse, as the stream would have done it."""
+"""A pipeline without Spark: tests send records to Kafka, and write rows and ledger to ClickHouse as a stream would."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -42,14 +42,14 @@ class Pipeline(Batches):
         return ".".join(self.config.sink.full_table)
 
     def send(self, *ids: str) -> None:
-        """Put records into Kafka that no batch reads."""
+        """Send records to Kafka that no batch reads."""
         producer = Producer({"bootstrap.servers": self.config.source.connection_params.brokers[0]})
         for key in ids:
             producer.produce(self.config.source.topic, f'{{"id": "{key}"}}', partition=0)
         assert producer.flush(30) == 0
 
     def batch(self, *written: str, duplicates: int = 0, ago: float = 0.0, read: int | None = None) -> None:
-        """Run a batch that began `ago` seconds ago: send, write rows, write the ledger."""
+        """Run a batch that began `ago` seconds ago: send records, write rows and the ledger row."""
         records = len(written) + duplicates
         self.send(*written, *(["again"] * duplicates))
         batch_time_ms = round((time.time() - ago) * 1000)
@@ -63,14 +63,14 @@ class Pipeline(Batches):
         self.offset += records
 
     def execute(self, statement: str) -> None:
-        """Do something to the table by hand; `{table}` stands for its name."""
+        """Run a statement; `{table}` stands for the table's name."""
         execute(self.client, statement.format(table=self.table))
 
 
 @pytest.fixture
 def new_pipeline(stack: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pipeline]:
-    """Make a pipeline with a topic and database of its own; its table is plain and has the batch time unless told."""
-    # Nothing is under way in these tests: what does not fit at once never will.
+    """Return a function that creates a pipeline with its own topic and database, by default with a plain table."""
+    # No batch is in progress in these tests, so figures that differ never become equal.
     monkeypatch.setattr(wait_until_stable, "STILL_SECONDS", 0.0)
 
     def create(

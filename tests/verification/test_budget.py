@@ -1,4 +1,4 @@
-"""What checks take of the server: limits that end a query, shares of the keys, sums that go on where they were."""
+"""The load of checks on the server: limits that end a query, sampling of keys, and incremental sums."""
 
 import secrets
 from collections.abc import Callable, Iterator
@@ -91,7 +91,7 @@ def test_what_a_limit_has_ended_is_neither_right_nor_wrong_and_the_exit_code_is_
     pipeline.batch("a")
 
     def many_keys(client: Client, *_: str) -> tuple[int, int]:
-        """Take more memory than these few keys do."""
+        """Use more memory than these few keys do."""
         return fetch(client, "SELECT count(), uniqExact(number) FROM numbers(5000000)")[0]  # type: ignore[return-value]
 
     monkeypatch.setattr(counts, "count_keys", many_keys)
@@ -102,7 +102,7 @@ def test_what_a_limit_has_ended_is_neither_right_nor_wrong_and_the_exit_code_is_
     assert found.duplicates.description.startswith("Not checked: ClickHouse ended a query at a limit (")
     assert "raise checks.max_memory_mib (64)" in found.duplicates.description
     assert any(line.startswith("UNKNOWN no_residual_duplicates: Not checked") for line in found.lines())
-    # The counts need no keys: what they say holds, and they say what they leave out.
+    # The counts need no keys: they are decided, and say what they leave out.
     assert found.counts.passed
     assert "Keys not counted: ClickHouse ended a query at a limit (" in found.counts.description
 
@@ -129,7 +129,7 @@ USER = (
 
 @pytest.fixture
 def client_of(tmp_path: Path) -> Iterator[Callable[[str], Client]]:
-    """Open clients of a server with users of several profiles."""
+    """Return a function that opens a client of a server as a user with a settings profile."""
     names = ("default", "small", "reader", "silent")
     (tmp_path / "users.xml").write_text(USERS.format(users="".join(USER.format(name) for name in names)))
     server = Server(tmp_path, free_port())
@@ -176,25 +176,25 @@ def test_limits_of_a_profile_stay_and_what_it_would_cut_short_in_silence_fails(
 @pytest.mark.servers
 def test_sums_that_go_on_are_those_of_the_whole_ledger(new_pipeline: NewPipeline) -> None:
     pipeline = new_pipeline()
-    asked = (pipeline.client, pipeline.database, pipeline.config.pipeline_id)
-    sums = read_sums(*asked)
+    arguments = (pipeline.client, pipeline.database, pipeline.config.pipeline_id)
+    sums = read_sums(*arguments)
     assert sums.batches == 0
-    assert add_later_batches(*asked, sums) == sums
+    assert add_later_batches(*arguments, sums) == sums
     sums = LedgerSums(pipeline.checkpoint_id)
     for batch in range(3):
-        # A clock that stood still between two batches tells nothing about their order; their numbers do.
+        # The clock stood still between two batches: batch ids determine their order.
         pipeline.batch(f"a{batch}", f"b{batch}", duplicates=batch, ago=100 - batch // 2)
-        sums = add_later_batches(*asked, sums)
-        assert sums == read_sums(*asked)
-        assert complete_totals(*asked, sums) == read_totals(*asked)
+        sums = add_later_batches(*arguments, sums)
+        assert sums == read_sums(*arguments)
+        assert complete_totals(*arguments, sums) == read_totals(*arguments)
     assert (sums.batches, sums.last_batch, sums.outcomes.read, sums.outcomes.duplicates) == (3, 2, 9, 3)
-    assert add_later_batches(*asked, sums) == sums
+    assert add_later_batches(*arguments, sums) == sums
 
 
 @pytest.mark.servers
 def test_waiting_events_are_a_level_of_the_last_batch(new_pipeline: NewPipeline) -> None:
     pipeline = new_pipeline()
-    asked = (pipeline.client, pipeline.database, pipeline.config.pipeline_id)
+    arguments = (pipeline.client, pipeline.database, pipeline.config.pipeline_id)
     ledger = f"{pipeline.database}.glassflow_ledger"
     found: list[LedgerSums] = []
     sums = LedgerSums(pipeline.checkpoint_id)
@@ -202,7 +202,7 @@ def test_waiting_events_are_a_level_of_the_last_batch(new_pipeline: NewPipeline)
         pipeline.batch(f"a{batch}", ago=10 - batch)
         setting = f"UPDATE waiting = {7 - 3 * batch} WHERE batch_id = {batch} SETTINGS mutations_sync = 1"
         pipeline.execute(f"ALTER TABLE {ledger} {setting}")
-        sums = add_later_batches(*asked, sums)
+        sums = add_later_batches(*arguments, sums)
         found.append(sums)
     assert [sums.outcomes.waiting for sums in found] == [7, 4]
 
@@ -216,25 +216,25 @@ def test_a_batch_under_way_is_waited_for_and_the_whole_ledger_is_summed_once(
     pipeline.execute("INSERT INTO {table} VALUES ('c', now())")
     monkeypatch.setattr(wait_until_stable, "STILL_SECONDS", 60.0)
     summed: list[LedgerSums] = []
-    looks: list[LedgerSums] = []
+    reads: list[LedgerSums] = []
 
-    def read(*asked: Any) -> LedgerSums:
-        summed.append(read_sums(*asked))
+    def read(*arguments: Any) -> LedgerSums:
+        summed.append(read_sums(*arguments))
         return summed[-1]
 
-    def look_again(*asked: Any) -> LedgerSums:
-        looks.append(add_later_batches(*asked))
-        if len(looks) == 3:
+    def read_later(*arguments: Any) -> LedgerSums:
+        reads.append(add_later_batches(*arguments))
+        if len(reads) == 3:
             pipeline.execute("ALTER TABLE {table} DELETE WHERE id = 'c' SETTINGS mutations_sync = 1")
             pipeline.batch("c")
-        return looks[-1]
+        return reads[-1]
 
     monkeypatch.setattr(counts, "read_sums", read)
-    monkeypatch.setattr(counts, "add_later_batches", look_again)
+    monkeypatch.setattr(counts, "add_later_batches", read_later)
     found = compare_counts(pipeline.config, print)
     assert (found.passed, found.exact, found.figures["batches"], found.figures["rows"]) == (True, True, 2, 3)
     assert len(summed) == 1
-    assert len(looks) > 3
+    assert len(reads) > 3
 
 
 @pytest.mark.servers
@@ -243,17 +243,17 @@ def test_a_checkpoint_that_is_new_while_the_table_is_watched_is_the_one_that_is_
 ) -> None:
     pipeline = new_pipeline()
     pipeline.batch("a", "b", ago=100)
-    looks: list[LedgerSums] = []
+    reads: list[LedgerSums] = []
 
-    def look_again(*asked: Any) -> LedgerSums:
-        looks.append(add_later_batches(*asked))
-        if len(looks) == 1:
+    def read_later(*arguments: Any) -> LedgerSums:
+        reads.append(add_later_batches(*arguments))
+        if len(reads) == 1:
             pipeline.execute("TRUNCATE TABLE {table}")
             pipeline.checkpoint_id, pipeline.batches, pipeline.offset = str(uuid4()), 0, 0
             pipeline.batch("a", "b", "c")
-        return looks[-1]
+        return reads[-1]
 
-    monkeypatch.setattr(counts, "add_later_batches", look_again)
+    monkeypatch.setattr(counts, "add_later_batches", read_later)
     found = compare_counts(pipeline.config, print)
     assert (found.figures["written"], found.figures["rows"], found.figures["difference"]) == (3, 3, 0)
 

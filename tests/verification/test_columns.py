@@ -1,4 +1,4 @@
-"""Which columns tell keys and arrival: no server."""
+"""The columns that identify keys and arrival times, without a server."""
 
 from datetime import timedelta
 from pathlib import Path

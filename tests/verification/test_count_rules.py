@@ -1,4 +1,4 @@
-"""What figures mean, over plain values: no server."""
+"""The rules for counts, on plain values without a server."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -36,7 +36,7 @@ def totals(**changes: Any) -> LedgerTotals:
 
 
 def facts(**changes: Any) -> Facts:
-    """A hundred records in Kafka, 85 of them in the table, all within one window."""
+    """Return figures that agree: 100 records in Kafka, 85 rows, all within one window."""
     agreeing = Facts(
         table=table(),
         other_writers=False,
@@ -53,12 +53,12 @@ def facts(**changes: Any) -> Facts:
     return replace(agreeing, **changes)
 
 
-def verdict(**changes: Any) -> CountsReport:
+def counts_report(**changes: Any) -> CountsReport:
     return evaluate_counts(facts(**changes))
 
 
 def test_counts_that_agree_are_said_as_a_sum() -> None:
-    found = verdict()
+    found = counts_report()
     assert (found.passed, found.exact) == (True, True)
     assert found.description == (
         "100 records in Kafka - 10 duplicates - 2 filtered - 1 late - 2 dead letters; d.t holds 85 rows."
@@ -69,33 +69,33 @@ def test_counts_that_agree_are_said_as_a_sum() -> None:
 
 @pytest.mark.parametrize(("rows", "words"), [(84, "1 row fewer"), (86, "1 row more"), (0, "85 rows fewer")])
 def test_a_plain_table_agrees_to_the_row(rows: int, words: str) -> None:
-    found = verdict(rows=rows, distinct=Distinct())
+    found = counts_report(rows=rows, distinct=Distinct())
     assert not found.passed
     assert words in found.description
 
 
 def test_rows_that_were_there_before_count() -> None:
-    assert verdict(rows=90, totals=totals(rows_before=5)).passed
-    assert not verdict(totals=totals(rows_before=5)).passed
+    assert counts_report(rows=90, totals=totals(rows_before=5)).passed
+    assert not counts_report(totals=totals(rows_before=5)).passed
 
 
 def test_records_in_kafka_that_nobody_read_are_missing() -> None:
-    found = verdict(kafka=KafkaCount(101, Proof.COUNTED, replace(NO_LOSS, total=120)))
+    found = counts_report(kafka=KafkaCount(101, Proof.COUNTED, replace(NO_LOSS, total=120)))
     assert not found.passed
     assert "Kafka holds 101 records up to the committed offsets, but 100 were read" in found.description
 
 
 def test_a_ledger_that_does_not_add_up_fails() -> None:
     wrong = replace(totals().outcomes, read=101)
-    assert "does not add up" in verdict(totals=totals(outcomes=wrong)).description
+    assert "does not add up" in counts_report(totals=totals(outcomes=wrong)).description
 
 
 def test_dead_letters_of_the_ledger_must_be_in_their_table() -> None:
-    found = verdict(totals=totals(dead_letters_stored=1))
+    found = counts_report(totals=totals(dead_letters_stored=1))
     assert not found.passed
     assert "2 dead letters in the ledger, but 1 in" in found.description
-    assert verdict(totals=totals(dead_letters_stored=0, dead_letters_purged=1, dead_letters_expired=1)).passed
-    found = verdict(totals=totals(dead_letters_stored=0, dead_letters_purged=1))
+    assert counts_report(totals=totals(dead_letters_stored=0, dead_letters_purged=1, dead_letters_expired=1)).passed
+    found = counts_report(totals=totals(dead_letters_stored=0, dead_letters_purged=1))
     assert "2 dead letters in the ledger, but 0 in glassflow_dead_letters, 1 purged" in found.description
 
 
@@ -108,41 +108,41 @@ def test_dead_letters_of_the_ledger_must_be_in_their_table() -> None:
     ],
 )
 def test_offsets_that_do_not_join_up_fail(change: dict[str, int], words: str) -> None:
-    found = verdict(kafka=KafkaCount(100, Proof.OFFSETS, replace(NO_LOSS, **change)))
+    found = counts_report(kafka=KafkaCount(100, Proof.OFFSETS, replace(NO_LOSS, **change)))
     assert not found.passed
     assert words in found.description
 
 
 def test_doubled_keys_within_one_window_fail_even_when_the_rows_agree() -> None:
-    found = verdict(distinct=Distinct(keys=84, rows=85))
+    found = counts_report(distinct=Distinct(keys=84, rows=85))
     assert not found.passed
     assert "85 rows but only 84 keys" in found.description
 
 
 def test_a_key_may_come_again_after_its_window() -> None:
     long_ago = totals(first_batch_time=NOW - timedelta(hours=1))
-    assert verdict(totals=long_ago, distinct=Distinct(keys=60, rows=85), recent_written=20).passed
+    assert counts_report(totals=long_ago, distinct=Distinct(keys=60, rows=85), recent_written=20).passed
 
 
 def test_keys_written_within_the_last_window_are_all_there() -> None:
     long_ago = totals(first_batch_time=NOW - timedelta(hours=1))
-    found = verdict(totals=long_ago, distinct=Distinct(keys=60, rows=85), recent_written=61)
+    found = counts_report(totals=long_ago, distinct=Distinct(keys=60, rows=85), recent_written=61)
     assert not found.passed
     assert "60 keys, but 61 with different keys" in found.description
 
 
 def test_a_replacing_table_may_hold_fewer_rows_and_says_why_it_is_not_exact() -> None:
     replacing = table("ReplacingMergeTree", full="ReplacingMergeTree(ingested_at) ORDER BY id")
-    found = verdict(table=replacing, rows=85)
+    found = counts_report(table=replacing, rows=85)
     assert (found.passed, found.exact) == (True, False)
     assert "ReplacingMergeTree merges rows" in found.description
-    assert verdict(table=replacing, rows=80, distinct=Distinct(keys=85, rows=85)).passed
+    assert counts_report(table=replacing, rows=80, distinct=Distinct(keys=85, rows=85)).passed
 
 
 def test_a_replacing_table_may_not_hold_more_rows_or_lose_a_key() -> None:
     replacing = table("ReplacingMergeTree", full="ReplacingMergeTree(ingested_at) ORDER BY id")
-    assert "1 row more" in verdict(table=replacing, rows=86).description
-    assert "84 keys, but 85" in verdict(table=replacing, distinct=Distinct(keys=84, rows=85)).description
+    assert "1 row more" in counts_report(table=replacing, rows=86).description
+    assert "84 keys, but 85" in counts_report(table=replacing, distinct=Distinct(keys=84, rows=85)).description
 
 
 @pytest.mark.parametrize(
@@ -156,34 +156,34 @@ def test_a_replacing_table_may_not_hold_more_rows_or_lose_a_key() -> None:
     ids=["another sorting key", "deleted rows", "collapsing", "ttl"],
 )
 def test_keys_that_may_vanish_are_not_missed(lossy: Table) -> None:
-    found = verdict(table=lossy, rows=50, distinct=Distinct(keys=50, rows=50))
+    found = counts_report(table=lossy, rows=50, distinct=Distinct(keys=50, rows=50))
     assert (found.passed, found.exact) == (True, False)
 
 
 def test_other_writers_may_only_add_rows() -> None:
-    assert verdict(other_writers=True, rows=99, distinct=Distinct(keys=90, rows=99)).passed
-    assert not verdict(other_writers=True, rows=84).passed
-    assert not verdict(other_writers=True).exact
+    assert counts_report(other_writers=True, rows=99, distinct=Distinct(keys=90, rows=99)).passed
+    assert not counts_report(other_writers=True, rows=84).passed
+    assert not counts_report(other_writers=True).exact
 
 
 def test_after_retention_the_ledger_stands_for_what_is_gone() -> None:
     spans = replace(NO_LOSS, expired=40)
-    found = verdict(kafka=KafkaCount(60, Proof.PARTLY, spans))
+    found = counts_report(kafka=KafkaCount(60, Proof.PARTLY, spans))
     assert (found.passed, found.exact) == (True, False)
     assert "retention" in found.description
-    assert not verdict(kafka=KafkaCount(59, Proof.PARTLY, spans)).passed
+    assert not counts_report(kafka=KafkaCount(59, Proof.PARTLY, spans)).passed
 
 
 def test_of_a_compacted_topic_the_ledger_stands_for_what_is_gone() -> None:
-    found = verdict(kafka=KafkaCount(130, Proof.COMPACTED, replace(NO_LOSS, total=130)))
+    found = counts_report(kafka=KafkaCount(130, Proof.COMPACTED, replace(NO_LOSS, total=130)))
     assert (found.passed, found.exact) == (True, False)
     assert "compaction removes records of the topic that were read" in found.description
-    assert not verdict(kafka=KafkaCount(99, Proof.COMPACTED, replace(NO_LOSS, total=99))).passed
+    assert not counts_report(kafka=KafkaCount(99, Proof.COMPACTED, replace(NO_LOSS, total=99))).passed
 
 
 def test_more_records_than_offsets_were_never_there() -> None:
-    assert not verdict(kafka=KafkaCount(99, Proof.BOUND, NO_LOSS)).passed
-    assert verdict(kafka=KafkaCount(120, Proof.BOUND, NO_LOSS)).passed
+    assert not counts_report(kafka=KafkaCount(99, Proof.BOUND, NO_LOSS)).passed
+    assert counts_report(kafka=KafkaCount(120, Proof.BOUND, NO_LOSS)).passed
 
 
 @pytest.mark.parametrize(
@@ -212,13 +212,13 @@ def test_what_can_change_the_rows_decides_how_many_are_possible(
 
 def test_doubled_rows_are_no_mistake_where_they_are_allowed_and_nothing_is_called_exact() -> None:
     doubled = {"rows": 87, "distinct": Distinct(keys=85, rows=87)}
-    assert not verdict(**doubled).passed
-    found = verdict(**doubled, delivery="at_least_once")
+    assert not counts_report(**doubled).passed
+    found = counts_report(**doubled, delivery="at_least_once")
     assert (found.passed, found.exact) == (True, False)
     assert found.description.endswith(
         "Not exact: a repeated batch may have duplicated rows (sink.delivery: at_least_once)."
     )
-    assert not verdict(rows=84, distinct=Distinct(), delivery="at_least_once").passed
+    assert not counts_report(rows=84, distinct=Distinct(), delivery="at_least_once").passed
 
 
 def test_ranges_are_held_against_what_the_brokers_still_have() -> None:

@@ -1,8 +1,8 @@
-"""What is checked of a join besides its counts, against the real engine: nothing twice, and how much is unmatched.
+"""Checks of joins besides the counts, on a real ClickHouse: duplicates, and the share of unmatched events.
 
-Both sources are deduplicated, the left one within 10 minutes and the right one within 20; a left event waits for 4
-minutes, and a right one is remembered for 15. So two rows of a left event are surely wrong within 6 minutes of each
-other, and two of a pair within 5.
+Both sources are deduplicated, the left one within 10 minutes and the right one within 20; a left event waits 4 minutes
+for a match, and a right one is kept for 15. So two rows of a left event are certainly wrong within 6 minutes of each
+other, and two rows of a pair within 5.
 """
 
 import time
@@ -32,8 +32,8 @@ from tests.verification.batches import Batches
 DAY = 86_400
 
 
-def joining(name: str, changes: dict[str, Any]) -> dict[str, Any]:
-    """Give the definition of a join that both sides' ids go through under other names."""
+def join_definition(name: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """Return the definition of a join whose output renames the ids of both sources."""
     declared = fields(id="string", user="string", at="int")
     time_of = {"event_time": "at"} if changes.get("clock") == "event" else {}
     columns = [
@@ -67,7 +67,7 @@ class Joined(Batches):
     begun: float = field(default_factory=time.time)
 
     def batch(self, *rows: tuple[str, str | None], ago: float = 0.0, **outcomes: int) -> None:
-        """Write the rows and the ledger's row of a batch that began `ago` seconds before the test."""
+        """Write the rows and the ledger row of a batch that began `ago` seconds before the test."""
         batch_time_ms = round((self.begun - ago) * 1000)
         if rows:
             block = pa.table({
@@ -80,6 +80,7 @@ class Joined(Batches):
         self.close_batch(batch_time_ms, offsets, Outcomes(**outcomes))
 
     def doubled(self) -> DuplicatesReport:
+        """Search for duplicates."""
         return find_residual_duplicates(self.config, print)
 
 
@@ -91,7 +92,7 @@ def new_join(stack: Any, tmp_path: Path) -> NewJoin:
     def create(**changes: Any) -> Joined:
         name = f"test_{uuid4().hex}"
         file = tmp_path / f"{name}.yaml"
-        file.write_text(yaml.safe_dump(joining(name, changes)))
+        file.write_text(yaml.safe_dump(join_definition(name, changes)))
         config = load_pipeline(file, stack.environment)
         client = connect(config.sink.connection_params)
         prepare_target(client, config, create=True)
@@ -102,7 +103,7 @@ def new_join(stack: Any, tmp_path: Path) -> NewJoin:
 
 
 def with_transforms(join: Joined, *transforms: dict[str, Any]) -> PipelineConfig:
-    """Give the join's definition with these transforms in place of its own."""
+    """Return the definition of a join with these transforms instead of its own."""
     dumped = join.config.model_copy(update={"transforms": ()}).model_dump(mode="json", exclude_none=True)
     return PipelineConfig.model_validate({**dumped, "transforms": transforms})
 
@@ -135,7 +136,7 @@ def test_with_all_matches_two_rows_of_a_pair_are_wrong_and_of_a_left_event_are_n
 def test_an_unmatched_event_that_waited_for_a_pipeline_that_stood_still_is_no_duplicate(new_join: NewJoin) -> None:
     join = new_join(type="left")
     join.batch(ago=2000, waiting=1)
-    join.batch(("a", None), ago=500)  # due since long; the key's window is over
+    join.batch(("a", None), ago=500)  # long overdue; the key's window is over
     join.batch(("a", "u"), ago=400)
     assert join.doubled().passed
     join.batch(("a", "v"), ago=300)

@@ -1,4 +1,4 @@
-"""What differing keys mean, by what the table and the definition allow; nothing is asked here."""
+"""The meaning of differing keys, depending on table and definition; on plain values without a server."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Both checks against the real broker and the real engine."""
+"""Both checks on real Kafka and ClickHouse."""
 
 import json
 from collections.abc import Callable
@@ -94,7 +94,7 @@ def test_a_key_that_comes_again_after_its_window_is_no_duplicate(new_pipeline: N
 
 def test_an_arrival_column_that_runs_behind_is_set_right_by_the_ledger(new_pipeline: NewPipeline) -> None:
     pipeline = new_pipeline(PLAIN_WITH_ARRIVAL, extra=None)
-    # Begun before a crash and written long after it, right before the next batch: the window was over all the same.
+    # Begun before a crash and written long after it, just before the next batch: its window was over.
     pipeline.batch("a", ago=1000)
     pipeline.execute("ALTER TABLE {table} UPDATE ingested_at = now() - 2 WHERE 1 SETTINGS mutations_sync = 1")
     ledger = f"{pipeline.config.pipeline_id}.glassflow_ledger"
@@ -144,7 +144,7 @@ def test_without_a_column_of_the_event_time_the_event_clock_is_not_checked(new_p
     found = find_residual_duplicates(pipeline.config, print)
     assert (found.passed, found.severity) == (False, "warn")
     assert found.description.startswith("Not checked: no column holds the event time 'at'; map it to")
-    # Two rows of a key in one batch are lawful on this clock, and the counts do not mind.
+    # On this clock a batch may have two rows of a key, which the counts ignore.
     pipeline.batch("a", "a")
     assert compare_counts(pipeline.config, print).passed
 
@@ -162,7 +162,7 @@ def test_without_an_arrival_column_repeated_keys_are_a_warning(new_pipeline: New
 
 def test_records_are_counted_one_by_one_where_offsets_have_holes(new_pipeline: NewPipeline) -> None:
     pipeline = new_pipeline()
-    # One of the three offsets was read as no record: Kafka says whether there was one.
+    # One of the three offsets had no record: Kafka tells which.
     pipeline.batch("a", "b", duplicates=1, read=2)
     found = compare_counts(pipeline.config, print)
     assert not found.passed

@@ -4,7 +4,7 @@ from glassflow_dagster.verification.wait_until_stable import LONGEST_SECONDS, ST
 
 
 class Clock:
-    """A clock that only pauses move."""
+    """A clock that only `pause` advances."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""Blocks and tokens; on the real engine."""
+"""Inserts of blocks with deduplication tokens, on a real ClickHouse."""
 
 import socket
 from collections.abc import Iterator
@@ -104,7 +104,7 @@ def test_a_question_is_asked_until_the_server_answers(connection: ClickHouseConn
 
 
 def test_what_an_insert_rests_on_is_said_with_every_insert(client: Client) -> None:
-    """Each of these, at another value, loses or doubles rows: a user's or a profile's own must not reach an insert."""
+    """Other values of these settings lose or duplicate rows, so a user's or profile's must not reach an insert."""
     said = insert_settings(client, Token("name"), 7)
     assert said.pop("query_id").startswith("glassflow/name/")
     assert said == {

@@ -1,4 +1,4 @@
-"""Tokens: their texts, and that no two blocks of a table share one."""
+"""Deduplication tokens: their texts, and that no two blocks of a table share one."""
 
 from collections.abc import Iterator
 
@@ -31,7 +31,7 @@ JOINED = Token.of_block("orders", "c0ffee", 7, (0, 3, 1500, 1, 0, -1))
     ],
 )
 def test_the_texts_stay_as_they_are(token: Token, text: str) -> None:
-    """A driver repeats a batch that an earlier version began: with another text its rows would be there twice."""
+    """A driver repeats a batch that an earlier version began: with another token its rows would be duplicated."""
     assert (token.text, str(token)) == (text, text)
 
 
@@ -54,7 +54,7 @@ def test_a_repeated_batch_makes_the_same_tokens() -> None:
 )
 def test_another_pipeline_checkpoint_batch_or_block_makes_another_token(other: Token) -> None:
     assert other != BLOCK
-    assert set(of_target(other)).isdisjoint(of_target(BLOCK))
+    assert set(target_tokens(other)).isdisjoint(target_tokens(BLOCK))
 
 
 def test_ledger_rows_and_replay_marks_have_tokens_of_their_own() -> None:
@@ -63,24 +63,26 @@ def test_ledger_rows_and_replay_marks_have_tokens_of_their_own() -> None:
     assert (len(rows), len(marks)) == (4, 4)
 
 
-def of_target(block: Token, rows: int = 4) -> Iterator[Token]:
-    """All tokens under which a block of so many rows, or parts of it, may be sent to the target."""
+def target_tokens(block: Token, rows: int = 4) -> Iterator[Token]:
+    """Return all tokens under which a block of `rows` rows, or parts of it, may be sent to the target table."""
     parts = [block.part(first, until) for first in range(rows) for until in range(first + 1, rows + 1)]
     return (token.again(attempt) for token in (block, *parts) for attempt in range(3))
 
 
-def of_dead_letters(block: Token) -> Iterator[Token]:
-    letters = (block.dead_letters(), block.dead_letters_of_server())
-    return (token.again(attempt) for token in letters for attempt in range(3))
+def dead_letter_tokens(block: Token) -> Iterator[Token]:
+    """Return the tokens of a block's dead letters."""
+    dead_letters = (block.dead_letters(), block.dead_letters_of_server())
+    return (token.again(attempt) for token in dead_letters for attempt in range(3))
 
 
-def of_splits(block: Token, rows: int = 4) -> Iterator[Token]:
+def split_tokens(block: Token, rows: int = 4) -> Iterator[Token]:
+    """Return the tokens of the split notes of a block with `rows` rows."""
     notes = [block.split(first, until) for first in range(rows) for until in range(first + 1, rows + 1)]
     notes += [block.done(until) for until in range(rows)]
     return (token.again(attempt) for token in notes for attempt in range(3))
 
 
-@pytest.mark.parametrize("tokens_of", [of_target, of_dead_letters, of_splits])
+@pytest.mark.parametrize("tokens_of", [target_tokens, dead_letter_tokens, split_tokens])
 @given(data=st.data())
 def test_no_two_blocks_of_a_batch_share_a_token(tokens_of: object, data: st.DataObject) -> None:
     assert callable(tokens_of)

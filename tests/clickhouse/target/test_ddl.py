@@ -1,4 +1,4 @@
-"""Statements as text: no server."""
+"""DDL statements as text, without a server."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A definition against a table, as text: no server."""
+"""Differences between a definition and its table, as text, without a server."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -25,7 +25,7 @@ OPTIONAL = {"recipient": {"required": False}}
 
 
 def table(columns: dict[str, Any] | None = None, **changes: Any) -> Table:
-    """The table that the definition would make, with other columns, or described otherwise."""
+    """Return the table that the definition would create, with changed columns or properties."""
     listed = AS_DEFINED | (columns or {})
     parsed = {}
     for name, kind in listed.items():
@@ -44,10 +44,12 @@ def table(columns: dict[str, Any] | None = None, **changes: Any) -> Table:
 
 
 def stopping(found: Iterable[Difference]) -> list[str]:
+    """Return the differences that stop the pipeline."""
     return [str(difference) for difference in found if difference.stops]
 
 
 def notes(found: Iterable[Difference]) -> list[str]:
+    """Return the differences that are only warnings."""
     return [str(difference) for difference in found if not difference.stops]
 
 
@@ -55,7 +57,7 @@ def test_what_the_definition_would_make_does_not_differ() -> None:
     assert list(differences(sms_status(), table())) == []
 
 
-def test_every_misfit_stops_the_pipeline_with_its_place_and_remedy() -> None:
+def test_every_mismatch_stops_the_pipeline_with_path_and_remedy() -> None:
     found = differences(
         sms_status(),
         table({
@@ -181,7 +183,7 @@ def test_create_tables_own_columns_are_notes(column: Any, note: str) -> None:
 def test_another_way_of_making_the_table_is_a_note(changes: dict[str, Any], note: str) -> None:
     [found] = notes(differences(sms_status(), table(**changes)))
     assert found.startswith(f"sink.create_table.{note}")
-    # Where the definition does not say how, there is nothing to differ from.
+    # A property that the definition does not state cannot differ.
     assert list(differences(sms_status(create_table=None), table(**changes))) == []
 
 

@@ -1,4 +1,4 @@
-"""What a Distributed table must be like; no cluster runs in the embedded engine, so its answers are given here."""
+"""Requirements for a Distributed table. The embedded engine has no cluster, so a fake client answers the queries."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ REPLICATED = (
 
 @dataclass
 class Cluster:
-    """Answers as a server of the cluster does. A fake, since the real thing cannot run here."""
+    """A fake client that answers like a server of the cluster, since no cluster can run here."""
 
     shards: list[int] = field(default_factory=lambda: [1, 1])
     local: list[tuple[Any, ...]] = field(
@@ -55,6 +55,7 @@ class Cluster:
 
 
 def target(key: str) -> Table:
+    """Return the target: a Distributed table with a sharding key."""
     columns = {name: Column(ColumnType("String"), "") for name in ("id", "now", "seen")}
     return Table("db", "d", "Distributed", f"Distributed('c', 'db', 'local', {key})", columns, rows=0, ttl=False)
 
@@ -99,7 +100,7 @@ def test_a_table_whose_shards_all_remember_tokens_is_taken(engine: tuple[str, st
 @pytest.mark.parametrize("key", ["rand()", "cityHash64(id, now64(3))", "generateUUIDv4()", "hostName()", "Rand ( )"])
 def test_a_row_must_go_to_the_same_shard_each_time(key: str) -> None:
     assert next(problems(Cluster(), key)).startswith(f"sink.table: db.d has the sharding key {key}, which may send")
-    # With one shard there is nowhere else to go.
+    # With one shard every row goes to the same place.
     one = Cluster(shards=[2])
     require_repeatable(one, target(key), {"id"})  # type: ignore[arg-type]
 
@@ -141,7 +142,7 @@ def test_an_insert_waits_for_the_shards(client: Client) -> None:
 
 
 class Refusing:
-    """An inserter whose server refuses a row."""
+    """A fake inserter whose server rejects a row."""
 
     def insert(self, *_: Any) -> None:
         raise RowsRefused("db.d", "a constraint", certain=True) from DatabaseError("code 469")

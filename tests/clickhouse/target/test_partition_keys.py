@@ -1,4 +1,4 @@
-"""Which partition keys a repeated block keeps; on the real engine."""
+"""Partition keys for which a repeated block is recognised, on a real ClickHouse."""
 
 import pytest
 from clickhouse_connect.driver.client import Client
@@ -57,7 +57,7 @@ def test_a_clock_of_the_servers_is_to_be_filled_with_the_batchs_time(
         ("x UInt8 DEFAULT y % 2, y UInt32 MATERIALIZED rand()", "rand"),
     ],
 )
-def test_a_value_that_the_server_makes_anew_is_refused(
+def test_a_value_that_the_server_computes_again_is_rejected(
     client: Client, database: str, column: str, function: str
 ) -> None:
     (fault,) = keys(client, database, "x", f"id Int64, {column}").faults()

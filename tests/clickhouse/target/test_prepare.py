@@ -1,4 +1,4 @@
-"""The target against the definition; on the real engine."""
+"""Preparation of the target table, on a real ClickHouse."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ MAPPED = "sms_id String, status Nullable(String), updated_at DateTime('UTC'), re
 def prepared(
     client: Client, config: PipelineConfig, *, create: bool = False, warn: Callable[[str], None] = print
 ) -> Table:
-    """Prepare and secure a target as a driver does."""
+    """Prepare and secure a target table as a driver does."""
     table = prepare_target(client, config, create=create)
     ensure_bookkeeping(client, config.sink.connection_params.database)
     notes = Windows(client, config.sink.connection_params.database)
@@ -34,7 +34,7 @@ def prepared(
 
 @pytest.fixture
 def config(connection: ClickHouseConnection) -> PipelineConfig:
-    """The definition with the test's database."""
+    """Return the definition with the test's database."""
     return sms_status(connection_params=connection)
 
 
@@ -45,7 +45,7 @@ def test_a_missing_table_is_made_where_the_definition_says_how(
     table = prepare_target(client, config, create=False)
     assert (table.engine, table.rows, table.sorting_key) == ("ReplacingMergeTree", 0, "sms_id")
     assert read_window(client, connection.database, table.name).blocks == TOKENS_KEPT
-    # Once more: it is found as it is.
+    # Once more: the existing table is found.
     assert prepare_target(client, config, create=False) == table
 
 
@@ -86,7 +86,7 @@ def test_types_are_compared_as_the_server_writes_them(connection: ClickHouseConn
     assert table is not None
     found = differences(sms_status(connection_params=connection, table="t", mapping=mapping), table)
     assert [str(difference) for difference in found if difference.stops] == []
-    # What is read is written so that it is read again.
+    # The text of a type parses to the same type.
     assert all(parse_column_type(str(column.type)) == column.type for column in table.columns.values())
 
 
@@ -150,7 +150,7 @@ def test_a_table_made_by_a_definition_differs_from_it_in_nothing(
         table = prepare_target(client, config, create=False)
         assert [str(found) for found in differences(config, table) if "status" not in str(found)] == []
         assert str(table.columns["recipient"].type) == "Nullable(String)"
-        # NULL has no place where order or partitions rest on the column.
+        # A column of the sorting or partition key cannot be Nullable.
         rests = "status" in str(how)
         assert str(table.columns["status"].type) == (
             "LowCardinality(String)" if rests else "LowCardinality(Nullable(String))"

@@ -1,4 +1,4 @@
-"""Views that come while a pipeline runs; on the real engine."""
+"""Materialized views that are created while a pipeline runs, on a real ClickHouse."""
 
 import pytest
 from clickhouse_connect.driver.client import Client
@@ -21,20 +21,21 @@ pytestmark = pytest.mark.servers
 WINDOW = "SETTINGS non_replicated_deduplication_window = 10000"
 
 
-class Watched:
-    """A pipeline's target, and views that are made behind it."""
+class WatchedTarget:
+    """A pipeline's target table, and the materialized views that tests create on it."""
 
     def __init__(self, client: Client, connection: ClickHouseConnection) -> None:
         self.client, self.database = client, connection.database
         self.config: PipelineConfig = sms_status(connection_params=connection)
-        self.said: list[str] = []
+        self.messages: list[str] = []
         table = prepare_target(client, self.config, create=True)
         ensure_bookkeeping(client, self.database)
-        notes = Windows(client, self.database)
-        table = secure_target(client, self.config, table, notes, self.said.append)
-        self.watch = TargetWatch(client, self.config, table, notes, self.said.append)
+        token_windows = Windows(client, self.database)
+        table = secure_target(client, self.config, table, token_windows, self.messages.append)
+        self.watch = TargetWatch(client, self.config, table, token_windows, self.messages.append)
 
     def make_view(self, name: str, columns: str, settings: str = "", behind: str = "sms_statuses_latest") -> None:
+        """Create a table and a materialized view that writes to it from the target or another table."""
         execute(self.client, f"CREATE TABLE {self.database}.{name} ({columns}) ENGINE = MergeTree {settings}")
         execute(
             self.client,
@@ -43,7 +44,7 @@ class Watched:
         )
 
     def plan(self) -> BatchPlan:
-        """The plan of a batch that begins now."""
+        """Return the plan of a batch that begins now."""
         return BatchPlan(
             batch_id=7, batch_time_ms=1, offsets={}, definition="", types={}, table="", dead_letters_expire_at=0,
             rows=1, bytes=1, written=self.watch.read().written,
@@ -51,11 +52,11 @@ class Watched:
 
 
 @pytest.fixture
-def watched(client: Client, connection: ClickHouseConnection) -> Watched:
-    return Watched(client, connection)
+def watched(client: Client, connection: ClickHouseConnection) -> WatchedTarget:
+    return WatchedTarget(client, connection)
 
 
-def test_a_view_that_comes_is_made_safe_before_the_next_batch_and_one_behind_it_too(watched: Watched) -> None:
+def test_a_view_that_comes_is_made_safe_before_the_next_batch_and_one_behind_it_too(watched: WatchedTarget) -> None:
     assert watched.watch.read().written == (f"{watched.database}.sms_statuses_latest",)
     watched.make_view("seen", "sms_id String", "ORDER BY sms_id")
     assert f"{watched.database}.seen" in watched.watch.read().written
@@ -65,14 +66,14 @@ def test_a_view_that_comes_is_made_safe_before_the_next_batch_and_one_behind_it_
         assert read_window(watched.client, watched.database, name).blocks == TOKENS_KEPT
 
 
-def test_a_view_whose_table_would_get_a_repeated_batch_twice_stops_before_the_next_one(watched: Watched) -> None:
+def test_a_view_whose_table_would_get_a_repeated_batch_twice_stops_before_the_next_one(watched: WatchedTarget) -> None:
     watched.watch.read()
     watched.make_view("seen", "sms_id String, at DateTime DEFAULT now()", f"PARTITION BY at ORDER BY sms_id {WINDOW}")
     with pytest.raises(TableProblem, match=r"seen does not recognise a block .* column `at`"):
         watched.watch.read()
 
 
-def test_a_table_that_is_dropped_is_said(watched: Watched) -> None:
+def test_a_table_that_is_dropped_is_said(watched: WatchedTarget) -> None:
     watched.watch.read()
     execute(watched.client, f"DROP TABLE {watched.database}.sms_statuses_latest")
     with pytest.raises(TableProblem, match=r"sms_statuses_latest no longer exists; recreate it"):
@@ -81,7 +82,7 @@ def test_a_table_that_is_dropped_is_said(watched: Watched) -> None:
 
 @pytest.mark.parametrize(("settings", "stops"), [("", True), (WINDOW, False)])
 def test_a_view_that_came_within_an_open_batch_stops_the_start_unless_its_table_remembers(
-    watched: Watched, settings: str, stops: bool
+    watched: WatchedTarget, settings: str, stops: bool
 ) -> None:
     plan = watched.plan()
     watched.make_view("seen", "sms_id String", f"ORDER BY sms_id {settings}")

@@ -1,4 +1,4 @@
-"""Windows of insert tokens in tables that others made: when they are switched on, and how they are put back."""
+"""Deduplication windows of tables that the pipeline did not create: when they are switched on and restored."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,14 +27,14 @@ MAPPED = "sms_id String, status Nullable(String), updated_at DateTime, recipient
 
 
 class Tables:
-    """A table `t` that somebody made, and pipelines that write to it."""
+    """A table `t` that somebody else created, and pipelines that write to it."""
 
     def __init__(self, client: Client, connection: ClickHouseConnection, settings: str = "") -> None:
         self.client, self.connection, self.database = client, connection, connection.database
         ensure_bookkeeping(client, self.database)
-        self.notes = Windows(client, self.database)
+        self.token_windows = Windows(client, self.database)
         self.make("t", settings)
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def make(self, name: str, settings: str = "") -> None:
         engine = f"MergeTree ORDER BY sms_id {settings}"
@@ -52,18 +52,19 @@ class Tables:
     def secure(self, config: PipelineConfig) -> None:
         table = find_table(self.client, self.database, "t")
         assert table is not None
-        secure_target(self.client, config, table, self.notes, self.said.append)
+        secure_target(self.client, config, table, self.token_windows, self.messages.append)
 
     def release(self, config: PipelineConfig) -> list[str]:
+        """Restore the windows that a pipeline switched on; return the messages."""
         reported: list[str] = []
-        release_windows(self.client, config, self.notes, reported.append)
+        release_windows(self.client, config, self.token_windows, reported.append)
         return reported
 
     def blocks(self, table: str = "t") -> int:
         return read_window(self.client, self.database, table).blocks
 
     def equal_inserts(self, table: str = "t") -> int:
-        """Insert one block five times, as a writer does who knows of no tokens; gives the rows that are new."""
+        """Insert the same block five times without tokens, as another writer does; return the number of new rows."""
         before = count_rows(self.client, self.database, table)
         values = "('a', NULL, '2024-01-01', 'b')"
         for _ in range(5):
@@ -80,12 +81,12 @@ def test_where_nobody_else_is_known_the_window_is_switched_on_told_and_put_back(
     config = tables.pipeline()
     tables.secure(config)
     assert tables.blocks() == TOKENS_KEPT
-    assert len(tables.said) == 1
-    assert "ClickHouse drops an insert whose block equals one of them, from any writer" in tables.said[0]
+    assert len(tables.messages) == 1
+    assert "ClickHouse drops an insert whose block equals one of them, from any writer" in tables.messages[0]
     assert tables.equal_inserts() == 1
-    # Told once, when it is switched on.
+    # Reported once, when the window is switched on.
     tables.secure(config)
-    assert len(tables.said) == 1
+    assert len(tables.messages) == 1
 
     table = f"`{tables.database}`.`t`"
     assert tables.release(config) == [f"ALTER TABLE {table} RESET SETTING non_replicated_deduplication_window;"]
@@ -150,12 +151,12 @@ def test_a_pipeline_that_may_never_do_it_asks_for_it(tables: Tables) -> None:
         f"ALTER TABLE {tables.database}.t MODIFY SETTING non_replicated_deduplication_window = {TOKENS_KEPT}",
     )
     tables.secure(tables.pipeline(deduplication_window="require"))
-    assert tables.said == []
+    assert tables.messages == []
 
 
 @pytest.fixture
 def writer(tmp_path: Path) -> Iterator[tuple[Client, ClickHouseConnection]]:
-    """A user who sees one database alone, and the client of one who sees all."""
+    """Yield a client that sees all databases, and the connection of a user who sees one."""
     server = Server(tmp_path, free_port())
     server.add_user(
         "writer",
@@ -178,4 +179,4 @@ def test_a_view_that_cannot_be_seen_is_told_of(writer: tuple[Client, ClickHouseC
         "CREATE MATERIALIZED VIEW theirs.v ENGINE = MergeTree ORDER BY sms_id AS SELECT sms_id FROM mine.t"
     )
     tables.secure(tables.pipeline())
-    assert any(text.startswith("view theirs.v reads mine.t") and "GRANT" in text.upper() for text in tables.said)
+    assert any(text.startswith("view theirs.v reads mine.t") and "GRANT" in text.upper() for text in tables.messages)

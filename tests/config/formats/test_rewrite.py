@@ -1,4 +1,4 @@
-"""Definitions in GlassFlow's older formats: what they mean in v3, and where their mistakes are told."""
+"""Definitions in GlassFlow's older formats: their meaning in v3, and the positions at which errors are reported."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ from glassflow_dagster.config.problems import DefinitionError
 from glassflow_dagster.config.stages import plan_stages
 from tests.config.changes import changed
 
-# The definition of the article that made GlassFlow's deduplication known: no version, mapping, protocol or mechanism.
+# From the article that introduced GlassFlow's deduplication: no version, mapping, protocol or mechanism.
 ARTICLE: dict[str, Any] = {
     "pipeline_id": "sms-status-dedup",
     "source": {
@@ -249,7 +249,7 @@ def test_formats_are_told_apart_by_content() -> None:
     assert not is_older({"sources": [], "source": {}})
 
 
-def test_v1_is_what_it_was(tmp_path: Path) -> None:
+def test_a_v1_definition_has_its_v3_form(tmp_path: Path) -> None:
     config = load_pipeline(write(tmp_path, V1), {})
     assert (config.pipeline_id, config.source.source_id, config.source.topic) == (
         "meter-readings-v1", "meter_readings", "meter_readings",
@@ -272,7 +272,7 @@ def test_v1_is_what_it_was(tmp_path: Path) -> None:
     assert warnings(config) == []
 
 
-def test_v2_is_what_it_was(tmp_path: Path) -> None:
+def test_a_v2_definition_has_its_v3_form(tmp_path: Path) -> None:
     config = load_pipeline(write(tmp_path, V2), {})
     assert (config.source.source_id, config.source.topic) == ("rides", "city.rides")
     assert config.source.consumer_group_initial_offset == "latest"
@@ -436,7 +436,7 @@ def test_a_join_names_its_output_by_columns() -> None:
     ]  # fmt: skip
 
 
-def test_a_join_is_what_it_was(tmp_path: Path) -> None:
+def test_a_join_has_its_v3_form(tmp_path: Path) -> None:
     config = load_pipeline(write(tmp_path, JOIN), {})
     assert config.topics[:2] == ("city.rides", "fares")
     assert config.join
@@ -694,7 +694,7 @@ def test_convert_gives_a_v3_definition_back() -> None:
 
 
 NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,8}(\.[a-z]{1,4})?", fullmatch=True)
-# What YAML could mistake: words, numbers, dates, signs, other scripts, line ends within.
+# Text that YAML could misread: words, numbers, dates, signs, other scripts, line breaks.
 TEXTS = st.one_of(
     st.sampled_from(
         ["no", "null", "1e3", "0x1f", "2024-01-01", "~", "- a", "a: b", "#x", "'", '"', "\ttab", "a\nb", "\x85"]
@@ -706,7 +706,7 @@ KINDS = {"string": ["String", "string", "LowCardinality(String)"], "int64": ["In
 
 @st.composite
 def older_definitions(draw: st.DrawFn) -> dict[str, Any]:
-    """Draw a definition of one topic in any mixture of the older shapes."""
+    """Draw a definition of one topic that mixes the older formats' variants."""
     names = draw(st.lists(NAMES, min_size=1, max_size=4, unique=True))
     fields = [{"name": name, "type": draw(st.sampled_from(sorted(KINDS)))} for name in names]
     columns = [

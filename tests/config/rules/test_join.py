@@ -1,4 +1,4 @@
-"""Joins: what a definition with one means, and the one line that each mistake in it gets."""
+"""Joins in definitions: their meaning, and the one-line error for each mistake."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -32,15 +32,17 @@ def write(folder: Path, definition: dict[str, Any]) -> Path:
 
 
 def keep(source_id: str, expression: str) -> dict[str, Any]:
+    """Return a filter that keeps events for which the expression is true."""
     return {"type": "filter", "source_id": source_id, "config": {"expression": expression}}
 
 
 def make(source_id: str, **outputs: str) -> dict[str, Any]:
+    """Return a stateless transform with outputs of type string: name -> expression."""
     made = [{"output_name": name, "expression": e, "output_type": "string"} for name, e in outputs.items()]
     return {"type": "stateless", "source_id": source_id, "config": {"transforms": made}}
 
 
-def test_the_sides_are_left_and_right_whatever_the_order_of_the_sources() -> None:
+def test_left_and_right_do_not_depend_on_the_order_of_the_sources() -> None:
     config = load()
     assert [source.source_id for source in config.inputs] == ["bids", "lots"]
     assert config.source is config.inputs[0]
@@ -63,7 +65,7 @@ def test_glassflows_own_fragment_is_an_inner_join_of_the_latest_on_the_processin
 
 
 @pytest.mark.parametrize("nothing", [None, ""])
-def test_what_says_nothing_means_its_default(nothing: str | None) -> None:
+def test_empty_values_mean_their_defaults(nothing: str | None) -> None:
     definition = joined()
     definition["join"]["type"] = definition["join"]["output_fields"][2]["output_name"] = nothing
     definition["join"]["left_source"]["keys"] = None
@@ -108,7 +110,7 @@ def test_deduplication_and_needed_fields_are_those_of_each_source() -> None:
     assert dedup
     assert dedup.key_fields == ("bid_id",)
     assert config.dedup_of(lots) is None
-    # A schema says which fields are there: only the key of deduplication must be, a join's need not.
+    # A schema lists the fields; only the deduplication key is required, a join key is not.
     assert [field.name for field in config.fields_of(bids) if field.required] == ["bid_id"]
     assert all(field.required for field in config.fields_of(lots))
 

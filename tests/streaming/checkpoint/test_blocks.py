@@ -1,4 +1,4 @@
-"""The same rows in the same order give the same blocks, however they arrive."""
+"""The same rows in the same order give the same blocks, however they are split into input batches."""
 
 from itertools import pairwise
 

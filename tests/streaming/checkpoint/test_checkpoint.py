@@ -1,4 +1,4 @@
-"""What is kept beside Spark's files, and what is read of them."""
+"""Our files beside Spark's in a checkpoint, and what is read from Spark's."""
 
 import json
 import os
@@ -13,7 +13,7 @@ CONFIG = load_pipeline(Path("pipelines/sms_status.yaml"), {})
 
 
 def spark_files(folder: Path, batches: int, committed: int) -> Checkpoint:
-    """A checkpoint as Spark leaves it: each batch reads ten more records of each partition."""
+    """Write a checkpoint as Spark does: each batch reads ten more records of each partition."""
     for name in ("offsets", "commits", "sources/0"):
         (folder / name).mkdir(parents=True)
     (folder / "sources/0/0").write_text('v1\n{"t":{"0":5,"1":0}}')
@@ -57,7 +57,7 @@ def test_a_batch_without_commit_is_pending_only_when_it_has_a_plan(tmp_path: Pat
 
 
 def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Power that fails leaves the plan whole or not at all: its bytes first, then its name, then the folder's entry."""
+    """After a power failure the plan is complete or missing: sync the bytes, then rename, then sync the folder."""
     done: list[tuple[str, str]] = []
     sync, rename = os.fsync, Path.replace
 
@@ -119,7 +119,7 @@ def test_a_bit_that_flips_in_a_file_of_ours_is_seen(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_another_version_is_refused_with_the_version_that_reads_it(tmp_path: Path) -> None:
-    """Version 3 sealed nothing, so its file is not called damaged."""
+    """Version 3 had no checksums, so its file must not be called damaged."""
     file = tmp_path / "glassflow/identity.json"
     file.parent.mkdir()
     file.write_text('{"format": 3, "checkpoint_id": "i"}')
@@ -128,7 +128,7 @@ def test_a_checkpoint_of_another_version_is_refused_with_the_version_that_reads_
 
 
 def test_the_sums_beside_sparks_files_are_those_of_hadoop(tmp_path: Path) -> None:
-    """A file and its sums as Spark 4.3 wrote them."""
+    """Compare with a file and its checksums as Spark 4.3 wrote them."""
     checkpoint = spark_files(tmp_path, batches=1, committed=1)
     checkpoint.create(CONFIG, "a.t", 0, 2)
     metadata = tmp_path / "metadata"

@@ -1,4 +1,4 @@
-"""Whether a pipeline may begin at the beginning; on the real engine."""
+"""Whether a pipeline may start from the beginning, on a real ClickHouse."""
 
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,8 +21,8 @@ from tests.clickhouse.definitions import sms_status
 pytestmark = pytest.mark.servers
 
 
-class Beginner:
-    """A pipeline that is started here and there, and its table."""
+class StartedPipeline:
+    """A pipeline that is started in several state folders, and its table."""
 
     def __init__(self, stack: Any) -> None:
         port = urlsplit(stack.clickhouse).port
@@ -46,21 +46,25 @@ class Beginner:
         return found
 
     def begin(self, folder: str, checkpoint: str | None = None) -> Epoch:
+        """Begin an epoch, as a start in this folder does."""
         rows = count_rows(self.client, self.database, "t")
         pipeline, checkpoint = self.config.pipeline_id, checkpoint or str(uuid4())
         return begin_epoch(self.client, self.database, pipeline, checkpoint, folder, rows)
 
     def write(self) -> None:
+        """Insert a row."""
         execute(self.client, f"INSERT INTO {self.database}.t SETTINGS async_insert = 0 VALUES (1)")
 
     def close_batch(self, epoch: Epoch) -> None:
+        """Write a ledger row for the epoch's checkpoint."""
         execute(
             self.client,
             f"INSERT INTO {self.database}.{LEDGER.name} (pipeline_id, checkpoint_id, batch_time) "
             f"VALUES ('{self.config.pipeline_id}', '{epoch.checkpoint_id}', now64())",
         )
 
-    def may_begin(self, epoch: Epoch) -> bool:
+    def may_start(self, epoch: Epoch) -> bool:
+        """Return whether a first start with this epoch is allowed."""
         try:
             require_alone(self.client, self.config, self.table, epoch)
         except CheckpointError:
@@ -69,55 +73,57 @@ class Beginner:
 
 
 @pytest.fixture
-def beginner(stack: Any) -> Beginner:
-    return Beginner(stack)
+def started(stack: Any) -> StartedPipeline:
+    return StartedPipeline(stack)
 
 
-def test_a_pipeline_that_has_a_batch_in_the_ledger_has_written_whatever_its_table_holds(beginner: Beginner) -> None:
-    require_nothing_written(beginner.client, beginner.config, beginner.table)
-    beginner.close_batch(beginner.begin("/first"))
+def test_a_pipeline_that_has_a_batch_in_the_ledger_has_written_whatever_its_table_holds(
+    started: StartedPipeline,
+) -> None:
+    require_nothing_written(started.client, started.config, started.table)
+    started.close_batch(started.begin("/first"))
     for engine in ("Null", "MergeTree ORDER BY id"):
-        beginner.make(engine)
+        started.make(engine)
         with pytest.raises(CheckpointError, match=r"has written to .*--rebuild-state.*--start-over"):
-            require_nothing_written(beginner.client, beginner.config, beginner.table)
+            require_nothing_written(started.client, started.config, started.table)
 
 
 def test_of_two_first_starts_the_later_one_goes_on_where_the_earlier_one_has_written_nothing(
-    beginner: Beginner,
+    started: StartedPipeline,
 ) -> None:
-    beginner.write()  # somebody else's, from before
-    assert beginner.may_begin(beginner.begin("/first"))
-    assert beginner.may_begin(beginner.begin("/second"))
-    beginner.write()
-    assert not beginner.may_begin(beginner.begin("/third"))
+    started.write()  # another writer's row, from before
+    assert started.may_start(started.begin("/first"))
+    assert started.may_start(started.begin("/second"))
+    started.write()
+    assert not started.may_start(started.begin("/third"))
 
 
 @pytest.mark.parametrize("engine", ["Null", "ReplacingMergeTree ORDER BY id", "MergeTree ORDER BY id"])
-def test_where_rows_leave_no_trace_a_second_first_start_is_refused(beginner: Beginner, engine: str) -> None:
-    beginner.make(engine)
-    view = f"CREATE MATERIALIZED VIEW {beginner.database}.v ENGINE = MergeTree ORDER BY id AS SELECT * FROM"
-    execute(beginner.client, f"{view} {beginner.database}.t")
-    assert beginner.may_begin(beginner.begin("/first"))
-    assert not beginner.may_begin(beginner.begin("/second"))
+def test_where_rows_leave_no_trace_a_second_first_start_is_refused(started: StartedPipeline, engine: str) -> None:
+    started.make(engine)
+    view = f"CREATE MATERIALIZED VIEW {started.database}.v ENGINE = MergeTree ORDER BY id AS SELECT * FROM"
+    execute(started.client, f"{view} {started.database}.t")
+    assert started.may_start(started.begin("/first"))
+    assert not started.may_start(started.begin("/second"))
 
 
-def test_a_checkpoint_that_waited_while_another_one_wrote_does_not_begin(beginner: Beginner) -> None:
-    first = beginner.begin("/first")
-    assert beginner.may_begin(first)
-    beginner.close_batch(beginner.begin("/second"))
-    assert not beginner.may_begin(beginner.begin("/first", first.checkpoint_id))
+def test_a_checkpoint_that_waited_while_another_one_wrote_does_not_begin(started: StartedPipeline) -> None:
+    first = started.begin("/first")
+    assert started.may_start(first)
+    started.close_batch(started.begin("/second"))
+    assert not started.may_start(started.begin("/first", first.checkpoint_id))
 
 
-def test_starting_over_needs_empty_tables_also_behind_views(beginner: Beginner) -> None:
-    execute(beginner.client, f"CREATE TABLE {beginner.database}.sums (id Int64) ENGINE = MergeTree ORDER BY id")
-    target = f"{beginner.database}.v TO {beginner.database}.sums"
-    execute(beginner.client, f"CREATE MATERIALIZED VIEW {target} AS SELECT id FROM {beginner.database}.t")
-    require_empty(beginner.client, beginner.table)
-    beginner.write()
+def test_starting_over_needs_empty_tables_also_behind_views(started: StartedPipeline) -> None:
+    execute(started.client, f"CREATE TABLE {started.database}.sums (id Int64) ENGINE = MergeTree ORDER BY id")
+    target = f"{started.database}.v TO {started.database}.sums"
+    execute(started.client, f"CREATE MATERIALIZED VIEW {target} AS SELECT id FROM {started.database}.t")
+    require_empty(started.client, started.table)
+    started.write()
     for left in (("t", "sums"), ("sums",)):
-        statements = "; ".join(f"TRUNCATE TABLE `{beginner.database}`.`{name}`" for name in left)
+        statements = "; ".join(f"TRUNCATE TABLE `{started.database}`.`{name}`" for name in left)
         with pytest.raises(CheckpointError, match="must be empty for --start-over") as raised:
-            require_empty(beginner.client, beginner.table)
+            require_empty(started.client, started.table)
         assert str(raised.value).endswith(statements)
-        execute(beginner.client, f"TRUNCATE TABLE {beginner.database}.{left[0]}")
-    require_empty(beginner.client, beginner.table)
+        execute(started.client, f"TRUNCATE TABLE {started.database}.{left[0]}")
+    require_empty(started.client, started.table)

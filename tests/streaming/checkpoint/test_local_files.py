@@ -1,4 +1,4 @@
-"""The file system that checkpoints are written by."""
+"""The Hadoop file system that Spark writes checkpoints with."""
 
 import stat
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def files(spark: SparkSession) -> Any:
 
 
 def _faults_of_children(pid: int) -> int:
-    """Page faults of the processes that a process has started and waited for: more with each of them."""
+    """Return the page faults of a process's ended children, which grow with each child."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[8])
 
 
@@ -45,7 +45,7 @@ def test_a_sticky_bit_is_set_all_the_same(spark: SparkSession, files: Any, tmp_p
 def test_what_spark_writes_is_on_the_disk_before_it_has_its_name(
     spark: SparkSession, files: Any, tmp_path: Path
 ) -> None:
-    """The bytes of a file and of the sums beside it, and the entries of the folders that they are in."""
+    """Sync the bytes of a file and its checksums, and the entries of their folders."""
     hadoop = java(spark).org.apache.hadoop
     folder, temporary, name = (hadoop.fs.Path(str(tmp_path / part)) for part in ("new", "new/.7.tmp", "new/7"))
     with _recorded_syncs(spark, tmp_path / "events.jfr") as synced:
@@ -60,7 +60,7 @@ def test_what_spark_writes_is_on_the_disk_before_it_has_its_name(
 
 @contextmanager
 def _recorded_syncs(spark: SparkSession, file: Path) -> Iterator[list[str]]:
-    """Give, when it has ended, the paths that the JVM has put on the disk meanwhile, in their order."""
+    """Yield a list that at the end has the paths that the JVM has synced, in order."""
     jdk, synced = java(spark).jdk.jfr, list[str]()
     recording = jdk.Recording()
     recording.enable("jdk.FileForce").withoutThreshold()

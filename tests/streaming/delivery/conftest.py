@@ -1,4 +1,4 @@
-"""A server and a database of the test's own, as the tests of ClickHouse have them."""
+"""The connection fixtures of the ClickHouse tests: a server, and a database per test."""
 
 from tests.clickhouse.conftest import client, connection
 

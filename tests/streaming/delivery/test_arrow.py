@@ -1,4 +1,4 @@
-"""The last step before ClickHouse: cast at every depth, and never in silence."""
+"""The last conversion before ClickHouse: casts at every depth, and no value changes silently."""
 
 from decimal import Decimal
 from typing import Any
@@ -13,6 +13,7 @@ UINT64 = pa.decimal128(20, 0)
 
 
 def sent(values: list[Any], carried: pa.DataType, column: str) -> pa.ChunkedArray:
+    """Return the Arrow column that is sent for values that Spark carries as this type."""
     return to_arrow(pa.chunked_array([pa.array(values, carried)]), parse_column_type(column))
 
 

@@ -1,4 +1,4 @@
-"""How many records a micro-batch takes, by how large those before it were."""
+"""The number of records in a micro-batch, derived from the record sizes of previous batches."""
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,7 +12,7 @@ from glassflow_dagster.streaming.spark.session import java
     [
         (1000, 10, 100, 100),
         (1000, 3, 1000, 3),
-        # One record is always taken, however large it is.
+        # One record is always read, however large it is.
         (1000, 1, 5000, 1),
         # Records without a value.
         (1000, 7, 0, 7000),
@@ -27,7 +27,7 @@ def test_a_query_is_bounded_by_what_it_saw_last(spark: SparkSession) -> None:
     bound = BatchBound(spark, "bounded")
     bound.update(2, 2_000_000)
     assert bounds.of("bounded") == BATCH_BYTES // 1_000_000
-    # A batch that had no records whose size is known says nothing.
+    # A batch without known record sizes changes nothing.
     bound.update(0, 0)
     assert bounds.of("bounded") == BATCH_BYTES // 1_000_000
     assert bounds.of("another") == 2**63 - 1

@@ -1,4 +1,4 @@
-"""What a writer of batches tells the driver, and how the driver ends it between two batches."""
+"""The progress that a batch writer reports to the driver, and how the driver stops it between batches."""
 
 import threading
 from dataclasses import replace
@@ -20,7 +20,7 @@ FRAME: Any = SimpleNamespace(sparkSession=None)
 
 @pytest.fixture
 def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BatchWriter:
-    """One whose batches read two records each, and touch no server."""
+    """Return a writer whose batches read two records each, without any server."""
     monkeypatch.setattr(BatchWriter, "_plan", lambda *_: (PLAN, False))
     monkeypatch.setattr(BatchWriter, "_write", lambda *_, **__: BatchOutcomes(read=2))
     monkeypatch.setattr(

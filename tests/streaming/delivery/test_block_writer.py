@@ -1,4 +1,4 @@
-"""Blocks with rows that the server refuses; on the real engine, with deaths at every request in between."""
+"""Blocks with rows that the server rejects, on a real ClickHouse, with simulated deaths after every request."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -30,12 +30,12 @@ DROP, ADD = "DROP CONSTRAINT small", "ADD CONSTRAINT small CHECK id < 1000"
 
 
 class DiedError(Exception):
-    """Stands for a process that is gone between two requests."""
+    """Simulates the death of the process between two requests."""
 
 
 @dataclass
 class Dying(Inserter):
-    """An inserter that dies after so many requests; None: not at all."""
+    """An inserter that dies after this many requests; None: never."""
 
     limit: int | None = None
     sent: int = 0
@@ -62,14 +62,14 @@ class Target:
         self.begin()
 
     def begin(self) -> None:
-        """Begin a new batch: it plans with the table as it is."""
+        """Begin a new batch, which is planned with the table as it is now."""
         self.batch = BatchName(self.database, "pipeline", str(uuid4()), 0)
         self.planned = read_table_ddl(self.client, self.database, "t")
         self.epoch = begin_epoch(self.client, self.database, self.batch.pipeline_id, self.batch.checkpoint_id, "", 0)
         self.tried = False
 
     def write(self, ids: list[int]) -> list[int]:
-        """Write the batch's one block, as a repetition if it was tried before; gives the refused rows' ids."""
+        """Write the batch's only block, as a repetition after the first call; return the rejected rows' ids."""
         splits = read_splits(self.client, self.batch) if self.tried else None
         self.tried = True
         writer = self.writer(splits)
@@ -99,7 +99,7 @@ def target(client: Client, connection: ClickHouseConnection) -> Target:
 
 
 def block(size: int, *wrong: int) -> tuple[list[int], list[int]]:
-    """Give the ids of a block with wrong ones at these places, and the good ones in order."""
+    """Return the ids of a block with wrong ids at these positions, and the good ids in order."""
     ids = [1000 + row if row in wrong else row for row in range(size)]
     return ids, [row for row in range(size) if row not in wrong]
 
@@ -113,7 +113,7 @@ def test_good_rows_go_in_once_and_the_others_are_named(target: Target, size: int
     refused = [1000 + row for row in wrong]
     assert target.write(ids) == refused
     assert target.rows() == good
-    # Repeated with the notes of the first run, and once more as a retry of Spark's would.
+    # Repeat with the split notes of the first run, then once more without a new batch, as a retry of a Spark task.
     assert (target.write(ids), target.rows()) == (refused, good)
 
 
@@ -148,11 +148,11 @@ def test_a_death_after_any_request_neither_loses_nor_doubles_a_row(
 def test_a_constraint_that_is_dropped_in_between_doubles_no_row(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was refused and not yet settled goes in then; what is settled as refused stays a dead letter."""
+    """Rows rejected but not yet recorded as such are inserted then; recorded ones stay dead letters."""
     monkeypatch.setattr(block_writer, "PARTS_PER_NOTE", 2)
     monkeypatch.setattr(block_writer, "ROWS_SENT_SINGLY", 2)
     ids, _ = block(16, 3, 10, 11)
-    settled = set()
+    rejected_counts = set()
     for deaths in range(0, 24, 2):
         target.begin()
         execute(target.client, f"TRUNCATE TABLE {target.database}.t")
@@ -163,9 +163,9 @@ def test_a_constraint_that_is_dropped_in_between_doubles_no_row(
         target.alter(DROP)
         refused = target.write(ids)
         assert sorted(target.rows() + refused) == sorted(ids), f"died after {deaths} requests"
-        settled.add(len(refused))
+        rejected_counts.add(len(refused))
         target.alter(ADD)
-    assert settled >= {0, 1}
+    assert rejected_counts >= {0, 1}
 
     target.begin()
     execute(target.client, f"TRUNCATE TABLE {target.database}.t")
@@ -238,7 +238,7 @@ def test_a_view_that_refuses_a_row_stops_the_block_whole(target: Target) -> None
 def test_a_refusal_after_an_answer_that_was_lost_proves_nothing(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first request arrives and its answer does not; then the table is given a constraint."""
+    """The first request succeeds but its response is lost; then the table gets a constraint."""
     target.alter(DROP)
     target.begin()
     target.alter(ADD.replace("small", "other").replace("id < 1000", "id != 77"))
@@ -258,7 +258,7 @@ def test_a_refusal_after_an_answer_that_was_lost_proves_nothing(
     assert len(target.rows()) == 10
 
 
-# Where a row may throw when the server has rows of other partitions in place already, or before it has any.
+# The position of a row that throws: after rows of other partitions were inserted, or before any.
 THROWING = {
     "sorting key": ("id UInt64, p UInt64", "PARTITION BY p ORDER BY intDiv(7000, id - 1000)"),
     "skip index": ("id UInt64, p UInt64, INDEX i intDiv(7000, id - 1000) TYPE minmax", "PARTITION BY p ORDER BY id"),
@@ -303,7 +303,7 @@ def test_a_row_that_throws_is_named_and_the_others_are_there_once(target: Target
 
 
 def test_what_is_refused_of_partitions_reaches_the_tables_behind_views_once(target: Target) -> None:
-    """Nothing of a block that is refused is anywhere; and no part of it is taken for another one there."""
+    """No row of a rejected block reaches any table, and no part of it is deduplicated against another part."""
     for name in ("seen_view", "seen", "t"):
         execute(target.client, f"DROP TABLE IF EXISTS {target.database}.{name}")
     window = "SETTINGS non_replicated_deduplication_window = 10000"
@@ -327,7 +327,7 @@ def test_what_is_refused_of_partitions_reaches_the_tables_behind_views_once(targ
 
 
 def test_a_block_of_many_partitions_goes_in_by_parts(target: Target) -> None:
-    """Also where the user's own settings would take it whole: a batch's tokens are reckoned by the limit."""
+    """A batch's tokens depend on the limit, so it must hold although the user's settings allow more partitions."""
     execute(target.client, f"DROP TABLE {target.database}.t")
     execute(
         target.client,

@@ -1,4 +1,4 @@
-"""What becomes a row of the dead letter table."""
+"""The rows of the dead letter table, built from rejected records."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ BATCH = DeadLetterBatch("p", "inc", "inc", 7, 1_700_000_000_000, "p.glassflow-re
 ORIGIN = ("attempt", "origin_topic", "origin_partition", "origin_offset", "passed_dedup")
 
 
-def letter(topic: str, stage: str, headers: list[tuple[str, bytes | None]]) -> dict[str, Any]:
+def dead_letter(topic: str, stage: str, headers: list[tuple[str, bytes | None]]) -> dict[str, Any]:
     pairs = [{"name": name, "value": value} for name, value in headers]
     raw: dict[str, Any] = {
         "topic": topic,
@@ -38,7 +38,7 @@ def letter(topic: str, stage: str, headers: list[tuple[str, bytes | None]]) -> d
 
 def test_a_record_of_the_source_is_its_own_origin_whatever_its_headers_say() -> None:
     sent = Replay("inc", "t", 1, 2, 3, passed_dedup=True).headers()
-    found = letter("source", "decode", [*sent, ("own", None)])
+    found = dead_letter("source", "decode", [*sent, ("own", None)])
     assert [found[name] for name in ORIGIN] == [0, "source", 3, 9, False]
     assert len(found["headers"]) == 7
     assert (found["value"], found["expires_at"], found["batch_id"]) == (b"\xff", 4, 7)
@@ -46,17 +46,17 @@ def test_a_record_of_the_source_is_its_own_origin_whatever_its_headers_say() -> 
 
 def test_a_replayed_record_keeps_its_origin_and_that_it_claimed_its_key() -> None:
     sent = Replay("inc", "t", 1, 2, 3, passed_dedup=True).headers()
-    found = letter(BATCH.replay_topic, "decode", [*sent, ("own", None)])
+    found = dead_letter(BATCH.replay_topic, "decode", [*sent, ("own", None)])
     assert [found[name] for name in ORIGIN] == [3, "t", 1, 2, True]
     assert found["headers"] == [{"name": "own", "value": None}]
     assert (found["topic"], found["partition"], found["offset"]) == (BATCH.replay_topic, 3, 9)
-    again = letter(BATCH.replay_topic, "insert", Replay("inc", "t", 1, 2, 1, passed_dedup=False).headers())
+    again = dead_letter(BATCH.replay_topic, "insert", Replay("inc", "t", 1, 2, 1, passed_dedup=False).headers())
     assert [again[name] for name in ORIGIN] == [1, "t", 1, 2, True]
 
 
 def test_what_somebody_else_wrote_to_the_replay_topic_is_a_record_like_others() -> None:
     for headers in ([("own", b"1")], Replay("other", "t", 1, 2, 3, passed_dedup=True).headers()):
-        found = letter(BATCH.replay_topic, "decode", headers)
+        found = dead_letter(BATCH.replay_topic, "decode", headers)
         assert [found[name] for name in ORIGIN] == [0, BATCH.replay_topic, 3, 9, False]
     assert read_replay([("glassflow-attempt", b"x"), ("glassflow-origin-offset", b"\xff")]) is None
 

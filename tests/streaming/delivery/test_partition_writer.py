@@ -1,4 +1,4 @@
-"""What the sink calls its blocks, and what it makes of a partition's records."""
+"""The tokens of the sink's blocks, and the outcome of each record of a partition."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -47,7 +47,7 @@ Sent = dict[str, list[int]]
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
-    """The blocks that the sink hands over, by their tokens: what the column `n` holds."""
+    """Record the blocks that the sink inserts: token -> values of the column `n`."""
     blocks: Sent = {}
 
     def keep(_: Inserter, _database: str, _table: str, block: pa.Table, token: Token, *_settings: object) -> None:
@@ -159,7 +159,7 @@ def batch_plan(offsets: OffsetRanges) -> BatchPlan:
 def test_a_batch_that_spark_would_read_at_other_offsets_than_it_was_begun_with_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever else fits: its blocks would hold other rows under the same tokens."""
+    """Even if all else fits, its blocks would hold other rows under the same tokens."""
     monkeypatch.setattr(module, "fits", lambda *_: True)
     batches, spark = batch_writer(tmp_path), cast("Any", None)
     batches.checkpoint.record(batch_plan({"t": {0: (0, 2)}}))
@@ -173,14 +173,14 @@ def test_a_batch_that_spark_would_read_at_other_offsets_than_it_was_begun_with_i
 
 
 def test_every_insert_of_a_batch_asks_for_a_newer_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Rows, dead letters and the ledger's row alike."""
+    """Applies to rows, dead letters and the ledger row."""
     asked: dict[str, Epoch | None] = {}
     monkeypatch.setattr(partition_writer, "_client", lambda *_: None)
     monkeypatch.setattr(Inserter, "insert", lambda self, _database, table, *_: asked.update({table: self.fence}))
     raw = pa.struct([f for f in RAW_SCHEMA if f.name not in {"partition", "offset", "passed_dedup"}])
-    letter = {"topic": "t", "value": b"x", "stage": "decode", "reason": "no JSON"}
+    dead_letter = {"topic": "t", "value": b"x", "stage": "decode", "reason": "no JSON"}
     batch = records(0, range(2))
-    refused = pa.array([None, letter], raw)
+    refused = pa.array([None, dead_letter], raw)
     rows = pa.array([{"n": 1}, None], batch.schema.field("row").type)
     list(writer(10)([batch.set_column(3, "row", rows).set_column(5, "dead_letter", refused)]))
     plan = batch_plan({"t": {0: (0, 2)}})

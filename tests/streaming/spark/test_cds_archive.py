@@ -1,4 +1,4 @@
-"""The archive of classes that a driver's JVM starts with."""
+"""The class data sharing archive with which a driver's JVM starts."""
 
 import os
 import shlex
@@ -64,7 +64,7 @@ def test_a_warmup_that_fails_is_a_warning(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(cds_archive, "_folder", lambda *_: tmp_path / "classes")
     monkeypatch.setattr(
         cds_archive, "_SILENT", "-Xss1k"
-    )  # Java refuses so small a stack; unknown options it ignores here
+    )  # Java rejects so small a stack size; it ignores unknown options here
     said: list[str] = []
     cds_archive.make_archive(said.append)
     assert said[-1].startswith("warning: no class archive was made")

@@ -1,7 +1,7 @@
-"""The Kafka connector that local/ivy.xml fetches, on the Spark that pyproject.toml pins: their versions differ.
+"""The Kafka connector from local/ivy.xml with the Spark version from pyproject.toml: their versions differ.
 
-What the source rests on is run here against a real broker, so that a change of either version shows. No time is
-measured: a delay is either endless, or only waited for.
+The behaviour that the source relies on is tested with a real broker, so that a change of either version shows. No time
+is measured: a delay is either endless, or only waited for.
 """
 
 import json
@@ -32,7 +32,7 @@ DEADLINE = 60.0  # seconds
 DAY = 86_400_000  # milliseconds
 FIRST = 1_700_000_000_000  # milliseconds since 1970
 FAILURES = (PySparkException, Py4JJavaError)
-# How Spark says that records are gone, when it plans a batch or when it reads one.
+# Spark's error for lost records, when it plans a batch or when it reads one.
 _LOST = re.compile(r"DATA_LOSS|data may have been lost|OffsetOutOfRange|out of range", re.IGNORECASE)
 
 
@@ -54,7 +54,7 @@ class Topic:
         assert producer.flush(30) == 0
 
     def lose(self, until: int) -> None:
-        """Let the first partition begin at an offset, as retention does."""
+        """Delete the first partition's records before an offset, as retention does."""
         admin = AdminClient(self._settings)
         place = TopicPartition(self.name, 0, until)
         admin.delete_records([place])[place].result(30)
@@ -78,7 +78,7 @@ def topic(stack: Stack) -> Topic:
 
 
 class Batches:
-    """Runs a stream and keeps what came in each of its batches."""
+    """Runs a stream and keeps the records of each batch."""
 
     def __init__(self, stream: DataFrame, checkpoint: Path) -> None:
         self.seen: list[list[str]] = []
@@ -103,8 +103,8 @@ def wait_until(condition: Callable[[], Any], query: StreamingQuery) -> None:
         time.sleep(0.05)
 
 
-def knows_of(query: StreamingQuery, topic: Topic, records: int) -> bool:
-    """Whether the query has been told by the broker that the topic's first partition holds so many records."""
+def has_seen(query: StreamingQuery, topic: Topic, records: int) -> bool:
+    """Return whether the broker has told the query that the topic's first partition has this many records."""
     progress = query.lastProgress
     latest = progress.sources[0].latestOffset if progress else None
     return bool(latest) and json.loads(latest)[topic.name]["0"] == records
@@ -117,7 +117,7 @@ def test_a_batch_read_gives_every_part_of_every_record(spark: SparkSession, topi
     assert [(r.partition, r.offset, bytes(r.value)) for r in rows] == [(0, 0, b"a"), (0, 1, b"b"), (1, 0, b"c")]
     assert {(r.topic, bytes(r.key)) for r in rows} == {(topic.name, b"k")}
     assert [round(r.timestamp.timestamp() * 1000) for r in rows] == [FIRST, FIRST, FIRST + DAY]
-    # A name may come twice, and a value may be missing.
+    # A header name may occur twice, and a header value may be null.
     assert [[(h.key, h.value) for h in r.headers] for r in rows] == [[("h", b"1"), ("h", None)]] * 3
 
 
@@ -148,7 +148,7 @@ def test_a_batch_takes_no_more_than_its_share(spark: SparkSession, topic: Topic,
 
 
 def test_too_few_records_wait_for_company(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
-    """The delay is endless, so only the number of records can start a batch; the very first one starts at once."""
+    """With an endless delay only the number of records starts a batch; the very first batch starts at once."""
     session = spark.newSession()
     session.conf.set("spark.sql.streaming.noDataProgressEventInterval", "100")
     topic.send(["first"])
@@ -157,7 +157,7 @@ def test_too_few_records_wait_for_company(spark: SparkSession, topic: Topic, tmp
     try:
         wait_until(lambda: len(batches.seen) == 1, query)
         topic.send(["a", "b", "c"])
-        wait_until(lambda: knows_of(query, topic, 4), query)
+        wait_until(lambda: has_seen(query, topic, 4), query)
         assert batches.seen == [["first"]]
         topic.send(["d", "e"])
         wait_until(lambda: len(batches.seen) == 2, query)
@@ -193,12 +193,12 @@ def test_batches_differ_in_their_time_but_not_in_their_code(
     compiled = java(spark).org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
     seen: list[tuple[datetime, int]] = []
 
-    def look(batch: DataFrame, _batch_id: int) -> None:
+    def record_time(batch: DataFrame, _batch_id: int) -> None:
         (row,) = batch.select("batch_time").collect()
         seen.append((row.batch_time, compiled.getCount()))
 
     checkpoint = str(tmp_path / "checkpoint")
-    writer = records.writeStream.foreachBatch(look).option("checkpointLocation", checkpoint)
+    writer = records.writeStream.foreachBatch(record_time).option("checkpointLocation", checkpoint)
     writer.trigger(availableNow=True).start().awaitTermination()
     times, counts = zip(*seen, strict=True)
     assert len(set(times)) == 3
@@ -206,7 +206,7 @@ def test_batches_differ_in_their_time_but_not_in_their_code(
 
 
 def test_records_that_the_topic_has_lost_stop_the_read(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
-    """Neither a stream nor a bounded read goes on behind them in silence."""
+    """Neither a stream nor a bounded read skips lost records silently."""
     topic.send(["a", "b", "c"])
     source = topic.source()
     limits = BatchLimits(start_records=1, start_after_ms=0, max_records=10)

@@ -1,4 +1,4 @@
-"""The processes that Spark's Python workers are forked from."""
+"""The daemon process that Spark's Python workers are forked from."""
 
 import os
 import subprocess
@@ -20,19 +20,19 @@ for task in os.listdir("/proc/self/task"):
 
 
 def test_a_worker_has_the_sink_before_its_first_row(spark: SparkSession) -> None:
-    def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def inspect_worker(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         parent = open(f"/proc/{os.getppid()}/cmdline").read()  # noqa: PTH123, SIM115 - pickled with the function
         for batch in batches:
             loaded = "glassflow_dagster.streaming.delivery.partition_writer" in sys.modules
             yield pa.RecordBatch.from_pydict({"loaded": [loaded] * len(batch), "parent": [parent] * len(batch)})
 
-    found: list[Any] = spark.range(0, 1, 1, 1).mapInArrow(look, "loaded boolean, parent string").collect()
+    found: list[Any] = spark.range(0, 1, 1, 1).mapInArrow(inspect_worker, "loaded boolean, parent string").collect()
     assert [row.loaded for row in found] == [True]
     assert DAEMON_MODULE in found[0].parent.split("\0")
 
 
 def test_no_thread_is_lost_by_a_fork() -> None:
-    """What is imported before it starts none, but for the allocator's, which its own handlers start anew."""
+    """Imports before the fork start no threads except the allocator's, whose fork handlers restart them."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", _WHO], capture_output=True, text=True, check=True, env=environment)
     main, *others = sorted(done.stdout.split(), key=lambda name: name != "python")

@@ -1,4 +1,4 @@
-"""A session that does not start, or does not stop, because its JVM is gone."""
+"""Sessions that fail to start or to stop because the JVM has died."""
 
 import warnings
 from pathlib import Path

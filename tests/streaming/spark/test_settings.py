@@ -1,4 +1,4 @@
-"""Which of Spark's settings a driver takes, of those that are given in several places."""
+"""The precedence of Spark settings that are given in several places."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A failed query says one line: our own error, a known cause with its remedy, or what was raised."""
+"""The one-line message of a failed query: the product's own error, a known cause with its remedy, or the exception."""
 
 import pytest
 

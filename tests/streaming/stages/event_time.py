@@ -1,4 +1,4 @@
-"""The event clock of deduplication in plain Python, to compare the stream with."""
+"""A plain Python reference of deduplication on the event clock, to compare the stream with."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ DAY = 86_400_000_000
 
 @dataclass(frozen=True, order=True)
 class Record:
-    """A record of a batch; time and batch time in microseconds. Their order is that of their places."""
+    """A record of a batch, ordered by its position; times are in microseconds."""
 
     topic: int
     partition: int
@@ -20,7 +20,7 @@ class Record:
 
 @dataclass
 class EventClock:
-    """What is known after some batches. All durations and times are microseconds, the watermark a whole millisecond."""
+    """The state after some batches. Durations and times are microseconds, the watermark a whole millisecond."""
 
     window: int
     lateness: int
@@ -29,7 +29,7 @@ class EventClock:
     watermark: int | None = None
 
     def batch(self, records: Iterable[Record], batch_time: int) -> tuple[list[Record], list[Record], int]:
-        """Give the records that are accepted, those that are late, and the number of duplicates."""
+        """Process a batch; return the accepted records, the late records, and the number of duplicates."""
         accepted, late, duplicates = [], [], 0
         for record in sorted(records):
             behind = self.watermark is not None and record.time < self.watermark
@@ -49,6 +49,6 @@ class EventClock:
         return accepted, late, duplicates
 
     def _known(self, key: str, record_batch: list[Record]) -> list[int]:
-        """What is accepted of a key and still within a window of the watermark, or of this very batch."""
+        """Return the accepted times of a key within a window of the watermark, including this batch's."""
         before = [time for time in self.accepted[key] if self.watermark is None or time + self.window > self.watermark]
         return before + [record.time for record in record_batch if record.key == key]

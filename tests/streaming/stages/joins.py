@@ -1,4 +1,4 @@
-"""A temporal join in plain Python, to compare the stream with: every left event with every right one of its key."""
+"""A plain Python reference of the temporal join: compares every left event with every right event of its key."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
@@ -8,10 +8,10 @@ Row = tuple[str, str | None]
 
 
 @dataclass(frozen=True)
-class Happened:
-    """An event: its name, its key (None matches nothing), and its time in microseconds.
+class JoinEvent:
+    """An event: name, join key (None matches nothing), and time in microseconds.
 
-    `place` is the order of events of one time.
+    `place` orders events with equal times.
     """
 
     name: str
@@ -22,26 +22,26 @@ class Happened:
 
 @dataclass(frozen=True)
 class Windows:
-    """How long before and after a left event a right one belongs to it; microseconds."""
+    """The join windows in microseconds: a right event matches less than `left` after, or `right` before, a left one."""
 
     left: int
     right: int
 
-    def before(self, left: Happened, rights: Sequence[Happened]) -> list[Happened]:
-        """Give the right events at or before the left one that belong to it, the latest last."""
+    def before(self, left: JoinEvent, rights: Sequence[JoinEvent]) -> list[JoinEvent]:
+        """Return the matching right events at or before the left event, the latest last."""
         found = [r for r in rights if _same(left, r) and 0 <= left.time - r.time < self.right]
         return sorted(found, key=lambda r: (r.time, r.place))
 
-    def after(self, left: Happened, rights: Sequence[Happened]) -> list[Happened]:
-        """Give the right events behind the left one that belong to it, the first one first."""
+    def after(self, left: JoinEvent, rights: Sequence[JoinEvent]) -> list[JoinEvent]:
+        """Return the matching right events after the left event, the earliest first."""
         found = [r for r in rights if _same(left, r) and 0 < r.time - left.time < self.left]
         return sorted(found, key=lambda r: (r.time, r.place))
 
 
-def joined(lefts: Sequence[Happened], rights: Sequence[Happened], windows: Windows, match: str) -> set[Row]:
-    """Give the rows of all left events that have a match: (left name, right name)."""
+def joined(lefts: Sequence[JoinEvent], rights: Sequence[JoinEvent], windows: Windows, match: str) -> set[Row]:
+    """Return the rows of all left events that have a match: (left name, right name)."""
     rows: set[Row] = set()
-    of_key: dict[Hashable, list[Happened]] = defaultdict(list)
+    of_key: dict[Hashable, list[JoinEvent]] = defaultdict(list)
     for right in rights:
         of_key[right.key].append(right)
     for left in lefts:
@@ -54,16 +54,18 @@ def joined(lefts: Sequence[Happened], rights: Sequence[Happened], windows: Windo
 
 
 @dataclass(frozen=True)
-class Fates:
-    """What becomes of both sides: rows of two, rows of a left event alone, and the ledger's counts of the join."""
+class JoinOutcome:
+    """The outcome of a join: matched rows, rows of unmatched left events, and the ledger's counts."""
 
     pairs: set[Row]
     alone: set[Row]
     counts: dict[str, int]
 
 
-def decide(lefts: Sequence[Happened], rights: Sequence[Happened], windows: Windows, match: str, complete: int) -> Fates:
-    """Say what becomes of all events once the join's clock has come to `complete`, microseconds."""
+def decide(
+    lefts: Sequence[JoinEvent], rights: Sequence[JoinEvent], windows: Windows, match: str, complete: int
+) -> JoinOutcome:
+    """Return the outcome of all events once the join's clock has reached `complete`, in microseconds."""
     pairs = joined(lefts, rights, windows, match)
     matched = {name for name, _ in pairs}
     decided = {left.name for left in lefts if left.key is None or left.time + windows.left <= complete}
@@ -73,8 +75,8 @@ def decide(lefts: Sequence[Happened], rights: Sequence[Happened], windows: Windo
         "waiting": len(lefts) - len(matched) - len(alone),
         "null_keys": sum(event.key is None for event in (*lefts, *rights)),
     }  # fmt: skip
-    return Fates(pairs, alone, counts)
+    return JoinOutcome(pairs, alone, counts)
 
 
-def _same(left: Happened, right: Happened) -> bool:
+def _same(left: JoinEvent, right: JoinEvent) -> bool:
     return left.key is not None and left.key == right.key

@@ -1,4 +1,4 @@
-"""How far the event clock of a join is: the slower source counts, unless it is silent."""
+"""The event clock of a join: the slower source's time, unless that source is idle."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def test_the_slower_source_counts_less_the_lateness() -> None:
     found.observe(max_event_times(1000, 400), 1.0)
     assert found.watermark_ms(2.0) == 390_000
     found.observe(max_event_times(None, 700), 3.0)
-    found.observe(max_event_times(900, 650), 4.0)  # older events move nothing back
+    found.observe(max_event_times(900, 650), 4.0)  # older events do not move the clock back
     assert found.watermark_ms(5.0) == 690_000
 
 

@@ -1,4 +1,4 @@
-"""Strict JSON: what a record must be to go on, and the reason that a refused one carries."""
+"""Strict JSON decoding: valid records, and the reason of each dead letter."""
 
 from decimal import Decimal
 

@@ -1,4 +1,4 @@
-"""First seen wins, by (partition, offset) within a batch and by batch time across batches; refused records pass."""
+"""The first event wins: by (partition, offset) within a batch, by batch time across batches; rejected records pass."""
 
 import random
 import time
@@ -21,7 +21,7 @@ SCHEMA = (
 
 
 class Feed:
-    """Feeds batches of records through deduplication, a file a batch, and keeps what comes out of each."""
+    """Runs batches of records through deduplication, one file per batch, and keeps the output of each."""
 
     def __init__(self, spark: SparkSession, folder: Path, dedup: DedupConfig) -> None:
         self._spark, self._folder, self._dedup = spark, folder, dedup
@@ -29,6 +29,7 @@ class Feed:
         (folder / "in").mkdir()
 
     def batch(self, records: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+        """Run one batch; return the events that pass."""
         self._write([(*((0, *record, None) if len(record) == 6 else record), False)[:9] for record in records])
         out: list[tuple[object, ...]] = []
 
@@ -47,8 +48,8 @@ class Feed:
         self._run(drop_duplicates(self._events(), self._dedup).writeStream.foreachBatch(keep))
         return sorted(out, key=str)
 
-    def one_run(self, batches: list[list[str]]) -> list[int]:
-        """Feed batches of keys through one run of the query; gives how many events of each pass."""
+    def run_batches(self, batches: list[list[str]]) -> list[int]:
+        """Run batches of keys within one run of the query; return how many events of each batch pass."""
         for keys in batches:
             self._write([(0, 0, n, (key, 0, 0.0), ("",), 1, None, None, False) for n, key in enumerate(keys)])
         passed = []
@@ -60,7 +61,7 @@ class Feed:
         return passed
 
     def _write(self, rows: list[tuple[object, ...]]) -> None:
-        """Add a file, of which a run makes one batch."""
+        """Write a file, which a run reads as one batch."""
         target = self._folder / "in" / f"{self._count}.parquet"
         self._spark.createDataFrame(rows, SCHEMA).coalesce(1).write.parquet(str(target))
         self._count += 1
@@ -74,14 +75,14 @@ class Feed:
         at.trigger(availableNow=True).start().awaitTermination()
 
     def put(self, ends: dict[str, int]) -> None:
-        """Put keys into the state, as known until the given millisecond since 1970."""
+        """Put keys into the state; ends: key -> the millisecond since 1970 until which it is known."""
         self._write([(0, 0, 0, (key, until, 0.0), None, 0, None, None, False) for key, until in ends.items()])
         key = F.call_function("glassflow_key", "fields.k").alias("key")
         known = put_known(self._events().select(key, F.col("fields.n").alias("until")), self._dedup)
         self._run(known.writeStream.format("noop"))
 
-    def kept(self, variable: str) -> int:
-        """Count what a variable of the state has, over all shards."""
+    def count_entries(self, variable: str) -> int:
+        """Count the entries of a state variable over all shards."""
         state = self._spark.read.format("statestore").option("path", str(self._folder / "checkpoint"))
         return state.option("stateVarName", variable).load().count()
 
@@ -115,7 +116,7 @@ def test_a_refused_record_passes_and_claims_no_key(feed: Feed) -> None:
 
 
 def test_an_exempt_record_passes_its_own_key_and_claims_none(feed: Feed) -> None:
-    """One that was let pass before, and refused by the server: its replay is no duplicate of itself."""
+    """A record that passed before and was rejected by the server: its replay is no duplicate of itself."""
     assert feed.batch([event(0, 0, "a", "first")]) == [(0, 0, "first", None, 0)]
     exempt = [(1, *event(0, offset, key, "again"), None, True) for offset, key in enumerate("ab")]
     assert feed.batch(exempt) == [(0, 0, "again", None, 0), (0, 1, "again", None, 0)]
@@ -136,7 +137,7 @@ def test_parts_of_a_composite_key_do_not_run_together(spark: SparkSession, tmp_p
 
 
 def test_long_keys_are_told_apart_and_found_again(spark: SparkSession, tmp_path: Path) -> None:
-    """Beyond 24 bytes a state has digests of them; composite ones are long together."""
+    """The state stores keys of more than 24 bytes as digests; composite keys are longer together."""
     feed = Feed(spark, tmp_path, DedupConfig(keys=("k", "n"), time_window="1h"))
     lengths = (*range(9, 14), 200, 70_000)
     long = [(0, place, ("k" * length, 7, 0.0), ("new",), 1, None) for place, length in enumerate(lengths)]
@@ -146,7 +147,7 @@ def test_long_keys_are_told_apart_and_found_again(spark: SparkSession, tmp_path:
 
 
 def test_the_window_ends_exactly_and_is_not_prolonged_by_duplicates(spark: SparkSession, tmp_path: Path) -> None:
-    """With a window of a millisecond every batch is past the one before it: the key comes out each time."""
+    """With a window of a millisecond every batch is after the previous batch's window: the key passes each time."""
     feed = Feed(spark, tmp_path, DedupConfig(key="k", time_window="1ms"))
     for offset in range(3):
         assert feed.batch([event(0, offset, "a", "again")]) == [(0, offset, "again", None, 0)]
@@ -168,63 +169,63 @@ def test_among_many_keys_of_one_batch_each_has_its_first(feed: Feed) -> None:
 def test_what_has_ended_is_forgotten(spark: SparkSession, tmp_path: Path) -> None:
     feed = Feed(spark, tmp_path, DedupConfig(key="k", time_window="1ms"))
     feed.batch([event(0, place, f"k{place}", "new") for place in range(500)])
-    assert feed.kept("ends0") == 500
-    # Enough of them for all shards to have one: fifty keys begin anew.
+    assert feed.count_entries("ends0") == 500
+    # Enough keys to reach all shards: fifty keys are new again.
     found = feed.batch([event(0, 500 + place, f"k{place}", "new") for place in range(450, 950)])
     assert {(value, others) for _, _, value, _, others in found} == {("new", 0)}
-    assert feed.kept("ends0") == 500
+    assert feed.count_entries("ends0") == 500
 
 
 def test_a_batch_forgets_about_what_it_brings_and_no_key_that_came_again(spark: SparkSession, tmp_path: Path) -> None:
-    """A shard with hundreds of keys that ended long ago, each at another hour, and batches of one event."""
+    """A shard has hundreds of keys that expired long ago at different hours; each batch has one event."""
     feed = Feed(spark, tmp_path, DedupConfig(key="k", time_window="1h"))
     keys = of_one_shard(spark, 602)
     ended, again, other = keys[:600], keys[400], keys[600:]
     feed.put({key: 3_600_000 * hour for hour, key in enumerate(ended, start=1)})
-    assert (feed.kept("ends0"), feed.kept("packs0")) == (600, 600)
+    assert (feed.count_entries("ends0"), feed.count_entries("packs0")) == (600, 600)
 
     assert feed.batch([event(0, 0, again, "anew")]) == [(0, 0, "anew", None, 0)]
-    assert feed.kept("ends0") == 600 - (256 + 2)
-    # The pack that the key was in goes now, and the key itself stays.
+    assert feed.count_entries("ends0") == 600 - (256 + 2)
+    # The pack with the expired key is removed now; the key itself, which came again, stays.
     assert feed.batch([event(0, 1, other[0], "new")]) == [(0, 1, "new", None, 0)]
-    assert feed.kept("ends0") == 600 - 2 * (256 + 2) + 1 + 1
+    assert feed.count_entries("ends0") == 600 - 2 * (256 + 2) + 1 + 1
     assert feed.batch([event(0, 2, again, "again"), event(0, 3, other[1], "new")]) == [
         (0, 2, None, None, 1),
         (0, 3, "new", None, 0),
     ]
-    assert (feed.kept("ends0"), feed.kept("packs0")) == (3, 3)
+    assert (feed.count_entries("ends0"), feed.count_entries("packs0")) == (3, 3)
 
 
 def test_batches_of_one_run_know_all_keys_of_those_before(feed: Feed, spark: SparkSession) -> None:
-    """A driver remembers which keys may be known, and makes that anew when it is full: at 4,096 keys of a shard."""
+    """A driver caches filters of known keys and rebuilds them when they are full, at 4,096 keys of a shard."""
     keys = of_one_shard(spark, 7_000)
     batches = [keys[:2_000], keys[1_000:4_000], keys[3_900:4_050], keys[3_000:7_000], keys]
-    assert feed.one_run(batches) == [2_000, 2_000, 50, 2_950, 0]
-    # Another run has nothing but the state.
-    assert feed.one_run([keys[::2], ["other", *keys[::7]]]) == [0, 1]
+    assert feed.run_batches(batches) == [2_000, 2_000, 50, 2_950, 0]
+    # A new run has only the state.
+    assert feed.run_batches([keys[::2], ["other", *keys[::7]]]) == [0, 1]
 
 
 def test_a_shard_of_many_small_batches_knows_its_keys(feed: Feed, spark: SparkSession) -> None:
-    """With more than 1,024 packs a driver asks the state for each key."""
+    """With more than 1,024 packs a driver looks each key up in the state."""
     keys = of_one_shard(spark, 1_102)
     now = int(time.time() * 1000)
     feed.put({key: now + 3_600_000 * hour for hour, key in enumerate(keys[:1_100], start=1)})
-    assert feed.one_run([keys[:1_101], keys]) == [1, 1]
+    assert feed.run_batches([keys[:1_101], keys]) == [1, 1]
 
 
 def test_kept_filters_are_good_for_the_next_batch_of_their_run_alone(spark: SparkSession) -> None:
-    """Between two batches of a partition's another process may have had one."""
+    """Between two batches of a partition, another process may have processed one."""
     jvm = java(spark)
-    door, run, other = jvm.glassflow.KeyFilters, jvm.java.util.UUID.randomUUID(), jvm.java.util.UUID.randomUUID()
-    partition = 10_000  # that no test's query has
-    kept = door.take(partition, run, 4, 1)
+    key_filters, run, other = jvm.glassflow.KeyFilters, jvm.java.util.UUID.randomUUID(), jvm.java.util.UUID.randomUUID()
+    partition = 10_000  # a query id that no test uses
+    kept = key_filters.take(partition, run, 4, 1)
     for asked, is_kept in [((run, 5), True), ((run, 6), False), ((run, 4), False), ((other, 5), False)]:
-        door.keep(partition, 4, kept)
-        assert door.take(partition, *asked, 1).equals(kept) == is_kept
-    # A second attempt of the same task does not share what the first one has taken.
-    door.keep(partition, 4, kept)
-    assert door.take(partition, run, 5, 1).equals(kept)
-    assert not door.take(partition, run, 5, 1).equals(kept)
+        key_filters.keep(partition, 4, kept)
+        assert key_filters.take(partition, *asked, 1).equals(kept) == is_kept
+    # A second attempt of the same task does not share the filters that the first one has taken.
+    key_filters.keep(partition, 4, kept)
+    assert key_filters.take(partition, run, 5, 1).equals(kept)
+    assert not key_filters.take(partition, run, 5, 1).equals(kept)
 
 
 def test_keys_are_in_the_shards_that_checkpoints_have_them_in(spark: SparkSession) -> None:
@@ -234,7 +235,7 @@ def test_keys_are_in_the_shards_that_checkpoints_have_them_in(spark: SparkSessio
 
 
 def test_each_partition_of_the_state_has_as_many_shards(spark: SparkSession) -> None:
-    """Spark's own hash says where a shard goes."""
+    """Spark's own hash determines a shard's partition."""
     for partitions in (1, 2, 3, 7):
         keys = spark.range(3_000).select(F.encode(F.concat(F.lit("\u0001"), "id"), "utf-8").alias("key"))
         found = spark.createDataFrame([(shard,) for shard in set(shards(keys, partitions))], "shard int")
@@ -243,7 +244,7 @@ def test_each_partition_of_the_state_has_as_many_shards(spark: SparkSession) -> 
 
 
 def of_one_shard(spark: SparkSession, count: int) -> list[str]:
-    """Give keys that lie in one shard of two partitions' 32."""
+    """Return keys of one of the 32 shards that two partitions have."""
     names = [f"k{number}" for number in range(40 * count)]
     frame = spark.createDataFrame([(name,) for name in names], "k string")
     found = shards(frame.select(F.call_function("glassflow_key", "k").alias("key")), 2)

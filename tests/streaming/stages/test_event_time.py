@@ -1,4 +1,4 @@
-"""On the event clock: against a plain Python reference, over batches, restarts and replays."""
+"""Deduplication on the event clock, compared with a plain Python reference over batches, restarts and replays."""
 
 import os
 import random
@@ -39,7 +39,7 @@ PARQUET = pa.schema([
 FIELDS = [SchemaField(name="k", type="string"), SchemaField(name="t", type="int")]
 SECOND = 1_000_000
 HOUR = 3600 * SECOND
-START = 1_780_000_000 * SECOND  # a time in 2026; the batches of the tests run from there on
+START = 1_780_000_000 * SECOND  # a time in 2026, at which the batches of the tests start
 FAR_FUTURE = 4_070_908_800 * SECOND  # 2099
 
 
@@ -59,7 +59,7 @@ def place(topic: int, partition: int, offset: int) -> str:
 
 
 def event(record: Record, batch_time: int, **other: Any) -> dict[str, Any]:
-    """A record as it comes to the stage."""
+    """Return a record in the form in which the stage receives it."""
     name = place(record.topic, record.partition, record.offset)
     return {
         "topic": f"topic{record.topic}", "topic_rank": record.topic, "partition": record.partition,
@@ -71,7 +71,7 @@ def event(record: Record, batch_time: int, **other: Any) -> dict[str, Any]:
 
 
 class Stream:
-    """Runs batches through the stage on one checkpoint, a file a batch."""
+    """Runs batches through the stage on one checkpoint, one file per batch."""
 
     def __init__(self, spark: SparkSession, folder: Path, dedup: DedupConfig) -> None:
         self._spark, self._folder, self.dedup = spark, folder, dedup
@@ -81,16 +81,16 @@ class Stream:
         (folder / "in").mkdir()
 
     def run(self, batches: Sequence[Sequence[dict[str, Any]]]) -> list[list[Row]]:
-        """Give what comes out of each batch."""
+        """Run batches; return the output of each."""
         for batch in batches:
             file = self._folder / f"in/{self._files:05}.parquet"
             parquet.write_table(pa.Table.from_pylist(list(batch), PARQUET), file)
-            os.utime(file, (self._files, self._files))  # the source takes the oldest first
+            os.utime(file, (self._files, self._files))  # the source reads the oldest file first
             self._files += 1
         return self.resume()
 
     def resume(self) -> list[list[Row]]:
-        """Run what is there: new batches, and the last one again if it is not committed."""
+        """Run the existing files: new batches, and the last one again if it is not committed."""
         out: dict[int, list[Row]] = {}
 
         def keep(frame: DataFrame, batch_id: int) -> None:
@@ -108,14 +108,14 @@ class Stream:
         return [out[batch_id] for batch_id in sorted(out)]
 
     def forget_last_commit(self) -> None:
-        """Leave the checkpoint as a crash between a batch's last write and its commit does."""
+        """Remove the last commit, as after a crash between a batch's last write and its commit."""
         commits = sorted((self._folder / "checkpoint/commits").glob("[0-9]*"), key=lambda file: int(file.name))
         commits[-1].unlink()
         (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
 
 
 def outcome(rows: Sequence[Row]) -> tuple[list[str], list[str], int]:
-    """The places of what is written and of what is late, and the number of duplicates."""
+    """Return the positions of written and of late records, and the number of duplicates."""
     late = [
         row for row in rows if row.drop_reason == "late" or (row.dead_letter and "watermark" in row.dead_letter.reason)
     ]
@@ -136,9 +136,9 @@ def expected(clock: EventClock, records: Sequence[Record], batch_time: int) -> t
 
 
 def random_batches(seed: int, window: int, lateness: int) -> list[tuple[int, list[Record]]]:
-    """Batches of a few keys: repetitions, out of order, exactly a window apart, stragglers, times of the far future.
+    """Return batches of a few keys: duplicates, disorder, exact window distances, late events, far-future times.
 
-    Time goes on from batch to batch, but for one that the host's clock is set back for.
+    Batch times increase, except for one before which the host's clock is set back.
     """
     draw = random.Random(seed)
     batches: list[tuple[int, list[Record]]] = []
@@ -183,7 +183,7 @@ def test_random_batches_go_as_the_reference_says_also_when_stopped_and_replayed(
     written, late_ones, duplicates = zip(*map(outcome, found), strict=True)
     counts = (sum(map(len, written)), sum(map(len, late_ones)), sum(duplicates))
     assert sum(counts) == sum(len(records) for _, records in batches)
-    # The draw has enough of everything.
+    # The draw has enough cases of each kind.
     assert counts[0] > 50
     assert (counts[1] > 10) == (late != "keep")
     assert counts[2] > 50
@@ -200,12 +200,12 @@ def test_what_is_exactly_a_window_or_the_lateness_apart_passes(spark: SparkSessi
         Record(0, 0, 2, "within", now - HOUR + 1),
         Record(0, 0, 3, "within", now),
         Record(0, 0, 4, "order", now),
-        Record(0, 1, 0, "order", now - 2 * HOUR),  # out of order, and far enough away
+        Record(0, 1, 0, "order", now - 2 * HOUR),  # out of order, and a window away
         Record(0, 0, 5, "the future", FAR_FUTURE),
         Record(0, 0, 6, "the future", FAR_FUTURE - HOUR),
     ]
     then = [
-        Record(0, 0, 7, "in time", now - HOUR),  # exactly the watermark: the future one did not move it further
+        Record(0, 0, 7, "in time", now - HOUR),  # exactly at the watermark, which the future event did not move
         Record(0, 0, 8, "too late", now - HOUR - 1000),
         Record(0, 1, 1, "order", now - HOUR),
         Record(0, 1, 2, "the future", FAR_FUTURE + HOUR - 1),
@@ -222,10 +222,10 @@ def test_window_lateness_and_what_becomes_of_late_events_may_change(spark: Spark
     stream.dedup = stream.dedup.model_copy(update=changes)
     batches = [
         [Record(0, 0, 1, "b", START + 2 * HOUR + HOUR // 2)],
-        # The watermark is an hour behind a now, and by the old window a would be forgotten.
+        # The watermark is an hour behind `now`; with the old window, key a would expire.
         [Record(0, 0, 2, "c", START)],
         [Record(0, 0, 3, "a", START + 3 * HOUR - 1), Record(0, 0, 4, "d", START + 6 * HOUR)],
-        [Record(0, 0, 5, "a", START + 3 * HOUR - 1)],  # late, and a is forgotten by the new window too
+        [Record(0, 0, 5, "a", START + 3 * HOUR - 1)],  # late, and key a expires with the new window, too
     ]
     found = stream.run([[event(record, now) for record in batch] for batch in batches])
     assert [outcome(rows) for rows in found] == [
@@ -252,12 +252,12 @@ def test_a_late_event_becomes_a_dead_letter_with_all_that_is_known_and_claims_no
     late = Record(1, 0, 1, "b", START + 500_000)
     then = [
         event(late, START + HOUR),
-        # What was refused or filtered before is not late, whatever its time, and stays what it is.
+        # Rejected and filtered records are not late whatever their time, and keep their outcome.
         event(Record(0, 0, 2, "c", START), START + HOUR, **refused),
         event(Record(0, 0, 3, "d", START), START + HOUR, drop_reason="filtered", row=None),
-        # Nor is what passed deduplication before the server refused it.
+        # Neither are records that passed deduplication before the server rejected them.
         event(Record(0, 0, 5, "e", START), START + HOUR, exempt=True),
-        # A replay is written however late it is, unless its key is known.
+        # A replayed record is written however late it is, unless its key is known.
         event(Record(0, 0, 6, "f", START), START + HOUR, replayed=True),
         event(Record(0, 0, 7, "f", START), START + HOUR, replayed=True),
     ]
@@ -265,8 +265,8 @@ def test_a_late_event_becomes_a_dead_letter_with_all_that_is_known_and_claims_no
 
     found = {row.offset: row for rows in stream.run([first, then, again]) for row in rows}
 
-    letter = found[1].dead_letter.asDict(recursive=True)
-    assert letter == {
+    dead_letter = found[1].dead_letter.asDict(recursive=True)
+    assert dead_letter == {
         "topic": "topic1", "timestamp": moment(START + HOUR).replace(tzinfo=None), "key": b"key", "value": b"1/0/1",
         "headers": [{"name": "h", "value": b"1"}], "stage": "dedup",
         "reason": "event_time 't': '2026-05-28T20:26:40.5Z' is behind the watermark 2026-05-28T21:25:40Z",

@@ -1,4 +1,4 @@
-"""The join against its definition in plain Python: both clocks, both matches, over batches, silence and restarts."""
+"""The join, compared with a plain Python reference: both clocks and matches, batches, idle sources and restarts."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from glassflow_dagster.config.model.join import JoinConfig
 from glassflow_dagster.streaming.stages.clock_source import ClockSource
 from glassflow_dagster.streaming.stages.join import join_sides
 from glassflow_dagster.streaming.stages.record_counter import TALLIES
-from tests.streaming.stages.joins import Happened, Windows, joined
+from tests.streaming.stages.joins import JoinEvent, Windows, joined
 
 SCHEMA = (
     "source int, topic_rank int, partition int, offset bigint, join_key binary, time bigint, max_event_time bigint, "
@@ -47,8 +47,8 @@ def config(
     })  # fmt: skip
 
 
-def record(source: int, event: Happened, **other: Any) -> dict[str, Any]:
-    """An event as it comes to the stage."""
+def record(source: int, event: JoinEvent, **other: Any) -> dict[str, Any]:
+    """Return an event in the form in which the stage receives it."""
     rank, partition, offset = event.place
     key = None if event.key is None else b"\1" + event.key.encode()
     return {
@@ -59,7 +59,7 @@ def record(source: int, event: Happened, **other: Any) -> dict[str, Any]:
 
 
 class Stream:
-    """Runs batches through the join on one checkpoint, a file a batch."""
+    """Runs batches through the join on one checkpoint, one file per batch."""
 
     def __init__(self, spark: SparkSession, folder: Path, join: JoinConfig) -> None:
         self._spark, self._folder, self.join = spark, folder, join
@@ -75,7 +75,7 @@ class Stream:
 
     @property
     def keys_held(self) -> int:
-        """How many keys the state has."""
+        """Return the number of keys in the state."""
         state = self._spark.read.format("statestore").option("stateVarName", "held")
         return state.load(str(self._folder / "checkpoint")).count()
 
@@ -83,11 +83,11 @@ class Stream:
         for batch in batches:
             file = self._folder / f"in/{self._files:05}.parquet"
             parquet.write_table(pa.Table.from_pylist(list(batch), PARQUET), file)
-            os.utime(file, (self._files, self._files))  # the source takes the oldest first
+            os.utime(file, (self._files, self._files))  # the source reads the oldest file first
             self._files += 1
             self._batch_times.clear()
             self.tick()
-            # The file is what the first batch of a query reads.
+            # The first batch of a query reads this file.
             self.last_data_batch_time = self._batch_times[0]
 
     def tick(self) -> None:
@@ -114,14 +114,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def events(draw: random.Random, seed: int, count: int, spread: int) -> list[tuple[int, Happened]]:
-    """Events of a few keys on both sides, each at a time of its own."""
+def events(draw: random.Random, seed: int, count: int, spread: int) -> list[tuple[int, JoinEvent]]:
+    """Return events of a few keys of both sources, each with a time of its own."""
     times = draw.sample(range(spread), count)
     found = []
     for number, at in enumerate(times):
         side = draw.choice((LEFT, RIGHT))
         key = f"{seed}/{draw.randrange(3)}"
-        found.append((side, Happened(f"{seed}/{number}", key, START + at * SECOND, (side, 0, seed * 1000 + number))))
+        found.append((side, JoinEvent(f"{seed}/{number}", key, START + at * SECOND, (side, 0, seed * 1000 + number))))
     return found
 
 
@@ -162,7 +162,7 @@ def test_on_the_processing_clock_the_times_are_those_of_the_batches(
     for batch in batches:
         stream.run([record(*found) for found in batch])
         for side, event in batch:
-            place = Happened(event.name, event.key, stream.last_data_batch_time, event.place)
+            place = JoinEvent(event.name, event.key, stream.last_data_batch_time, event.place)
             (lefts if side == LEFT else rights).append(place)
     stream.ticks.trigger_every(1)
     deadline = time.monotonic() + 120
@@ -176,14 +176,14 @@ def test_on_the_processing_clock_the_times_are_those_of_the_batches(
 
 def test_what_matches_nothing_is_counted_and_what_was_refused_passes(spark: SparkSession, folder: Path) -> None:
     stream = Stream(spark, folder, config(kind="inner"))
-    left, right = (Happened(name, None, START, (side, 0, side)) for side, name in enumerate(("l", "r")))
-    gone = Happened("gone", "k", START, (0, 1, 5))
+    left, right = (JoinEvent(name, None, START, (side, 0, side)) for side, name in enumerate(("l", "r")))
+    gone = JoinEvent("gone", "k", START, (0, 1, 5))
     stream.run([
         record(LEFT, left), record(RIGHT, right),
         record(LEFT, gone, dead_letter={"reason": "why"}), record(LEFT, gone, offset=6, drop_reason="filtered"),
-        # Deduplication gives one record for the key that it knows, and how many there were.
+        # Deduplication forwards the first record of a key, and the number of its duplicates.
         {**record(LEFT, gone, offset=7, body=None, keep_late=None, duplicates=3), "source": None},
-        record(RIGHT, Happened("kept", "k", START, (1, 0, 9)), duplicates=2),
+        record(RIGHT, JoinEvent("kept", "k", START, (1, 0, 9)), duplicates=2),
     ])  # fmt: skip
     assert stream.rows == []
     passed = {row["offset"]: (row["dead_letter"], row["drop_reason"]) for row in stream.passed}
@@ -197,10 +197,10 @@ def test_an_event_at_the_very_time_of_the_clock_is_decided_when_the_clock_moves_
     spark: SparkSession, folder: Path
 ) -> None:
     stream = Stream(spark, folder, config(clock="event", left=60, right=60))
-    stream.run([record(RIGHT, Happened("r", "k", START, (1, 0, 0)))])
+    stream.run([record(RIGHT, JoinEvent("r", "k", START, (1, 0, 0)))])
     stream.ticks.move_to((START + 10 * SECOND) // 1000)
     stream.tick()
-    stream.run([record(LEFT, Happened("l", "k", START + 10 * SECOND, (0, 0, 0)))])
+    stream.run([record(LEFT, JoinEvent("l", "k", START + 10 * SECOND, (0, 0, 0)))])
     assert stream.rows == []
     stream.ticks.move_to((START + 11 * SECOND) // 1000)
     stream.tick()
@@ -209,11 +209,11 @@ def test_an_event_at_the_very_time_of_the_clock_is_decided_when_the_clock_moves_
 
 def test_a_late_event_is_counted_and_a_replayed_one_finds_what_is_held(spark: SparkSession, folder: Path) -> None:
     stream = Stream(spark, folder, config(clock="event", left=60, right=60))
-    at = [Happened(f"r{n}", "k", START + n * SECOND, (1, 0, n)) for n in range(3)]
+    at = [JoinEvent(f"r{n}", "k", START + n * SECOND, (1, 0, n)) for n in range(3)]
     stream.run([record(RIGHT, event) for event in at])
     stream.ticks.move_to((START + 50 * SECOND) // 1000)
     stream.tick()
-    late = Happened("late", "k", START + 3 * SECOND, (0, 0, 1))
+    late = JoinEvent("late", "k", START + 3 * SECOND, (0, 0, 1))
     stream.run([record(LEFT, late), record(LEFT, late, offset=2, body=b"again", keep_late=True)])
     assert stream.rows == [("again", "r2")]
     assert (stream.tallies["late"], stream.tallies["matched"], stream.tallies["waiting"]) == (1, 1, 0)
@@ -222,13 +222,13 @@ def test_a_late_event_is_counted_and_a_replayed_one_finds_what_is_held(spark: Sp
 def test_a_join_that_never_matches_holds_no_more_after_ten_windows_than_after_one(
     spark: SparkSession, folder: Path
 ) -> None:
-    """The clock goes a window on with every batch: what is held is what the last windows brought."""
+    """Each batch moves the clock by one window, so the state holds the events of the last windows only."""
     stream = Stream(spark, folder, config(clock="event", left=10, right=10))
     held = []
     for number in range(12):
         at = START + number * 10 * SECOND
         batch = [
-            record(side, Happened(f"{side}/{number}/{n}", f"{side} {number} {n}", at, (side, 0, number * 20 + n)))
+            record(side, JoinEvent(f"{side}/{number}/{n}", f"{side} {number} {n}", at, (side, 0, number * 20 + n)))
             for side in (LEFT, RIGHT)
             for n in range(20)
         ]
@@ -243,10 +243,10 @@ def test_a_hundred_thousand_events_of_one_key_wait_and_are_matched_each_once(spa
     count = 100_000
     stream = Stream(spark, folder, config(left=3600, right=3600))
     half = count // 2
-    lefts = [record(LEFT, Happened(str(n), "hot", START, (0, 0, n))) for n in range(count)]
+    lefts = [record(LEFT, JoinEvent(str(n), "hot", START, (0, 0, n))) for n in range(count)]
     stream.run(lefts[:half])
     stream.run(lefts[half:])
     assert (stream.tallies["waiting"], len(stream.rows)) == (count, 0)
-    stream.run([record(RIGHT, Happened("right", "hot", START, (1, 0, 0)))])
+    stream.run([record(RIGHT, JoinEvent("right", "hot", START, (1, 0, 0)))])
     assert stream.tallies["waiting"] == 0
     assert Counter(stream.rows) == Counter((str(n), "right") for n in range(count))

@@ -1,4 +1,4 @@
-"""Join keys: equal on both sides when the values are, whatever the kinds of numbers and the names of the fields."""
+"""Join keys: equal when the values are, whatever the number types and field names of the two sources."""
 
 import itertools
 import json
@@ -22,7 +22,7 @@ RECORD = (
 
 
 def keys(spark: SparkSession, types: tuple[list[str], list[str]], values: tuple[list[Any], list[Any]]) -> list[Any]:
-    """Give the key of each side's values, one record a value or tuple of values."""
+    """Return the key of each source's values, one record per value or tuple of values."""
     fields = [
         [SchemaField(name=f"{side}{n}", type=kind, required=False) for n, kind in enumerate(kinds)]
         for side, kinds in zip("lr", types, strict=True)

@@ -1,4 +1,4 @@
-"""The form of a key, byte for byte: it stands in every checkpoint, so another one would forget all keys."""
+"""The encoding of keys, byte by byte: checkpoints store it, so any change would forget all keys."""
 
 import hashlib
 
@@ -11,7 +11,7 @@ CASES = [
     ("named_struct('a', CAST(NULL AS STRING), 'b', true)", b"\x01\x00\x01\x01"),
     ("named_struct('a', -0.0D)", b"\x01\x01" + bytes(8)),
     ("named_struct('a', 1.5BD)", b"\x01\x01\x0f\x00\x00\x00\x01"),
-    # The longest that is kept as it is has 24 bytes: two, the text's 18, and four of its length.
+    # The longest key that is stored unchanged has 24 bytes: two, the text's 18, and four of its length.
     ("named_struct('a', repeat('x', 18))", b"\x01\x01" + b"x" * 18 + b"\x00\x00\x00\x12"),
 ]
 

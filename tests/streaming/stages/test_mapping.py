@@ -1,6 +1,6 @@
-"""Values that fit their column arrive converted; those that do not are refused with column, type, place and value.
+"""Values that fit their column are converted; others are rejected with column, type, position and value.
 
-What ClickHouse makes of the carried values is in tests/e2e/test_types.py.
+tests/e2e/test_types.py tests what ClickHouse makes of the carried values.
 """
 
 import base64
@@ -26,17 +26,17 @@ UUID = "6F9619FF-8B86-D011-B42D-00C04FC964FF"
 
 
 def little_endian(value: int, size: int) -> str:
-    """Give the bytes that ClickHouse keeps of a big integer, as base64."""
+    """Return a big integer's bytes as ClickHouse stores them, in base64."""
     return base64.b64encode(value.to_bytes(size, "little", signed=value < 0)).decode()
 
 
 class Json(str):
-    """A value as JSON text, where Python's own would come out as another."""
+    """A value as JSON text, for values that Python would write differently."""
 
     __slots__ = ()
 
 
-# Declared type, column's type, value, and the carried value as JSON: binary as base64, times in UTC.
+# Declared type, column type, value, and the carried value as JSON: binary as base64, times in UTC.
 FITS: list[tuple[str, str, Any, Any]] = [
     ("int", "Int8", -128, -128),
     ("int", "UInt8", 255, 255),
@@ -125,7 +125,7 @@ FITS: list[tuple[str, str, Any, Any]] = [
      Json("[1730109605.123456789, -1.000000000, 1730073600.000000000, -0.500000000]")),
     ("array", "Array(LowCardinality(Nullable(Enum8('a' = 1))))", ["a", None], ["a", None]),
     ("array", "Array(UUID)", [UUID], [UUID]),
-    # Maps. Where the values are texts everything becomes one, as in GlassFlow.
+    # Maps. A map with text values turns every value into text, as in GlassFlow.
     ("map", "Map(String, String)",
      Json('{"a":null,"b":5,"c":2.50,"d":true,"e":[1, {"x":2}],"f":"","g":1234567.0,"h":-0.00001,"i":3.0,"j":{}}'),
      {"a": "", "b": "5", "c": "2.5", "d": "true", "e": '[1, {"x":2}]', "f": "", "g": "1.234567e+06", "h": "-1e-05",
@@ -151,7 +151,7 @@ FITS: list[tuple[str, str, Any, Any]] = [
     ("array", "Array(JSON)", Json('[{"a":1}, {}]'), ['{"a":1}', "{}"]),
 ]  # fmt: skip
 
-# Declared type, column's type, value, and what the reason says of it.
+# Declared type, column type, value, and words of the reason.
 DOES_NOT_FIT: list[tuple[str, str, Any, str]] = [
     ("int", "Int8", 300, "300 is out of range -128..127"),
     ("int", "UInt8", -1, "-1 is out of range 0..255"),
@@ -199,7 +199,7 @@ DOES_NOT_FIT: list[tuple[str, str, Any, str]] = [
     ("float", "DateTime64(3)", 1e18, "'1.0E18' is not a time"),
     ("int", "DateTime64(3)", 10413792000, "'10413792000' is not a time that DateTime64(3) holds"),
     ("string", "DateTime64(9)", "2263-01-01T00:00:00Z", "'2263-01-01T00:00:00Z' is not a time that DateTime64(9)"),
-    # Inside nested values the reason says where.
+    # For nested values the reason names the position.
     ("array", "Array(Int8)", [1, 2, 300], "[2]: 300 is out of range -128..127"),
     ("array", "Array(Int8)", [1, 2.5], "[1]: expected a whole number, got 2.5"),
     ("array", "Array(Int8)", [None], "[0]: null, but Int8 is not Nullable"),
@@ -244,7 +244,7 @@ DOES_NOT_FIT: list[tuple[str, str, Any, str]] = [
     ("array", "Array(Int64)", Json("[1e99999999999999999999]"), "[0]: 1E+2147483647 is out of range"),
 ]  # fmt: skip
 
-# GlassFlow's layouts; where two fit, the first of its list counts.
+# GlassFlow's time layouts; where two fit, the first in its list counts.
 LAYOUTS = {
     "2024-03-04T05:06:07Z": "2024-03-04T05:06:07.000000Z",
     "2024-03-04T05:06:07.123456789+02:00": "2024-03-04T03:06:07.123456Z",
@@ -284,14 +284,14 @@ NO_LAYOUTS = [
 
 
 def mapped(spark: SparkSession, cases: list[tuple[str, str, Any]]) -> list[Row]:
-    """Map each value to its column; in one job, where record i fills field and column c<i> and no other.
+    """Map all values in one job; record i fills only field and column c<i>.
 
-    Rows: carried STRING (the row as JSON), error; in the order of the cases.
+    Returns rows in the order of the cases: the carried row as JSON, and the error.
     """
     names = [f"c{i}" for i in range(len(cases))]
     fields = [SchemaField(name=n, type=case[0], required=False) for n, case in zip(names, cases, strict=True)]
     mapping = [Mapping(name=n, column_name=n, column_type=case[1]) for n, case in zip(names, cases, strict=True)]
-    # Every column takes NULL here, so that the records may leave it out.
+    # Every column is Nullable here, because each record fills only one.
     types = {m.column_name: ColumnType("Nullable", (m.parsed_type,)) for m in mapping}
     values = [str(v) if isinstance(v, Json) else json.dumps(v) for _, _, v in cases]
     records = [(i, f'{{"c{i}":{value}}}'.encode()) for i, value in enumerate(values)]
@@ -302,7 +302,7 @@ def mapped(spark: SparkSession, cases: list[tuple[str, str, Any]]) -> list[Row]:
 
 
 def parsed(text: str) -> Any:
-    """Read JSON, with every digit of its numbers."""
+    """Parse JSON with all digits of its numbers."""
     return json.loads(text, parse_float=Decimal)
 
 

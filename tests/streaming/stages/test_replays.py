@@ -1,4 +1,4 @@
-"""Which records of the replay topic are exempt from deduplication, and which are not this checkpoint's."""
+"""Which records of the replay topic skip deduplication, and which belong to another checkpoint."""
 
 from pyspark.sql import SparkSession
 

@@ -1,4 +1,4 @@
-"""When a batch starts and how much it takes, from `max_batch_size` and `max_delay_time` alone."""
+"""When a batch starts and how many records it has, derived from `max_batch_size` and `max_delay_time`."""
 
 from pathlib import Path
 
@@ -14,9 +14,9 @@ CONFIG = load_pipeline(Path("pipelines/sms_status.yaml"), {})
     ("rows", "partitioned", "limits"),
     [
         (10_000, False, BatchLimits(start_records=10_000, start_after_ms=1000, max_records=MAX_BATCH_RECORDS)),
-        # The blocks of a batch stay below half of the 10,000 tokens that a table remembers.
+        # A batch has fewer blocks than half of the 10,000 tokens that a table remembers.
         (1, False, BatchLimits(start_records=1, start_after_ms=1000, max_records=5000)),
-        # A batch never holds more than a driver can, however large a block may be.
+        # A batch never exceeds a driver's memory, however large a block may be.
         (10_000_000, False, BatchLimits(MAX_BATCH_RECORDS, 1000, MAX_BATCH_RECORDS)),
         # A block for a hundred partitions takes a hundred tokens.
         (1000, True, BatchLimits(start_records=1000, start_after_ms=1000, max_records=50_000)),

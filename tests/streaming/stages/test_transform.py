@@ -1,4 +1,4 @@
-"""Filters and transforms on their way: what is kept, counted or refused, and what the columns are filled from."""
+"""Filters and transforms in the stream: records kept, counted or rejected, and the values of the columns."""
 
 import json
 from typing import Any
@@ -16,7 +16,7 @@ from glassflow_dagster.streaming.stages.filter import keep_matching
 from glassflow_dagster.streaming.stages.mapping import map_columns
 from glassflow_dagster.streaming.stages.scope import field_scope
 from glassflow_dagster.streaming.stages.transform import transform
-from tests.definition import definition, keep, make, mapping, sink, source
+from tests.definition import definition, filter_transform, mapping, sink, source, stateless_transform
 
 CONFIG = PipelineConfig.model_validate(
     definition(
@@ -34,19 +34,19 @@ CONFIG = PipelineConfig.model_validate(
             mapping("unit", "String", "u"),
             mapping("_offset", "UInt64", "o"),
         ]),
-        keep("s", "n > 1"),
-        make(
+        filter_transform("s", "n > 1"),
+        stateless_transform(
             "s",
             ("id", "upper(id)"),
             ("weight", "n * scale", "float64"),
             ("part", "toInt(split(id, '-')[1])", "int"),
             ("unit", "unit"),
         ),
-        keep("s", "weight < 100.0 and n != 5 and now().Year() == 2024"),
+        filter_transform("s", "weight < 100.0 and n != 5 and now().Year() == 2024"),
     )
 )  # fmt: skip
 
-# What a record's JSON is, and what becomes of it: a row, a word, or the stage and the reason of its error.
+# A record's JSON, and its outcome: a row, a word, or the stage and the reason of its error.
 RECORDS: list[tuple[dict[str, Any], object]] = [
     ({"id": "a-7", "n": 2}, ("A-7", 4.0, 7, "kg", 0)),
     ({"id": "b-8", "n": 2, "unit": "t", "scale": 0.5}, ("B-8", 1.0, 8, "t", 1)),

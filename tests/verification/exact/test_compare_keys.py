@@ -1,4 +1,4 @@
-"""How expected and actual rows are set against each other; on Spark, with rows made here."""
+"""Comparison of expected and actual rows, on Spark with rows made by the test."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from tests.clickhouse.definitions import sms_status
 def test_rows_of_batches_that_came_while_the_table_was_read_may_be_there_and_need_not(spark: SparkSession) -> None:
     expected = spark.createDataFrame(
         [
-            # key, row_hash, batch, offset; the table was read when batch 1 was in the ledger.
+            # key, row_hash, batch, offset; the table was read when the ledger had batch 1.
             ("in time", "1", 1, 0), ("late, there", "1", 2, 1), ("late, not there", "1", 2, 2), ("twice", "1", 0, 3),
             ("twice", "2", 1, 4), ("refused", "1", 0, 5), ("lost", "1", 1, 6), ("swapped", "1", 1, 7),
         ],
@@ -45,7 +45,7 @@ def test_rows_of_batches_that_came_while_the_table_was_read_may_be_there_and_nee
 def test_types_that_the_two_do_not_write_alike_are_not_compared(
     spark: SparkSession, kind: str, is_compared: bool
 ) -> None:
-    assert spark is not None  # a column needs one
+    assert spark is not None  # creating a column needs a session
     table = Table("d", "t", "MergeTree", "MergeTree", {"a": Column(parse_column_type(kind), "")}, rows=0, ttl=False)
     assert (comparable(table, "a") is not None) is is_compared
 

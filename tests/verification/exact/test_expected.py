@@ -1,4 +1,4 @@
-"""Which batch a record belongs to, and which records of a key have rows; on Spark, with records made here."""
+"""Each record's batch, and which records of a key produce rows; on Spark with records made by the test."""
 
 import random
 from datetime import timedelta
@@ -25,7 +25,7 @@ def test_each_record_is_found_in_its_batch_however_uneven_batches_are(spark: Spa
         until = first + draw.choice([0, 1, 2, 300])
         ranges += [BatchRange(batch, 1000 + batch, "t", 0, first, until), BatchRange(batch, 1000 + batch, "t", 1, 5, 5)]
         first = until
-    offsets = list(range(first + 3))  # some before the first batch, some after the last
+    offsets = list(range(first + 3))  # some records before the first batch, some after the last
     records = spark.createDataFrame(
         [("t", 0, offset) for offset in offsets], "topic STRING, partition INT, offset LONG"
     )
@@ -39,14 +39,14 @@ def test_each_record_is_found_in_its_batch_however_uneven_batches_are(spark: Spa
 
 def test_a_key_has_a_row_again_once_a_window_is_over_since_the_last_accepted_one(spark: SparkSession) -> None:
     places = {
-        # key: (batch_ms, topic_rank, partition, offset), and whether it has a row, for a window of 10
+        # key: (batch_ms, topic_rank, partition, offset), and whether it has a row, with a window of 10
         "a": [((100, 0, 0, 5), False), ((100, 0, 0, 3), True), ((109, 0, 0, 6), False), ((110, 0, 0, 9), True)],
         # A duplicate does not prolong the window.
         "b": [((100, 0, 1, 1), True), ((108, 0, 1, 2), False), ((116, 0, 0, 1), True), ((125, 0, 0, 2), False)],
         "c": [((100, 1, 0, 0), False), ((100, 0, 1, 9), False), ((100, 0, 0, 99), True)],
     }
     rows = [(key.encode(), *place, has_row, False) for key, listed in places.items() for place, has_row in listed]
-    # Records that were sent again after the server had refused them: they share a key that no event has.
+    # Records that were replayed after the server had rejected them: they share a key that no event has.
     rows += [(b"", 100, 2, 0, offset, True, True) for offset in (1, 2)]
     random.Random(1).shuffle(rows)
     frame = spark.createDataFrame(
