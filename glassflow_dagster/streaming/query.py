@@ -14,13 +14,13 @@ from glassflow_dagster.streaming.stages.decode.formats import decoder_of
 from glassflow_dagster.streaming.stages.dedup import (
     drop_duplicates,
     drop_duplicates_in_event_time,
-    drop_duplicates_of_sides,
+    drop_duplicates_of_join_inputs,
     keep_duplicates,
 )
 from glassflow_dagster.streaming.stages.event_time import read_event_time, read_times
 from glassflow_dagster.streaming.stages.filter import keep_matching
-from glassflow_dagster.streaming.stages.join import join_sides
-from glassflow_dagster.streaming.stages.join_events import as_events, to_sides, unpack_fields
+from glassflow_dagster.streaming.stages.join import join_inputs
+from glassflow_dagster.streaming.stages.join_events import as_events, to_join_inputs, unpack_fields
 from glassflow_dagster.streaming.stages.mapping import map_columns
 from glassflow_dagster.streaming.stages.record_counter import MAX_EVENT_TIMES, TALLIES, JoinCounter
 from glassflow_dagster.streaming.stages.replays import mark_replays
@@ -91,8 +91,8 @@ def build_join_query(
             events = keep_matching(events, stage, scopes[index], is_of(index))
     timed = read_times(events, join.sides, fields)
     dedups = [config.dedup_of(source) for source in config.inputs]
-    sides = drop_duplicates_of_sides(to_sides(timed, config, join, scopes), dedups)
-    joined = join_sides(sides, join, clock_rows)
+    inputs = drop_duplicates_of_join_inputs(to_join_inputs(timed, config, join, scopes), dedups)
+    joined = join_inputs(inputs, join, clock_rows)
 
     rows, joined_scope = unpack_fields(as_events(joined), join, scopes)
     transformed, final_scope = _apply(rows, stages.steps, joined_scope)

@@ -46,7 +46,7 @@ def size_and_dead_letter() -> list[Column]:
 def dead_letters_of_joined(rows: DataFrame, scope: Scope) -> DataFrame:
     """Turn joined rows with an error into dead letters. The raw bytes of their records were dropped before the join.
 
-    scope: that of the joined event. Columns in: those of `join_sides`, is_joined BOOLEAN, row, error.
+    scope: that of the joined event. Columns in: those of `join_inputs`, is_joined BOOLEAN, row, error.
     Column changed: dead_letter. For a joined row with an error its `value` is the joined event as JSON, for the case
     that Kafka no longer has the record; topic, timestamp, key and headers are NULL, so that the sink reads them, and
     the value, from the left event's record in Kafka again.

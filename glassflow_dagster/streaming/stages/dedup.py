@@ -45,11 +45,11 @@ def drop_duplicates(events: DataFrame, dedup: DedupConfig) -> DataFrame:
     return _drop_in_processing_time(keyed, [dedup], _PAYLOAD)
 
 
-def drop_duplicates_of_sides(events: DataFrame, dedups: Sequence[DedupConfig | None]) -> DataFrame:
+def drop_duplicates_of_join_inputs(events: DataFrame, dedups: Sequence[DedupConfig | None]) -> DataFrame:
     """Drop duplicates of each source of a join by its own key and window; without dedup a source passes unchanged.
 
     dedups: of the left and the right source; None for one without deduplication.
-    Columns in: dedup_key BINARY, exempt BOOLEAN, and the join inputs' columns (`to_sides`). Columns out: those without
+    Columns in: dedup_key BINARY, exempt BOOLEAN, and the join inputs' columns (`to_join_inputs`). Columns out: those without
     dedup_key and exempt, and duplicates LONG. A key has one row per batch: its first event, and in duplicates the
     number of its other events. A key that was accepted in an earlier batch has a row, too, so that its duplicates are
     counted; source, body, dead_letter and drop_reason are NULL then.

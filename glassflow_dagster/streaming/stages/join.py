@@ -20,7 +20,7 @@ _PASSES = -1
 _PASSING = ("size", "dead_letter", "drop_reason")
 
 
-def join_sides(events: DataFrame, join: JoinConfig, clock_rows: DataFrame) -> DataFrame:
+def join_inputs(events: DataFrame, join: JoinConfig, clock_rows: DataFrame) -> DataFrame:
     """Join the events of two sources.
 
     Columns in: source INT (0 left, 1 right), topic_rank INT, partition INT, offset LONG, join_key BINARY (NULL where a

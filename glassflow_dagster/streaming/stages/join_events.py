@@ -25,7 +25,7 @@ _INTEGER = "decimal(20,0)"
 _LONG_END = 2.0**63
 
 
-def to_sides(events: DataFrame, config: PipelineConfig, join: JoinConfig, scopes: Sequence[Scope]) -> DataFrame:
+def to_join_inputs(events: DataFrame, config: PipelineConfig, join: JoinConfig, scopes: Sequence[Scope]) -> DataFrame:
     """Reduce records of both sources to one form, that of the two sides of the join.
 
     `by_source` chooses of two columns the one of the record's source. exempt: the record was deduplicated before it
@@ -61,7 +61,7 @@ def to_sides(events: DataFrame, config: PipelineConfig, join: JoinConfig, scopes
 def as_events(joined: DataFrame) -> DataFrame:
     """Add the columns that the stages after the join expect of an event; records that are no joined row are inactive.
 
-    Columns in: those of `join_sides`. Columns added: is_joined BOOLEAN, true for a joined row; batch_time TIMESTAMP;
+    Columns in: those of `join_inputs`. Columns added: is_joined BOOLEAN, true for a joined row; batch_time TIMESTAMP;
     error STRUCT, NULL for a joined row, and set for other records, so that no stage changes them.
     """
     no_row = F.struct(F.lit("join").alias("stage"), F.lit("no row").alias("reason"))

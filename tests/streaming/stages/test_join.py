@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from glassflow_dagster.config.model.join import JoinConfig
 from glassflow_dagster.streaming.stages.clock_source import ClockSource
-from glassflow_dagster.streaming.stages.join import join_sides
+from glassflow_dagster.streaming.stages.join import join_inputs
 from glassflow_dagster.streaming.stages.record_counter import TALLIES
 from tests.streaming.stages.joins import JoinEvent, Windows, joined
 
@@ -93,7 +93,7 @@ class Stream:
     def tick(self) -> None:
         """Run a query until it has nothing to do; each call is a restart."""
         events = self._spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
-        rows = join_sides(events.parquet(str(self._folder / "in")), self.join, self.ticks.read())
+        rows = join_inputs(events.parquet(str(self._folder / "in")), self.join, self.ticks.read())
         stream = rows.writeStream.foreachBatch(self._keep).trigger(availableNow=True)
         stream.option("checkpointLocation", str(self._folder / "checkpoint")).start().awaitTermination()
 
