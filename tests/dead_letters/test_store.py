@@ -30,7 +30,7 @@ from tests.dead_letters.conftest import DeadLetterPipeline
         ("1; DROP TABLE t", "';' would end the statement"),
         ("1) OR (1", "')' has no opening bracket"),
         ("(1", "')' is missing"),
-        ("[1)", "')' closes"),
+        ("[1)", "')' has no opening bracket"),
         ("stage = 'decode", "not closed"),
         ("1 /* open", "not closed"),
         ("  -- nothing", "is empty"),

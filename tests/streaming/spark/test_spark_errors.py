@@ -45,11 +45,11 @@ ITS_PLAN = "=== Streaming Query ===\nCaused by: nothing of the kind\n"
         ),
         (
             WITHIN_THE_BATCH + ITS_CAUSE + ITS_PLAN,
-            "java.lang.IllegalArgumentException: Invalid value for 'x', must be a long; spark.log",
+            "java.lang.IllegalArgumentException: Invalid value for 'x', must be a long; see spark.log",
         ),
         (
             WITHIN_THE_BATCH + ITS_PLAN,
-            "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 2.0 failed; spark.log",
+            "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 2.0 failed; see spark.log",
         ),
         (
             WITHIN_THE_BATCH + "Caused by: java.lang.OutOfMemoryError: Java heap space",
@@ -65,7 +65,7 @@ ITS_PLAN = "=== Streaming Query ===\nCaused by: nothing of the kind\n"
         ),
         (
             WITHIN_THE_BATCH + ITS_CAUSE + "Caused by: java.io.EOFException\n\tat Input.read\n",
-            "java.lang.IllegalArgumentException: Invalid value for 'x', must be a long; spark.log",
+            "java.lang.IllegalArgumentException: Invalid value for 'x', must be a long; see spark.log",
         ),
         (
             WITHIN_THE_BATCH.replace("Job aborted", "Python worker exited unexpectedly (crashed)"),
