@@ -49,10 +49,10 @@ def drop_duplicates_of_join_inputs(events: DataFrame, dedups: Sequence[DedupConf
     """Drop duplicates of each source of a join by its own key and window; without dedup a source passes unchanged.
 
     dedups: of the left and the right source; None for one without deduplication.
-    Columns in: dedup_key BINARY, exempt BOOLEAN, and the join inputs' columns (`to_join_inputs`). Columns out: those
-    without dedup_key and exempt, and duplicates LONG. A key has one row per batch: its first event, and in duplicates the
-    number of its other events. A key that was accepted in an earlier batch has a row, too, so that its duplicates are
-    counted; source, body, dead_letter and drop_reason are NULL then.
+    Columns in: dedup_key BINARY, exempt BOOLEAN, and the columns of a join's inputs (`to_join_inputs`). Columns out:
+    those without dedup_key and exempt, and duplicates LONG. A key has one row per batch: its first event, and in
+    duplicates the number of its other events. A key that was accepted in an earlier batch has a row, too, so that its
+    duplicates are counted; source, body, dead_letter and drop_reason are NULL then.
     """
     return _drop_in_processing_time(events.withColumnRenamed("dedup_key", "key"), dedups, _JOIN_INPUT_PAYLOAD)
 

@@ -49,7 +49,7 @@ ITS_PLAN = "=== Streaming Query ===\nCaused by: nothing of the kind\n"
         ),
         (
             WITHIN_THE_BATCH + ITS_PLAN,
-            "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 2.0 failed; see spark.log",
+            "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 2.0 failed; see",
         ),
         (
             WITHIN_THE_BATCH + "Caused by: java.lang.OutOfMemoryError: Java heap space",
