@@ -39,7 +39,7 @@ class LossReason(StrEnum):
     """The cause of a loss."""
 
     RETENTION = "retention"  # the records are gone from the topic
-    COMPACTION = "compaction"  # some records of the batch in flight are gone from the topic
+    IN_FLIGHT = "in_flight"  # records of the in-flight batch are gone, so it cannot be repeated as it was
     TOPIC = "topic"  # the topic or a partition was deleted, or deleted and created again
     STATE = "state"  # the checkpoint's state: waiting events of a join, keys of deduplication
 
@@ -68,8 +68,8 @@ class Loss:
         where = f"{self.topic}, partition {self.partition}"
         if self.reason is LossReason.TOPIC:
             return f"{where}: was recreated after it was read up to offset {self.first}, or ends before that offset"
-        if self.reason is LossReason.COMPACTION:
-            return f"{where}: offsets {self.first} to {self.until - 1}: compaction has removed records"
+        if self.reason is LossReason.IN_FLIGHT:
+            return f"{where}: offsets {self.first} to {self.until - 1} of the in-flight batch: some of its records are gone"
         return f"{where}: offsets {self.first} to {self.until - 1}: no longer in Kafka"
 
 

@@ -245,9 +245,11 @@ def _move_to_available(
 
 
 def _losses_of_open_batch(config: PipelineConfig, plan: BatchPlan | None, topics: _Topics, number: int) -> list[Loss]:
-    """Find the offset ranges of an open batch of which records are gone, although the batch must be repeated.
+    """Find the offset ranges of the in-flight batch of which records are gone, so that it cannot be repeated as it was.
 
-    In compacted topics, the plan's record counts are compared with the records that still exist.
+    Gone are ranges that retention or a deleted topic has shortened, and in compacted topics (those of which the plan
+    has record counts) ranges with fewer records than when the batch began. plan: that of the batch, None without one.
+    number: the batch of the losses in the ledger.
     """
     if plan is None:
         return []
@@ -261,10 +263,12 @@ def _losses_of_open_batch(config: PipelineConfig, plan: BatchPlan | None, topics
             is_lost = first < until and not is_available
             if not is_lost and partition in planned_counts:
                 span = {partition: (first, until)}
-                count = count_records(config.connection, topic, span, lambda _: None, config.source.isolation)
+                count = count_records(
+                    config.connection, topic, span, report=lambda _: None, isolation=config.source.isolation
+                )
                 is_lost = count != planned_counts[partition]
             if is_lost:
-                losses.append(Loss(number, LossReason.COMPACTION, topic, partition, first=first, until=until))
+                losses.append(Loss(number, LossReason.IN_FLIGHT, topic, partition, first=first, until=until))
     return losses
 
 

@@ -84,8 +84,8 @@ class Facts:
 
     @property
     def lost_from_open_batch(self) -> bool:
-        """True when compaction removed records of a batch that was in flight and may have been written in part."""
-        return any(loss.reason is LossReason.COMPACTION for loss in self.totals.losses)
+        """True when records of an in-flight batch were lost: the batch may have been written in part."""
+        return any(loss.reason is LossReason.IN_FLIGHT for loss in self.totals.losses)
 
     @property
     def lost_waiting(self) -> int:

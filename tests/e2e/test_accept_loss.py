@@ -157,7 +157,7 @@ def test_a_batch_whose_records_were_compacted_away_is_not_repeated_unasked(
     assert token_prefix(pipeline) != tokens, "its blocks have other rows under the same numbers"
     assert keys(pipeline) == [f"k{number}" for number in range(8)]
     ((_, reason, *_),) = losses(pipeline)
-    assert reason == "compaction"
+    assert reason == "in_flight"
     found = verify(pipeline)
     assert not found.counts.exact
     assert "records of an in-flight batch were lost" in found.counts.description
