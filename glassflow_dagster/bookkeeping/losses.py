@@ -69,7 +69,7 @@ class Loss:
         if self.reason is LossReason.TOPIC:
             return f"{where}: was recreated after it was read up to offset {self.first}, or ends before that offset"
         if self.reason is LossReason.IN_FLIGHT:
-            return f"{where}: offsets {self.first} to {self.until - 1} of the in-flight batch: some of its records are gone"
+            return f"{where}: offsets {self.first} to {self.until - 1}: the in-flight batch has lost records of them"
         return f"{where}: offsets {self.first} to {self.until - 1}: no longer in Kafka"
 
 

@@ -51,11 +51,11 @@ def running_spark(run: RunContext, lock: PipelineLock) -> Iterator[SparkSession]
 def spark_settings_of(config: PipelineConfig, options: RunOptions) -> dict[str, str]:
     """Return a run's Spark settings: the definition's `resources` and Kerberos options for Kafka's client.
 
-    They are overridden by the definition's `spark`, and that by the command line.
+    The definition's `spark` overrides them, and the command line overrides both.
     """
     settings = {}
     resources, kerberos_options = config.resources, kerberos.java_options(config.connection)
-    # By default (local[*]) Spark has a thread for each core of the machine, so only a larger number changes anything.
+    # `cores` is a least number: Spark has a thread for each core of the machine anyway (local[*]).
     if resources and resources.cores and resources.cores > (os.cpu_count() or 1):
         settings["spark.master"] = f"local[{resources.cores}]"
     if resources and resources.state_partitions:

@@ -166,12 +166,15 @@ def _unfilled_columns(columns: list[NewColumn], table: Table) -> Iterator[Differ
 
 
 def _creation_notes(creation: CreateTable, table: Table) -> Iterator[Difference]:
-    """Yield a note on each clause of the table that differs from `create_table`."""
-    # engine_full has the other clauses behind the engine.
+    """Yield a note on each clause of `create_table` that the existing table does not have.
+
+    Engines are compared by family and column arguments; that one is replicated and the other is not has its own note.
+    """
+    # engine_full has the other clauses after the engine.
     engine = _CLAUSE.split(f"{table.engine_full} ", maxsplit=1)[0].strip() or table.engine
     # Clause, its text in the definition, its text in the table, and whether both say the same.
     clauses = [
-        ("engine", creation.engine, engine, _engine_values(creation.engine) == _engine_values(engine)),
+        ("engine", creation.engine, engine, _family_and_columns(creation.engine) == _family_and_columns(engine)),
         ("order_by", creation.order_by, table.sorting_key, _plain(creation.order_by) == _plain(table.sorting_key)),
         (
             "partition_by",
@@ -187,7 +190,7 @@ def _creation_notes(creation: CreateTable, table: Table) -> Iterator[Difference]
             yield Difference(
                 f"sink.create_table.{key}",
                 f"is {wanted or 'none'}, but {table.database}.{table.name} has {actual or 'none'}; create_table does "
-                "not change an existing table: correct it here, or recreate the table",
+                "not change an existing table: correct the definition, or recreate the table",
                 stops=False,
             )
     if is_replicated(creation.engine) and not is_replicated(table.engine):
@@ -197,7 +200,7 @@ def _creation_notes(creation: CreateTable, table: Table) -> Iterator[Difference]
         yield Difference("sink.create_table.engine", text, stops=False)
 
 
-def _engine_values(engine: str) -> str:
+def _family_and_columns(engine: str) -> str:
     """Return an engine's family and column arguments, to compare it with another one.
 
     The prefix Replicated or Shared is left out, as are the path and the replica name, which are in quotes.

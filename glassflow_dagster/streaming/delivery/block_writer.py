@@ -152,7 +152,11 @@ class BlockWriter:
             ) from error
 
     def _note_split(self, token: Token, part: "_Part") -> None:
-        """Write the note that a part of the block was split. token: the block's."""
+        """Note in `glassflow_splits` that rows of the block were rejected together and are sent in smaller parts.
+
+        A repeated batch reads the note and splits the block equally. part: the rows [first, until).
+        token: the block's insert token, from which the note's own token is derived.
+        """
         note = SplitNote(token.text, first=part.first, until=part.until, done=False)
         insert_split_note(self.inserter, self.batch, note, token.split(part.first, part.until))
 

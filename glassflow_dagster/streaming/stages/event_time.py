@@ -70,11 +70,13 @@ def read_times(events: DataFrame, sides: Sequence[EventTimed], fields: Sequence[
 def read_event_time(events: DataFrame, dedup: DedupConfig, fields: Sequence[SchemaField]) -> DataFrame:
     """Read each record's event time, and set the stream's watermark by it.
 
-    Columns in: those of `read_topics`, fields, error, drop_reason, replayed. Column added: timing STRUCT, NULL for a
-    record that is dropped or a dead letter, of event_time LONG (microseconds since 1970), keep_late BOOLEAN (the record
-    passes even if it is late; a replayed dead letter does, as it is late only because it had to be fixed), and
-    if_late STRUCT (the dead letter that the record becomes if it is late, see `dead_letter`; NULL when late records
-    are dropped or kept). error is set where the field has no valid time.
+    Columns in: batch_time, the decoded fields, error, drop_reason, replayed. error is set where the field has no valid
+    time. Column added: timing STRUCT, NULL for a record that is dropped or a dead letter, with
+
+    - event_time LONG: microseconds since 1970;
+    - keep_late BOOLEAN: the record passes even if it is late. True with `late: keep`, and for a replayed dead letter,
+      which is late only because it had to be fixed;
+    - if_late STRUCT: the dead letter that the record becomes if it is late; NULL when late records are dropped or kept.
     """
     assert dedup.event_time is not None
     kind = _kind(dedup, fields)
@@ -85,7 +87,7 @@ def read_event_time(events: DataFrame, dedup: DedupConfig, fields: Sequence[Sche
     clocked = checked.withColumn(
         "_clock", F.timestamp_micros(_max_event_time(F.col("_time"), F.unix_micros("batch_time")))
     )
-    # Spark drops late rows of a stream that still has this column.
+    # The watermark stays without its column, `_clock`; with it, Spark would drop late rows before they are counted.
     timed = clocked.withWatermark("_clock", f"{milliseconds(dedup.lateness)} milliseconds").drop("_clock")
     # `late_dead_letter` completes the reason, which begins with the time.
     dead_letter_if_late = dead_letter(F.lit("dedup"), _quoted(dedup, _readable(F.col("_time"))))

@@ -56,12 +56,12 @@ class Compared:
 
     @property
     def of_expected(self) -> list[Column]:
-        """The columns to keep of an expected row: key_hash, row_hash and key (its text), all STRING."""
-        return [
-            hashed(self.key)[0].alias("key_hash"),
-            hashed(self.values)[0].alias("row_hash"),
-            joined(self.key)[0].alias("key"),
-        ]
+        """The columns of a row that Kafka's records lead to: key_hash, row_hash and key (its text), all STRING."""
+        # `hashed` and `joined` return a pair: a column for Spark, and the same as SQL for ClickHouse.
+        key_hash, _ = hashed(self.key)
+        row_hash, _ = hashed(self.values)
+        key, _ = joined(self.key)
+        return [key_hash.alias("key_hash"), row_hash.alias("row_hash"), key.alias("key")]
 
     @property
     def key_names(self) -> tuple[str, ...] | None:
