@@ -99,7 +99,7 @@ def run(
         timeout_seconds=timeout,
         spark=_settings(conf),
         rebuild=_rebuild() if rebuild_state else None,
-        accept=_acceptance() if accept_loss else None,
+        accept=_import_accept_loss() if accept_loss else None,
         start_over=start_over,
         accept_clock=accept_clock,
     )
@@ -183,8 +183,8 @@ def _rebuild() -> "Rebuild":
     return rebuild_checkpoint
 
 
-def _acceptance() -> "AcceptLoss":
-    """Import the function that continues without lost records, which few runs need."""
+def _import_accept_loss() -> "AcceptLoss":
+    """Return `accept_loss`, which gives lost records up and continues; imported here, since few runs need it."""
     from glassflow_dagster.recovery.acceptance import accept_loss
 
     return accept_loss

@@ -142,9 +142,11 @@ def _write_checkpoint(
 def _narrow_to_written(
     config: PipelineConfig, ranges: Iterable[BatchRange], written: Sequence[tuple[int, int, int]]
 ) -> list[BatchRange]:
-    """Narrow each range to end with its last written record, so that the repeated batch contains all of them.
+    """Return the in-flight batch's ranges, each ending with the last record that it has written to the table.
 
-    The in-flight batch has read at least this far. written: (index of the topic, partition, offset).
+    How far the batch has read beyond that is not known: later records are left to the next batch. So a range without a
+    written record becomes empty. ranges: all that the batch may have read. written: (index of the topic, partition,
+    offset) of each record whose row is in the table; all of them are within `ranges`.
     """
     ends: dict[tuple[str, int], int] = defaultdict(int)
     for topic_index, partition, offset in written:

@@ -64,11 +64,16 @@ class KafkaCount:
 
 
 def count_kafka(config: PipelineConfig, totals: LedgerTotals, report: Callable[[str], None]) -> KafkaCount:
-    """Return the number of records in the ledger's ranges, by the cheapest method that decides.
+    """Return the number of Kafka's records in the ranges that the ledger has as read, and how it was found.
 
-    OFFSETS: as many records were read as there are offsets (replays counted by records). COMPACTED and BOUND: a topic
-    is compacted, or has more than `MAX_COUNTED` offsets. Otherwise the records are counted: PARTLY where retention
-    removed some, else COUNTED. Raises `TopicMissing` or `KafkaUnreachable`.
+    The first of these methods that applies:
+
+    - OFFSETS: the ledger has read as many records as there are offsets in all ranges. Exact.
+    - COMPACTED: a topic is compacted, so there are fewer records than offsets: the number of offsets, an upper bound.
+    - BOUND: the ranges have more than `MAX_COUNTED` offsets in total: the number of offsets, an upper bound.
+    - COUNTED: the records, consumed and counted. Exact. PARTLY: the same where retention has removed some of them.
+
+    Raises `TopicMissing` or `KafkaUnreachable`.
     """
     connection, source = config.connection, config.source
     available = {topic: offsets(connection, topic) for topic in sorted({r.topic for r in totals.ranges})}

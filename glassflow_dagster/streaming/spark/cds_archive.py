@@ -35,9 +35,9 @@ def driver_jars(report: Callable[[str], None]) -> list[Path]:
 
 
 def reading_options(java: JavaRuntime, jars: Sequence[Path]) -> str:
-    """Return the Java options to start with the archive; an empty string where there is none.
+    """Return the Java options that load the archive of classes (class data sharing), which makes a start faster.
 
-    jars: those before Spark's own in the class path.
+    Empty without an archive for this Java and these jars. jars: those before Spark's own in the class path.
     """
     archive = _folder(java, jars) / _ARCHIVE
     return f'"-XX:SharedArchiveFile={archive}" {_IN_PLACE} {_SILENT}' if archive.exists() else ""

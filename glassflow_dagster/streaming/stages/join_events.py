@@ -26,12 +26,13 @@ _LONG_END = 2.0**63
 
 
 def to_join_inputs(events: DataFrame, config: PipelineConfig, join: JoinConfig, scopes: Sequence[Scope]) -> DataFrame:
-    """Reduce records of both sources to one form, that of the two sides of the join.
+    """Reduce records of both sources to the one form in which they enter the join.
 
-    `by_source` chooses of two columns the one of the record's source. exempt: the record was deduplicated before it
+    `by_source` picks, of two columns, the one for the record's source. exempt: the record was deduplicated before it
     became a dead letter, and is not deduplicated again. A replayed record is kept even if it is late (keep_late).
-    scopes: of the left and the right source. Columns in: those of `read_topics`, the columns in scope, source, error,
-    drop_reason, exempt, replayed, and those of `read_times`.
+    scopes: of the left and the right source. Columns in: those of `read_topics`, source, `FIELDS` (the decoded fields
+    of the left and of the right source, two STRUCT columns), error, drop_reason, exempt, replayed, and those of
+    `read_times`.
     Columns out: source, topic_rank, partition, offset, dedup_key BINARY, exempt, join_key BINARY (NULL where a part of
     the key is null), time, max_event_time, keep_late BOOLEAN, body BINARY (the output fields of the event's side,
     packed; NULL for a record that is dropped or a dead letter), size INT, dead_letter STRUCT as in
@@ -52,7 +53,7 @@ def to_join_inputs(events: DataFrame, config: PipelineConfig, join: JoinConfig, 
         "drop_reason",
         *FIELDS,
     )
-    # Added last, as the key of a dead letter or a dropped record depends on the columns above.
+    # Added last: `dedup_key` reads dead_letter and drop_reason, since such records take no part in deduplication.
     dedups = [config.dedup_of(source) for source in config.inputs]
     keys = [dedup_key(dedup, fields) for dedup, fields in zip(dedups, FIELDS, strict=True)]
     return trimmed.withColumn("dedup_key", by_source(keys)).drop(*FIELDS)
