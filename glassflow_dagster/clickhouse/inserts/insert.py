@@ -161,7 +161,7 @@ class _Restarted(Exception):
 class _BlockInsert:
     """The insert of one block, from the first attempt until its outcome is certain.
 
-    In its methods, `certain` says that no earlier attempt can have inserted the block.
+    In its methods, `is_first` says that no earlier attempt can have inserted the block.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - the parts of an insert
@@ -190,7 +190,7 @@ class _BlockInsert:
         """
         try:
             self._send_until_certain(
-                self._block, self._token, self._inserter.begun, certain=not self._inserter.repeated
+                self._block, self._token, self._inserter.begun, is_first=not self._inserter.repeated
             )
         except _Restarted:
             self._inserter.note_restart()
@@ -213,10 +213,10 @@ class _BlockInsert:
                 token = self._token.again(attempt)
                 if missing:
                     # The next pass checks that the rows have arrived.
-                    self._send_until_certain(self._block.take(missing), token, run, certain=False)
+                    self._send_until_certain(self._block.take(missing), token, run, is_first=False)
                 elif attempt == 0 and self._layout.has_views:
                     # The table drops the repeated block; a view that lacked it when the server died receives it now.
-                    self._send_until_certain(self._block, self._token, run, certain=False)
+                    self._send_until_certain(self._block, self._token, run, is_first=False)
                     return
                 else:
                     return
@@ -268,15 +268,15 @@ class _BlockInsert:
             try:
                 return query()
             except (ClickHouseError, OSError) as error:
-                self._raise_unless_transient(error, pause, certain=False)
+                self._raise_unless_transient(error, pause, is_first=False)
             time.sleep(pause)
         raise AssertionError("the pauses have no end")
 
-    def _send_until_certain(self, block: pa.Table, token: Token, run: ServerRun | None, *, certain: bool) -> None:
+    def _send_until_certain(self, block: pa.Table, token: Token, run: ServerRun | None, *, is_first: bool) -> None:
         """Send a block under a token until its outcome is certain.
 
         run: the server's run during which all earlier attempts were sent, None when unknown. When there may have been
-        earlier attempts (not `certain`), the run is checked before and after each request: a token is reliable within
+        earlier attempts (not `is_first`), the run is checked before and after each request: a token is reliable within
         one run only. Raises `_Restarted` when the run has changed. An error of kind UNKNOWN counts as transient until
         its code has occurred `_UNKNOWN_REPEATS` times.
         """
@@ -287,17 +287,17 @@ class _BlockInsert:
             try:
                 if self._inserter.fence:
                     self._inserter.fence.require_newest_cached(self._client)
-                if not certain:
+                if not is_first:
                     self._require_same_run(run)
                 _send(self._client, self._statement, body, settings)
-                if not certain:
+                if not is_first:
                     self._require_same_run(run)
             except (ClickHouseError, OSError) as error:
-                self._raise_unless_transient(error, pause, certain=certain)
+                self._raise_unless_transient(error, pause, is_first=is_first)
                 occurrences[error_code(error)] += 1
                 if self._kind_of(error) is ErrorKind.UNKNOWN and occurrences[error_code(error)] >= _UNKNOWN_REPEATS:
-                    self._resolve_unknown_error(error, block, certain=certain)
-                certain = False  # the attempt that failed may have inserted the block
+                    self._resolve_unknown_error(error, block, is_first=is_first)
+                is_first = False  # the attempt that failed may have inserted the block
             else:
                 return
             time.sleep(pause)
@@ -327,16 +327,16 @@ class _BlockInsert:
     def _kind_of(self, error: BaseException) -> ErrorKind:
         return self._inserter.classify(self._name, error)
 
-    def _raise_unless_transient(self, error: BaseException, pause: float, *, certain: bool) -> None:
+    def _raise_unless_transient(self, error: BaseException, pause: float, *, is_first: bool) -> None:
         """Report a transient or unknown error, if the next attempt begins before the deadline.
 
         Otherwise raise `ClickHouseUnreachable`. An error of kind ROW, PARTITIONS or TABLE is raised at once, as
-        `RowsRefused`, `TooManyPartitions` or `InsertRefused`. pause: seconds until the next attempt. certain: no
+        `RowsRefused`, `TooManyPartitions` or `InsertRefused`. pause: seconds until the next attempt. is_first: no
         earlier attempt can have inserted the block.
         """
         kind = self._kind_of(error)
         if kind is ErrorKind.ROW:
-            raise RowsRefused(self._name, explain(error), certain=certain) from error
+            raise RowsRefused(self._name, explain(error), none_inserted=is_first) from error
         if kind is ErrorKind.PARTITIONS:
             raise TooManyPartitions(
                 f"{self._name} rejects a block with rows of {PARTITIONS_PER_BLOCK} partitions: {explain(error)}; "
@@ -352,11 +352,11 @@ class _BlockInsert:
         unknown = " (unknown; treated as transient)" if kind is ErrorKind.UNKNOWN else ""
         self._inserter.report(f"insert into {self._name}: {explain(error)}{unknown}; retrying in {pause:.1f} s")
 
-    def _resolve_unknown_error(self, error: BaseException, block: pa.Table, *, certain: bool) -> None:
+    def _resolve_unknown_error(self, error: BaseException, block: pa.Table, *, is_first: bool) -> None:
         """Insert an empty block to find the cause of a repeated unknown error, and raise accordingly.
 
         The same error means that the table is at fault (`InsertRefused`), success that rows are (`RowsRefused`). Return
-        when the empty block fails with another error. certain: no earlier attempt can have inserted the block.
+        when the empty block fails with another error. is_first: no earlier attempt can have inserted the block.
         """
         settings = insert_settings(self._client, self._token.empty(), 0)
         try:
@@ -366,7 +366,7 @@ class _BlockInsert:
                 raise self._table_error(error) from error
             return  # the next attempt with rows decides
         self._inserter.add_row_error(self._name, error)
-        raise RowsRefused(self._name, explain(error), certain=certain) from error
+        raise RowsRefused(self._name, explain(error), none_inserted=is_first) from error
 
     def _table_error(self, error: BaseException) -> InsertRefused:
         """Return the error for a table that takes no rows."""

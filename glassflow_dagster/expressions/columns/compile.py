@@ -554,7 +554,10 @@ class _Compiler:
         )
 
     def _predicate_call(self, node: Call) -> _NodeColumns:
-        """Compile any(), filter() and the other functions that evaluate a predicate for every element of a list."""
+        """Compile any(), filter() and the other functions that evaluate a predicate for every element of a list.
+
+        `_pointers` is the stack of the elements that `#` stands for, the innermost predicate's last.
+        """
         list_node, predicate = node.arguments
         assert isinstance(predicate, Predicate)
         elements = self._elements(node, list_node)
@@ -573,8 +576,9 @@ class _Compiler:
             value = total.value
             error = _first_error(error, None if total.problem is None else self._with_source(node, total.problem))
         elif PREDICATES[node.function] == "element" and self._kind(node) == "any":
+            # find() and findLast() return an element as it is: one that is JSON's null is nil, which is SQL NULL here.
             value = variants.without_null(value)
-        # find() and its variants return nil where no element is true.
+        # find() and its variants return nil where the predicate is true for no element.
         return _NodeColumns(value, error, nullable=node.function.startswith("find"))
 
     def _predicate_body(self, node: Call, body: Node) -> _NodeColumns:

@@ -123,7 +123,7 @@ class BlockWriter:
         except TooManyPartitions as error:
             return str(error)
         except RowsRefused as error:
-            if self.splits is not None or not error.certain:
+            if self.splits is not None or not error.none_inserted:
                 self._require_unchanged(error)
             return error.reason
         return None

@@ -145,7 +145,7 @@ class Refusing:
     """A fake inserter whose server rejects a row."""
 
     def insert(self, *_: Any) -> None:
-        raise RowsRefused("db.d", "a constraint", certain=True) from DatabaseError("code 469")
+        raise RowsRefused("db.d", "a constraint", none_inserted=True) from DatabaseError("code 469")
 
 
 def test_a_block_is_not_taken_apart() -> None:
