@@ -247,20 +247,20 @@ def _jvm(world: World) -> list[int]:
 
 
 KINDS = (
-    Kind("no fault", "nothing: what the other kinds are held against", lambda *_: 1, workloads=_ALL),
+    Kind("no fault", "nothing: the reference for the other kinds", lambda *_: 1, workloads=_ALL),
     Kind(
         "ClickHouse refuses", "its port is closed and all connections are reset",
         _for_a_moment(
             lambda servers: servers.clickhouse_proxy.refuse(), lambda servers: servers.clickhouse_proxy.accept()
         ),
     ),
-    Kind("request cut", "an insert's connection is cut somewhere in its data", _on_insert(_cut_request)),
-    Kind("answer cut", "an insert is applied, its answer cut somewhere", _on_insert(_cut_answer)),
+    Kind("request cut", "an insert's connection is cut within its data", _on_insert(_cut_request)),
+    Kind("answer cut", "an insert is applied, its answer is cut", _on_insert(_cut_answer)),
     Kind(
-        "answer swallowed", "an insert is applied, its connection reset",
+        "answer swallowed", "an insert is applied, its connection is reset",
         _on_insert(lambda exchange, _: swallow(exchange)), workloads=_ALL,
     ),
-    Kind("answer delayed", "an insert is applied, its answer held back up to 3 s", _on_insert(_delay)),
+    Kind("answer delayed", "an insert is applied, its answer is delayed up to 3 s", _on_insert(_delay)),
     Kind("status 500", "an insert is answered by 500 without a code, applied or not", _answer(lambda: failure(500))),
     Kind("status 503", "an insert is answered by 503 without a code, applied or not", _answer(lambda: failure(503))),
     Kind(
@@ -284,7 +284,7 @@ KINDS = (
         _answer(lambda: exception(242, "Table is in readonly mode")),
     ),
     Kind(
-        "ClickHouse killed", "kill -9 of the server in an insert, started again on its data",
+        "ClickHouse killed", "kill -9 of the server during an insert, restart on its data",
         _clickhouse_killed, workloads=_ALL,
     ),
     Kind(
@@ -297,11 +297,11 @@ KINDS = (
     ),
     Kind("Kafka cut", "all connections are reset after a number of bytes", _kafka_cut, workloads=_ALL),
     Kind(
-        "Kafka held", "nothing passes for up to 2 s, with connections open",
+        "Kafka held", "no data passes for up to 2 s, connections stay open",
         _for_a_moment(lambda servers: servers.kafka_proxy.hold(), lambda servers: servers.kafka_proxy.release()),
     ),
     Kind(
-        "broker killed", "kill -9 of the broker, started again on its data",
+        "broker killed", "kill -9 of the broker, restart on its data",
         _for_a_moment(lambda servers: servers.broker.kill(), _start_broker), dies=True,
     ),
     Kind(
@@ -318,45 +318,51 @@ KINDS = (
         _at_a_moment(lambda world: world.driver.workers), dies=True,
     ),
     Kind(
-        "all killed", "kill -9 of all its processes at one moment",
+        "all killed", "kill -9 of all the driver's processes at once",
         _at_a_moment(lambda world: world.driver.all), dies=True, workloads=_ALL,
     ),
-    Kind("killed before an insert", "kill -9 of all when a block is sent", _kill_at(ROWS, applied=False), dies=True),
     Kind(
-        "killed behind an insert", "kill -9 of all when a block is in and nobody knows",
+        "killed before an insert", "kill -9 of all processes when a block is sent",
+        _kill_at(ROWS, applied=False), dies=True,
+    ),
+    Kind(
+        "killed behind an insert", "kill -9 of all processes when a block is inserted, before the answer",
         _kill_at(ROWS, applied=True), dies=True, workloads=_ALL,
     ),
     Kind(
-        "killed in dead letters", "kill -9 of all when dead letters are in",
+        "killed in dead letters", "kill -9 of all processes when dead letters are inserted",
         _kill_at(DEAD_LETTERS, applied=True), dies=True,
     ),
     Kind(
-        "killed before the ledger", "kill -9 of all when its row is sent",
+        "killed before the ledger", "kill -9 of all processes when the ledger row is sent",
         _kill_at(LEDGER, applied=False), dies=True,
     ),
     Kind(
-        "killed behind the ledger", "kill -9 of all when its row is in",
+        "killed behind the ledger", "kill -9 of all processes when the ledger row is inserted",
         _kill_at(LEDGER, applied=True), dies=True, workloads=_ALL,
     ),
     Kind(
-        "state lost", "kill -9 of all at an insert, and the state is removed; `run --rebuild-state`",
+        "state lost", "kill -9 of all processes at an insert, state removed; `run --rebuild-state`",
         _state_lost, dies=True, workloads=_NO_JOIN,
     ),
     Kind(
-        "killed twice", "kill -9 in a block, and again in the repeated batch",
+        "killed twice", "kill -9 during a block, and again in the repeated batch",
         _kill_twice, dies=True, workloads=_NO_JOIN,
     ),
-    Kind("lost, then killed", "an answer is swallowed, and all killed in the retry", _lost_then_killed, dies=True),
-    Kind("driver paused", "SIGSTOP of all its processes, up to 2 s", _driver_paused, workloads=_ALL),
-    Kind("driver stopped", "Ctrl-C at any moment, and a new start", _driver_stopped),
-    Kind("second driver", "another driver is started on the same state: refused", _second_driver),
-    Kind("disk full", "the state's disk is full, then is not", _disk_full, dies=True, apart=SMALL_DISK),
     Kind(
-        "part lost", "kill -9 of the server between an insert's token and its part, started again on its data",
+        "lost, then killed", "an answer is lost, and all processes are killed in the retry",
+        _lost_then_killed, dies=True,
+    ),
+    Kind("driver paused", "SIGSTOP of all the driver's processes, up to 2 s", _driver_paused, workloads=_ALL),
+    Kind("driver stopped", "Ctrl-C at any moment, then a new start", _driver_stopped),
+    Kind("second driver", "another driver is started on the same state: refused", _second_driver),
+    Kind("disk full", "the state's disk is full, then has space again", _disk_full, dies=True, apart=SMALL_DISK),
+    Kind(
+        "part lost", "kill -9 of the server between an insert's token and its part, restart on its data",
         surroundings.part_lost,
     ),
     Kind(
-        "view appears", "a materialized view is made, then kill -9 of all behind an insert",
+        "view appears", "a materialized view is created, then kill -9 of all processes after an insert",
         surroundings.view_appears, dies=True, workloads=_NO_JOIN,
     ),
     Kind(
@@ -364,34 +370,34 @@ KINDS = (
         surroundings.long_outage, dies=True, workloads=_NO_JOIN,
     ),
     Kind(
-        "JVM hangs", "SIGSTOP of the driver's JVM alone, until `status` says STALLED; kill -9 and a new start",
+        "JVM hangs", "SIGSTOP of only the driver's JVM until `status` says STALLED; kill -9 and a new start",
         surroundings.jvm_hangs, dies=True,
     ),
-    Kind("JVM paused", "SIGSTOP of the driver's JVM alone, up to 4 s", surroundings.jvm_paused),
+    Kind("JVM paused", "SIGSTOP of only the driver's JVM, up to 4 s", surroundings.jvm_paused),
     Kind(
         "partitions grow", "the topic gets one more partition, with events", surroundings.partitions_grow,
         workloads=_NO_JOIN,
     ),
     Kind(
-        "retention", "kill -9 of all, and the topic loses what was read", surroundings.retention,
+        "retention", "kill -9 of all processes, and retention removes the read records", surroundings.retention,
         dies=True, apart="a state that was lost cannot be rebuilt", workloads=_NO_JOIN,
     ),
     Kind(
-        "clock set right", "the last batch is of tomorrow's clock: refused, until `run --accept-clock`",
+        "clock set right", "the last batch has tomorrow's time: refused until `run --accept-clock`",
         surroundings.clock_set_right, dies=True,
     ),
     Kind(
-        "topic deleted", "the topic is deleted while it is read: the pipeline ends, and says why",
+        "topic deleted", "the topic is deleted while it is read: the pipeline ends with the reason",
         surroundings.topic_deleted, apart="nothing can follow", ends=True,
     ),
     Kind(
-        "compacted", "kill -9 of all behind an insert, and compaction takes records of the batch: refused",
+        "compacted", "kill -9 of all processes after an insert, compaction removes records of the batch: refused",
         surroundings.compacted, apart="nothing can follow", ends=True,
     ),
-    Kind("large records", "records of 5 MB among the others", surroundings.large_records),
+    Kind("large records", "some records have 5 MB", surroundings.large_records),
     Kind(
         "hostile records", "100,000 brackets, numbers of a million digits: dead letters", surroundings.hostile_records,
         workloads=_NO_JOIN,
     ),
-    Kind("wrong clocks", "events of 1970 and of 2099 in between", _strange_clocks, workloads=frozenset({JOIN})),
+    Kind("wrong clocks", "some events are of 1970 and of 2099", _strange_clocks, workloads=frozenset({JOIN})),
 )  # fmt: skip

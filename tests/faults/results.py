@@ -23,20 +23,20 @@ _HEAD = """\
 Each repetition runs a pipeline against real processes, injects one fault at a moment drawn from its seed, and then
 compares all rows, all dead letters and the ledger, batch by batch, with what a plain-Python reference computes from the
 topics. A repetition is exact when nothing differs and, where the fault is not the driver's own death, the driver has
-gone on without help. One command repeats one of them: `python -m tests.faults --kind "answer cut" --seed 7`.
-`make faults` runs what is missing to {wanted} repetitions of each kind, and writes this page.
+continued without help. This command runs one repetition: `python -m tests.faults --kind "answer cut" --seed 7`.
+`make faults` runs the repetitions missing from {wanted} of each kind, and writes this page.
 
-The same must hold for every kind: no key is lost, none is doubled, of several events of a key the first one is there,
-each dead letter is there with its stage and its raw value, and the batches of the ledger follow each other without a
-gap, cover every record, and count what became of the records of each batch.
+These rules apply to every kind: no key is lost or duplicated, the first event of each key is in the table, each dead
+letter is stored with its stage and its raw value, and the batches of the ledger have no gap between them, cover every
+record, and count the outcomes of their records.
 
-The workload `table` has a partitioned table with a default, an index, a TTL and a constraint, a view with sums behind
-it, keys of more than 24 bytes, a window that ends while a repetition runs, and another writer, whose rows and sums are
-counted, too.
+The workload `table` has a partitioned table with a default, an index, a TTL and a constraint, a materialized view that
+sums its rows, keys of more than 24 bytes, a window that ends during a repetition, and another writer, whose rows and
+sums are checked too.
 
-A figure is how many repetitions were exact; in brackets is the code that they ran with, as
-`git rev-parse --short=10 HEAD:glassflow_dagster` names it. Where your checkout gives another name, the code has
-changed since, and the figure is that of the older code.
+A figure is the number of exact repetitions; in brackets is the version of the code, as printed by
+`git rev-parse --short=10 HEAD:glassflow_dagster`. If your checkout prints another version, the code has changed since,
+and the figure is that of the older code.
 
 | fault | what happens | {columns} |
 |---|---|{line}
@@ -100,7 +100,7 @@ class Results:
             for version, record in versions.items()
             for each in record["wrong"]
         ]
-        return f"\n## Repetitions that went wrong\n\n{''.join(lines) or 'None.'}"
+        return f"\n## Failed repetitions\n\n{''.join(lines) or 'None.'}"
 
 
 def _count(record: Record) -> str:

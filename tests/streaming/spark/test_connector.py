@@ -1,4 +1,4 @@
-"""The Kafka connector from local/ivy.xml with the Spark version from pyproject.toml: their versions differ.
+"""The Kafka connector from runtime/ivy.xml with the Spark version from pyproject.toml: their versions differ.
 
 The behaviour that the source relies on is tested with a real broker, so that a change of either version shows. No time
 is measured: a delay is either endless, or only waited for.
