@@ -1,4 +1,4 @@
-# All targets depend on `setup`, which is quick if there is nothing to do.
+# Most targets depend on `setup`, which is quick if there is nothing to do.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
@@ -8,8 +8,8 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 
 setup: $(READY)
 
-# uv reads the same lock file as pip, and installs in parallel. The editable install needs no separate build environment.
-# The prerequisites include the sources of the jar and of the class data archive: without the archive a start takes 4 s more.
+# uv reads the same lock file as pip and installs in parallel. The editable install needs no separate build environment.
+# The prerequisites include the sources of the jar and of the class data archive, which saves 4 s at each driver start.
 $(READY): pyproject.toml requirements.lock $(wildcard glassflow_dagster/streaming/scala/*/*.scala) glassflow_dagster/streaming/warmup.py
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -43,7 +43,7 @@ test-definitions: setup ## runs every definition in tests/definitions; `make tes
 test-joins: setup ## runs every kind of join with kills, idle sources and outages; `make test` runs two
 	GLASSFLOW_TEST_JOINS=all $(BIN)/python -m pytest tests/e2e/test_join.py
 
-faults: setup ## runs the missing repetitions of the fault matrix; `make test` runs a random sample; writes docs/faults.md
+faults: setup ## runs the missing repetitions of the fault matrix (`make test`: a sample); writes docs/faults.md
 	GLASSFLOW_TEST_FAULTS=all $(BIN)/python -m pytest tests/faults
 	$(BIN)/python -m tests.faults
 
@@ -84,7 +84,7 @@ BENCHMARKS := start shapes scale throughput peers peers-killed latency latency-l
 
 bench: $(addprefix bench-,$(BENCHMARKS)) ## all benchmarks, five runs each: takes hours, on an otherwise idle machine
 
-# One benchmark, with its figures written to docs/performance.md; benchmarks/NAME.py says what it measures. OPTIONS="--runs 1".
+# One benchmark; its figures go to docs/performance.md. benchmarks/NAME.py says what it measures. OPTIONS="--runs 1".
 bench-%: setup
 	$(BIN)/python -m benchmarks.$(subst -,_,$*) $(OPTIONS)
 	$(BIN)/python -m benchmarks.report
