@@ -21,8 +21,8 @@ ASSETS = PROJECT / "docs" / "assets"
 PORT = int(os.environ.get("GLASSFLOW_DAGSTER_PORT", "3000"))
 # File -> Dagster page, and width and height in pixels.
 PAGES = {
-    "lineage.png": ("asset-groups", (1700, 900)),
-    "lineage_of_a_join.png": ("locations/glassflow/asset-groups/orders_with_users/lineage", (1900, 620)),
+    "lineage.png": ("locations/glassflow/asset-groups/sms_status/lineage", (1700, 560)),
+    "lineage_of_a_join.png": ("locations/glassflow/asset-groups/orders_with_users/lineage", (1900, 760)),
 }
 _UP_SECONDS = 180.0
 # Dagster loads its graph in many requests and draws it after the last response.

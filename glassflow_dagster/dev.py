@@ -20,6 +20,8 @@ _KAFKA_PORT = int(os.environ.get("GLASSFLOW_KAFKA_PORT", "9092"))
 _CLICKHOUSE_PORT = int(os.environ.get("GLASSFLOW_CLICKHOUSE_PORT", "8123"))
 # `dagster dev` ends its four processes within seconds of Ctrl-C.
 _DAGSTER_STOP_SECONDS = 60.0
+# Without `nux`, Dagster's page opens with a form that asks for an e-mail address.
+_DAGSTER_SETTINGS = "nux: {enabled: false}\ntelemetry: {enabled: false}\n"
 
 
 def main() -> int:
@@ -37,6 +39,9 @@ def main() -> int:
         up(_DATA, _KAFKA_PORT, _CLICKHOUSE_PORT, _print_message)
         home = _DATA.absolute() / "dagster"
         home.mkdir(parents=True, exist_ok=True)
+        settings = home / "dagster.yaml"
+        if not settings.exists():
+            settings.write_text(_DAGSTER_SETTINGS, encoding="utf-8")
         for signal_number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signal_number, on_signal)
         environment = {

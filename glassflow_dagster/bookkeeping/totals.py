@@ -68,7 +68,7 @@ class LedgerTotals:
 _EXPIRES_SOON = 300
 
 # Rows up to the last summed batch, so that all figures of a running pipeline are of the same batches.
-_UNTIL_LAST = (
+_UP_TO_LAST_BATCH = (
     "pipeline_id = {pipeline:String} AND checkpoint_id = {checkpoint_id:UUID} "
     "AND toUnixTimestamp64Milli(batch_time) <= {last:Int64}"
 )
@@ -111,7 +111,7 @@ def complete_totals(client: Client, database: str, pipeline_id: str, sums: Ledge
 
 
 def _ranges(client: Client, database: str, until_last: dict[str, Any], losses: Sequence[Loss]) -> tuple[ReadRange, ...]:
-    """Return the range of each partition. until_last: the query parameters of `_UNTIL_LAST`.
+    """Return the range of each partition. until_last: the query parameters of `_UP_TO_LAST_BATCH`.
 
     Batches before a loss of reason `topic` are a range of their own: their offsets are of a topic that is gone. Such a
     range has no skipped offsets; those that retention removed count for the topic that exists.
@@ -123,7 +123,7 @@ def _ranges(client: Client, database: str, until_last: dict[str, Any], losses: S
     )
     read = (
         "SELECT toString(checkpoint_id) AS checkpoint, batch_id, o.1 AS topic, o.2 AS partition, o.3 AS first, "
-        f"o.4 AS until FROM {LEDGER.full_name(database)} ARRAY JOIN offsets AS o WHERE {_UNTIL_LAST}"
+        f"o.4 AS until FROM {LEDGER.full_name(database)} ARRAY JOIN offsets AS o WHERE {_UP_TO_LAST_BATCH}"
     )
     ranges = fetch(
         client,
@@ -151,20 +151,21 @@ def _ranges(client: Client, database: str, until_last: dict[str, Any], losses: S
     )
 
 
-def _dead_letters(client: Client, database: str, until_last: dict[str, Any]) -> dict[str, int]:
-    """Return the `dead_letters_*` counts of `LedgerTotals`. until_last: the query parameters of `_UNTIL_LAST`.
+def _dead_letters(client: Client, database: str, batches: dict[str, Any]) -> dict[str, int]:
+    """Return the counts of dead letters up to the last summed batch: stored, purged and expired.
 
-    Dead letters that are about to expire are counted as expired by the ledger alone: their rows may be gone or not. A
-    dead letter is purged in two steps (mark, delete): while it has both a mark and a row, it counts as stored.
+    For those that expire soon only the ledger's count is used, as expired: ClickHouse may or may not have deleted their
+    rows. A dead letter is purged in two steps (mark, delete): while it has both a mark and a row, it counts as stored.
+    batches: the query parameters of `_UP_TO_LAST_BATCH`.
     """
     # A dead letter that expires before this time (seconds since 1970) counts as expired.
     soon = fetch(client, f"SELECT toUnixTimestamp(now()) + {_EXPIRES_SOON}")[0][0]
-    unexpired = f"{_UNTIL_LAST} AND toUnixTimestamp(expires_at) > {{soon:UInt64}}"
-    parameters = {**until_last, "soon": soon}
+    unexpired = f"{_UP_TO_LAST_BATCH} AND toUnixTimestamp(expires_at) > {{soon:UInt64}}"
+    parameters = {**batches, "soon": soon}
     dead_letters, purges = DEAD_LETTERS.full_name(database), PURGES.full_name(database)
     positions = "SELECT DISTINCT toString(topic), partition, offset"
     purged = f"{positions} FROM {purges} WHERE {unexpired} EXCEPT {positions} FROM {dead_letters} WHERE {unexpired}"
-    expired = f"{_UNTIL_LAST} AND toUnixTimestamp(dead_letters_expire_at) <= {{soon:UInt64}}"
+    expired = f"{_UP_TO_LAST_BATCH} AND toUnixTimestamp(dead_letters_expire_at) <= {{soon:UInt64}}"
     row = fetch(
         client,
         f"SELECT (SELECT count() FROM {dead_letters} WHERE {unexpired}), (SELECT count() FROM ({purged})), "

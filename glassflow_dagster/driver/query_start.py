@@ -115,7 +115,10 @@ class QueryStarter:
         return build_join_query(records, clock_source.read(), config, table, checkpoint_id), pacer
 
     def _batch_clock(self, config: PipelineConfig) -> BatchClock | None:
-        """Return the check of the batches' times; None where no window depends on them."""
+        """Return the check that batch times neither go back nor jump ahead; None for a pipeline without a window.
+
+        The tolerance in seconds follows from the shortest window; --accept-clock skips the check of the first batch.
+        """
         tolerance = tolerance_of(config)
         if tolerance is None:
             return None

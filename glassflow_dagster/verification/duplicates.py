@@ -255,10 +255,12 @@ def _with_batch_time(search: Search, rows: str) -> str:
 
 
 def _with_due_time(search: Search, rows: str) -> str:
-    """Return the SELECT of rows plus `due`, the earliest time (ms) for which a row may have been due.
+    """Return the SELECT of rows plus `due`, the earliest time (ms) at which a row may have left the join.
 
-    It is the time of the batch before the row's own if left events waited after that batch, else the row's `batch`.
-    rows: a SELECT of key, came and batch.
+    A left event without a match is written by the batch that finds its wait over, which may come late. So the time may
+    lie between the batch before the row's own and the row's own: `due` is the time of the batch before if events of the
+    left topic were waiting after it (its ledger row has `waiting`), else the row's `batch`.
+    rows: a SELECT of key, batch and came (the time in the table's time column).
     """
     if not search.waits:
         return f"SELECT key, came, batch, batch AS due FROM ({rows})"
