@@ -1,8 +1,10 @@
-"""The embedded servers and the Spark session, started once for all tests that use them."""
+"""The embedded servers, started once for all tests that use them, and a Spark session for each worker process."""
 
+import fcntl
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,8 @@ from pyspark.sql import SparkSession
 
 from glassflow_dagster.driver import spark_process
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.local.stack import down, up
+from glassflow_dagster.local.stack import down, status, up
+from glassflow_dagster.runtime.cache import exclusive
 from glassflow_dagster.streaming.spark.session import start_session
 
 FAULT_SEED = "GLASSFLOW_FAULT_SEED"
@@ -64,14 +67,31 @@ def without_java(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    data: Path = tmp_path_factory.mktemp("stack")
-    found = Stack(kafka_port=free_port(), clickhouse_port=free_port())
-    up(data, found.kafka_port, found.clickhouse_port, print)
-    try:
-        yield found
-    finally:
-        down(data, print)
+def stack(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Stack]:
+    """Start the embedded servers, or use those of another worker process of this run; the last worker stops them.
+
+    Tests keep apart by the names of their topics and databases.
+    """
+    own = tmp_path_factory.getbasetemp()
+    # Without xdist there is one process, "master"; else each worker's folder is below that of the run.
+    data = (own if worker_id == "master" else own.parent) / "stack"
+    data.mkdir(exist_ok=True)
+    with (data / "users").open("w") as users:
+        with exclusive(data):
+            fcntl.flock(users, fcntl.LOCK_SH)
+            running = status(data)
+            kafka_port = running.kafka.port or free_port()
+            clickhouse_port = running.clickhouse.port or free_port()
+            up(data, kafka_port, clickhouse_port, print)
+        try:
+            yield Stack(kafka_port, clickhouse_port)
+        finally:
+            with exclusive(data):
+                fcntl.flock(users, fcntl.LOCK_UN)
+                # Refused while another worker holds the shared lock.
+                with suppress(BlockingIOError):
+                    fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    down(data, print)
 
 
 @pytest.fixture(scope="session")

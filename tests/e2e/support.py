@@ -8,6 +8,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ import clickhouse_connect
 import yaml
 from click.testing import CliRunner
 from clickhouse_connect.driver.client import Client
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from glassflow_dagster.cli import main
 from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.driver import process
 from glassflow_dagster.driver.heartbeat import pipeline_folder, read_heartbeat
 from glassflow_dagster.driver.lock import Holder
 from glassflow_dagster.driver.options import RunOptions
@@ -49,6 +51,12 @@ class Pipeline:
     transforms: list[dict[str, Any]] = field(default_factory=list)
     sink: dict[str, Any] = field(default_factory=dict)
     dead_letters: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def _client(self) -> Client:
+        # Kept, because it asks the server for all its settings when it connects. Without a session, in which ClickHouse
+        # allows one query at a time: tests use it from threads, too.
+        return clickhouse_connect.get_client(host="127.0.0.1", port=self.clickhouse_port, autogenerate_session_id=False)
 
     @property
     def file(self) -> Path:
@@ -81,9 +89,13 @@ class Pipeline:
         admin.create_topics([topic])[self.name].result(30)
 
     def add_partition(self, partitions: int) -> None:
-        """Increase the topic's partitions to this number."""
+        """Increase the topic's partitions to this number; return when producers can see them."""
         admin = AdminClient({"bootstrap.servers": self.brokers})
         admin.create_partitions([NewPartitions(self.name, partitions)])[self.name].result(30)
+        wait_until(
+            lambda: len(admin.list_topics(self.name, timeout=30).topics[self.name].partitions) == partitions,
+            "the broker knows the new partitions",
+        )
 
     def send(
         self,
@@ -97,13 +109,18 @@ class Pipeline:
             "compression.type": compression,
             "queue.buffering.max.messages": 1_000_000, "linger.ms": 20, "enable.idempotence": True,
         })  # fmt: skip
+        errors: list[KafkaError] = []
         count = 0
         for index, event in enumerate(events):
             value = event if isinstance(event, bytes | None) else json.dumps(event).encode()
-            producer.produce(self.name, value, key=b"k", headers=[("h", b"1")], partition=partition(index))
+            producer.produce(
+                self.name, value, key=b"k", headers=[("h", b"1")], partition=partition(index),
+                on_delivery=lambda error, _: errors.append(error) if error else None,
+            )  # fmt: skip
             producer.poll(0)
             count += 1
         assert producer.flush(30) == 0
+        assert not errors, errors[0]
         return count
 
     def run(self, *options: str, **environment: str) -> "Finished":
@@ -124,7 +141,7 @@ class Pipeline:
         return totals
 
     def client(self) -> Client:
-        return clickhouse_connect.get_client(host="127.0.0.1", port=self.clickhouse_port)
+        return self._client
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Query ClickHouse; `{db}` in the SQL stands for the pipeline's database."""
@@ -205,7 +222,8 @@ def status(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def state(pipeline: Pipeline) -> str:
-    return str(status(pipeline)["state"])
+    """Return the stream's state, without the servers that the command `status` asks as well."""
+    return process.status(pipeline.state, pipeline.name).state.value
 
 
 def kill(pipeline: Pipeline) -> None:

@@ -17,10 +17,12 @@ _LARGEST = 10_000_000
 # Events per producer: librdkafka's queue holds a gigabyte.
 _SENT_AT_ONCE = 100
 
-# A thousand of these records in one Arrow batch do not fit into the default heap of a gigabyte.
-_MANY = 1300
+# Half of Java's default heap, so that half of the records do.
+_HEAP = "512m"
+# Five hundred of the large records in one Arrow batch do not fit into it.
+_MANY = 650
 
-# A driver that moves nearly two gigabytes is slow on a busy machine.
+# A driver that moves more than a gigabyte is slow on a busy machine.
 _GIGABYTES_SECONDS = 400.0
 
 # A text that does not compress.
@@ -45,10 +47,10 @@ def _send(pipeline: Pipeline, events: int, size: int) -> None:
 
 
 def _run(pipeline: Pipeline) -> None:
-    """Run as a user does: a separate driver process with the default heap."""
+    """Run as a user does: a separate driver process, here with a small heap."""
     done = cli(
         "run", str(pipeline.file), "--state", str(pipeline.state), "--until-caught-up", "--create-table",
-        timeout=_GIGABYTES_SECONDS,
+        "--conf", f"spark.driver.memory={_HEAP}", timeout=_GIGABYTES_SECONDS,
     )  # fmt: skip
     assert done.code == 0, done.err
 
