@@ -104,7 +104,10 @@ class PipelineLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release the lock; after a run without an error no process is left, so remove the mark and the JVM from it."""
+        """Release the lock; after a run without an error, first empty the lock file's entry of processes to kill.
+
+        The entry (`Holder.mark` and `Holder.jvm`) is for the next driver, and no process of this one is left.
+        """
         if self._handle:
             if error is None:
                 self._write(self._holder())

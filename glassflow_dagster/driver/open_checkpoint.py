@@ -71,7 +71,10 @@ def _with_partitions(checkpoint: Checkpoint, identity: CheckpointIdentity, spark
 
 
 def _begin_epoch(run: RunContext, prepared: Prepared, identity: CheckpointIdentity) -> Epoch:
-    """Fence off older drivers of the pipeline, on any host; return this driver's epoch."""
+    """Fence off older drivers of the pipeline, on any host; return this driver's epoch.
+
+    Its row has the target's row count, by which a later first start elsewhere sees whether this driver has written.
+    """
     client, config = prepared.client, run.config
     scope = (config.sink.connection_params.database, config.pipeline_id, identity.checkpoint_id)
     rows = run.retry(lambda: count_rows(client, *config.sink.full_table))

@@ -167,10 +167,11 @@ class _Objects:
 
 
 def _choose_flattened(events: Iterable[Event]) -> _Flattened:
-    """Return the paths whose objects are flattened, each with its number of values that are not objects.
+    """Return the paths whose objects are flattened, each with the number of its values that are not objects.
 
-    `_count_objects` counts, for each path, the objects and the other values of all events. An object is not flattened
-    where a key of it cannot be a path (`stays_whole`, `_is_readable_by_path`), or where most values are no objects.
+    Such a value has none of the flattened fields, and is reported. An object is not flattened where its keys are data
+    or it was always empty (`stays_whole`), where the decoder would not find its fields (`_is_readable_by_path`), where
+    it is nested too deep, or where most of the path's values are no objects.
     """
     objects: dict[Path, _Objects] = {}
     other_values: Counter[Path] = Counter()  # path -> number of values that are neither objects nor null

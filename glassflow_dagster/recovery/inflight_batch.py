@@ -50,15 +50,16 @@ def find_written_records(
 ) -> list[tuple[int, int, int]]:
     """Find the records of the ranges whose rows are in the table: (index of the topic, partition, offset).
 
-    accepted: the rows that the earlier batches have written. compared: the columns whose values are compared. unknown:
-    the number of the table's rows that no batch in the ledger has written; None where the row count does not tell it.
+    accepted: the rows of the batches before, recomputed from Kafka's records; `whole` unless Kafka has lost some.
+    compared: the columns whose values are compared. unknown: the number of the table's rows that no batch in the ledger
+    has written; None where the row count does not tell it.
     Raises `CannotRebuild` when the records cannot be identified.
     """
     if unknown == 0:
         return []
     config = records.config
     dedup = config.dedup_of(config.source)
-    # Without deduplication, equal rows of an earlier batch that was not replayed would be taken for this batch's.
+    # Without deduplication, equal rows of an earlier batch whose records are lost would be taken for this batch's.
     may_be_of_earlier_batch = unknown is None and dedup is None and not accepted.whole
     if not compared.values or may_be_of_earlier_batch:
         raise _cannot_tell(config, "the table may have some of its rows, and their values alone do not identify them")
@@ -89,6 +90,7 @@ def _without_duplicates(
 ) -> DataFrame:
     """Drop the rows that deduplication would drop: those of keys in the state, and repetitions among themselves.
 
+    ranges: the offsets that the in-flight batch may have read, with its time, at which a key's window must still last.
     Columns in and out: those of `Records.rows`.
     """
     now_ms = max(r.batch_time_ms for r in ranges)

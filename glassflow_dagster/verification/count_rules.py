@@ -123,7 +123,11 @@ class Facts:
 
 
 def evaluate_counts(facts: Facts) -> CountsReport:
-    """Return the report on the counts: it passes when no rule is violated."""
+    """Compare the counts of Kafka's records, the ledger's outcomes, the table's rows and its distinct keys.
+
+    The report passes when no rule is violated. It is exact when the row count had to equal the ledger's, and not only
+    to lie within the bounds that hold for merging engines, a TTL or other writers.
+    """
     problems = [*_kafka_problems(facts), *_ledger_problems(facts), *_row_problems(facts), *_key_problems(facts)]
     reasons = _why_not_exact(facts)
     agreement = f"{_sum(facts)}; {facts.name} holds {pluralize(facts.rows, 'row')}."

@@ -108,7 +108,7 @@ class Search:
 
     @property
     def condition(self) -> str:
-        """The SQL condition on the rows that are searched."""
+        """The SQL condition on the rows that are searched: with limits, recent ones of a share of the keys."""
         since = "1" if self.scope.seconds is None else self.time.since(self.scope.seconds)
         return f"{since} AND {self.scope.share.condition(self.key)}"
 

@@ -26,7 +26,9 @@ class UnmatchedReport:
 
 
 def examine_unmatched(config: PipelineConfig) -> UnmatchedReport:
-    """Count a join's matched and unmatched left events by the ledger, and compare with `checks.max_unmatched`.
+    """Compare a join's share of left events without a match with `checks.max_unmatched`, the share that is allowed.
+
+    The events are those that the last day's batches decided, as the ledger table has counted them.
 
     Raises `LimitReached` when a limit ends a query, and another `GlassflowError` when ClickHouse cannot be queried.
     """

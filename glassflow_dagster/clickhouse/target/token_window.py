@@ -84,7 +84,9 @@ def keep_more_tokens(client: Client, database: str, table: str, blocks: int, clu
 
 
 def ensure_tokens_kept(client: Client, database: str, table: str, cluster: str | None = None) -> None:
-    """Switch a table's token window on where it is off or too small.
+    """Enlarge a table's deduplication window where it is off or remembers too few insert tokens.
+
+    Without the window ClickHouse would insert a repeated block again.
 
     Raises `TableProblem` for an engine without token windows, and `AccessDenied` with the statement to run where the
     user may not alter the table.

@@ -20,9 +20,10 @@ _IGNORED = "unknown key, which is ignored; remove it or check its spelling"
 
 
 def upgrade(file: Path, raw: dict[str, Any]) -> Rewritten:
-    """Return a parsed file as v3; of an older file without its unknown keys, each of which becomes a warning.
+    """Return a parsed file as v3; unknown keys of an older file are removed, each with a warning.
 
-    Raises `DefinitionError` when the structure of an older file is invalid.
+    Most are found in the older file. Parts that all formats share, such as Kafka's connection, are checked after the
+    conversion, as parts of the v3 definition. Raises `DefinitionError` when the structure of an older file is invalid.
     """
     if not is_older(raw):
         return Rewritten(raw)

@@ -237,7 +237,10 @@ def _string(operands: Sequence[Operand]) -> FunctionResult:
 
 
 def _to_int(operands: Sequence[Operand]) -> FunctionResult:
-    """Convert to BIGINT as GlassFlow's toInt(): an integer or its text, else the floor of a float; 0 for the rest."""
+    """Convert to BIGINT as GlassFlow's toInt(): an integer or its text, else the floor of a float; 0 for the rest.
+
+    glassflow_to_int (scala/functions/Scalars.scala) is that of a float: 0 where its floor does not fit into 64 bits.
+    """
     (operand,) = operands
     if operand.kind == "float":
         return FunctionResult(F.coalesce(F.call_function("glassflow_to_int", operand.value), F.lit(0).cast("bigint")))

@@ -183,7 +183,13 @@ class BatchWriter:
         )
 
     def _write(self, batch: DataFrame, plan: BatchPlan, *, repeated: bool) -> BatchOutcomes:
-        """Write the batch's blocks and dead letters from Spark's workers; return the outcomes of its records."""
+        """Write the batch's blocks and dead letters from Spark's workers; return the outcomes of its records.
+
+        repeated: an earlier run has begun to write this batch, so that some of its blocks may be in ClickHouse already.
+        The workers also get what a block's insert is checked against: the run of the ClickHouse server that the plan
+        names (a token from another run is not trusted), this driver's epoch (no newer driver may have started), and
+        the stage attempt (a task that Spark starts again repeats blocks, too).
+        """
         database, table = self.config.sink.full_table
         counter = JoinCounter() if self.config.join else SingleTopicCounter()
         writer = PartitionWriter(

@@ -105,7 +105,11 @@ class BatchPacer:
             self._advance()
 
     def advance_clock(self) -> None:
-        """Advance the watermark while left events wait; call it about every second."""
+        """Advance the event clock's watermark every `TRIGGER_MS` while left events wait for a match.
+
+        While the topics are silent nothing else advances it, and an event without a match is decided only once it has
+        passed. Nothing to do on the processing clock. To be called about every second.
+        """
         if self._clock and self._waiting and time.monotonic() - self._advanced >= TRIGGER_MS / 1000:
             self._advance()
 

@@ -164,7 +164,8 @@ def _expected(rows: DataFrame, until_batch: int, refused: DataFrame) -> DataFram
     """Return the expected rows by key. refused: the records whose rows ClickHouse rejected; they are left out.
 
     Columns out: key_hash STRING, key STRING, must LONG (rows of the batches up to `until_batch`, which the table must
-    have), may LONG (rows of all batches; later ones were written while the table was read), wanted DECIMAL (`_values`).
+    have), may LONG (rows of all batches; later ones were written while the table was read), wanted DECIMAL (the sum of
+    the hashes of the `may` rows, which is compared where the table has that many).
     """
     accepted = rows.join(refused, ["topic", "partition", "offset"], "left_anti")
     must = F.count_if(F.col("batch_id") <= F.lit(until_batch)).alias("must")
