@@ -26,6 +26,7 @@ from benchmarks import results
 from benchmarks.console import say
 from benchmarks.events import DUPLICATES, SEED, Sender, can_stay, event, fill, key
 from benchmarks.pipelines import (
+    batches,
     dedup_definition,
     require_one_row_each,
     run_to_the_end,
@@ -135,24 +136,15 @@ class Bench:
         self._next += sent
         require_one_row_each(self._client, self._pipeline, self._next)
         used, passed = cpu_seconds(driver.pid) - used, (time.time_ns() - began) / 1e9
-        batches = self._batches_since(began)
+        done = [batch for batch in batches(self._client, self._pipeline) if batch.begun_ms >= began // 1_000_000]
         return {
             **watch.figures(began // 1000 + int((sending_for - seconds) * MICROSECONDS)),
             "keys": self._next,
             "events_per_second_sent": reached,
             "driver_cpu_cores": used / passed,
-            "batches_per_second": batches / passed,
-            "driver_cpu_ms_per_batch": used / batches * 1000,
+            "batches_per_second": len(done) / passed,
+            "driver_cpu_ms_per_batch": used / len(done) * 1000,
         }
-
-    def _batches_since(self, began: int) -> int:
-        """Return the number of batches since a moment, nanoseconds since 1970, by the ledger."""
-        counted = self._client.query(
-            "SELECT count() FROM glassflow_ledger WHERE pipeline_id = {pipeline:String} "
-            "AND toUnixTimestamp64Milli(batch_time) >= {began:Int64}",
-            parameters={"pipeline": self._pipeline, "began": began // 1_000_000},
-        )
-        return int(counted.result_rows[0][0])
 
     def _count(self) -> int:
         return int(self._client.query(f"SELECT count() FROM {self._pipeline}").result_rows[0][0])

@@ -66,6 +66,11 @@ class Batch:
     milliseconds: int
     ended_ms: int
 
+    @property
+    def begun_ms(self) -> int:
+        """Its trigger, milliseconds since 1970."""
+        return self.ended_ms - self.milliseconds
+
 
 def batches(client: Client, pipeline: str, database: str = "default") -> list[Batch]:
     """Return the pipeline's batches that read records, in order; none before the ledger exists."""

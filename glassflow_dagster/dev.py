@@ -21,7 +21,7 @@ _CLICKHOUSE_PORT = int(os.environ.get("GLASSFLOW_CLICKHOUSE_PORT", "8123"))
 # `dagster dev` ends its four processes within seconds of Ctrl-C.
 _DAGSTER_STOP_SECONDS = 60.0
 # Without `nux`, Dagster's page opens with a form that asks for an e-mail address.
-_DAGSTER_SETTINGS = "nux: {enabled: false}\ntelemetry: {enabled: false}\n"
+_DAGSTER_SETTINGS = "nux: {enabled: false}\n"
 
 
 def main() -> int:

@@ -96,7 +96,7 @@ def read_sums(client: Client, database: str, pipeline_id: str) -> LedgerSums:
 def complete_totals(client: Client, database: str, pipeline_id: str, sums: LedgerSums) -> LedgerTotals:
     """Return the totals: a checkpoint's sums with the offset ranges, dead letters and losses of the same batches."""
     checkpoint_id = sums.checkpoint_id
-    until_last = {"pipeline": pipeline_id, "checkpoint_id": checkpoint_id, "last": sums.last_time_ms}
+    batches = {"pipeline": pipeline_id, "checkpoint_id": checkpoint_id, "last": sums.last_time_ms}
     losses = read_losses(client, database, pipeline_id, checkpoint_id)
     return LedgerTotals(
         batches=sums.batches,
@@ -104,14 +104,14 @@ def complete_totals(client: Client, database: str, pipeline_id: str, sums: Ledge
         last_batch_time=_time(sums.last_time_ms) if sums.batches else None,
         rows_before=sums.rows_before,
         outcomes=sums.outcomes,
-        ranges=_ranges(client, database, until_last, losses),
+        ranges=_ranges(client, database, batches, losses),
         losses=losses,
-        **_dead_letters(client, database, until_last),
+        **_dead_letters(client, database, batches),
     )
 
 
-def _ranges(client: Client, database: str, until_last: dict[str, Any], losses: Sequence[Loss]) -> tuple[ReadRange, ...]:
-    """Return the range of each partition. until_last: the query parameters of `_UP_TO_LAST_BATCH`.
+def _ranges(client: Client, database: str, batches: dict[str, Any], losses: Sequence[Loss]) -> tuple[ReadRange, ...]:
+    """Return the range of each partition. batches: the query parameters of `_UP_TO_LAST_BATCH`.
 
     Batches before a loss of reason `topic` are a range of their own: their offsets are of a topic that is gone. Such a
     range has no skipped offsets; those that retention removed count for the topic that exists.
@@ -130,7 +130,7 @@ def _ranges(client: Client, database: str, until_last: dict[str, Any], losses: S
         "SELECT r.checkpoint, r.topic, r.partition, min(r.first), max(r.until), sum(r.until - r.first), "
         f"r.batch_id < c.since AS gone FROM ({read}) AS r LEFT JOIN ({topic_losses}) AS c "
         "ON r.topic = c.topic AND r.partition = c.partition GROUP BY ALL ORDER BY ALL",
-        until_last,
+        batches,
     )
     skipped: Counter[tuple[str, int]] = Counter()
     for loss in losses:

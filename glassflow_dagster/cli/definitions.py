@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from glassflow_dagster.cli.options import exit_on_error, report
-from glassflow_dagster.config.load import convert_definition, load_definition
+from glassflow_dagster.config.load import convert_definition, load_definition, report_warnings
 from glassflow_dagster.errors import GlassflowError
 
 
@@ -25,8 +25,7 @@ def validate(files: tuple[Path, ...]) -> None:
             click.echo(str(error))
             has_problems = True
         else:
-            for warning in loaded.warnings:
-                report(f"{file}: warning: {warning}")
+            report_warnings(file, loaded.warnings, report)
     sys.exit(1 if has_problems else 0)
 
 
@@ -36,6 +35,5 @@ def validate(files: tuple[Path, ...]) -> None:
 def convert(file: Path) -> None:
     """Convert a definition of any supported version to v3 YAML and print it; `${...}` is kept."""
     converted = convert_definition(file)
-    for warning in converted.warnings:
-        report(f"{file}: warning: {warning}")
+    report_warnings(file, converted.warnings, report)
     click.echo(converted.yaml, nl=False)

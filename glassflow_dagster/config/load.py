@@ -6,7 +6,7 @@ reported at its path in the file as it is written.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,7 @@ class LoadedDefinition:
 
     def report_rewriting(self, report: Callable[[str], None]) -> None:
         """Report the warnings about rewriting an older format, one line each."""
-        for warning in self.rewriting_warnings:
-            report(f"{self.file}: warning: {warning}")
+        report_warnings(self.file, self.rewriting_warnings, report)
 
 
 def load_definition(file: Path, environment: Mapping[str, str] = os.environ) -> LoadedDefinition:
@@ -98,6 +97,12 @@ def _validated(file: Path, rewritten: Rewritten, resolved: dict[str, Any]) -> Pi
     if config is None or rewritten.problems or new_problems:
         raise DefinitionError(file, rewritten.all_problems(new_problems))
     return config
+
+
+def report_warnings(file: Path, texts: Iterable[str], report: Callable[[str], None]) -> None:
+    """Report the warnings about a definition's file, one line each."""
+    for text in texts:
+        report(f"{file}: warning: {text}")
 
 
 def warnings(config: PipelineConfig) -> list[str]:

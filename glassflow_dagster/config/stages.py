@@ -136,15 +136,14 @@ def _plan_single(transforms: _TransformsByPath, scope: Mapping[str, FieldKind]) 
     GlassFlow; a warning says so.
     """
     warnings = list(_type_warnings(transforms))
-    early_filter = _filter_to_run_first(transforms, scope)
-    if early_filter is None:
-        stream = _Stream(transforms, scope, METADATA_FIELDS)
-        return _plan(stream, early_filters=[], before={}, problems=[], warnings=warnings)
-    # These two are then the only transforms.
-    [stateless, (path_of_filter, _)] = transforms
-    warnings.insert(0, _ORDER_WARNING.format(path_of_filter))
-    stream = _Stream([stateless], scope, METADATA_FIELDS)
-    return _plan(stream, early_filters=[early_filter], before={}, problems=[], warnings=warnings)
+    early_filters = []
+    if early_filter := _filter_to_run_first(transforms, scope):
+        # These two are then the only transforms.
+        [stateless, (path_of_filter, _)] = transforms
+        transforms, early_filters = [stateless], [early_filter]
+        warnings.insert(0, _ORDER_WARNING.format(path_of_filter))
+    stream = _Stream(transforms, scope, METADATA_FIELDS)
+    return _plan(stream, early_filters=early_filters, before={}, problems=[], warnings=warnings)
 
 
 def _plan_joined(definition: _PlanInput, join: JoinConfig, scopes: Mapping[str, Mapping[str, FieldKind]]) -> Stages:
@@ -167,7 +166,8 @@ def _plan_joined(definition: _PlanInput, join: JoinConfig, scopes: Mapping[str, 
     if not invalid_names:
         stream = _Stream(transforms, scope, _JOINED_METADATA)
         return _plan(stream, early_filters=[], before=before, problems=problems, warnings=warnings)
-    # With an incomplete scope neither the expressions behind the join nor a mapping of their outputs can be checked.
+    # With an incomplete scope neither the expressions behind the join nor a mapping of their outputs can be checked; a
+    # mapping of an invalid name is not reported again.
     if any(isinstance(transform, Stateless) for _, transform in transforms):
         invalid_names = frozenset(definition.mapped)
     return Stages(

@@ -155,10 +155,7 @@ def _field_remark(field: Field) -> str:
     """Return a comment on the field's missing values, nulls and mixed types; '' for none of them."""
     parts = []
     if field.missing or field.nulls:
-        counts = [
-            *([f"{field.missing:,} missing"] if field.missing else []),
-            *([f"{field.nulls:,} null"] if field.nulls else []),
-        ]
+        counts = [f"{count:,} {name}" for count, name in ((field.missing, "missing"), (field.nulls, "null")) if count]
         parts.append(f"{', '.join(counts)} of {field.events:,}")
     if len(field.types) > 1:
         type_counts = ", ".join(f"{count:,} {name}" for name, count in field.types.most_common())

@@ -74,7 +74,7 @@ def _decode(spark: SparkSession, fields: Sequence[SchemaField], sample: bytes) -
         "value": sample, "topic": "sample", "partition": 0, "offset": 0, "timestamp": now, "key": None,
         "batch_time": now,
     }  # fmt: skip
-    record = spark.createDataFrame([tuple(row.values())], _RECORD)
+    record = spark.createDataFrame([row], _RECORD)
     return decode(record, [json_decoder(fields)])
 
 

@@ -88,7 +88,7 @@ def _load_kafka(spark: SparkSession) -> None:
 
 def _records(spark: SparkSession, folder: Path) -> DataFrame:
     """Write records of two topics to files, and return them as a stream; columns: those of `read_topics`."""
-    now = datetime.now(UTC).replace(tzinfo=None)
+    now = datetime.now(UTC)
     # Columns as in `_RECORD_SCHEMA`. Each topic has two partitions, and each id comes twice: the second is a duplicate.
     rows: list[tuple[Any, ...]] = [
         (topic, rank, index % 2, index, now, b"", json.dumps({"id": str(index // 2), "n": index}).encode(), [])

@@ -15,6 +15,9 @@ from glassflow_dagster.streaming.spark.session import java
 from glassflow_dagster.streaming.stages.event_time import late_dead_letter
 from glassflow_dagster.streaming.stages.source_index import ONLY_FIELDS
 
+# The source index of a pipeline without a join.
+_ONLY_SOURCE = 0
+
 # Columns that pass the stateful processor packed into one BINARY column: of a pipeline with one source, and of a join.
 _PAYLOAD = ("row", "size", "dead_letter", "drop_reason")
 _JOIN_INPUT_PAYLOAD = (
@@ -40,8 +43,7 @@ def drop_duplicates(events: DataFrame, dedup: DedupConfig) -> DataFrame:
     row per batch: its first event, and in duplicates the number of its other events in the batch. If the key was
     accepted in an earlier batch, duplicates counts all of them, and row, dead_letter and drop_reason are NULL.
     """
-    only_source = F.lit(0)
-    keyed = events.withColumn("key", _key(dedup, ONLY_FIELDS)).withColumn("source", only_source)
+    keyed = events.withColumn("key", _key(dedup, ONLY_FIELDS)).withColumn("source", F.lit(_ONLY_SOURCE))
     return _drop_in_processing_time(keyed, [dedup], _PAYLOAD)
 
 
@@ -62,8 +64,7 @@ def put_known(keys: DataFrame, dedup: DedupConfig) -> DataFrame:
 
     Columns in: key BINARY as in `dedup_key`, and until LONG, the end of the key's window, milliseconds since 1970.
     """
-    only_source = F.lit(0)
-    input_keys = keys.select("key", only_source.alias("source"), "until")
+    input_keys = keys.select("key", F.lit(_ONLY_SOURCE).alias("source"), "until")
     spark = keys.sparkSession
     processor = java(spark).glassflow.ProcessingTimeDedup
     return DataFrame(processor.putKnown(input_keys._jdf, [milliseconds(dedup.time_window)]), spark)

@@ -63,8 +63,8 @@ def rows_of_batches(  # noqa: PLR0913, PLR0917 - what makes a record a row
     good = keep_raw_of_dead_letters(mapped, "topic", "batch_id", "batch_ms").where(
         "dead_letter IS NULL AND drop_reason IS NULL"
     )
-    decoded_fields = ONLY_FIELDS  # those of the only source; a join's rows are not compared
-    key = dedup_key(config.dedup_of(config.source), decoded_fields).alias("dedup_key")
+    # Of the only source: a join's rows are not compared.
+    key = dedup_key(config.dedup_of(config.source), ONLY_FIELDS).alias("dedup_key")
     return good.select("topic", *_POSITION, "batch_id", "batch_ms", "exempt", key, *keep)
 
 
