@@ -130,6 +130,7 @@ def start(pipeline: str, state: Path, pipelines: Path, create_table: bool, timeo
     config = loaded.config
     deployment = Deployment(loaded.file, config, state, create_table=create_table, timeout=timeout)
     if taking_over:
+        # It ends the driver that runs here, if there is one.
         take_over(state, config.pipeline_id, report)
     stream, action = ensure_running(deployment, report)
     click.echo(

@@ -83,8 +83,12 @@ def _find_newer_driver(epoch: Epoch, client: Client) -> GlassflowError | None:
 
 
 def _find_lost_records(config: PipelineConfig, checkpoint: Checkpoint) -> CheckpointError | None:
-    """Return the error that names the topic and offsets that are lost; None if none are, or Kafka does not answer."""
+    """Return the error that names a topic or unread offsets that Kafka no longer has.
+
+    None if none are missing, and if Kafka does not answer.
+    """
     try:
+        # The first finds a deleted topic, the second a recreated one, and offsets that are gone.
         wait_for_topics(config, checkpoint, patience=0, report=_ignore, report_waiting=_ignore)
         require_topics(config, checkpoint)
     except CheckpointError as problem:

@@ -51,7 +51,11 @@ class QueryStarter:
         return running.written().totals
 
     def start(self) -> RunningQuery:
-        """Start the pipeline's query. It ends by itself only in a run until caught up."""
+        """Store the definition in the checkpoint, and start the pipeline's query with it.
+
+        If the definition is edited while a batch is open, the next start finishes that batch with the stored one. The
+        query ends by itself only in a run until caught up.
+        """
         self.opened.checkpoint.keep_definition(self.run.config)
         return self._start(self.run.config, self.prepared.table)
 

@@ -72,10 +72,11 @@ class PipelineConfig(Part):
         return self.fields_of(self.source)
 
     def fields_of(self, source: Source) -> tuple[SchemaField, ...]:
-        """Return a source's fields with their effective `required`.
+        """Return a source's fields with their effective `required`: whether an event without the field is invalid.
 
-        A field of the deduplication key is as the definition declares it; any other as in `Source.fields`, where a
-        schema registry makes fields optional. A join's key may be optional, too: an event without it has no match.
+        With a schema registry most fields are optional (see `Source.fields`), but not those of the deduplication key,
+        which are as declared: without its key an event cannot be deduplicated. Those of a join's key are optional, as
+        an event without it has no match.
         """
         dedup = self.dedup_of(source)
         keys = dedup.key_fields if dedup else ()

@@ -652,9 +652,10 @@ class _Compiler:
     def _container(self, node: Member | Index) -> tuple[_NodeColumns, Column]:
         """Compile the array or object that `.name` or `[index]` reads from; return it, and a BOOLEAN: it is not nil.
 
-        A nil container is an error, with three exceptions: in get() (`lenient`); behind `?.` (`optional`); and where an
-        earlier `?.` of the same chain has found nil, as then the whole chain is nil. `chain_is_nil` says where an
-        earlier or this `?.` has found nil, and is None without any; get() ends the chain.
+        A nil container is an error, with three exceptions: the first argument of get() (`lenient`); the one directly
+        before a `?.` (`optional`); and one behind a `?.` that has found nil. In `a?.b.c`, where a is nil, the whole
+        chain is; where a.b is nil, `.c` is an error. The container's column `chain_is_nil` is true where a `?.` up to
+        here has found nil, and None without any; get() begins a new chain.
         """
         compiled = self._compile_json(node.base)
         is_nil = compiled.value.isNull()

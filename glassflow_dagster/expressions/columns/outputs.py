@@ -105,7 +105,10 @@ def _to_float(operand: Operand) -> Column:
 
 
 def _to_bool(operand: Operand) -> Column:
-    """Convert a bool, or the text `true` or `false`, to BOOLEAN; NULL for any other value."""
+    """Convert a bool, or a field's text `true` or `false`, to BOOLEAN.
+
+    NULL for any other value, also for a text inside a JSON value (kind any): the caller reports it as an error.
+    """
     match operand.kind:
         case "bool":
             return operand.value

@@ -418,7 +418,10 @@ def state_shape(config: PipelineConfig) -> str:
 
 
 def _dedup_shape(dedup: DedupConfig | None, source: Source) -> str:
-    """Describe a source's dedup state, for `state_shape`: key fields with their kinds, and the clock."""
+    """Describe in one line what a source's deduplication state was built for: the key, and the clock of its window.
+
+    The text is in the checkpoint; a definition with another one cannot use that state. Windows may change.
+    """
     if dedup is None:
         return "no deduplication"
     text = f"deduplication by {_fields_with_kinds(dedup.key_fields, source)}"

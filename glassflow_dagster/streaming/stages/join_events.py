@@ -93,7 +93,10 @@ def unpack_fields(rows: DataFrame, join: JoinConfig, scopes: Sequence[Scope]) ->
 
 
 def _body(join: JoinConfig, side: int, scope: Scope) -> Column:
-    """Return the output fields of one side, packed: BINARY. The fields are c0, c1, ... in the join's order."""
+    """Return the output fields of one side, packed to BINARY: both sides pass the join's state in the same column.
+
+    The fields are c0, c1, ... in the join's order, cast to the Spark type that carries their kind.
+    """
     fields = join.outputs_of(side)
     values = [scope.mappable[field.name].cast(carrier(scope.kinds[field.name])) for field in fields]
     columns = [value.alias(f"c{index}") for index, value in enumerate(values)]

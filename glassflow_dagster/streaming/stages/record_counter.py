@@ -124,7 +124,10 @@ class JoinCounter:
         outcomes.read += tallies["duplicates"] + tallies["taken"] + tallies["late"] + filtered_before
 
     def count_stored(self, block: pa.Table, outcomes: BatchOutcomes) -> None:
-        """Count the joined rows; the block's other records are dead letters from before the join, and count as read."""
+        """Count a block's joined rows, and as read its other records: dead letters from before the join.
+
+        The events of joined rows were counted as read by `count_dropped`, when they reached the join's state.
+        """
         joined = _sum(block, "is_joined")
         outcomes.joined += joined
         outcomes.read += block.num_rows - joined
