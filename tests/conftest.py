@@ -37,6 +37,8 @@ class Stack:
 
     kafka_port: int
     clickhouse_port: int
+    # Their processes, which another worker process of this run may have started.
+    pids: tuple[int, ...]
 
     @property
     def kafka(self) -> str:
@@ -83,8 +85,9 @@ def stack(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[
             kafka_port = running.kafka.port or free_port()
             clickhouse_port = running.clickhouse.port or free_port()
             up(data, kafka_port, clickhouse_port, print)
+            pids = tuple(server.pid for server in status(data).servers if server.pid)
         try:
-            yield Stack(kafka_port, clickhouse_port)
+            yield Stack(kafka_port, clickhouse_port, pids)
         finally:
             with exclusive(data):
                 fcntl.flock(users, fcntl.LOCK_UN)
