@@ -133,6 +133,18 @@ def undeclared_names(text: str, declared: Collection[str]) -> tuple[str, ...]:
     return tuple(undeclared)
 
 
+def field_names(checked: Checked) -> frozenset[str]:
+    """Return the declared fields that a valid expression reads."""
+
+    def visit(node: Node) -> Iterator[str]:
+        if isinstance(node, Field):
+            yield node.name
+        for child in _children(node):
+            yield from visit(child)
+
+    return frozenset(visit(checked.root))
+
+
 def _children(node: Node) -> Iterator[Node]:
     """Yield the nodes that a node holds, alone or in a tuple, in the order of its attributes."""
     for attribute in dataclasses.fields(node):
