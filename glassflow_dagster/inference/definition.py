@@ -35,7 +35,7 @@ _RESERVED = frozenset({
 
 
 @dataclass(frozen=True)
-class Origin:
+class SampledTopic:
     """Where a sample comes from: the topic, the estimated number of its messages, and the number of its partitions."""
 
     topic: str
@@ -60,32 +60,32 @@ class _Column:
     choice: ColumnChoice
 
 
-def propose(origin: Origin, events: Events, connections: Connections, pipeline_id: str | None = None) -> str:
+def propose(sampled: SampledTopic, events: Events, connections: Connections, pipeline_id: str | None = None) -> str:
     """Return the text of a definition for a topic; raises `GlassflowError` when the sample has no field to declare."""
     if not events.objects:
         formats = "; Avro and Protobuf are not supported yet" if FROM_A_REGISTRY in events.skipped else ""
         raise GlassflowError(
-            f"topic {origin.topic!r}: none of the {events.messages:,} messages read is a JSON object "
+            f"topic {sampled.topic!r}: none of the {events.messages:,} messages read is a JSON object "
             f"({events.skipped_text}); a pipeline reads JSON objects{formats}"
         )
     fields = collect_fields(events.objects)
     if not fields.declared:
         raise GlassflowError(
-            f"topic {origin.topic!r}: none of the {events.messages:,} messages read has a field that a definition can "
+            f"topic {sampled.topic!r}: none of the {events.messages:,} messages read has a field that a definition can "
             "name; check the messages, and write the fields by hand"
         )
-    keys = key_candidates(fields.declared, events.objects, origin.topic)
+    keys = key_candidates(fields.declared, events.objects, sampled.topic)
     columns = _columns(fields.declared)
     # The best candidate, if nearly every event has a value of its own.
     key = keys[0] if keys and keys[0].is_unique else None
-    pipeline = pipeline_id or pipeline_name(origin.topic)
+    pipeline = pipeline_id or pipeline_name(sampled.topic)
     lines = [
-        *_heading(origin, events, pipeline),
+        *_heading(sampled, events),
         "version: v3",
         f"pipeline_id: {_scalar(pipeline)}",
-        *_source(origin.topic, fields, connections, with_schema=events.with_schema),
-        *_dedup(origin.topic, key, keys),
-        *_sink(origin.topic, columns, key, connections),
+        *_source(sampled.topic, fields, connections, with_schema=events.with_schema),
+        *_dedup(sampled.topic, key, keys),
+        *_sink(sampled.topic, columns, key, connections),
     ]
     return "\n".join(lines) + "\n"
 
@@ -97,26 +97,25 @@ def pipeline_name(topic: str) -> str:
     return name if len(name) >= _MIN_ID else f"{name}_events".lstrip("_")
 
 
-def _heading(origin: Origin, events: Events, pipeline: str) -> list[str]:
+def _heading(sampled: SampledTopic, events: Events) -> list[str]:
     """Return the comment at the top of the definition: what was read, what was skipped, and what to check.
 
     pipeline: the proposed pipeline_id.
     """
-    partitions = f"{origin.partitions} partition{'s' if origin.partitions > 1 else ''}"
-    read_count, estimated = events.messages, origin.estimated_messages
+    partitions = f"{sampled.partitions} partition{'s' if sampled.partitions > 1 else ''}"
+    read_count, estimated = events.messages, sampled.estimated_messages
     sample = f"all {read_count:,}" if read_count >= estimated else f"{read_count:,} of about {estimated:,}"
     where = "" if read_count >= estimated else ", from the beginning and the end of each"
     skipped_text = f" The rest become dead letters: {events.skipped_text}." if events.skipped else ""
     return [
         *_comment(
-            f"Proposed for topic {_comment_name(origin.topic)} after reading {sample} messages ({partitions}{where})."
+            f"Proposed for topic {_comment_name(sampled.topic)} after reading {sample} messages ({partitions}{where})."
         ),
         *_comment(f"{len(events.objects):,} of them are JSON objects.{skipped_text}"),
         *_comment(
             "Review it: a field that was always present may be missing in messages that were not read; such a "
             "message becomes a dead letter, unless the field has required: false."
         ),
-        *_comment(f"Save it as pipelines/{pipeline}.yaml."),
     ]
 
 

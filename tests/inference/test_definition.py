@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.inference.definition import Connections, Origin, pipeline_name, propose
+from glassflow_dagster.inference.definition import Connections, SampledTopic, pipeline_name, propose
 from glassflow_dagster.inference.fields import collect_fields
 from glassflow_dagster.inference.formats import read_events
 
@@ -45,7 +45,7 @@ def values_of(events: list[dict[str, Any]]) -> list[bytes]:
 
 
 def proposal(values: list[bytes | None], topic: str = "orders", **changes: Any) -> str:
-    return propose(Origin(topic, changes.pop("about", len(values)), 1), read_events(values), SERVERS, **changes)
+    return propose(SampledTopic(topic, changes.pop("about", len(values)), 1), read_events(values), SERVERS, **changes)
 
 
 def loaded(text: str) -> PipelineConfig:
@@ -90,7 +90,6 @@ def test_the_definition_says_what_was_seen() -> None:
 # 105 of them are JSON objects. The rest become dead letters: 1 not JSON, 1 without a value.
 # Review it: a field that was always present may be missing in messages that were not read; such a message
 # becomes a dead letter, unless the field has required: false.
-# Save it as pipelines/orders.yaml.
 version: v3
 pipeline_id: orders
 sources:
