@@ -1,5 +1,6 @@
-"""Generate the pages of docs/reference/ from the code: commands, keys, bookkeeping tables, environment variables.
+"""Generate the pages of docs/reference/ from the code.
 
+They list commands, keys, the component's attributes, bookkeeping tables and environment variables.
 `python .ci/reference.py` writes them; `--check` exits with 1 and names the pages that are out of date. Names, types,
 defaults and options come from the code, descriptions from reference.yaml. A name without a description is an error, and
 so is a description without a name.
@@ -14,6 +15,7 @@ from typing import Any
 
 import click
 import yaml
+from component_page import component_page
 from pydantic import TypeAdapter
 
 from glassflow_dagster.bookkeeping.tables import TABLES
@@ -100,6 +102,7 @@ def pages() -> dict[str, str]:
     return {
         "commands.md": _commands(meanings["commands"]),
         "keys.md": _keys(meanings["keys"]),
+        "component.md": component_page(_HEAD),
         "tables.md": _tables(meanings["tables"]),
         "environment.md": _environment(meanings["variables"]),
     }

@@ -1,0 +1,81 @@
+"""Streams from Kafka that arrive in ClickHouse clean: deduplicated, joined, and written exactly once.
+
+The names below are the Python interface, which is described in docs/reference/python.md. Each is imported when it is
+first used: `import glassflow_dagster` itself imports neither Dagster nor Spark nor a server's client.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from glassflow_dagster.components.pipeline_folder import PipelineFolder
+    from glassflow_dagster.config.model.pipeline import PipelineConfig
+    from glassflow_dagster.errors import GlassflowError
+    from glassflow_dagster.orchestration.options import (
+        Automation,
+        CheckOptions,
+        Node,
+        OpOptions,
+        PipelineOptions,
+    )
+    from glassflow_dagster.orchestration.pipelines import (
+        Orchestration,
+        build_folder_definitions,
+        build_pipeline_assets,
+        build_pipeline_definitions,
+    )
+    from glassflow_dagster.public import load_pipeline, read_ledger, run_pipeline, verify_pipeline
+    from glassflow_dagster.runners.local import LocalRunner
+
+# Public name -> the module that has it.
+_MODULES = {
+    "PipelineFolder": "components.pipeline_folder",
+    "PipelineConfig": "config.model.pipeline",
+    "GlassflowError": "errors",
+    "Automation": "orchestration.options",
+    "CheckOptions": "orchestration.options",
+    "Node": "orchestration.options",
+    "OpOptions": "orchestration.options",
+    "PipelineOptions": "orchestration.options",
+    "Orchestration": "orchestration.pipelines",
+    "build_folder_definitions": "orchestration.pipelines",
+    "build_pipeline_assets": "orchestration.pipelines",
+    "build_pipeline_definitions": "orchestration.pipelines",
+    "load_pipeline": "public",
+    "read_ledger": "public",
+    "run_pipeline": "public",
+    "verify_pipeline": "public",
+    "LocalRunner": "runners.local",
+}
+
+__all__ = [  # the keys of _MODULES, which type checkers read here only
+    "Automation",
+    "CheckOptions",
+    "GlassflowError",
+    "LocalRunner",
+    "Node",
+    "OpOptions",
+    "Orchestration",
+    "PipelineConfig",
+    "PipelineFolder",
+    "PipelineOptions",
+    "build_folder_definitions",
+    "build_pipeline_assets",
+    "build_pipeline_definitions",
+    "load_pipeline",
+    "read_ledger",
+    "run_pipeline",
+    "verify_pipeline",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used (PEP 562)."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """List the public names, by which Dagster finds the component."""
+    return [*globals(), *__all__]

@@ -37,7 +37,7 @@ def list_dead_letters(pipeline: str, pipelines: Path, where: str, limit: int | N
     """List dead letters, newest first."""
     from glassflow_dagster.dead_letters import store as stores
 
-    config = find_definition(pipeline, pipelines).config
+    config = find_definition(pipeline, pipelines)
     store = stores.DeadLetterStore.open(config)
     if as_json:
         selected = store.read(where, newest_first=True, limit=limit)
@@ -62,7 +62,7 @@ def replay_dead_letters(pipeline: str, pipelines: Path, where: str) -> None:
     """Send dead letters to their pipeline again, each one once. Safe to interrupt and to repeat."""
     from glassflow_dagster.dead_letters.replay import replay
 
-    config = find_definition(pipeline, pipelines).config
+    config = find_definition(pipeline, pipelines)
     for line in replay(config, where, report).lines(config.dead_letters.max_attempts):
         click.echo(line)
 
@@ -77,7 +77,7 @@ def purge_dead_letters(pipeline: str, pipelines: Path, where: str) -> None:
     from glassflow_dagster.dead_letters.purge import purge
     from glassflow_dagster.dead_letters.store import DeadLetterStore
 
-    config = find_definition(pipeline, pipelines).config
+    config = find_definition(pipeline, pipelines)
     deleted = purge(DeadLetterStore.open(config), where)
     click.echo(f"deleted: {deleted:,}")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from glassflow_dagster.cli.options import exit_on_error, report
-from glassflow_dagster.config.load import convert_definition, load_definition, report_warnings
+from glassflow_dagster.config.load import all_warnings, convert_definition, load_pipeline, report_warnings
 from glassflow_dagster.errors import GlassflowError
 
 
@@ -20,12 +20,12 @@ def validate(files: tuple[Path, ...]) -> None:
     has_problems = False
     for file in files:
         try:
-            loaded = load_definition(file)
+            config = load_pipeline(file)
         except GlassflowError as error:
             click.echo(str(error))
             has_problems = True
         else:
-            report_warnings(file, loaded.warnings, report)
+            report_warnings(file, all_warnings(config), report)
     sys.exit(1 if has_problems else 0)
 
 

@@ -16,7 +16,7 @@ from glassflow_dagster.cli.options import (
     timeout_option,
 )
 from glassflow_dagster.config.folder import definition_files, find_definition, pipeline_id
-from glassflow_dagster.config.load import load_definition
+from glassflow_dagster.config.load import load_pipeline, report_rewriting
 from glassflow_dagster.driver.process import (
     LAUNCH_TIMEOUT,
     STOP_TIMEOUT,
@@ -103,9 +103,8 @@ def run(
         start_over=start_over,
         accept_clock=accept_clock,
     )
-    loaded = load_definition(file)
-    loaded.report_rewriting(report)
-    config = loaded.config
+    config = load_pipeline(file)
+    report_rewriting(config, report)
     if taking_over:
         take_over(state, config.pipeline_id, report)
     totals = run_pipeline(config, options, report)
@@ -125,10 +124,9 @@ def run(
 @exit_on_error
 def start(pipeline: str, state: Path, pipelines: Path, create_table: bool, timeout: float, taking_over: bool) -> None:
     """Start a pipeline in the background unless it is running."""
-    loaded = find_definition(pipeline, pipelines)
-    loaded.report_rewriting(report)
-    config = loaded.config
-    deployment = Deployment(loaded.file, config, state, create_table=create_table, timeout=timeout)
+    config = find_definition(pipeline, pipelines)
+    report_rewriting(config, report)
+    deployment = Deployment(config, state, create_table=create_table, timeout=timeout)
     if taking_over:
         # It ends the driver that runs here, if there is one.
         take_over(state, config.pipeline_id, report)

@@ -21,7 +21,7 @@ def verify(pipeline: str, pipelines: Path, as_json: bool, exact: bool) -> None:
     """Compare Kafka with ClickHouse; exit code 1 when rows are missing or duplicated."""
     from glassflow_dagster.verification.verify import verify_pipeline
 
-    config = find_definition(pipeline, pipelines).config
+    config = find_definition(pipeline, pipelines)
     verification = verify_pipeline(config, report)
     if exact:
         from glassflow_dagster.verification.exact.session import reconcile_in_own_session

@@ -1,5 +1,1 @@
-"""The Dagster components of this project, for `dg` and `defs.yaml` files."""
-
-from glassflow_dagster.components.pipeline_folder import PipelineFolder
-
-__all__ = ["PipelineFolder"]
+"""The Dagster component of this project, its attributes, and its scaffolder."""

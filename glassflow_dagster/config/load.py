@@ -7,55 +7,64 @@ reported at its path in the file as it is written.
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from glassflow_dagster.config.definition_text import read_definition
 from glassflow_dagster.config.formats.rewrite import Rewritten
 from glassflow_dagster.config.formats.upgrade import upgrade
+from glassflow_dagster.config.model.origin import Origin
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.plain_secrets import secrets_in
-from glassflow_dagster.config.problems import DefinitionError
-from glassflow_dagster.config.servers import with_servers_of
+from glassflow_dagster.config.problems import BUILT, DefinitionError
+from glassflow_dagster.config.servers import with_connections_of, with_servers_of
 from glassflow_dagster.config.stages import plan_stages
 from glassflow_dagster.config.validation import validate_definition
 from glassflow_dagster.config.variables import References, fill_references
 from glassflow_dagster.config.yaml_text import write_yaml
 
 
-@dataclass(frozen=True)
-class LoadedDefinition:
-    """A valid definition and its file, and the warnings about rewriting an older format and secrets in plain text."""
+def load_pipeline(file: Path, environment: Mapping[str, str] = os.environ) -> PipelineConfig:
+    """Load a definition file of any accepted format, YAML or JSON; raises `DefinitionError` with every mistake in it.
 
-    file: Path
-    config: PipelineConfig
-    rewriting_warnings: tuple[str, ...]
-    secret_warnings: tuple[str, ...]
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """All warnings: what is valid, but may be meant otherwise."""
-        return (*self.rewriting_warnings, *self.secret_warnings, *warnings(self.config))
-
-    def report_rewriting(self, report: Callable[[str], None]) -> None:
-        """Report the warnings about rewriting an older format, one line each."""
-        report_warnings(self.file, self.rewriting_warnings, report)
+    environment: the variables that references name, and those that replace servers.
+    """
+    return _load(file, read_definition(file), environment, Origin(file))
 
 
-def load_definition(file: Path, environment: Mapping[str, str] = os.environ) -> LoadedDefinition:
-    """Load a definition with its warnings; raises `DefinitionError` with every mistake in it."""
-    rewritten = upgrade(file, read_definition(file))
+def load_written(
+    written: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] = os.environ
+) -> PipelineConfig:
+    """Load a definition that is no file of its own; raises `DefinitionError` with every mistake in it.
+
+    written: the definition as in a file, with references. file: the file that it is a part of, whose folder the paths
+    of references are relative to, and which errors name; None for one that was built in Python.
+    """
+    return _load(file or Path(BUILT), dict(written), environment, Origin(file, written))
+
+
+def load_content(content: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> PipelineConfig:
+    """Load the `content` of a definition that was built in Python: what looks like a reference is none.
+
+    Raises `DefinitionError` with every mistake in it.
+    """
+    rewritten = Rewritten(dict(content))
+    resolved = with_connections_of(rewritten.definition, environment)
+    return with_servers_of(_validated(Path(BUILT), rewritten, resolved), environment)
+
+
+def _load(file: Path, raw: dict[str, Any], environment: Mapping[str, str], origin: Origin) -> PipelineConfig:
+    """Return the definition in a parsed file; raises `DefinitionError`. origin: without warnings."""
+    rewritten = upgrade(file, raw)
     resolved, unresolved = fill_references(rewritten.definition, References(environment, file.parent))
     if unresolved:
         raise DefinitionError(file, rewritten.all_problems(rewritten.at_origin(unresolved)))
-    config = with_servers_of(_validated(file, rewritten, resolved), environment)
-    return LoadedDefinition(file, config, rewritten.warnings, secrets_in(rewritten.definition))
-
-
-def load_pipeline(file: Path, environment: Mapping[str, str] = os.environ) -> PipelineConfig:
-    """Load a definition without its warnings; raises `DefinitionError` with every mistake in it."""
-    return load_definition(file, environment).config
+    config = with_servers_of(_validated(file, rewritten, with_connections_of(resolved, environment)), environment)
+    with_warnings = replace(
+        origin, rewriting_warnings=rewritten.warnings, secret_warnings=secrets_in(rewritten.definition)
+    )
+    return config.with_origin(with_warnings)
 
 
 @dataclass(frozen=True)
@@ -99,10 +108,20 @@ def _validated(file: Path, rewritten: Rewritten, resolved: dict[str, Any]) -> Pi
     return config
 
 
-def report_warnings(file: Path, texts: Iterable[str], report: Callable[[str], None]) -> None:
-    """Report the warnings about a definition's file, one line each."""
+def report_warnings(file: Path | None, texts: Iterable[str], report: Callable[[str], None]) -> None:
+    """Report the warnings about a definition, one line each, with its file."""
     for text in texts:
-        report(f"{file}: warning: {text}")
+        report(f"{file or BUILT}: warning: {text}")
+
+
+def report_rewriting(config: PipelineConfig, report: Callable[[str], None]) -> None:
+    """Report the warnings about rewriting a definition's older format, one line each."""
+    report_warnings(config.origin.file, config.origin.rewriting_warnings, report)
+
+
+def all_warnings(config: PipelineConfig) -> tuple[str, ...]:
+    """Return all warnings about a definition: what is valid, but may be meant otherwise."""
+    return (*config.origin.rewriting_warnings, *config.origin.secret_warnings, *warnings(config))
 
 
 def warnings(config: PipelineConfig) -> list[str]:

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from glassflow_dagster.errors import GlassflowError
 
+# Stands for the file of a definition that was built in Python, in errors and warnings.
+BUILT = "pipeline definition"
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -19,11 +22,13 @@ class Problem:
 class DefinitionError(GlassflowError):
     """The definition is invalid: correct it. One line per mistake: `file: field.path: what is wrong; what to do`."""
 
-    def __init__(self, file: Path, problems: list[Problem]) -> None:
+    def __init__(self, file: Path | None, problems: list[Problem]) -> None:
+        """Raise the problems of a definition; file: None for one that was built in Python."""
         self.file = file
         self.problems = problems
+        where = BUILT if file is None else file
         super().__init__(
-            "\n".join(f"{file}: {problem.path + ': ' if problem.path else ''}{problem.text}" for problem in problems)
+            "\n".join(f"{where}: {problem.path + ': ' if problem.path else ''}{problem.text}" for problem in problems)
         )
 
 

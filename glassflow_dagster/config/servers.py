@@ -1,14 +1,75 @@
 """Replace the servers of a definition by those of the environment.
 
-With `GLASSFLOW_KAFKA_BROKERS` and `GLASSFLOW_CLICKHOUSE_URL` a definition runs unchanged against other servers.
+With `GLASSFLOW_KAFKA_BROKERS` and `GLASSFLOW_CLICKHOUSE_URL` a definition runs unchanged against other servers. With
+`GLASSFLOW_CONNECTIONS` any keys of its connections are replaced, such as those of encryption and credentials.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from glassflow_dagster.config.model.connections import ClickHouseConnection, KafkaConnection
+from glassflow_dagster.config.model.fields import Part
 from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.problems import suggestion
 from glassflow_dagster.errors import GlassflowError
+
+CONNECTIONS = "GLASSFLOW_CONNECTIONS"
+_MODELS: dict[str, type[Part]] = {"kafka": KafkaConnection, "clickhouse": ClickHouseConnection}
+
+
+def with_connections_of(definition: dict[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return a v3 definition with the connection keys of the environment's `GLASSFLOW_CONNECTIONS`, if it is set.
+
+    The variable is JSON: {"kafka": {...}, "clickhouse": {...}}, each with keys of `connection_params`, which replace
+    those of every source and of the sink. Raises `GlassflowError` for JSON of another shape, and for unknown keys.
+    """
+    text = environment.get(CONNECTIONS)
+    if not text:
+        return definition
+    connections = _parsed(text)
+    sources, sink = definition.get("sources"), definition.get("sink")
+    # A definition without them is invalid, which the models report.
+    changed = dict(definition)
+    if isinstance(sources, list):
+        changed["sources"] = [_with_keys(source, connections.get("kafka", {})) for source in sources]
+    if sink is not None:
+        changed["sink"] = _with_keys(sink, connections.get("clickhouse", {}))
+    return changed
+
+
+def _parsed(text: str) -> dict[str, dict[str, Any]]:
+    """Parse the variable's JSON; raises `GlassflowError` for another shape, and for unknown keys."""
+    try:
+        connections = json.loads(text)
+    except ValueError:
+        connections = None
+    if not isinstance(connections, dict) or not all(isinstance(keys, dict) for keys in connections.values()):
+        raise GlassflowError(
+            f'{CONNECTIONS}: is not JSON such as {{"kafka": {{"brokers": ["host:9092"]}}}}; correct it'
+        )
+    require_known_keys(connections, CONNECTIONS)
+    return connections
+
+
+def require_known_keys(connections: Mapping[str, Mapping[str, Any]], setting: str) -> None:
+    """Raise `GlassflowError`, which names the setting, for a server or a key of `connection_params` that is unknown."""
+    for server, keys in connections.items():
+        if server not in _MODELS:
+            raise GlassflowError(f"{setting}.{server}: unknown key; {suggestion(server, list(_MODELS))}")
+        known = list(_MODELS[server].model_fields)
+        for key in keys:
+            if key not in known:
+                raise GlassflowError(f"{setting}.{server}.{key}: unknown key; {suggestion(key, known)}")
+
+
+def _with_keys(part: Any, keys: Mapping[str, Any]) -> Any:
+    """Return a source or sink whose `connection_params` has these keys; any other value unchanged."""
+    if not keys or not isinstance(part, dict):
+        return part
+    connection = part.get("connection_params")
+    return {**part, "connection_params": {**(connection if isinstance(connection, dict) else {}), **keys}}
 
 
 def with_servers_of(config: PipelineConfig, environment: Mapping[str, str]) -> PipelineConfig:

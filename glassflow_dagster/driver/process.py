@@ -32,6 +32,7 @@ from glassflow_dagster.driver.heartbeat import (
     write_heartbeat,
 )
 from glassflow_dagster.driver.lock import end_remains
+from glassflow_dagster.driver.sent_definition import FROM_STDIN, SentDefinition
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.process import start_of
 
@@ -107,25 +108,33 @@ class StreamStatus:
 class Deployment:
     """A pipeline to run on this host, and how to start its driver.
 
-    path: the definition's file; config: its content. state: the folder of all pipelines' state. timeout: the seconds
-    that a launch may take. spark_config: settings of the driver's Spark session.
+    state: the folder of all pipelines' state. timeout: the seconds that a launch may take. spark_config: settings of
+    the driver's Spark session. environment: variables of the driver besides those of this process.
     """
 
-    path: Path
     config: PipelineConfig
     state: Path
     create_table: bool = False
     timeout: float = LAUNCH_TIMEOUT
     spark_config: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def command(self) -> list[str]:
         """The driver's command line."""
-        command = [*DRIVER, "--definition", str(self.path.absolute()), "--state", str(self.state.absolute())]
+        origin = self.config.origin
+        definition = str(origin.file.absolute()) if origin.file and origin.is_own_file else FROM_STDIN
+        command = [*DRIVER, "--definition", definition, "--state", str(self.state.absolute())]
         command += ["--create-table"] if self.create_table else []
         for key, value in self.spark_config.items():
             command += ["--conf", f"{key}={value}"]
         return command
+
+    @property
+    def stdin(self) -> bytes:
+        """The driver's standard input: a definition that is no file of its own, which may hold secrets; else empty."""
+        origin = self.config.origin
+        return b"" if origin.is_own_file else SentDefinition.of(self.config).model_dump_json().encode()
 
 
 class LaunchFailed(GlassflowError):
@@ -173,16 +182,17 @@ def launch(deployment: Deployment, report: Callable[[str], None] = lambda _: Non
             log_start = log.tell()
             process = subprocess.Popen(
                 deployment.command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=_driver_environment(os.environ),
+                env={**_driver_environment(os.environ), **deployment.environment},
                 start_new_session=True,
             )
     except OSError as error:
         raise GlassflowError(
             f"{folder}: cannot be written ({error.strerror}); choose another folder for state"
         ) from None
+    _write_stdin(process, deployment.stdin)
     report(f"{pipeline_id}: started the driver (pid {process.pid}); its log is {log_file}")
     failure = _await_up(folder, process.pid, lambda: process.poll() is None, deployment.timeout, report)
     if failure is not None:
@@ -305,6 +315,13 @@ def _await_up(
         if time.monotonic() > deadline:
             return f"not up after {timeout:.0f} s" + (f" ({message})" if message else "")
         time.sleep(POLL)
+
+
+def _write_stdin(process: "subprocess.Popen[bytes]", content: bytes) -> None:
+    """Write a driver's standard input and close it; a driver that has ended reads none, and reports why itself."""
+    assert process.stdin
+    with contextlib.suppress(BrokenPipeError), process.stdin:
+        process.stdin.write(content)
 
 
 def _why_ended(heartbeat: Heartbeat | None) -> str:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from glassflow_dagster.bookkeeping.fencing import Fenced
-from glassflow_dagster.config.load import load_definition
+from glassflow_dagster.config.load import load_pipeline, report_rewriting
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.failures import disk_failures
@@ -23,6 +23,7 @@ from glassflow_dagster.driver.prepare import Prepared, prepare, prepare_folder
 from glassflow_dagster.driver.process import give_up
 from glassflow_dagster.driver.query_start import QueryStarter
 from glassflow_dagster.driver.record_sample import sample_records
+from glassflow_dagster.driver.sent_definition import FROM_STDIN, SentDefinition
 from glassflow_dagster.driver.signals import Stopped, StopRequest, stop_signals
 from glassflow_dagster.driver.spark_process import running_spark
 from glassflow_dagster.driver.supervise import supervise
@@ -68,11 +69,16 @@ def _stream(run: RunContext, prepared: Prepared, lock: PipelineLock, stop: StopR
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a driver as a process; return its exit code: 0 when it was stopped, 1 after an error."""
+    """Run a driver as a process; return its exit code: 0 when it was stopped or has caught up, 1 after an error.
+
+    With --print-totals its stdout is the totals of the batches that it committed.
+    """
     parser = argparse.ArgumentParser(prog="glassflow_dagster.driver.run")
-    parser.add_argument("--definition", type=Path, required=True)
+    parser.add_argument("--definition", required=True, help="a file; - for a definition on standard input")
     parser.add_argument("--state", type=Path, required=True)
     parser.add_argument("--create-table", action="store_true")
+    parser.add_argument("--until-caught-up", action="store_true")
+    parser.add_argument("--print-totals", action="store_true", help="on stdout, as JSON, for a caller that waits")
     parser.add_argument("--timeout", type=float, default=300.0)
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
     parsed = parser.parse_args(arguments)
@@ -81,16 +87,16 @@ def main(arguments: list[str] | None = None) -> int:
         print(time.strftime("%Y-%m-%d %H:%M:%S"), text, file=sys.stderr, flush=True)  # noqa: T201
 
     try:
-        loaded = load_definition(parsed.definition)
-        loaded.report_rewriting(report)
-        config = loaded.config
+        config = _load(parsed.definition)
+        report_rewriting(config, report)
         options = RunOptions(
             state=parsed.state,
+            until_caught_up=parsed.until_caught_up,
             create_table=parsed.create_table,
             timeout_seconds=parsed.timeout,
             spark=dict(pair.split("=", 1) for pair in parsed.conf),
         )
-        run_pipeline(config, options, report)
+        totals = run_pipeline(config, options, report)
     except Fenced as error:
         # A newer driver runs the pipeline elsewhere: a restart of this one would stop it.
         give_up(parsed.state, config.pipeline_id)
@@ -99,7 +105,16 @@ def main(arguments: list[str] | None = None) -> int:
     except GlassflowError as error:
         report(f"failed: {error}")
         return 1
+    if parsed.print_totals:
+        print(totals.model_dump_json(), flush=True)  # noqa: T201
     return 0
+
+
+def _load(definition: str) -> PipelineConfig:
+    """Load the definition that the command line names; raises `DefinitionError`."""
+    if definition == FROM_STDIN:
+        return SentDefinition.model_validate_json(sys.stdin.buffer.read()).load()
+    return load_pipeline(Path(definition))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The Dagster names of a pipeline: its group and the keys of its assets."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import dagster as dg
 
@@ -17,13 +17,15 @@ def identifier(text: str) -> str:
 
 @dataclass(frozen=True)
 class AssetKeys:
-    """The asset keys of a pipeline; `pipeline` is its Dagster name, which is the group and the keys' first part.
+    """The asset keys of a pipeline.
 
-    `raw` and `deduplicated` have an entry for each input, a join's left one first; an entry of `deduplicated` is None
-    when its source is not deduplicated. `joined` is None without a join.
+    group: its group. name: a name that no other pipeline of the code location has, of which those of its op and pool
+    are made. `raw` and `deduplicated` have an entry for each input, a join's left one first; an entry of `deduplicated`
+    is None when its source is not deduplicated. `joined` is None without a join.
     """
 
-    pipeline: str
+    group: str
+    name: str
     raw: tuple[dg.AssetKey, ...]
     deduplicated: tuple[dg.AssetKey | None, ...]
     joined: dg.AssetKey | None
@@ -44,12 +46,25 @@ class AssetKeys:
         """All assets of the pipeline, in the order of the data flow."""
         return [key for key in (*self.raw, *self.deduplicated, self.joined, self.table) if key]
 
+    def renamed(self, new_keys: Mapping[dg.AssetKey, dg.AssetKey]) -> "AssetKeys":
+        """Return the keys with those that a translation has changed. new_keys: old key -> new key, of all assets."""
+        return replace(
+            self,
+            raw=tuple(new_keys[key] for key in self.raw),
+            deduplicated=tuple(key and new_keys[key] for key in self.deduplicated),
+            joined=self.joined and new_keys[self.joined],
+            table=new_keys[self.table],
+        )
 
-def build_asset_keys(config: PipelineConfig) -> AssetKeys:
+
+def build_asset_keys(
+    config: PipelineConfig, prefix: tuple[str, ...] = (), table_prefix: tuple[str, ...] | None = None
+) -> AssetKeys:
     """Build a pipeline's asset keys: `<pipeline>/raw_<topic>`, `<pipeline>/deduplicated_<topic>`, `<pipeline>/<table>`.
 
     A joined stream is `<pipeline>/joined_<left source>_<right source>`. Dagster's lineage shows only the last part of a
     key, so that part names the topic or table. A table with the name of another asset gets the suffix `_table`.
+    prefix: of all keys. table_prefix: takes the place of the prefix and the pipeline in the table's key.
     """
     pipeline = identifier(config.pipeline_id)
     topics = list(_topic_names(config.inputs))
@@ -57,17 +72,19 @@ def build_asset_keys(config: PipelineConfig) -> AssetKeys:
     deduplicated = [f"deduplicated_{topic}" for topic in topics]
     joined = "_".join(identifier(part) for part in ("joined", *(source.source_id for source in config.inputs)))
     table = identifier(config.sink.full_table[1])
-    if table in (*raw, *deduplicated) or (config.join and table == joined):
+    if table_prefix is None and (table in (*raw, *deduplicated) or (config.join and table == joined)):
         table = f"{table}_table"
+    folder = (*prefix, pipeline)
     return AssetKeys(
-        pipeline=pipeline,
-        raw=tuple(dg.AssetKey([pipeline, name]) for name in raw),
+        group=pipeline,
+        name="__".join(identifier(part) for part in folder),
+        raw=tuple(dg.AssetKey([*folder, name]) for name in raw),
         deduplicated=tuple(
-            dg.AssetKey([pipeline, name]) if config.dedup_of(source) else None
+            dg.AssetKey([*folder, name]) if config.dedup_of(source) else None
             for name, source in zip(deduplicated, config.inputs, strict=True)
         ),
-        joined=dg.AssetKey([pipeline, joined]) if config.join else None,
-        table=dg.AssetKey([pipeline, table]),
+        joined=dg.AssetKey([*folder, joined]) if config.join else None,
+        table=dg.AssetKey([*(folder if table_prefix is None else table_prefix), table]),
     )
 
 

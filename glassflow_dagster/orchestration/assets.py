@@ -1,7 +1,7 @@
 """A pipeline's assets, built as one multi-asset, because one stream fills them all.
 
 Materializing does not move data. It ensures that the stream runs with the current definition, and records its offsets,
-counts and state as metadata. For a stopped stream, a scheduled run records an observation and no materialization.
+counts and state as metadata. A health check materializes only what has new data, and records observations otherwise.
 """
 
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ from typing import NoReturn
 
 import dagster as dg
 
-from glassflow_dagster.config.load import LoadedDefinition
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.process import LaunchFailed, StreamStatus
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.asset_keys import AssetKeys
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG
+from glassflow_dagster.orchestration.checks import check_specs, run_checks
 from glassflow_dagster.orchestration.control import StreamRunConfig, control, ensure_if_wanted
 from glassflow_dagster.orchestration.health import Health, examine
 from glassflow_dagster.orchestration.metadata import (
@@ -28,65 +28,90 @@ from glassflow_dagster.orchestration.metadata import (
     table_metadata,
     topic_metadata,
 )
-from glassflow_dagster.orchestration.specs import asset_specs
-from glassflow_dagster.resources.clickhouse import ClickHouseResource
-from glassflow_dagster.resources.kafka import KafkaResource
-from glassflow_dagster.resources.stream_runner import StreamRunner
+from glassflow_dagster.orchestration.options import PipelineOptions
+from glassflow_dagster.orchestration.specs import PipelineAssets
+from glassflow_dagster.runners.runner import StreamRunner
 
 # The tag in which Dagster stores an asset's data version; Dagster has no public constant for it.
 DATA_VERSION_TAG = "dagster/data_version"
 
 
-def build_assets(loaded: LoadedDefinition, keys: AssetKeys) -> dg.AssetsDefinition:
-    """Build the pipeline's assets, which one function materializes: it launches the stream, or checks its health.
+def build_assets(
+    pipeline: PipelineConfig, assets: PipelineAssets, runner: StreamRunner, options: PipelineOptions
+) -> dg.AssetsDefinition:
+    """Build the pipeline's assets and their checks, which one op serves: it launches the stream, or checks its health.
 
-    Their run needs the resources `stream_runner`, `kafka` and `clickhouse`.
+    The checks are a part of the op, and run also where it materializes nothing.
     """
-    definition, pipeline = loaded.file, loaded.config
+    keys = assets.keys
 
     @dg.multi_asset(
-        name=f"{keys.pipeline}__stream",
-        description=f"Launches the stream of {pipeline.pipeline_id}, or checks its health.",
-        specs=list(asset_specs(definition, pipeline, keys)),
+        name=f"{keys.name}__stream",
+        description=options.op.description or f"Launches the stream of {pipeline.pipeline_id}, or checks its health.",
+        specs=assets.specs,
+        check_specs=check_specs(pipeline, keys, options.checks),
         can_subset=True,
+        op_tags=options.op.tags,
         # With a limit of 1 (dagster.yaml), no two runs launch the same stream at once.
-        pool=f"stream_{keys.pipeline}",
+        pool=options.op.pool or f"stream_{keys.name}",
     )
     def stream(
-        context: dg.AssetExecutionContext,
-        config: StreamRunConfig,
-        stream_runner: StreamRunner,
-        kafka: KafkaResource,
-        clickhouse: ClickHouseResource,
-    ) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
-        for warning in loaded.rewriting_warnings:
-            context.log.warning("%s: %s", definition, warning)
-        try:
-            # Runs that no user launched do not start a stream that a user has stopped.
-            if AUTOMATED_TAG in context.run.tags:
-                outcome = ensure_if_wanted(definition, pipeline, stream_runner, context.log.info)
-            else:
-                outcome = control(config.mode, definition, pipeline, stream_runner, context.log.info)
-        except GlassflowError as error:
-            _fail(error)
-        if isinstance(outcome, StreamStatus):  # the stream is stopped on purpose
-            _observe(context, keys, outcome)
-            return
-        status, action = outcome
-        state = f"{status.state.value} {status.message}".rstrip()
-        context.log.info("%s: %s; %s", pipeline.pipeline_id, action.replace("_", " "), state)
-        if status.heartbeat is None:
-            _observe(context, keys, status)
-            return
-        health = examine(pipeline, status, kafka, clickhouse)
-        current_version = data_version(health)
-        for key, metadata in _metadata(pipeline, keys, health, action).items():
-            if key in context.selected_asset_keys:
-                # None where offsets are not available: the data counts as unchanged.
-                version = current_version or _last_version(context, key)
-                yield dg.MaterializeResult(asset_key=key, metadata=metadata, data_version=version)
+        context: dg.AssetExecutionContext, config: StreamRunConfig
+    ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:  # type: ignore[type-arg]
+        for warning in pipeline.origin.rewriting_warnings:
+            context.log.warning("%s: %s", pipeline.pipeline_id, warning)
+        failure: GlassflowError | None = None
+        if context.selected_asset_keys:
+            try:
+                yield from _look_after(context, config, pipeline, keys, runner)
+            except GlassflowError as error:
+                failure = error
+        yield from run_checks(pipeline, context.selected_asset_check_keys, runner, options.checks, context.log.info)
+        if failure:
+            _fail(failure)
 
     return stream
+
+
+def _look_after(
+    context: dg.AssetExecutionContext,
+    config: StreamRunConfig,
+    pipeline: PipelineConfig,
+    keys: AssetKeys,
+    runner: StreamRunner,
+) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
+    """Apply the run's mode to the stream, and yield the materializations of the selected assets.
+
+    An automatic run does not start a stream that a user has stopped. Where there are no new data since the last
+    materialization, it records observations instead, so that nothing downstream takes a health check for new data.
+    Raises `GlassflowError` where the stream does not start.
+    """
+    is_automatic = AUTOMATED_TAG in context.run.tags
+    if is_automatic:
+        outcome = ensure_if_wanted(pipeline, runner, context.log.info)
+    else:
+        outcome = control(config.mode, pipeline, runner, context.log.info)
+    if isinstance(outcome, StreamStatus):  # the stream is stopped on purpose
+        _observe(context, keys, outcome)
+        return
+    status, action = outcome
+    state = f"{status.state.value} {status.message}".rstrip()
+    context.log.info("%s: %s; %s", pipeline.pipeline_id, action.replace("_", " "), state)
+    if status.heartbeat is None:
+        _observe(context, keys, status)
+        return
+    health = examine(pipeline, status)
+    current_version = data_version(health)
+    for key, metadata in _metadata(pipeline, keys, health, action).items():
+        if key not in context.selected_asset_keys:
+            continue
+        last_version = _last_version(context, key)
+        # None where offsets are not available: the data counts as unchanged.
+        version = current_version or last_version
+        if is_automatic and version is not None and version == last_version:
+            context.log_event(dg.AssetObservation(key, metadata=metadata))
+        else:
+            yield dg.MaterializeResult(asset_key=key, metadata=metadata, data_version=version)
 
 
 def _metadata(pipeline: PipelineConfig, keys: AssetKeys, health: Health, action: str) -> dict[dg.AssetKey, Metadata]:

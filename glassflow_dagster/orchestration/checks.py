@@ -3,7 +3,8 @@
 None of the checks is blocking: the stream does not wait for a check, and downstream consumers read the table anyway.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -17,8 +18,9 @@ from glassflow_dagster.driver.process import StreamState, StreamStatus
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.asset_keys import AssetKeys
 from glassflow_dagster.orchestration.metadata import observed_stream
+from glassflow_dagster.orchestration.options import CheckOptions
 from glassflow_dagster.orchestration.values import shown_figures, shows_values
-from glassflow_dagster.resources.stream_runner import StreamRunner
+from glassflow_dagster.runners.runner import StreamRunner
 from glassflow_dagster.verification.counts import compare_counts
 from glassflow_dagster.verification.dead_letters import examine_dead_letters
 from glassflow_dagster.verification.duplicates import find_residual_duplicates
@@ -70,6 +72,10 @@ class _Result:
     severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR
 
 
+# All checks, of which a pipeline has those that apply to it.
+ALL_CHECKS = (COUNTS_AGREE, NO_RESIDUAL_DUPLICATES, STREAM_IS_LIVE, DEAD_LETTERS, UNMATCHED_SHARE)
+
+
 def check_names(config: PipelineConfig) -> tuple[str, ...]:
     """Return the names of the checks for a pipeline.
 
@@ -80,37 +86,43 @@ def check_names(config: PipelineConfig) -> tuple[str, ...]:
     return (*always_checked, *with_unique_key, *((UNMATCHED_SHARE,) if config.join else ()))
 
 
-def build_checks(pipeline: PipelineConfig, keys: AssetKeys) -> dg.AssetChecksDefinition:
-    """Build the asset checks of the pipeline's table. Their run needs the resource `stream_runner`."""
+def check_specs(
+    pipeline: PipelineConfig, keys: AssetKeys, options: Mapping[str, CheckOptions]
+) -> list[dg.AssetCheckSpec]:
+    """Return the specs of the checks of the pipeline's table, without those that are switched off."""
     descriptions = _DESCRIPTIONS_OF_JOINS if pipeline.join else _DESCRIPTIONS
+    return [
+        dg.AssetCheckSpec(name, asset=keys.table, description=descriptions[name])
+        for name in check_names(pipeline)
+        if options.get(name, CheckOptions()).enabled
+    ]
 
-    @dg.multi_asset_check(
-        name=f"{keys.pipeline}__checks",
-        specs=[
-            dg.AssetCheckSpec(name, asset=keys.table, description=descriptions[name]) for name in check_names(pipeline)
-        ],
-        can_subset=True,
-    )
-    def checks(context: dg.AssetCheckExecutionContext, stream_runner: StreamRunner) -> Iterator[dg.AssetCheckResult]:
-        evaluations: dict[str, Callable[[], _Result]] = {
-            COUNTS_AGREE: lambda: _counts_agree(pipeline, context.log.info),
-            NO_RESIDUAL_DUPLICATES: lambda: _no_residual_duplicates(pipeline, context.log.info),
-            DEAD_LETTERS: lambda: _dead_letters(pipeline),
-            UNMATCHED_SHARE: lambda: _unmatched_share(pipeline),
-            STREAM_IS_LIVE: lambda: _stream_is_live(stream_runner.status(pipeline.pipeline_id)),
-        }
-        for key in sorted(context.selected_asset_check_keys):
-            result = _evaluate(evaluations[key.name])
-            yield dg.AssetCheckResult(
-                asset_key=key.asset_key,
-                check_name=key.name,
-                passed=result.passed,
-                severity=result.severity,
-                description=result.description,
-                metadata=result.figures,
-            )
 
-    return checks
+def run_checks(
+    pipeline: PipelineConfig,
+    selected: AbstractSet[dg.AssetCheckKey],
+    runner: StreamRunner,
+    options: Mapping[str, CheckOptions],
+    report: Callable[[str], None],
+) -> Iterator[dg.AssetCheckResult]:
+    """Run the selected checks of the pipeline's table."""
+    evaluations: dict[str, Callable[[], _Result]] = {
+        COUNTS_AGREE: lambda: _counts_agree(pipeline, report),
+        NO_RESIDUAL_DUPLICATES: lambda: _no_residual_duplicates(pipeline, report),
+        DEAD_LETTERS: lambda: _dead_letters(pipeline),
+        UNMATCHED_SHARE: lambda: _unmatched_share(pipeline),
+        STREAM_IS_LIVE: lambda: _stream_is_live(runner.status(pipeline.pipeline_id)),
+    }
+    for key in sorted(selected):
+        result = _evaluate(evaluations[key.name])
+        yield dg.AssetCheckResult(
+            asset_key=key.asset_key,
+            check_name=key.name,
+            passed=result.passed,
+            severity=options.get(key.name, CheckOptions()).severity or result.severity,
+            description=result.description,
+            metadata=result.figures,
+        )
 
 
 def _evaluate(evaluation: Callable[[], _Result]) -> _Result:

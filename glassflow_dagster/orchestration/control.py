@@ -3,14 +3,13 @@
 import time
 from collections.abc import Callable
 from enum import Enum
-from pathlib import Path
 
 import dagster as dg
 from pydantic import Field
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.process import POLL, Action, StreamState, StreamStatus
-from glassflow_dagster.resources.stream_runner import StreamRunner
+from glassflow_dagster.runners.runner import StreamRunner
 
 # Spark compiles its plan in the first batch, which takes 5 to 15 s.
 FIRST_BATCH_WAIT = 20.0  # seconds
@@ -38,7 +37,7 @@ class StreamRunConfig(dg.Config):
 
 
 def control(
-    mode: Mode, definition: Path, config: PipelineConfig, runner: StreamRunner, report: Callable[[str], None]
+    mode: Mode, config: PipelineConfig, runner: StreamRunner, report: Callable[[str], None]
 ) -> tuple[StreamStatus, str]:
     """Apply the mode of a run that a user launched; return the stream's status afterwards and the action taken.
 
@@ -48,21 +47,21 @@ def control(
         ending = runner.stop(config.pipeline_id)
         return runner.status(config.pipeline_id), ending.value
     if mode is Mode.RESTART:
-        runner.restart(definition, config, report)
+        runner.restart(config, report)
         return _after_first_batch(config, runner), Action.RESTARTED.value
-    status, action = runner.ensure_running(definition, config, report)
+    status, action = runner.ensure_running(config, report)
     return status if action is Action.HEALTH_CHECKED else _after_first_batch(config, runner), action.value
 
 
 def ensure_if_wanted(
-    definition: Path, config: PipelineConfig, runner: StreamRunner, report: Callable[[str], None]
+    config: PipelineConfig, runner: StreamRunner, report: Callable[[str], None]
 ) -> tuple[StreamStatus, str] | StreamStatus:
     """Ensure in an automatic run that the stream is running, unless a user has stopped it.
 
     Returns the status and the action taken; only the status when the stream is meant to be stopped.
     """
     status = runner.status(config.pipeline_id)
-    return control(Mode.ENSURE, definition, config, runner, report) if status.wanted else status
+    return control(Mode.ENSURE, config, runner, report) if status.wanted else status
 
 
 def _after_first_batch(config: PipelineConfig, runner: StreamRunner) -> StreamStatus:

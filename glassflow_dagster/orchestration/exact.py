@@ -1,28 +1,53 @@
 """The Dagster job that compares every key. It reads all records and rows again, so no schedule or sensor runs it."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import dagster as dg
-from dagster_pyspark import LazyPySparkResource
+from pydantic import Field
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.problems import suggestion
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.orchestration.asset_keys import AssetKeys
 from glassflow_dagster.orchestration.values import shown_figures
 
 
-def build_reconciliation(pipeline: PipelineConfig, keys: AssetKeys) -> dg.JobDefinition:
-    """Build the job. Its run needs the resource `pyspark`, and fails unless all keys agree."""
+def job_name(name: str) -> str:
+    """Return the name of the job. name: of the component."""
+    return f"{name}__verify_exact"
+
+
+def build_exact_job(
+    name: str, pipelines: Sequence[PipelineConfig], spark_config: Mapping[str, str]
+) -> dg.JobDefinition:
+    """Build the job, which compares one of the pipelines a run. Its run fails unless all keys agree.
+
+    spark_config: settings of the Spark session that it starts.
+    """
+    by_id = {pipeline.pipeline_id: pipeline for pipeline in pipelines}
+
+    class ExactConfig(dg.Config):
+        """Which pipeline to compare."""
+
+        pipeline: str = Field(default=next(iter(by_id)), description=f"one of {', '.join(by_id)}")
 
     @dg.op(
-        name=f"{keys.pipeline}__keys_agree",
+        name=f"{name}__keys_agree",
         description="Reads the topics and the table again and compares every key, as `verify --exact` does.",
         out=dg.Out(dg.Nothing),
+        # Bound to the job, so that it meets no resource of the code location.
+        required_resource_keys={"pyspark"},
     )
-    def keys_agree(context: dg.OpExecutionContext, pyspark: LazyPySparkResource) -> None:
+    def keys_agree(context: dg.OpExecutionContext, config: ExactConfig) -> None:
         # Imported here: it takes a second, which would slow down the loading of the definitions.
         from glassflow_dagster.verification.exact.compare_keys import reconcile_keys  # noqa: PLC0415
 
+        pipeline = by_id.get(config.pipeline)
+        if pipeline is None:
+            text = f"no pipeline is called {config.pipeline!r}; {suggestion(config.pipeline, list(by_id))}"
+            raise dg.Failure(text, allow_retries=False)
         try:
-            result = reconcile_keys(pyspark.spark_session, pipeline, context.log.info)
+            result = reconcile_keys(context.resources.pyspark.spark_session, pipeline, context.log.info)
         except GlassflowError as error:
             raise dg.Failure(str(error), allow_retries=False) from error
         figures = shown_figures(pipeline, result.figures)
@@ -31,8 +56,25 @@ def build_reconciliation(pipeline: PipelineConfig, keys: AssetKeys) -> dg.JobDef
         context.log.info(result.description)
         context.add_output_metadata({"description": result.description, **figures})
 
-    @dg.job(name=f"{keys.pipeline}__verify_exact", description="Compares every key in Kafka with the table's.")
+    @dg.job(
+        name=job_name(name),
+        description="Compares every key in Kafka with the table's.",
+        resource_defs={"pyspark": _session_resource(spark_config)},
+    )
     def verify_exact() -> None:
         keys_agree()
 
     return verify_exact
+
+
+def _session_resource(spark_config: Mapping[str, str]) -> dg.ResourceDefinition:
+    """Return the resource whose `spark_session` is started on first use."""
+
+    @dg.resource(description="A local Spark session with the project's jars and settings.")
+    def pyspark(_: dg.InitResourceContext) -> Any:
+        # Imported here: Spark takes a second, which would slow down the loading of the definitions.
+        from glassflow_dagster.resources.spark import StageSparkResource  # noqa: PLC0415
+
+        return StageSparkResource(spark_config=dict(spark_config))
+
+    return pyspark

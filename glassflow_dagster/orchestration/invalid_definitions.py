@@ -7,6 +7,7 @@ pipeline is not affected: it continues with the definition that it was started w
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import dagster as dg
@@ -18,22 +19,35 @@ from glassflow_dagster.orchestration.specs import code_reference
 EVALUATION_INTERVAL = 30  # seconds between the sensor's evaluations
 
 
-def build_invalid_definitions(invalid: Mapping[Path, GlassflowError]) -> dg.Definitions:
-    """Build a failing asset for each invalid file, and the sensor that materializes them; empty without such files."""
+@dataclass(frozen=True)
+class InvalidDefinitions:
+    """The failing assets of invalid files, and what runs them."""
+
+    assets: tuple[dg.AssetKey, ...]
+    definitions: dg.Definitions
+
+
+def build_invalid_definitions(
+    name: str, invalid: Mapping[Path, GlassflowError], prefix: tuple[str, ...], status: dg.DefaultSensorStatus
+) -> InvalidDefinitions:
+    """Build a failing asset for each invalid file, and the sensor that materializes them; nothing without such files.
+
+    name: begins the name of the sensor. prefix: of the assets' keys.
+    """
     if not invalid:
-        return dg.Definitions()
+        return InvalidDefinitions((), dg.Definitions())
     assets = [
-        _failing_asset(name, file, error) for name, (file, error) in zip(_names(invalid), invalid.items(), strict=True)
+        _failing_asset(dg.AssetKey([*prefix, file_name]), file, error)
+        for file_name, (file, error) in zip(_names(invalid), invalid.items(), strict=True)
     ]
     sensor = dg.AutomationConditionSensorDefinition(
-        name="definition_errors",
+        name=f"{name}__definition_errors",
         description="Runs the assets of invalid definitions once, so that they fail and an alert is sent.",
         target=dg.AssetSelection.assets(*assets),
         minimum_interval_seconds=EVALUATION_INTERVAL,
-        # Dagster's default automation sensor is stopped when it is created.
-        default_status=dg.DefaultSensorStatus.RUNNING,
+        default_status=status,
     )
-    return dg.Definitions(assets=assets, sensors=[sensor])
+    return InvalidDefinitions(tuple(asset.key for asset in assets), dg.Definitions(assets=assets, sensors=[sensor]))
 
 
 def _names(files: Mapping[Path, GlassflowError]) -> Sequence[str]:
@@ -46,13 +60,13 @@ def _names(files: Mapping[Path, GlassflowError]) -> Sequence[str]:
     return names
 
 
-def _failing_asset(name: str, file: Path, error: GlassflowError) -> dg.AssetsDefinition:
+def _failing_asset(key: dg.AssetKey, file: Path, error: GlassflowError) -> dg.AssetsDefinition:
     """Build the asset of an invalid file: it shows the errors in its description and fails with them."""
     problems = str(error)
     shown = f"```\n{problems}\n```"
 
     @dg.asset(
-        key=dg.AssetKey([name]),
+        key=key,
         group_name=identifier(file.stem),
         description=(
             f"`{file.name}` is invalid, so its pipeline is not loaded; all others are. A running stream of this "

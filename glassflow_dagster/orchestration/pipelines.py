@@ -1,78 +1,181 @@
-"""Builds a pipeline's Dagster definitions: assets, checks, jobs and sensors.
+"""Builds the Dagster definitions of pipelines: assets, checks, jobs and sensors.
 
-Plain functions, so that other Dagster projects can use them without the folder component.
+Plain functions, so that other Dagster projects can use them without the component. Nothing they build needs a resource
+of the code location, and all their names begin with that of the pipeline or of the component.
 """
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import dagster as dg
 
 from glassflow_dagster.config.folder import definition_files
-from glassflow_dagster.config.load import LoadedDefinition, load_definition
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.problems import DefinitionError, Problem
+from glassflow_dagster.driver.process import state_folder
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.orchestration.asset_keys import build_asset_keys, identifier
+from glassflow_dagster.orchestration.alerts.alert import AlertChannel
+from glassflow_dagster.orchestration.alerts.sensors import build_alert_sensors
+from glassflow_dagster.orchestration.alerts.webhook import EnvironmentWebhook
+from glassflow_dagster.orchestration.asset_keys import AssetKeys, identifier
 from glassflow_dagster.orchestration.assets import build_assets
-from glassflow_dagster.orchestration.automation import build_health_check_sensor, require_schedule
-from glassflow_dagster.orchestration.checks import build_checks
-from glassflow_dagster.orchestration.exact import build_reconciliation
+from glassflow_dagster.orchestration.automation import schedule_problem
+from glassflow_dagster.orchestration.exact import build_exact_job
+from glassflow_dagster.orchestration.exact import job_name as exact_job_name
+from glassflow_dagster.orchestration.health_checks import (
+    Scheduled,
+    build_health_check_job,
+    build_health_check_sensor,
+)
+from glassflow_dagster.orchestration.health_checks import job_name as health_check_job_name
 from glassflow_dagster.orchestration.invalid_definitions import build_invalid_definitions
-from glassflow_dagster.orchestration.sensors import build_observer
+from glassflow_dagster.orchestration.observer import Observed, build_observer
+from glassflow_dagster.orchestration.options import Automation, PipelineOptions
+from glassflow_dagster.orchestration.specs import build_pipeline_specs
+from glassflow_dagster.runners.local import LocalRunner
+from glassflow_dagster.runners.runner import StreamRunner
+
+# The name of the sensors and jobs where there is one component, or none.
+DEFAULT_NAME = "glassflow"
 
 
-def build_pipeline_definitions(loaded: LoadedDefinition) -> dg.Definitions:
-    """Build a pipeline's assets, checks, sensors and the job that compares every key; contacts no server.
+@dataclass(frozen=True)
+class Orchestration:
+    """How Dagster runs and shows pipelines.
 
-    They need the resources `stream_runner`, `kafka`, `clickhouse` and `pyspark`. Raises `DefinitionError` for a
-    schedule that Dagster cannot run.
+    name: begins the names of sensors and jobs. runner: starts and monitors the streams. spark_config: of the job that
+    compares every key. alerts: where they are sent, besides Dagster's log.
     """
-    config = loaded.config
-    require_schedule(loaded.file, config)
-    keys = build_asset_keys(config)
-    return dg.Definitions(
-        assets=[build_assets(loaded, keys)],
-        asset_checks=[build_checks(config, keys)],
-        jobs=[build_reconciliation(config, keys)],
-        sensors=[build_observer(config, keys), build_health_check_sensor(keys)],
-    )
+
+    name: str = DEFAULT_NAME
+    runner: StreamRunner = field(default_factory=lambda: LocalRunner(state_folder()))
+    options: PipelineOptions = field(default_factory=PipelineOptions)
+    automation: Automation = field(default_factory=Automation)
+    alerts: Sequence[AlertChannel] = field(default_factory=lambda: (EnvironmentWebhook(),))
+    spark_config: Mapping[str, str] = field(default_factory=dict)
 
 
-def build_folder_definitions(folder: Path) -> dg.Definitions:
+def build_pipeline_assets(
+    pipeline: PipelineConfig, options: PipelineOptions | None = None, runner: StreamRunner | None = None
+) -> dg.AssetsDefinition:
+    """Build a pipeline's assets and asset checks, without sensors; contacts no server.
+
+    Materializing them launches the stream, or checks the one that runs. runner: by default drivers run on this host,
+    with their state in GLASSFLOW_STATE, else `.glassflow/state`.
+    """
+    options = options or PipelineOptions()
+    assets = build_pipeline_specs(pipeline, options)
+    return build_assets(pipeline, assets, runner or LocalRunner(state_folder()), options)
+
+
+def build_pipeline_definitions(
+    pipelines: PipelineConfig | Iterable[PipelineConfig], orchestration: Orchestration | None = None
+) -> dg.Definitions:
+    """Build the assets, checks, sensors and jobs of pipelines; contacts no server.
+
+    The sensors check the streams' health on the definitions' schedules, restart failed ones, and send alerts. Raises
+    `DefinitionError` for a schedule that Dagster cannot run, and `GlassflowError` for two pipelines of one name.
+    """
+    how = orchestration or Orchestration()
+    built: list[_Built] = []
+    ids_by_name: dict[str, str] = {}
+    for config in (pipelines,) if isinstance(pipelines, PipelineConfig) else pipelines:
+        name = identifier(config.pipeline_id)
+        if name in ids_by_name:
+            text = f"{config.pipeline_id!r} has the same name in Dagster as {ids_by_name[name]!r}; rename one"
+            raise GlassflowError(text)
+        ids_by_name[name] = config.pipeline_id
+        built.append(_build_pipeline(config, how))
+    return _with_sensors(built, how)
+
+
+def build_folder_definitions(
+    folder: Path, orchestration: Orchestration | None = None, environment: Mapping[str, str] = os.environ
+) -> dg.Definitions:
     """Build the definitions of every pipeline in a folder; an invalid file becomes an asset that fails with its errors.
 
     Files whose pipelines have the same name in Dagster are all invalid: loading one of them could redeploy a running
-    stream with the definition of another pipeline.
+    stream with the definition of another pipeline. environment: the variables that the definitions' references name,
+    and those that replace servers.
     """
-    valid: dict[Path, LoadedDefinition] = {}
+    how = orchestration or Orchestration()
+    valid: dict[Path, PipelineConfig] = {}
     invalid: dict[Path, GlassflowError] = {}
     for file in definition_files(folder):
         try:
-            loaded = load_definition(file)
-            _require_name(loaded)
-            valid[file] = loaded
+            config = load_pipeline(file, environment)
+            _require_file_name(file, config)
+            valid[file] = config
         except GlassflowError as error:
             invalid[file] = error
-    invalid |= _clashes({file: loaded.config.pipeline_id for file, loaded in valid.items()})
-    definitions: list[dg.Definitions] = []
-    for file, loaded in valid.items():
+    invalid |= _clashes({file: config.pipeline_id for file, config in valid.items()})
+    built: list[_Built] = []
+    for file, config in valid.items():
+        if file in invalid:
+            continue
         try:
-            if file not in invalid:
-                definitions.append(build_pipeline_definitions(loaded))
+            built.append(_build_pipeline(config, how))
         except GlassflowError as error:
             invalid[file] = error
         except dg.DagsterError as error:
             # For example a name that is valid in a definition but not in Dagster.
             text = f"Dagster rejects this definition: {' '.join(str(error).split())}; correct it"
             invalid[file] = DefinitionError(file, [Problem("", text)])
-    return dg.Definitions.merge(*definitions, build_invalid_definitions(invalid))
+    failing = build_invalid_definitions(how.name, invalid, how.options.key_prefix, how.automation.default_status)
+    return dg.Definitions.merge(_with_sensors(built, how, failing.assets), failing.definitions)
 
 
-def _require_name(loaded: LoadedDefinition) -> None:
+@dataclass(frozen=True)
+class _Built:
+    """A pipeline with its assets for Dagster."""
+
+    config: PipelineConfig
+    keys: AssetKeys
+    assets: dg.AssetsDefinition
+
+
+def _build_pipeline(config: PipelineConfig, how: Orchestration) -> _Built:
+    """Build a pipeline's assets; raises `DefinitionError` for a schedule that Dagster cannot run."""
+    if how.automation.every is None and (problem := schedule_problem(config.checks.every, "checks.every")):
+        raise DefinitionError(config.origin.file, [problem])
+    assets = build_pipeline_specs(config, how.options)
+    return _Built(config, assets.keys, build_assets(config, assets, how.runner, how.options))
+
+
+def _with_sensors(built: Sequence[_Built], how: Orchestration, failing: Sequence[dg.AssetKey] = ()) -> dg.Definitions:
+    """Return the definitions of pipelines with the sensors and jobs that they share.
+
+    failing: the assets of invalid definitions, whose failed runs are reported, too.
+    """
+    keys = [one.keys for one in built]
+    assets = [*failing, *(key for one in keys for key in one.assets)]
+    jobs: list[dg.JobDefinition] = []
+    sensors: list[dg.SensorDefinition] = []
+    status = how.automation.default_status
+    if built:
+        job = build_health_check_job(how.name, keys)
+        jobs = [job, build_exact_job(how.name, [one.config for one in built], how.spark_config)]
+        observed = [Observed(one.config, one.keys) for one in built]
+        sensors.append(build_observer(how.name, job, observed, how.runner, status, restarts=how.automation.restarts))
+        if how.automation.health_checks:
+            scheduled = [
+                Scheduled(one.config.pipeline_id, one.keys, how.automation.every or one.config.checks.every)
+                for one in built
+            ]
+            sensors.append(build_health_check_sensor(how.name, job, scheduled, how.runner, status))
+    if assets:
+        own_jobs = {health_check_job_name(how.name), exact_job_name(how.name)}
+        sensors += build_alert_sensors(how.name, assets, own_jobs, how.alerts, status)
+    return dg.Definitions(assets=[one.assets for one in built], jobs=jobs, sensors=sensors)
+
+
+def _require_file_name(file: Path, config: PipelineConfig) -> None:
     """Raise `DefinitionError` unless the file is named after its pipeline_id."""
-    file, pipeline_id = loaded.file, loaded.config.pipeline_id
-    if file.stem != pipeline_id:
-        text = f"{pipeline_id!r} is not the file's name; rename the file to {pipeline_id}{file.suffix}"
+    if file.stem != config.pipeline_id:
+        text = f"{config.pipeline_id!r} is not the file's name; rename the file to {config.pipeline_id}{file.suffix}"
         raise DefinitionError(file, [Problem("pipeline_id", text)])
 
 

@@ -6,81 +6,174 @@ They follow from the definition alone; no server is contacted, so definitions lo
 import re
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
+from glassflow_dagster.config.column_sources import column_sources
 from glassflow_dagster.config.model.durations import format_duration
 from glassflow_dagster.config.model.join import JoinConfig, JoinSide, OutputField
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.source import METADATA_FIELDS, Source
 from glassflow_dagster.config.model.transforms import DedupConfig
 from glassflow_dagster.config.nullable_names import joined_nulls
-from glassflow_dagster.orchestration.asset_keys import AssetKeys
-from glassflow_dagster.orchestration.automation import freshness_policy, health_check_condition
+from glassflow_dagster.orchestration.asset_keys import AssetKeys, build_asset_keys
+from glassflow_dagster.orchestration.automation import freshness_policy
+from glassflow_dagster.orchestration.options import Node, NodeKind, PipelineOptions
 
 MAX_TAG_LENGTH = 63  # characters, a limit of Dagster
 _TAG = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_TAG_LENGTH}}}")
 
 
-def asset_specs(definition: Path, config: PipelineConfig, keys: AssetKeys) -> Iterator[dg.AssetSpec]:
-    """Yield the pipeline's asset specs: raw topics, deduplicated and joined streams (if any), ClickHouse table."""
+@dataclass(frozen=True)
+class PipelineAssets:
+    """The assets of a pipeline: their keys, and their specs in the order of the data flow."""
+
+    keys: AssetKeys
+    specs: tuple[dg.AssetSpec, ...]
+
+
+def build_pipeline_specs(config: PipelineConfig, options: PipelineOptions) -> PipelineAssets:
+    """Build a pipeline's assets: raw topics, deduplicated and joined streams (if any), ClickHouse table.
+
+    A translation may change the keys; the assets then depend on each other by the new ones.
+    """
+    keys = build_asset_keys(config, options.key_prefix, options.table_key_prefix)
+    specs = dict(_specs(config, keys, options))
+    if options.translation is None:
+        return PipelineAssets(keys, tuple(specs.values()))
+    translated = {spec.key: options.translation(spec, node) for node, spec in specs.items()}
+    new_keys = {key: spec.key for key, spec in translated.items()}
+    with_new_deps = (
+        spec.replace_attributes(
+            deps=[dep._replace(asset_key=new_keys.get(dep.asset_key, dep.asset_key)) for dep in spec.deps]
+        )
+        for spec in translated.values()
+    )
+    return PipelineAssets(keys.renamed(new_keys), tuple(with_new_deps))
+
+
+def _specs(config: PipelineConfig, keys: AssetKeys, options: PipelineOptions) -> Iterator[tuple[Node, dg.AssetSpec]]:
+    """Yield a pipeline's nodes with their specs, before translation, in the order of the data flow."""
     common: dict[str, Any] = {
-        "group_name": keys.pipeline,
+        "group_name": options.group_name or keys.group,
+        "owners": options.owners,
         "tags": {
-            "glassflow/pipeline": keys.pipeline[:MAX_TAG_LENGTH],
+            "glassflow/pipeline": keys.group[:MAX_TAG_LENGTH],
             **{f"glassflow/{tag}": "" for tag in _tags(config)},
+            **options.tags,
         },
-        "automation_condition": health_check_condition(config),
         # With it, Dagster marks the assets of a definition that was edited and whose stream is not yet redeployed.
         "code_version": config.digest[:12],
+        # A health check without new data materializes nothing.
+        "skippable": True,
     }
-    reference = code_reference(definition)
+    reference = code_reference(config.origin.file)
     for source, raw, deduplicated in zip(config.inputs, keys.raw, keys.deduplicated, strict=True):
-        yield dg.AssetSpec(
-            raw,
-            description=f"Kafka topic `{source.topic}`, as its producers wrote it.",
-            kinds={"kafka"},
-            metadata={**_topic_metadata(config, source), **reference},
-            **common,
+        yield (
+            _node("topic", config, source),
+            dg.AssetSpec(
+                raw,
+                description=f"Kafka topic `{source.topic}`, as its producers wrote it.",
+                kinds={"kafka", *options.kinds},
+                metadata={**_topic_metadata(config, source), **reference},
+                **common,
+            ),
         )
         dedup = config.dedup_of(source)
         if deduplicated and dedup:
-            yield dg.AssetSpec(
-                deduplicated,
-                deps=[raw],
-                description=_deduplicated_description(dedup),
-                kinds={"spark", "streaming"},
+            yield (
+                _node("deduplicated", config, source),
+                dg.AssetSpec(
+                    deduplicated,
+                    deps=[raw],
+                    description=_deduplicated_description(dedup),
+                    kinds={"spark", "streaming", *options.kinds},
+                    metadata={
+                        "dagster/column_schema": _event_schema(config, source),
+                        "dagster/column_lineage": _copied_columns(raw, source),
+                        **_dedup_metadata(dedup),
+                        **reference,
+                    },
+                    **common,
+                ),
+            )
+    if keys.joined and config.join:
+        yield (
+            _node("joined", config),
+            dg.AssetSpec(
+                keys.joined,
+                deps=keys.sides,
+                description=_joined_description(config, config.join),
+                kinds={"spark", "streaming", *options.kinds},
                 metadata={
-                    "dagster/column_schema": _event_schema(config, source),
-                    **_dedup_metadata(dedup),
+                    "dagster/column_schema": _joined_schema(config, config.join),
+                    "dagster/column_lineage": _joined_lineage(config, config.join, keys),
+                    **_join_metadata(config.join),
                     **reference,
                 },
                 **common,
-            )
-    if keys.joined and config.join:
-        yield dg.AssetSpec(
-            keys.joined,
-            deps=keys.sides,
-            description=_joined_description(config, config.join),
-            kinds={"spark", "streaming"},
-            metadata={
-                "dagster/column_schema": _joined_schema(config, config.join),
-                **_join_metadata(config.join),
-                **reference,
-            },
-            **common,
+            ),
         )
-    yield dg.AssetSpec(
-        keys.table,
-        deps=[keys.joined] if keys.joined else keys.sides,
-        description=_table_description(config),
-        # A table without a stream asset before it stands for the stream, too.
-        kinds={"clickhouse", "table"} if keys.stream != keys.table else {"spark", "clickhouse", "table"},
-        metadata={**_table_metadata(config), **reference},
-        freshness_policy=freshness_policy(config),
-        **common,
+    # A table without a stream asset before it stands for the stream, too.
+    kinds = {"clickhouse", "table"} if keys.stream != keys.table else {"spark", "clickhouse", "table"}
+    yield (
+        _node("table", config),
+        dg.AssetSpec(
+            keys.table,
+            deps=[keys.joined] if keys.joined else keys.sides,
+            description=_table_description(config),
+            kinds={*kinds, *options.kinds},
+            metadata={**_table_metadata(config), "dagster/column_lineage": _table_lineage(config, keys), **reference},
+            freshness_policy=freshness_policy(config),
+            **common,
+        ),
+    )
+
+
+def _node(kind: NodeKind, config: PipelineConfig, source: Source | None = None) -> Node:
+    """Return what a translation learns of an asset. source: of a topic and a deduplicated stream."""
+    database, table = config.sink.full_table
+    return Node(
+        kind=kind,
+        pipeline_id=config.pipeline_id,
+        topic=source.topic if source else None,
+        source_id=source.source_id if source else None,
+        database=database,
+        table=table,
+    )
+
+
+def _copied_columns(upstream: dg.AssetKey, source: Source) -> dg.TableColumnLineage:
+    """Return the lineage of events that have the same fields as those of the asset before."""
+    names = [field.name for field in source.schema_fields]
+    return dg.TableColumnLineage({name: [dg.TableColumnDep(upstream, name)] for name in names})
+
+
+def _joined_lineage(config: PipelineConfig, join: JoinConfig, keys: AssetKeys) -> dg.TableColumnLineage:
+    """Return the lineage of a joined event's fields: each is a copy of a field of one input."""
+    inputs = {source.source_id: key for source, key in zip(config.inputs, keys.sides, strict=True)}
+    return dg.TableColumnLineage(
+        {
+            output.joined_name: [dg.TableColumnDep(inputs[output.source_id], output.name)]
+            for output in join.output_fields
+            # Metadata, such as the offset, is no column of the input.
+            if output.name not in METADATA_FIELDS
+        }
+    )
+
+
+def _table_lineage(config: PipelineConfig, keys: AssetKeys) -> dg.TableColumnLineage:
+    """Return the lineage of the table's columns: the event's fields that mapping and transforms read for them."""
+    upstream = keys.joined or keys.sides[0]
+    return dg.TableColumnLineage(
+        {
+            column: [dg.TableColumnDep(upstream, name) for name in sorted(names)]
+            for column, names in column_sources(config).items()
+            if names
+        }
     )
 
 
@@ -89,8 +182,10 @@ def _tags(config: PipelineConfig) -> list[str]:
     return [tag for tag in config.metadata.tags if _TAG.fullmatch(tag)]
 
 
-def code_reference(definition: Path) -> dict[str, Any]:
-    """Return the metadata that links an asset's page in Dagster to its definition file."""
+def code_reference(definition: Path | None) -> dict[str, Any]:
+    """Return the metadata that links an asset's page in Dagster to its definition file, if it has one."""
+    if definition is None:
+        return {}
     with warnings.catch_warnings():
         # Beta in Dagster 1.13; only the link on the asset's page depends on it.
         warnings.simplefilter("ignore", dg.BetaWarning)

@@ -378,7 +378,7 @@ def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_a_pipeline_is_found_by_its_id_whatever_its_file_is_called(tmp_path: Path) -> None:
     (tmp_path / "copied.json").write_text(json.dumps(definition()))
     found = find_definition("parcel-scans", tmp_path, {})
-    assert (found.file.name, found.config.pipeline_id) == ("copied.json", "parcel-scans")
+    assert (found.origin.file, found.pipeline_id) == (tmp_path / "copied.json", "parcel-scans")
 
 
 def test_an_unknown_pipeline_is_told_with_the_nearest_name(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from glassflow_dagster.clickhouse.tables import Column, Table
 from glassflow_dagster.config import stages
-from glassflow_dagster.config.load import load_definition
+from glassflow_dagster.config.load import all_warnings, load_pipeline
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.nullable_names import nullable_names
 from glassflow_dagster.config.stages import plan_stages
@@ -71,14 +71,14 @@ def test_a_load_and_a_check_parse_each_expression_once(
     expressions: list[str],
     environment: dict[str, str],
 ) -> None:
-    loaded = load_definition(write(tmp_path, definition(transforms=transforms)), environment)
-    assert loaded.warnings
-    checked(loaded.config)
+    config = load_pipeline(write(tmp_path, definition(transforms=transforms)), environment)
+    assert all_warnings(config)
+    checked(config)
     assert parsed == Counter(expressions)
 
 
 def test_an_older_filter_is_parsed_once_as_written_and_once_as_v3_has_it(tmp_path: Path, parsed: Counter[str]) -> None:
     file = tmp_path / "old.json"
     file.write_text(json.dumps({**V1, "filter": {"enabled": True, "expression": "kwh > 7"}}), encoding="utf-8")
-    checked(load_definition(file, {}).config)
+    checked(load_pipeline(file, {}))
     assert (parsed["kwh > 7"], parsed["not (kwh > 7)"]) == (1, 1)

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from glassflow_dagster.cli import main
-from glassflow_dagster.config.load import convert_definition, load_definition, load_pipeline
+from glassflow_dagster.config.load import convert_definition, load_pipeline
 from glassflow_dagster.config.plain_secrets import secrets_in
 from glassflow_dagster.config.problems import DefinitionError
 from glassflow_dagster.errors import GlassflowError
@@ -85,7 +85,7 @@ def test_a_secret_that_stands_in_a_definition_is_named_and_not_shown(tmp_path: P
     }
     file = write(tmp_path, definition(**nowhere))
     message = f"{place}: is in plain text in the file; write ${{VAR}} or ${{file:PATH}} instead"
-    assert load_definition(file, {}).secret_warnings == (message,)
+    assert load_pipeline(file, {}).origin.secret_warnings == (message,)
     assert message in convert_definition(file, {}).warnings
     shown = CliRunner().invoke(main, ["validate", str(file)])
     assert "hunter2" not in shown.output

@@ -3,7 +3,6 @@
 import json
 import sys
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -92,7 +91,7 @@ def test_list_shows_bytes_to_people_and_programs(pipeline: DeadLetterPipeline, m
     pipeline.batch(b"\x1b[2J\x00\xff", b"x" * 500, reason="field '\x1b[2J': is missing")
     pipeline.batch(None, "h\u00e9".encode())
     module = sys.modules["glassflow_dagster.cli.dead_letters"]
-    monkeypatch.setattr(module, "find_definition", lambda *_: SimpleNamespace(config=pipeline.config))
+    monkeypatch.setattr(module, "find_definition", lambda *_: pipeline.config)
 
     def run(*options: str) -> Any:
         return CliRunner().invoke(main, ["dead-letters", "list", "p", *options])

@@ -14,7 +14,9 @@ import time
 from pathlib import Path
 
 from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.heartbeat import DriverState, Heartbeat, pipeline_folder, write_heartbeat
+from glassflow_dagster.driver.sent_definition import FROM_STDIN, SentDefinition
 from glassflow_dagster.runtime.process import start_of
 from glassflow_dagster.streaming.delivery.totals import Totals
 
@@ -26,12 +28,12 @@ LATE_BEATS = 20  # one second is enough for a test to see it
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--definition", type=Path, required=True)
+    parser.add_argument("--definition", required=True)
     parser.add_argument("--state", type=Path, required=True)
     parser.add_argument("--create-table", action="store_true")
     parser.add_argument("--conf", action="append", default=[])
     arguments = parser.parse_args()
-    config = load_pipeline(arguments.definition)
+    config = _load(arguments.definition)
     folder = pipeline_folder(arguments.state, config.pipeline_id)
     stopping = []
     signal.signal(signal.SIGTERM, signal.SIG_IGN if BEHAVIOUR == "deaf" else lambda *_: stopping.append(True))
@@ -64,6 +66,12 @@ def main() -> int:
             return int(state is DriverState.FAILED)
         time.sleep(0.05)
     return 0
+
+
+def _load(definition: str) -> PipelineConfig:
+    if definition == FROM_STDIN:
+        return SentDefinition.model_validate_json(sys.stdin.buffer.read()).load()
+    return load_pipeline(Path(definition))
 
 
 if __name__ == "__main__":

@@ -41,4 +41,4 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def deployment(definition: Path, state: Path) -> process.Deployment:
-    return process.Deployment(definition, load_pipeline(definition), state, timeout=30)
+    return process.Deployment(load_pipeline(definition), state, timeout=30)

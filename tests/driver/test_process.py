@@ -122,7 +122,8 @@ def test_a_killed_stream_is_restarted(deployment: Deployment) -> None:
 
 def test_an_edited_definition_is_redeployed(deployment: Deployment) -> None:
     first = process.launch(deployment)
-    file = deployment.path
+    file = deployment.config.origin.file
+    assert file
     file.write_text(file.read_text().replace("time_window: 5m", "time_window: 6m"))
     edited = replace(deployment, config=load_pipeline(file))
     second, action = process.ensure_running(edited)

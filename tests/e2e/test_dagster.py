@@ -8,12 +8,12 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from glassflow_dagster.config.load import load_definition
-from glassflow_dagster.defs.resources import resources
+from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.driver.heartbeat import Heartbeat, read_heartbeat
 from glassflow_dagster.driver.process import stop
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.orchestration.pipelines import build_pipeline_definitions
+from glassflow_dagster.orchestration.pipelines import Orchestration, build_pipeline_definitions
+from glassflow_dagster.runners.local import LocalRunner
 from tests.conftest import Stack
 from tests.e2e.joins import LEFT, RIGHT, JoinPipeline
 from tests.e2e.support import Pipeline
@@ -36,9 +36,9 @@ class Project:
 
     def materialize(self) -> dg.ExecuteInProcessResult:
         """Materialize all assets of the pipeline, and run its checks."""
-        file = self.pipeline.file
-        loaded = dg.Definitions.merge(build_pipeline_definitions(load_definition(file)), resources())
-        return loaded.resolve_implicit_global_asset_job_def().execute_in_process(instance=self.instance)
+        how = Orchestration(runner=LocalRunner(self.pipeline.state))
+        defs = build_pipeline_definitions(load_pipeline(self.pipeline.file), how)
+        return defs.resolve_implicit_global_asset_job_def().execute_in_process(instance=self.instance)
 
     def checks(self, result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
         return {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
@@ -51,8 +51,7 @@ class Project:
 
 
 @pytest.fixture
-def project(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    monkeypatch.setenv("GLASSFLOW_STATE", str(pipeline.state))
+def project(pipeline: Pipeline) -> Iterator[Project]:
     pipeline.columns = {"id": "String", "n": "Int32", "_batch_time": "DateTime64(3)"}
     pipeline.write().create_topic()
     yield Project(pipeline)
@@ -120,11 +119,8 @@ def test_an_edited_definition_is_redeployed_on_the_same_checkpoint_and_health_ch
     assert _versions(project.materialize()) != versions[0]
 
 
-def test_a_join_shows_at_its_own_asset_what_became_of_its_events(
-    stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_join_shows_at_its_own_asset_what_became_of_its_events(stack: Stack, tmp_path: Path) -> None:
     pipeline = JoinPipeline(tmp_path, stack.kafka, stack.clickhouse_port, left_window=3600)
-    monkeypatch.setenv("GLASSFLOW_STATE", str(pipeline.state))
     pipeline.client().command(f"CREATE DATABASE IF NOT EXISTS {pipeline.name}")
     pipeline.write().create_topic()
     matched, waits = {"id": "l1", "user": "u", "at": 1}, {"id": "l2", "user": "nobody", "at": 2}
@@ -167,12 +163,9 @@ def _versions(result: dg.ExecuteInProcessResult) -> dict[str, str | None]:
     }
 
 
-def test_clickhouse_that_stops_gives_failed_checks_with_a_reason(
-    stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clickhouse_that_stops_gives_failed_checks_with_a_reason(stack: Stack, tmp_path: Path) -> None:
     proxy = HttpProxy(free_port(), stack.clickhouse_port)
     pipeline = Pipeline(tmp_path, stack.kafka, proxy.port).write()
-    monkeypatch.setenv("GLASSFLOW_STATE", str(pipeline.state))
     try:
         pipeline.create_topic()
         pipeline.send([{"id": "a", "n": 1}])

@@ -142,7 +142,7 @@ def test_a_driver_whose_jvm_is_stopped_is_stalled_until_that_goes_on_or_it_is_re
     monkeypatch.setattr(process, "DRIVER", (sys.executable, "-c", impatient))
     pipeline.write().create_topic()
     pipeline.send([{"id": "k0", "n": 0}])
-    deployment = process.Deployment(pipeline.file, load_pipeline(pipeline.file), pipeline.state)
+    deployment = process.Deployment(load_pipeline(pipeline.file), pipeline.state)
     process.launch(deployment)
     try:
         wait_until(lambda: rows(pipeline) == 1, "the first row has arrived")

@@ -10,8 +10,7 @@ from pyspark.sql import SparkSession
 
 from glassflow_dagster.cli.verify import verify
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.orchestration.asset_keys import build_asset_keys
-from glassflow_dagster.orchestration.exact import build_reconciliation
+from glassflow_dagster.orchestration.exact import build_exact_job
 from glassflow_dagster.resources import spark as spark_resource
 from glassflow_dagster.verification import wait_until_stable
 from glassflow_dagster.verification.exact import session as exact_session
@@ -85,9 +84,7 @@ def test_a_lost_a_doubled_a_strange_and_a_swapped_row_are_found(
     # Run it as a job in Dagster; the Spark session of its resource is the test's own.
     monkeypatch.setenv("GLASSFLOW_SHOW_VALUES", "true")
     monkeypatch.setattr(spark_resource, "start_session", lambda *_: spark)
-    job = build_reconciliation(config, build_asset_keys(config))
-    resources = {"pyspark": spark_resource.StageSparkResource(spark_config={})}
-    result = job.execute_in_process(resources=resources, raise_on_error=False)
+    result = build_exact_job("glassflow", [config], {}).execute_in_process(raise_on_error=False)
 
     assert not result.success
     (event,) = (event for event in result.all_node_events if event.event_type is dg.DagsterEventType.STEP_FAILURE)

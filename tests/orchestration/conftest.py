@@ -4,10 +4,10 @@ import dagster as dg
 import pytest
 import yaml
 
-from glassflow_dagster.config.load import load_definition
-from glassflow_dagster.defs.resources import resources
+from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.kafka import topics
-from glassflow_dagster.orchestration.pipelines import build_pipeline_definitions
+from glassflow_dagster.orchestration.pipelines import Orchestration, build_pipeline_definitions
+from glassflow_dagster.runners.local import LocalRunner
 from tests.driver.fakes import definition, deployment, state
 from tests.orchestration.joins import joined_definition
 
@@ -30,7 +30,6 @@ def join_definition(definition: Path) -> Path:
 
 
 @pytest.fixture
-def loaded(definition: Path) -> dg.Definitions:
+def loaded(definition: Path, state: Path) -> dg.Definitions:
     """Return the definitions of a code location with this pipeline."""
-    pipeline = build_pipeline_definitions(load_definition(definition))
-    return dg.Definitions.merge(pipeline, resources())
+    return build_pipeline_definitions(load_pipeline(definition), Orchestration(runner=LocalRunner(state)))

@@ -1,7 +1,6 @@
-"""Alerts: one when a check starts to fail, one when it recovers, each sent by itself, none lost by webhook errors."""
+"""Alerts: one when a check starts to fail, one when it recovers, each sent by itself, none lost by errors."""
 
 import json
-import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,13 +10,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from glassflow_dagster.orchestration import alert_sensors
-from glassflow_dagster.orchestration.alert_sensors import ALERT_TAG, data_quality_alerts, due_alerts, run_failure_alerts
-from glassflow_dagster.resources.webhook import Alert, AlertResource, AlertUndelivered
+from glassflow_dagster.orchestration.alerts import sensors
+from glassflow_dagster.orchestration.alerts.alert import Alert, AlertUndelivered
+from glassflow_dagster.orchestration.alerts.sensors import alert_tag, build_alert_sensors, due_alerts, load_cursor
+from glassflow_dagster.orchestration.alerts.webhook import EnvironmentWebhook
 
 KEY = dg.AssetCheckKey(dg.AssetKey("orders"), "counts_agree")
 NAME = "orders:counts_agree"
-LOG = logging.getLogger("test")
 
 
 @dg.asset
@@ -46,12 +45,36 @@ def broken() -> None:
     fail()
 
 
-DEFINITIONS = dg.Definitions(
-    assets=[orders],
-    asset_checks=[counts_agree, no_duplicates],
-    jobs=[broken],
-    sensors=[data_quality_alerts, run_failure_alerts],
-)
+@dg.asset
+def others() -> None:
+    """An asset of somebody else."""
+
+
+@dg.asset_check(asset=others)
+def others_check() -> dg.AssetCheckResult:
+    """Never run here either."""
+    return dg.AssetCheckResult(passed=True)
+
+
+@dataclass
+class Refusing:
+    """A channel that accepts nothing, or whatever it is sent."""
+
+    name: str = "refusing"
+    accepts: bool = False
+    tried: list[str] = field(default_factory=list)
+
+    def send(self, alert: Alert) -> None:
+        self.tried.append(alert.subject)
+        if not self.accepts:
+            raise AlertUndelivered("refusing: no", may_accept_others=True)
+
+
+def definitions(*channels: Any) -> dg.Definitions:
+    own = build_alert_sensors("shop", [orders.key], ["broken"], channels, dg.DefaultSensorStatus.RUNNING)
+    return dg.Definitions(
+        assets=[orders, others], asset_checks=[counts_agree, no_duplicates, others_check], jobs=[broken], sensors=own
+    )
 
 
 @dataclass
@@ -93,25 +116,21 @@ def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
 class AlertSensor:
     """The alert sensor on a Dagster instance of its own; each `tick` is one evaluation, as by the daemon."""
 
-    def __init__(self, instance: dg.DagsterInstance, cursor: str | None = None) -> None:
+    def __init__(self, instance: dg.DagsterInstance, *channels: Any) -> None:
         self.instance = instance
-        self.cursor = cursor
+        self.cursor: str | None = None
+        self.repository = definitions(*channels).get_repository_def()
 
-    def report(self, name: str, *, passed: bool) -> None:
+    def report(self, name: str, *, passed: bool, key: dg.AssetKey = KEY.asset_key) -> None:
         """Report a result of a check."""
         self.instance.report_runless_asset_event(
-            dg.AssetCheckEvaluation(KEY.asset_key, name, passed=passed, metadata={}, description="4 rows missing")
+            dg.AssetCheckEvaluation(key, name, passed=passed, metadata={}, description="4 rows missing")
         )
 
     def tick(self) -> str:
         """Evaluate the sensor once; return its skip message."""
-        context = dg.build_sensor_context(
-            instance=self.instance,
-            repository_def=DEFINITIONS.get_repository_def(),
-            resources={"alerts": AlertResource()},
-            cursor=self.cursor,
-        )
-        found = data_quality_alerts.evaluate_tick(context)
+        context = dg.build_sensor_context(instance=self.instance, repository_def=self.repository, cursor=self.cursor)
+        found = self.repository.get_sensor_def("shop__alerts").evaluate_tick(context)
         self.cursor = found.cursor
         return str(found.skip_message)
 
@@ -119,25 +138,26 @@ class AlertSensor:
         """Run a job that fails, and the run failure sensor; return the run's id."""
         result = broken.execute_in_process(instance=self.instance, raise_on_error=False)
         context = dg.build_run_status_sensor_context(
-            "run_failure_alerts",
+            "shop__run_failures",
             dagster_event=result.get_run_failure_event(),
             dagster_instance=self.instance,
             dagster_run=result.dagster_run,
         ).for_run_failure()
-        run_failure_alerts(context)
+        sensor = self.repository.get_sensor_def("shop__run_failures")
+        sensor(context)  # type: ignore[operator]
         return result.run_id
 
     def tag(self, run_id: str) -> str:
         """Return the alert tag of a run."""
         run = self.instance.get_run_by_id(run_id)
         assert run
-        return run.tags[ALERT_TAG]
+        return run.tags[alert_tag("shop")]
 
 
 @pytest.fixture
 def sensor() -> Iterator[AlertSensor]:
     with dg.instance_for_test() as instance:
-        yield AlertSensor(instance)
+        yield AlertSensor(instance, EnvironmentWebhook())
 
 
 def test_an_alert_is_sent_when_a_check_turns_red_once_and_when_it_is_green_again(
@@ -155,18 +175,18 @@ def test_an_alert_is_sent_when_a_check_turns_red_once_and_when_it_is_green_again
 def test_an_alert_that_the_webhook_refuses_holds_up_no_other_and_is_tried_again_until_it_is_given_up(
     webhook: Webhook, sensor: AlertSensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alert_sensors, "FIRST_RETRY", 0.0)
-    monkeypatch.setattr(alert_sensors, "MAX_TRIES", 3)
+    monkeypatch.setattr(sensors, "FIRST_RETRY", 0.0)
+    monkeypatch.setattr(sensors, "MAX_TRIES", 3)
     webhook.refused = "counts_agree"
     sensor.report("counts_agree", passed=False)
     sensor.report("no_duplicates", passed=False)
     run = sensor.fail_run()
 
-    assert sensor.tick() == "2 checks have results; 1 alerts are waiting for the webhook"
+    assert sensor.tick() == "2 checks have results; 1 alerts wait"
     received = webhook.take_received()
     assert sorted(received) == sorted([("counts_agree", "ERROR"), ("no_duplicates", "ERROR"), (f"run {run}", "FAILED")])
     assert sensor.tag(run) == "sent"
-    assert sensor.tick() == "2 checks have results; 1 alerts are waiting for the webhook"
+    assert sensor.tick() == "2 checks have results; 1 alerts wait"
     assert sensor.tick() == "2 checks have results"
     assert webhook.take_received() == [("counts_agree", "ERROR")] * 2
     sensor.tick()
@@ -190,7 +210,7 @@ def test_a_webhook_that_asks_for_a_pause_gets_one_and_then_every_alert_once(
     # The alert that was tried is not due yet; the other one was not tried at all.
     sensor.tick()
     assert webhook.take_received() == [("no_duplicates", "ERROR")]
-    monkeypatch.setattr(alert_sensors.time, "time", lambda: 4e9)
+    monkeypatch.setattr(sensors.time, "time", lambda: 4e9)
     assert sensor.tick() == "2 checks have results"
     assert webhook.take_received() == [("counts_agree", "ERROR")]
 
@@ -198,7 +218,7 @@ def test_a_webhook_that_asks_for_a_pause_gets_one_and_then_every_alert_once(
 def test_a_check_that_is_well_before_anybody_was_told_is_no_news(
     webhook: Webhook, sensor: AlertSensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alert_sensors, "FIRST_RETRY", 0.0)
+    monkeypatch.setattr(sensors, "FIRST_RETRY", 0.0)
     webhook.refused = "counts_agree"
     sensor.report("counts_agree", passed=False)
     sensor.tick()
@@ -207,10 +227,16 @@ def test_a_check_that_is_well_before_anybody_was_told_is_no_news(
     assert webhook.take_received() == [("counts_agree", "ERROR")]
 
 
-def test_a_red_check_that_is_being_run_again_is_no_news(webhook: Webhook, sensor: AlertSensor) -> None:
-    sensor.cursor = json.dumps({"reported": {NAME: "ERROR"}})
+def test_a_red_check_that_is_being_run_again_is_no_news(
+    webhook: Webhook, sensor: AlertSensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sensor.report("counts_agree", passed=False)
     sensor.tick()
-    assert json.loads(str(sensor.cursor))["reported"] == {NAME: "ERROR"}
+    webhook.received.clear()
+    # While it runs, Dagster has no result of a check.
+    monkeypatch.setattr(sensors, "latest_results", lambda *_: {})
+    sensor.tick()
+    assert load_cursor(sensor.cursor).channels["log"].reported == {NAME: "ERROR"}
     assert webhook.received == []
 
 
@@ -235,19 +261,47 @@ def test_a_failed_run_is_reported_with_its_reason(webhook: Webhook, sensor: Aler
 
 
 def test_without_a_webhook_an_alert_goes_to_the_log(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, sensor: AlertSensor, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("GLASSFLOW_ALERT_WEBHOOK", raising=False)
-    outbox = alert_sensors.Outbox(AlertResource(), LOG, {})
-    assert [outcome for _, outcome in outbox.deliver([Alert(NAME, "ERROR", "why")])] == ["sent"]
-    assert caplog.messages == [f"ERROR: {NAME}: why"]
+    sensor.report("counts_agree", passed=False)
+    assert sensor.tick() == "1 checks have results"
+    sensor.tick()
+    assert capfd.readouterr().err.count(f"ERROR: {NAME}: 4 rows missing") == 1
 
 
-@pytest.mark.parametrize("address", ["http://127.0.0.1:1/secret-token", "file:///etc/passwd"])
-def test_a_webhook_that_does_not_take_the_alert_is_an_error_without_its_address(
-    monkeypatch: pytest.MonkeyPatch, address: str
+def test_each_channel_gets_each_alert_and_one_that_refuses_holds_up_no_other(
+    webhook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("GLASSFLOW_ALERT_WEBHOOK", address)
-    with pytest.raises(AlertUndelivered, match="GLASSFLOW_ALERT_WEBHOOK: ") as caught:
-        AlertResource().send(Alert(NAME, "ERROR", "why"))
-    assert address not in str(caught.value)
+    monkeypatch.setattr(sensors, "FIRST_RETRY", 0.0)
+    refusing = Refusing()
+    with dg.instance_for_test() as instance:
+        sensor = AlertSensor(instance, refusing, EnvironmentWebhook())
+        sensor.report("counts_agree", passed=False)
+        run = sensor.fail_run()
+        assert sensor.tick() == "1 checks have results; 2 alerts wait"
+        assert sorted(webhook.take_received()) == sorted([("counts_agree", "ERROR"), (f"run {run}", "FAILED")])
+        assert sensor.tag(run) == "waiting"
+        refusing.accepts = True
+        assert sensor.tick() == "1 checks have results"
+        assert sensor.tag(run) == "sent"
+        assert webhook.take_received() == []
+        assert sorted(refusing.tried) == sorted([NAME, f"run {run}"] * 2)
+
+
+def test_a_run_whose_alert_a_channel_has_given_up_is_marked_so(
+    webhook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sensors, "MAX_TRIES", 1)
+    with dg.instance_for_test() as instance:
+        sensor = AlertSensor(instance, Refusing(), EnvironmentWebhook())
+        run = sensor.fail_run()
+        sensor.tick()
+        assert sensor.tag(run) == "undelivered"
+    assert webhook.take_received() == [(f"run {run}", "FAILED")]
+
+
+def test_what_belongs_to_others_is_not_reported(webhook: Webhook, sensor: AlertSensor) -> None:
+    sensor.report("others_check", passed=False, key=others.key)
+    assert sensor.tick() == "0 checks have results"
+    assert webhook.received == []

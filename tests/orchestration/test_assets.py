@@ -8,17 +8,17 @@ from typing import Any
 import dagster as dg
 import pytest
 import yaml
-from dagster_pyspark import LazyPySparkResource
 
-from glassflow_dagster.config.load import load_definition
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver import process
 from glassflow_dagster.driver.process import Deployment, StreamState
 from glassflow_dagster.orchestration.asset_keys import build_asset_keys
-from glassflow_dagster.orchestration.assets import build_assets
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG
-from glassflow_dagster.resources.clickhouse import ClickHouseResource
-from glassflow_dagster.resources.kafka import KafkaResource
-from glassflow_dagster.resources.stream_runner import LocalStreamRunner
+from glassflow_dagster.orchestration.checks import ALL_CHECKS
+from glassflow_dagster.orchestration.options import CheckOptions, PipelineOptions
+from glassflow_dagster.orchestration.pipelines import build_pipeline_assets
+from glassflow_dagster.runners.local import LocalRunner
 from tests.waiting import wait_until
 
 DEFINITIONS = Path(__file__).parents[1] / "definitions"
@@ -31,20 +31,23 @@ def run(
     mode: str = "ENSURE",
     **settings: Any,
 ) -> dg.ExecuteInProcessResult:
-    loaded = load_definition(deployment.path)
-    named = build_asset_keys(loaded.config)
-    pyspark = LazyPySparkResource(spark_config={"spark": {"ui.enabled": True}})
+    config = reloaded(deployment)
+    runner = LocalRunner(deployment.state, spark_config={"spark.ui.enabled": "true"})
+    # The checks ask both servers, and have tests of their own.
+    options = PipelineOptions(checks={name: CheckOptions(enabled=False) for name in ALL_CHECKS})
     return dg.materialize(
-        [build_assets(loaded, named)],
-        resources={
-            "stream_runner": LocalStreamRunner(pyspark=pyspark, state=str(deployment.state)),
-            "kafka": KafkaResource(),
-            "clickhouse": ClickHouseResource(),
-        },
-        run_config={"ops": {f"{named.pipeline}__stream": {"config": {"mode": mode}}}},
+        [build_pipeline_assets(config, options, runner)],
+        run_config={"ops": {f"{build_asset_keys(config).name}__stream": {"config": {"mode": mode}}}},
         raise_on_error=False,
         **settings,
     )
+
+
+def reloaded(deployment: Deployment) -> PipelineConfig:
+    """Load the definition again: a test may have edited it."""
+    file = deployment.config.origin.file
+    assert file
+    return load_pipeline(file)
 
 
 def materialized(result: dg.ExecuteInProcessResult) -> dict[str, dict[str, Any]]:
@@ -80,12 +83,14 @@ def test_materializing_launches_the_stream_and_again_checks_its_health(deploymen
 
 def test_what_an_older_definition_has_for_nothing_is_in_the_log_of_the_run_once(deployment: Deployment) -> None:
     raw = yaml.safe_load((DEFINITIONS / "v2" / "elevators.json").read_text())
-    deployment.path.write_text(yaml.safe_dump({**raw, "owner": "ops"}))
+    file = deployment.config.origin.file
+    assert file
+    file.write_text(yaml.safe_dump({**raw, "owner": "ops"}))
     with dg.DagsterInstance.ephemeral() as instance:
         # The folder's definition has another name; only the warning matters here, not the driver.
         result = run(deployment, "STOP", instance=instance)
         logged = [entry.user_message for entry in instance.all_logs(result.run_id)]
-    said = f"{deployment.path}: owner: unknown key, which is ignored; remove it or check its spelling"
+    said = f"{raw['pipeline_id']}: owner: unknown key, which is ignored; remove it or check its spelling"
     assert logged.count(said) == 1
 
 
@@ -96,7 +101,7 @@ def test_a_launch_waits_for_the_first_batch_and_has_its_figures(
     assert stream_figures(run(deployment))["batch_id"] == 3
 
 
-def test_settings_of_the_pyspark_resource_reach_the_driver(deployment: Deployment) -> None:
+def test_spark_settings_of_the_runner_reach_the_driver(deployment: Deployment) -> None:
     figures = stream_figures(run(deployment))
     assert "'--conf', 'spark.ui.enabled=true'" in Path(figures["spark_log"]).read_text()
 
@@ -112,8 +117,8 @@ def test_the_data_version_is_the_committed_offsets_so_a_health_check_changes_not
 
 
 def test_a_joins_assets_have_figures_each_and_a_version_of_both_topics(join_definition: Path, state: Path) -> None:
-    config = load_definition(join_definition).config
-    result = run(Deployment(join_definition, config, state, timeout=30))
+    config = load_pipeline(join_definition)
+    result = run(Deployment(config, state, timeout=30))
     assert result.success
     figures = materialized(result)
     assert list(figures) == [key.path[-1] for key in build_asset_keys(config).assets]

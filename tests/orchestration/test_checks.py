@@ -4,7 +4,6 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from dagster_pyspark import LazyPySparkResource
 
 from glassflow_dagster.bookkeeping.dead_letters import DeadLetter
 from glassflow_dagster.clickhouse.errors import LimitReached
@@ -12,9 +11,9 @@ from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.driver import process
 from glassflow_dagster.driver.process import Deployment
 from glassflow_dagster.orchestration import checks
-from glassflow_dagster.orchestration.asset_keys import build_asset_keys
-from glassflow_dagster.orchestration.checks import build_checks
-from glassflow_dagster.resources.stream_runner import LocalStreamRunner
+from glassflow_dagster.orchestration.options import CheckOptions, PipelineOptions
+from glassflow_dagster.orchestration.pipelines import build_pipeline_assets
+from glassflow_dagster.runners.local import LocalRunner
 from glassflow_dagster.verification.dead_letters import Cause, DeadLettersReport
 from glassflow_dagster.verification.duplicates import DuplicatesReport
 from glassflow_dagster.verification.unmatched import evaluate_unmatched
@@ -23,15 +22,14 @@ from tests.waiting import wait_until
 ERROR, WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
 
 
-def evaluate(definition: Path, state: Path) -> dict[str, dg.AssetCheckEvaluation]:
-    config = load_pipeline(definition)
-    runner = LocalStreamRunner(pyspark=LazyPySparkResource(spark_config={}), state=str(state))
-    definitions = dg.Definitions(
-        assets=[dg.AssetSpec(build_asset_keys(config).table)],
-        asset_checks=[build_checks(config, build_asset_keys(config))],
-        resources={"stream_runner": runner},
-    )
-    result = definitions.resolve_implicit_global_asset_job_def().execute_in_process(raise_on_error=False)
+def evaluate(
+    definition: Path, state: Path, options: PipelineOptions | None = None
+) -> dict[str, dg.AssetCheckEvaluation]:
+    """Run the checks alone, without their assets."""
+    assets = build_pipeline_assets(load_pipeline(definition), options, LocalRunner(state))
+    job = dg.Definitions(assets=[assets]).resolve_implicit_global_asset_job_def()
+    checks_only = job.get_subset(asset_selection=set(), asset_check_selection={*assets.check_keys})
+    result = checks_only.execute_in_process(raise_on_error=False)
     assert result.success
     return {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
 
@@ -151,9 +149,14 @@ def test_a_check_that_a_limit_has_ended_warns_that_nothing_was_checked(
 
 
 def test_the_checks_of_a_join_say_what_they_are_about(join_definition: Path) -> None:
-    config = load_pipeline(join_definition)
-    described = {
-        spec.name: spec.description or "" for spec in build_checks(config, build_asset_keys(config)).check_specs
-    }
+    assets = build_pipeline_assets(load_pipeline(join_definition))
+    described = {spec.name: spec.description or "" for spec in assets.check_specs}
     assert "both topics" in described["counts_agree"]
     assert "left event" in described["no_residual_duplicates"]
+
+
+def test_a_check_can_be_switched_off_and_have_a_severity(definition: Path, state: Path) -> None:
+    options = {"dead_letters": CheckOptions(enabled=False), "stream_is_live": CheckOptions(severity=WARN)}
+    results = evaluate(definition, state, PipelineOptions(checks=options))
+    assert set(results) == {"counts_agree", "no_residual_duplicates", "stream_is_live"}
+    assert (results["stream_is_live"].passed, results["stream_is_live"].severity) == (False, WARN)

@@ -1,6 +1,5 @@
 """The Dagster definitions of a pipeline before anything runs, without any server."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +7,13 @@ import dagster as dg
 import pytest
 import yaml
 
-from glassflow_dagster.components.pipeline_folder import PipelineFolder, find_folder
-from glassflow_dagster.config.load import LoadedDefinition, load_definition, load_pipeline
-from glassflow_dagster.defs.resources import resources
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.defs.pipelines.template_vars import find_folder
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.asset_keys import build_asset_keys
-from glassflow_dagster.orchestration.assets import build_assets
 from glassflow_dagster.orchestration.checks import check_names
-from glassflow_dagster.orchestration.pipelines import build_pipeline_definitions
+from glassflow_dagster.orchestration.pipelines import build_pipeline_assets, build_pipeline_definitions
 from tests.config.joins import EVENT_CLOCK
 from tests.orchestration.joins import BOTH, joined_definition, joined_pipeline
 
@@ -30,12 +28,11 @@ TABLE = dg.AssetKey(["sms_status", "sms_statuses_latest"])
 
 
 def spec(definition: Path, key: dg.AssetKey) -> dg.AssetSpec:
-    loaded = load_definition(definition)
-    return build_assets(loaded, build_asset_keys(loaded.config)).specs_by_key[key]
+    return build_pipeline_assets(load_pipeline(definition)).specs_by_key[key]
 
 
-def graph_of(loaded: LoadedDefinition) -> Any:
-    return dg.Definitions.merge(build_pipeline_definitions(loaded), resources()).resolve_asset_graph()
+def graph_of(config: PipelineConfig) -> Any:
+    return build_pipeline_definitions(config).resolve_asset_graph()
 
 
 def test_the_code_location_loads_without_servers(definition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,8 +46,8 @@ def test_the_code_location_loads_without_servers(definition: Path, monkeypatch: 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
 def test_every_shipped_pipeline_of_one_topic_is_a_chain_of_three_assets(file: Path) -> None:
-    loaded = load_definition(file)
-    config, graph = loaded.config, graph_of(loaded)
+    config = load_pipeline(file)
+    graph = graph_of(config)
     raw, deduplicated, table = build_asset_keys(config).assets
     assert graph.get(deduplicated).parent_keys == {raw}
     assert graph.get(table).parent_keys == {deduplicated}
@@ -61,14 +58,13 @@ def test_every_shipped_pipeline_of_one_topic_is_a_chain_of_three_assets(file: Pa
 
 
 def test_a_pipeline_without_deduplication_goes_from_the_topic_to_the_table(definition: Path) -> None:
-    loaded = load_definition(definition)
-    graph = graph_of(replace(loaded, config=loaded.config.model_copy(update={"transforms": ()})))
+    graph = graph_of(load_pipeline(definition).model_copy(update={"transforms": ()}))
     assert graph.get(TABLE).parent_keys == {RAW}
     assert {key.name for key in graph.asset_check_keys} == {"counts_agree", "dead_letters", "stream_is_live"}
 
 
 def test_a_join_brings_two_topics_together_each_deduplicated_where_it_says_so(join_definition: Path) -> None:
-    graph = graph_of(load_definition(join_definition))
+    graph = graph_of(load_pipeline(join_definition))
     assert lineage(graph) == {
         "raw_auction_bids": set(),
         "deduplicated_auction_bids": {"raw_auction_bids"},
@@ -81,7 +77,7 @@ def test_a_join_brings_two_topics_together_each_deduplicated_where_it_says_so(jo
     assert {key.name for key in graph.asset_check_keys} == checks
 
     join_definition.write_text(yaml.safe_dump(joined_definition(transforms=BOTH[1:])))
-    graph = graph_of(load_definition(join_definition))
+    graph = graph_of(load_pipeline(join_definition))
     assert lineage(graph)["joined_bids_lots"] == {"raw_auction_bids", "deduplicated_auction_lots"}
     assert {key.name for key in graph.asset_check_keys} == checks - {"no_residual_duplicates"}
 
@@ -190,36 +186,26 @@ def test_no_secret_of_a_definition_reaches_its_assets(definition: Path, monkeypa
     assert "hunter2" not in repr([spec(definition, key).metadata for key in (RAW, DEDUPLICATED, TABLE)])
 
 
-def test_the_component_finds_the_pipelines_of_the_working_folder(
-    definition: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("GLASSFLOW_PIPELINES", raising=False)
-    component = dg.build_defs_for_component(PipelineFolder(folder=definition.parent.name))
-    assert TABLE in dg.Definitions.merge(component, resources()).resolve_asset_graph().get_all_asset_keys()
-
-
 def test_the_folder_is_the_environments_then_the_working_folders_then_the_projects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     project = tmp_path / "project"
-    assert find_folder("pipelines", project, {}) == project / "pipelines"
+    assert find_folder(project, {}) == project / "pipelines"
     (tmp_path / "pipelines").mkdir()
-    assert find_folder("pipelines", project, {}) == tmp_path / "pipelines"
+    assert find_folder(project, {}) == tmp_path / "pipelines"
     (tmp_path / "named").mkdir()
-    assert find_folder("pipelines", project, {"GLASSFLOW_PIPELINES": "named"}) == tmp_path / "named"
+    assert find_folder(project, {"GLASSFLOW_PIPELINES": "named"}) == tmp_path / "named"
     with pytest.raises(GlassflowError, match="GLASSFLOW_PIPELINES: missing is not a folder; create it"):
-        find_folder("pipelines", project, {"GLASSFLOW_PIPELINES": "missing"})
+        find_folder(project, {"GLASSFLOW_PIPELINES": "missing"})
 
 
 @pytest.mark.parametrize("length", [63, 100])
 def test_a_pipeline_with_long_names_and_labels_loads(definition: Path, length: int) -> None:
-    loaded = load_definition(definition)
-    config = loaded.config
+    config = load_pipeline(definition)
     labels = config.metadata.model_copy(update={"tags": ("l" * length, "é")})
     long = config.model_copy(update={"pipeline_id": "p" * length, "metadata": labels})
-    assert graph_of(replace(loaded, config=long)).get_all_asset_keys()
+    assert graph_of(long).get_all_asset_keys()
 
 
 def test_a_folder_that_is_none_is_told_without_dagsters_own_tree(

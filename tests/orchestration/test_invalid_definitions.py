@@ -6,7 +6,6 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from glassflow_dagster.defs.resources import resources
 from glassflow_dagster.orchestration.pipelines import build_folder_definitions
 
 TABLE = dg.AssetKey(["sms_status", "sms_statuses_latest"])
@@ -14,7 +13,7 @@ TABLE = dg.AssetKey(["sms_status", "sms_statuses_latest"])
 
 def load(folder: Path) -> dg.Definitions:
     """Load a folder as a code location does; raises what Dagster cannot load."""
-    defs = dg.Definitions.merge(build_folder_definitions(folder), resources())
+    defs = build_folder_definitions(folder)
     dg.Definitions.validate_loadable(defs)
     return defs
 
@@ -113,7 +112,8 @@ def test_a_broken_file_is_run_once_and_once_more_when_its_mistakes_change(defini
     definition.write_text("a: [")
     defs = load(definition.parent)
     asset = dg.AssetKey(["sms_status"])
-    assert [sensor.name for sensor in defs.sensors or ()] == ["definition_errors"]
+    names = [sensor.name for sensor in defs.sensors or ()]
+    assert names == ["glassflow__alerts", "glassflow__run_failures", "glassflow__definition_errors"]
     requested = []
     cursor = None
     for text in ("a: [", "a: [", "[]", "[]"):
@@ -127,4 +127,4 @@ def test_a_broken_file_is_run_once_and_once_more_when_its_mistakes_change(defini
 def test_without_mistakes_there_is_nothing_of_it(definition: Path) -> None:
     defs = load(definition.parent)
     assert failing(defs) == {}
-    assert "definition_errors" not in [sensor.name for sensor in defs.sensors or ()]
+    assert "glassflow__definition_errors" not in [sensor.name for sensor in defs.sensors or ()]

@@ -17,17 +17,15 @@ import dagster as dg
 import pytest
 import yaml
 from click.testing import CliRunner
-from dagster_pyspark import LazyPySparkResource
 
 from glassflow_dagster.cli import main
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.plain_secrets import SECRETS
-from glassflow_dagster.defs.resources import resources
 from glassflow_dagster.driver.heartbeat import read_heartbeat
 from glassflow_dagster.driver.process import stop
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.orchestration.pipelines import build_folder_definitions
-from glassflow_dagster.resources.stream_runner import LocalStreamRunner
+from glassflow_dagster.orchestration.pipelines import Orchestration, build_folder_definitions
+from glassflow_dagster.runners.local import LocalRunner
 from tests.e2e.support import Pipeline
 from tests.local.conftest import Server
 from tests.processes import descendants
@@ -59,16 +57,10 @@ class Secured:
     def materialize(self) -> str:
         """Materialize the pipeline in Dagster, and return everything that Dagster stores."""
         settings = {
-            "spark.ui.enabled": True, "spark.ui.port": self.web_page, "spark.sql.shuffle.partitions": 1,
+            "spark.ui.enabled": "true", "spark.ui.port": str(self.web_page), "spark.sql.shuffle.partitions": "1",
         }  # fmt: skip
-        runner = LocalStreamRunner(
-            pyspark=LazyPySparkResource(spark_config=settings), state=str(self.pipeline.state), create_table=True
-        )
-        bound = {**(resources().resources or {}), "stream_runner": runner}
-        loaded = dg.Definitions.merge(
-            build_folder_definitions(self.pipeline.file.parent),
-            dg.Definitions(resources=bound, executor=dg.in_process_executor),
-        )
+        runner = LocalRunner(self.pipeline.state, create_table=True, spark_config=settings)
+        loaded = build_folder_definitions(self.pipeline.file.parent, Orchestration(runner=runner))
         instance = dg.DagsterInstance.ephemeral()
         job = loaded.resolve_implicit_global_asset_job_def()
         result = job.execute_in_process(instance=instance)

@@ -26,6 +26,12 @@ class Checks(Part):
         description="left events of a join that may remain without a match per day: a number, or a share of the "
         "decided ones, such as '5%'; if omitted: any number",
     )
+    # Dagster's freshness policies cannot be shorter than a minute.
+    max_age: Annotated[PositiveDuration, Field(ge=timedelta(minutes=1))] | None = Field(
+        default=None,
+        description="how long the table may be without new rows: Dagster's freshness warns at half of it, and fails "
+        "then; if omitted: any time",
+    )
     show_values: bool | None = Field(
         default=None,
         description="true: Dagster's checks show keys and the beginnings of dead letters, and Dagster keeps them "

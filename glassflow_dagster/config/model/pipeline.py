@@ -8,12 +8,13 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, PrivateAttr, SecretStr
 
 from glassflow_dagster.config.model.checks import Checks, DeadLetters
 from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.config.model.fields import Part
 from glassflow_dagster.config.model.join import OptionalJoin
+from glassflow_dagster.config.model.origin import Origin
 from glassflow_dagster.config.model.resources import Resources
 from glassflow_dagster.config.model.sink import Sink
 from glassflow_dagster.config.model.source import SchemaField, Source
@@ -47,6 +48,18 @@ class PipelineConfig(Part):
         default={}, exclude_if=lambda settings: not settings,
         description="Spark settings that override the product's own",
     )  # fmt: skip
+    _origin: Origin = PrivateAttr(default_factory=Origin)
+
+    @property
+    def origin(self) -> Origin:
+        """Where the definition comes from; no part of its content."""
+        return self._origin
+
+    def with_origin(self, origin: Origin) -> "PipelineConfig":
+        """Return the same definition with another origin."""
+        copy = self.model_copy()
+        copy._origin = origin  # noqa: SLF001 - of this class
+        return copy
 
     @property
     def inputs(self) -> tuple[Source, ...]:
@@ -139,6 +152,14 @@ class PipelineConfig(Part):
         everything = self.model_dump(mode="python", exclude={"name", "metadata", "checks", "resources"})
         # `_plain` writes secrets in plain text: a new password changes the fingerprint.
         return hashlib.sha256(json.dumps(everything, sort_keys=True, default=_plain).encode()).hexdigest()
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The definition as values of JSON, secrets in plain text; validating them gives an equal definition."""
+        content: dict[str, Any] = json.loads(
+            json.dumps(self.model_dump(mode="python", by_alias=True, exclude_unset=True), default=_plain)
+        )
+        return content
 
 
 def _plain(value: Any) -> str:

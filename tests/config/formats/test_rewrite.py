@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from glassflow_dagster.cli import main
 from glassflow_dagster.config.formats.rewrite import is_older, rewrite
 from glassflow_dagster.config.formats.shapes import check_shape
-from glassflow_dagster.config.load import convert_definition, load_definition, load_pipeline, warnings
+from glassflow_dagster.config.load import convert_definition, load_pipeline, warnings
 from glassflow_dagster.config.problems import DefinitionError
 from glassflow_dagster.config.stages import plan_stages
 from tests.config.changes import changed
@@ -399,7 +399,7 @@ def test_a_field_that_only_an_expression_names_is_any_value_and_a_warning(
     assert [(f.name, f.kind, f.needed) for f in fields[3:]] == [(name, "any", False) for name in added]
     told = [text for text in convert_definition(file, {}).warnings if text.startswith("filter.expression")]
     assert [text.split(": ")[1].split(" ")[0] for text in told] == [repr(name) for name in added]
-    assert load_definition(file, {"LIMIT": "3"}).rewriting_warnings == tuple(told)
+    assert load_pipeline(file, {"LIMIT": "3"}).origin.rewriting_warnings == tuple(told)
 
 
 def test_a_slip_in_an_expression_is_a_warning_with_the_name_that_was_meant(tmp_path: Path) -> None:
@@ -551,7 +551,7 @@ def test_an_unknown_key_is_ignored_as_it_was_and_told_once(
 
     assert load_pipeline(file, {}) == load_pipeline(plain, {})
     assert convert_definition(file, {}).yaml == convert_definition(plain, {}).yaml
-    ignored = load_definition(file, {}).rewriting_warnings
+    ignored = load_pipeline(file, {}).origin.rewriting_warnings
     assert sorted(ignored) == sorted(said)
     done = CliRunner().invoke(main, ["validate", str(file)])
     assert done.exit_code == 0

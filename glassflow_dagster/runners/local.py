@@ -1,0 +1,45 @@
+"""Runs drivers on this host, as detached processes with their checkpoints in a local folder."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.driver import process
+from glassflow_dagster.driver.process import LAUNCH_TIMEOUT, Action, Deployment, Ending, StreamStatus
+
+
+@dataclass(frozen=True)
+class LocalRunner:
+    """A `StreamRunner` for this host.
+
+    state: the folder of checkpoints, heartbeats and logs. create_table: create a missing table even when the definition
+    has no `create_table`. timeout: the seconds that a start may take. spark_config: settings of the drivers' Spark
+    sessions. environment: variables of the drivers besides those of this process.
+    """
+
+    state: Path
+    create_table: bool = False
+    timeout: float = LAUNCH_TIMEOUT
+    spark_config: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def ensure_running(self, config: PipelineConfig, report: Callable[[str], None]) -> tuple[StreamStatus, Action]:
+        """Start, keep or redeploy the driver so that it runs with this definition; return status and action."""
+        return process.ensure_running(self._deployment(config), report)
+
+    def restart(self, config: PipelineConfig, report: Callable[[str], None]) -> StreamStatus:
+        """Stop the driver if it is running, then start another one on the same checkpoint."""
+        return process.restart(self._deployment(config), report)
+
+    def stop(self, pipeline_id: str) -> Ending:
+        """Stop the driver after its current batch and mark the stream as not wanted."""
+        return process.stop(self.state, pipeline_id)
+
+    def status(self, pipeline_id: str) -> StreamStatus:
+        """Return the stream's status from its heartbeat file and the process table."""
+        return process.status(self.state, pipeline_id)
+
+    def _deployment(self, config: PipelineConfig) -> Deployment:
+        """Return how to start the driver of a definition."""
+        return Deployment(config, self.state, self.create_table, self.timeout, self.spark_config, self.environment)

@@ -1,0 +1,3 @@
+from tests.driver.fakes import definition, state
+
+__all__ = ["definition", "state"]  # fixtures
