@@ -22,6 +22,8 @@ from glassflow_dagster.bookkeeping.tables import TABLES
 from glassflow_dagster.cli import main as commands
 from glassflow_dagster.config.model.durations import format_duration
 from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.metrics.exposition import METRICS
+from glassflow_dagster.metrics.pipeline_metrics import OUTCOMES
 
 PROJECT = Path(__file__).parent.parent
 PAGES = PROJECT / "docs" / "reference"
@@ -57,6 +59,7 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ("`sink.create_table`", (("", "CreateTable"), ("columns[].", "ExtraColumn"))),
     ("`checks`", (("", "Checks"),)),
     ("`dead_letters`", (("", "DeadLetters"),)),
+    ("`metrics`", (("", "Metrics"),)),
     (
         "`resources`",
         (
@@ -67,6 +70,18 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         ),
     ),
 )
+_PHASES = (
+    "| `phase` | `total`, and Spark's phases: `latest_offset` (asking Kafka), `query_planning`, `wal_commit` and "
+    "`commit_offsets` (its logs), `get_batch`, `add_batch` (everything else, with the inserts) |"
+)
+# The metrics that `metrics --ledger` knows.
+_OF_LEDGER = {
+    "glassflow_records_total",
+    "glassflow_ledger_residual",
+    "glassflow_dead_letters_waiting",
+    "glassflow_fencing_epoch",
+    "glassflow_restarts_total",
+}
 # Models in the schema that no section lists: a disabled join has no keys of its own.
 _UNLISTED = {"NoJoin"}
 # Keys whose nested keys are listed in the same section.
@@ -104,6 +119,7 @@ def pages() -> dict[str, str]:
         "keys.md": _keys(meanings["keys"]),
         "component.md": component_page(_HEAD),
         "tables.md": _tables(meanings["tables"]),
+        "metrics.md": _metrics(meanings["metrics"]),
         "environment.md": _environment(meanings["variables"]),
     }
 
@@ -239,6 +255,41 @@ def _tables(meanings: Mapping[str, Mapping[str, str]]) -> str:
         lines += [f"Sorted by `{table.order_by}`." + (f" Rows expire at `{table.ttl}`." if table.ttl else ""), ""]
         lines += ["| column | type | meaning |", "|---|---|---|"]
         lines += [f"| `{c.name}` | `{c.type.replace('`', '')}` | {found[c.name]} |" for c in table.columns]
+    return "\n".join(lines) + "\n"
+
+
+def _metrics(of_glassflow: Mapping[str, str]) -> str:
+    """Return the page of the metrics. of_glassflow: by a metric's name, GlassFlow's metrics of the same thing."""
+    _same("metrics", {metric.name for metric in METRICS} & set(of_glassflow), set(of_glassflow))
+    lines = [
+        _HEAD,
+        "# Metrics",
+        "",
+        "Every metric has the label `pipeline`. The guide [Monitoring](../guides/monitoring.md) says where they are",
+        "served, and which of them need an alert. Units are in the names. The counters and histograms of a driver",
+        "begin with its start; `glassflow_records_total` and `glassflow_restarts_total` continue. What is not known",
+        "has no sample: a pipeline without a driver has no lag, one without an event clock no watermark. With",
+        "`--ledger` only those marked **L** are known.",
+        "",
+        "| metric | type | labels | meaning | GlassFlow's |",
+        "|---|---|---|---|---|",
+    ]
+    for metric in METRICS:
+        mark = " **L**" if metric.name in _OF_LEDGER else ""
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        other = of_glassflow.get(metric.name, "none")
+        lines.append(f"| `{metric.name}`{mark} | {metric.kind} | {labels} | {metric.meaning} | {other} |")
+    lines += [
+        "",
+        "## Labels",
+        "",
+        "| label | values |",
+        "|---|---|",
+        f"| `outcome` | {', '.join(f'`{name}`' for name in OUTCOMES)}; without a join `read` is the others' sum |",
+        _PHASES,
+        "| `code` | ClickHouse's error code, such as `252`; `none` for an attempt without an answer |",
+        "| `table` | `database.table` of the insert: the target, `glassflow_dead_letters`, `glassflow_ledger` |",
+    ]
     return "\n".join(lines) + "\n"
 
 

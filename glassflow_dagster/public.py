@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
 
 def load_pipeline(source: str | Path | Mapping[str, Any]) -> PipelineConfig:
-    """Load a pipeline definition: a file (YAML or JSON, any accepted format), or the same as a dict.
+    """Load a pipeline definition of any version of GlassFlow's format: a YAML or JSON file, or the same as a dict.
 
-    References such as `${VAR}` are replaced, and the servers of the environment are applied, as the commands do. Raises
-    `DefinitionError`, a `GlassflowError`, with every mistake in it.
+    References such as `${VAR}` are replaced by environment variables. The servers that GLASSFLOW_KAFKA_BROKERS,
+    GLASSFLOW_CLICKHOUSE_URL and GLASSFLOW_CONNECTIONS name replace those of the definition. Raises `DefinitionError`, a
+    `GlassflowError`, with every mistake in it.
     """
     if isinstance(source, Mapping):
         return load_written(source)
@@ -52,6 +53,7 @@ def run_pipeline(  # noqa: PLR0913 - the options of the command `run`
     its Spark session. report: gets the driver's messages, one line each. Raises `GlassflowError` when the pipeline
     fails. When the wait is interrupted, the pipeline is stopped after its current batch.
     """
+    from glassflow_dagster.driver.log import failure_in  # noqa: PLC0415 - see the module
     from glassflow_dagster.driver.process import Deployment, state_folder  # noqa: PLC0415 - see the module
     from glassflow_dagster.streaming.delivery.totals import Totals  # noqa: PLC0415
 
@@ -79,7 +81,7 @@ def run_pipeline(  # noqa: PLR0913 - the options of the command `run`
         finally:
             reader.join()
     if code:
-        reason = messages[-1].partition("failed: ")[2] if messages else ""
+        reason = failure_in(messages[-1]) if messages else ""
         raise GlassflowError(f"{pipeline.pipeline_id}: {reason or f'the driver ended with exit code {code}'}")
     return Totals.model_validate(json.loads(output.splitlines()[-1]))
 

@@ -3,7 +3,7 @@
 import fcntl
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,7 +111,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `run_pipeline` use the shared JVM; each run has a session with its own settings."""
 
-    def session(_name: str, _folder: Path, overrides: Mapping[str, str], _report: Callable[[str], None]) -> Any:
+    def session(_name: str, _folder: Path, overrides: Mapping[str, str], *_: object) -> Any:
         own = spark.newSession()
         for key, value in overrides.items():
             if key.startswith("spark.sql."):

@@ -171,6 +171,11 @@ def begin_epoch(  # noqa: PLR0913, PLR0917 - the columns of a row
     return epoch
 
 
+def last_epoch(client: Client, database: str, pipeline_id: str) -> int | None:
+    """Return the number of a pipeline's newest driver; None before its first start; the tables must exist."""
+    return _last_epoch_and_count(client, database, pipeline_id)[0] or None
+
+
 def _last_epoch_and_count(client: Client, database: str, pipeline_id: str) -> tuple[int, int]:
     """Return the greatest epoch of a pipeline (0 when it has none), and its number of rows."""
     last, count = fetch(

@@ -54,6 +54,23 @@ class Outcomes:
     joined_dead_letters: int = 0
 
 
+def residual(outcomes: Outcomes, *, joins: bool, lost_waiting: int = 0) -> int:
+    """Return how many records the sums of guarantees.md leave unaccounted for; 0 where every record has its outcome.
+
+    Without a join the sum is read = written + duplicates + filtered + late + dead letters. With one, of the absolute
+    differences of three sums: records read are those that reached the join and those left out before it; of these
+    events each is accepted, matched, unmatched or waiting; each joined row is written, filtered or a dead letter.
+    lost_waiting: waiting left events that accepted losses discarded.
+    """
+    o = outcomes
+    left_out = o.duplicates + o.late + (o.filtered - o.joined_filtered) + (o.dead_letters - o.joined_dead_letters)
+    if not joins:
+        return o.read - o.written - left_out
+    decided = o.accepted + o.matched + o.unmatched + o.waiting + lost_waiting
+    rows = o.written + o.joined_filtered + o.joined_dead_letters
+    return abs(o.read - o.taken - left_out) + abs(o.taken - decided) + abs(o.joined - rows)
+
+
 @dataclass(frozen=True)
 class LedgerRow:
     """The ledger row of one batch.
@@ -191,6 +208,24 @@ def read_rows_written(client: Client, database: str, pipeline_id: str, after_ms:
         {"pipeline": pipeline_id, "after": after_ms, "last": until_ms},
     )
     return int(rows[0][0])
+
+
+def read_rows_by_minute(
+    client: Client, database: str, pipeline_id: str, checkpoint_id: str, after_ms: int
+) -> dict[int, int]:
+    """Return the rows that a checkpoint's batches after a time wrote: minute since 1970 -> rows; the tables must exist.
+
+    after_ms: milliseconds since 1970.
+    """
+    rows = fetch(
+        client,
+        "SELECT intDiv(toUnixTimestamp64Milli(batch_time), 60000) AS minute, sum(written) "
+        f"FROM {LEDGER.full_name(database)} WHERE pipeline_id = {{pipeline:String}} "
+        "AND checkpoint_id = {checkpoint_id:UUID} AND toUnixTimestamp64Milli(batch_time) > {after:Int64} "
+        "GROUP BY minute",
+        {"pipeline": pipeline_id, "checkpoint_id": checkpoint_id, "after": after_ms},
+    )
+    return {int(minute): int(written) for minute, written in rows}
 
 
 def read_match_counts(client: Client, database: str, pipeline_id: str, recent: timedelta) -> tuple[int, int, int]:

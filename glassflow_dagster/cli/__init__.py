@@ -11,6 +11,7 @@ from glassflow_dagster.cli.dead_letters import dead_letters
 from glassflow_dagster.cli.definitions import convert, validate
 from glassflow_dagster.cli.expressions import evaluate
 from glassflow_dagster.cli.infer import infer
+from glassflow_dagster.cli.metrics import metrics
 from glassflow_dagster.cli.stack import stack
 from glassflow_dagster.cli.streams import run, start, status, stop
 from glassflow_dagster.cli.tables import table
@@ -23,5 +24,7 @@ def main() -> None:
     """Stream Kafka topics to ClickHouse exactly once, with filters, transforms, deduplication and joins."""
 
 
-for _command in (stack, run, start, stop, status, verify, validate, convert, infer, table, evaluate, dead_letters):
+for _command in (
+    stack, run, start, stop, status, metrics, verify, validate, convert, infer, table, evaluate, dead_letters,
+):  # fmt: skip
     main.add_command(_command)

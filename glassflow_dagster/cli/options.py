@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from glassflow_dagster.config.problems import DefinitionError
+from glassflow_dagster.driver.log import LOG_FORMAT, LogFormat
 from glassflow_dagster.errors import GlassflowError
 
 DEFAULT_DATA = Path(".glassflow")
@@ -31,6 +32,11 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 timeout_option = click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, show_default=True,
     help="Seconds to wait for a server that does not answer.",
+)  # fmt: skip
+log_format_option = click.option(
+    "--log-format", type=click.Choice([each.value for each in LogFormat]), envvar=LOG_FORMAT,
+    callback=lambda _context, _option, value: LogFormat(value) if value else None,
+    help="Format of the driver's messages: text (default), or one JSON object per line.",
 )  # fmt: skip
 create_table_option = click.option("--create-table", is_flag=True, help="Create the target table when it is missing.")
 

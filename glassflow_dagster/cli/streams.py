@@ -10,6 +10,7 @@ from glassflow_dagster.cli.options import (
     create_table_option,
     exit_on_error,
     json_option,
+    log_format_option,
     pipelines_option,
     report,
     state_option,
@@ -17,6 +18,8 @@ from glassflow_dagster.cli.options import (
 )
 from glassflow_dagster.config.folder import definition_files, find_definition, pipeline_id
 from glassflow_dagster.config.load import load_pipeline, report_rewriting
+from glassflow_dagster.driver.heartbeat import pipelines_in
+from glassflow_dagster.driver.log import DriverLog, LogFormat
 from glassflow_dagster.driver.process import (
     LAUNCH_TIMEOUT,
     STOP_TIMEOUT,
@@ -27,10 +30,12 @@ from glassflow_dagster.driver.process import (
 )
 from glassflow_dagster.driver.process import status as stream_status
 from glassflow_dagster.driver.process import stop as stop_stream
+from glassflow_dagster.driver.python_output import python_output
 from glassflow_dagster.errors import GlassflowError
 
 if TYPE_CHECKING:
-    from glassflow_dagster.driver.options import AcceptLoss, Rebuild
+    from glassflow_dagster.driver.options import AcceptLoss, Rebuild, RunOptions
+    from glassflow_dagster.streaming.delivery.totals import Totals
 
 # Fields of the JSON object in the last line of a run, for scripts.
 RUN_TOTALS = {"read", "written", "duplicates", "filtered", "dead_letters", "unmatched", "late", "waiting"}
@@ -69,6 +74,7 @@ take_over_option = click.option(
     help="Accept this machine's clock although it contradicts the times of earlier batches.",
 )
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Spark setting; repeatable.")
+@log_format_option
 @exit_on_error
 def run(
     file: Path,
@@ -82,13 +88,13 @@ def run(
     start_over: bool,
     accept_clock: bool,
     conf: tuple[str, ...],
+    log_format: LogFormat | None,
 ) -> None:
     """Run a pipeline in the foreground; Ctrl-C stops it after the current batch.
 
     The last line on stdout is a JSON object with the totals of the batches that this run committed.
     """
     from glassflow_dagster.driver.options import RunOptions
-    from glassflow_dagster.driver.run import run_pipeline
 
     if [rebuild_state, accept_loss, start_over].count(True) > 1:
         raise click.UsageError("give only one of --rebuild-state, --accept-loss and --start-over")
@@ -103,11 +109,9 @@ def run(
         start_over=start_over,
         accept_clock=accept_clock,
     )
-    config = load_pipeline(file)
-    report_rewriting(config, report)
-    if taking_over:
-        take_over(state, config.pipeline_id, report)
-    totals = run_pipeline(config, options, report)
+    log = DriverLog(report, log_format or LogFormat.TEXT, takes_jvm_output=log_format is LogFormat.JSON)
+    with python_output(log):
+        totals = _run(file, options, log, taking_over=taking_over)
     click.echo(totals.model_dump_json(include=RUN_TOTALS))
 
 
@@ -121,12 +125,21 @@ def run(
     help="Seconds that the start may take.",
 )  # fmt: skip
 @take_over_option
+@log_format_option
 @exit_on_error
-def start(pipeline: str, state: Path, pipelines: Path, create_table: bool, timeout: float, taking_over: bool) -> None:
+def start(
+    pipeline: str,
+    state: Path,
+    pipelines: Path,
+    create_table: bool,
+    timeout: float,
+    taking_over: bool,
+    log_format: LogFormat | None,
+) -> None:
     """Start a pipeline in the background unless it is running."""
     config = find_definition(pipeline, pipelines)
     report_rewriting(config, report)
-    deployment = Deployment(config, state, create_table=create_table, timeout=timeout)
+    deployment = Deployment(config, state, create_table=create_table, timeout=timeout, log_format=log_format)
     if taking_over:
         # It ends the driver that runs here, if there is one.
         take_over(state, config.pipeline_id, report)
@@ -159,13 +172,19 @@ def stop(pipeline: str, state: Path, timeout: float) -> None:
 @state_option
 @pipelines_option
 @json_option
+@click.option("--watch", "watching", is_flag=True, help="Show rates, lag and latency live, until Ctrl-C.")
 @exit_on_error
-def status(pipeline: str | None, state: Path, pipelines: Path, as_json: bool) -> None:
+def status(pipeline: str | None, state: Path, pipelines: Path, as_json: bool, watching: bool) -> None:
     """Show the pipelines' state, lag, rates, last batch, and totals since the driver started."""
     names = [pipeline] if pipeline else _known_pipelines(state, pipelines)
     streams = {name: stream_status(state, name) for name in names}
     if pipeline and streams[pipeline].heartbeat is None:
         find_definition(pipeline, pipelines)  # raises for an unknown name
+    if watching:
+        if as_json:
+            raise click.UsageError("give only one of --json and --watch")
+        _watch(state, names)
+        return
     if as_json:
         content = {name: _status_json(entry) for name, entry in streams.items()}
         click.echo(json.dumps(content[pipeline] if pipeline else content, indent=2))
@@ -173,6 +192,30 @@ def status(pipeline: str | None, state: Path, pipelines: Path, as_json: bool) ->
     for name, entry in streams.items():
         for line in _status_lines(name, entry):
             click.echo(line)
+
+
+def _run(file: Path, options: "RunOptions", log: DriverLog, *, taking_over: bool) -> "Totals":
+    """Load a definition and run its pipeline; return the totals of the batches that this run committed."""
+    from glassflow_dagster.driver.run import run_pipeline
+
+    config = load_pipeline(file)
+    log.pipeline = config.pipeline_id
+    report_rewriting(config, log.problem)
+    if taking_over:
+        take_over(options.state, config.pipeline_id, log)
+    return run_pipeline(config, options, log)
+
+
+def _watch(state: Path, names: list[str]) -> None:
+    """Show the pipelines live until Ctrl-C; raises UsageError without a terminal."""
+    from rich.console import Console
+
+    from glassflow_dagster.cli.watch import watch
+
+    console = Console()
+    if not console.is_terminal:
+        raise click.UsageError("--watch needs a terminal; use --json in a script")
+    watch(lambda: {name: stream_status(state, name) for name in names}, console)
 
 
 def _rebuild() -> "Rebuild":
@@ -199,9 +242,7 @@ def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
 
 def _known_pipelines(state: Path, pipelines: Path) -> list[str]:
     """Return the ids of the pipelines that have run on this state folder, and of those that have a definition."""
-    have_run = (
-        {folder.name for folder in state.iterdir() if (folder / "heartbeat.json").exists()} if state.is_dir() else set()
-    )
+    have_run = set(pipelines_in(state))
     # An invalid definition must not hide a running pipeline, so only its id is read.
     return sorted(have_run | {name for file in definition_files(pipelines) if (name := pipeline_id(file))})
 
@@ -209,7 +250,11 @@ def _known_pipelines(state: Path, pipelines: Path) -> list[str]:
 def _status_json(stream: StreamStatus) -> dict[str, Any]:
     """Return the heartbeat's fields, if there is one, with the state, its message and the log file."""
     heartbeat = (
-        stream.heartbeat.model_dump(mode="json", exclude={"fingerprint", "process_started"}) if stream.heartbeat else {}
+        stream.heartbeat.model_dump(
+            mode="json", exclude={"fingerprint", "process_started", "joins", "measures", "batch_phases"}
+        )
+        if stream.heartbeat
+        else {}
     )
     return {**heartbeat, "state": stream.state.value, "message": stream.message, "log": str(stream.log)}
 

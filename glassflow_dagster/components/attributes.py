@@ -40,6 +40,13 @@ class Runner(dg.Resolvable, dg.Model):
     spark_config: Annotated[
         Mapping[str, Any], texts_within("settings of the drivers' Spark sessions, and of the job that compares keys")
     ] = {}
+    log_format: Annotated[
+        Literal["text", "json"] | None,
+        dg.Resolver.default(
+            description="of the drivers' messages: text, or json for one object per line; if omitted: "
+            "GLASSFLOW_LOG_FORMAT, else text"
+        ),
+    ] = None
 
     def settings(self) -> dict[str, str]:
         """Return the Spark settings as text; raises `GlassflowError` for one that may not be set."""

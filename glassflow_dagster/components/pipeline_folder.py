@@ -26,6 +26,7 @@ from glassflow_dagster.components.scaffolder import PipelineFolderScaffolder
 from glassflow_dagster.components.templates import as_written, text, texts_within
 from glassflow_dagster.config.load import load_written
 from glassflow_dagster.config.servers import CONNECTIONS
+from glassflow_dagster.driver.log import LogFormat
 from glassflow_dagster.driver.process import state_folder
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.asset_keys import identifier
@@ -137,6 +138,7 @@ class PipelineFolder(dg.Component, dg.Model, dg.Resolvable):
                 timeout=self.runner.timeout,
                 spark_config=self.runner.settings(),
                 environment=environment,
+                log_format=LogFormat(self.runner.log_format) if self.runner.log_format else None,
             ),
             options=self._options(),
             automation=self.automation.options(),

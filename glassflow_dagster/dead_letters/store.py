@@ -18,6 +18,7 @@ from glassflow_dagster.bookkeeping.dead_letters import (
     DeadLetter,
     dead_letters_query,
 )
+from glassflow_dagster.bookkeeping.ledger import newest_checkpoint
 from glassflow_dagster.bookkeeping.tables import require_bookkeeping_tables
 from glassflow_dagster.clickhouse.client import connect
 from glassflow_dagster.clickhouse.errors import TableProblem, explain
@@ -57,6 +58,10 @@ class DeadLetterStore:
     def count(self, condition: str = ALL) -> int:
         """Return the number of dead letters that fulfil a condition."""
         return int(self.fetch(f"SELECT count() FROM ({self.query_for(condition)})", condition)[0][0])
+
+    def waiting(self) -> str:
+        """Return the condition of the dead letters that wait: of the newest checkpoint, and not replayed."""
+        return f"NOT replayed AND checkpoint_id = '{newest_checkpoint(self.client, self.database, self.pipeline_id)}'"
 
     def fetch(self, query: str, condition: str, **parameters: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a query that contains a condition; raises `WrongCondition` when the server rejects it.

@@ -9,7 +9,8 @@ from glassflow_dagster.clickhouse.queries import retry
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.heartbeat import DriverState
 from glassflow_dagster.driver.heartbeat_writer import HeartbeatWriter
-from glassflow_dagster.driver.options import Report, RunOptions
+from glassflow_dagster.driver.log import DriverLog
+from glassflow_dagster.driver.options import RunOptions
 
 T = TypeVar("T")
 
@@ -18,23 +19,28 @@ T = TypeVar("T")
 class RunContext:
     """One run of a pipeline by a driver.
 
-    folder: the pipeline's state folder, which holds its checkpoint. report: prints a line for the user.
+    folder: the pipeline's state folder, which holds its checkpoint. report: writes a message for the user.
     """
 
     config: PipelineConfig
     options: RunOptions
     folder: Path
     heartbeat: HeartbeatWriter
-    report: Report
+    report: DriverLog
 
     def warn(self, text: str) -> None:
         """Report a problem that does not stop the run."""
-        self.report(f"warning: {text}")
+        self.report.warning(text)
 
     def report_starting(self, text: str) -> None:
         """Report a step of the start, and write it into the heartbeat with the state STARTING."""
         self.heartbeat.set_state(DriverState.STARTING, text)
         self.report(text)
+
+    def report_unreachable(self, text: str) -> None:
+        """Report a server that does not answer, and write it into the heartbeat with the state STARTING."""
+        self.heartbeat.set_state(DriverState.STARTING, text)
+        self.report.problem(text)
 
     def report_waiting(self, text: str) -> None:
         """Report that the start waits for a topic, and write it into the heartbeat with the state WAITING."""
@@ -43,4 +49,4 @@ class RunContext:
 
     def retry(self, request: Callable[[], T]) -> T:
         """Call a function that queries ClickHouse until it succeeds, `timeout_seconds` at most; return its result."""
-        return retry(request, self.options.timeout_seconds, self.report)
+        return retry(request, self.options.timeout_seconds, self.report.problem)

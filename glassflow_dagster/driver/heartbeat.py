@@ -11,6 +11,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from glassflow_dagster.metrics.histogram import Histogram
+from glassflow_dagster.metrics.measures import Measures
 from glassflow_dagster.runtime.process import start_of
 from glassflow_dagster.streaming.delivery.totals import Totals
 
@@ -29,11 +31,23 @@ class DriverState(StrEnum):
     FAILED = "FAILED"
 
 
+class PartitionLag(BaseModel):
+    """The unread records of a partition, and for how many seconds the oldest of them has been there."""
+
+    records: int
+    seconds: float
+
+
 class Heartbeat(BaseModel):
     """The state and progress of a driver. Times are seconds since 1970; offsets are the next ones to read.
 
     lag: the unread records of all topics; lags: those of each source's topic. state_bytes: the size of the query's
     state store, in memory and on disk; None where there is no state, or its size is not known yet.
+
+    The fields from `epoch` on are for metrics. epoch: the driver's number. partition_lags: by topic and partition, as
+    the brokers say every few seconds. lost_waiting: as in `ledger.residual`. state_keys: keys in the state. watermark:
+    of the event clock, None without one. measures: of this driver's batches; batch_phases: seconds by Spark's phase of
+    a batch.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -45,6 +59,7 @@ class Heartbeat(BaseModel):
     updated_at: float
     message: str = ""
     fingerprint: str
+    joins: bool = False
     checkpoint_id: str | None = None
     batch_id: int | None = None
     batch_time: float | None = None
@@ -55,11 +70,26 @@ class Heartbeat(BaseModel):
     state_bytes: int | None = None
     input_rows_per_second: float = 0.0
     processed_rows_per_second: float = 0.0
+    epoch: int | None = None
+    partition_lags: dict[str, dict[int, PartitionLag]] = {}
+    dead_letters_waiting: int | None = None
+    lost_waiting: int = 0
+    state_keys: int | None = None
+    watermark: float | None = None
+    measures: Measures = Measures()
+    batch_phases: dict[str, Histogram] = {}
 
 
 def pipeline_folder(state: Path, pipeline_id: str) -> Path:
     """Return the folder that holds everything of one pipeline on this host. state: the folder of all pipelines."""
     return state / pipeline_id
+
+
+def pipelines_in(state: Path) -> list[str]:
+    """Return the ids of the pipelines that have run on a state folder, sorted; none when there is no such folder."""
+    if not state.is_dir():
+        return []
+    return sorted(folder.name for folder in state.iterdir() if (folder / "heartbeat.json").exists())
 
 
 def make_pipeline_folder(folder: Path) -> None:

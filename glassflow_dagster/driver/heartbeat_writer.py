@@ -13,6 +13,7 @@ from typing import Any
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.heartbeat import DriverState, Heartbeat, write_heartbeat
+from glassflow_dagster.driver.log import LogPosition
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.process import start_of
 
@@ -49,6 +50,7 @@ class HeartbeatWriter:
             process_started=start_of(pid) or "",
             updated_at=time.time(),
             fingerprint=config.fingerprint,
+            joins=config.join is not None,
         )
         self._lock = threading.Lock()
         self._stall_reason: Callable[[], str] = _no_stall
@@ -67,6 +69,11 @@ class HeartbeatWriter:
         """Set fields of the heartbeat; they are in every one that is written from now on."""
         with self._lock:
             self._beat = self._beat.model_copy(update=progress)
+
+    def position(self) -> LogPosition:
+        """Return the checkpoint and the last batch that the heartbeat has."""
+        beat = self._beat
+        return LogPosition(beat.checkpoint_id, beat.batch_id)
 
     @contextmanager
     def report_stalls(self, stall_reason: Callable[[], str]) -> Iterator[None]:

@@ -31,6 +31,7 @@ def open_checkpoint(run: RunContext, prepared: Prepared, spark: SparkSession) ->
     """
     checkpoint = prepared.checkpoint
     identity = _with_partitions(checkpoint, _find_or_create(run, prepared, spark), spark)
+    run.heartbeat.update({"checkpoint_id": identity.checkpoint_id})
     fit_to_state(spark, identity.shuffle_partitions, spark_settings_of(run.config, run.options))
     epoch = _begin_epoch(run, prepared, identity)
     if checkpoint.is_new and not run.options.start_over:

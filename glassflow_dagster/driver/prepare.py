@@ -76,7 +76,7 @@ def prepare(run: RunContext) -> Prepared:
     for warning in warnings(run.config):
         run.warn(warning)
     connection = run.config.sink.connection_params
-    client = wait_for_clickhouse(connection, run.options.timeout_seconds, run.report_starting)
+    client = wait_for_clickhouse(connection, run.options.timeout_seconds, run.report_unreachable)
     table = _prepare_tables(run, client, checkpoint)
     _prepare_topics(run, checkpoint)
     if run.options.accept:
@@ -95,7 +95,7 @@ def _require_spark_settings(settings: Mapping[str, str]) -> None:
     try:
         spark_settings(settings)
     except ValueError as problem:
-        raise GlassflowError(f"--conf, or spark_config of Dagster's resource: {problem}") from None
+        raise GlassflowError(f"--conf, or runner.spark_config of the component: {problem}") from None
 
 
 def _prepare_checkpoint_files(run: RunContext, checkpoint: Checkpoint) -> None:
@@ -156,7 +156,7 @@ def _prepare_tables(run: RunContext, client: Client, checkpoint: Checkpoint) -> 
 
 def _prepare_topics(run: RunContext, checkpoint: Checkpoint) -> None:
     """Wait for the brokers and the topics, and create the replay topic where the brokers allow it."""
-    wait_for_brokers(run.config.connection, run.options.timeout_seconds, run.report_starting)
+    wait_for_brokers(run.config.connection, run.options.timeout_seconds, run.report_unreachable)
     # A run until caught up cannot wait for ever; one that keeps running can wait for its topic.
     patience = run.options.timeout_seconds if run.options.until_caught_up else None
     wait_for_topics(run.config, checkpoint, patience, run.report_starting, run.report_waiting)

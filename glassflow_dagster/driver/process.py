@@ -32,6 +32,8 @@ from glassflow_dagster.driver.heartbeat import (
     write_heartbeat,
 )
 from glassflow_dagster.driver.lock import end_remains
+from glassflow_dagster.driver.log import LogFormat, failure_in
+from glassflow_dagster.driver.log_file import rotate_if_full, tail
 from glassflow_dagster.driver.sent_definition import FROM_STDIN, SentDefinition
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.process import start_of
@@ -44,9 +46,6 @@ STOP_TIMEOUT = 60.0  # seconds
 # After SIGKILL only the kernel can delay the end of a process.
 KILL_TIMEOUT = 10.0  # seconds
 POLL = 0.1  # seconds
-# Enough for a Spark failure with its Java causes; the rest is in the log itself.
-LOG_TAIL_LINES = 40
-LOG_TAIL_BYTES = 64 * 1024
 
 
 class StreamState(StrEnum):
@@ -109,7 +108,8 @@ class Deployment:
     """A pipeline to run on this host, and how to start its driver.
 
     state: the folder of all pipelines' state. timeout: the seconds that a launch may take. spark_config: settings of
-    the driver's Spark session. environment: variables of the driver besides those of this process.
+    the driver's Spark session. environment: variables of the driver besides those of this process. log_format: of the
+    driver's messages; None for what the environment says.
     """
 
     config: PipelineConfig
@@ -118,6 +118,7 @@ class Deployment:
     timeout: float = LAUNCH_TIMEOUT
     spark_config: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    log_format: LogFormat | None = None
 
     @property
     def command(self) -> list[str]:
@@ -126,6 +127,7 @@ class Deployment:
         definition = str(origin.file.absolute()) if origin.file and origin.is_own_file else FROM_STDIN
         command = [*DRIVER, "--definition", definition, "--state", str(self.state.absolute())]
         command += ["--create-table"] if self.create_table else []
+        command += ["--log-format", self.log_format.value] if self.log_format else []
         for key, value in self.spark_config.items():
             command += ["--conf", f"{key}={value}"]
         return command
@@ -147,9 +149,8 @@ class LaunchFailed(GlassflowError):
     def __init__(self, pipeline_id: str, reason: str, log: Path, tail: str) -> None:
         self.log = log
         self.tail = tail
-        # A driver logs its failure as "<time> failed: <reason>".
         last_line = tail.rpartition("\n")[2]
-        why = reason or last_line.partition(" failed: ")[2] or last_line or "the driver ended without an error message"
+        why = reason or failure_in(last_line) or last_line or "the driver ended without an error message"
         super().__init__(f"{pipeline_id}: the stream did not start: {why}; its log is {log}")
 
 
@@ -178,10 +179,12 @@ def launch(deployment: Deployment, report: Callable[[str], None] = lambda _: Non
     try:
         make_pipeline_folder(folder)
         _wanted_file(folder).touch()
+        # Also for a driver that dies before it can rotate the log itself, at each of its starts.
+        rotate_if_full(log_file)
         with log_file.open("ab") as log:
-            log_start = log.tell()
+            log_start = os.fstat(log.fileno())
             process = subprocess.Popen(
-                deployment.command,
+                [*deployment.command, "--log-file", str(log_file.absolute())],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -197,7 +200,7 @@ def launch(deployment: Deployment, report: Callable[[str], None] = lambda _: Non
     failure = _await_up(folder, process.pid, lambda: process.poll() is None, deployment.timeout, report)
     if failure is not None:
         _end(folder, process.pid, start_of(process.pid), STOP_TIMEOUT)
-        raise LaunchFailed(pipeline_id, failure, log_file, _log_tail(log_file, log_start))
+        raise LaunchFailed(pipeline_id, failure, log_file, tail(log_file, log_start))
     return status(deployment.state, pipeline_id)
 
 
@@ -287,7 +290,7 @@ def _wait_if_starting(current: StreamStatus, deployment: Deployment, report: Cal
         return current
     failure = _await_up(current.folder, heartbeat.pid, lambda: is_alive(heartbeat), deployment.timeout, report)
     if failure is not None:
-        raise LaunchFailed(current.pipeline_id, failure, current.log, _log_tail(current.log))
+        raise LaunchFailed(current.pipeline_id, failure, current.log, tail(current.log))
     return status(deployment.state, current.pipeline_id)
 
 
@@ -427,12 +430,3 @@ def _wanted_file(folder: Path) -> Path:
 def _driver_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a driver: without the run and instance of the Dagster process that launches it."""
     return {name: value for name, value in environment.items() if not name.startswith("DAGSTER_")}
-
-
-def _log_tail(log: Path, start: int = 0) -> str:
-    """Return the last lines of a log, none from before byte `start`."""
-    with log.open("rb") as file:
-        end = file.seek(0, os.SEEK_END)
-        file.seek(max(start, end - LOG_TAIL_BYTES))
-        text = file.read().decode(errors="replace")
-    return "\n".join(text.splitlines()[-LOG_TAIL_LINES:])

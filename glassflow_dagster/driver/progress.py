@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
@@ -19,7 +20,7 @@ def query_progress(
 
     before: the ledger's totals of the earlier batches. topics: those of the sources.
     """
-    progress: dict[str, Any] = {"totals": before + written.totals}
+    progress: dict[str, Any] = {"totals": before + written.totals, "measures": written.measures}
     progress |= batch_position(written.last)
     if last := query.lastProgress:
         progress |= {
@@ -28,6 +29,7 @@ def query_progress(
             # Kafka is the first source; a join has a second one, the clock source.
             **_lag(last.sources[0], topics),
             **_state_size(last.stateOperators),
+            "watermark": _watermark(last.eventTime),
         }
     return progress
 
@@ -58,6 +60,13 @@ def _lag(source: Any, topics: Sequence[str]) -> dict[str, Any]:
 def _behind(latest: dict[str, int], end: dict[str, int]) -> int:
     """Return a topic's unread records. latest: the log's end offsets by partition; end: those read so far."""
     return sum(until - end.get(partition, 0) for partition, until in latest.items())
+
+
+def _watermark(event_times: Mapping[str, str]) -> float | None:
+    """Return the watermark in seconds since 1970; None without an event clock, and before its first event."""
+    text = event_times.get("watermark")
+    # Spark begins with 1970.
+    return (datetime.fromisoformat(text).timestamp() or None) if text else None
 
 
 def _state_size(operators: Sequence[Any]) -> dict[str, Any]:

@@ -6,8 +6,9 @@ glassflow_dagster.driver.run` does detached.
 
 import argparse
 import sys
-import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from glassflow_dagster.bookkeeping.fencing import Fenced
@@ -17,10 +18,14 @@ from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.failures import disk_failures
 from glassflow_dagster.driver.heartbeat_writer import write_heartbeats
 from glassflow_dagster.driver.lock import PipelineLock
+from glassflow_dagster.driver.log import DriverLog, LogFormat, log_format, log_of
+from glassflow_dagster.driver.log_file import RotatingStderr, write_to_stderr
 from glassflow_dagster.driver.open_checkpoint import open_checkpoint
 from glassflow_dagster.driver.options import Report, RunOptions
+from glassflow_dagster.driver.pipeline_metrics import read_pipeline
 from glassflow_dagster.driver.prepare import Prepared, prepare, prepare_folder
 from glassflow_dagster.driver.process import give_up
+from glassflow_dagster.driver.python_output import python_output
 from glassflow_dagster.driver.query_start import QueryStarter
 from glassflow_dagster.driver.record_sample import sample_records
 from glassflow_dagster.driver.sent_definition import FROM_STDIN, SentDefinition
@@ -28,6 +33,7 @@ from glassflow_dagster.driver.signals import Stopped, StopRequest, stop_signals
 from glassflow_dagster.driver.spark_process import running_spark
 from glassflow_dagster.driver.supervise import supervise
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.metrics.server import serve_metrics
 from glassflow_dagster.streaming.delivery.batch_bound import BatchBound
 from glassflow_dagster.streaming.delivery.totals import Totals
 
@@ -35,17 +41,21 @@ from glassflow_dagster.streaming.delivery.totals import Totals
 def run_pipeline(config: PipelineConfig, options: RunOptions, report: Report) -> Totals:
     """Run a pipeline until it is stopped or has caught up; return the totals of the batches that this run committed.
 
-    These are all 0 when it is stopped before its query runs. Raises `GlassflowError` when the run cannot start or
-    continue: a server, a table, a topic, the disk, another driver.
+    These are all 0 when it is stopped before its query runs. report: a `DriverLog`, or a function that takes a line of
+    text. Raises `GlassflowError` when the run cannot start or continue: a server, a table, a topic, the disk, another
+    driver.
     """
+    log = log_of(report)
     folder = prepare_folder(options.state, config.pipeline_id)
     with (
         disk_failures(folder),
         PipelineLock(folder) as lock,
         write_heartbeats(folder, config) as heartbeat,
+        _served_metrics(config, options.state, report),
         stop_signals() as stop,
     ):
-        run = RunContext(config, options, folder, heartbeat, report)
+        log.position = heartbeat.position
+        run = RunContext(config, options, folder, heartbeat, log)
         try:
             prepared = prepare(run)
             stop.defer_stops()
@@ -68,11 +78,68 @@ def _stream(run: RunContext, prepared: Prepared, lock: PipelineLock, stop: StopR
             return finished + supervise(run, queries.start(), stop, spark)
 
 
+@contextmanager
+def _served_metrics(config: PipelineConfig, state: Path, report: Report) -> Iterator[None]:
+    """Serve the pipeline's metrics while the block runs, where the definition says so (`metrics.port`).
+
+    Raises `GlassflowError` when the port is taken.
+    """
+    if config.metrics.port is None:
+        yield
+        return
+    host = config.metrics.host
+    with serve_metrics(host, config.metrics.port, lambda: read_pipeline(state, config.pipeline_id)) as port:
+        report(f"metrics: http://{host}:{port}/metrics")
+        yield
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run a driver as a process; return its exit code: 0 when it was stopped or has caught up, 1 after an error.
 
-    With --print-totals its stdout is the totals of the batches that it committed.
+    With --print-totals its stdout is the totals of the batches that it committed. With --log-file its stdout and stderr
+    must be that file, opened to append; it rotates the file.
     """
+    parsed = _parser().parse_args(arguments)
+    write_line = RotatingStderr(parsed.log_file).write_line if parsed.log_file else write_to_stderr
+    # Text that another process reads from a pipe is passed through as it always was.
+    takes_jvm_output = parsed.log_file is not None or parsed.log_format is LogFormat.JSON
+    log = DriverLog(write_line, parsed.log_format, is_timed=True, takes_jvm_output=takes_jvm_output)
+    with python_output(log):
+        try:
+            return _run(parsed, log)
+        except GlassflowError as error:
+            log.fail(str(error))
+            return 1
+
+
+def _run(parsed: argparse.Namespace, log: DriverLog) -> int:
+    """Load the definition and run the pipeline; return 0 when it was stopped or has caught up.
+
+    Raises `GlassflowError`; where a newer driver has fenced this one off, the stream is no longer wanted here.
+    """
+    config = _load(parsed.definition)
+    log.pipeline = config.pipeline_id
+    report_rewriting(config, log.problem)
+    options = RunOptions(
+        state=parsed.state,
+        until_caught_up=parsed.until_caught_up,
+        create_table=parsed.create_table,
+        timeout_seconds=parsed.timeout,
+        spark=dict(pair.split("=", 1) for pair in parsed.conf),
+    )
+    try:
+        totals = run_pipeline(config, options, log)
+    except Fenced:
+        # A newer driver runs the pipeline elsewhere: a restart of this one would stop it.
+        give_up(parsed.state, config.pipeline_id)
+        raise
+    if parsed.print_totals:
+        print(totals.model_dump_json(), flush=True)  # noqa: T201
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Return the parser of a driver's command line."""
     parser = argparse.ArgumentParser(prog="glassflow_dagster.driver.run")
     parser.add_argument("--definition", required=True, help="a file; - for a definition on standard input")
     parser.add_argument("--state", type=Path, required=True)
@@ -81,33 +148,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--print-totals", action="store_true", help="on stdout, as JSON, for a caller that waits")
     parser.add_argument("--timeout", type=float, default=300.0)
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
-    parsed = parser.parse_args(arguments)
-
-    def report(text: str) -> None:
-        print(time.strftime("%Y-%m-%d %H:%M:%S"), text, file=sys.stderr, flush=True)  # noqa: T201
-
-    try:
-        config = _load(parsed.definition)
-        report_rewriting(config, report)
-        options = RunOptions(
-            state=parsed.state,
-            until_caught_up=parsed.until_caught_up,
-            create_table=parsed.create_table,
-            timeout_seconds=parsed.timeout,
-            spark=dict(pair.split("=", 1) for pair in parsed.conf),
-        )
-        totals = run_pipeline(config, options, report)
-    except Fenced as error:
-        # A newer driver runs the pipeline elsewhere: a restart of this one would stop it.
-        give_up(parsed.state, config.pipeline_id)
-        report(f"failed: {error}")
-        return 1
-    except GlassflowError as error:
-        report(f"failed: {error}")
-        return 1
-    if parsed.print_totals:
-        print(totals.model_dump_json(), flush=True)  # noqa: T201
-    return 0
+    # A default that is text is converted as an option is, so a wrong variable is an error, too.
+    parser.add_argument("--log-format", type=LogFormat, default=log_format(), metavar="text|json")
+    parser.add_argument("--log-file", type=Path, help="the file that stdout and stderr are; rotated")
+    return parser
 
 
 def _load(definition: str) -> PipelineConfig:

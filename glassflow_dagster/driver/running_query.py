@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,15 @@ from glassflow_dagster.streaming.stages.batch_pacer import BatchPacer
 # Spark commits a batch milliseconds after its last write. After this many seconds the query is stopped anyway, and
 # the batch is replayed from its plan at the next start.
 _COMMIT_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class BatchDuration:
+    """How many seconds a batch took, in all and by Spark's phases of it (`addBatch`, `walCommit`, ...)."""
+
+    batch_id: int
+    seconds: float
+    phases: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -50,10 +60,14 @@ class RunningQuery:
         topics = [source.topic for source in self.config.inputs]
         return query_progress(self.query, self.written(), self.before, topics)
 
-    def last_duration(self) -> tuple[int, float] | None:
-        """Return the id and duration (seconds) of the last batch that Spark has committed; None before the first."""
+    def last_batch(self) -> BatchDuration | None:
+        """Return what Spark says of the last batch that it has committed; None before the first."""
         last = self.query.lastProgress
-        return None if last is None else (last.batchId, last.batchDuration / 1000)
+        if last is None:
+            return None
+        return BatchDuration(
+            last.batchId, last.batchDuration / 1000, {name: ms / 1000 for name, ms in last.durationMs.items()}
+        )
 
     def wait_until_committed(self, batch_id: int, seconds: float = math.inf) -> None:
         """Wait until Spark has committed a batch, the query has ended, or `seconds` have passed."""

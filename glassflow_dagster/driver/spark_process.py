@@ -4,7 +4,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from pyspark.sql import SparkSession
 
@@ -12,7 +12,9 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.failures import spark_failures, stream_failures
 from glassflow_dagster.driver.lock import PipelineLock
+from glassflow_dagster.driver.log import DriverLog
 from glassflow_dagster.driver.options import RunOptions
+from glassflow_dagster.driver.output_pipe import reading_lines
 from glassflow_dagster.kafka import kerberos
 from glassflow_dagster.streaming.spark.python_workers import start_workers
 from glassflow_dagster.streaming.spark.session import (
@@ -33,19 +35,17 @@ def running_spark(run: RunContext, lock: PipelineLock) -> Iterator[SparkSession]
 
     Raises `GlassflowError` when the JVM dies, and for exceptions of Spark's in the block.
     """
-    try:
-        with spark_failures(run.folder):
-            spark = _start(run, lock)
-            try:
-                with stream_failures():
-                    yield spark
-            finally:
-                stop_session(spark)
-    finally:
-        # The JVM may not end by itself: it waits for RocksDB's threads, and one of them that is about to log waits for
-        # the JVM. It would keep its memory and hold this process's output open.
-        lock.end_started()
-        shutil.rmtree(run.folder / SPARK_SCRATCH, ignore_errors=True)
+    with _jvm_output(run.report) as output:
+        try:
+            with spark_failures(run.folder):
+                spark = _start(run, lock, output)
+                try:
+                    with stream_failures():
+                        yield spark
+                finally:
+                    stop_session(spark)
+        finally:
+            _end_processes(run, lock)
 
 
 def spark_settings_of(config: PipelineConfig, options: RunOptions) -> dict[str, str]:
@@ -87,8 +87,11 @@ def jvm_pid(spark: SparkSession) -> int:
     return int(java(spark).ProcessHandle.current().pid())
 
 
-def _start(run: RunContext, lock: PipelineLock) -> SparkSession:
-    """Start the session and its Python workers, marked in the lock as processes of this driver."""
+def _start(run: RunContext, lock: PipelineLock, output: int | None) -> SparkSession:
+    """Start the session and its Python workers, marked in the lock as processes of this driver.
+
+    output: the file descriptor that they print to; None for this process's stdout and stderr.
+    """
     run.report_starting("starting Spark ...")
     # Starting the context installs Spark's own handler for Ctrl-C, which would cancel the running batch.
     handler = signal.getsignal(signal.SIGINT)
@@ -96,7 +99,7 @@ def _start(run: RunContext, lock: PipelineLock) -> SparkSession:
     shutil.rmtree(run.folder / SPARK_SCRATCH, ignore_errors=True)
     settings = spark_settings_of(run.config, run.options)
     with lock.marking():
-        spark = start_session(f"glassflow {run.config.pipeline_id}", run.folder, settings, run.report)
+        spark = start_session(f"glassflow {run.config.pipeline_id}", run.folder, settings, run.report, output)
     signal.signal(signal.SIGINT, handler)
     lock.remember_jvm(jvm_pid(spark))
     # By default a new state has as many partitions as tasks run at once.
@@ -104,3 +107,16 @@ def _start(run: RunContext, lock: PipelineLock) -> SparkSession:
         spark.conf.set(SHUFFLE_PARTITIONS, str(spark.sparkContext.defaultParallelism))
     start_workers(spark)
     return spark
+
+
+def _jvm_output(log: DriverLog) -> AbstractContextManager[int | None]:
+    """Return the file descriptor for the JVM's stdout and stderr: a pipe to the log, or None for this process's own."""
+    return reading_lines(log.relay) if log.takes_jvm_output else nullcontext()
+
+
+def _end_processes(run: RunContext, lock: PipelineLock) -> None:
+    """Kill the processes that this driver has started, and remove their scratch files."""
+    # The JVM may not end by itself: it waits for RocksDB's threads, and one of them that is about to log waits for the
+    # JVM. It would keep its memory and hold this process's output open.
+    lock.end_started()
+    shutil.rmtree(run.folder / SPARK_SCRATCH, ignore_errors=True)

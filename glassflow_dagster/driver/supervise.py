@@ -6,12 +6,19 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from glassflow_dagster.bookkeeping.ledger import read_rows_by_minute
+from glassflow_dagster.bookkeeping.losses import read_losses
+from glassflow_dagster.config.model.durations import milliseconds
 from glassflow_dagster.driver.backlog import Backlog
+from glassflow_dagster.driver.batch_phases import BatchPhases
 from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.heartbeat import DriverState
+from glassflow_dagster.driver.key_count import KeyCount
+from glassflow_dagster.driver.log import Level
 from glassflow_dagster.driver.progress import batch_position
 from glassflow_dagster.driver.progress_watch import ProgressWatch
 from glassflow_dagster.driver.running_query import RunningQuery
+from glassflow_dagster.driver.server_samples import sampled_servers
 from glassflow_dagster.driver.signals import StopRequest
 from glassflow_dagster.driver.spark_process import jvm_pid
 from glassflow_dagster.errors import GlassflowError
@@ -22,6 +29,9 @@ from glassflow_dagster.streaming.delivery.totals import Totals
 
 # How often at most progress is printed and offsets are committed for lag tools: there may be several batches a second.
 _REPORT_SECONDS = 5.0
+# The totals in a batch's message; the second ones with a join.
+_FIGURES = {"read", "written", "duplicates", "filtered", "late", "dead_letters"}
+_JOIN_FIGURES = {"unmatched", "waiting"}
 
 
 def supervise(run: RunContext, running: RunningQuery, stop: StopRequest, spark: SparkSession) -> Totals:
@@ -34,12 +44,47 @@ def supervise(run: RunContext, running: RunningQuery, stop: StopRequest, spark: 
     # An insert is retried for this long before its failure ends the driver.
     patience = run.options.timeout_seconds + run.config.sink.max_delay_time.total_seconds()
     backlog = Backlog(spark.sparkContext.defaultParallelism, run.config.sink.max_batch_size)
+    run.heartbeat.update(_figures_at_start(run, running))
     with (
+        sampled_servers(run, lambda: _reached(running)),
         ProgressWatch(running.written, lambda: _records_wait(running), patience, jvm_pid(spark), run.report) as watch,
         run.heartbeat.report_stalls(lambda: watch.stalled),
     ):
-        _Supervisor(run, running, watch, backlog).watch_until_end(stop)
+        _Supervisor(run, running, watch, backlog, _key_count(run, running)).watch_until_end(stop)
     return running.written().totals
+
+
+def _figures_at_start(run: RunContext, running: RunningQuery) -> dict[str, Any]:
+    """Return what is known before the first batch, as fields of a heartbeat: epoch, events that were lost, totals."""
+    epoch = running.opened.epoch
+    losses = run.retry(
+        lambda: read_losses(running.client, epoch.database, epoch.pipeline_id, running.opened.identity.checkpoint_id)
+    )
+    return {
+        "epoch": epoch.number,
+        "lost_waiting": sum(loss.waiting for loss in losses),
+        "totals": running.before,
+    }
+
+
+def _key_count(run: RunContext, running: RunningQuery) -> KeyCount | None:
+    """Return the counter of the keys in the state; None without deduplication on the processing clock, or with a join.
+
+    The watermark ends the windows of the event clock, and the state of a join also has its events.
+    """
+    dedup = run.config.dedup
+    if run.config.join or dedup is None or dedup.clock != "processing":
+        return None
+    window_ms = milliseconds(dedup.time_window)
+    epoch, after_ms = running.opened.epoch, time.time_ns() // 1_000_000 - window_ms
+    scope = (epoch.database, epoch.pipeline_id, running.opened.identity.checkpoint_id)
+    return KeyCount(window_ms, run.retry(lambda: read_rows_by_minute(running.client, *scope, after_ms)))
+
+
+def _reached(running: RunningQuery) -> dict[str, dict[int, int]]:
+    """Return the next offset to read of each partition, after the last batch; empty before the first."""
+    last = running.written().last or running.opened.checkpoint.last_committed()
+    return {t: {p: until for p, (_, until) in spans.items()} for t, spans in last.offsets.items()} if last else {}
 
 
 def _records_wait(running: RunningQuery) -> bool:
@@ -70,6 +115,8 @@ class _Supervisor:
     running: RunningQuery
     watch: ProgressWatch
     backlog: Backlog
+    keys: KeyCount | None = None
+    phases: BatchPhases = field(default_factory=BatchPhases)
     _reported_batch: int | None = field(default=None, init=False)
     _report_again: float = field(default=0.0, init=False)
 
@@ -91,7 +138,7 @@ class _Supervisor:
                 break
             self._report_now_and_then()
         self.running.raise_failure()
-        self.run.heartbeat.update(self.running.progress())
+        self.run.heartbeat.update({**self.running.progress(), **self._figures()})
         self._report(self.running.written())
 
     def _poll(self) -> dict[str, Any] | None:
@@ -99,10 +146,18 @@ class _Supervisor:
         with self.watch.asking():
             if self.running.wait():
                 return None
-            progress = self.running.progress()
-            if last := self.running.last_duration():
-                self.watch.took(*last)
-            return progress
+            return {**self.running.progress(), **self._figures()}
+
+    def _figures(self) -> dict[str, Any]:
+        """Return the figures that only metrics need, as fields of a heartbeat; note how long the last batch took."""
+        if last := self.running.last_batch():
+            self.watch.took(last.batch_id, last.seconds)
+            self.phases.observe(last)
+        written = self.running.written()
+        batch_time_ms = written.last.batch_time_ms if written.last else None
+        now_ms = time.time_ns() // 1_000_000
+        keys = self.keys.count(written.totals.written, batch_time_ms, now_ms) if self.keys else None
+        return {"batch_phases": self.phases.histograms, "state_keys": keys}
 
     def _backlog_warning(self, progress: dict[str, Any]) -> str:
         """Return a warning for a pipeline that cannot keep up with its topics, else an empty string."""
@@ -122,12 +177,14 @@ class _Supervisor:
         """Report the totals up to the last batch, and commit its offsets for lag tools."""
         if written.last is None:
             return
-        t = written.totals
-        self.run.report(
+        t, has_join = written.totals, self.run.config.join is not None
+        text = (
             f"batch {written.last.batch_id}: so far read {t.read:,}, written {t.written:,}, "
             f"duplicates {t.duplicates:,}, filtered {t.filtered:,}, late {t.late:,}, dead letters {t.dead_letters:,}"
-            + (f", unmatched {t.unmatched:,}, waiting {t.waiting:,}" if self.run.config.join else "")
+            + (f", unmatched {t.unmatched:,}, waiting {t.waiting:,}" if has_join else "")
         )
+        figures = t.model_dump(include=_FIGURES | (_JOIN_FIGURES if has_join else set()))
+        self.run.report.message(Level.INFO, text, figures, written.last.batch_id)
         self._commit_offsets(written.last)
 
     def _commit_offsets(self, plan: BatchPlan) -> None:

@@ -139,6 +139,7 @@ class _Built:
 
 def _build_pipeline(config: PipelineConfig, how: Orchestration) -> _Built:
     """Build a pipeline's assets; raises `DefinitionError` for a schedule that Dagster cannot run."""
+    # A schedule for all pipelines, which was checked already, replaces those of the definitions.
     if how.automation.every is None and (problem := schedule_problem(config.checks.every, "checks.every")):
         raise DefinitionError(config.origin.file, [problem])
     assets = build_pipeline_specs(config, how.options)

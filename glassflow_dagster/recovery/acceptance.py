@@ -54,10 +54,11 @@ class _Topics:
 
 
 def accept_loss(client: Client, config: PipelineConfig, table: Table, checkpoint: Checkpoint, report: Report) -> None:
-    """Record what is lost and prepare a checkpoint that continues without it; do nothing when nothing is lost.
+    """Record which records are lost, and prepare a checkpoint that continues without them.
 
-    A usable checkpoint keeps its state; without one the state is lost, too. client: with the right to write to the
-    bookkeeping tables, which must exist. Raises `GlassflowError` when a server does not answer.
+    A usable checkpoint keeps its state, and where nothing is lost it stays as it is; without one the state is lost,
+    too. client: with the right to write to the bookkeeping tables, which must exist. Raises `GlassflowError` when a
+    server does not answer.
     """
     database = config.sink.connection_params.database
     totals, history = (
@@ -71,6 +72,7 @@ def accept_loss(client: Client, config: PipelineConfig, table: Table, checkpoint
         return
     topics = _read_topics(config, checkpoint.topic_ids() if identity else {})
     checkpoint_id = identity.checkpoint_id if identity else history.checkpoint_id
+    # From now on no driver on another host writes rows that the losses would not account for (fencing).
     begin_epoch(client, database, config.pipeline_id, checkpoint_id, str(checkpoint.folder.parent), table.rows)
     if identity:
         _keep_state(client, config, checkpoint, identity, topics, report)

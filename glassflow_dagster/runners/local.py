@@ -6,6 +6,7 @@ from pathlib import Path
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver import process
+from glassflow_dagster.driver.log import LogFormat
 from glassflow_dagster.driver.process import LAUNCH_TIMEOUT, Action, Deployment, Ending, StreamStatus
 
 
@@ -15,7 +16,8 @@ class LocalRunner:
 
     state: the folder of checkpoints, heartbeats and logs. create_table: create a missing table even when the definition
     has no `create_table`. timeout: the seconds that a start may take. spark_config: settings of the drivers' Spark
-    sessions. environment: variables of the drivers besides those of this process.
+    sessions. environment: variables of the drivers besides those of this process. log_format: of the drivers' messages;
+    None for what the environment says.
     """
 
     state: Path
@@ -23,6 +25,7 @@ class LocalRunner:
     timeout: float = LAUNCH_TIMEOUT
     spark_config: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    log_format: LogFormat | None = None
 
     def ensure_running(self, config: PipelineConfig, report: Callable[[str], None]) -> tuple[StreamStatus, Action]:
         """Start, keep or redeploy the driver so that it runs with this definition; return status and action."""
@@ -42,4 +45,6 @@ class LocalRunner:
 
     def _deployment(self, config: PipelineConfig) -> Deployment:
         """Return how to start the driver of a definition."""
-        return Deployment(config, self.state, self.create_table, self.timeout, self.spark_config, self.environment)
+        return Deployment(
+            config, self.state, self.create_table, self.timeout, self.spark_config, self.environment, self.log_format
+        )

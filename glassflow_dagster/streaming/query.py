@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from glassflow_dagster.clickhouse.tables import Table, filled_columns
 from glassflow_dagster.config.model.pipeline import PipelineConfig
@@ -45,8 +46,8 @@ def build_query(records: DataFrame, config: PipelineConfig, table: Table, checkp
     """Build the query of a pipeline with one source. checkpoint_id: the checkpoint's id, to recognize its replays.
 
     Columns in: those of `read_topics`.
-    Columns out: topic_rank INT, partition INT, offset LONG, row STRUCT of the target's columns, size INT, dead_letter
-    STRUCT, drop_reason STRING, duplicates LONG; see `PartitionWriter` for their meaning.
+    Columns out: topic_rank INT, partition INT, offset LONG, row STRUCT of the target's columns, size INT, timestamp
+    LONG, dead_letter STRUCT, drop_reason STRING, duplicates LONG; see `PartitionWriter` for their meaning.
     """
     return _deduplicate(map_records(records, config, table, checkpoint_id), config)
 
@@ -97,7 +98,9 @@ def build_join_query(
     rows, joined_scope = unpack_fields(as_events(joined), join, scopes)
     transformed, final_scope = _apply(rows, stages.steps, joined_scope)
     mapped = map_columns(transformed, filled_columns(config, table), final_scope, _types(table))
-    return dead_letters_of_joined(mapped, joined_scope).select(*_JOINED_COLUMNS)
+    # The join's state keeps no timestamp, so the age of a joined row is not measured.
+    unmeasured = F.lit(None).cast("bigint").alias("timestamp")
+    return dead_letters_of_joined(mapped, joined_scope).select(*_JOINED_COLUMNS, unmeasured)
 
 
 def _types(table: Table) -> dict[str, ColumnType]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from glassflow_dagster.bookkeeping.dead_letters import DeadLetter
-from glassflow_dagster.bookkeeping.ledger import newest_checkpoint
 from glassflow_dagster.bookkeeping.totals import read_sums
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.dead_letters.store import DeadLetterStore
@@ -62,8 +61,7 @@ def examine_dead_letters(config: PipelineConfig) -> DeadLettersReport:
 def _examine(config: PipelineConfig, store: DeadLetterStore) -> DeadLettersReport:
     """Count the waiting dead letters by kind, and return the report."""
     read = read_sums(store.client, store.database, store.pipeline_id).outcomes.read
-    newest = newest_checkpoint(store.client, store.database, store.pipeline_id)
-    is_waiting = f"NOT replayed AND checkpoint_id = '{newest}'"
+    is_waiting = store.waiting()
     rows = store.fetch(
         f"SELECT stage, {_REASON_WITHOUT_VALUES} AS pattern, count() FROM ({store.query_for(is_waiting)}) "
         "GROUP BY stage, pattern ORDER BY count() DESC, stage, pattern",

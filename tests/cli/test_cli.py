@@ -21,6 +21,29 @@ def test_the_state_folder_is_the_one_that_dagster_uses_unless_an_option_names_an
     assert f"{other}: pipeline 'orders' has never run with this state folder" in found.output
 
 
+@pytest.mark.parametrize("by", ["option", "environment"])
+def test_a_run_in_json_reports_its_error_as_json(by: str, tmp_path: Path) -> None:
+    file = tmp_path / "missing.yaml"
+    options, variables = (["--log-format", "json"], {}) if by == "option" else ([], {"GLASSFLOW_LOG_FORMAT": "json"})
+    found = CliRunner().invoke(main, ["run", str(file), *options], env=variables)
+    assert (found.exit_code, found.stdout) == (1, "")
+    last = json.loads(found.stderr)
+    assert (last["level"], last["pipeline"]) == ("error", None)
+    assert last["message"].startswith(str(file))
+
+
+def test_a_run_in_text_reports_its_error_as_ever(tmp_path: Path) -> None:
+    found = CliRunner().invoke(main, ["run", str(tmp_path / "missing.yaml")])
+    assert found.exit_code == 1
+    assert found.stderr.startswith(str(tmp_path / "missing.yaml"))
+
+
+def test_an_unknown_log_format_is_wrong_usage() -> None:
+    found = CliRunner().invoke(main, ["run", "orders.yaml"], env={"GLASSFLOW_LOG_FORMAT": "yaml"})
+    assert found.exit_code == 2
+    assert "'yaml' is not one of 'text', 'json'" in found.stderr
+
+
 def test_a_definition_with_mistakes_hides_no_other_from_the_status(tmp_path: Path) -> None:
     (tmp_path / "wrong.yaml").write_text("a: [")
     (tmp_path / "nameless.yaml").write_text("a: 1")

@@ -235,7 +235,7 @@ def test_drivers_get_the_connections_and_the_inline_definition_of_their_componen
         {
             "shop": {
                 "pipeline": orders("inline_orders"),
-                "runner": {"state": str(state), "spark_config": {"spark.ui.enabled": False}},
+                "runner": {"state": str(state), "spark_config": {"spark.ui.enabled": False}, "log_format": "json"},
                 "connections": {"kafka": {"brokers": ["127.0.0.1:2"]}, "clickhouse": {"password": "hunter2"}},
                 "checks": False,
             }
@@ -253,6 +253,7 @@ def test_drivers_get_the_connections_and_the_inline_definition_of_their_componen
     config = load_pipeline(file, {"GLASSFLOW_CONNECTIONS": json.dumps(expected)})
     assert status.heartbeat.fingerprint == config.fingerprint
     assert "'spark.ui.enabled=false'" in status.log.read_text()
+    assert "'--log-format', 'json'" in status.log.read_text()
     assert "hunter2" not in status.log.read_text()
 
 

@@ -32,6 +32,8 @@ def main() -> int:
     parser.add_argument("--state", type=Path, required=True)
     parser.add_argument("--create-table", action="store_true")
     parser.add_argument("--conf", action="append", default=[])
+    parser.add_argument("--log-format")
+    parser.add_argument("--log-file", type=Path)
     arguments = parser.parse_args()
     config = _load(arguments.definition)
     folder = pipeline_folder(arguments.state, config.pipeline_id)

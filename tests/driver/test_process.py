@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.driver import process
+from glassflow_dagster.driver import log_file, process
 from glassflow_dagster.driver.heartbeat import is_alive, write_heartbeat
+from glassflow_dagster.driver.log import LogFormat
 from glassflow_dagster.driver.process import Action, Deployment, Ending, LaunchFailed, StreamState
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.process import start_of
@@ -80,6 +81,30 @@ def test_a_driver_that_dies_before_its_first_heartbeat_is_reported_with_the_end_
     assert "OutOfMemoryError" in caught.value.tail
     assert "earlier" not in caught.value.tail
     assert caught.value.log == log
+
+
+def test_a_driver_that_logs_json_is_reported_with_its_reason_alone(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "DRIVER", (sys.executable, "-m", "glassflow_dagster.driver.run"))
+    file = deployment.config.origin.file
+    assert file
+    file.unlink()
+    with pytest.raises(LaunchFailed, match=r"did not start: .*sms_status.yaml: .*; its log is") as caught:
+        process.launch(replace(deployment, log_format=LogFormat.JSON))
+    assert caught.value.tail.startswith('{"time": ')
+
+
+def test_a_full_log_is_rotated_at_a_launch(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_file, "LIMIT", 20)
+    log = deployment.state / ID / "driver.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("of an earlier driver\n")
+    monkeypatch.setenv("FAKE_DRIVER", "dies")
+    with pytest.raises(LaunchFailed):
+        process.launch(deployment)
+    assert log.with_name("driver.log.1").read_text() == "of an earlier driver\n"
+    assert f"'--log-file', '{log}'" in log.read_text()
 
 
 def test_a_driver_that_does_not_come_up_in_time_is_ended_and_its_last_message_reported(

@@ -25,6 +25,7 @@ from glassflow_dagster.driver import process
 from glassflow_dagster.driver.heartbeat import pipeline_folder, read_heartbeat
 from glassflow_dagster.driver.lock import Holder
 from glassflow_dagster.driver.options import RunOptions
+from glassflow_dagster.driver.pipeline_metrics import read_pipeline
 from glassflow_dagster.driver.run import run_pipeline
 from tests import definition as v3
 from tests.waiting import DEADLINE, wait_until
@@ -51,6 +52,7 @@ class Pipeline:
     transforms: list[dict[str, Any]] = field(default_factory=list)
     sink: dict[str, Any] = field(default_factory=dict)
     dead_letters: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def _client(self) -> Client:
@@ -78,6 +80,7 @@ class Pipeline:
             *({**transform, "source_id": "events"} for transform in self.transforms),
             *own,
             dead_letters=self.dead_letters,
+            metrics=self.metrics,
         )
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.file.write_text(yaml.safe_dump(definition))
@@ -137,7 +140,11 @@ class Pipeline:
         how: further fields of `RunOptions`.
         """
         options = RunOptions(self.state, until_caught_up=True, timeout_seconds=DEADLINE, **how)
-        totals: dict[str, int] = run_pipeline(load_pipeline(self.file), options, print).model_dump()
+        config = load_pipeline(self.file)
+        totals: dict[str, int] = run_pipeline(config, options, print).model_dump()
+        # Whatever a test does to a pipeline, each of its records has an outcome.
+        (metrics,) = read_pipeline(self.state, config.pipeline_id)
+        assert metrics.residual == 0
         return totals
 
     def client(self) -> Client:

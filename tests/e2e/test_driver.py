@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.driver import process
 from glassflow_dagster.local.ports import free_port
+from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
 from tests.e2e.support import (
     Pipeline,
     begin_large_batch,
@@ -38,6 +39,7 @@ def test_a_topic_is_waited_for_few_events_do_not_wait_for_more_and_ctrl_c_ends_b
 ) -> None:
     pipeline.write()
     command = [sys.executable, "-m", "glassflow_dagster", "run", str(pipeline.file), "--state", str(pipeline.state)]
+    command += ["--log-format", "json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
         try:
             wait_until(lambda: state(pipeline) == "WAITING", "the driver waits for its topic")
@@ -60,6 +62,29 @@ def test_a_topic_is_waited_for_few_events_do_not_wait_for_more_and_ctrl_c_ends_b
     totals = json.loads(out.splitlines()[-1])
     assert (totals["read"], totals["written"]) == (3, 2)
     assert state(pipeline) == "STOPPED"
+    require_json_lines(pipeline, out, err)
+
+
+def require_json_lines(pipeline: Pipeline, out: str, err: str) -> None:
+    """Check all that a driver has printed: the totals on stdout alone, its messages and those of the JVM on stderr."""
+    assert len(out.splitlines()) == 1
+    lines = [json.loads(line) for line in err.splitlines()]
+    assert all({"time", "level", "checkpoint", "batch"} < set(line) for line in lines)
+    assert {line["pipeline"] for line in lines} == {pipeline.name}
+    messages = [line["message"] for line in lines]
+    assert any(message.startswith(f"waiting: topic '{pipeline.name}' does not exist") for message in messages)
+    assert "WARNING: Using incubator modules: jdk.incubator.vector" in messages
+    batches = [line for line in lines if "read" in line]
+    checkpoint = Checkpoint(pipeline.state / pipeline.name / "checkpoint")
+    identity, last = checkpoint.identity(), checkpoint.last_committed()
+    assert identity
+    assert last
+    assert {line["checkpoint"] for line in batches} == {identity.checkpoint_id}
+    assert (lines[0]["checkpoint"], lines[0]["batch"]) == (None, None)
+    figures = {name: batches[-1][name] for name in ("batch", "read", "written", "duplicates", "dead_letters", "late")}
+    assert figures == {
+        "batch": last.batch_id, "read": 3, "written": 2, "duplicates": 1, "dead_letters": 0, "late": 0,
+    }  # fmt: skip
 
 
 def test_a_topic_that_is_deleted_ends_its_pipeline_for_good(pipeline: Pipeline) -> None:
@@ -136,8 +161,8 @@ def test_a_driver_whose_jvm_is_stopped_is_stalled_until_that_goes_on_or_it_is_re
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     impatient = (
-        "import sys; from glassflow_dagster.driver import progress_watch, run; "
-        "progress_watch.JVM_SILENCE = 5.0; sys.exit(run.main())"
+        "import sys; from glassflow_dagster.driver import log_file, progress_watch, run; "
+        "progress_watch.JVM_SILENCE = 5.0; log_file.LIMIT = 200; log_file.OLDER_FILES = 100; sys.exit(run.main())"
     )
     monkeypatch.setattr(process, "DRIVER", (sys.executable, "-c", impatient))
     pipeline.write().create_topic()
@@ -164,6 +189,12 @@ def test_a_driver_whose_jvm_is_stopped_is_stalled_until_that_goes_on_or_it_is_re
     finally:
         stop(pipeline)
     assert pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(101, 101)]
+    logs = list((pipeline.state / pipeline.name).glob("driver.log*"))
+    # Several times, as it has 200 bytes; with all messages of both drivers and of both JVMs.
+    assert len(logs) > 2
+    lines = [line for log in logs for line in log.read_text().splitlines()]
+    for text, times in ((f" {pipeline.name} is running", 2), ("jdk.incubator.vector", 2), (" continues", 1)):
+        assert sum(line.endswith(text) for line in lines) == times
 
 
 def test_ctrl_c_ends_a_wait_for_a_server_at_once(pipeline: Pipeline) -> None:

@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
+from glassflow_dagster.bookkeeping.ledger import Outcomes, residual
 from tests.faults.records import Expected, Position, Record, Workload, batch_times, offset_ranges
 
 _FATES = ("written", "duplicates", "filtered", "dead_letters")
@@ -20,6 +22,7 @@ def differences(client: Client, workload: Workload, database: str, records: Sequ
         *_rows(client, workload, database, expected),
         *_dead_letters(client, database, expected, records),
         *_sums(ledger, expected),
+        *_residual(ledger),
         *_chain(ledger, records),
         *_batches(ledger, expected),
         *workload.differences(client),
@@ -38,6 +41,7 @@ def differences_where_it_ended(
         *_compare("row", _rows_of(client, workload, database), least.rows, most.rows),
         *_compare("dead letter", _dead_letters_of(client, database), _raw(least, records), _raw(most, records)),
         *_sums(ledger, least),
+        *_residual(ledger),
         *_chain(ledger, accounted),
         *_batches(ledger, least),
     ]
@@ -91,6 +95,15 @@ def _sums(ledger: Sequence[Mapping[str, Any]], expected: Expected) -> list[str]:
     return [
         f"ledger: {name} is {found[name]}, not {count}" for name, count in expected.sums.items() if found[name] != count
     ]
+
+
+def _residual(ledger: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Check that the metric `glassflow_ledger_residual` is 0, which alerts rely on."""
+    sums = {f.name: sum(row[f.name] for row in ledger) for f in fields(Outcomes)}
+    sums["waiting"] = ledger[-1]["waiting"] if ledger else 0
+    # Only a join takes events.
+    found = residual(Outcomes(**sums), joins=bool(sums["taken"]))
+    return [f"ledger: the residual is {found}"] if found else []
 
 
 def _chain(ledger: Sequence[Mapping[str, Any]], records: Sequence[Record]) -> list[str]:

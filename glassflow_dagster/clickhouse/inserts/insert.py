@@ -41,6 +41,7 @@ from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.layout import Layout, read_layout
 from glassflow_dagster.clickhouse.queries import backoff_pauses
 from glassflow_dagster.clickhouse.server_run import ServerRun, read_server_run, require_same_server
+from glassflow_dagster.metrics.measures import Measures
 
 # ClickHouse rejects a block with rows of more partitions than this (its setting max_partitions_per_insert_block).
 PARTITIONS_PER_BLOCK = 100
@@ -106,7 +107,7 @@ class Inserter:
 
     retry_seconds: the time limit of one insert. fence: checked before every attempt; None when no driver writes. begun:
     the server's run when the batch began; none of its blocks was sent to an earlier run; None when unknown. repeated:
-    whether an earlier attempt at the batch may have sent some of the blocks.
+    whether an earlier attempt at the batch may have sent some of the blocks. measures: of its requests.
     """
 
     client: Client
@@ -115,6 +116,7 @@ class Inserter:
     fence: Fence | None = None
     begun: ServerRun | None = None
     repeated: bool = False
+    measures: Measures = field(default_factory=Measures)
     _layouts: dict[tuple[str, str], Layout] = field(default_factory=dict)
     # (table, error code) of unknown errors that proved to be caused by rows.
     _row_errors: set[tuple[str, int | None]] = field(default_factory=set)
@@ -289,7 +291,7 @@ class _BlockInsert:
                     self._inserter.fence.require_newest_cached(self._client)
                 if not is_first:
                     self._require_same_run(run)
-                _send(self._client, self._statement, body, settings)
+                self._send_measured(body, settings, block.num_rows)
                 if not is_first:
                     self._require_same_run(run)
             except (ClickHouseError, OSError) as error:
@@ -301,6 +303,12 @@ class _BlockInsert:
             else:
                 return
             time.sleep(pause)
+
+    def _send_measured(self, body: bytes, settings: dict[str, Any], rows: int) -> None:
+        """Send a request, and measure it if it succeeds; raises the client's errors. rows: those of the body."""
+        began = time.monotonic()
+        _send(self._client, self._statement, body, settings)
+        self._inserter.measures.add_insert(self._name, time.monotonic() - began, rows, len(body))
 
     def _require_same_run(self, run: ServerRun | None) -> None:
         """Raise `_Restarted` unless the server is still in `run`; None (unknown) counts as a restart.
@@ -349,6 +357,7 @@ class _BlockInsert:
                 f"ClickHouse did not confirm a block for {self._name}: {explain(error)}; check the server, then start "
                 "the pipeline again; it repeats the block with the same insert token"
             ) from error
+        self._inserter.measures.add_retry(self._name, error_code(error))
         unknown = " (unknown; treated as transient)" if kind is ErrorKind.UNKNOWN else ""
         self._inserter.report(f"insert into {self._name}: {explain(error)}{unknown}; retrying in {pause:.1f} s")
 

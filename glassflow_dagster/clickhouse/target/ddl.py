@@ -17,8 +17,9 @@ from glassflow_dagster.config.nullable_names import nullable_names
 _NEVER_NULL = frozenset({"Array", "Map", "Tuple", "Nested", "Variant", "Dynamic", "JSON"})
 
 # ClickHouse requires it for the columns below, which the definition names explicitly.
-_RARE_TYPES = "allow_suspicious_low_cardinality_types = 1"
-_RARE_LOW_CARDINALITY = re.compile(r"LowCardinality\((?:Nullable\()?(?!Nullable|String|FixedString)")
+# ClickHouse calls a LowCardinality of other than text suspicious, and creates it only with this setting.
+_ALLOW_SUSPICIOUS = "allow_suspicious_low_cardinality_types = 1"
+_SUSPICIOUS_LOW_CARDINALITY = re.compile(r"LowCardinality\((?:Nullable\()?(?!Nullable|String|FixedString)")
 
 # Engines with a sorting key and a token window.
 _SORTED_ENGINE = re.compile(r"\s*\w*MergeTree\b")
@@ -45,9 +46,9 @@ class NewColumn:
         return f"{quote_name(self.name)} {self.type}{default}"
 
     @property
-    def is_rare(self) -> bool:
-        """True when ClickHouse creates such a column only with an extra setting: LowCardinality of other than text."""
-        return _RARE_LOW_CARDINALITY.search(self.type) is not None
+    def is_suspicious(self) -> bool:
+        """True when ClickHouse creates such a column only with `_ALLOW_SUSPICIOUS`."""
+        return _SUSPICIOUS_LOW_CARDINALITY.search(self.type) is not None
 
 
 def new_columns(config: PipelineConfig) -> list[NewColumn]:
@@ -95,7 +96,7 @@ def create_target(config: PipelineConfig) -> str:
     is_sorted = _SORTED_ENGINE.match(creation.engine) is not None
     settings = [
         *([window_settings(creation.engine)] if is_sorted else []),
-        *([_RARE_TYPES] if any(column.is_rare for column in columns) else []),
+        *([_ALLOW_SUSPICIOUS] if any(column.is_suspicious for column in columns) else []),
     ]
     # Other engines get an ORDER BY only where the definition sets it, as it has a default.
     needs_order = is_sorted or "order_by" in creation.model_fields_set
@@ -114,7 +115,7 @@ def create_target(config: PipelineConfig) -> str:
 def add_column(database: str, table: str, column: NewColumn) -> str:
     """Return the ALTER TABLE statement that adds a column; existing rows get its default, or the type's."""
     statement = f"ALTER TABLE {full_name(database, table)} ADD COLUMN IF NOT EXISTS {column.sql}"
-    return f"{statement} SETTINGS {_RARE_TYPES}" if column.is_rare else statement
+    return f"{statement} SETTINGS {_ALLOW_SUSPICIOUS}" if column.is_suspicious else statement
 
 
 def ensure_database(client: Client, database: str, cluster: str | None = None) -> None:

@@ -14,6 +14,7 @@ from glassflow_dagster.config.model.checks import Checks, DeadLetters
 from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.config.model.fields import Part
 from glassflow_dagster.config.model.join import OptionalJoin
+from glassflow_dagster.config.model.metrics import Metrics
 from glassflow_dagster.config.model.origin import Origin
 from glassflow_dagster.config.model.resources import Resources
 from glassflow_dagster.config.model.sink import Sink
@@ -48,6 +49,8 @@ class PipelineConfig(Part):
         default={}, exclude_if=lambda settings: not settings,
         description="Spark settings that override the product's own",
     )  # fmt: skip
+    # Excluded from dumps and fingerprints when nothing is set.
+    metrics: Metrics = Field(default=Metrics(), exclude_if=lambda metrics: metrics == Metrics())
     _origin: Origin = PrivateAttr(default_factory=Origin)
 
     @property
@@ -133,6 +136,7 @@ class PipelineConfig(Part):
                 "dead_letters": True,
                 "resources": True,
                 "spark": True,
+                "metrics": True,
                 "sources": {"__all__": {"connection_params"}},
                 "sink": {
                     "connection_params": True,

@@ -445,7 +445,10 @@ def _join_shape(join: JoinConfig, inputs: Sequence[Source]) -> str:
 
 
 def _fields_with_kinds(names: Sequence[str], source: Source) -> str:
-    """Return a source's fields with their kinds, as text: "id string, n int"."""
+    """Return fields of a source with the kinds of their values, as text: "id string, n int".
+
+    It is part of the description of the state by which a checkpoint detects an edited key. names: of the key's fields.
+    """
     kinds = {**METADATA_FIELDS, **{field.name: field.kind for field in source.schema_fields}}
     return ", ".join(f"{name} {kinds[name]}" for name in names)
 

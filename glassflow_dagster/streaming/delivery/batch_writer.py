@@ -10,6 +10,8 @@ import math
 import threading
 from dataclasses import KW_ONLY, InitVar, dataclass, field, fields, replace
 from datetime import timedelta
+from functools import reduce
+from operator import add
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -23,6 +25,7 @@ from glassflow_dagster.clickhouse.queries import retry
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.clickhouse.target.target_watch import TargetWatch
 from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.metrics.measures import Measures
 from glassflow_dagster.streaming.checkpoint.checkpoint import (
     BatchPlan,
     Checkpoint,
@@ -34,11 +37,14 @@ from glassflow_dagster.streaming.delivery.batch_bound import BatchBound
 from glassflow_dagster.streaming.delivery.batch_clock import BatchClock, Reading
 from glassflow_dagster.streaming.delivery.compaction import count_records, require_same_records
 from glassflow_dagster.streaming.delivery.dead_letter_rows import DeadLetterBatch
-from glassflow_dagster.streaming.delivery.partition_writer import MAX_BLOCK_BYTES, PartitionWriter
+from glassflow_dagster.streaming.delivery.partition_writer import (
+    MAX_BLOCK_BYTES,
+    PARTITION_RESULT_SCHEMA,
+    PartitionWriter,
+)
 from glassflow_dagster.streaming.delivery.totals import Totals
 from glassflow_dagster.streaming.stages.batch_pacer import BatchPacer
 from glassflow_dagster.streaming.stages.record_counter import (
-    BATCH_OUTCOMES_SCHEMA,
     BatchOutcomes,
     JoinCounter,
     SingleTopicCounter,
@@ -54,10 +60,11 @@ class StopBetweenBatches(Exception):
 
 @dataclass(frozen=True)
 class WriterProgress:
-    """The progress of a writer: its last batch, the totals of its batches, and whether it writes one now."""
+    """The progress of a writer: its last batch, totals and measures of its batches, and whether it writes one now."""
 
     last: BatchPlan | None = None
     totals: Totals = field(default_factory=Totals)
+    measures: Measures = field(default_factory=Measures)
     is_writing: bool = False
 
 
@@ -106,12 +113,12 @@ class BatchWriter:
                 self._has_refused_batch = True
                 raise StopBetweenBatches
             plan, repeated = self._plan(batch.sparkSession, batch_id)
-            outcomes = self._write(batch, plan, repeated=repeated)
-            totals = self._account(plan, outcomes, repeated=repeated)
+            outcomes, measures = self._write(batch, plan, repeated=repeated)
+            totals = self._account(plan, outcomes, measures, repeated=repeated)
             if self.bound:
                 self.bound.update(outcomes.sized, outcomes.sized_bytes)
             # Replaced as a whole, as other threads read it while batches run.
-            self._progress = WriterProgress(plan, totals)
+            self._progress = WriterProgress(plan, totals, self._progress.measures + measures)
             if self.pacer:
                 self.pacer.after_batch(outcomes)
 
@@ -182,8 +189,8 @@ class BatchWriter:
             server_lead_ms=target.lead_ms,
         )
 
-    def _write(self, batch: DataFrame, plan: BatchPlan, *, repeated: bool) -> BatchOutcomes:
-        """Write the batch's blocks and dead letters from Spark's workers; return the outcomes of its records.
+    def _write(self, batch: DataFrame, plan: BatchPlan, *, repeated: bool) -> tuple[BatchOutcomes, Measures]:
+        """Write the batch's blocks and dead letters from Spark's workers; return its records' outcomes, and measures.
 
         repeated: an earlier run has begun to write this batch, so that some of its blocks may be in ClickHouse already.
         The workers also get what a block's insert is checked against: the run of the ClickHouse server that the plan
@@ -218,8 +225,9 @@ class BatchWriter:
         other_columns = (name for name in counter.position_columns if name != "offset")
         ordered = batch.sortWithinPartitions("offset", *other_columns)
         with_attempt = ordered.withColumn("stage_attempt", F.call_function("glassflow_stage_attempt"))
-        partitions = with_attempt.mapInArrow(writer, BATCH_OUTCOMES_SCHEMA).collect()
-        return total(BatchOutcomes(**row.asDict()) for row in partitions)
+        partitions = [row.asDict() for row in with_attempt.mapInArrow(writer, PARTITION_RESULT_SCHEMA).collect()]
+        measures = reduce(add, (Measures.model_validate_json(row.pop("measures")) for row in partitions), Measures())
+        return total(BatchOutcomes(**row) for row in partitions), measures
 
     def _may_be_written(self, plan: BatchPlan) -> bool:
         """Return whether a batch of an earlier checkpoint may have written rows of this batch, with other tokens.
@@ -245,8 +253,11 @@ class BatchWriter:
             expires_at=plan.dead_letters_expire_at,
         )
 
-    def _account(self, plan: BatchPlan, outcomes: BatchOutcomes, *, repeated: bool) -> Totals:
-        """Write the batch's ledger row; return the totals of this writer's batches, this one included."""
+    def _account(self, plan: BatchPlan, outcomes: BatchOutcomes, measures: Measures, *, repeated: bool) -> Totals:
+        """Write the batch's ledger row; return the totals of this writer's batches, this one included.
+
+        measures: the batch's, to which this insert is added.
+        """
         before = self._progress.totals
         # The fields of `BatchOutcomes` that the ledger has.
         ledger_outcomes = Outcomes(**{f.name: getattr(outcomes, f.name) for f in fields(Outcomes)})
@@ -268,7 +279,13 @@ class BatchWriter:
         token = Token.of_ledger_row(self.config.pipeline_id, self.identity.token_prefix, plan.batch_id)
         database = self.config.sink.connection_params.database
         inserter = Inserter(
-            self.target.client, self.retry_seconds, _logger.warning, self.epoch, plan.server, repeated=repeated
+            self.target.client,
+            self.retry_seconds,
+            _logger.warning,
+            self.epoch,
+            plan.server,
+            repeated=repeated,
+            measures=measures,
         )
         insert_ledger_row(inserter, database, row, token)
         return before + Totals.of(ledger_outcomes)

@@ -8,6 +8,7 @@ are inserted into their own table in the same way.
 """
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -30,6 +31,7 @@ from glassflow_dagster.config.model.sink import Delivery
 from glassflow_dagster.config.model.source import Source
 from glassflow_dagster.config.model.types import ColumnType
 from glassflow_dagster.kafka.records import RecordPosition, fetch_records
+from glassflow_dagster.metrics.measures import Measures
 from glassflow_dagster.streaming.checkpoint.blocks import BlockLimits, cut
 from glassflow_dagster.streaming.delivery.arrow import to_arrow
 from glassflow_dagster.streaming.delivery.block_writer import BlockWriter, WholeBlockWriter
@@ -38,10 +40,13 @@ from glassflow_dagster.streaming.delivery.dead_letter_rows import (
     DeadLetterWithoutRaw,
     dead_letters_of_rows,
 )
-from glassflow_dagster.streaming.stages.record_counter import BatchOutcomes, RecordCounter
+from glassflow_dagster.streaming.stages.record_counter import BATCH_OUTCOMES_SCHEMA, BatchOutcomes, RecordCounter
 
 # Bytes of raw records in one block: the server parses blocks in memory, those of several pipelines at once.
 MAX_BLOCK_BYTES = 64 * 1024 * 1024
+
+# The columns that `PartitionWriter` returns.
+PARTITION_RESULT_SCHEMA = f"{BATCH_OUTCOMES_SCHEMA}, measures string"
 
 
 @dataclass(frozen=True)
@@ -50,10 +55,11 @@ class PartitionWriter:
 
     Columns in, sorted by the counter's position columns: topic_rank INT, partition INT, offset LONG; row STRUCT (the
     target's columns); dead_letter STRUCT (its topic is NULL where the record must be read from Kafka again);
-    drop_reason ('filtered' or 'late'); size INT (bytes of the raw record); stage_attempt INT (how often Spark has begun
-    this stage before); and those that the counter takes. At most one of row, dead_letter and drop_reason is set; none
+    drop_reason ('filtered' or 'late'); size INT (bytes of the raw record); timestamp LONG (Kafka's, microseconds
+    since 1970; NULL where it is not known); stage_attempt INT (how often Spark has begun this stage before); and those
+    that the counter takes. At most one of row, dead_letter and drop_reason is set; none
     of them for a record that is only counted, such as a duplicate.
-    Columns out: those of `BatchOutcomes`, one row.
+    Columns out: those of `BatchOutcomes`, and measures STRING (`Measures` as JSON); one row.
 
     counter: counts the records of this kind of query. topics: in the order of topic_rank. table_ddl: the target's
     columns and constraints when the batch was begun; server_run: the run of the ClickHouse server then. repeated: some
@@ -94,7 +100,8 @@ class PartitionWriter:
             # No two blocks of a batch begin with the same row, so the first row's position identifies the block.
             first = [block.column(name)[0].as_py() for name in self.counter.position_columns]
             self._write(writers, block, self.dead_letters.token(first), outcomes)
-        yield outcomes.to_batch()
+        measures = writers.inserter.measures if writers else Measures()
+        yield outcomes.to_batch().append_column("measures", pa.array([measures.model_dump_json()]))
 
     def _write(self, writers: "_Writers", block: pa.Table, token: Token, outcomes: BatchOutcomes) -> None:
         """Insert a block's rows and its dead letters, and count its records. token: the block's.
@@ -108,6 +115,7 @@ class PartitionWriter:
             rows = self._drop_written_values(writers, rows, outcomes)
         if rows.num_rows:
             refused = writers.rows.insert(self._columns(rows), token)
+            _measure_ages(rows.column("timestamp"), writers.inserter.measures)
             outcomes.blocks += 1
             outcomes.written += rows.num_rows - len(refused)
             outcomes.bytes += pc.sum(rows.column("size")).as_py()
@@ -253,6 +261,16 @@ def _is_retried(block: pa.Table) -> bool:
     """Return whether Spark runs this task, or its stage, again within the batch; False without Spark, as in a test."""
     context = TaskContext.get()
     return context is not None and (context.attemptNumber() > 0 or block.column("stage_attempt")[0].as_py() > 0)
+
+
+def _measure_ages(timestamps: pa.ChunkedArray, measures: Measures) -> None:
+    """Count the ages of rows that were just inserted. timestamps: microseconds since 1970; NULL is not counted.
+
+    Rows that the server refused are among them: they were decided at the same time.
+    """
+    known = timestamps.drop_null().to_numpy()
+    # A producer's clock may be ahead of this machine's.
+    measures.add_rows(((time.time_ns() // 1000 - known) / 1e6).clip(min=0.0))
 
 
 def _struct_columns(table: pa.Table, name: str) -> dict[str, pa.ChunkedArray]:

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 class Totals(BaseModel):
     """Sums of `Outcomes` over many batches, for people: what a heartbeat and the commands `run` and `status` show.
 
-    The ledger's `Outcomes` count the records of one batch; this model has those of their fields that are shown, summed,
-    and is written as JSON. The fields from `unmatched` on, except `late`, belong to joins. `waiting` is a gauge, not a
-    sum: the left events that wait for a match now.
+    The ledger's `Outcomes` count the records of one batch; this model has their fields, summed, and is written as JSON.
+    The fields from `unmatched` on, except `late`, belong to joins. `waiting` is a gauge, not a sum: the left events
+    that wait for a match now.
     """
 
     read: int = 0
@@ -29,6 +29,9 @@ class Totals(BaseModel):
     accepted: int = 0
     null_keys: int = 0
     joined: int = 0
+    taken: int = 0
+    joined_filtered: int = 0
+    joined_dead_letters: int = 0
 
     @classmethod
     def of(cls, outcomes: "Outcomes") -> "Totals":

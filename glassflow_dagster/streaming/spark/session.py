@@ -14,7 +14,9 @@ from threading import Thread
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.errors import GlassflowError
@@ -118,11 +120,14 @@ SETTINGS: dict[str, str] = {
 }
 
 
-def start_session(name: str, folder: Path, overrides: Mapping[str, str], report: Callable[[str], None]) -> SparkSession:
+def start_session(
+    name: str, folder: Path, overrides: Mapping[str, str], report: Callable[[str], None], output: int | None = None
+) -> SparkSession:
     """Start the one session of this process, local on all cores unless `overrides` say otherwise.
 
     name: the application's. folder: for Spark's log and working files. overrides: Spark settings that replace this
-    project's. Raises `GlassflowError` when Spark does not start with them.
+    project's. output: a file descriptor for what the JVM and the Python workers print; None for this process's stdout
+    and stderr. Raises `GlassflowError` when Spark does not start with these settings.
     """
     be_quiet_about_lost_jvm()
     # pyspark imports pandas once the JVM is up; importing it takes a second, so do it while the JVM starts.
@@ -139,9 +144,10 @@ def start_session(name: str, folder: Path, overrides: Mapping[str, str], report:
     os.environ.setdefault("SPARK_LOCAL_IP", overrides.get(_BIND_ADDRESS, SETTINGS[_BIND_ADDRESS]))
     jars = driver_jars(report)
     log_settings = Path(__file__).with_name("log4j2.properties").as_uri()
-    builder = SparkSession.builder.appName(name).master(overrides.get("spark.master", "local[*]"))
     own_settings = {
         **SETTINGS,
+        "spark.app.name": name,
+        "spark.master": "local[*]",
         "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {reading_options(runtime, jars)}".strip(),
         "spark.jars": ",".join(str(jar) for jar in jars),
         # On the class path, too: the class archive only contains classes from there.
@@ -152,9 +158,12 @@ def start_session(name: str, folder: Path, overrides: Mapping[str, str], report:
     # Quoted, as Spark's launcher splits options at spaces, which a path may contain.
     logging = f'-Dlog4j2.configurationFile={log_settings} "-Dglassflow.log={folder / SPARK_LOG}"'
     options = f"{logging} {overrides.get(DRIVER_JAVA_OPTIONS, '')}".strip()
-    for key, value in {**own_settings, **overrides, DRIVER_JAVA_OPTIONS: options}.items():
+    builder, all_settings = SparkSession.builder, {**own_settings, **overrides, DRIVER_JAVA_OPTIONS: options}
+    for key, value in all_settings.items():
         builder = builder.config(key, value)
     try:
+        if output is not None:
+            _launch_jvm(all_settings, output)
         session = builder.getOrCreate()
         # Spark validates its SQL settings when the first of them is read.
         session.conf.get(SHUFFLE_PARTITIONS)
@@ -167,6 +176,17 @@ def start_session(name: str, folder: Path, overrides: Mapping[str, str], report:
             "the pipeline again"
         ) from error
     return session
+
+
+def _launch_jvm(settings: Mapping[str, str], output: int) -> None:
+    """Launch the JVM for this process's Spark context, unless an earlier session has left one.
+
+    output: the file descriptor for its stdout and stderr, which pyspark itself would not let us choose.
+    """
+    if SparkContext._gateway is None:
+        conf = SparkConf().setAll(list(settings.items()))
+        gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - the constructor would start the context
 
 
 def stop_session(spark: SparkSession) -> None:

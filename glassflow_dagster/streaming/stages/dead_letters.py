@@ -14,8 +14,8 @@ def keep_raw_of_dead_letters(events: DataFrame, *more: str) -> DataFrame:
 
     Columns in: those of `read_topics`, fields, error, drop_reason, exempt, row, and `more`, which pass unchanged.
     Columns out: topic_rank INT, partition INT, offset LONG, fields, row, drop_reason, exempt, size INT (bytes of the
-    raw value), dead_letter STRUCT<topic, timestamp, key, value, headers ARRAY<STRUCT<name, value>>, stage, reason>,
-    NULL for a good record, and `more`.
+    raw value), timestamp LONG (Kafka's, microseconds since 1970), dead_letter STRUCT<topic, timestamp, key, value,
+    headers ARRAY<STRUCT<name, value>>, stage, reason>, NULL for a good record, and `more`.
     """
     return events.select(
         "topic_rank",
@@ -25,6 +25,7 @@ def keep_raw_of_dead_letters(events: DataFrame, *more: str) -> DataFrame:
         "row",
         "drop_reason",
         "exempt",
+        F.unix_micros("timestamp").alias("timestamp"),
         *size_and_dead_letter(),
         *more,
     )

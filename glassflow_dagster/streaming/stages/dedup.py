@@ -19,7 +19,7 @@ from glassflow_dagster.streaming.stages.source_index import ONLY_FIELDS
 _ONLY_SOURCE = 0
 
 # Columns that pass the stateful processor packed into one BINARY column: of a pipeline with one source, and of a join.
-_PAYLOAD = ("row", "size", "dead_letter", "drop_reason")
+_PAYLOAD = ("row", "size", "timestamp", "dead_letter", "drop_reason")
 _JOIN_INPUT_PAYLOAD = (
     "source",
     "join_key",
@@ -39,9 +39,10 @@ def drop_duplicates(events: DataFrame, dedup: DedupConfig) -> DataFrame:
     Dead letters, dropped and exempt records pass unchanged.
 
     Columns in: those of `keep_raw_of_dead_letters`.
-    Columns out: topic_rank, partition, offset, row, size, dead_letter, drop_reason, and duplicates LONG. A key has one
-    row per batch: its first event, and in duplicates the number of its other events in the batch. If the key was
-    accepted in an earlier batch, duplicates counts all of them, and row, dead_letter and drop_reason are NULL.
+    Columns out: topic_rank, partition, offset, row, size, timestamp, dead_letter, drop_reason, and duplicates LONG. A
+    key has one row per batch: its first event, and in duplicates the number of its other events in the batch. If the
+    key was accepted in an earlier batch, duplicates counts all of them; row, timestamp, dead_letter and drop_reason are
+    NULL.
     """
     keyed = events.withColumn("key", _key(dedup, ONLY_FIELDS)).withColumn("source", F.lit(_ONLY_SOURCE))
     return _drop_in_processing_time(keyed, [dedup], _PAYLOAD)
@@ -128,6 +129,7 @@ def drop_duplicates_in_event_time(events: DataFrame, dedup: DedupConfig) -> Data
     dead_letter = late_dead_letter(F.col("payload.if_late"), F.col("watermark"))
     return _unpack(results, unpacked=events.select(payload.alias("payload"))).select(
         *_common_columns(),
+        F.col("payload.timestamp").alias("timestamp"),
         F.when(~late, F.col("payload.row")).alias("row"),
         F.when(late, F.when(is_dead_letter, dead_letter)).otherwise(F.col("payload.dead_letter")).alias("dead_letter"),
         F.when(late, F.when(~is_dead_letter, F.lit("late")))

@@ -72,12 +72,15 @@ class RecordCounter(Protocol):
 
 @dataclass(frozen=True)
 class SingleTopicCounter:
-    """The counter for `build_query`: each row is one record."""
+    """The counter for the query of a pipeline with one source: a row is one record, and its duplicates' number.
+
+    Each method adds the records that it counts to `read`, too.
+    """
 
     position_columns: tuple[str, ...] = ("topic_rank", "partition", "offset")
 
     def count_dropped(self, batch: pa.RecordBatch, outcomes: BatchOutcomes) -> None:
-        """Count duplicates, filtered and late records."""
+        """Count duplicates, filtered and late records, which have no row. batch: all rows, also those that have one."""
         duplicates = _sum(batch, "duplicates")
         filtered, late = _filtered_and_late(batch.column("drop_reason"))
         outcomes.duplicates += duplicates

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from glassflow_dagster.metrics.measures import Measures
 from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter, StopBetweenBatches, WriterProgress
 from glassflow_dagster.streaming.delivery.totals import Totals
 from glassflow_dagster.streaming.stages.record_counter import BatchOutcomes
@@ -22,7 +23,7 @@ FRAME: Any = SimpleNamespace(sparkSession=None)
 def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BatchWriter:
     """Return a writer whose batches read two records each, without any server."""
     monkeypatch.setattr(BatchWriter, "_plan", lambda *_: (PLAN, False))
-    monkeypatch.setattr(BatchWriter, "_write", lambda *_, **__: BatchOutcomes(read=2))
+    monkeypatch.setattr(BatchWriter, "_write", lambda *_, **__: (BatchOutcomes(read=2), Measures()))
     monkeypatch.setattr(
         BatchWriter, "_account", lambda self, *_, **__: self.progress().totals + Totals(read=2, waiting=3)
     )
@@ -65,10 +66,10 @@ def test_a_writer_that_was_stopped_refuses_the_next_batch(writer: BatchWriter) -
 def test_a_stop_waits_for_the_batch_that_is_being_written(writer: BatchWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go_on, stopped = threading.Event(), threading.Event(), []
 
-    def write(*_: object, **__: object) -> BatchOutcomes:
+    def write(*_: object, **__: object) -> tuple[BatchOutcomes, Measures]:
         begun.set()
         assert go_on.wait(DEADLINE)
-        return BatchOutcomes(read=2)
+        return BatchOutcomes(read=2), Measures()
 
     monkeypatch.setattr(BatchWriter, "_write", write)
     batch = threading.Thread(target=writer, args=(FRAME, 0))

@@ -1,7 +1,10 @@
 """The tokens of the sink's blocks, and the outcome of each record of a partition."""
 
+import time
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import reduce
+from operator import add
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,6 +24,7 @@ from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.config.model.source import Source
 from glassflow_dagster.config.model.types import ColumnType
+from glassflow_dagster.metrics.measures import Measures
 from glassflow_dagster.streaming.checkpoint.blocks import BlockLimits
 from glassflow_dagster.streaming.checkpoint.checkpoint import (
     BatchPlan,
@@ -79,11 +83,17 @@ def records(partition: int, offsets: range) -> pa.RecordBatch:
         "dead_letter": pa.nulls(len(offsets), refused),
         "drop_reason": pa.nulls(len(offsets), pa.string()),
         "duplicates": pa.array([2] * len(offsets), pa.int64()),
+        "timestamp": pa.array([time.time_ns() // 1000 - age * 1_000_000 for age in offsets], pa.int64()),
     })  # fmt: skip
 
 
 def counted(found: list[pa.RecordBatch]) -> BatchOutcomes:
-    return sum((BatchOutcomes(**row) for batch in found for row in batch.to_pylist()), BatchOutcomes())
+    rows = (row for batch in found for row in batch.drop_columns(["measures"]).to_pylist())
+    return sum((BatchOutcomes(**row) for row in rows), BatchOutcomes())
+
+
+def measured(found: list[pa.RecordBatch]) -> Measures:
+    return reduce(add, (Measures.model_validate_json(batch.column("measures")[0].as_py()) for batch in found))
 
 
 def test_a_block_has_the_name_of_its_first_record_whichever_task_writes_it(sent: Sent) -> None:
@@ -103,6 +113,24 @@ def test_every_record_is_counted_from_the_blocks(sent: Sent) -> None:
         read=9, written=3, duplicates=6, dead_letters=0, blocks=2, bytes=3, sized=3, sized_bytes=3
     )
     assert list(sent.values()) == [[0, 1], [2]]
+
+
+@pytest.mark.usefixtures("sent")
+def test_a_row_is_as_old_as_its_record_when_the_insert_is_answered() -> None:
+    # Their timestamps are 2, 3, ... 9 s ago, and one is of a producer whose clock is an hour ahead.
+    batch = records(0, range(2, 11))
+    timestamps = [*batch.column("timestamp").to_pylist()[:-1], (time.time_ns() // 1000) + 3_600_000_000]
+    ages = measured(list(writer(4)([batch.set_column(8, "timestamp", pa.array(timestamps, pa.int64()))]))).event_to_row
+    assert ages.count == 9
+    by_bound = dict(zip(ages.bounds, ages.counts, strict=False))
+    assert (by_bound[0.05], by_bound[2.5], by_bound[5.0], by_bound[10.0]) == (1, 1, 2, 5)
+
+
+@pytest.mark.usefixtures("sent")
+def test_the_age_of_a_joined_row_is_not_measured() -> None:
+    batch = records(0, range(3))
+    unknown = batch.set_column(8, "timestamp", pa.nulls(3, pa.int64()))
+    assert measured(list(writer(2)([unknown]))).event_to_row.count == 0
 
 
 def test_what_is_not_stored_is_counted_and_belongs_to_no_block(sent: Sent) -> None:
@@ -184,7 +212,7 @@ def test_every_insert_of_a_batch_asks_for_a_newer_driver(monkeypatch: pytest.Mon
     rows = pa.array([{"n": 1}, None], batch.schema.field("row").type)
     list(writer(10)([batch.set_column(3, "row", rows).set_column(5, "dead_letter", refused)]))
     plan = batch_plan({"t": {0: (0, 2)}})
-    batch_writer(tmp_path)._account(plan, BatchOutcomes(), repeated=False)
+    batch_writer(tmp_path)._account(plan, BatchOutcomes(), Measures(), repeated=False)
     assert asked == {"t": EPOCH, "glassflow_dead_letters": EPOCH, "glassflow_ledger": EPOCH}
 
 
