@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 from fnmatch import fnmatch
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from glassflow_dagster.config.load import load_pipeline
 PROJECT = Path(__file__).parents[2]
 WORKDIR = "/opt/glassflow"
 DAGSTER = ("pipelines", "webserver", "daemon")
+# Those that run the project's image.
+OWN = (*DAGSTER, "metrics")
 
 Service = dict[str, Any]
 
@@ -93,11 +96,11 @@ def test_nothing_of_a_checkouts_data_goes_into_the_build() -> None:
     assert not ignored("glassflow_dagster/streaming/scala/state/ProcessingTimeDedup.scala")
 
 
-def test_one_service_builds_the_image_that_all_of_dagster_runs(services: dict[str, Service]) -> None:
+def test_one_service_builds_the_image_that_all_of_the_project_runs(services: dict[str, Service]) -> None:
     assert [name for name, service in services.items() if "build" in service] == ["pipelines"]
-    assert len({services[name]["image"] for name in DAGSTER}) == 1
+    assert len({services[name]["image"] for name in OWN}) == 1
     # The other services use images from a registry, with a version.
-    assert [s["image"] for n, s in services.items() if n not in DAGSTER and not re.search(r":\d", s["image"])] == []
+    assert [s["image"] for n, s in services.items() if n not in OWN and not re.search(r":v?\d", s["image"])] == []
 
 
 def test_volumes_are_declared_and_used(compose: dict[str, Any], services: dict[str, Service]) -> None:
@@ -148,7 +151,7 @@ def test_services_wait_for_services_that_say_when_they_are_healthy(services: dic
 
 
 @pytest.mark.servers
-@pytest.mark.parametrize("name", DAGSTER)
+@pytest.mark.parametrize("name", OWN)
 def test_the_commands_have_the_options_that_they_are_given(services: dict[str, Service], name: str) -> None:
     """Click parses all options before --help, so a wrong one is an error."""
     program, *arguments = services[name]["command"]
@@ -227,3 +230,61 @@ def test_only_this_host_reaches_the_ports(services: dict[str, Service]) -> None:
     ports = [port for service in services.values() for port in service.get("ports", [])]
     assert ports
     assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def mounted(services: dict[str, Service], name: str) -> dict[str, Path]:
+    """Return the files and folders of the project that a service mounts, by their paths in the container."""
+    volumes = [volume.split(":") for volume in services[name]["volumes"] if volume.startswith(".")]
+    return {target: PROJECT / source for source, target, *_ in volumes}
+
+
+def file_in_container(services: dict[str, Service], name: str, path: str) -> Path:
+    """Return the project's file that a service has under a path."""
+    for target, source in mounted(services, name).items():
+        if Path(path).is_relative_to(target):
+            return source / Path(path).relative_to(target)
+    raise AssertionError(f"{name}: nothing is mounted at {path}")
+
+
+def test_the_metrics_see_the_drivers_and_their_state(services: dict[str, Service]) -> None:
+    metrics, pipelines = services["metrics"], services["pipelines"]
+    # A driver lives if its process is in /proc.
+    assert metrics["pid"] == "service:pipelines"
+    [volume] = metrics["volumes"]
+    assert volume.removesuffix(":ro") in pipelines["volumes"]
+    # There is no login: only containers reach them.
+    assert "ports" not in metrics
+
+
+def test_prometheus_scrapes_the_metrics_and_has_the_rules(services: dict[str, Service]) -> None:
+    options = dict(option.lstrip("-").split("=", 1) for option in services["prometheus"]["command"])
+    file = file_in_container(services, "prometheus", options["config.file"])
+    config = yaml.safe_load(file.read_text())
+    assert config["rule_files"] == ["alerts.yaml"]
+    rules = (file.parent / "alerts.yaml").read_text()
+    [job] = config["scrape_configs"]
+    assert set(re.findall(r'job="(\w+)"', rules)) == {job["job_name"]}
+    [target] = job["static_configs"][0]["targets"]
+    host, port = target.split(":")
+    command = services[host]["command"]
+    assert command[command.index("--port") + 1] == port
+    assert ip_address(command[command.index("--host") + 1]).is_unspecified
+    assert f"prometheus:{options['storage.tsdb.path']}" in services["prometheus"]["volumes"]
+
+
+def test_grafana_asks_prometheus_and_has_the_dashboard(services: dict[str, Service]) -> None:
+    provisioning = file_in_container(services, "grafana", "/etc/grafana/provisioning")
+    [source] = yaml.safe_load((provisioning / "datasources" / "prometheus.yaml").read_text())["datasources"]
+    host, port = source["url"].removeprefix("http://").split(":")
+    assert services[host]["ports"] == [f"127.0.0.1:{port}:{port}"]
+    assert source["type"] == "prometheus"
+    scraping = yaml.safe_load((PROJECT / "deploy" / "prometheus" / "prometheus.yaml").read_text())
+    assert source["jsonData"]["timeInterval"] == scraping["global"]["scrape_interval"]
+    [provider] = yaml.safe_load((provisioning / "dashboards" / "glassflow.yaml").read_text())["providers"]
+    folder = file_in_container(services, "grafana", provider["options"]["path"])
+    assert [file.name for file in folder.iterdir()] == ["glassflow.json"]
+
+
+def test_no_two_services_take_one_port_of_the_host(services: dict[str, Service]) -> None:
+    ports = [port.split(":")[1] for service in services.values() for port in service.get("ports", [])]
+    assert len(ports) == len(set(ports))
