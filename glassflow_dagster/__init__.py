@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from glassflow_dagster.components.pipeline_folder import PipelineFolder
     from glassflow_dagster.config.model.pipeline import PipelineConfig
     from glassflow_dagster.errors import GlassflowError
+    from glassflow_dagster.orchestration.alerts.email import EmailChannel
+    from glassflow_dagster.orchestration.alerts.slack import SlackChannel
+    from glassflow_dagster.orchestration.alerts.webhook import WebhookChannel
     from glassflow_dagster.orchestration.options import (
         Automation,
         CheckOptions,
@@ -32,6 +35,9 @@ _MODULES = {
     "PipelineFolder": "components.pipeline_folder",
     "PipelineConfig": "config.model.pipeline",
     "GlassflowError": "errors",
+    "EmailChannel": "orchestration.alerts.email",
+    "SlackChannel": "orchestration.alerts.slack",
+    "WebhookChannel": "orchestration.alerts.webhook",
     "Automation": "orchestration.options",
     "CheckOptions": "orchestration.options",
     "Node": "orchestration.options",
@@ -51,6 +57,7 @@ _MODULES = {
 __all__ = [  # the keys of _MODULES, which type checkers read here only
     "Automation",
     "CheckOptions",
+    "EmailChannel",
     "GlassflowError",
     "LocalRunner",
     "Node",
@@ -59,6 +66,8 @@ __all__ = [  # the keys of _MODULES, which type checkers read here only
     "PipelineConfig",
     "PipelineFolder",
     "PipelineOptions",
+    "SlackChannel",
+    "WebhookChannel",
     "build_folder_definitions",
     "build_pipeline_assets",
     "build_pipeline_definitions",

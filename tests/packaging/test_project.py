@@ -86,7 +86,9 @@ class Project:
         """Run `dg dev` for the block; return its GraphQL interface."""
         port = free_port()
         log = (self.folder.parent / "dev.log").open("w")
-        command = self.command("dg", "dev", "--port", str(port), "--use-active-venv")
+        # Dagster 1.12 always uses the environment that it runs in.
+        active = ["--use-active-venv"] if "--use-active-venv" in self.run("dg", "dev", "--help") else []
+        command = self.command("dg", "dev", "--port", str(port), *active)
         with subprocess.Popen(command, cwd=self.folder, env=self.variables, stdout=log, stderr=log) as dev:
             try:
                 server = Server(port)
