@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export DAGSTER_DISABLE_TELEMETRY := 1
 
-.PHONY: setup demo dev docs screenshots test test-fast test-definitions lint audit format lock clean bench bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints faults soak
+.PHONY: setup demo dev docs screenshots test test-fast test-oldest test-definitions lint audit format lock clean bench bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints faults alerts soak
 
 setup: $(READY)
 
@@ -37,6 +37,18 @@ test: setup
 test-fast: setup
 	$(BIN)/python -m pytest $(PARALLEL) -m "not servers"
 
+# The tests that need neither a server nor the tools of `make lint` and `make docs`, and those of a Dagster process.
+OLDEST := .venv-oldest
+OLDEST_TESTS := tests/orchestration tests/components tests/cli tests/config tests/driver tests/metrics tests/e2e/test_dagster.py tests/packaging/test_project.py
+
+test-oldest: setup ## runs Dagster's part of the tests with the oldest versions within the bounds of pyproject.toml
+	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	$(BIN)/uv pip compile --quiet --resolution lowest-direct --python-version 3.11 --extra test --no-header \
+	  --no-annotate --no-emit-package glassflow-dagster pyproject.toml --output-file $(OLDEST)/requirements.txt
+	$(BIN)/uv pip sync --quiet --python $(OLDEST)/bin/python $(OLDEST)/requirements.txt
+	$(BIN)/uv pip install --quiet --python $(OLDEST)/bin/python --no-deps --no-build-isolation --editable .
+	$(OLDEST)/bin/python -m pytest $(PARALLEL) $(OLDEST_TESTS)
+
 test-definitions: setup ## runs every definition in tests/definitions; `make test` runs a random sample
 	GLASSFLOW_TEST_DEFINITIONS=all $(BIN)/python -m pytest tests/definitions
 
@@ -46,6 +58,9 @@ test-joins: setup ## runs every kind of join with kills, idle sources and outage
 faults: setup ## runs the missing repetitions of the fault matrix (`make test`: a sample); writes docs/faults.md
 	GLASSFLOW_TEST_FAULTS=all $(BIN)/python -m pytest tests/faults
 	$(BIN)/python -m tests.faults
+
+alerts: setup ## fires every alert by a fault on a real pipeline; `make test` draws one
+	GLASSFLOW_TEST_ALERTS=all $(BIN)/python -m pytest tests/monitoring/test_alerts.py
 
 soak: setup ## eight minutes at 5,000 events a second, with a fault every 20 to 60 seconds
 	$(BIN)/python -m tests.faults.soak
@@ -77,7 +92,7 @@ format: setup
 	$(BIN)/ruff format
 	$(BIN)/python .ci/scalafmt.py --non-interactive
 
-BENCHMARKS := start shapes scale throughput peers peers-killed latency latency-long state-size growth joins joins-skewed expressions guarantee verification
+BENCHMARKS := start fleet shapes scale throughput peers peers-killed latency latency-long state-size growth joins joins-skewed expressions guarantee verification
 
 # Simultaneous benchmarks would disturb each other.
 .NOTPARALLEL:

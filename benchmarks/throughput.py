@@ -35,7 +35,7 @@ from glassflow_dagster.demo.produce import count_events, create_topic, send
 from glassflow_dagster.local.ports import free_port
 
 FIRST_YEAR = 2013
-DAGSTER_START_SECONDS = 120.0
+DAGSTER_START_SECONDS = 300.0
 FLIGHTS = Path("pipelines/flights.yaml")
 
 
@@ -116,13 +116,14 @@ def running_dagster(stack: Stack) -> Iterator[int]:
     command = [str(Path(sys.executable).with_name("dagster")), "dev", "--port", str(port)]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        _await_dagster(port)
+        await_dagster(port)
         yield process.pid
     finally:
         end(process)
 
 
-def _await_dagster(port: int) -> None:
+def await_dagster(port: int) -> None:
+    """Wait until Dagster's web server answers; raise SystemExit after `DAGSTER_START_SECONDS`."""
     deadline = time.monotonic() + DAGSTER_START_SECONDS
     while time.monotonic() < deadline:
         try:
