@@ -34,6 +34,8 @@ class Feed:
         out: list[tuple[object, ...]] = []
 
         def keep(frame: DataFrame, _batch_id: int) -> None:
+            rows = frame.collect()
+            assert all(row.timestamp == row.offset for row in rows if row.row)
             out.extend(
                 (
                     r.partition,
@@ -42,7 +44,7 @@ class Feed:
                     r.dead_letter.reason if r.dead_letter else None,
                     r.duplicates,
                 )
-                for r in frame.collect()
+                for r in rows
             )
 
         self._run(drop_duplicates(self._events(), self._dedup).writeStream.foreachBatch(keep))
@@ -68,7 +70,9 @@ class Feed:
 
     def _events(self) -> DataFrame:
         one_a_batch = self._spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
-        return one_a_batch.parquet(str(self._folder / "in" / "*"))
+        records = one_a_batch.parquet(str(self._folder / "in" / "*"))
+        # Passes unchanged; equal to the offset, so that an event keeps its own.
+        return records.withColumn("timestamp", F.col("offset"))
 
     def _run(self, writer: DataStreamWriter) -> None:
         at = writer.option("checkpointLocation", str(self._folder / "checkpoint"))
