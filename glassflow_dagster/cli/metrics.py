@@ -13,7 +13,7 @@ from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.errors import GlassflowError
 
 if TYPE_CHECKING:
-    from glassflow_dagster.metrics.exposition import Source
+    from glassflow_dagster.metrics.exposition import MetricsSource
     from glassflow_dagster.metrics.pipeline_metrics import PipelineMetrics
 
 # The default of OpenTelemetry's exporter for Prometheus.
@@ -53,15 +53,18 @@ def metrics(port: int, host: str, once: bool, ledger: bool, state: Path, pipelin
             report("metrics: ended")
 
 
-def _state_source(state: Path) -> "Source":
-    """Return the source of the pipelines that have run on a state folder."""
+def _state_source(state: Path) -> "MetricsSource":
+    """Return a function that reads the metrics of the pipelines that have run on a state folder."""
     from glassflow_dagster.driver.pipeline_metrics import read_state_folder
 
     return lambda: read_state_folder(state, report)
 
 
-def _ledger_source(pipelines: Path) -> "Source":
-    """Return the source of a folder's definitions, read from ClickHouse. One that cannot be read is reported."""
+def _ledger_source(pipelines: Path) -> "MetricsSource":
+    """Return a function that reads from ClickHouse the metrics of each pipeline that a folder defines.
+
+    A pipeline that cannot be read is reported, and left out.
+    """
     from glassflow_dagster.verification.ledger_metrics import read_from_ledger
 
     def read() -> "Iterator[PipelineMetrics]":

@@ -49,7 +49,9 @@ def _nulls_of(config: PipelineConfig, source: Source) -> dict[str, WhyNull]:
 def joined_nulls(config: PipelineConfig, join: JoinConfig) -> dict[str, WhyNull]:
     """Return the fields of the joined event that may be null -> the reason.
 
-    With `type: left` these are all fields of the right source; otherwise those that may be null in their source.
+    With `type: left` these are all fields of the right source, as there may be no match, and those of the left source
+    that may be null in it. Otherwise they are those that may be null in their source, except the fields of the join's
+    key, since a null key never matches.
     """
     left, right = config.inputs
     nulls = {source.source_id: _nulls_of(config, source) for source in (left, right)}

@@ -147,7 +147,12 @@ def _plan_single(transforms: _TransformsByPath, scope: Mapping[str, FieldKind]) 
 
 
 def _plan_joined(definition: _PlanInput, join: JoinConfig, scopes: Mapping[str, Mapping[str, FieldKind]]) -> Stages:
-    """Plan a definition with a join. scopes: source_id -> names and kinds of the source's fields and metadata."""
+    """Plan a definition with a join: its filters before the join by source, and the stages behind it.
+
+    Where an output field of the join is invalid, which the rules of the join report, nothing behind the join can be
+    planned: there are no steps, and `invalid_names` has the names whose mapping is not checked.
+    scopes: source_id -> names and kinds of the source's fields and metadata.
+    """
     problems: list[Problem] = []
     before = {
         side.source_id: tuple(
@@ -166,8 +171,7 @@ def _plan_joined(definition: _PlanInput, join: JoinConfig, scopes: Mapping[str, 
     if not invalid_names:
         stream = _Stream(transforms, scope, _JOINED_METADATA)
         return _plan(stream, early_filters=[], before=before, problems=problems, warnings=warnings)
-    # With an incomplete scope neither the expressions behind the join nor a mapping of their outputs can be checked; a
-    # mapping of an invalid name is not reported again.
+    # Any mapped name may be an output of a transform, whose expressions cannot be checked without the invalid fields.
     if any(isinstance(transform, Stateless) for _, transform in transforms):
         invalid_names = frozenset(definition.mapped)
     return Stages(

@@ -130,6 +130,7 @@ class _Supervisor:
         self.run.heartbeat.update({"checkpoint_id": opened.identity.checkpoint_id, **committed})
         while (progress := self._poll()) is not None:
             self.run.heartbeat.update({**progress, "message": self._backlog_warning(progress)})
+            # Of a join: starts a batch when events wait that time alone decides, while the topics are silent.
             if self.running.pacer:
                 self.running.pacer.advance_clock()
             if stop.asked:

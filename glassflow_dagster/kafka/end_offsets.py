@@ -21,7 +21,10 @@ _GONE = (
 
 @dataclass(frozen=True)
 class EndOffsets:
-    """A connection to the brokers. isolation: of the reader, who does not see records of open transactions."""
+    """A connection to the brokers, for repeated requests.
+
+    isolation: of the reader; with read_committed a partition ends before its first open transaction.
+    """
 
     admin: AdminClient
     brokers: tuple[str, ...]

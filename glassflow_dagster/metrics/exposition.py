@@ -16,7 +16,7 @@ from glassflow_dagster.metrics.measures import InsertMeasures
 from glassflow_dagster.metrics.pipeline_metrics import Driver, PipelineMetrics
 
 # Reads the figures of all pipelines that are to be shown.
-Source = Callable[[], Iterable[PipelineMetrics]]
+MetricsSource = Callable[[], Iterable[PipelineMetrics]]
 # Label values after `pipeline`, and the value.
 Sample = tuple[tuple[str, ...], float]
 
@@ -225,7 +225,7 @@ METRICS: tuple[Figure | Distribution, ...] = (
 class PipelineCollector(Collector):
     """Reads the figures of pipelines whenever Prometheus asks."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: MetricsSource) -> None:
         """Collect from `source`."""
         self._source = source
 
@@ -238,7 +238,7 @@ class PipelineCollector(Collector):
                 yield family
 
 
-def registry_of(source: Source) -> CollectorRegistry:
+def registry_of(source: MetricsSource) -> CollectorRegistry:
     """Return a registry that has the pipelines' metrics alone, and not those of this process."""
     # Not described in advance: that would read the figures once more.
     registry = CollectorRegistry(auto_describe=False)
@@ -246,7 +246,7 @@ def registry_of(source: Source) -> CollectorRegistry:
     return registry
 
 
-def openmetrics_text(source: Source) -> str:
+def openmetrics_text(source: MetricsSource) -> str:
     """Return all metrics in the text format of OpenMetrics."""
     text: bytes = generate_latest(registry_of(source))  # type: ignore[no-untyped-call]
     return text.decode()

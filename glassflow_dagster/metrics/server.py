@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from prometheus_client import start_http_server
 
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.metrics.exposition import Source, registry_of
+from glassflow_dagster.metrics.exposition import MetricsSource, registry_of
 
 
 @contextmanager
-def serve_metrics(host: str, port: int, source: Source) -> Iterator[int]:
+def serve_metrics(host: str, port: int, source: MetricsSource) -> Iterator[int]:
     """Serve the metrics of `source` at /metrics while the block runs; yield the port, which is a free one for port 0.
 
     Raises `GlassflowError` when the address cannot be used.

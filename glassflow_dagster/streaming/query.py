@@ -73,9 +73,11 @@ def build_join_query(
 
     Of each source, records are decoded, marked as replays, filtered, timed and deduplicated; then they are joined, and
     the joined rows are transformed and mapped.
-    checkpoint_id: to recognize its replays. clock_rows: the stream of `ClockSource.read`.
+    checkpoint_id: only dead letters that were replayed to this checkpoint are read. clock_rows: a stream of
+    watermarks (column clock TIMESTAMP), which go on while the topics are silent, so that waiting events are decided.
     Columns in: those of `read_topics`.
-    Columns out: those of `build_query` and those that `JoinCounter` takes. A row's position is that of its left event.
+    Columns out: `_JOINED_COLUMNS`, and timestamp LONG, which is NULL. topic_rank, partition and offset are those of the
+    left event.
     """
     join = config.join
     assert join is not None

@@ -204,11 +204,13 @@ def duplicates_query(search: Search, *, final: bool) -> str:
     """Return the SELECT of the number of duplicate rows, the number of their keys, and a few example keys.
 
     Keys that occur more than once are found by their hash first, which needs 8 bytes per row; only their rows are then
-    sorted by time and compared with the next row of the key. A row is (batch, came, due): `batch` is the batch time
-    that deduplication used, `came` when the row was written, `due` the earliest time at which deduplication may have
-    accepted its key: earlier than `batch` for a left event that waited for its match. The next row is a duplicate when
-    its batch time is less than one window after this row's `due`, and it was written less than one window after this
-    row. final: read with FINAL, that is as after all merges.
+    sorted by time and compared with the next row of the key. A row has three times. `batch`: that of its batch, which
+    deduplication compared. `came`: that of the table's own column by which rows are compared, its arrival or on the
+    event clock its event time. `due`: the earliest at which deduplication may have accepted its key, which is before
+    `batch` for a left event that waited for its match.
+    The next row is a duplicate when both its batch time and its `came` are less than one window later: by the batch
+    times deduplication should have dropped it, and by the table's own times it did not just wait in between. final:
+    read with FINAL, that is as after all merges.
     """
     source = full_name(search.table.database, search.table.name) + (" FINAL" if final else "")
     hashed = f"sipHash64({search.key})"

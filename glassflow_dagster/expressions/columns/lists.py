@@ -75,9 +75,12 @@ def _first(outcomes: Column) -> Column:
 
 
 def _quantifier(*, stop_at: bool, result_when_stopped: bool) -> Callable[[Column, bool], PredicateResult]:
-    """Return the function any, none or all: it stops at the first element whose value is `stop_at`.
+    """Return the function any, none or all: it stops at the first element for which the predicate is `stop_at`.
 
-    result_when_stopped: the result if there is such an element; the opposite if there is none.
+    result_when_stopped: the result if there is such an element; the opposite if there is none. It also stops at the
+    first element for which the predicate fails, whose error is then that of the result.
+    outcomes of the returned function: ARRAY<STRUCT<value, error>> of the predicate, one for each element; can_fail:
+    whether one of them may have an error.
     """
 
     def evaluate(outcomes: Column, can_fail: bool) -> PredicateResult:
