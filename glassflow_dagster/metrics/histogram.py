@@ -4,7 +4,6 @@ This module runs inside Spark's Python workers, so it does not import prometheus
 loads it, so it imports numpy only where an array is counted.
 """
 
-from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, model_validator
@@ -37,7 +36,7 @@ class Histogram(BaseModel):
 
     def observe(self, value: float) -> None:
         """Count a value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
+        self.counts[sum(bound < value for bound in self.bounds)] += 1
         self.total += value
 
     def observe_all(self, values: "NDArray[Any]") -> None:

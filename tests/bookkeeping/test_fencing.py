@@ -158,7 +158,7 @@ def test_a_driver_that_begins_waits_until_what_older_ones_know_is_void(
 def test_of_two_that_begin_at_once_the_later_one_waits(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both drivers read before either inserts its row; the other row comes first, and that driver may be writing."""
     slept: list[float] = []
-    monkeypatch.setattr(fencing.time, "sleep", slept.append)
+    monkeypatch.setattr(fencing, "time", SimpleNamespace(sleep=slept.append, monotonic=time.monotonic))
 
     insert_row = BookkeepingTable.insert_row
 

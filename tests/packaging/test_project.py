@@ -89,7 +89,11 @@ class Project:
         # Dagster 1.12 always uses the environment that it runs in.
         active = ["--use-active-venv"] if "--use-active-venv" in self.run("dg", "dev", "--help") else []
         command = self.command("dg", "dev", "--port", str(port), *active)
-        with subprocess.Popen(command, cwd=self.folder, env=self.variables, stdout=log, stderr=log) as dev:
+        with subprocess.Popen(
+            command, cwd=self.folder, env=self.variables, stdout=log, stderr=log,
+            # Tests that a shell runs in the background ignore Ctrl-C, and so would their children.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads are forked
+        ) as dev:  # fmt: skip
             try:
                 server = Server(port)
                 wait_until(server.answers, "the webserver answers", evidence=(self.folder.parent / "dev.log").read_text)

@@ -4,6 +4,7 @@ import os
 import shlex
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,9 +63,9 @@ def test_archives_of_installations_that_are_gone_are_removed(tmp_path: Path) -> 
 
 def test_a_warmup_that_fails_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cds_archive, "_folder", lambda *_: tmp_path / "classes")
-    monkeypatch.setattr(
-        cds_archive, "_SILENT", "-Xss1k"
-    )  # Java rejects so small a stack size; it ignores unknown options here
+    # Java rejects so small a stack size; it ignores unknown options here.
+    broken = replace(cds_archive._kind(find_java()), silent="-Xss1k")
+    monkeypatch.setattr(cds_archive, "_kind", lambda _: broken)
     said: list[str] = []
     cds_archive.make_archive(said.append)
     assert said[-1].startswith("warning: no class archive was made")
