@@ -53,8 +53,8 @@ class QueryStarter:
     def start(self) -> RunningQuery:
         """Store the definition in the checkpoint, and start the pipeline's query with it.
 
-        If the definition is edited while a batch is open, the next start finishes that batch with the stored one. The
-        query ends by itself only in a run until caught up.
+        A batch that was begun with an edited definition must have been finished (`finish_outdated_batch`), for which
+        the definition is stored. The query ends by itself only in a run until caught up.
         """
         self.opened.checkpoint.keep_definition(self.run.config)
         return self._start(self.run.config, self.prepared.table)
@@ -90,7 +90,11 @@ class QueryStarter:
         return RunningQuery(config, self.prepared.client, self.opened, before, writer, pacer, stream.start())
 
     def _read(self, config: PipelineConfig, table: Table, bound: BatchBound, *, until_caught_up: bool) -> DataFrame:
-        """Return the topics' records as a stream, in batches of the definition's size; columns of `read_topics`."""
+        """Return the topics' records as a stream, in batches of the definition's size; columns of `read_topics`.
+
+        bound: limits each batch further by bytes; the stream finds it by its name. The limits are lower for a
+        partitioned table, as a block then needs an insert token for each partition.
+        """
         client = self.prepared.client
         partitioned = self.run.retry(lambda: may_be_partitioned(client, table.database, table.name))
         limits = batch_limits(config, self.record_bytes, partitioned=partitioned)

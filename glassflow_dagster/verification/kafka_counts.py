@@ -68,10 +68,12 @@ def count_kafka(config: PipelineConfig, totals: LedgerTotals, report: Callable[[
 
     The first of these methods that applies:
 
-    - OFFSETS: the ledger has read as many records as there are offsets in all ranges. Exact.
+    - OFFSETS: Kafka has all offsets of the ranges, and the ledger has read as many records. Exact. Of the replay topic,
+      to which dead letters are sent again, the records are counted first if they are not many more.
     - COMPACTED: a topic is compacted, so there are fewer records than offsets: the number of offsets, an upper bound.
-    - BOUND: the ranges have more than `MAX_COUNTED` offsets in total: the number of offsets, an upper bound.
-    - COUNTED: the records, consumed and counted. Exact. PARTLY: the same where retention has removed some of them.
+    - BOUND: Kafka still has more than `MAX_COUNTED` of the offsets: the number of offsets, an upper bound.
+    - COUNTED: the records, consumed and counted; none of a topic that was deleted or recreated (`gone`). Exact. PARTLY:
+      the same where retention has removed some of them (`expired`).
 
     Raises `TopicMissing` or `KafkaUnreachable`.
     """

@@ -638,7 +638,11 @@ class _Compiler:
         return self._with_error_where(node, compiled, outside, "the index is out of range")
 
     def _object_value(self, node: Member | Index, key: _NodeColumns) -> _NodeColumns:
-        """Compile `base.name` and `base[name]`: the value in an object, nil where the object lacks the name."""
+        """Compile `base.name` and `base[name]`: the value in an object, nil where the object lacks the name.
+
+        A base that is something else than an object or nil is an error; get() (`lenient`) is nil there. What a nil base
+        is, decides `_container`.
+        """
         base, is_present = self._container(node)
         entries = variants.entries(base.value)
         value = F.try_element_at(entries, key.value)

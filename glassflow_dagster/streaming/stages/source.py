@@ -159,7 +159,7 @@ def batch_time() -> Column:
 
 
 def _rank(topics: Sequence[str]) -> Column:
-    """Return the index of the record's topic among `topics`, INT."""
+    """Return the index of the record's topic among `topics`, INT: its records' place in the order within a batch."""
     # The last one is for no record, as only these topics are read; with it the column cannot be NULL.
     ranks = [F.when(F.col("topic") == topic, F.lit(rank)) for rank, topic in enumerate(topics)]
     return F.coalesce(*ranks, F.lit(len(topics)))
