@@ -50,7 +50,8 @@ class _QueryResult:
 class TargetWatch:
     """The target of a running pipeline.
 
-    notes: of its database. warn: receives warnings about views that the user cannot see.
+    notes: on the deduplication windows that the pipeline has set. warn: receives warnings about views that the user
+    cannot see.
     """
 
     client: Client
@@ -87,7 +88,12 @@ class TargetWatch:
         return TargetState(current.definition, written, current.run, current.lead_ms)
 
     def _query(self, written: WrittenTables) -> _QueryResult:
-        """Query system.tables for the written tables; raises `TableProblem` when the target is missing."""
+        """Query the definitions of the written tables, what reads from them, and the server's run and clock.
+
+        lead_ms of the result: by how much the server's clock is ahead of this machine's, by which batch times are
+        checked. written: the target, and the tables that views fill from it. Raises `TableProblem` when the target is
+        missing.
+        """
         names = ", ".join(f"({quote_text(database)}, {quote_text(name)})" for database, name in written.table_ids)
         tables = fetch(
             self.client,

@@ -92,7 +92,9 @@ def _or_least(name: str) -> Column:
 def _size() -> Column:
     """Return the size of a joined row: the bytes of both bodies; of a dead letter or dropped record, its own size.
 
-    Columns in: left, and right, NULL without a match; passing STRUCT, NULL for a joined row or one with counts only.
+    Blocks are cut by it. Columns in: left, and right, NULL without a match; passing STRUCT, which is set for a record
+    that passes the join (a dead letter, or a dropped record), and NULL for a joined row and for a row that only has
+    counts of events, such as dropped duplicates.
     """
     row = F.coalesce(F.octet_length("left"), F.lit(0)) + F.coalesce(F.octet_length("right"), F.lit(0))
     return F.when(F.col("left").isNotNull(), row).otherwise(F.coalesce(F.col("passing.size"), F.lit(0)))

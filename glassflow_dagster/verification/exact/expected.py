@@ -52,9 +52,10 @@ def rows_of_batches(  # noqa: PLR0913, PLR0917 - what makes a record a row
     checkpoint_id: str,
     keep: Sequence[Column],
 ) -> DataFrame:
-    """Return the rows before deduplication, without filtered records and dead letters. Not all ranges may be empty.
+    """Return the rows before deduplication, without filtered records and dead letters. A range at least has records.
 
-    keep: as in `expected_rows`. exempt: rows that skip deduplication (replays of records that passed it before).
+    keep: columns to compute besides the ones below. exempt: rows that skip deduplication (replays of records that
+    passed it before). topic_rank: the topic's place in the order of a batch. batch_ms: the batch's time.
     Columns out: topic STRING, topic_rank INT, partition INT, offset LONG, batch_id LONG, batch_ms LONG, exempt BOOLEAN,
     dedup_key BINARY, and those of keep.
     """
