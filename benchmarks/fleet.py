@@ -10,7 +10,6 @@ is the base: what `dagster dev` costs in any case. `--before FOLDER` also measur
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,13 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import results
+from benchmarks.dagster_process import running_dagster
 from benchmarks.processes import Memory, cpu_seconds
 from benchmarks.results import Figures, Runs, turns
-from benchmarks.steady_state import end
-from benchmarks.throughput import await_dagster
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.driver.heartbeat import DriverState, Heartbeat, write_heartbeat
-from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.runtime.process import start_of
 from glassflow_dagster.streaming.delivery.totals import Totals
 
@@ -130,14 +127,13 @@ def measure(location: Location) -> Figures:
             "PYTHONPATH": str(location.code),
             "GLASSFLOW_PIPELINES": str(location.pipelines),
             "GLASSFLOW_STATE": str(state),
-            "DAGSTER_DISABLE_TELEMETRY": "1",
             "DAGSTER_HOME": home,
         }
         load_seconds(location, environment)  # writes them
         found = dict(load_seconds(location, environment))
         with (
             beating_drivers(location.pipelines, state) as driver,
-            running_dagster(location, environment) as (pid, port),
+            running_dagster(environment, "-m", location.module, folder=location.code) as (pid, port),
         ):
             time.sleep(_SETTLED_SECONDS)
             memory = Memory({"dagster": pid})
@@ -200,23 +196,6 @@ def heartbeat(definition: Path, pid: int) -> Heartbeat:
         offsets={config.source.topic: {0: 100}}, totals=Totals(read=100, written=90, duplicates=10), lag=0,
         lags={config.source.topic: 0},
     )  # fmt: skip
-
-
-@contextmanager
-def running_dagster(location: Location, environment: Mapping[str, str]) -> Iterator[tuple[int, int]]:
-    """Run `dagster dev` with a location in the background while the block runs; yield its process and port."""
-    # SIGTERM, not SIGINT: commands that a shell starts in the background ignore SIGINT, and so do their children.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    port = free_port()
-    command = [str(Path(sys.executable).with_name("dagster")), "dev", "--port", str(port), "-m", location.module]
-    process = subprocess.Popen(
-        command, env=environment, cwd=location.code, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        await_dagster(port)
-        yield process.pid, port
-    finally:
-        end(process)
 
 
 def seconds_to_notice(driver: "subprocess.Popen[bytes]", port: int) -> float:

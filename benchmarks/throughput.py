@@ -9,12 +9,7 @@ topic, so that figures of different machines can be compared.
 """
 
 import shutil
-import signal
-import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,19 +18,16 @@ from typing import Any
 import yaml
 from clickhouse_connect.driver.client import Client
 
-from benchmarks import results
+from benchmarks import dagster_process, results
 from benchmarks.console import say
 from benchmarks.events import SEED
 from benchmarks.pipelines import batches, run_to_the_end, second_half
 from benchmarks.results import Figures, Runs
 from benchmarks.stack import Stack, running_stack
-from benchmarks.steady_state import end
 from glassflow_dagster.demo.events import FLIGHTS_TOPIC, flight_event_count, flight_events
 from glassflow_dagster.demo.produce import count_events, create_topic, send
-from glassflow_dagster.local.ports import free_port
 
 FIRST_YEAR = 2013
-DAGSTER_START_SECONDS = 300.0
 FLIGHTS = Path("pipelines/flights.yaml")
 
 
@@ -103,35 +95,14 @@ def _measure(stack: Stack, sent: int, dagster: int) -> Figures:
 
 @contextmanager
 def running_dagster(stack: Stack) -> Iterator[int]:
-    """Run `dagster dev` in the background while the block runs; yield its process."""
-    # SIGTERM, not SIGINT: commands that a shell starts in the background ignore SIGINT, and so do their children.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    port = free_port()
+    """Run `dagster dev` for a stack while the block runs; yield its process."""
     environment = {
         **stack.environment,
         "GLASSFLOW_STATE": str(stack.state),
-        "DAGSTER_DISABLE_TELEMETRY": "1",
         "DAGSTER_HOME": str(stack.folder),
     }
-    command = [str(Path(sys.executable).with_name("dagster")), "dev", "--port", str(port)]
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        await_dagster(port)
-        yield process.pid
-    finally:
-        end(process)
-
-
-def await_dagster(port: int) -> None:
-    """Wait until Dagster's web server answers; raise SystemExit after `DAGSTER_START_SECONDS`."""
-    deadline = time.monotonic() + DAGSTER_START_SECONDS
-    while time.monotonic() < deadline:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/server_info", timeout=5):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.5)
-    raise SystemExit("dagster dev did not come up")
+    with dagster_process.running_dagster(environment) as (pid, _):
+        yield pid
 
 
 if __name__ == "__main__":
