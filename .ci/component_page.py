@@ -7,7 +7,8 @@ from typing import Any
 from glassflow_dagster.components.pipeline_folder import PipelineFolder
 from glassflow_dagster.components.scaffolder import ScaffoldParameters
 
-_WORDS = {"string": "text", "integer": "integer", "number": "number", "boolean": "`true`, `false`"}
+# A JSON Schema type in words.
+WORDS = {"string": "text", "integer": "integer", "number": "number", "boolean": "`true`, `false`"}
 # Dagster's marker of a default that only it knows.
 _UNSET = "__DAGSTER_UNSET_DEFAULT__"
 # Dagster's own model, with a page in its documentation.
@@ -125,7 +126,7 @@ def _value(part: Mapping[str, Any], models: Mapping[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in values)
     if part.get("type") == "array":
         return f"list of {_value(part['items'], models)}s"
-    return _WORDS.get(part.get("type", ""), "mapping")
+    return WORDS.get(part.get("type", ""), "mapping")
 
 
 def _cell(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 import yaml
-from component_page import component_page
+from component_page import WORDS, component_page
 from pydantic import TypeAdapter
 
 from glassflow_dagster.bookkeeping.tables import TABLES
@@ -32,7 +32,6 @@ MEANINGS = Path(__file__).with_suffix(".yaml")
 _HEAD = "<!-- Written by .ci/reference.py (make docs). Edit the code, .ci/reference.yaml or that script. -->\n"
 _VARIABLE = re.compile(r"GLASSFLOW_[A-Z_]+[A-Z]")
 _DURATION = TypeAdapter(timedelta)
-_WORDS = {"string": "text", "integer": "integer", "number": "number", "boolean": "`true`, `false`"}
 _FEW = 6  # The most values of an enumeration that a cell lists; a longer enumeration has a page of its own.
 _DEFAULT = re.compile(r"\{default: (.*)\}$")
 
@@ -229,7 +228,7 @@ def _value(part: Mapping[str, Any]) -> str:
     pattern = part.get("pattern", "")
     if "ns|us" in pattern or pattern.endswith("%$"):
         return "share" if pattern.endswith("%$") else "duration"
-    return _WORDS.get(part.get("type", ""), "mapping")
+    return WORDS.get(part.get("type", ""), "mapping")
 
 
 def _tables(meanings: Mapping[str, Mapping[str, str]]) -> str:

@@ -53,6 +53,17 @@ class Outcomes:
     joined_filtered: int = 0
     joined_dead_letters: int = 0
 
+    @property
+    def left_out(self) -> int:
+        """The records dropped before the table, or before the join: duplicates, late, filtered, dead letters."""
+        filtered, dead_letters = self.filtered - self.joined_filtered, self.dead_letters - self.joined_dead_letters
+        return self.duplicates + self.late + filtered + dead_letters
+
+    @property
+    def decided(self) -> int:
+        """The events that reached the join, by what became of them: accepted, matched, unmatched or waiting."""
+        return self.accepted + self.matched + self.unmatched + self.waiting
+
 
 def residual(outcomes: Outcomes, *, joins: bool, lost_waiting: int = 0) -> int:
     """Return how many records the sums of guarantees.md leave unaccounted for; 0 where every record has its outcome.
@@ -63,12 +74,10 @@ def residual(outcomes: Outcomes, *, joins: bool, lost_waiting: int = 0) -> int:
     lost_waiting: waiting left events that accepted losses discarded.
     """
     o = outcomes
-    left_out = o.duplicates + o.late + (o.filtered - o.joined_filtered) + (o.dead_letters - o.joined_dead_letters)
     if not joins:
-        return o.read - o.written - left_out
-    decided = o.accepted + o.matched + o.unmatched + o.waiting + lost_waiting
+        return o.read - o.written - o.left_out
     rows = o.written + o.joined_filtered + o.joined_dead_letters
-    return abs(o.read - o.taken - left_out) + abs(o.taken - decided) + abs(o.joined - rows)
+    return abs(o.read - o.taken - o.left_out) + abs(o.taken - o.decided - lost_waiting) + abs(o.joined - rows)
 
 
 @dataclass(frozen=True)

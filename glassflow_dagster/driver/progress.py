@@ -38,8 +38,7 @@ def batch_position(plan: BatchPlan | None) -> dict[str, Any]:
     """Return a batch's id, time and end offsets as fields of a heartbeat; an empty dict for None."""
     if plan is None:
         return {}
-    offsets = {t: {p: until for p, (_, until) in partitions.items()} for t, partitions in plan.offsets.items()}
-    return {"batch_id": plan.batch_id, "batch_time": plan.batch_time_ms / 1000, "offsets": offsets}
+    return {"batch_id": plan.batch_id, "batch_time": plan.batch_time_ms / 1000, "offsets": plan.next_offsets}
 
 
 def _rate(rows_per_second: float | None) -> float:

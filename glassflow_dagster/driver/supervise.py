@@ -84,7 +84,7 @@ def _key_count(run: RunContext, running: RunningQuery) -> KeyCount | None:
 def _reached(running: RunningQuery) -> dict[str, dict[int, int]]:
     """Return the next offset to read of each partition, after the last batch; empty before the first."""
     last = running.written().last or running.opened.checkpoint.last_committed()
-    return {t: {p: until for p, (_, until) in spans.items()} for t, spans in last.offsets.items()} if last else {}
+    return last.next_offsets if last else {}
 
 
 def _records_wait(running: RunningQuery) -> bool:
@@ -190,8 +190,7 @@ class _Supervisor:
 
     def _commit_offsets(self, plan: BatchPlan) -> None:
         """Commit a batch's end offsets to the pipeline's consumer group, where lag tools read them."""
-        for topic, partitions in plan.offsets.items():
-            offsets = {partition: until for partition, (_, until) in partitions.items()}
+        for topic, offsets in plan.next_offsets.items():
             try:
                 commit_offsets(self.run.config.connection, self.run.config.pipeline_id, topic, offsets)
             except GlassflowError as error:

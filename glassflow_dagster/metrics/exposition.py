@@ -74,16 +74,13 @@ def _records(pipeline: PipelineMetrics) -> Iterator[Sample]:
         yield (outcome,), number
 
 
-def _lag_records(pipeline: PipelineMetrics) -> Iterator[Sample]:
-    for topic, partitions in pipeline.lags.items():
-        for partition, (records, _) in partitions.items():
-            yield (topic, str(partition)), records
-
-
-def _lag_seconds(pipeline: PipelineMetrics) -> Iterator[Sample]:
-    for topic, partitions in pipeline.lags.items():
-        for partition, (_, seconds) in partitions.items():
-            yield (topic, str(partition)), seconds
+def _of_lags(part: int) -> Callable[[PipelineMetrics], Iterable[Sample]]:
+    """Return the samples of each partition's lag. part: 0 for its records, 1 for its seconds."""
+    return lambda pipeline: (
+        ((topic, str(partition)), lag[part])
+        for topic, partitions in pipeline.lags.items()
+        for partition, lag in partitions.items()
+    )
 
 
 def _retries(pipeline: PipelineMetrics) -> Iterator[Sample]:
@@ -133,13 +130,13 @@ METRICS: tuple[Figure | Distribution, ...] = (
     Figure(
         "glassflow_consumer_lag_records",
         "Unread records",
-        _lag_records,
+        _of_lags(0),
         labels=("topic", "partition"),
     ),
     Figure(
         "glassflow_consumer_lag_seconds",
         "For how long the oldest unread record has been in the topic, counted from the driver's start at the earliest",
-        _lag_seconds,
+        _of_lags(1),
         labels=("topic", "partition"),
     ),
     Distribution(

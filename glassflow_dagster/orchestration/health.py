@@ -4,20 +4,14 @@ An unreachable server does not fail the health check: its error takes the place 
 itself, and the asset checks fail with the reason.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from clickhouse_connect.driver.client import Client
-from clickhouse_connect.driver.exceptions import ClickHouseError
-
 from glassflow_dagster.bookkeeping.totals import LedgerTotals, read_totals
-from glassflow_dagster.clickhouse.client import address, connect
-from glassflow_dagster.clickhouse.errors import explain
+from glassflow_dagster.clickhouse.client import connect
 from glassflow_dagster.clickhouse.tables import Table, find_table
-from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.process import StreamStatus
 from glassflow_dagster.errors import GlassflowError
@@ -41,38 +35,30 @@ class Health:
 
 def examine(config: PipelineConfig, status: StreamStatus) -> Health:
     """Read the topics' offsets from Kafka, and the table and the ledger's sums from ClickHouse."""
+    table, ledger = _table_and_ledger(config)
     return Health(
         status=status,
         topics={
             source.topic: _value_or_error(partial(offsets, source.connection_params, source.topic))
             for source in config.inputs
         },
-        table=_value_or_error(lambda: _table(config)),
-        ledger=_value_or_error(lambda: _totals(config)),
+        table=table,
+        ledger=ledger,
     )
 
 
-def _table(config: PipelineConfig) -> Table | None:
-    """Return the pipeline's table, None when it does not exist; raises `GlassflowError` when ClickHouse fails."""
-    with _client(config.sink.connection_params) as client:
-        return find_table(client, *config.sink.full_table)
-
-
-def _totals(config: PipelineConfig) -> LedgerTotals:
-    """Return the sums over the pipeline's ledger; raises `GlassflowError` when ClickHouse fails."""
+def _table_and_ledger(config: PipelineConfig) -> tuple[Table | GlassflowError | None, LedgerTotals | GlassflowError]:
+    """Return the pipeline's table (None when it does not exist) and the sums over its ledger, or their errors."""
     connection = config.sink.connection_params
-    with _client(connection) as client:
-        return read_totals(client, connection.database, config.pipeline_id)
-
-
-@contextmanager
-def _client(connection: ClickHouseConnection) -> Iterator[Client]:
-    """Yield a client; convert its errors to `GlassflowError`."""
-    client = connect(connection)
     try:
-        yield client
-    except (ClickHouseError, OSError) as error:
-        raise GlassflowError(f"ClickHouse at {address(connection)}: {explain(error)}") from error
+        client = connect(connection)
+    except GlassflowError as error:
+        return error, error
+    try:
+        return (
+            _value_or_error(lambda: find_table(client, *config.sink.full_table)),
+            _value_or_error(lambda: read_totals(client, connection.database, config.pipeline_id)),
+        )
     finally:
         client.close()
 

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from functools import partial
 
 import dagster as dg
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from glassflow_dagster.driver.process import UP
 from glassflow_dagster.orchestration.asset_keys import AssetKeys
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG, next_tick
+from glassflow_dagster.orchestration.cursors import parse_cursor
 from glassflow_dagster.runners.runner import StreamRunner
 
 INTERVAL = 30  # seconds between evaluations; a health check starts at most this late
@@ -123,10 +124,7 @@ def evaluate(
 
 def load_cursor(cursor: str | None) -> Cursor:
     """Parse the sensor's cursor; without one, or with one of another version, the schedules begin now."""
-    try:
-        return Cursor.model_validate_json(cursor) if cursor else Cursor()
-    except ValidationError:
-        return Cursor()
+    return parse_cursor(Cursor, cursor)
 
 
 def _requests(pipelines: Sequence[Scheduled], now: float) -> Iterator[dg.RunRequest]:

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import dagster as dg
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.process import UP, StreamStatus
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.asset_keys import AssetKeys
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG
+from glassflow_dagster.orchestration.cursors import parse_cursor
 from glassflow_dagster.orchestration.metadata import (
     Metadata,
     observed_joined,
@@ -103,10 +104,7 @@ def build_observer(  # noqa: PLR0913 - the parts of a sensor
 
 def load_cursor(cursor: str | None) -> Cursor:
     """Parse the sensor's cursor; one of another version is discarded, which causes one repeated observation."""
-    try:
-        return Cursor.model_validate_json(cursor) if cursor else Cursor()
-    except ValidationError:
-        return Cursor()
+    return parse_cursor(Cursor, cursor)
 
 
 def evaluate(status: StreamStatus, observed: Observed, last: Mark, *, restarts: bool = True) -> Observation:

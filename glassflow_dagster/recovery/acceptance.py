@@ -213,9 +213,7 @@ def _begin_without_state(  # noqa: PLR0913, PLR0917 - all that a checkpoint depe
 
 def _ends(plan: BatchPlan | None) -> Positions:
     """Return the end offsets of a batch plan; empty for None."""
-    if plan is None:
-        return {}
-    return {topic: {p: until for p, (_, until) in ranges.items()} for topic, ranges in plan.offsets.items()}
+    return plan.next_offsets if plan else {}
 
 
 def _move_to_available(

@@ -95,8 +95,7 @@ class Facts:
     @property
     def left_out(self) -> int:
         """The number of records dropped before the table or the join: duplicates, late, filtered, dead letters."""
-        o = self.totals.outcomes
-        return o.duplicates + o.late + (o.filtered - o.joined_filtered) + (o.dead_letters - o.joined_dead_letters)
+        return self.totals.outcomes.left_out
 
     @property
     def passed_on(self) -> int:
@@ -202,7 +201,7 @@ def _ledger_problems(facts: Facts) -> Iterator[str]:
 
 def _join_problems(o: Outcomes, lost: int) -> Iterator[str]:
     """Yield how the counts of a join do not add up. lost: waiting left events that were discarded."""
-    decided = o.accepted + o.matched + o.unmatched + o.waiting + lost
+    decided = o.decided + lost
     if o.taken != decided:
         yield (
             f"The ledger does not add up: {o.taken:,} reached the join, but {o.accepted:,} right events, "

@@ -16,8 +16,8 @@ from glassflow_dagster.config.nullable_names import nullable_names
 # Types that cannot be wrapped in Nullable.
 _NEVER_NULL = frozenset({"Array", "Map", "Tuple", "Nested", "Variant", "Dynamic", "JSON"})
 
-# ClickHouse requires it for the columns below, which the definition names explicitly.
-# ClickHouse calls a LowCardinality of other than text suspicious, and creates it only with this setting.
+# ClickHouse calls a LowCardinality of other than text suspicious, and creates it only with this setting. The definition
+# names these columns explicitly.
 _ALLOW_SUSPICIOUS = "allow_suspicious_low_cardinality_types = 1"
 _SUSPICIOUS_LOW_CARDINALITY = re.compile(r"LowCardinality\((?:Nullable\()?(?!Nullable|String|FixedString)")
 

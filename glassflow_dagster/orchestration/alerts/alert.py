@@ -1,6 +1,5 @@
 """An alert, and the protocol of what delivers it."""
 
-import logging
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,8 +45,3 @@ class AlertChannel(Protocol):
 
 # A channel that does not answer must not block the sensor's tick.
 ANSWER_SECONDS = 10.0
-
-
-def log_alert(alert: Alert, log: logging.Logger) -> None:
-    """Log an alert: as an error when something failed, else as a warning."""
-    log.log(logging.ERROR if alert.state in ("ERROR", "FAILED") else logging.WARNING, alert.line)

@@ -16,9 +16,10 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import dagster as dg
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from glassflow_dagster.orchestration.alerts.alert import Alert, AlertChannel, AlertUndelivered, log_alert
+from glassflow_dagster.orchestration.alerts.alert import Alert, AlertChannel, AlertUndelivered
+from glassflow_dagster.orchestration.cursors import parse_cursor
 
 ALERT_INTERVAL = 30  # seconds
 PASSED = "PASSED"
@@ -71,7 +72,6 @@ def build_alert_sensors(
 ) -> list[dg.SensorDefinition]:
     """Build the sensors that send alerts. assets, jobs: whose checks and failed runs are reported."""
     own_assets, own_jobs = frozenset(assets), frozenset(jobs)
-    all_channels = [_Log(), *channels]
 
     @dg.sensor(
         name=f"{name}__alerts",
@@ -84,7 +84,7 @@ def build_alert_sensors(
         runs = _runs_to_report(context.instance, name)
         states, started = load_cursor(context.cursor).channels, time.monotonic()
         cursor = Cursor()
-        for channel in all_channels:
+        for channel in (_Log(context.log), *channels):
             outbox = Outbox(channel, context.log, states.get(channel.name, ChannelState()))
             cursor.channels[channel.name] = outbox.deliver(results, runs, started + TICK_SECONDS)
         for run_id, outcome in _finished(runs, cursor):
@@ -108,19 +108,20 @@ def build_alert_sensors(
 
 def load_cursor(cursor: str | None) -> Cursor:
     """Parse the sensor's cursor; one of another version is discarded: checks that are red now are reported again."""
-    try:
-        return Cursor.model_validate_json(cursor) if cursor else Cursor()
-    except ValidationError:
-        return Cursor()
+    return parse_cursor(Cursor, cursor)
 
 
 class _Log:
-    """The channel that every sensor has: Dagster's log of the sensor's ticks. `Outbox` writes to it."""
+    """The channel that every sensor has: Dagster's log of the sensor's ticks."""
 
     name = "log"
 
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+
     def send(self, alert: Alert) -> None:
-        """Accept the alert: it is logged where its first delivery is attempted."""
+        """Log an alert: as an error when something failed, else as a warning."""
+        self._log.log(logging.ERROR if alert.state in ("ERROR", "FAILED") else logging.WARNING, alert.line)
 
 
 class Outbox:
@@ -149,7 +150,7 @@ class Outbox:
                 new.retries[alert.subject] = retry
                 continue
             try:
-                self._send(alert)
+                self._channel.send(alert)
             except AlertUndelivered as error:
                 reachable = error.may_accept_others
                 if next_retry := self._next_retry(alert, retry.tries + 1, error):
@@ -171,12 +172,6 @@ class Outbox:
                 new.reported.pop(subject, None)
         new.given_up |= old.given_up & subjects
         return new
-
-    def _send(self, alert: Alert) -> None:
-        """Send an alert; the channel of the log writes it there. Raises `AlertUndelivered`."""
-        if isinstance(self._channel, _Log):
-            log_alert(alert, self._log)
-        self._channel.send(alert)
 
     def _retry(self, alert: Alert) -> Retry:
         """Return the alert's retry of the last tick; a new one when its state has changed since."""

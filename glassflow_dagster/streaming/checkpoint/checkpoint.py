@@ -120,6 +120,11 @@ class BatchPlan(BaseModel):
     server_lead_ms: int | None = None
 
     @property
+    def next_offsets(self) -> dict[str, dict[int, int]]:
+        """The offsets after the batch: topic -> partition -> the next one to read."""
+        return {topic: {p: until for p, (_, until) in spans.items()} for topic, spans in self.offsets.items()}
+
+    @property
     def limits(self) -> BlockLimits:
         """The limits that the batch's blocks are cut with."""
         return BlockLimits(rows=self.rows, bytes=self.bytes)
