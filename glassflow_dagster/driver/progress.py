@@ -1,7 +1,6 @@
 """Computes the progress fields of a heartbeat from the batch writer's progress and Spark's."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -14,21 +13,26 @@ from glassflow_dagster.streaming.delivery.totals import Totals
 
 
 def query_progress(
-    query: StreamingQuery, written: WriterProgress, before: Totals, topics: Sequence[str]
+    query: StreamingQuery,
+    written: WriterProgress,
+    before: Totals,
+    topics: Sequence[str],
+    state_bytes: int | None,
 ) -> dict[str, Any]:
     """Return a query's progress as fields of a heartbeat.
 
-    before: the ledger's totals of the earlier batches. topics: those of the sources.
+    before: the ledger's totals of the earlier batches. topics: those of the sources. state_bytes: the size of the
+    state; None to take Spark's.
     """
     progress: dict[str, Any] = {"totals": before + written.totals, "measures": written.measures}
     progress |= batch_position(written.last)
     if last := query.lastProgress:
         progress |= {
-            "input_rows_per_second": _rate(last.inputRowsPerSecond),
-            "processed_rows_per_second": _rate(last.processedRowsPerSecond),
+            "input_rows_per_second": _rate(written.read, written.interval_ms),
+            "processed_rows_per_second": _rate(written.read, last.batchDuration),
             # Kafka is the first source; a join has a second one, the clock source.
             **_lag(last.sources[0], topics),
-            **_state_size(last.stateOperators),
+            **_state_size(_bytes_of(last.stateOperators) if state_bytes is None else state_bytes),
             "watermark": _watermark(last.eventTime),
         }
     return progress
@@ -41,9 +45,9 @@ def batch_position(plan: BatchPlan | None) -> dict[str, Any]:
     return {"batch_id": plan.batch_id, "batch_time": plan.batch_time_ms / 1000, "offsets": plan.next_offsets}
 
 
-def _rate(rows_per_second: float | None) -> float:
-    """Return Spark's rate; 0 where Spark has none yet or reports NaN or infinity, as it does right after the start."""
-    return rows_per_second if rows_per_second and math.isfinite(rows_per_second) else 0.0
+def _rate(records: int, milliseconds: int) -> float:
+    """Return records a second; 0 where no time has passed, as before the second batch."""
+    return records / milliseconds * 1000 if milliseconds > 0 else 0.0
 
 
 def _lag(source: Any, topics: Sequence[str]) -> dict[str, Any]:
@@ -68,10 +72,11 @@ def _watermark(event_times: Mapping[str, str]) -> float | None:
     return (datetime.fromisoformat(text).timestamp() or None) if text else None
 
 
-def _state_size(operators: Sequence[Any]) -> dict[str, Any]:
-    """Return the size of the state stores in bytes: their memory, and their files on disk (RocksDB's SST files).
-
-    An empty dict while no batch has opened a store.
-    """
-    size = sum(o.memoryUsedBytes + o.customMetrics.get("rocksdbSstFileSize", 0) for o in operators)
+def _state_size(size: int) -> dict[str, Any]:
+    """Return the size of the state stores in bytes as a field; an empty dict while no batch has opened a store."""
     return {"state_bytes": size} if size else {}
+
+
+def _bytes_of(operators: Sequence[Any]) -> int:
+    """Return the size of Spark's state stores in bytes: their memory, and their files on disk (RocksDB's SST files)."""
+    return sum(o.memoryUsedBytes + o.customMetrics.get("rocksdbSstFileSize", 0) for o in operators)

@@ -2,8 +2,10 @@
 
 import uuid
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from glassflow_dagster.bookkeeping.ledger import read_outcomes
 from glassflow_dagster.bookkeeping.windows import Windows
@@ -18,6 +20,7 @@ from glassflow_dagster.driver.prepare import Prepared
 from glassflow_dagster.driver.running_query import RunningQuery
 from glassflow_dagster.kafka.replay_topic import REPLAY_PARTITION, find_replay_topic
 from glassflow_dagster.kafka.start_offsets import NEXT, starting_offsets
+from glassflow_dagster.streaming.batch_query import BatchQuery
 from glassflow_dagster.streaming.delivery.batch_bound import BatchBound
 from glassflow_dagster.streaming.delivery.batch_clock import BatchClock, tolerance_of
 from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
@@ -26,7 +29,12 @@ from glassflow_dagster.streaming.query import build_join_query, build_query
 from glassflow_dagster.streaming.stages.batch_pacer import BatchPacer
 from glassflow_dagster.streaming.stages.clock_source import ClockSource
 from glassflow_dagster.streaming.stages.record_counter import NO_EVENT_TIME
-from glassflow_dagster.streaming.stages.source import Subscription, batch_limits, read_topics
+from glassflow_dagster.streaming.stages.source import (
+    Subscription,
+    batch_limits,
+    kafka_stream,
+    read_records,
+)
 
 
 @dataclass(frozen=True)
@@ -65,8 +73,9 @@ class QueryStarter:
         # A query of one batch is stopped after it; with availableNow it would read the topics to their end.
         until_caught_up = self.run.options.until_caught_up and only_batch is None
         bound = BatchBound(self.spark, config.pipeline_id)
-        records = self._read(config, table, bound, until_caught_up=until_caught_up)
-        events, pacer = self._build(records, config, table, before.waiting)
+        subscription = self._subscription()
+        records = self._read(config, table, bound, subscription, until_caught_up=until_caught_up)
+        events, pacer = self._build(read_records(records, subscription.topics), config, table, before.waiting)
         window_notes = Windows(self.prepared.client, config.sink.connection_params.database)
         writer = BatchWriter(
             config,
@@ -83,14 +92,31 @@ class QueryStarter:
             waiting=before.waiting,
             only_batch=only_batch,
         )
+        if uses_watermark(config):
+            stages, query = None, self._start_planned(events, writer, config, until_caught_up=until_caught_up)
+        else:
+            stages = BatchQuery(records, events, config.pipeline_id, self.opened.checkpoint.folder)
+            query = stages.start(partial(writer.write, stages), until_caught_up=until_caught_up)
+        return RunningQuery(config, self.prepared.client, self.opened, before, writer, pacer, query, stages)
+
+    def _start_planned(
+        self, events: DataFrame, writer: BatchWriter, config: PipelineConfig, *, until_caught_up: bool
+    ) -> StreamingQuery:
+        """Start a query that Spark plans with all of its stages, as it must where they use its watermark."""
         stream = events.writeStream.foreachBatch(writer).queryName(config.pipeline_id).outputMode("append")
         stream = stream.option("checkpointLocation", str(self.opened.checkpoint.folder))
-        if until_caught_up:
-            stream = stream.trigger(availableNow=True)
-        return RunningQuery(config, self.prepared.client, self.opened, before, writer, pacer, stream.start())
+        return (stream.trigger(availableNow=True) if until_caught_up else stream).start()
 
-    def _read(self, config: PipelineConfig, table: Table, bound: BatchBound, *, until_caught_up: bool) -> DataFrame:
-        """Return the topics' records as a stream, in batches of the definition's size; columns of `read_topics`.
+    def _read(
+        self,
+        config: PipelineConfig,
+        table: Table,
+        bound: BatchBound,
+        subscription: Subscription,
+        *,
+        until_caught_up: bool,
+    ) -> DataFrame:
+        """Return the topics' records as a stream, in batches of the definition's size; columns of `kafka_stream`.
 
         bound: limits each batch further by bytes; the stream finds it by its name. The limits are lower for a
         partitioned table, as a block then needs an insert token for each partition.
@@ -98,8 +124,7 @@ class QueryStarter:
         client = self.prepared.client
         partitioned = self.run.retry(lambda: may_be_partitioned(client, table.database, table.name))
         limits = batch_limits(config, self.record_bytes, partitioned=partitioned)
-        subscription = self._subscription()
-        return read_topics(
+        return kafka_stream(
             self.spark, config.source, subscription, limits, bound.query, until_caught_up=until_caught_up
         )
 
@@ -159,3 +184,9 @@ class QueryStarter:
         before = Totals.of(self.run.retry(lambda: read_outcomes(self.prepared.client, *scope, before_batch)))
         # Before the first batch of a new state no event waits, whatever an earlier checkpoint's batches counted.
         return before if checkpoint.next_batch else before.model_copy(update={"waiting": 0})
+
+
+def uses_watermark(config: PipelineConfig) -> bool:
+    """Return whether the stages of a definition use Spark's watermark: a join does, and an event clock."""
+    dedup = config.dedup_of(config.source)
+    return config.join is not None or (dedup is not None and dedup.clock != "processing")

@@ -14,6 +14,7 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.failures import query_failure
 from glassflow_dagster.driver.open_checkpoint import OpenCheckpoint
 from glassflow_dagster.driver.progress import query_progress
+from glassflow_dagster.streaming.batch_query import BatchQuery
 from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter, WriterProgress
 from glassflow_dagster.streaming.delivery.totals import Totals
 from glassflow_dagster.streaming.stages.batch_pacer import BatchPacer
@@ -34,7 +35,11 @@ class BatchDuration:
 
 @dataclass(frozen=True)
 class RunningQuery:
-    """A query that was started. before: the ledger's totals of all earlier batches. pacer: None unless it joins."""
+    """A query that was started.
+
+    before: the ledger's totals of all earlier batches. pacer: None unless it joins. stages: None where Spark's query
+    has them.
+    """
 
     config: PipelineConfig
     client: Client
@@ -43,6 +48,7 @@ class RunningQuery:
     writer: BatchWriter
     pacer: BatchPacer | None
     query: StreamingQuery
+    stages: BatchQuery | None
 
     def wait(self) -> bool:
         """Wait a second for the query's end; return whether it has ended. `raise_failure` raises its failure."""
@@ -58,7 +64,8 @@ class RunningQuery:
     def progress(self) -> dict[str, Any]:
         """Return the query's progress as fields of a heartbeat."""
         topics = [source.topic for source in self.config.inputs]
-        return query_progress(self.query, self.written(), self.before, topics)
+        state_bytes = self.stages.state_bytes() if self.stages else None
+        return query_progress(self.query, self.written(), self.before, topics, state_bytes)
 
     def last_batch(self) -> BatchDuration | None:
         """Return what Spark says of the last batch that it has committed; None before the first."""

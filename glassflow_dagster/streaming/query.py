@@ -45,7 +45,7 @@ _JOINED_COLUMNS = (
 def build_query(records: DataFrame, config: PipelineConfig, table: Table, checkpoint_id: str) -> DataFrame:
     """Build the query of a pipeline with one source. checkpoint_id: the checkpoint's id, to recognize its replays.
 
-    Columns in: those of `read_topics`.
+    Columns in: those of `read_records`.
     Columns out: topic_rank INT, partition INT, offset LONG, row STRUCT of the target's columns, size INT, timestamp
     LONG, dead_letter STRUCT, drop_reason STRING, duplicates LONG; see `PartitionWriter` for their meaning.
     """
@@ -56,7 +56,7 @@ def map_records(records: DataFrame, config: PipelineConfig, table: Table, checkp
     """Apply the stages before deduplication: decode, mark replays, filters and stateless transforms, mapping.
 
     checkpoint_id: the checkpoint's id; only replays that were sent to it are read.
-    Columns in: those of `read_topics`, and any others, which pass unchanged.
+    Columns in: those of `read_records`, and any others, which pass unchanged.
     Columns added: those of `decode`, `mark_replays` and `map_columns`.
     """
     decoded = decode(records, [decoder_of(config.source, config.fields_of(config.source))])
@@ -75,7 +75,7 @@ def build_join_query(
     the joined rows are transformed and mapped.
     checkpoint_id: only dead letters that were replayed to this checkpoint are read. clock_rows: a stream of
     watermarks (column clock TIMESTAMP), which go on while the topics are silent, so that waiting events are decided.
-    Columns in: those of `read_topics`.
+    Columns in: those of `read_records`.
     Columns out: `_JOINED_COLUMNS`, and timestamp LONG, which is NULL. topic_rank, partition and offset are those of the
     left event.
     """

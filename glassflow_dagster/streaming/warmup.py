@@ -87,7 +87,7 @@ def _load_kafka(spark: SparkSession) -> None:
 
 
 def _records(spark: SparkSession, folder: Path) -> DataFrame:
-    """Write records of two topics to files, and return them as a stream; columns: those of `read_topics`."""
+    """Write records of two topics to files, and return them as a stream; columns: those of `read_records`."""
     now = datetime.now(UTC)
     # Columns as in `_RECORD_SCHEMA`. Each topic has two partitions, and each id comes twice: the second is a duplicate.
     rows: list[tuple[Any, ...]] = [

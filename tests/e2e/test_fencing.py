@@ -8,10 +8,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pytest
+
 from glassflow_dagster.driver.heartbeat import STALE_AFTER, pipeline_folder, read_heartbeat, write_heartbeat
 from glassflow_dagster.driver.process import take_over
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.runtime.process import start_of
+from glassflow_dagster.streaming.batch_query import INLINE_RECORDS
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
 from tests.e2e.support import Pipeline, begin_large_batch, lock_holder, require_batch_under_way, status
 from tests.faults.http_proxy import Exchange, HttpProxy
@@ -86,26 +89,31 @@ class Gate:
         self._opened.set()
 
 
+@pytest.mark.parametrize("events", [INLINE_RECORDS, 2 * INLINE_RECORDS])
 def test_a_driver_that_slept_while_a_copy_of_its_checkpoint_ran_writes_nothing_when_it_wakes(
-    pipeline: Pipeline,
+    pipeline: Pipeline, events: int
 ) -> None:
-    """Simulate two hosts, where no lock helps: all workers stop before an insert, then the table forgets tokens."""
+    """Simulate two hosts, where no lock helps: all writers stop before an insert, then the table forgets tokens.
+
+    A batch of so few events as the first has one writer, the driver; a larger one has a worker for each partition.
+    """
     gate, proxy = Gate(), HttpProxy(free_port(), pipeline.clickhouse_port)
     proxy.change = gate.pass_or_wait
     older = replace(pipeline, clickhouse_port=proxy.port)
     try:
-        begin_large_batch(older, 10_000)
+        begin_large_batch(older, events)
         gate.closed = True
         begun = Checkpoint(older.state / older.name / "checkpoint").identity()
         assert begun is not None
-        wait_until(lambda: gate.waiting == begun.shuffle_partitions, "no worker has an answer that counts")
+        writers = 1 if events <= INLINE_RECORDS else begun.shuffle_partitions
+        wait_until(lambda: gate.waiting == writers, "no writer has an answer that counts")
         asleep = freeze(older)
         require_batch_under_way(pipeline)
 
         newer = replace(older, clickhouse_port=pipeline.clickhouse_port, folder=pipeline.folder / "elsewhere")
         shutil.copytree(older.state, newer.state, ignore=shutil.ignore_patterns("tmp"))
         newer.write()
-        assert newer.catch_up()["written"] == 10_000
+        assert newer.catch_up()["written"] == events
         forget_tokens(pipeline)
         gate.open()
         for pid in asleep:
@@ -116,8 +124,8 @@ def test_a_driver_that_slept_while_a_copy_of_its_checkpoint_ran_writes_nothing_w
 
     assert f"with its state in {newer.state / newer.name}" in status(older)["message"]
     assert not (older.state / older.name / "wanted").exists()
-    assert pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(10_000, 10_000)]
-    pipeline.send({"id": f"k{index}", "n": index} for index in range(9_900, 10_100))
+    assert pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(events, events)]
+    pipeline.send({"id": f"k{index}", "n": index} for index in range(events - 100, events + 100))
     assert newer.catch_up()["written"] == 100
-    assert pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(10_100, 10_100)]
-    assert pipeline.ledger()["read"] == 10_200
+    assert pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(events + 100, events + 100)]
+    assert pipeline.ledger()["read"] == events + 200

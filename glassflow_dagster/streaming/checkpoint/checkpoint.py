@@ -118,6 +118,8 @@ class BatchPlan(BaseModel):
     written: tuple[str, ...] | None = None
     # How far ClickHouse's clock was ahead of the driver's, milliseconds.
     server_lead_ms: int | None = None
+    # Whether its blocks are cut from all of its rows together, not from those of each partition.
+    inline: bool = False
 
     @property
     def next_offsets(self) -> dict[str, dict[int, int]]:

@@ -31,15 +31,16 @@ _FETCHED_BYTES = 64 * 1024
 _SAMPLE_SECONDS = 4.0
 
 
-@dataclass(frozen=True)
+@dataclass
 class BatchBound:
     """The limit of one query's micro-batches, in records; the query's source reads it (scala/spark/BoundedKafka.scala).
 
-    query: the query's name.
+    query: the query's name. record_bytes: the mean size of the last records; 0 before the first.
     """
 
     spark: SparkSession
     query: str
+    record_bytes: int = 0
 
     def update(self, records: int, size: int) -> None:
         """Limit the next batch to the records that fit into `BATCH_BYTES`, by the mean size of the last ones.
@@ -47,6 +48,7 @@ class BatchBound:
         records, size: the number of the last records and their bytes; without a record the limit stays.
         """
         if records:
+            self.record_bytes = size // records
             java(self.spark).glassflow.BatchBound.set(self.query, records_within(BATCH_BYTES, records, size))
 
 

@@ -12,8 +12,10 @@ from dataclasses import KW_ONLY, InitVar, dataclass, field, fields, replace
 from datetime import timedelta
 from functools import reduce
 from operator import add
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from glassflow_dagster.bookkeeping.fencing import Epoch
@@ -26,6 +28,7 @@ from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.clickhouse.target.target_watch import TargetWatch
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.metrics.measures import Measures
+from glassflow_dagster.streaming.batch_query import BatchStages, PlannedBatch
 from glassflow_dagster.streaming.checkpoint.checkpoint import (
     BatchPlan,
     Checkpoint,
@@ -60,9 +63,14 @@ class StopBetweenBatches(Exception):
 
 @dataclass(frozen=True)
 class WriterProgress:
-    """The progress of a writer: its last batch, totals and measures of its batches, and whether it writes one now."""
+    """The progress of a writer: its last batch, totals and measures of its batches, and whether it writes one now.
+
+    read: the records of the last batch. interval_ms: from the time of the batch before it to its own; 0 for the first.
+    """
 
     last: BatchPlan | None = None
+    read: int = 0
+    interval_ms: int = 0
     totals: Totals = field(default_factory=Totals)
     measures: Measures = field(default_factory=Measures)
     is_writing: bool = False
@@ -70,7 +78,7 @@ class WriterProgress:
 
 @dataclass
 class BatchWriter:
-    """Writes the batches of one query: the function that Spark's `foreachBatch` calls.
+    """Writes the batches of one query: the function that Spark's `foreachBatch` calls, or a `BatchQuery` (`write`).
 
     pacer: None unless the query joins. clock: checks the batches' times; None without windows. bound: limits the
     records of the next batch. compacted: the compacted topics among the sources'. waiting: the number of left events
@@ -102,23 +110,30 @@ class BatchWriter:
         self._progress = WriterProgress(totals=Totals(waiting=waiting))
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Write one micro-batch of a query that Spark plans; see `write`. Columns in: those of `build_join_query`."""
+        self.write(PlannedBatch(batch), batch_id)
+
+    def write(self, stages: BatchStages, batch_id: int) -> None:
         """Write one micro-batch: plan it, insert its blocks, then its ledger row, which is what makes it done.
 
-        Columns in: those of `build_query` or `build_join_query`. Raises `StopBetweenBatches`, before anything is
-        written, when the driver is stopping, or when the query runs only to finish another batch (`only_batch`). The
-        sizes of this batch's records limit the next one (`bound`); its events advance a join's watermark (`pacer`).
+        stages: their result has the columns of `build_query` or `build_join_query`. Raises `StopBetweenBatches`, before
+        anything is written, when the driver is stopping, or when the query runs only to finish another batch
+        (`only_batch`). The sizes of this batch's records limit the next one (`bound`); its events advance a join's
+        watermark (`pacer`).
         """
         with self._lock:
             if self._stopping.is_set() or self.only_batch not in (None, batch_id):
                 self._has_refused_batch = True
                 raise StopBetweenBatches
-            plan, repeated = self._plan(batch.sparkSession, batch_id)
-            outcomes, measures = self._write(batch, plan, repeated=repeated)
+            plan, repeated = self._plan(stages, batch_id)
+            outcomes, measures = self._write(stages, plan, repeated=repeated)
             totals = self._account(plan, outcomes, measures, repeated=repeated)
             if self.bound:
                 self.bound.update(outcomes.sized, outcomes.sized_bytes)
+            before = self._progress
+            interval_ms = plan.batch_time_ms - before.last.batch_time_ms if before.last else 0
             # Replaced as a whole, as other threads read it while batches run.
-            self._progress = WriterProgress(plan, totals, self._progress.measures + measures)
+            self._progress = WriterProgress(plan, outcomes.read, interval_ms, totals, before.measures + measures)
             if self.pacer:
                 self.pacer.after_batch(outcomes)
 
@@ -137,7 +152,7 @@ class BatchWriter:
         """Whether the writer has refused a batch, which ends the query between two batches and is no failure."""
         return self._has_refused_batch
 
-    def _plan(self, spark: SparkSession, batch_id: int) -> tuple[BatchPlan, bool]:
+    def _plan(self, stages: BatchStages, batch_id: int) -> tuple[BatchPlan, bool]:
         """Return the batch's plan, and whether an earlier run made it.
 
         A new batch gets a plan, which is on disk before its first block is sent. A batch that already has one is
@@ -149,7 +164,7 @@ class BatchWriter:
         plan = self.checkpoint.plan(batch_id)
         repeated = plan is not None
         if plan is None:
-            plan = self._make_plan(spark, batch_id, offsets, reading)
+            plan = self._make_plan(stages, batch_id, offsets, reading)
             self.checkpoint.record(plan)
         elif plan.offsets != offsets or not fits(plan, self.config, self.table):
             raise CheckpointError(
@@ -157,12 +172,12 @@ class BatchWriter:
                 "restore the checkpoint and the definition that belong together"
             )
         else:
-            require_same_records(plan, count_records(spark, self.config, offsets, self.compacted))
+            require_same_records(plan, count_records(stages.spark, self.config, offsets, self.compacted))
         if self.clock:
             self.clock.follow(plan, reading)
         return plan, repeated
 
-    def _make_plan(self, spark: SparkSession, batch_id: int, offsets: OffsetRanges, reading: Reading) -> BatchPlan:
+    def _make_plan(self, stages: BatchStages, batch_id: int, offsets: OffsetRanges, reading: Reading) -> BatchPlan:
         """Return the plan of a new batch; raise `ClockMoved` where the batch's time is not plausible.
 
         The columns and constraints of the target, and ClickHouse's clock, are read from the server first.
@@ -184,12 +199,13 @@ class BatchWriter:
             bytes=MAX_BLOCK_BYTES,
             max_event_times=self.pacer.max_event_times if self.pacer else None,
             server=target.run,
-            records=count_records(spark, self.config, offsets, self.compacted),
+            records=count_records(stages.spark, self.config, offsets, self.compacted),
+            inline=self._may_inline(stages, offsets),
             written=target.written,
             server_lead_ms=target.lead_ms,
         )
 
-    def _write(self, batch: DataFrame, plan: BatchPlan, *, repeated: bool) -> tuple[BatchOutcomes, Measures]:
+    def _write(self, stages: BatchStages, plan: BatchPlan, *, repeated: bool) -> tuple[BatchOutcomes, Measures]:
         """Write the batch's blocks and dead letters from Spark's workers; return its records' outcomes, and measures.
 
         repeated: an earlier run has begun to write this batch, so that some of its blocks may be in ClickHouse already.
@@ -197,10 +213,17 @@ class BatchWriter:
         names (a token from another run is not trusted), this driver's epoch (no newer driver may have started), and
         the stage attempt (a task that Spark starts again repeats blocks, too).
         """
+        writer = self._partition_writer(plan, repeated=repeated)
+        rows = stages.inline(plan.batch_id, plan.batch_time_ms) if plan.inline else None
+        results = _write_as_job(writer, stages, plan) if rows is None else _write_inline(writer, rows)
+        measures = reduce(add, (Measures.model_validate_json(row.pop("measures")) for row in results), Measures())
+        return total(BatchOutcomes(**row) for row in results), measures
+
+    def _partition_writer(self, plan: BatchPlan, *, repeated: bool) -> PartitionWriter:
+        """Return the writer of the batch's partitions. repeated: see `_write`."""
         database, table = self.config.sink.full_table
-        counter = JoinCounter() if self.config.join else SingleTopicCounter()
-        writer = PartitionWriter(
-            counter=counter,
+        return PartitionWriter(
+            counter=JoinCounter() if self.config.join else SingleTopicCounter(),
             connection=self.config.sink.connection_params,
             database=database,
             table=table,
@@ -220,14 +243,11 @@ class BatchWriter:
             already_written=self.checkpoint.already_written(plan.batch_id),
             compare_values=self._may_be_written(plan),
         )
-        # A fixed order, so that blocks do not depend on the order in which a shuffle fetched its rows. The offset comes
-        # first: Spark first compares eight bytes of the first column, which is enough where they differ, as offsets do.
-        other_columns = (name for name in counter.position_columns if name != "offset")
-        ordered = batch.sortWithinPartitions("offset", *other_columns)
-        with_attempt = ordered.withColumn("stage_attempt", F.call_function("glassflow_stage_attempt"))
-        partitions = [row.asDict() for row in with_attempt.mapInArrow(writer, PARTITION_RESULT_SCHEMA).collect()]
-        measures = reduce(add, (Measures.model_validate_json(row.pop("measures")) for row in partitions), Measures())
-        return total(BatchOutcomes(**row) for row in partitions), measures
+
+    def _may_inline(self, stages: BatchStages, offsets: OffsetRanges) -> bool:
+        """Return whether the batch is small enough to be written inline, and the query can do so."""
+        records = sum(until - first for spans in offsets.values() for first, until in spans.values())
+        return stages.may_inline(records, self.bound.record_bytes if self.bound else 0)
 
     def _may_be_written(self, plan: BatchPlan) -> bool:
         """Return whether a batch of an earlier checkpoint may have written rows of this batch, with other tokens.
@@ -289,6 +309,28 @@ class BatchWriter:
         )
         insert_ledger_row(inserter, database, row, token)
         return before + Totals.of(ledger_outcomes)
+
+
+def _write_as_job(writer: PartitionWriter, stages: BatchStages, plan: BatchPlan) -> list[dict[str, Any]]:
+    """Write the batch by a Spark job; return what the writer returns for each partition.
+
+    A batch that was planned to be written inline, by one writer, is written by one here, too, so that its blocks are
+    the same.
+    """
+    events = stages.job(plan.batch_id, plan.batch_time_ms)
+    together = events.repartition(1) if plan.inline else events
+    # A fixed order, so that blocks do not depend on the order in which a shuffle fetched its rows. The offset comes
+    # first: Spark first compares eight bytes of the first column, which is enough where they differ, as offsets do.
+    other_columns = (name for name in writer.counter.position_columns if name != "offset")
+    ordered = together.sortWithinPartitions("offset", *other_columns)
+    with_attempt = ordered.withColumn("stage_attempt", F.call_function("glassflow_stage_attempt"))
+    return [row.asDict() for row in with_attempt.mapInArrow(writer, PARTITION_RESULT_SCHEMA).collect()]
+
+
+def _write_inline(writer: PartitionWriter, rows: list[pa.RecordBatch]) -> list[dict[str, Any]]:
+    """Write a batch's rows in this process; return what the writer returns, one entry."""
+    here = replace(writer, report=_logger.warning)
+    return [row for result in here(rows) for row in result.to_pylist()]
 
 
 def expiry(retention: timedelta | None, batch_time_ms: int) -> int:

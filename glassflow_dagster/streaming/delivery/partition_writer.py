@@ -9,7 +9,7 @@ are inserted into their own table in the same way.
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -51,13 +51,13 @@ PARTITION_RESULT_SCHEMA = f"{BATCH_OUTCOMES_SCHEMA}, measures string"
 
 @dataclass(frozen=True)
 class PartitionWriter:
-    """Writes one partition of a batch; called by Spark in a Python worker on the executor.
+    """Writes one partition of a batch, in a Python worker on the executor; or a whole batch, inline in the driver.
 
     Columns in, sorted by the counter's position columns: topic_rank INT, partition INT, offset LONG; row STRUCT (the
     target's columns); dead_letter STRUCT (its topic is NULL where the record must be read from Kafka again);
     drop_reason ('filtered' or 'late'); size INT (bytes of the raw record); timestamp LONG (Kafka's, microseconds
-    since 1970; NULL where it is not known); stage_attempt INT (how often Spark has begun this stage before); and those
-    that the counter takes. At most one of row, dead_letter and drop_reason is set; none
+    since 1970; NULL where it is not known); stage_attempt INT (in a worker: how often Spark has begun this stage
+    before); and those that the counter takes. At most one of row, dead_letter and drop_reason is set; none
     of them for a record that is only counted, such as a duplicate.
     Columns out: those of `BatchOutcomes`, and measures STRING (`Measures` as JSON); one row.
 
@@ -65,7 +65,8 @@ class PartitionWriter:
     columns and constraints when the batch was begun; server_run: the run of the ClickHouse server then. repeated: some
     of the batch may have been written before. epoch: the driver's number, for fencing. engine: the target's; cluster:
     where tables are altered. already_written: positions (topic_rank, partition, offset) of records whose rows an
-    earlier run wrote before its checkpoint was lost. compare_values: find such rows by their values instead.
+    earlier run wrote before its checkpoint was lost. compare_values: find such rows by their values instead. report:
+    prints a line for the user.
     """
 
     counter: RecordCounter
@@ -87,6 +88,7 @@ class PartitionWriter:
     cluster: str | None = None
     compare_values: bool = False
     already_written: frozenset[tuple[int, int, int]] = frozenset()
+    report: Callable[[str], None] = print
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all blocks of the partition, then yield one row with the outcomes of its records.
@@ -143,7 +145,7 @@ class PartitionWriter:
                 client, lambda: written_rows(client, inserter.layout(self.database, self.table), block)
             )
 
-        written = set(retry(find_written, self.retry_seconds, print))
+        written = set(retry(find_written, self.retry_seconds, self.report))
         is_written = pa.array([row in written for row in range(rows.num_rows)], pa.bool_())
         outcomes.written += len(written)
         # The sum of no rows is NULL.
@@ -156,13 +158,13 @@ class PartitionWriter:
         Blocks for a Distributed table with exactly-once delivery are written as a whole or not at all. All others are
         split where the server refuses rows; a repeated batch continues with the splits that are noted in ClickHouse.
         """
-        client = _client(self.connection, self.retry_seconds)
-        inserter = Inserter(client, self.retry_seconds, print, self.epoch, self.server_run, repeated=repeated)
+        client = _client(self.connection, self.retry_seconds, self.report)
+        inserter = Inserter(client, self.retry_seconds, self.report, self.epoch, self.server_run, repeated=repeated)
         if self.engine == "Distributed" and self.delivery == "exactly_once":
             return _Writers(inserter, WholeBlockWriter(inserter, self.database, self.table))
         ids = self.dead_letters
         batch = BatchName(self.connection.database, ids.pipeline_id, ids.checkpoint_id, ids.batch_id)
-        splits = retry(lambda: read_splits(client, batch), self.retry_seconds, print) if repeated else None
+        splits = retry(lambda: read_splits(client, batch), self.retry_seconds, self.report) if repeated else None
         writer = BlockWriter(
             inserter, self.database, self.table, batch, self.table_ddl, splits,
             delivery=self.delivery, cluster=self.cluster,
@@ -287,10 +289,10 @@ def _columns_of(table: pa.Table) -> dict[str, pa.ChunkedArray]:
 _clients: dict[str, Client] = {}
 
 
-def _client(connection: ClickHouseConnection, patience_seconds: float) -> Client:
+def _client(connection: ClickHouseConnection, patience_seconds: float, report: Callable[[str], None]) -> Client:
     """Return this worker's client for a server; connect first where there is none."""
     key = repr(connection)
     if key not in _clients:
         # Spark ends idle workers, so a new one may connect while the server restarts: wait for it.
-        _clients[key] = wait_for_clickhouse(connection, patience_seconds, print)
+        _clients[key] = wait_for_clickhouse(connection, patience_seconds, report)
     return _clients[key]

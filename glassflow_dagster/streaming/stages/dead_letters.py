@@ -12,7 +12,7 @@ from glassflow_dagster.streaming.stages.scope import Scope
 def keep_raw_of_dead_letters(events: DataFrame, *more: str) -> DataFrame:
     """Select the columns that the stages after the mapping need; raw bytes are kept for dead letters only.
 
-    Columns in: those of `read_topics`, fields, error, drop_reason, exempt, row, and `more`, which pass unchanged.
+    Columns in: those of `read_records`, fields, error, drop_reason, exempt, row, and `more`, which pass unchanged.
     Columns out: topic_rank INT, partition INT, offset LONG, fields, row, drop_reason, exempt, size INT (bytes of the
     raw value), timestamp LONG (Kafka's, microseconds since 1970), dead_letter STRUCT<topic, timestamp, key, value,
     headers ARRAY<STRUCT<name, value>>, stage, reason>, NULL for a good record, and `more`.
@@ -34,7 +34,7 @@ def keep_raw_of_dead_letters(events: DataFrame, *more: str) -> DataFrame:
 def size_and_dead_letter() -> list[Column]:
     """Return the columns size and dead_letter of `keep_raw_of_dead_letters`.
 
-    Columns in: those of `read_topics`, error.
+    Columns in: those of `read_records`, error.
     """
     # A tombstone has no value, and so 0 bytes.
     struct = dead_letter(F.col("error.stage"), F.col("error.reason"))
@@ -70,7 +70,7 @@ def dead_letters_of_joined(rows: DataFrame, scope: Scope) -> DataFrame:
 def dead_letter(stage: Column, reason: Column) -> Column:
     """Return a record's dead letter, a STRUCT as the column dead_letter. stage, reason: STRING.
 
-    Columns in: those of `read_topics`.
+    Columns in: those of `read_records`.
     """
     headers = F.transform("headers", lambda header: F.struct(header["key"].alias("name"), header["value"]))
     raw = [*(F.col(name) for name in ("topic", "timestamp", "key", "value")), headers.alias("headers")]

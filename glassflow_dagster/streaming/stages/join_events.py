@@ -30,7 +30,7 @@ def to_join_inputs(events: DataFrame, config: PipelineConfig, join: JoinConfig, 
 
     `by_source` picks, of two columns, the one for the record's source. exempt: the record was deduplicated before it
     became a dead letter, and is not deduplicated again. A replayed record is kept even if it is late (keep_late).
-    scopes: of the left and the right source. Columns in: those of `read_topics`, source, `FIELDS` (the decoded fields
+    scopes: of the left and the right source. Columns in: those of `read_records`, source, `FIELDS` (the decoded fields
     of the left and of the right source, two STRUCT columns), error, drop_reason, exempt, replayed, and those of
     `read_times`.
     Columns out: source, topic_rank, partition, offset, dedup_key BINARY, exempt, join_key BINARY (NULL where a part of

@@ -79,7 +79,7 @@ def batch_limits(config: PipelineConfig, record_bytes: int = 0, *, partitioned: 
     )
 
 
-def read_topics(  # noqa: PLR0913 - what a stream is made of
+def kafka_stream(  # noqa: PLR0913 - what a stream is made of
     spark: SparkSession,
     source: Source,
     subscription: Subscription,
@@ -91,9 +91,7 @@ def read_topics(  # noqa: PLR0913 - what a stream is made of
     """Read topics as one stream. The `BatchBound` of the query's name may limit a micro-batch further.
 
     query: that name. until_caught_up: the query ends when all is read, and need not wait for full batches.
-    Columns out: topic STRING, topic_rank INT (the topic's index in the subscription), partition INT, offset LONG,
-    timestamp TIMESTAMP, key BINARY, value BINARY, headers ARRAY<STRUCT<key STRING, value BINARY>>, batch_time TIMESTAMP
-    (Spark's logged time of the micro-batch).
+    Columns out: those of Spark's Kafka source, with headers.
     """
     options = {
         **spark_options(source.connection_params),
@@ -114,8 +112,18 @@ def read_topics(  # noqa: PLR0913 - what a stream is made of
         # A query that ends when all is read must not wait for a full batch.
         options["minOffsetsPerTrigger"] = str(limits.start_records)
         options["maxTriggerDelay"] = f"{limits.start_after_ms}ms"
-    records = spark.readStream.format("glassflow.BoundedKafka").options(**options).load()
-    return records.select(*_columns(subscription.topics), batch_time().alias("batch_time"))
+    return spark.readStream.format("glassflow.BoundedKafka").options(**options).load()
+
+
+def read_records(stream: DataFrame, topics: Sequence[str]) -> DataFrame:
+    """Return the records of a Kafka stream as the stages take them. topics: in the order of their ranks.
+
+    Columns in: those of `kafka_stream`.
+    Columns out: topic STRING, topic_rank INT (the topic's index in the subscription), partition INT, offset LONG,
+    timestamp TIMESTAMP, key BINARY, value BINARY, headers ARRAY<STRUCT<key STRING, value BINARY>>, batch_time TIMESTAMP
+    (Spark's logged time of the micro-batch).
+    """
+    return stream.select(*_columns(topics), batch_time().alias("batch_time"))
 
 
 def read_ranges(
@@ -127,7 +135,7 @@ def read_ranges(
     """Read offset ranges of topics as a table, not as a stream.
 
     ranges: topic -> partition -> [from, until). topics: in the order of their ranks.
-    Columns out: those of `read_topics` without batch_time.
+    Columns out: those of `read_records` without batch_time.
     """
     options = {
         **spark_options(source.connection_params),

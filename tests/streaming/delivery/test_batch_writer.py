@@ -35,7 +35,7 @@ def test_progress_is_the_last_batch_that_is_in_the_ledger_and_the_totals_with_it
     writer(FRAME, 0)
     before = writer.progress()
     writer(FRAME, 1)
-    assert writer.progress() == WriterProgress(PLAN, Totals(read=4, waiting=3))
+    assert writer.progress() == WriterProgress(PLAN, read=2, totals=Totals(read=4, waiting=3))
     assert before.totals.read == 2, "a snapshot does not change"
 
 

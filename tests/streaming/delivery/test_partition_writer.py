@@ -25,6 +25,7 @@ from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.config.model.source import Source
 from glassflow_dagster.config.model.types import ColumnType
 from glassflow_dagster.metrics.measures import Measures
+from glassflow_dagster.streaming.batch_query import PlannedBatch
 from glassflow_dagster.streaming.checkpoint.blocks import BlockLimits
 from glassflow_dagster.streaming.checkpoint.checkpoint import (
     BatchPlan,
@@ -163,7 +164,7 @@ def test_a_new_worker_waits_for_a_server_that_restarts(monkeypatch: pytest.Monke
     monkeypatch.setattr(client, "connect", connect)
     monkeypatch.setattr(client, "RETRY_INTERVAL", 0.0)
     monkeypatch.setattr(partition_writer, "_clients", {})
-    assert partition_writer._client(CONNECTION, 60.0) is opened
+    assert partition_writer._client(CONNECTION, 60.0, print) is opened
 
 
 def batch_writer(folder: Path) -> BatchWriter:
@@ -189,7 +190,7 @@ def test_a_batch_that_spark_would_read_at_other_offsets_than_it_was_begun_with_i
 ) -> None:
     """Even if all else fits, its blocks would hold other rows under the same tokens."""
     monkeypatch.setattr(module, "fits", lambda *_: True)
-    batches, spark = batch_writer(tmp_path), cast("Any", None)
+    batches, stages = batch_writer(tmp_path), PlannedBatch(cast("Any", SimpleNamespace(sparkSession=None)))
     batches.checkpoint.record(batch_plan({"t": {0: (0, 2)}}))
     (tmp_path / "sources/0").mkdir(parents=True)
     (tmp_path / "sources/0/0").write_text('v1\n{"t":{"0":0}}')
@@ -197,7 +198,7 @@ def test_a_batch_that_spark_would_read_at_other_offsets_than_it_was_begun_with_i
     for until, fits in ((2, True), (3, False)):
         (tmp_path / "offsets/0").write_text(f'v1\n{{"batchTimestampMs": 1}}\n{{"t": {{"0": {until}}}}}')
         with nullcontext() if fits else pytest.raises(CheckpointError, match="was started with other offsets"):
-            batches._plan(spark, 0)
+            batches._plan(stages, 0)
 
 
 def test_every_insert_of_a_batch_asks_for_a_newer_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -24,7 +24,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.source import Source
 from glassflow_dagster.streaming.spark.session import java
-from glassflow_dagster.streaming.stages.source import BatchLimits, Subscription, read_ranges, read_topics
+from glassflow_dagster.streaming.stages.source import (
+    BatchLimits,
+    Subscription,
+    kafka_stream,
+    read_ranges,
+    read_records,
+)
 from tests.conftest import Stack
 
 CONFIG = load_pipeline(Path("pipelines/sms_status.yaml"), {})
@@ -93,6 +99,13 @@ class Batches:
 
     def _keep(self, batch: DataFrame, _batch_id: int) -> None:
         self.seen.append(sorted(row.value.decode() for row in batch.select("value").collect()))
+
+
+def stream_of(spark: SparkSession, source: Source, topic: Topic, limits: BatchLimits) -> DataFrame:
+    """Return the topic's records as a stream that ends with them, as the stages of a pipeline take it."""
+    subscription = Subscription((topic.name,), {})
+    stream = kafka_stream(spark, source, subscription, limits, topic.name, until_caught_up=True)
+    return read_records(stream, subscription.topics)
 
 
 def wait_until(condition: Callable[[], Any], query: StreamingQuery) -> None:
@@ -189,7 +202,7 @@ def test_batches_differ_in_their_time_but_not_in_their_code(
         }
     )
     limits = BatchLimits(start_records=1, start_after_ms=0, max_records=1)
-    records = read_topics(spark, source, Subscription((topic.name,), {}), limits, topic.name, until_caught_up=True)
+    records = stream_of(spark, source, topic, limits)
     compiled = java(spark).org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
     seen: list[tuple[datetime, int]] = []
 
@@ -210,7 +223,7 @@ def test_records_that_the_topic_has_lost_stop_the_read(spark: SparkSession, topi
     topic.send(["a", "b", "c"])
     source = topic.source()
     limits = BatchLimits(start_records=1, start_after_ms=0, max_records=10)
-    records = read_topics(spark, source, Subscription((topic.name,), {}), limits, topic.name, until_caught_up=True)
+    records = stream_of(spark, source, topic, limits)
     stream = Batches(records, tmp_path / "checkpoint")
     stream.run_through()
     topic.send(["d", "e"])

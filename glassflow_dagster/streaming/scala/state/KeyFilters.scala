@@ -6,6 +6,7 @@ import java.util.concurrent.ConcurrentHashMap
 import scala.collection.mutable
 
 import org.apache.spark.TaskContext
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.streaming.StatefulProcessorHandle
 import org.apache.spark.util.sketch.BloomFilter
 
@@ -84,12 +85,14 @@ object KeyFilters {
     // No task: the driver, where Spark only collects the names of the states.
     case None => new KeyFilters(null, 0)
     case Some(task) =>
-      val query = handle.getQueryInfo()
+      val run = handle.getQueryInfo().getRunId
+      // Not that of the handle, which may be one for many batches.
+      val batch = task.getLocalProperty(MicroBatchExecution.BATCH_ID_KEY).toLong
       val mostKeys = Runtime.getRuntime.maxMemory * SHARE / KeyFilter.BYTES_A_KEY
       val filters = Shards.PER_PARTITION * task.numPartitions() * sources
-      val mine = take(task.partitionId(), query.getRunId, query.getBatchId, (mostKeys / filters).toLong)
+      val mine = take(task.partitionId(), run, batch, (mostKeys / filters).toLong)
       task.addTaskCompletionListener[Unit] { task =>
-        if (!task.isFailed() && !task.isInterrupted()) keep(task.partitionId(), query.getBatchId, mine)
+        if (!task.isFailed() && !task.isInterrupted()) keep(task.partitionId(), batch, mine)
       }
       mine
   }

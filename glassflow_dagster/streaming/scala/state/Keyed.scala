@@ -30,3 +30,10 @@ object Keyed {
     sharded.groupBy(sharded("shard")).as[Int, I].transformWithState(processor, clock, OutputMode.Append()).toDF()
   }
 }
+
+/** A stateful processor that stays initialized for many batches, as in inline batches. */
+trait ForManyBatches {
+
+  /** Make ready for the next batch, in its task. For the first one, `init` does this. */
+  def beginBatch(): Unit
+}

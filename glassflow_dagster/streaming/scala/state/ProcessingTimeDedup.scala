@@ -34,14 +34,17 @@ case class KnownKey(key: Array[Byte], source: Int, until: Long)
   *
   * A group is a shard of the keys (see Shards): one event of each key of a shard's events in a batch is in memory.
   */
-class ProcessingTimeDedup(windowsMs: Array[Long]) extends StatefulProcessor[Int, Event, DedupResult] {
+class ProcessingTimeDedup(windowsMs: Array[Long]) extends StatefulProcessor[Int, Event, DedupResult]
+    with ForManyBatches {
   @transient private var known: Array[KnownKeys] = _
   @transient private var filters: KeyFilters = _
 
   override def init(outputMode: OutputMode, timeMode: TimeMode): Unit = {
     known = ProcessingTimeDedup.states(getHandle, windowsMs)
-    filters = KeyFilters.ofTask(getHandle, known.length)
+    beginBatch()
   }
+
+  override def beginBatch(): Unit = filters = KeyFilters.ofTask(getHandle, known.length)
 
   override def handleInputRows(shard: Int, rows: Iterator[Event], timers: TimerValues): Iterator[DedupResult] =
     if (shard < 0) rows.map(event => ProcessingTimeDedup.resultOf(event, 0))

@@ -1,0 +1,160 @@
+package org.apache.spark.sql.inline
+
+import java.util.Properties
+
+import scala.collection.mutable.ArrayBuffer
+import scala.jdk.CollectionConverters._
+
+import _root_.glassflow.BatchRanges
+
+import org.apache.spark.InlineTask
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.{Attribute, UnsafeRow}
+import org.apache.spark.sql.catalyst.types.DataTypeUtils
+import org.apache.spark.sql.catalyst.plans.physical.HashPartitioning
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.connector.read.{InputPartition, PartitionReaderFactory}
+import org.apache.spark.sql.execution._
+import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec
+import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec
+
+/** A prepared physical plan of a streaming query, with a state or without, for batches that run inline.
+  *
+  * before: the stages from Kafka's records to the state, or to the end where there is none. state: the state, and the
+  * stages after it.
+  */
+class InlinePlan private (
+    before: PreparedStage,
+    state: Option[(StatefulStage, PreparedStage)],
+    output: Seq[Attribute],
+    session: SparkSession,
+    clock: BatchTimeHolder
+) {
+  private val conf = session.sessionState.conf
+  private val arrow = new RowsToArrow(DataTypeUtils.fromAttributes(output), conf.sessionLocalTimeZone)
+  private val position = InlinePlan.POSITION.map(name => output.indexWhere(_.name == name))
+
+  /** Memory and files of the state in bytes, after the last batch. */
+  def stateBytes: Long = state.map(_._1.bytes.sum).getOrElse(0)
+
+  /** Run the plan on the records of a batch; return the rows as an Arrow stream, in the order of their records. Null
+    * where the records are so large that a job must run it; the state is then as it was. ofJob: the local properties
+    * that the batch's jobs would have.
+    */
+  def run(ranges: BatchRanges, id: Long, timeMs: Long, ofJob: Map[String, String]): Array[Byte] = {
+    clock.micros = timeMs * 1000
+    val properties = new Properties
+    properties.putAll(ofJob.asJava)
+    val found = new ArrayBuffer[UnsafeRow]
+    def keep(rows: Iterator[InternalRow]): Unit = rows.foreach(row => found += row.asInstanceOf[UnsafeRow].copy())
+    val mapped = InlineTask.run(0, 1, properties, conf)(copies(before.rows(records(ranges))))
+    if (mapped.isEmpty) return null
+    state match {
+      case None => found ++= mapped.get
+      case Some((keyed, after)) =>
+        val divided = keyed.divide(mapped.get)
+        // Each partition gets a version of its state with each batch, also without a record.
+        divided.indices.foreach { partition =>
+          InlineTask.run(partition, keyed.partitions, properties, conf) {
+            keyed.process(partition, id, timeMs, divided(partition))(results => keep(after.rows(results)))
+          }
+        }
+    }
+    InlineTask.run(0, 1, properties, conf)(arrow.stream(found.sortWith(precedes).iterator))
+  }
+
+  /** Copies of rows, which otherwise overwrite each other; None where they have too many bytes for an inline batch. */
+  private def copies(rows: Iterator[InternalRow]): Option[ArrayBuffer[UnsafeRow]] = {
+    val kept = new ArrayBuffer[UnsafeRow]
+    var bytes = 0L
+    while (bytes <= InlinePlan.MOST_BYTES && rows.hasNext) {
+      val row = rows.next().asInstanceOf[UnsafeRow]
+      bytes += row.getSizeInBytes
+      kept += row.copy()
+    }
+    Option.when(bytes <= InlinePlan.MOST_BYTES)(kept)
+  }
+
+  def close(): Unit = arrow.close()
+
+  /** The records of a batch, one of Kafka's partitions after the other. */
+  private def records(ranges: BatchRanges): Iterator[InternalRow] =
+    ranges.partitions.iterator.flatMap(read(_, ranges.factory))
+
+  private def read(partition: InputPartition, factory: PartitionReaderFactory): Iterator[InternalRow] = {
+    val reader = factory.createReader(partition)
+    new Iterator[InternalRow] {
+      private var isAhead, isAtEnd = false
+      override def hasNext: Boolean = {
+        if (!isAhead && !isAtEnd) {
+          isAhead = reader.next()
+          isAtEnd = !isAhead
+          if (isAtEnd) reader.close()
+        }
+        isAhead
+      }
+      override def next(): InternalRow = {
+        if (!hasNext) throw new NoSuchElementException
+        isAhead = false
+        reader.get()
+      }
+    }
+  }
+
+  private def precedes(one: UnsafeRow, other: UnsafeRow): Boolean = {
+    val Seq(offset, rank, partition) = position
+    val byOffset = java.lang.Long.compare(one.getLong(offset), other.getLong(offset))
+    val byRank = if (byOffset != 0) byOffset else Integer.compare(one.getInt(rank), other.getInt(rank))
+    (if (byRank != 0) byRank else Integer.compare(one.getInt(partition), other.getInt(partition))) < 0
+  }
+}
+
+object InlinePlan {
+  // The rows are in memory several times: here, as Arrow, and as text for Python. The driver plans a batch to be inline
+  // by the size of earlier records (batch_query.py), so this bound is for records that are much larger than those.
+  private val MOST_BYTES = 32L * 1024 * 1024
+
+  // In this order they order the rows of a batch: offset LONG, topic_rank INT, partition INT.
+  private val POSITION = Seq("offset", "topic_rank", "partition")
+
+  /** Prepare the physical plan of a batch; None where it has a node that only a job can run. */
+  def of(plan: SparkPlan, session: SparkSession, clock: BatchTimeHolder): Option[InlinePlan] = {
+    val uncompiled = PreparedStage.withoutCodegen(plan)
+    val states = uncompiled.collect { case state: TransformWithStateExec => state }
+    states match {
+      case Seq() => narrow(uncompiled).map(new InlinePlan(_, None, plan.output, session, clock))
+      case Seq(state) =>
+        for {
+          (partitioning, below) <- exchanged(state.child)
+          before <- narrow(below)
+          after <- narrow(uncompiled.transform { case `state` => HeldRows(state.output)() })
+        } yield new InlinePlan(
+          before,
+          Some((new StatefulStage(state, partitioning), after)),
+          plan.output,
+          session,
+          clock
+        )
+      case _ => None
+    }
+  }
+
+  /** The partitioning by key below a stateful operator, and the plan below that. */
+  private def exchanged(plan: SparkPlan): Option[(HashPartitioning, SparkPlan)] = plan match {
+    case SortExec(_, false, child, _) => exchanged(child)
+    case exchange: ShuffleExchangeExec => Option(exchange.outputPartitioning).collect {
+        case byKey: HashPartitioning => (byKey, exchange.child)
+      }
+    case _ => None
+  }
+
+  /** Prepare a plan without exchanges, whose leaf becomes one for held rows; None for any other plan. */
+  private def narrow(plan: SparkPlan): Option[PreparedStage] = {
+    val held = plan.transform { case scan: RDDScanExec => HeldRows(scan.output)() }
+    val isNarrow = !held.exists {
+      case _: ProjectExec | _: FilterExec | _: SerializeFromObjectExec | _: HeldRows => false
+      case _ => true
+    }
+    Option.when(isNarrow)(PreparedStage.of(held))
+  }
+}
