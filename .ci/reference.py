@@ -70,8 +70,9 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ),
 )
 _PHASES = (
-    "| `phase` | `total`, and Spark's phases: `latest_offset` (asking Kafka), `query_planning`, `wal_commit` and "
-    "`commit_offsets` (its logs), `get_batch`, `add_batch` (everything else, with the inserts) |"
+    "| `phase` | `total`, and Spark's phases: `latest_offset` (asking Kafka; not where a consumer waited for records), "
+    "`wal_commit` and `commit_offsets` (its logs), `add_batch` (everything else, with the inserts). Joins, and "
+    "pipelines on the event clock, also have `query_planning` and `get_batch`, which otherwise belong to `add_batch` |"
 )
 # The metrics that `metrics --ledger` knows.
 _OF_LEDGER = {

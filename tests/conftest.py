@@ -114,7 +114,7 @@ def shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None
     def session(_name: str, _folder: Path, overrides: Mapping[str, str], *_: object) -> Any:
         own = spark.newSession()
         for key, value in overrides.items():
-            if key.startswith("spark.sql."):
+            if key.startswith(("spark.sql.", "spark.glassflow.")):
                 own.conf.set(key, value)
         monkeypatch.setattr(own, "stop", lambda: None)
         return own

@@ -31,6 +31,13 @@ RUN_COLUMNS = (
     "toUnixTimestamp64Milli(now64(3)) - uptime() * 1000"
 )
 
+# The table whose UUID is in them, and the columns of system.tables that identify the run together with its row: for a
+# query of other tables' rows, too, which then needs no query within it.
+MARKED_TABLE = ("system", "one")
+MARKED_RUN_COLUMNS = (
+    "toString(serverUUID()), displayName(), toString(uuid), toUnixTimestamp64Milli(now64(3)) - uptime() * 1000"
+)
+
 
 class ServerRun(BaseModel):
     """One run of one server: the server's UUID, an id of the process, and its start in ms since 1970 by its clock."""
@@ -43,6 +50,11 @@ class ServerRun(BaseModel):
     def of(cls, server: str, process: str, started_ms: int) -> "ServerRun":
         """Return the run from a row of `RUN_COLUMNS`."""
         return cls(server=server, process=process, started_ms=started_ms)
+
+    @classmethod
+    def of_marked(cls, server: str, name: str, uuid: str, started_ms: int) -> "ServerRun":
+        """Return the run from `MARKED_RUN_COLUMNS` of the row of `MARKED_TABLE`; uuid: empty if it is not visible."""
+        return cls.of(server, f"{name} {uuid}", started_ms)
 
     def is_same(self, other: "ServerRun") -> bool:
         """Return True when both are the same run of the same server, so that insert tokens are reliable.

@@ -26,6 +26,7 @@ from glassflow_dagster.streaming.delivery.batch_clock import BatchClock, toleran
 from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
 from glassflow_dagster.streaming.delivery.totals import Totals
 from glassflow_dagster.streaming.query import build_join_query, build_query
+from glassflow_dagster.streaming.spark.session import SPARK_SCRATCH
 from glassflow_dagster.streaming.stages.batch_pacer import BatchPacer
 from glassflow_dagster.streaming.stages.clock_source import ClockSource
 from glassflow_dagster.streaming.stages.record_counter import NO_EVENT_TIME
@@ -95,7 +96,9 @@ class QueryStarter:
         if uses_watermark(config):
             stages, query = None, self._start_planned(events, writer, config, until_caught_up=until_caught_up)
         else:
-            stages = BatchQuery(records, events, config.pipeline_id, self.opened.checkpoint.folder)
+            stages = BatchQuery(
+                records, events, config.pipeline_id, self.opened.checkpoint.folder, self.run.folder / SPARK_SCRATCH
+            )
             query = stages.start(partial(writer.write, stages), until_caught_up=until_caught_up)
         return RunningQuery(config, self.prepared.client, self.opened, before, writer, pacer, query, stages)
 

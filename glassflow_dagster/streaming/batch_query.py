@@ -19,6 +19,8 @@ from glassflow_dagster.streaming.spark.session import java
 
 # With more records a job is as fast, as it uses all cores; up to this many, one core is enough.
 INLINE_RECORDS = 10_000
+# The Spark setting with another number; with 0 every batch is a job.
+INLINE_RECORDS_SETTING = "spark.glassflow.inlineRecords"
 # The records of an inline batch are in the driver's memory several times: as rows, as Arrow and as text for Python.
 INLINE_BYTES = 8 * 1024 * 1024
 
@@ -73,16 +75,19 @@ class BatchQuery:
     The stages must not use a watermark: the query has none.
     """
 
-    def __init__(self, records: DataFrame, events: DataFrame, name: str, checkpoint: Path) -> None:
+    def __init__(self, records: DataFrame, events: DataFrame, name: str, checkpoint: Path, scratch: Path) -> None:
         """Prepare a query. records: its source, a stream. events: the result of the stages, on that stream.
 
-        name: the query's. checkpoint: its folder.
+        name: the query's. checkpoint: its folder. scratch: a folder for what need not outlive the process.
         """
+        scratch.mkdir(parents=True, exist_ok=True)
+        self._rows = scratch / "inline.arrow"
         self.spark = events.sparkSession
         # As Spark itself writes the folder into the metadata of the state.
         folder = f"file:{checkpoint.absolute()}"
+        self._most_inline = int(str(self.spark.conf.get(INLINE_RECORDS_SETTING, str(INLINE_RECORDS))))
         query = java(self.spark).org.apache.spark.sql.inline.BatchQuery
-        self._query = query(records._jdf, events._jdf, name, folder)
+        self._query = query(records._jdf, events._jdf, name, folder, self._most_inline)
         # On a cluster the state is in the memory of the executors. "local-cluster" has such, too.
         self._is_local = str(self.spark.conf.get("spark.master")).partition("[")[0] == "local"
 
@@ -96,7 +101,7 @@ class BatchQuery:
 
     def may_inline(self, records: int, record_bytes: int) -> bool:
         """See `BatchStages`. On a cluster no batch may, and no batch of many or large records."""
-        return self._is_local and records <= INLINE_RECORDS and records * record_bytes <= INLINE_BYTES
+        return self._is_local and records <= self._most_inline and records * record_bytes <= INLINE_BYTES
 
     def job(self, batch_id: int, time_ms: int) -> DataFrame:
         """See `BatchStages`."""
@@ -104,8 +109,10 @@ class BatchQuery:
 
     def inline(self, batch_id: int, time_ms: int) -> list[pa.RecordBatch] | None:
         """See `BatchStages`."""
-        stream = self._query.inline(batch_id, time_ms)
-        return None if stream is None else pa.ipc.open_stream(stream).read_all().to_batches()
+        if not self._query.inline(batch_id, time_ms, str(self._rows)):
+            return None
+        table: pa.Table = pa.ipc.open_stream(self._rows.read_bytes()).read_all()
+        return list(table.to_batches())
 
     def state_bytes(self) -> int:
         """Return the size of the state stores in bytes: their memory, and their files on disk."""

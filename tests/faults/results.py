@@ -30,6 +30,10 @@ These rules apply to every kind: no key is lost or duplicated, the first event o
 letter is stored with its stage and its raw value, and the batches of the ledger have no gap between them, cover every
 record, and count the outcomes of their records.
 
+Successive drivers of a repetition run different batches [inline](concepts/architecture.md#small-batches): those of up
+to 400 records, then all, then none. So a batch that one driver has begun is often repeated by a driver that would run
+it in the other way.
+
 The workload `table` has a partitioned table with a default, an index, a TTL and a constraint, a materialized view that
 sums its rows, keys of more than 24 bytes, a window that ends during a repetition, and another writer, whose rows and
 sums are checked too.

@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from glassflow_dagster.cli import main
+from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
 from tests.faults.driver import Driver
 from tests.faults.http_proxy import Rule
 from tests.faults.judge import differences, differences_where_it_ended
@@ -33,6 +35,9 @@ _FAULT_SECONDS = 90.0
 # A driver lives for a minute here, too short to benefit from thorough compilation.
 QUICK_COMPILATION: Mapping[str, str] = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
 
+# The most records of an inline batch, for one driver after the other: with the first, batches of some drivers' rate are
+# inline and others are jobs, then nearly all are inline, then none.
+_INLINE_RECORDS = (400, 10_000, 0)
 
 # A common limit of brokers elsewhere, for the fault that sends large records.
 _LARGEST_MESSAGE = 12 * 1024 * 1024  # bytes
@@ -113,12 +118,14 @@ class World:
         self.repetitions = 0
         self._final_checks: list[Callable[[], list[str]]] = []
         self.log = self.folder / "driver.log"
+        self._inline_records = cycle(_INLINE_RECORDS)
         self.driver = self.new_driver()
         self.feed: Feed | None = None
 
     def new_driver(self, *options: str) -> Driver:
-        """Start a driver; the previous one must have ended."""
-        return Driver(self.definition, self.state, self.log, self._variables, options)
+        """Start a driver; the previous one must have ended. Each next one runs other batches inline than the last."""
+        inline = f"{INLINE_RECORDS_SETTING}={next(self._inline_records)}"
+        return Driver(self.definition, self.state, self.log, self._variables, ("--conf", inline, *options))
 
     def replace_driver(self, *options: str) -> None:
         """Wait until a dying driver has ended, and start the next one."""

@@ -13,7 +13,7 @@ from clickhouse_connect.driver.client import Client
 from glassflow_dagster.clickhouse.errors import TableProblem
 from glassflow_dagster.clickhouse.identifiers import quote_text
 from glassflow_dagster.clickhouse.queries import fetch
-from glassflow_dagster.clickhouse.server_run import RUN_COLUMNS, ServerRun
+from glassflow_dagster.clickhouse.server_run import MARKED_RUN_COLUMNS, MARKED_TABLE, ServerRun
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.clickhouse.target.prepare import secure_target
 from glassflow_dagster.clickhouse.target.views import TableId, WrittenTables, find_written_tables
@@ -94,22 +94,31 @@ class TargetWatch:
         checked. written: the target, and the tables that views fill from it. Raises `TableProblem` when the target is
         missing.
         """
-        names = ", ".join(f"({quote_text(database)}, {quote_text(name)})" for database, name in written.table_ids)
+        wanted = [*written.table_ids, MARKED_TABLE]
+        databases = ", ".join(sorted({quote_text(database) for database, _ in wanted}))
+        names = ", ".join(sorted({quote_text(name) for _, name in wanted}))
+        ids = ", ".join(f"({quote_text(database)}, {quote_text(name)})" for database, name in wanted)
         tables = fetch(
             self.client,
             "SELECT database, name, create_table_query, engine_full, dependencies_database, dependencies_table, "
-            f"{RUN_COLUMNS}, toUnixTimestamp64Milli(now64(3)) FROM system.tables WHERE (database, name) IN ({names})",
+            f"{MARKED_RUN_COLUMNS}, toUnixTimestamp64Milli(now64(3)) FROM system.tables "
+            # The server looks through all databases for pairs, and only through these for single names.
+            f"WHERE database IN ({databases}) AND name IN ({names}) AND (database, name) IN ({ids})",
         )
         local_ms = round(time.time() * 1000)
-        definition, dependents, lead_ms = "", {}, 0
-        run = ServerRun(server="", process="", started_ms=0)
-        for database, name, query, engine, dependent_databases, dependent_names, *run_values, now_ms in tables:
+        definition, dependents, lead_ms, uuid, process = "", {}, 0, "", ("", "", 0)
+        for database, name, query, engine, *dependent, server, display_name, own_uuid, started_ms, now_ms in tables:
+            # The same in every row.
+            process, lead_ms = (server, display_name, started_ms), now_ms - local_ms
+            if (database, name) == MARKED_TABLE:
+                uuid = own_uuid
+                continue
             if (database, name) == written.target:
                 # CREATE TABLE up to the engine: the columns and constraints.
                 definition = str(query).partition(f" ENGINE = {engine}")[0]
-            dependents[database, name] = frozenset(zip(dependent_databases, dependent_names, strict=True))
-            # The same in every row.
-            run, lead_ms = ServerRun.of(*run_values), now_ms - local_ms
+            dependents[database, name] = frozenset(zip(*dependent, strict=True))
+        server, display_name, started_ms = process
+        run = ServerRun.of_marked(server, display_name, uuid, started_ms)
         if written.target not in dependents:
             raise TableProblem(
                 f"{'.'.join(written.target)} no longer exists; recreate it or correct sink.table, then start the "

@@ -8,7 +8,8 @@ ClickHouse are limited in bytes in any case.
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from confluent_kafka import TopicPartition
 from pyspark.sql import SparkSession
@@ -41,6 +42,12 @@ class BatchBound:
     spark: SparkSession
     query: str
     record_bytes: int = 0
+    # Looked up once: each lookup has the JVM search its class path for the parts of the name.
+    _limits: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Look up the JVM's limits."""
+        self._limits = java(self.spark).glassflow.BatchBound
 
     def update(self, records: int, size: int) -> None:
         """Limit the next batch to the records that fit into `BATCH_BYTES`, by the mean size of the last ones.
@@ -49,7 +56,7 @@ class BatchBound:
         """
         if records:
             self.record_bytes = size // records
-            java(self.spark).glassflow.BatchBound.set(self.query, records_within(BATCH_BYTES, records, size))
+            self._limits.set(self.query, records_within(BATCH_BYTES, records, size))
 
 
 def records_within(limit: int, records: int, size: int) -> int:

@@ -25,7 +25,7 @@ from glassflow_dagster.clickhouse.inserts.insert import Inserter
 from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.queries import retry
 from glassflow_dagster.clickhouse.tables import Table
-from glassflow_dagster.clickhouse.target.target_watch import TargetWatch
+from glassflow_dagster.clickhouse.target.target_watch import TargetState, TargetWatch
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.metrics.measures import Measures
 from glassflow_dagster.streaming.batch_query import BatchStages, PlannedBatch
@@ -45,6 +45,7 @@ from glassflow_dagster.streaming.delivery.partition_writer import (
     PARTITION_RESULT_SCHEMA,
     PartitionWriter,
 )
+from glassflow_dagster.streaming.delivery.read_ahead import ReadAhead
 from glassflow_dagster.streaming.delivery.totals import Totals
 from glassflow_dagster.streaming.stages.batch_pacer import BatchPacer
 from glassflow_dagster.streaming.stages.record_counter import (
@@ -104,10 +105,14 @@ class BatchWriter:
     _stopping: threading.Event = field(default_factory=threading.Event, init=False)
     _has_refused_batch: bool = field(default=False, init=False)
     _progress: WriterProgress = field(init=False)
+    _target_reads: ReadAhead[TargetState] = field(init=False)
 
     def __post_init__(self, waiting: int) -> None:
         """Begin with no batch written, and the left events that wait."""
         self._progress = WriterProgress(totals=Totals(waiting=waiting))
+        self._target_reads = ReadAhead(
+            self.target.read, lambda: retry(self.target.read, self.retry_seconds, _logger.warning)
+        )
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write one micro-batch of a query that Spark plans; see `write`. Columns in: those of `build_join_query`."""
@@ -136,6 +141,7 @@ class BatchWriter:
             self._progress = WriterProgress(plan, outcomes.read, interval_ms, totals, before.measures + measures)
             if self.pacer:
                 self.pacer.after_batch(outcomes)
+            self._target_reads.expect(interval_ms)
 
     def progress(self) -> WriterProgress:
         """Return the writer's progress without waiting; any thread may call it."""
@@ -180,11 +186,12 @@ class BatchWriter:
     def _make_plan(self, stages: BatchStages, batch_id: int, offsets: OffsetRanges, reading: Reading) -> BatchPlan:
         """Return the plan of a new batch; raise `ClockMoved` where the batch's time is not plausible.
 
-        The columns and constraints of the target, and ClickHouse's clock, are read from the server first.
+        The columns and constraints of the target, and ClickHouse's clock, are as the server had them when it was asked,
+        at most `MAX_AGE_SECONDS` ago.
         offsets: those of Spark's log. reading: this machine's clocks when the batch began.
         """
         batch_time_ms = self.checkpoint.batch_time_ms(batch_id)
-        target = retry(self.target.read, self.retry_seconds, _logger.warning)
+        target = self._target_reads.result()
         if self.clock:
             self.clock.require_plausible(batch_time_ms, reading, target.lead_ms)
         return BatchPlan(

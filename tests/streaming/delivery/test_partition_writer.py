@@ -173,7 +173,7 @@ def batch_writer(folder: Path) -> BatchWriter:
         checkpoint_id=str(uuid4()), token_prefix="i", pipeline_id="p", topics=("t",), table="d.t", rows_before=0,
         created_at=0, shuffle_partitions=1, state="",
     )  # fmt: skip
-    watch: Any = SimpleNamespace(client=None)
+    watch: Any = SimpleNamespace(client=None, read=None)
     table = Table("d", "t", "MergeTree", "", {}, 0, ttl=False)
     return BatchWriter(config, table, Checkpoint(folder), identity, watch, 0, EPOCH)
 

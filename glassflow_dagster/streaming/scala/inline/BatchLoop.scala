@@ -1,28 +1,35 @@
 package org.apache.spark.sql.inline
 
-import java.util.{HashMap => JavaMap, UUID}
+import java.util.{HashMap => JavaMap}
 
 import scala.jdk.CollectionConverters._
 
-import _root_.glassflow.{BatchFunction, BatchRanges}
+import _root_.glassflow.BatchFunction
+
+import org.apache.kafka.clients.consumer.OffsetOutOfRangeException
 
 import org.apache.spark.sql.Row
-import org.apache.spark.sql.catalyst.streaming.WriteToStream
+import org.apache.spark.sql.catalyst.streaming.{StreamingRelationV2, WriteToStream}
 import org.apache.spark.sql.classic.SparkSession
-import org.apache.spark.sql.connector.read.streaming.{Offset => AnyOffset, _}
-import org.apache.spark.sql.execution.streaming.{AvailableNowTrigger, Offset}
+import org.apache.spark.sql.connector.read.streaming._
+import org.apache.spark.sql.execution.streaming.AvailableNowTrigger
 import org.apache.spark.sql.execution.streaming.checkpointing.{CommitMetadata, OffsetSeqMetadata}
 import org.apache.spark.sql.execution.streaming.runtime._
 import org.apache.spark.sql.streaming.{SinkProgress, SourceProgress, StateOperatorProgress, StreamingQueryProgress}
+import org.apache.spark.sql.kafka010.{KafkaOffsets, KafkaTail}
 import org.apache.spark.sql.streaming.Trigger
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import org.apache.spark.util.SystemClock
 
 /** Spark's execution of a streaming query in micro-batches, with the same logs, but without a plan of its own: the
   * offsets of a batch are logged, `run` is called, the batch is committed. Spark itself would plan, optimize and
   * execute the query's plan for each batch, although only `stages` knows how to run it.
   *
-  * The query has one source. A batch begins when the source's least number of records is there, or its delay since the
-  * last batch has passed and there are records.
+  * The query has one source, Kafka. A batch begins with the least number of records that the source's options say, or
+  * when their delay has passed since the last batch began and there are records.
+  *
+  * While the batches are small, their records come from a consumer that waits for them (KafkaTail). Spark's own source
+  * is asked once a second then: it finds new partitions and lost records.
   */
 class BatchLoop(
     session: SparkSession,
@@ -31,17 +38,19 @@ class BatchLoop(
     stages: BatchQuery,
     run: BatchFunction
 ) extends MicroBatchExecution(session, trigger, new SystemClock, Map.empty, query) {
-  private type Source = MicroBatchStream with SupportsAdmissionControl
+  import BatchLoop._
 
   private lazy val source = sources.head.asInstanceOf[Source]
   private lazy val batch = getLatestExecutionContext().asInstanceOf[MicroBatchExecutionContext]
   private lazy val limits = BatchStart.of(uniqueSources(source))
+  private lazy val tail = new KafkaTail(optionsOf(query), stages.mostInline)
+  private var hasTail = false
   // The log may be purged in steps: reading its folder takes longer than the rest of the books of a small batch.
   private val purgedEvery = minLogEntriesToMaintain / 2 + 1
 
-  // Milliseconds since 1970.
-  private var lastBegun = 0L
-  // Whether the topics had more records than the last batch took.
+  // When the last batch began, and when Spark's source was last asked (`steadyMs`).
+  private var (lastBegun, lastAsked) = (Long.MinValue / 2, Long.MinValue / 2)
+  // Whether there were more records than the last batch took, or as many as only a job takes.
   private var isBehind = true
   @volatile private var done: Option[DoneBatch] = None
 
@@ -49,39 +58,80 @@ class BatchLoop(
     populateStartOffsets(batch, stream)
     stages.begin(stream, id, runId)
     // A batch that an earlier run has begun.
-    if (batch.isCurrentBatchConstructed) finish(new Phases)
-    while (isActive) {
-      if (!isBehind) limits.pause(lastBegun, pollingDelayMs)
-      val hasRun = runNext()
-      if (!hasRun && trigger == AvailableNowTrigger) state.set(TERMINATED)
+    if (batch.isCurrentBatchConstructed) finish(new Phases, new BatchRecords(source, startOffset, endOffset))
+    if (trigger == AvailableNowTrigger) {
+      while (isActive && runFromSource(uniqueSources(source))) {}
+      state.set(TERMINATED)
+    } else {
+      while (isActive) {
+        if (!isBehind && steadyMs < lastAsked + ASKED_EVERY_MS) runFromTail()
+        else if (!runFromSource(limits.readLimit(delayLeft)) && isBehind) pause()
+      }
     }
   }
 
-  /** Run a batch if there are records for one; return whether one has run. */
-  private def runNext(): Boolean = {
+  /** Run a batch if Spark's source has records for one, within a limit; return whether one has run. */
+  private def runFromSource(limit: ReadLimit): Boolean = {
     val phases = new Phases
     val start = startOffset
-    val limit = if (trigger == AvailableNowTrigger) uniqueSources(source) else limits.readLimit(lastBegun)
-    val end = phases.measure("latestOffset")(source.latestOffset(start, limit))
-    val latest = source.reportLatestOffset()
-    isBehind = end != null && end != start && latest != end
-    if (end == null || end == start) return false
-    lastBegun = triggerClock.getTimeMillis()
+    val end = Option(phases.measure("latestOffset")(source.latestOffset(start, limit))).getOrElse(start)
+    val latest = Option(source.reportLatestOffset()).getOrElse(end)
+    lastAsked = steadyMs
+    isBehind = recordsBetween(end, latest) > 0 && end != start || recordsBetween(start, latest) > stages.mostInline
+    if (end != start) runBatch(phases, end, latest, new BatchRecords(source, start, end))
+    end != start
+  }
+
+  /** Run a batch of the records that arrive, when it is due. Returns without one when there are too many records for an
+    * inline batch, or when the source is to be asked.
+    */
+  private def runFromTail(): Unit = {
+    hasTail = true
+    val start = startOffset
+    try {
+      tail.goTo(start)
+      while (isActive && tail.size == 0 && steadyMs < lastAsked + ASKED_EVERY_MS) tail.await(POLLED_EVERY_MS)
+      if (tail.size > 0) tail.drain()
+      while (isActive && tail.size > 0 && !tail.isFull && !isDue) {
+        pause()
+        tail.drain()
+      }
+    } catch {
+      // Records are lost, or the topic was made anew: Spark's source says which.
+      case _: OffsetOutOfRangeException =>
+        isBehind = true
+        Thread.sleep(POLLED_EVERY_MS)
+    }
+    if (tail.isFull) isBehind = true
+    if (isActive && tail.size > 0 && isDue) {
+      val end = tail.end
+      runBatch(new Phases, end, end, new HeldRecords(source, start, end, tail.take()))
+    }
+  }
+
+  /** Whether a batch of the waiting records is to begin now. */
+  private def isDue: Boolean = tail.size >= limits.least || delayLeft <= 0
+
+  private def delayLeft: Long = lastBegun + limits.delayMs - steadyMs
+
+  private def pause(): Unit = Thread.sleep(math.max(1, math.min(delayLeft, POLLED_EVERY_MS)))
+
+  private def runBatch(phases: Phases, end: Offset, latest: Offset, records: BatchRecords): Unit = {
+    lastBegun = steadyMs
     batch.endOffsets ++= Map(source -> end)
     batch.latestOffsets ++= Map(source -> latest)
-    batch.offsetSeqMetadata = OffsetSeqMetadata(0, lastBegun, batch.offsetSeqMetadata.conf)
+    batch.offsetSeqMetadata = OffsetSeqMetadata(0, triggerClock.getTimeMillis(), batch.offsetSeqMetadata.conf)
     phases.measure("walCommit") {
       markMicroBatchStart(batch)
       if (batch.batchId % purgedEvery == 0) purgeAsync(batch.batchId)
     }
-    finish(phases)
-    true
+    finish(phases, records)
   }
 
   /** Run the batch that the log has, and commit it. */
-  private def finish(phases: Phases): Unit = {
-    val (start, end) = (startOffset, source.deserializeOffset(batch.endOffsets(source).json))
-    stages.ranges = BatchRanges(source.planInputPartitions(start, end), source.createReaderFactory())
+  private def finish(phases: Phases, records: BatchRecords): Unit = {
+    val (start, end) = (startOffset, endOffset)
+    stages.current = records
     // Python's calls come back in this thread, so its jobs have these properties.
     stages.properties(batch.batchId).foreach { case (name, value) =>
       session.sparkContext.setLocalProperty(name, value)
@@ -99,7 +149,12 @@ class BatchLoop(
     batch.isCurrentBatchConstructed = false
   }
 
-  private def startOffset: AnyOffset =
+  // Not the time of day, which may be set back.
+  private def steadyMs: Long = System.nanoTime() / 1000000
+
+  private def endOffset: Offset = source.deserializeOffset(batch.endOffsets(source).json)
+
+  private def startOffset: Offset =
     batch.startOffsets.get(source).map(offset => source.deserializeOffset(offset.json)).getOrElse(
       source.initialOffset()
     )
@@ -125,6 +180,7 @@ class BatchLoop(
 
   override def cleanup(): Unit = {
     super.cleanup()
+    if (hasTail) tail.close()
     stages.end()
   }
 }
@@ -156,18 +212,9 @@ private class Phases {
   */
 private case class BatchStart(least: Long, delayMs: Long, most: ReadLimit) {
 
-  /** What the source may return now. lastBegun: of the last batch, milliseconds since 1970. */
-  def readLimit(lastBegun: Long): ReadLimit =
-    if (waiting(lastBegun) <= 0) most
-    else ReadLimit.compositeLimit(Array(ReadLimit.minRows(least, Long.MaxValue), most))
-
-  /** Wait until the source is worth asking again: at the end of the delay, or after `pollingMs` where that is long. */
-  def pause(lastBegun: Long, pollingMs: Long): Unit = {
-    val left = waiting(lastBegun)
-    Thread.sleep(if (left <= 0 || left > 2 * pollingMs) pollingMs else left)
-  }
-
-  private def waiting(lastBegun: Long): Long = lastBegun + delayMs - System.currentTimeMillis()
+  /** What the source may return, `delayLeft` milliseconds before the delay has passed. */
+  def readLimit(delayLeft: Long): ReadLimit =
+    if (delayLeft <= 0) most else ReadLimit.compositeLimit(Array(ReadLimit.minRows(least, Long.MaxValue), most))
 }
 
 private object BatchStart {
@@ -179,5 +226,22 @@ private object BatchStart {
       all.getReadLimits.collectFirst { case least: ReadMinRows => least }
         .map(least => BatchStart(least.minRows, least.maxTriggerDelayMs, most)).getOrElse(BatchStart(0, 0, most))
     case most => BatchStart(0, 0, most)
+  }
+}
+
+private object BatchLoop {
+  private type Source = MicroBatchStream with SupportsAdmissionControl
+
+  private val ASKED_EVERY_MS = 1000L
+  // While a batch waits for its delay, and while there are no records: a query that is stopped ends within this time.
+  private val POLLED_EVERY_MS = 100L
+
+  private def optionsOf(query: WriteToStream): CaseInsensitiveStringMap =
+    query.inputQuery.collectFirst { case relation: StreamingRelationV2 => relation.extraOptions }
+      .getOrElse(throw new IllegalStateException("the query does not read a stream"))
+
+  private def recordsBetween(start: Offset, end: Offset): Long = {
+    val begun = KafkaOffsets.of(start)
+    KafkaOffsets.of(end).map { case (partition, until) => until - begun.getOrElse(partition, 0L) }.sum
   }
 }

@@ -1,10 +1,11 @@
 package org.apache.spark.sql.inline
 
+import java.nio.file.{Files, Path}
 import java.util.UUID
 
 import scala.collection.mutable
 
-import _root_.glassflow.{BatchFunction, BatchRanges, Functions}
+import _root_.glassflow.{BatchFunction, Functions}
 
 import org.apache.spark.sql.{DataFrame, Dataset => AnyDataset, Row}
 import org.apache.spark.sql.catalyst.InternalRow
@@ -28,9 +29,16 @@ import org.apache.spark.sql.streaming.{OutputMode, StreamingQuery, Trigger}
   *
   * The query has no watermark: the stages must not use it.
   *
-  * records: the source, a stream. events: the stages on it. name: the query's. checkpoint: its folder.
+  * records: the source, a stream. events: the stages on it. name: the query's. checkpoint: its folder. mostInline: the
+  * most records of an inline batch.
   */
-class BatchQuery(records: AnyDataset[Row], events: AnyDataset[Row], name: String, checkpoint: String) {
+class BatchQuery(
+    records: AnyDataset[Row],
+    events: AnyDataset[Row],
+    name: String,
+    checkpoint: String,
+    val mostInline: Int
+) {
   private val analyzed: LogicalPlan = events.asInstanceOf[Dataset[Row]].queryExecution.analyzed
   private val schemas = mutable.Map.empty[Long, StateSchemaBroadcast]
   private var isFirst = true
@@ -44,7 +52,7 @@ class BatchQuery(records: AnyDataset[Row], events: AnyDataset[Row], name: String
   private var (id, run): (UUID, UUID) = (null, null)
 
   /** What the current batch reads. */
-  private[inline] var ranges: BatchRanges = _
+  private[inline] var current: BatchRecords = _
 
   /** Start the query; it calls `function` for each batch. untilCaughtUp: end with the records that there are now. */
   def start(function: BatchFunction, untilCaughtUp: Boolean): StreamingQuery = {
@@ -86,8 +94,8 @@ class BatchQuery(records: AnyDataset[Row], events: AnyDataset[Row], name: String
   /** The stages on the records of the current batch, to be run as a job. timeMs: the time of the batch. */
   def job(batch: Long, timeMs: Long): AnyDataset[Row] = {
     def read(relation: StreamingRelationV2): LogicalPlan = {
-      val partitions = ranges.partitions.map(Option(_)).toSeq
-      val rdd = new DataSourceRDD(session.sparkContext, partitions, ranges.factory, false, Map.empty)
+      val partitions = current.partitions.map(Option(_)).toSeq
+      val rdd = new DataSourceRDD(session.sparkContext, partitions, current.factory, false, Map.empty)
       LogicalRDD(relation.output, rdd, isStreaming = true)(session)
     }
     val plan = analyzed.transform { case relation: StreamingRelationV2 => read(relation) }
@@ -101,16 +109,20 @@ class BatchQuery(records: AnyDataset[Row], events: AnyDataset[Row], name: String
     Dataset.ofRows(session, LogicalRDD.fromDataset(execution.toRdd, stages, isStreaming = false))
   }
 
-  /** The stages on the records of the current batch, run inline: the rows as an Arrow stream, in the order of their
-    * records (topic_rank, partition and offset, the offset first). Null where only a job can run them: they have a plan
-    * without a place inline, or the records are too large.
+  /** Run the stages on the records of the current batch inline, and write the rows to a file, as an Arrow stream in the
+    * order of their records (topic_rank, partition and offset, the offset first). Return false where only a job can run
+    * them: they have a plan without a place inline, or the records are too large.
+    *
+    * A file, as py4j would send the bytes as text, and in pieces for which the receiver's kernel waits 40 ms each.
     */
-  def inline(batch: Long, timeMs: Long): Array[Byte] = {
+  def inline(batch: Long, timeMs: Long, file: String): Boolean = {
     if (prepared.isEmpty) prepared = Some(prepare(batch, timeMs))
-    prepared.flatten.map { plan =>
+    val rows = prepared.flatten.flatMap { plan =>
       bytesOfState = () => plan.stateBytes
-      plan.run(ranges, batch, timeMs, properties(batch))
-    }.orNull
+      plan.run(current, batch, timeMs, properties(batch))
+    }
+    rows.foreach(Files.write(Path.of(file), _))
+    rows.isDefined
   }
 
   /** Memory and files of the state in bytes, after the last batch. */

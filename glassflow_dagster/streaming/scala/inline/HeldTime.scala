@@ -6,7 +6,7 @@ import org.apache.spark.sql.catalyst.expressions.codegen._
 import org.apache.spark.sql.types.{DataType, TimestampType}
 
 /** The time of the batch that a prepared plan runs on, in microseconds since 1970. */
-class BatchTimeHolder {
+class BatchTimeHolder extends Serializable {
   @volatile var micros: Long = 0
 }
 

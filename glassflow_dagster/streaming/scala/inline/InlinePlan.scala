@@ -5,15 +5,12 @@ import java.util.Properties
 import scala.collection.mutable.ArrayBuffer
 import scala.jdk.CollectionConverters._
 
-import _root_.glassflow.BatchRanges
-
 import org.apache.spark.InlineTask
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{Attribute, UnsafeRow}
 import org.apache.spark.sql.catalyst.types.DataTypeUtils
 import org.apache.spark.sql.catalyst.plans.physical.HashPartitioning
 import org.apache.spark.sql.classic.SparkSession
-import org.apache.spark.sql.connector.read.{InputPartition, PartitionReaderFactory}
 import org.apache.spark.sql.execution._
 import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec
@@ -37,18 +34,18 @@ class InlinePlan private (
   /** Memory and files of the state in bytes, after the last batch. */
   def stateBytes: Long = state.map(_._1.bytes.sum).getOrElse(0)
 
-  /** Run the plan on the records of a batch; return the rows as an Arrow stream, in the order of their records. Null
+  /** Run the plan on the records of a batch; return the rows as an Arrow stream, in the order of their records. None
     * where the records are so large that a job must run it; the state is then as it was. ofJob: the local properties
     * that the batch's jobs would have.
     */
-  def run(ranges: BatchRanges, id: Long, timeMs: Long, ofJob: Map[String, String]): Array[Byte] = {
+  def run(batch: BatchRecords, id: Long, timeMs: Long, ofJob: Map[String, String]): Option[Array[Byte]] = {
     clock.micros = timeMs * 1000
     val properties = new Properties
     properties.putAll(ofJob.asJava)
     val found = new ArrayBuffer[UnsafeRow]
     def keep(rows: Iterator[InternalRow]): Unit = rows.foreach(row => found += row.asInstanceOf[UnsafeRow].copy())
-    val mapped = InlineTask.run(0, 1, properties, conf)(copies(before.rows(records(ranges))))
-    if (mapped.isEmpty) return null
+    val mapped = InlineTask.run(0, 1, properties, conf)(copies(before.rows(batch.rows)))
+    if (mapped.isEmpty) return None
     state match {
       case None => found ++= mapped.get
       case Some((keyed, after)) =>
@@ -60,7 +57,7 @@ class InlinePlan private (
           }
         }
     }
-    InlineTask.run(0, 1, properties, conf)(arrow.stream(found.sortWith(precedes).iterator))
+    Some(InlineTask.run(0, 1, properties, conf)(arrow.stream(found.sortWith(precedes).iterator)))
   }
 
   /** Copies of rows, which otherwise overwrite each other; None where they have too many bytes for an inline batch. */
@@ -76,30 +73,6 @@ class InlinePlan private (
   }
 
   def close(): Unit = arrow.close()
-
-  /** The records of a batch, one of Kafka's partitions after the other. */
-  private def records(ranges: BatchRanges): Iterator[InternalRow] =
-    ranges.partitions.iterator.flatMap(read(_, ranges.factory))
-
-  private def read(partition: InputPartition, factory: PartitionReaderFactory): Iterator[InternalRow] = {
-    val reader = factory.createReader(partition)
-    new Iterator[InternalRow] {
-      private var isAhead, isAtEnd = false
-      override def hasNext: Boolean = {
-        if (!isAhead && !isAtEnd) {
-          isAhead = reader.next()
-          isAtEnd = !isAhead
-          if (isAtEnd) reader.close()
-        }
-        isAhead
-      }
-      override def next(): InternalRow = {
-        if (!hasNext) throw new NoSuchElementException
-        isAhead = false
-        reader.get()
-      }
-    }
-  }
 
   private def precedes(one: UnsafeRow, other: UnsafeRow): Boolean = {
     val Seq(offset, rank, partition) = position

@@ -1,0 +1,129 @@
+"""Batches of few records run inline, others as Spark jobs: both on one state, and with the same blocks."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame
+
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.streaming.batch_query import INLINE_RECORDS, INLINE_RECORDS_SETTING, BatchQuery
+from glassflow_dagster.streaming.checkpoint.checkpoint import BatchPlan, Checkpoint
+from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
+from tests.e2e.support import Pipeline, rows, start, stop
+from tests.waiting import wait_until
+
+FEW = 200
+MANY = INLINE_RECORDS + 1
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list of the batches that run as jobs from now on."""
+    found: list[int] = []
+    run = BatchQuery.job
+
+    def job(query: BatchQuery, batch_id: int, time_ms: int) -> DataFrame:
+        found.append(batch_id)
+        return run(query, batch_id, time_ms)
+
+    monkeypatch.setattr(BatchQuery, "job", job)
+    return found
+
+
+def events(numbers: range) -> Iterator[dict[str, Any]]:
+    return ({"id": f"k{number}", "n": number} for number in numbers)
+
+
+def plan(pipeline: Pipeline, batch_id: int) -> BatchPlan:
+    found = Checkpoint(pipeline.state / pipeline.name / "checkpoint").plan(batch_id)
+    assert found is not None
+    return found
+
+
+def require_one_row_each(pipeline: Pipeline, keys: int) -> None:
+    assert pipeline.query("SELECT count(), uniqExact(id), sum(n) FROM {db}.events") == [(keys, keys, sum(range(keys)))]
+
+
+def test_inline_batches_and_jobs_take_turns_on_one_state(pipeline: Pipeline, jobs: list[int]) -> None:
+    pipeline.write().create_topic()
+    pipeline.send(events(range(FEW)))
+    assert pipeline.catch_up(create_table=True)["written"] == FEW
+    # All keys so far, and new ones.
+    pipeline.send(events(range(MANY)))
+    assert pipeline.catch_up()["duplicates"] == FEW
+    pipeline.send(events(range(MANY - FEW, MANY + FEW)))
+    assert pipeline.catch_up()["duplicates"] == FEW
+
+    require_one_row_each(pipeline, MANY + FEW)
+    assert [plan(pipeline, batch).inline for batch in range(3)] == [True, False, True]
+    assert jobs == [1]
+
+
+def test_a_setting_has_every_batch_run_as_a_job(pipeline: Pipeline, jobs: list[int]) -> None:
+    pipeline.write().create_topic()
+    pipeline.send(events(range(FEW)))
+    assert pipeline.catch_up(create_table=True, spark={INLINE_RECORDS_SETTING: "0"})["written"] == FEW
+    assert jobs == [0]
+
+
+def test_a_batch_whose_plan_says_inline_is_repeated_as_a_job_with_the_same_blocks(
+    pipeline: Pipeline, jobs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it is on a cluster, where the state is not in the driver. The table drops the blocks, as it knows them."""
+
+    def die(*_: object, **__: object) -> None:
+        raise GlassflowError("the driver died before the ledger row")
+
+    # Several blocks, and a state of several partitions.
+    pipeline.sink = {"max_batch_size": 50}
+    pipeline.write().create_topic()
+    pipeline.send([*events(range(FEW)), *events(range(FEW))])
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchWriter, "_account", die)
+        with pytest.raises(GlassflowError, match="the driver died"):
+            pipeline.catch_up(create_table=True)
+    assert plan(pipeline, 0).inline
+    require_one_row_each(pipeline, FEW)
+    monkeypatch.setattr(BatchQuery, "inline", lambda *_: None)
+    totals = pipeline.catch_up()
+
+    assert jobs == [0]
+    assert (totals["written"], totals["duplicates"]) == (FEW, FEW)
+    require_one_row_each(pipeline, FEW)
+
+
+def test_without_deduplication_every_copy_comes_in_its_own_row(pipeline: Pipeline, jobs: list[int]) -> None:
+    pipeline.write(dedup=False).create_topic()
+    pipeline.send([*events(range(FEW)), *events(range(FEW))])
+    assert pipeline.catch_up(create_table=True)["written"] == 2 * FEW
+    assert pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(2 * FEW, FEW)]
+    assert jobs == []
+
+
+def test_a_running_driver_reads_what_arrives_also_in_new_partitions_and_not_what_was_aborted(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.write().create_topic()
+    pipeline.send(events(range(FEW)))
+    start(pipeline)
+    wait_until(lambda: pipeline.query("EXISTS {db}.events") == [(1,)] and rows(pipeline) == FEW, "it has begun")
+    # One after the other: each is a batch from the consumer that waits for records.
+    for number in range(FEW, FEW + 5):
+        pipeline.send(events(range(number, number + 1)))
+        wait_until(lambda number=number: rows(pipeline) == number + 1, f"event {number} has arrived")
+    producer = Producer({"bootstrap.servers": pipeline.brokers, "transactional.id": pipeline.name})
+    producer.init_transactions(30)
+    for number, commits in ((-1, False), (FEW + 5, True)):
+        producer.begin_transaction()
+        producer.produce(pipeline.name, json.dumps({"id": f"k{number}", "n": number}).encode(), partition=0)
+        (producer.commit_transaction if commits else producer.abort_transaction)(30)
+    pipeline.add_partition(3)
+    pipeline.send(events(range(FEW + 6, FEW + 8)), partition=lambda _: 2)
+    wait_until(lambda: rows(pipeline) == FEW + 8, "the new partition is read")
+    stop(pipeline)
+
+    require_one_row_each(pipeline, FEW + 8)
+    assert pipeline.ledger()["read"] == FEW + 8

@@ -1,0 +1,71 @@
+"""A value that is read before it is needed: used while it is young, read again when it is old or was not got."""
+
+import threading
+
+import pytest
+
+from glassflow_dagster.streaming.delivery import read_ahead
+from glassflow_dagster.streaming.delivery.read_ahead import ReadAhead
+
+SOON = 100  # milliseconds
+
+
+class Source:
+    """Counts its reads; each gives the next number."""
+
+    def __init__(self) -> None:
+        self.reads: list[str] = []
+        self.fails = False
+
+    def once(self) -> int:
+        self.reads.append(threading.current_thread().name)
+        if self.fails:
+            raise OSError("no answer")
+        return len(self.reads)
+
+    def retried(self) -> int:
+        self.reads.append("retried")
+        return len(self.reads)
+
+
+def test_a_value_that_is_expected_soon_is_read_in_the_background() -> None:
+    source = Source()
+    ahead = ReadAhead(source.once, source.retried)
+    ahead.expect(SOON)
+    assert ahead.result() == 1
+    (reader,) = source.reads
+    assert reader != threading.main_thread().name
+
+
+@pytest.mark.parametrize("interval_ms", [0, 60_000])
+def test_a_value_that_is_not_expected_soon_is_read_when_it_is_needed(interval_ms: int) -> None:
+    source = Source()
+    ahead = ReadAhead(source.once, source.retried)
+    ahead.expect(interval_ms)
+    ahead.result()
+    assert source.reads == ["retried"]
+
+
+def test_a_value_is_used_once() -> None:
+    source = Source()
+    ahead = ReadAhead(source.once, source.retried)
+    ahead.expect(SOON)
+    assert (ahead.result(), ahead.result()) == (1, 2)
+
+
+def test_an_old_value_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, now = Source(), [0.0]
+    monkeypatch.setattr(read_ahead.time, "monotonic", lambda: now[0])
+    ahead = ReadAhead(source.once, source.retried)
+    ahead.expect(SOON)
+    now[0] = read_ahead.MAX_AGE_SECONDS + 0.01
+    assert ahead.result() == 2
+
+
+def test_an_error_in_the_background_is_left_to_the_read_that_is_repeated() -> None:
+    source = Source()
+    source.fails = True
+    ahead = ReadAhead(source.once, source.retried)
+    ahead.expect(SOON)
+    assert ahead.result() == 2
+    assert source.reads[-1] == "retried"
