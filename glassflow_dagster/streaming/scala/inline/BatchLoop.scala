@@ -45,7 +45,7 @@ class BatchLoop(
   private lazy val limits = BatchStart.of(uniqueSources(source))
   private lazy val tail = new KafkaTail(optionsOf(query), stages.mostInline)
   private var hasTail = false
-  // The log may be purged in steps: reading its folder takes longer than the rest of the books of a small batch.
+  // The logs are purged in steps: listing their folders takes longer than logging a small batch.
   private val purgedEvery = minLogEntriesToMaintain / 2 + 1
 
   // When the last batch began, and when Spark's source was last asked (`steadyMs`).
@@ -97,7 +97,7 @@ class BatchLoop(
         tail.drain()
       }
     } catch {
-      // Records are lost, or the topic was made anew: Spark's source says which.
+      // Records are lost, or the topic was recreated: Spark's source says which.
       case _: OffsetOutOfRangeException =>
         isBehind = true
         Thread.sleep(POLLED_EVERY_MS)

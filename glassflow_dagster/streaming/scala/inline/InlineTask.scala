@@ -11,8 +11,8 @@ import org.apache.spark.sql.internal.SQLConf
   * operators take their memory, their partition and the batch, and whose listeners are called at the end.
   */
 object InlineTask {
-  // Spark numbers its tasks upwards from 0. These go down, so no task of a job has the same number: the memory manager
-  // keeps its books by it.
+  // Spark numbers its tasks upwards from 0. These go down, so no task of a job has the same number, by which the memory
+  // manager counts what each task uses.
   private val numbers = new AtomicLong(-1)
   // Of no stage of a job.
   private val STAGE = -1
