@@ -21,7 +21,7 @@ from glassflow_dagster.streaming.spark.session import java
 INLINE_RECORDS = 10_000
 # The Spark setting with another number; with 0 every batch is a job.
 INLINE_RECORDS_SETTING = "spark.glassflow.inlineRecords"
-# The records of an inline batch are in the driver's memory several times: as rows, as Arrow and as text for Python.
+# The records of an inline batch are in memory several times: as rows, and as Arrow in the JVM and in Python.
 INLINE_BYTES = 8 * 1024 * 1024
 
 

@@ -58,7 +58,10 @@ class BatchLoop(
     populateStartOffsets(batch, stream)
     stages.begin(stream, id, runId)
     // A batch that an earlier run has begun.
-    if (batch.isCurrentBatchConstructed) finish(new Phases, new BatchRecords(source, startOffset, endOffset))
+    if (batch.isCurrentBatchConstructed) {
+      val end = source.deserializeOffset(batch.endOffsets(source).json)
+      finish(new Phases, new BatchRecords(source, startOffset, end))
+    }
     if (trigger == AvailableNowTrigger) {
       while (isActive && runFromSource(uniqueSources(source))) {}
       state.set(TERMINATED)
@@ -78,7 +81,7 @@ class BatchLoop(
     val latest = Option(source.reportLatestOffset()).getOrElse(end)
     lastAsked = steadyMs
     isBehind = recordsBetween(end, latest) > 0 && end != start || recordsBetween(start, latest) > stages.mostInline
-    if (end != start) runBatch(phases, end, latest, new BatchRecords(source, start, end))
+    if (end != start) runBatch(phases, latest, new BatchRecords(source, start, end))
     end != start
   }
 
@@ -105,7 +108,7 @@ class BatchLoop(
     if (tail.isFull) isBehind = true
     if (isActive && tail.size > 0 && isDue) {
       val end = tail.end
-      runBatch(new Phases, end, end, new HeldRecords(source, start, end, tail.take()))
+      runBatch(new Phases, end, new HeldRecords(source, start, end, tail.take()))
     }
   }
 
@@ -116,9 +119,9 @@ class BatchLoop(
 
   private def pause(): Unit = Thread.sleep(math.max(1, math.min(delayLeft, POLLED_EVERY_MS)))
 
-  private def runBatch(phases: Phases, end: Offset, latest: Offset, records: BatchRecords): Unit = {
+  private def runBatch(phases: Phases, latest: Offset, records: BatchRecords): Unit = {
     lastBegun = steadyMs
-    batch.endOffsets ++= Map(source -> end)
+    batch.endOffsets ++= Map(source -> records.end)
     batch.latestOffsets ++= Map(source -> latest)
     batch.offsetSeqMetadata = OffsetSeqMetadata(0, triggerClock.getTimeMillis(), batch.offsetSeqMetadata.conf)
     phases.measure("walCommit") {
@@ -130,7 +133,6 @@ class BatchLoop(
 
   /** Run the batch that the log has, and commit it. */
   private def finish(phases: Phases, records: BatchRecords): Unit = {
-    val (start, end) = (startOffset, endOffset)
     stages.current = records
     // Python's calls come back in this thread, so its jobs have these properties.
     stages.properties(batch.batchId).foreach { case (name, value) =>
@@ -142,8 +144,8 @@ class BatchLoop(
         throw new IllegalStateException(s"batch ${batch.batchId} was committed by another query")
     }
     committedOffsets ++= batch.endOffsets
-    val latest = batch.latestOffsets.get(source).getOrElse(end)
-    done = Some(DoneBatch(batch.batchId, phases, start.json, end.json, latest.json))
+    val latest = batch.latestOffsets.get(source).getOrElse(records.end)
+    done = Some(DoneBatch(batch.batchId, phases, records.start.json, records.end.json, latest.json))
     batch.startOffsets = batch.endOffsets
     batch.batchId += 1
     batch.isCurrentBatchConstructed = false
@@ -151,8 +153,6 @@ class BatchLoop(
 
   // Not the time of day, which may be set back.
   private def steadyMs: Long = System.nanoTime() / 1000000
-
-  private def endOffset: Offset = source.deserializeOffset(batch.endOffsets(source).json)
 
   private def startOffset: Offset =
     batch.startOffsets.get(source).map(offset => source.deserializeOffset(offset.json)).getOrElse(

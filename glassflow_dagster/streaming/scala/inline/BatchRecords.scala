@@ -5,7 +5,7 @@ import org.apache.spark.sql.connector.read.{InputPartition, PartitionReaderFacto
 import org.apache.spark.sql.connector.read.streaming.{MicroBatchStream, Offset}
 
 /** What a batch reads, from the offset `start` to `end`. */
-class BatchRecords(source: MicroBatchStream, start: Offset, end: Offset) {
+class BatchRecords(source: MicroBatchStream, val start: Offset, val end: Offset) {
 
   /** The records, for a job. */
   lazy val partitions: Array[InputPartition] = source.planInputPartitions(start, end)

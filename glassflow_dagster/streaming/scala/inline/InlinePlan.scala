@@ -83,7 +83,7 @@ class InlinePlan private (
 }
 
 object InlinePlan {
-  // The rows are in memory several times: here, as Arrow, and as text for Python. The driver plans a batch to be inline
+  // The rows are in memory several times: here, as Arrow, and in Python. The driver plans a batch to be inline
   // by the size of earlier records (batch_query.py), so this bound is for records that are much larger than those.
   private val MOST_BYTES = 32L * 1024 * 1024
 
