@@ -51,7 +51,7 @@ def can_stay(keys: int, events: float) -> bool:
     return events * (1 - DUPLICATES) <= _MOST_GROWTH * keys
 
 
-def event(number: int, sent_at: int = _NEW_YEAR, **more: str) -> bytes:
+def event(number: int, sent_at: int = _NEW_YEAR, **more: object) -> bytes:
     """Return an event as 190 bytes of JSON, plus extra fields; sent_at: microseconds since 1970."""
     return json.dumps({
         "id": key(number), "user": f"user-{number % 10_000:05}", "name": f"User {number:08}",
