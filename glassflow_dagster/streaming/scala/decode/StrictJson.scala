@@ -24,7 +24,7 @@ import org.apache.spark.unsafe.types.UTF8String
 class StrictJson(spec: String) extends Serializable {
   import StrictJson._
 
-  private val fields: Array[Field] = readSpec(spec)
+  private val fields: Array[JsonField] = readSpec(spec)
 
   /** One column per field (array, map and any: their JSON text; decimal, bigint and ubigint: their digits), and the
     * reason why the record cannot be decoded, null for a good one.
@@ -32,18 +32,28 @@ class StrictJson(spec: String) extends Serializable {
   val schema: StructType =
     StructType(fields.map(f => StructField(f.name, sqlType(f.kind)))).add(ERROR, StringType)
 
-  /** The declared names as a tree: a name "a.b" is looked for as the member "a.b", and as the path a -> b. */
-  @transient private lazy val root: Node = fields.zipWithIndex.foldLeft(new Node) { case (node, (field, index)) =>
-    node.child(field.name).take(index, literal = true)
-    val path = field.name.split('.')
-    if (path.length > 1) path.foldLeft(node)((at, name) => at.child(name)).take(index, literal = false)
-    node
+  @transient private lazy val root: Node = Node(fields)
+  // Each task has a decoder of its own.
+  @transient private lazy val scanner = new JsonScanner(fields, root)
+
+  /** Decode a record: by the scanner, which most records pass, or else by Jackson, which finds what is wrong. */
+  def decode(value: Array[Byte]): InternalRow = {
+    val scanned = scan(value)
+    if (scanned != null) scanned else decodeByJackson(value)
   }
 
-  def decode(value: Array[Byte]): InternalRow = {
+  /** Decode a record by the scanner alone; null for one that it leaves to Jackson. */
+  def scan(value: Array[Byte]): InternalRow = {
     val values = new Array[Any](fields.length + 1)
-    values(fields.length) = refusal(value, values)
-    if (values(fields.length) != null) java.util.Arrays.fill(values.asInstanceOf[Array[AnyRef]], 0, fields.length, null)
+    if (value != null && scanner.read(value, values)) new GenericInternalRow(values) else null
+  }
+
+  /** Decode a record by Jackson alone; the same result as by `decode`. */
+  def decodeByJackson(value: Array[Byte]): InternalRow = {
+    val values = new Array[Any](fields.length + 1)
+    val reason = refusal(value, values)
+    if (reason != null) java.util.Arrays.fill(values.asInstanceOf[Array[AnyRef]], null)
+    values(fields.length) = reason
     new GenericInternalRow(values)
   }
 
@@ -210,48 +220,35 @@ class StrictJson(spec: String) extends Serializable {
     )
       parser.getLongValue
     else
-      integral(parser) match {
+      integral(decimalValue(parser), UINT_DIGITS) match {
         case Some(n) if n.bitLength < 64 => n.longValue
         case Some(_) => Refused(s"${abbreviate(parser.getText)} does not fit into 64 bits")
         case None => Refused(s"expected int, got ${abbreviate(parser.getText)}")
       }
 
-  /** A number's digits in a canonical form, so that equal keys are equal texts: 1.50 and 15e-1 become 1.5. */
-  private def digits(parser: JsonParser): Any = {
-    val number = decimalValue(parser)
-    val shortest = if (number.signum == 0) java.math.BigDecimal.ZERO else number.stripTrailingZeros
-    if (shortest.scale > DECIMAL_DIGITS || shortest.precision.toLong - shortest.scale > DECIMAL_DIGITS)
+  /** A number's digits in one form, so that equal keys are equal texts: 1.50 and 15e-1 become 1.5. */
+  private def digits(parser: JsonParser): Any = canonical(decimalValue(parser)) match {
+    case Some(text) => utf8(text)
+    case None =>
       Refused(s"${abbreviate(parser.getText)} has more than $DECIMAL_DIGITS digits before or after the point")
-    else utf8(shortest.toPlainString)
   }
 
   private def bigInteger(parser: JsonParser, signed: Boolean): Any = {
-    def refused = Refused(s"expected ${called(if (signed) "bigint" else "ubigint")}, got ${abbreviate(parser.getText)}")
-    integral(parser, BIG_DIGITS) match {
-      case Some(n) if n.signum < 0 && !signed => refused
-      case Some(n) if n.bitLength <= (if (signed) 255 else 256) => utf8(n.toString)
-      case Some(_) => Refused(s"${abbreviate(parser.getText)} does not fit into 256 bits")
-      case None => refused
+    val number = decimalValue(parser)
+    StrictJson.bigInteger(number, signed) match {
+      case Some(text) => utf8(text)
+      case None if integral(number, BIG_DIGITS).exists(n => n.signum >= 0 || signed) =>
+        Refused(s"${abbreviate(parser.getText)} does not fit into 256 bits")
+      case None =>
+        Refused(s"expected ${called(if (signed) "bigint" else "ubigint")}, got ${abbreviate(parser.getText)}")
     }
   }
 
-  private def unsigned(parser: JsonParser): Any = integral(parser) match {
+  private def unsigned(parser: JsonParser): Any = integral(decimalValue(parser), UINT_DIGITS) match {
     case Some(n) if n.signum < 0 => Refused(s"expected uint, got ${abbreviate(parser.getText)}")
     case Some(n) if n.bitLength <= 64 => Decimal(new java.math.BigDecimal(n), UINT_DIGITS, 0)
     case Some(_) => Refused(s"${abbreviate(parser.getText)} does not fit into 64 bits")
     case None => Refused(s"expected uint, got ${abbreviate(parser.getText)}")
-  }
-
-  /** A number's integer value, which 3 and 3.0 have and 3.7 has not; TOO_BIG with more than `digits` digits. */
-  private def integral(parser: JsonParser, digits: Int = UINT_DIGITS): Option[java.math.BigInteger] = {
-    val number = decimalValue(parser)
-    // Checked before the number is expanded, which for 1e2147483647 would take 2 GB; in 64 bits, as its scale could
-    // overflow 32.
-    if (number.signum != 0 && number.precision.toLong - number.scale > digits + 1) Some(TOO_BIG)
-    else {
-      val shortest = number.stripTrailingZeros
-      if (shortest.scale > 0) None else Some(shortest.toBigIntegerExact)
-    }
   }
 
   private def double(parser: JsonParser): Any = {
@@ -264,7 +261,7 @@ object StrictJson {
   val ERROR = "_error"
 
   // 2^64 - 1 has 20 digits.
-  private val UINT_DIGITS = 20
+  val UINT_DIGITS = 20
   // 2^256 - 1 has 78; a Decimal has at most 76.
   private val BIG_DIGITS = 78
   private val DECIMAL_DIGITS = 76
@@ -278,12 +275,12 @@ object StrictJson {
   // Limits of a record's JSON: its nesting, as the code that reads nested values is recursive and must not overflow the
   // stack. To catch StackOverflowError would not do: at which depth it is thrown depends on what Java has compiled by
   // then, so a repeated batch could decide differently.
-  private val DEEPEST = 1000
+  val DEEPEST = 1000
   // The digits of a number, as Java parses them in quadratic time. The largest double has 309 before its point.
-  private val NUMBER_CHARACTERS = 1000
-  private val NAME_CHARACTERS = 50000
+  val NUMBER_CHARACTERS = 1000
+  val NAME_CHARACTERS = 50000
   // More than brokers setField by default.
-  private val TEXT_CHARACTERS = 100 * 1000 * 1000
+  val TEXT_CHARACTERS = 100 * 1000 * 1000
 
   private def beyondBounds(error: StreamConstraintsException): String = {
     val reason = error.getOriginalMessage
@@ -322,29 +319,13 @@ object StrictJson {
     true
   }
 
-  private case class Field(name: String, kind: String, required: Boolean)
-
   /** The result for a value that does not fit its field's kind. */
   private case class Refused(problem: String)
 
-  /** A field that takes the value of a name: by the literal name, or as the end of a path. */
-  private case class Taker(index: Int, literal: Boolean)
-
-  /** A member's name: the fields that take its value, and the names that are looked for inside an object there. */
-  private class Node {
-    private val children = new java.util.HashMap[String, Node]()
-    var takers: Array[Taker] = Array.empty
-
-    def hasChildren: Boolean = !children.isEmpty
-    def get(name: String): Node = children.get(name)
-    def child(name: String): Node = children.computeIfAbsent(name, _ => new Node)
-    def take(index: Int, literal: Boolean): Unit = takers = takers :+ Taker(index, literal)
-  }
-
-  private def readSpec(spec: String): Array[Field] = {
+  private def readSpec(spec: String): Array[JsonField] = {
     val nodes = new ObjectMapper().readTree(spec)
     Array.tabulate(nodes.size) { i =>
-      Field(nodes.get(i).get(0).asText, nodes.get(i).get(1).asText, nodes.get(i).get(2).asBoolean)
+      JsonField(nodes.get(i).get(0).asText, nodes.get(i).get(1).asText, nodes.get(i).get(2).asBoolean)
     }
   }
 
@@ -373,6 +354,29 @@ object StrictJson {
     catch {
       case _: NumberFormatException =>
         if (parser.getText.toLowerCase(java.util.Locale.ROOT).contains("e-")) LEAST else GREATEST
+    }
+
+  /** A decimal number's digits in one form, without an exponent; None with more than 76 before or after the point. */
+  def canonical(number: java.math.BigDecimal): Option[String] = Option(number).flatMap { number =>
+    val shortest = if (number.signum == 0) java.math.BigDecimal.ZERO else number.stripTrailingZeros
+    val fits = shortest.scale <= DECIMAL_DIGITS && shortest.precision.toLong - shortest.scale <= DECIMAL_DIGITS
+    if (fits) Some(shortest.toPlainString) else None
+  }
+
+  /** A whole number's digits in one form; None for one with a fraction, or beyond 256 bits. */
+  def bigInteger(number: java.math.BigDecimal, signed: Boolean): Option[String] =
+    Option(number).flatMap(integral(_, BIG_DIGITS)).collect {
+      case n if (signed || n.signum >= 0) && n.bitLength <= (if (signed) 255 else 256) => n.toString
+    }
+
+  /** A number's integer value, which 3 and 3.0 have and 3.7 has not; TOO_BIG with more than `digits` digits. */
+  private def integral(number: java.math.BigDecimal, digits: Int): Option[java.math.BigInteger] =
+    // Checked before the number is expanded, which for 1e2147483647 would take 2 GB; in 64 bits, as its scale could
+    // overflow 32.
+    if (number.signum != 0 && number.precision.toLong - number.scale > digits + 1) Some(TOO_BIG)
+    else {
+      val shortest = number.stripTrailingZeros
+      if (shortest.scale > 0) None else Some(shortest.toBigIntegerExact)
     }
 
   /** The kind of the parser's token, for an error message. */
