@@ -11,6 +11,7 @@ import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse.identifiers import full_name, quote_name
+from glassflow_dagster.clickhouse.inserts.block import ArrowBlock
 from glassflow_dagster.clickhouse.inserts.insert import Inserter
 from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.queries import execute
@@ -109,7 +110,7 @@ class BookkeepingTable:
 
     def insert(self, inserter: Inserter, database: str, block: pa.Table, token: Token) -> None:
         """Insert a block of rows (of `schema`) under its insert token; raises what `Inserter.insert` raises."""
-        inserter.insert(database, self.name, block, token, self.settings)
+        inserter.insert(database, self.name, ArrowBlock(block), token, self.settings)
 
     def insert_row(self, client: Client, database: str, values: Mapping[str, Any]) -> None:
         """Insert one row without an insert token: a repeated call inserts it twice. Raises what `execute` raises.

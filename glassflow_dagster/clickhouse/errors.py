@@ -169,6 +169,9 @@ _TOO_MANY_PARTS = 252
 # The same code as "too many parts, wait for merges"; but too many partitions of one block stay too many.
 _TOO_MANY_PARTITIONS_TEXT = "Too many partitions for single INSERT block"
 
+# The types in the header of a block in RowBinary are not those of the table, which was altered: no row causes that.
+_OTHER_TYPE_TEXT = "(while reading header)"
+
 # An error from a view occurs after the target has the rows: sending halves under new tokens would double them.
 _FROM_A_VIEW_TEXT = "while pushing to view"
 
@@ -199,15 +202,15 @@ def classify(error: BaseException) -> ErrorKind:
     """Return the kind of an insert's error, by its code and text.
 
     RETRY: an error in a response body, a transient one, or too many parts until merges catch up. PARTITIONS: the block
-    has too many partitions. TABLE: a code that no row causes, or any error of a view, since the target may have the
-    rows already. ROW: a code that a value causes. UNKNOWN: any other code.
+    has too many partitions. TABLE: a code that no row causes, an error of the block's types, or any error of a view,
+    since the target may have the rows already. ROW: a code that a value causes. UNKNOWN: any other code.
     """
     code, text = error_code(error), str(error)
     if isinstance(error, ErrorInResponseBody) or is_transient(error):
         return ErrorKind.RETRY
     if code == _TOO_MANY_PARTS:
         return ErrorKind.PARTITIONS if _TOO_MANY_PARTITIONS_TEXT in text else ErrorKind.RETRY
-    if code in _TABLE_CODES or _FROM_A_VIEW_TEXT in text:
+    if code in _TABLE_CODES or _FROM_A_VIEW_TEXT in text or _OTHER_TYPE_TEXT in text:
         return ErrorKind.TABLE
     return ErrorKind.ROW if code in _ROW_CODES else ErrorKind.UNKNOWN
 

@@ -17,10 +17,14 @@ _KEEPS_ROWS = ("Log", "TinyLog", "StripeLog", "Memory")
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its type, and the kind of its default expression (`DEFAULT`, `MATERIALIZED`, ... or '')."""
+    """A column: its type, the kind of its default expression (`DEFAULT`, `MATERIALIZED`, ... or ''), its type's text.
+
+    text: the type exactly as the server writes it.
+    """
 
     type: ColumnType
     default_kind: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ def find_table(client: Client, database: str, name: str) -> Table | None:
         name=name,
         engine=engine,
         engine_full=engine_full,
-        columns={column: Column(_column_type(kind), default_kind) for column, kind, default_kind in columns},
+        columns={column: Column(_column_type(kind), default_kind, kind) for column, kind, default_kind in columns},
         # NULL for engines that do not know their number of rows, such as views.
         rows=int(rows) if rows is not None else count_rows(client, database, name),
         ttl=" TTL " in engine_full,

@@ -46,7 +46,7 @@ def build_query(records: DataFrame, config: PipelineConfig, table: Table, checkp
     """Build the query of a pipeline with one source. checkpoint_id: the checkpoint's id, to recognize its replays.
 
     Columns in: those of `read_records`.
-    Columns out: topic_rank INT, partition INT, offset LONG, row STRUCT of the target's columns, size INT, timestamp
+    Columns out: topic_rank INT, partition INT, offset LONG, row BINARY, size INT, timestamp
     LONG, dead_letter STRUCT, drop_reason STRING, duplicates LONG; see `PartitionWriter` for their meaning.
     """
     return _deduplicate(map_records(records, config, table, checkpoint_id), config)

@@ -156,7 +156,7 @@ def _config(*, joins: bool) -> PipelineConfig:
 def _table() -> Table:
     """Return the target table of these definitions; it does not exist, since nothing is inserted."""
     types = {"id": "String", "n": "Nullable(Int64)"}
-    columns = {name: Column(parse_column_type(kind), "") for name, kind in types.items()}
+    columns = {name: Column(parse_column_type(kind), "", kind) for name, kind in types.items()}
     return Table(
         database="warmup",
         name="warmup",

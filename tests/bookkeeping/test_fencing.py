@@ -15,6 +15,7 @@ from glassflow_dagster.bookkeeping.ledger import LEDGER
 from glassflow_dagster.bookkeeping.schema import BookkeepingTable
 from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
 from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable
+from glassflow_dagster.clickhouse.inserts.block import ArrowBlock
 from glassflow_dagster.clickhouse.inserts.insert import Inserter
 from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.queries import execute
@@ -38,7 +39,9 @@ class Checkpoint:
 
     def insert(self, epoch: Epoch | None) -> None:
         """Insert one row as the driver of an epoch."""
-        Inserter(self.client, 10, print, epoch).insert(self.database, "t", pa.table({"id": [1]}), Token(str(uuid4())))
+        Inserter(self.client, 10, print, epoch).insert(
+            self.database, "t", ArrowBlock(pa.table({"id": [1]})), Token(str(uuid4()))
+        )
 
     @property
     def rows(self) -> int:
@@ -200,7 +203,7 @@ def test_the_fencing_query_is_retried_until_the_deadline(
     monkeypatch.setattr(checkpoint.client, "query", reset)
     with pytest.raises(ClickHouseUnreachable, match="connection was reset"):
         Inserter(checkpoint.client, 0.5, print, mine).insert(
-            checkpoint.database, "t", pa.table({"id": [1]}), Token("a")
+            checkpoint.database, "t", ArrowBlock(pa.table({"id": [1]})), Token("a")
         )
     monkeypatch.undo()
     assert len(tried) > 1

@@ -136,7 +136,10 @@ def test_an_open_batch_is_finished_by_the_definition_and_the_types_that_it_was_b
     def smaller_blocks(definition: dict[str, Any]) -> None:
         definition["sink"]["max_batch_size"] = 7
 
-    checkpoint, now = new_checkpoint(tmp_path), replace(TABLE, columns={"x": Column(parse_column_type("Int32"), "")})
+    checkpoint, now = (
+        new_checkpoint(tmp_path),
+        replace(TABLE, columns={"x": Column(parse_column_type("Int32"), "", "Int32")}),
+    )
     checkpoint.keep_definition(CONFIG)
     begun = {"batch_id": 3, "definition": CONFIG.digest, "types": {"x": "Int64"}}
     plan = batch_plan({"t": {0: (0, 2)}}).model_copy(update=begun)
@@ -147,5 +150,5 @@ def test_an_open_batch_is_finished_by_the_definition_and_the_types_that_it_was_b
         assert (found.batch_id, found.config.digest) == (3, CONFIG.digest)
         assert str(found.table.columns["x"].type) == "Int64"
 
-    then = replace(TABLE, columns={"x": Column(parse_column_type("Int64"), "")})
+    then = replace(TABLE, columns={"x": Column(parse_column_type("Int64"), "", "Int64")})
     assert find_outdated_batch(CONFIG, then, checkpoint) is None

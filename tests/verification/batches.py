@@ -9,6 +9,7 @@ from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.bookkeeping.ledger import LedgerRow, Outcomes, insert_ledger_row
 from glassflow_dagster.bookkeeping.schema import NEVER
+from glassflow_dagster.clickhouse.inserts.block import ArrowBlock
 from glassflow_dagster.clickhouse.inserts.insert import Inserter
 from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.config.model.pipeline import PipelineConfig
@@ -31,7 +32,7 @@ class Batches:
 
     def insert(self, database: str, table: str, block: pa.Table) -> None:
         """Write the current batch's only block of a table."""
-        self._inserter.insert(database, table, block, Token(self._name))
+        self._inserter.insert(database, table, ArrowBlock(block), Token(self._name))
 
     def close_batch(
         self,

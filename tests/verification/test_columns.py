@@ -24,7 +24,7 @@ PIPELINES = Path(__file__).parents[2] / "pipelines"
 
 
 def described(**columns: str) -> Table:
-    parsed = {name: Column(parse_column_type(kind), "") for name, kind in columns.items()}
+    parsed = {name: Column(parse_column_type(kind), "", kind) for name, kind in columns.items()}
     return Table("d", "t", "MergeTree", "MergeTree", parsed, rows=0, ttl=False)
 
 

@@ -13,12 +13,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import pyarrow as pa
 from clickhouse_connect.driver.client import Client
-from clickhouse_connect.driver.external import ExternalData
 
 from glassflow_dagster.clickhouse.identifiers import full_name, names_in, quote_name, quote_text
-from glassflow_dagster.clickhouse.inserts.arrow_stream import to_ipc_stream
+from glassflow_dagster.clickhouse.inserts.block import Block
+from glassflow_dagster.clickhouse.inserts.external_block import external_table, read_settings
 from glassflow_dagster.clickhouse.layout import Layout
 
 # Types that may store one value in several forms.
@@ -26,16 +25,11 @@ _LOOSE = re.compile(r"\b(JSON|Dynamic|Variant)\b")
 _BLOCK = "glassflow_block"
 _ROW = "glassflow_row"
 
-_SETTINGS = {
-    # Find rows with NULL in the sorting key as well.
-    "transform_null_in": 1,
-    # The block's columns have the table's types, unusual ones included.
-    "allow_suspicious_low_cardinality_types": 1,
-    "input_format_null_as_default": 0,
-}
+# Find rows with NULL in the sorting key as well.
+_SETTINGS = {"transform_null_in": 1}
 
 
-def missing_rows(client: Client, layout: Layout, block: pa.Table) -> list[int]:
+def missing_rows(client: Client, layout: Layout, block: Block) -> list[int]:
     """Return the row numbers of the block that are missing in the table: per partition all of its rows, or none.
 
     Raises the client's own errors.
@@ -48,7 +42,7 @@ def missing_rows(client: Client, layout: Layout, block: pa.Table) -> list[int]:
     return sorted(missing)
 
 
-def written_rows(client: Client, layout: Layout, block: pa.Table) -> list[int]:
+def written_rows(client: Client, layout: Layout, block: Block) -> list[int]:
     """Return the row numbers of the block whose values are in the table; of equal rows as many as the table has.
 
     Empty for an engine whose merges change rows. Raises the client's own errors.
@@ -78,7 +72,7 @@ def _is_part_written(rows: Sequence[tuple[int, bytes, int]], layout: Layout) -> 
     return complete == len(wanted) if layout.keeps_rows else complete > 0
 
 
-def _search_query(layout: Layout, block: pa.Table) -> str:
+def _search_query(layout: Layout, block: Block) -> str:
     """Return the SELECT of (row number, partition, hash, number of rows of the table with this hash) for a block.
 
     The block is sent along as the external table `glassflow_block`. The CTEs: `filled` is the block with the columns
@@ -97,7 +91,7 @@ def _search_query(layout: Layout, block: pa.Table) -> str:
     )
 
 
-def _filled_block(layout: Layout, block: pa.Table) -> str:
+def _filled_block(layout: Layout, block: Block) -> str:
     """Return a WITH clause for the block plus the columns that the server fills, as far as the keys depend on them."""
     computed = [f"{expression} AS {quote_name(name)}" for name, expression in _computed(layout, block.column_names)]
     return f"filled AS (SELECT {', '.join(['*', *computed])} FROM {_BLOCK})"
@@ -124,7 +118,7 @@ def _partition(layout: Layout) -> str:
     return f"toString(tuple({layout.partition_key}))" if layout.partition_key else "''"
 
 
-def _digest(layout: Layout, block: pa.Table) -> str:
+def _digest(layout: Layout, block: Block) -> str:
     """Return the SQL of a 128-bit hash of the columns that the block fills."""
     columns = [_value(name, layout.columns[name].type) for name in block.column_names]
     return f"sipHash128(formatRow('RowBinary', {', '.join(columns)}))"
@@ -142,20 +136,15 @@ def _can_filter_by_sorting_key(layout: Layout) -> bool:
     return bool(layout.sorting_key) and not any("Float" in kind for kind in kinds)
 
 
-def _search(client: Client, layout: Layout, block: pa.Table) -> Sequence[Sequence[Any]]:
+def _search(client: Client, layout: Layout, block: Block) -> Sequence[Sequence[Any]]:
     """Send the block, its rows numbered from 0, as an external table, and return the result of `_search_query`.
 
     Each result row is (row number, partition, hash, number of rows of the table with this hash).
     """
-    numbered = block.append_column(_ROW, pa.array(range(block.num_rows), pa.uint32()))
     types = {name: layout.columns[name].type for name in block.column_names} | {_ROW: "UInt32"}
-    data = ExternalData(
-        file_name=f"{_BLOCK}.arrow",
-        data=to_ipc_stream(numbered),
-        fmt="ArrowStream",
-        structure=", ".join(f"{quote_name(name)} {kind}" for name, kind in types.items()),
-    )
     rows: Sequence[Sequence[Any]] = client.query(
-        _search_query(layout, block), settings=_SETTINGS, external_data=data
+        _search_query(layout, block),
+        settings=read_settings(client) | _SETTINGS,
+        external_data=external_table(_BLOCK, block.format, block.numbered_body(_ROW), types),
     ).result_rows
     return rows

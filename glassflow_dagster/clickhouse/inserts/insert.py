@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 from clickhouse_connect.driver.summary import QuerySummary
@@ -36,7 +35,7 @@ from glassflow_dagster.clickhouse.errors import (
 )
 from glassflow_dagster.clickhouse.identifiers import full_name, quote_name
 from glassflow_dagster.clickhouse.inserts.already_written import missing_rows
-from glassflow_dagster.clickhouse.inserts.arrow_stream import to_ipc_stream
+from glassflow_dagster.clickhouse.inserts.block import Block
 from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.layout import Layout, read_layout
 from glassflow_dagster.clickhouse.queries import backoff_pauses
@@ -69,12 +68,22 @@ _PINNED: dict[str, Any] = {
     "max_insert_delayed_streams_for_parallel_write": 1_000_000,
     # A NULL for a column that takes none is an error and never a silent default.
     "input_format_null_as_default": 0,
+    # Names and types in a block are compared with the table's.
+    "input_format_with_names_use_header": 1,
+    "input_format_with_types_use_header": 1,
 }
 
 # Settings of newer servers, which older ones would reject as unknown.
 _PINNED_WHERE_KNOWN: dict[str, Any] = {
     "deduplicate_insert": "enable",
     "max_insert_block_size_bytes": 0,
+    "input_format_max_block_size_bytes": 0,
+    "input_format_max_block_wait_ms": 0,
+    # A body that ends early is an error, and its rows are not inserted.
+    "input_format_connection_handling": 0,
+    # In RowBinary a type is its name, and a JSON value its text.
+    "input_format_binary_decode_types_in_binary_format": 0,
+    "input_format_binary_read_json_as_string": 1,
     "use_strict_insert_block_limits": 0,
     "throw_on_max_partitions_per_insert_block": 1,
     # A Distributed table answers when the shards have the rows, each row on the shard of its key. The first of the two
@@ -122,7 +131,7 @@ class Inserter:
     _row_errors: set[tuple[str, int | None]] = field(default_factory=set)
 
     def insert(
-        self, database: str, table: str, block: pa.Table, token: Token, settings: Mapping[str, Any] | None = None
+        self, database: str, table: str, block: Block, token: Token, settings: Mapping[str, Any] | None = None
     ) -> None:
         """Insert a block under its token, and return when its rows are certain to be in the table once.
 
@@ -171,7 +180,7 @@ class _BlockInsert:
         inserter: Inserter,
         database: str,
         table: str,
-        block: pa.Table,
+        block: Block,
         token: Token,
         settings: Mapping[str, Any],
     ) -> None:
@@ -181,7 +190,7 @@ class _BlockInsert:
         self._database, self._table, self._block, self._token = database, table, block, token
         self._name = f"{database}.{table}"
         columns = ", ".join(map(quote_name, block.column_names))
-        self._statement = f"INSERT INTO {full_name(database, table)} ({columns}) FORMAT ArrowStream"
+        self._statement = f"INSERT INTO {full_name(database, table)} ({columns}) FORMAT {block.format}"
         self._deadline = time.monotonic() + inserter.retry_seconds
 
     def run(self) -> None:
@@ -274,7 +283,7 @@ class _BlockInsert:
             time.sleep(pause)
         raise AssertionError("the pauses have no end")
 
-    def _send_until_certain(self, block: pa.Table, token: Token, run: ServerRun | None, *, is_first: bool) -> None:
+    def _send_until_certain(self, block: Block, token: Token, run: ServerRun | None, *, is_first: bool) -> None:
         """Send a block under a token until its outcome is certain.
 
         run: the server's run during which all earlier attempts were sent, None when unknown. When there may have been
@@ -282,7 +291,7 @@ class _BlockInsert:
         one run only. Raises `_Restarted` when the run has changed. An error of kind UNKNOWN counts as transient until
         its code has occurred `_UNKNOWN_REPEATS` times.
         """
-        body = to_ipc_stream(block)
+        body = block.body()
         settings = insert_settings(self._client, token, block.num_rows) | dict(self._settings)
         occurrences: Counter[int | None] = Counter()  # of each error code
         for pause in backoff_pauses():
@@ -361,7 +370,7 @@ class _BlockInsert:
         unknown = " (unknown; treated as transient)" if kind is ErrorKind.UNKNOWN else ""
         self._inserter.report(f"insert into {self._name}: {explain(error)}{unknown}; retrying in {pause:.1f} s")
 
-    def _resolve_unknown_error(self, error: BaseException, block: pa.Table, *, is_first: bool) -> None:
+    def _resolve_unknown_error(self, error: BaseException, block: Block, *, is_first: bool) -> None:
         """Insert an empty block to find the cause of a repeated unknown error, and raise accordingly.
 
         The same error means that the table is at fault (`InsertRefused`), success that rows are (`RowsRefused`). Return
@@ -369,7 +378,7 @@ class _BlockInsert:
         """
         settings = insert_settings(self._client, self._token.empty(), 0)
         try:
-            _send(self._client, self._statement, to_ipc_stream(block.slice(0, 0)), settings)
+            _send(self._client, self._statement, block.slice(0, 0).body(), settings)
         except (ClickHouseError, OSError) as error_when_empty:
             if error_code(error_when_empty) == error_code(error):
                 raise self._table_error(error) from error

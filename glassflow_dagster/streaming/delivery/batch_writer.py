@@ -24,7 +24,7 @@ from glassflow_dagster.bookkeeping.schema import NEVER
 from glassflow_dagster.clickhouse.inserts.insert import Inserter
 from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.queries import retry
-from glassflow_dagster.clickhouse.tables import Table
+from glassflow_dagster.clickhouse.tables import Table, filled_columns
 from glassflow_dagster.clickhouse.target.target_watch import TargetState, TargetWatch
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.metrics.measures import Measures
@@ -229,12 +229,13 @@ class BatchWriter:
     def _partition_writer(self, plan: BatchPlan, *, repeated: bool) -> PartitionWriter:
         """Return the writer of the batch's partitions. repeated: see `_write`."""
         database, table = self.config.sink.full_table
+        mapping = filled_columns(self.config, self.table)
         return PartitionWriter(
             counter=JoinCounter() if self.config.join else SingleTopicCounter(),
             connection=self.config.sink.connection_params,
             database=database,
             table=table,
-            types={name: column.type for name, column in self.table.columns.items()},
+            columns=tuple((m.column_name, self.table.columns[m.column_name].text) for m in mapping),
             source=self.config.source,
             topics=self.config.topics,
             dead_letters=self._dead_letter_batch(plan),

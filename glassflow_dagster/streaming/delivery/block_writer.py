@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TypeVar
 
-import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.bookkeeping.splits import BatchName, RefusedRow, Split, SplitNote, insert_split_note
 from glassflow_dagster.clickhouse.errors import InsertRefused, RowsRefused, TooManyPartitions
+from glassflow_dagster.clickhouse.inserts.block import Block
 from glassflow_dagster.clickhouse.inserts.insert import Inserter
 from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.queries import fetch, retry
@@ -66,7 +66,7 @@ class BlockWriter:
     # Counts the parts that were inserted, from one, as `next` returns the number of the part that is counted.
     _parts: Iterator[int] = field(default_factory=lambda: count(1))
 
-    def insert(self, block: pa.Table, token: Token) -> tuple[RefusedRow, ...]:
+    def insert(self, block: Block, token: Token) -> tuple[RefusedRow, ...]:
         """Insert a block under its token; return the rows that the server refuses. All others are in the table once.
 
         A repeated batch continues with the notes that its earlier runs left on the block (`splits`). Raises
@@ -75,7 +75,7 @@ class BlockWriter:
         split = (self.splits or {}).get(token.text, Split())
         return tuple(self._insert_parts(block, token, split))
 
-    def _insert_parts(self, block: pa.Table, token: Token, split: "Split") -> list[RefusedRow]:
+    def _insert_parts(self, block: Block, token: Token, split: "Split") -> list[RefusedRow]:
         """Insert a block, splitting refused parts, in the order of the rows; return the rows that are refused alone.
 
         split: the notes of the batch's earlier runs about this block: the rows before `split.done_until` are done, with
@@ -111,7 +111,7 @@ class BlockWriter:
             self._note_done(token, block.num_rows, refused)
         return refused
 
-    def _send(self, block: pa.Table, part: "_Part") -> str | None:
+    def _send(self, block: Block, part: "_Part") -> str | None:
         """Insert a part of a block; return None when it is in the table, else the reason why it was refused.
 
         A part with rows for too many partitions of the table counts as refused, too. Raises `InsertRefused` where an
@@ -181,7 +181,7 @@ class WholeBlockWriter:
     database: str
     table: str
 
-    def insert(self, block: pa.Table, token: Token) -> tuple[RefusedRow, ...]:
+    def insert(self, block: Block, token: Token) -> tuple[RefusedRow, ...]:
         """Insert a block under its token; raise `InsertRefused` when the server refuses rows, so that none is returned.
 
         Also raises what `Inserter.insert` raises.

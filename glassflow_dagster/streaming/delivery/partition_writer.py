@@ -7,7 +7,6 @@ without a shuffle Spark numbers a topic's partitions in another order when it re
 are inserted into their own table in the same way.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,18 +21,18 @@ from glassflow_dagster.bookkeeping.fencing import Epoch
 from glassflow_dagster.bookkeeping.splits import BatchName, RefusedRow, read_splits
 from glassflow_dagster.clickhouse.client import wait_for_clickhouse
 from glassflow_dagster.clickhouse.inserts.already_written import written_rows
+from glassflow_dagster.clickhouse.inserts.block import RowBinaryBlock
 from glassflow_dagster.clickhouse.inserts.insert import Inserter
+from glassflow_dagster.clickhouse.inserts.rows_as_json import read_as_json
 from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.queries import retry, translate_errors
 from glassflow_dagster.clickhouse.server_run import ServerRun
 from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.config.model.sink import Delivery
 from glassflow_dagster.config.model.source import Source
-from glassflow_dagster.config.model.types import ColumnType
 from glassflow_dagster.kafka.records import RecordPosition, fetch_records
 from glassflow_dagster.metrics.measures import Measures
 from glassflow_dagster.streaming.checkpoint.blocks import BlockLimits, cut
-from glassflow_dagster.streaming.delivery.arrow import to_arrow
 from glassflow_dagster.streaming.delivery.block_writer import BlockWriter, WholeBlockWriter
 from glassflow_dagster.streaming.delivery.dead_letter_rows import (
     DeadLetterBatch,
@@ -53,15 +52,16 @@ PARTITION_RESULT_SCHEMA = f"{BATCH_OUTCOMES_SCHEMA}, measures string"
 class PartitionWriter:
     """Writes one partition of a batch, in a Python worker on the executor; or a whole batch, inline in the driver.
 
-    Columns in, sorted by the counter's position columns: topic_rank INT, partition INT, offset LONG; row STRUCT (the
-    target's columns); dead_letter STRUCT (its topic is NULL where the record must be read from Kafka again);
+    Columns in, sorted by the counter's position columns: topic_rank INT, partition INT, offset LONG; row BINARY (the
+    values of `columns` in RowBinary); dead_letter STRUCT (its topic is NULL where the record must be read again);
     drop_reason ('filtered' or 'late'); size INT (bytes of the raw record); timestamp LONG (Kafka's, microseconds
     since 1970; NULL where it is not known); stage_attempt INT (in a worker: how often Spark has begun this stage
     before); and those that the counter takes. At most one of row, dead_letter and drop_reason is set; none
     of them for a record that is only counted, such as a duplicate.
     Columns out: those of `BatchOutcomes`, and measures STRING (`Measures` as JSON); one row.
 
-    counter: counts the records of this kind of query. topics: in the order of topic_rank. table_ddl: the target's
+    counter: counts the records of this kind of query. columns: (name, type) of each value of a row, the type as the
+    server writes it. topics: in the order of topic_rank. table_ddl: the target's
     columns and constraints when the batch was begun; server_run: the run of the ClickHouse server then. repeated: some
     of the batch may have been written before. epoch: the driver's number, for fencing. engine: the target's; cluster:
     where tables are altered. already_written: positions (topic_rank, partition, offset) of records whose rows an
@@ -73,7 +73,7 @@ class PartitionWriter:
     connection: ClickHouseConnection
     database: str
     table: str
-    types: dict[str, ColumnType] = field(repr=False)
+    columns: tuple[tuple[str, str], ...] = field(repr=False)
     source: Source
     topics: tuple[str, ...]
     dead_letters: DeadLetterBatch
@@ -116,7 +116,7 @@ class PartitionWriter:
         if rows.num_rows and self.compare_values:
             rows = self._drop_written_values(writers, rows, outcomes)
         if rows.num_rows:
-            refused = writers.rows.insert(self._columns(rows), token)
+            refused = writers.rows.insert(self._block(rows), token)
             _measure_ages(rows.column("timestamp"), writers.inserter.measures)
             outcomes.blocks += 1
             outcomes.written += rows.num_rows - len(refused)
@@ -124,7 +124,7 @@ class PartitionWriter:
             if refused:
                 refused_rows = rows.take([entry.row for entry in refused])
                 outcomes.bytes -= pc.sum(refused_rows.column("size")).as_py()
-                raw = self._raw_of_refused(refused_rows, refused)
+                raw = self._raw_of_refused(writers, refused_rows, refused)
                 self._insert_dead_letters(writers, raw, token.dead_letters_of_server())
                 self.counter.count_dead_letters(refused_rows, outcomes)
         if dead_letters.num_rows:
@@ -138,7 +138,7 @@ class PartitionWriter:
         Those were written before the checkpoint was lost: under other tokens, so that ClickHouse would not drop them.
         """
         client, inserter = writers.inserter.client, writers.inserter
-        block = self._columns(rows)
+        block = self._block(rows)
 
         def find_written() -> list[int]:
             return translate_errors(
@@ -175,10 +175,9 @@ class PartitionWriter:
         """Insert records into the dead letter table. Columns of `raw`: those of `RAW_SCHEMA`."""
         insert_dead_letters(writers.inserter, self.connection.database, self.dead_letters.rows(raw), token)
 
-    def _columns(self, rows: pa.Table) -> pa.Table:
-        """Return the target's columns of the rows, in the Arrow types that ClickHouse is sent."""
-        flat = _struct_columns(rows, "row")
-        return pa.table({name: to_arrow(column, self.types[name]) for name, column in flat.items()})
+    def _block(self, rows: pa.Table) -> RowBinaryBlock:
+        """Return the rows as ClickHouse is sent them."""
+        return RowBinaryBlock(self.columns, rows.column("row"))
 
     def _raw_of_dead_letters(self, records: pa.Table) -> pa.Table:
         """Return the raw records of dead letters that a stage of the query made; columns out: those of `RAW_SCHEMA`.
@@ -204,13 +203,15 @@ class PartitionWriter:
         ]
         return pa.concat_tables([raw.cast(RAW_SCHEMA), self._fetch_raw(rows)])
 
-    def _raw_of_refused(self, rows: pa.Table, refused: Sequence[RefusedRow]) -> pa.Table:
+    def _raw_of_refused(self, writers: "_Writers", rows: pa.Table, refused: Sequence[RefusedRow]) -> pa.Table:
         """Return the raw records of rows that the server refused; columns out: those of `RAW_SCHEMA`.
 
         A row goes along as JSON, for the case that Kafka no longer has its record. refused: in the order of the rows.
         """
-        values = rows.column("row").to_pylist()
-        rows_as_json = (json.dumps(row, default=str, ensure_ascii=False).encode() for row in values)
+        client, block = writers.inserter.client, self._block(rows)
+        rows_as_json = retry(
+            lambda: translate_errors(client, lambda: read_as_json(client, block)), self.retry_seconds, self.report
+        )
         return self._fetch_raw(
             [
                 DeadLetterWithoutRaw(position, INSERT_STAGE, reason, row_as_json)

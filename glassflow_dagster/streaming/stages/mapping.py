@@ -1,17 +1,16 @@
 """Converts fields to ClickHouse columns, and checks everything that ClickHouse would change silently.
 
-ClickHouse's Arrow input wraps integers (300 into Int8 becomes 44) and turns NULL into '' or 0 where a column is not
-Nullable. So ranges, lengths, names of enums, digits and nulls are checked here, at every depth of a nested value. That
-is before deduplication: a record that does not fit becomes a dead letter and does not enter its key into the state. The
-rules of each type are in scala/types/Converter.scala and scala/types/NestedValues.scala; this module describes the
-columns to them.
+A row leaves this stage in ClickHouse's own format RowBinary, so nothing checks its values after it: ranges, lengths,
+names of enums, digits and nulls are checked here, at every depth of a nested value. That is before deduplication: a
+record that does not fit becomes a dead letter and does not enter its key into the state. The rules of each type are in
+scala/types/Converter.scala and scala/types/NestedValues.scala; this module describes the columns to them.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from glassflow_dagster.config.model.sink import Mapping as ColumnMapping
@@ -25,21 +24,36 @@ def map_columns(
 ) -> DataFrame:
     """Convert fields to the target's columns.
 
-    Columns in: the columns in scope, error, drop_reason. Column added: row STRUCT (one field per mapped column, in the
-    mapping's order), NULL for a record that is dropped or a dead letter. error is set where a value does not fit.
+    Columns in: the columns in scope, error, drop_reason. Column added: row BINARY (the values of the mapped columns in
+    RowBinary, in the mapping's order), NULL for a record that is dropped or a dead letter. error is set where a value
+    does not fit.
 
     types: the target table's actual types by column name; they decide what may be NULL and which names an Enum has.
     """
-    values = F.struct(*(scope.mappable[m.name].alias(f"c{index}") for index, m in enumerate(mapping)))
+    positions = scope.decoded.positions
+    decoded = F.col(scope.decoded.column) if positions else _struct([])
+    computed = [m.name for m in mapping if m.name not in positions]
+    values = _struct([scope.mappable[name] for name in computed])
     spec = [
-        {"column": m.column_name, "kind": scope.kinds[m.name], "type": _type_spec(types[m.column_name])}
+        {
+            "column": m.column_name,
+            "kind": scope.kinds[m.name],
+            "type": _type_spec(types[m.column_name]),
+            "decoded": m.name in positions,
+            "position": positions[m.name] if m.name in positions else computed.index(m.name),
+        }
         for m in mapping
     ]
-    mapped = F.call_function("glassflow_map", values, F.lit(json.dumps(spec)))
+    mapped = F.call_function("glassflow_map", decoded, values, F.lit(json.dumps(spec)))
     # A column of its own first: the conversion runs once, whatever refers to it.
     converted = events.withColumn("_mapped", F.when(is_active(), mapped))
     checked = set_error(converted, "mapping", F.col("_mapped.reason"))
     return checked.withColumn("row", F.col("_mapped.row")).drop("_mapped")
+
+
+def _struct(columns: Sequence[Column]) -> Column:
+    """Return columns as a STRUCT; one of a NULL where there are none, as Spark has no empty one."""
+    return F.struct(*(column.alias(f"c{index}") for index, column in enumerate(columns or [F.lit(None)])))
 
 
 def _type_spec(column: ColumnType) -> dict[str, Any]:
@@ -60,7 +74,9 @@ def _type_spec(column: ColumnType) -> dict[str, Any]:
 
 
 def _numbers(base: ColumnType) -> tuple[int, ...]:
-    """Return a type's numbers: precision and scale, the digits of a DateTime64's fraction, or a length."""
+    """Return a type's numbers: precision and scale, a DateTime64's digits, a length, or those of an Enum's values."""
+    if base.value_names:
+        return tuple(argument[1] for argument in base.arguments if isinstance(argument, tuple))
     if base.name.startswith("Decimal"):
         return decimal_digits(base)
     return (second_digits(base),) if base.name == "DateTime64" else base.numbers

@@ -1,7 +1,7 @@
 """The scope of a stage: which column each name in an expression or a mapping refers to."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -25,18 +25,32 @@ _METADATA_CASTS = {
 
 
 @dataclass(frozen=True)
+class DecodedFields:
+    """Names of fields without a default, and the position of each in the STRUCT column that has them.
+
+    The mapping reads these from the column, as Spark's code for 40 columns is slow: Java does not compile a method of
+    that length.
+    """
+
+    column: str = ""
+    positions: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Scope:
     """The names that a stage may use, with their kinds and columns.
 
     kinds: the kind of each name. visible: the columns that expressions may use, and the value of now(). mappable: those
     that the mapping may use. metadata: Kafka's metadata (`_topic`, `_offset`, ...), which stays in scope after a
-    transform. Columns are STRING, LONG, DECIMAL(20,0), DOUBLE or BOOLEAN by kind; array, map and any are JSON text.
+    transform. decoded: the mappable names that are fields of the record as they were decoded.
+    Columns are STRING, LONG, DECIMAL(20,0), DOUBLE or BOOLEAN by kind; array, map and any are JSON text.
     """
 
     kinds: Mapping[str, FieldKind]
     visible: Mapping[str, Column]
     mappable: Mapping[str, Column]
     metadata: Mapping[str, Column]
+    decoded: DecodedFields = DecodedFields()
 
     def after_transform(self, kinds: Mapping[str, FieldKind], columns: Mapping[str, Column]) -> "Scope":
         """Return the scope after a stateless transform, whose outputs are `columns` of these kinds.
@@ -65,10 +79,12 @@ def field_scope(fields: Sequence[SchemaField], source: int = 0) -> Scope:
     Columns in: Kafka's metadata (topic, key, partition, offset, timestamp), batch_time, and the STRUCT column
     `FIELDS[source]` of the source's decoded fields.
     """
-    columns = {**_metadata(), **{field.name: _field(field, FIELDS[source]) for field in fields}}
-    kinds = {**METADATA_FIELDS, **{field.name: field.kind for field in fields}}
+    columns = {**_metadata(), **{declared.name: _field(declared, FIELDS[source]) for declared in fields}}
+    kinds = {**METADATA_FIELDS, **{declared.name: declared.kind for declared in fields}}
     visible = {**columns, BATCH_TIME: F.col("batch_time")}
-    return Scope(kinds, visible=visible, mappable=columns, metadata=_metadata())
+    positions = {declared.name: index for index, declared in enumerate(fields) if declared.default is None}
+    decoded = DecodedFields(FIELDS[source], positions)
+    return Scope(kinds, visible=visible, mappable=columns, metadata=_metadata(), decoded=decoded)
 
 
 def joined_scope(kinds: Mapping[str, FieldKind], columns: Mapping[str, Column]) -> Scope:
@@ -83,12 +99,12 @@ def joined_scope(kinds: Mapping[str, FieldKind], columns: Mapping[str, Column]) 
     return Scope(all_kinds, visible=visible, mappable=all_columns, metadata=metadata)
 
 
-def _field(field: SchemaField, fields: str) -> Column:
+def _field(declared: SchemaField, fields: str) -> Column:
     """Return a declared field's column, with its default for NULL. fields: the STRUCT column of decoded fields."""
-    column = F.col(fields).getField(field.name)
-    if field.default is None:
+    column = F.col(fields).getField(declared.name)
+    if declared.default is None:
         return column
-    return F.coalesce(column, F.lit(field.default).cast(carrier(field.kind)))
+    return F.coalesce(column, F.lit(declared.default).cast(carrier(declared.kind)))
 
 
 def _metadata() -> dict[str, Column]:

@@ -9,6 +9,7 @@ from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse import client as clickhouse_client
 from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable, InsertRefused, RowsRefused
+from glassflow_dagster.clickhouse.inserts.block import ArrowBlock
 from glassflow_dagster.clickhouse.inserts.insert import Inserter, insert_settings
 from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.queries import execute, fetch, retry
@@ -35,7 +36,9 @@ def block(*ids: int, text: str | None = "x") -> pa.Table:
 
 
 def insert(client: Client, database: str, table: str, content: pa.Table, token: str) -> None:
-    Inserter(client, 10, print, begun=read_server_run(client)).insert(database, table, content, Token(token))
+    Inserter(client, 10, print, begun=read_server_run(client)).insert(
+        database, table, ArrowBlock(content), Token(token)
+    )
 
 
 pytestmark = pytest.mark.servers
@@ -125,6 +128,13 @@ def test_what_an_insert_rests_on_is_said_with_every_insert(client: Client) -> No
         "throw_on_max_partitions_per_insert_block": 1,
         "max_insert_delayed_streams_for_parallel_write": 1_000_000,
         "input_format_null_as_default": 0,
+        "input_format_with_names_use_header": 1,
+        "input_format_with_types_use_header": 1,
+        "input_format_max_block_size_bytes": 0,
+        "input_format_max_block_wait_ms": 0,
+        "input_format_connection_handling": 0,
+        "input_format_binary_decode_types_in_binary_format": 0,
+        "input_format_binary_read_json_as_string": 1,
         "insert_distributed_sync": 1,
         "distributed_foreground_insert": 1,
         "insert_distributed_one_random_shard": 0,
@@ -178,7 +188,7 @@ def test_a_server_that_is_gone_is_tried_until_the_deadline(
     monkeypatch.setattr(client._backend, "_base_url", f"http://127.0.0.1:{port}/")
     said: list[str] = []
     with pytest.raises(ClickHouseUnreachable, match="did not confirm a block"):
-        Inserter(client, 0.5, said.append).insert("d", "t", block(1), Token("a"))
+        Inserter(client, 0.5, said.append).insert("d", "t", ArrowBlock(block(1)), Token("a"))
     assert said
     assert all("Connection refused" in text for text in said)
 

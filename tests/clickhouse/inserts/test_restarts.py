@@ -18,6 +18,7 @@ from clickhouse_connect.driver.client import Client
 from glassflow_dagster.bookkeeping.ledger import LEDGER, LedgerRow, Outcomes, insert_ledger_row
 from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
 from glassflow_dagster.clickhouse.client import connect
+from glassflow_dagster.clickhouse.inserts.block import ArrowBlock, Block, RowBinaryBlock
 from glassflow_dagster.clickhouse.inserts.insert import Inserter
 from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.server_run import ServerRun, read_server_run
@@ -139,8 +140,8 @@ def reset_faults(crashing: CrashingServer) -> Iterator[None]:
     crashing.proxy.behave()
 
 
-def block(*ids: int, partition: int = 0) -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int64()), "p": pa.array([partition] * len(ids), pa.int64())})
+def block(*ids: int, partition: int = 0) -> ArrowBlock:
+    return ArrowBlock(pa.table({"id": pa.array(ids, pa.int64()), "p": pa.array([partition] * len(ids), pa.int64())}))
 
 
 PLAIN = ("id Int64, p Int64", "MergeTree PARTITION BY p ORDER BY id")
@@ -174,7 +175,8 @@ def test_rows_that_are_there_without_their_token_are_not_sent_again(crashing: Cr
 
 def test_of_a_block_of_several_partitions_only_the_lost_one_is_sent(crashing: CrashingServer) -> None:
     table = crashing.table(*PLAIN)
-    whole = pa.concat_tables([block(1, 2, partition=7), block(3, 4, partition=8), block(5, partition=9)])
+    parts = (block(1, 2, partition=7), block(3, 4, partition=8), block(5, partition=9))
+    whole = ArrowBlock(pa.concat_tables([part.table for part in parts]))
     crashing.crash_in_insert(crashing.lose_part(table, "8_"))
     crashing.inserter().insert("d", table, whole, Token("a"))
     assert crashing.rows(table, "p, id") == [(7, 1), (7, 2), (8, 3), (8, 4), (9, 5)]
@@ -278,8 +280,25 @@ KINDS = {
 }
 
 
+def as_row_binary(crashing: CrashingServer, values: pa.Table) -> RowBinaryBlock:
+    """Return the rows as the server itself writes them in RowBinary."""
+    name = f"t{next(_numbers)}"
+    crashing.direct.command(
+        f"CREATE TABLE d.{name} ({', '.join(f'{n} {k}' for n, (k, _) in KINDS.items())}) ENGINE Memory"
+    )
+    Inserter(crashing.direct, 60, print).insert("d", name, ArrowBlock(values), Token(name))
+    described = crashing.direct.query(f"SELECT name, type FROM system.columns WHERE table = '{name}' ORDER BY position")
+    query = f"SELECT * FROM d.{name} WHERE i = {{i:Int64}} FORMAT RowBinary"
+    settings = {"output_format_binary_write_json_as_string": 1}
+    rows = [crashing.direct.raw_query(query, {"i": i}, settings) for i in values.column("i").to_pylist()]
+    return RowBinaryBlock(tuple(map(tuple, described.result_rows)), pa.chunked_array([pa.array(rows, pa.binary())]))
+
+
+@pytest.mark.parametrize("block_of", [lambda _, values: ArrowBlock(values), as_row_binary], ids=["arrow", "row binary"])
 @pytest.mark.parametrize("key", ["(s, i)", "(f, toDate(t))", "(filled, i)"])
-def test_rows_of_every_type_are_found_whatever_the_sorting_key(crashing: CrashingServer, key: str) -> None:
+def test_rows_of_every_type_are_found_whatever_the_sorting_key(
+    crashing: CrashingServer, key: str, block_of: Callable[[CrashingServer, pa.Table], Block]
+) -> None:
     columns = ", ".join(f"{name} {kind}" for name, (kind, _) in KINDS.items())
     engine = f"MergeTree PARTITION BY (toYYYYMM(made), e) ORDER BY {key}"
     name = f"t{next(_numbers)}"
@@ -288,11 +307,11 @@ def test_rows_of_every_type_are_found_whatever_the_sorting_key(crashing: Crashin
         f"toDateTime(t)) ENGINE = {engine} {WINDOW}, allow_nullable_key = 1"
     )
     values = pa.table({name: array for name, (_, array) in KINDS.items()})
-    inserter = crashing.inserter()
+    inserter, block = crashing.inserter(), block_of(crashing, values)
     crashing.crash_in_insert(crashing.lose_tokens(name))
-    inserter.insert("d", name, values, Token("a"))
+    inserter.insert("d", name, block, Token("a"))
     assert crashing.rows(name, "i") == [(1,), (2,)]
+    block = block_of(crashing, values.set_column(0, "i", pa.array([3, 4], pa.int64())))
     crashing.crash_in_insert(crashing.lose_part(name))
-    others = values.set_column(0, "i", pa.array([3, 4], pa.int64()))
-    inserter.insert("d", name, others, Token("b"))
+    inserter.insert("d", name, block, Token("b"))
     assert crashing.rows(name, "i") == [(1,), (2,), (3,), (4,)]

@@ -31,7 +31,7 @@ def table(columns: dict[str, Any] | None = None, **changes: Any) -> Table:
     for name, kind in listed.items():
         text, default = kind if isinstance(kind, tuple) else (kind, "")
         if text:
-            parsed[name] = Column(ColumnType(text) if "Tuple" in text else parse_column_type(text), default)
+            parsed[name] = Column(ColumnType(text) if "Tuple" in text else parse_column_type(text), default, text)
     described = {
         "engine": "ReplacingMergeTree",
         "engine_full": ENGINE,

@@ -11,6 +11,7 @@ from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import DatabaseError
 
 from glassflow_dagster.clickhouse.errors import InsertRefused, RowsRefused, TableProblem
+from glassflow_dagster.clickhouse.inserts.block import ArrowBlock
 from glassflow_dagster.clickhouse.inserts.insert import insert_settings
 from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.tables import Column, Table
@@ -56,7 +57,7 @@ class Cluster:
 
 def target(key: str) -> Table:
     """Return the target: a Distributed table with a sharding key."""
-    columns = {name: Column(ColumnType("String"), "") for name in ("id", "now", "seen")}
+    columns = {name: Column(ColumnType("String"), "", "String") for name in ("id", "now", "seen")}
     return Table("db", "d", "Distributed", f"Distributed('c', 'db', 'local', {key})", columns, rows=0, ttl=False)
 
 
@@ -151,4 +152,4 @@ class Refusing:
 def test_a_block_is_not_taken_apart() -> None:
     writer = WholeBlockWriter(Refusing(), "db", "d")  # type: ignore[arg-type]
     with pytest.raises(InsertRefused, match=r"db.d refuses values: a constraint; a block .* is not split"):
-        writer.insert(pa.table({"id": [1]}), Token("token"))
+        writer.insert(ArrowBlock(pa.table({"id": [1]})), Token("token"))

@@ -14,6 +14,7 @@ from glassflow_dagster.bookkeeping.splits import BatchName, RefusedRow, Split, r
 from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
 from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable, InsertRefused
 from glassflow_dagster.clickhouse.inserts import insert as inserts
+from glassflow_dagster.clickhouse.inserts.block import ArrowBlock
 from glassflow_dagster.clickhouse.inserts.insert import Inserter
 from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.queries import execute, fetch
@@ -27,6 +28,10 @@ pytestmark = pytest.mark.servers
 
 BLOCK = "p/i/0/0/0"
 DROP, ADD = "DROP CONSTRAINT small", "ADD CONSTRAINT small CHECK id < 1000"
+
+
+def block_of(ids: list[int]) -> ArrowBlock:
+    return ArrowBlock(pa.table({"id": pa.array(ids, pa.uint64())}))
 
 
 class DiedError(Exception):
@@ -74,7 +79,7 @@ class Target:
         self.tried = True
         writer = self.writer(splits)
         token = Token(f"{self.batch.checkpoint_id}/{BLOCK}")
-        refused = writer.insert(pa.table({"id": pa.array(ids, pa.uint64())}), token)
+        refused = writer.insert(block_of(ids), token)
         assert all("Constraint `small`" in reason and "\n" not in reason for _, reason in refused)
         return [ids[row] for row, _ in refused]
 
@@ -182,13 +187,11 @@ def test_many_parts_do_not_make_the_table_forget_the_blocks_before_them(
     monkeypatch.setattr(block_writer, "PARTS_PER_NOTE", 50)
     target.alter("MODIFY SETTING non_replicated_deduplication_window = 20")
     ids, good = block(64, *range(0, 64, 2))
-    first = pa.table({"id": pa.array([500, 501], pa.uint64())})
+    first = block_of([500, 501])
     for splits in (None, {}):
         writer = target.writer(splits)
         assert writer.insert(first, Token("first")) == ()
-        assert [row for row, _ in writer.insert(pa.table({"id": pa.array(ids, pa.uint64())}), Token("second"))] == list(
-            range(0, 64, 2)
-        )
+        assert [row for row, _ in writer.insert(block_of(ids), Token("second"))] == list(range(0, 64, 2))
         assert target.rows() == [*good, 500, 501]
     window = read_window(target.client, target.database, "t")
     assert window.blocks == block_writer.TOKENS_KEPT_FOR_PARTS
@@ -295,7 +298,8 @@ def test_a_row_that_throws_is_named_and_the_others_are_there_once(target: Target
     )
     target.begin()
     ids = [row if row not in {11, 26, 27} else 1000 for row in range(2, 50)]
-    rows = pa.table({"id": pa.array(ids, pa.uint64()), "p": pa.array([row % 4 for row in range(48)], pa.uint64())})
+    partitions = pa.array([row % 4 for row in range(48)], pa.uint64())
+    rows = ArrowBlock(pa.table({"id": pa.array(ids, pa.uint64()), "p": partitions}))
     good = sorted(number for number in ids if number != 1000)
     for splits in (None, target.splits(), target.splits()):
         refused = target.writer(splits).insert(rows, Token(BLOCK))
@@ -318,7 +322,8 @@ def test_what_is_refused_of_partitions_reaches_the_tables_behind_views_once(targ
     )
     target.begin()
     ids = [row if row not in {11, 26, 27} else 1000 for row in range(2, 50)]
-    rows = pa.table({"id": pa.array(ids, pa.uint64()), "p": pa.array([row % 4 for row in range(48)], pa.uint64())})
+    partitions = pa.array([row % 4 for row in range(48)], pa.uint64())
+    rows = ArrowBlock(pa.table({"id": pa.array(ids, pa.uint64()), "p": partitions}))
     good = sorted(number for number in ids if number != 1000)
     for splits in (None, target.splits(), target.splits()):
         assert [row for row, _ in target.writer(splits).insert(rows, Token(BLOCK))] == [9, 24, 25]

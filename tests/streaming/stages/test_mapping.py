@@ -1,6 +1,6 @@
 """Values that fit their column are converted; others are rejected with column, type, position and value.
 
-tests/e2e/test_types.py tests what ClickHouse makes of the carried values.
+tests/e2e/test_types.py tests what ClickHouse makes of the rows.
 """
 
 import base64
@@ -10,8 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from pyspark.sql import Row, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.model.sink import Mapping
 from glassflow_dagster.config.model.source import SchemaField
@@ -20,6 +19,7 @@ from glassflow_dagster.streaming.stages.decode.decode import decode
 from glassflow_dagster.streaming.stages.decode.json_format import json_decoder
 from glassflow_dagster.streaming.stages.mapping import map_columns
 from glassflow_dagster.streaming.stages.scope import field_scope
+from tests.streaming.row_binary import read_row
 
 RECORD = "value binary"
 UUID = "6F9619FF-8B86-D011-B42D-00C04FC964FF"
@@ -36,7 +36,7 @@ class Json(str):
     __slots__ = ()
 
 
-# Declared type, column type, value, and the carried value as JSON: binary as base64, times in UTC.
+# Declared type, column type, value, and the row's value as JSON: see `read_row`.
 FITS: list[tuple[str, str, Any, Any]] = [
     ("int", "Int8", -128, -128),
     ("int", "UInt8", 255, 255),
@@ -283,10 +283,10 @@ NO_LAYOUTS = [
 ]  # fmt: skip
 
 
-def mapped(spark: SparkSession, cases: list[tuple[str, str, Any]]) -> list[Row]:
+def mapped(spark: SparkSession, cases: list[tuple[str, str, Any]]) -> list[tuple[Any, Any]]:
     """Map all values in one job; record i fills only field and column c<i>.
 
-    Returns rows in the order of the cases: the carried row as JSON, and the error.
+    Returns in the order of the cases: the values of the row, None for a dead letter, and the error.
     """
     names = [f"c{i}" for i in range(len(cases))]
     fields = [SchemaField(name=n, type=case[0], required=False) for n, case in zip(names, cases, strict=True)]
@@ -296,9 +296,9 @@ def mapped(spark: SparkSession, cases: list[tuple[str, str, Any]]) -> list[Row]:
     values = [str(v) if isinstance(v, Json) else json.dumps(v) for _, _, v in cases]
     records = [(i, f'{{"c{i}":{value}}}'.encode()) for i, value in enumerate(values)]
     frame = spark.createDataFrame(records, f"i int, {RECORD}").coalesce(1)
-    options = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "ignoreNullFields": "false"}
     found = map_columns(decode(frame, [json_decoder(fields)]), mapping, field_scope(fields), types)
-    return found.orderBy("i").select(F.to_json("row", options).alias("carried"), "error").collect()
+    rows = found.orderBy("i").select("row", "error").collect()
+    return [(row.row and read_row(bytes(row.row), list(types.values())), row.error) for row in rows]
 
 
 def parsed(text: str) -> Any:
@@ -310,8 +310,9 @@ def test_a_value_that_fits_arrives_converted(spark: SparkSession) -> None:
     rows = mapped(spark, [case[:3] for case in FITS])
     for i, (row, (kind, column, value, expected)) in enumerate(zip(rows, FITS, strict=True)):
         case = (kind, column, str(value)[:80])
-        assert row.error is None, case
-        found = parsed(row.carried)[f"c{i}"]
+        values, error = row
+        assert error is None, case
+        found = values[i]
         wanted = parsed(expected if isinstance(expected, Json) else json.dumps(expected))
         assert (found, type(found)) == (wanted, type(wanted)), case
 
@@ -320,9 +321,10 @@ def test_a_value_that_does_not_fit_is_refused_with_column_type_place_and_value(s
     rows = mapped(spark, [case[:3] for case in DOES_NOT_FIT])
     for i, (row, (kind, column, value, reason)) in enumerate(zip(rows, DOES_NOT_FIT, strict=True)):
         case = (kind, column, str(value)[:80])
-        assert row.carried is None, case
-        assert row.error.stage == "mapping", case
-        assert row.error.reason.startswith(f"column 'c{i}' (Nullable({column})): {reason}"), case
+        values, error = row
+        assert values is None, case
+        assert error.stage == "mapping", case
+        assert error.reason.startswith(f"column 'c{i}' (Nullable({column})): {reason}"), case
 
 
 @pytest.mark.parametrize("column", ["Int32", "LowCardinality(String)", "Array(Nullable(Int8))", "JSON"])
@@ -341,11 +343,12 @@ def test_times_are_read_by_glassflows_layouts_the_first_that_fits(spark: SparkSe
     cases = [("string", "DateTime64(6)", text) for text in (*LAYOUTS, *NO_LAYOUTS)]
     rows = mapped(spark, cases)
     for i, (row, (text, expected)) in enumerate(zip(rows, LAYOUTS.items(), strict=False)):
-        assert row.error is None, text
-        assert json.loads(row.carried)[f"c{i}"] == expected, text
-    for row, text in zip(rows[len(LAYOUTS) :], NO_LAYOUTS, strict=True):
-        assert row.error is not None, text
-        assert "is not a time that DateTime64(6) holds" in row.error.reason, text
+        values, error = row
+        assert error is None, text
+        assert values[i] == expected, text
+    for (_, error), text in zip(rows[len(LAYOUTS) :], NO_LAYOUTS, strict=True):
+        assert error is not None, text
+        assert "is not a time that DateTime64(6) holds" in error.reason, text
 
 
 def test_kafkas_own_columns_can_be_mapped(spark: SparkSession) -> None:
@@ -363,11 +366,11 @@ def test_kafkas_own_columns_can_be_mapped(spark: SparkSession) -> None:
     types = {name: parse_column_type(kind) for name, kind in columns.items()}
     row = (
         map_columns(decode(records, [json_decoder(fields)]), mapping, field_scope(fields), types)
-        .select("row.*")
+        .select("row")
         .collect()[0]
     )
-    cut = time.replace(microsecond=678000)
-    assert tuple(row) == ("t", 3, Decimal(2**40), None, time, cut)
+    values = read_row(bytes(row.row), list(types.values()))
+    assert values == ["t", 3, 2**40, None, "2026-01-02T03:04:05.678901Z", "2026-01-02T03:04:05.678000Z"]
 
 
 @pytest.mark.parametrize(

@@ -46,12 +46,14 @@ def test_types_that_the_two_do_not_write_alike_are_not_compared(
     spark: SparkSession, kind: str, is_compared: bool
 ) -> None:
     assert spark is not None  # creating a column needs a session
-    table = Table("d", "t", "MergeTree", "MergeTree", {"a": Column(parse_column_type(kind), "")}, rows=0, ttl=False)
+    table = Table(
+        "d", "t", "MergeTree", "MergeTree", {"a": Column(parse_column_type(kind), "", kind)}, rows=0, ttl=False
+    )
     assert (comparable(table, "a") is not None) is is_compared
 
 
 def test_values_cannot_run_into_each_other(spark: SparkSession) -> None:
-    kinds = {name: Column(parse_column_type("Nullable(String)"), "") for name in ("a", "b")}
+    kinds = {name: Column(parse_column_type("Nullable(String)"), "", "Nullable(String)") for name in ("a", "b")}
     table = Table("d", "t", "MergeTree", "MergeTree", kinds, rows=0, ttl=False)
     columns = [found for name in kinds if (found := comparable(table, name))]
     pairs: list[tuple[Any, Any]] = [

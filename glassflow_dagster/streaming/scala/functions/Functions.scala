@@ -13,7 +13,7 @@ import org.apache.spark.unsafe.types.UTF8String
   * (SizedMapInArrowStrategy), and the project's SQL functions:
   *
   *   - glassflow_decode(value BINARY, spec STRING) -> STRUCT: see StrictJson
-  *   - glassflow_map(fields STRUCT, spec STRING) -> STRUCT: see ColumnMapper
+  *   - glassflow_map(decoded STRUCT, computed STRUCT, spec STRING) -> STRUCT: see ColumnMapper
   *   - glassflow_key(part, ...) -> BINARY: see KeyBytes
   *   - glassflow_no_key(partition INT) -> BINARY: the group of a Kafka partition's records without a key
   *   - glassflow_shard(key BINARY, partitions INT) -> INT: see Shards; partitions is a literal
@@ -35,7 +35,9 @@ class Functions extends (SparkSessionExtensions => Unit) {
       // Called for a NULL value, too, as the record then gets a reason.
       Invoke(constant(decoder), "decode", decoder.schema, Seq(value), Seq(BinaryType), propagateNull = false)
     }
-    register(extensions, "glassflow_map") { case Seq(fields, Text(spec)) => MapColumns(fields, spec) }
+    register(extensions, "glassflow_map") { case Seq(decoded, computed, Text(spec)) =>
+      MapColumns(decoded, computed, spec)
+    }
     register(extensions, "glassflow_key") { case parts if parts.nonEmpty => Key(parts) }
     register(extensions, "glassflow_no_key") { case Seq(partition) =>
       StaticInvoke(classOf[KeyBytes], BinaryType, "ofRefused", Seq(partition), Seq(IntegerType), returnNullable = false)
@@ -110,12 +112,17 @@ object Functions {
     override protected def withNewChildInternal(newChild: Expression): Pack = copy(child = newChild)
   }
 
-  case class MapColumns(child: Expression, spec: String) extends UnaryExpression with RuntimeReplaceable {
+  /** Replaced by a call of ColumnMapper when a plan is analyzed and the types of its arguments are known. */
+  case class MapColumns(decoded: Expression, computed: Expression, spec: String)
+      extends BinaryExpression with RuntimeReplaceable {
+    override def left: Expression = decoded
+    override def right: Expression = computed
     override lazy val replacement: Expression = {
-      val mapper = new ColumnMapper(spec)
-      Invoke(constant(mapper), "convert", mapper.schema, Seq(child), Seq(child.dataType))
+      val arguments = Seq(decoded, computed)
+      Invoke(constant(new ColumnMapper(spec)), "convert", ColumnMapper.SCHEMA, arguments, arguments.map(_.dataType))
     }
-    override protected def withNewChildInternal(newChild: Expression): MapColumns = copy(child = newChild)
+    override protected def withNewChildrenInternal(newLeft: Expression, newRight: Expression): MapColumns =
+      copy(decoded = newLeft, computed = newRight)
   }
 
   case class Key(parts: Seq[Expression]) extends RuntimeReplaceable {

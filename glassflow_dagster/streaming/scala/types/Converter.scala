@@ -5,7 +5,6 @@ import java.nio.charset.StandardCharsets.UTF_8
 
 import com.fasterxml.jackson.core.{JsonParser, JsonToken}
 import com.fasterxml.jackson.databind.JsonNode
-import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 
 /** The result for a value that does not fit its column; path: where it is inside a nested value, such as `[3].a`. */
@@ -19,8 +18,9 @@ final case class ConversionError(problem: String, path: String = "") {
 /** A ClickHouse type, as Python describes it (streaming/stages/mapping.py).
   *
   * name: the type's name without parameters, Nullable and LowCardinality; text: the whole type; base: the whole type
-  * without Nullable and LowCardinality; numbers: a length, precision and scale, or digits after the second; names:
-  * those of an Enum's values, a Tuple's elements or a JSON column's typed paths; inner: the types of elements.
+  * without Nullable and LowCardinality; numbers: a length, precision and scale, digits after the second, or those of an
+  * Enum's values; names: those of an Enum's values, a Tuple's elements or a JSON column's typed paths; inner: the types
+  * of elements.
   */
 final case class ColumnSpec(
     name: String,
@@ -46,77 +46,124 @@ object ColumnSpec {
   private def each(list: JsonNode): Array[JsonNode] = Array.tabulate(list.size)(list.get)
 }
 
-/** Converts values to one ClickHouse type. Each method converts a field's value of one kind, and returns the converted
-  * value or a ConversionError. A converted value is of `sqlType`, the type that carries it through Spark and Arrow
-  * without a loss.
+/** Converts values to one ClickHouse type. Each method converts a field's value of one kind, and writes it in the
+  * format RowBinary; it returns null, or a ConversionError, and what it has written before that is of no use.
   */
 abstract class Converter(val is: ColumnSpec) {
   import Converter._
 
-  def sqlType: DataType
-
   /** The expected JSON value, for an error message. */
   protected def wanted: String
 
-  def text(value: UTF8String): Any = not("string")
-  def integer(value: Long): Any = not("number")
-  def number(value: Number): Any = not("number")
-  def truth(value: Boolean): Any = not("bool")
+  /** Write the value of a field of each kind, without the byte before a value of a Nullable column. */
+  protected def putText(value: UTF8String, out: RowBinary): ConversionError = not("string")
+  protected def putInteger(value: Long, out: RowBinary): ConversionError = not("number")
+  protected def putNumber(value: Number, out: RowBinary): ConversionError = not("number")
+  protected def putTruth(value: Boolean, out: RowBinary): ConversionError = not("bool")
 
   /** A value of a field of the kind uint. */
-  def whole(value: Number): Any = number(value)
+  protected def putWhole(value: Number, out: RowBinary): ConversionError = putNumber(value, out)
 
   /** A value of a field of the kind float. Its decimal digits are the shortest ones that identify the double. */
-  def real(value: Double): Any =
-    if (value.isNaN || value.isInfinite) ConversionError(s"$value is not a number") else number(shortest(value))
+  protected def putReal(value: Double, out: RowBinary): ConversionError =
+    if (value.isNaN || value.isInfinite) ConversionError(s"$value is not a number") else putNumber(shortest(value), out)
 
   /** An array, or the members of an object, whose first token the parser has just read; json: the bytes it reads. */
-  protected def array(parser: JsonParser, json: Array[Byte]): Any = not("array")
-  protected def members(parser: JsonParser, json: Array[Byte]): Any = not("object")
+  protected def putArray(parser: JsonParser, json: Array[Byte], out: RowBinary): ConversionError = not("array")
+  protected def putMembers(parser: JsonParser, json: Array[Byte], out: RowBinary): ConversionError = not("object")
 
   /** A number inside a nested value. */
-  protected def jsonNumber(parser: JsonParser): Any =
-    if (isLong(parser)) integer(parser.getLongValue) else number(StrictJson.decimalValue(parser))
+  protected def putJsonNumber(parser: JsonParser, out: RowBinary): ConversionError =
+    if (isLong(parser)) putInteger(parser.getLongValue, out) else putNumber(StrictJson.decimalValue(parser), out)
 
-  /** The name of an object's member, as a Map's key. */
-  def key(name: UTF8String): Any = text(name)
+  /** The name of an object's member, as a Map's key, which cannot be Nullable. */
+  def key(name: UTF8String, out: RowBinary): ConversionError = putText(name, out)
 
-  def ofNull: Any = if (is.nullable) null else ConversionError("null, but the column is not Nullable")
+  def text(value: UTF8String, out: RowBinary): ConversionError = {
+    notNull(out)
+    putText(value, out)
+  }
+
+  final def integer(value: Long, out: RowBinary): ConversionError = {
+    notNull(out)
+    putInteger(value, out)
+  }
+
+  final def number(value: Number, out: RowBinary): ConversionError = {
+    notNull(out)
+    putNumber(value, out)
+  }
+
+  final def truth(value: Boolean, out: RowBinary): ConversionError = {
+    notNull(out)
+    putTruth(value, out)
+  }
+
+  final def whole(value: Number, out: RowBinary): ConversionError = {
+    notNull(out)
+    putWhole(value, out)
+  }
+
+  final def real(value: Double, out: RowBinary): ConversionError = {
+    notNull(out)
+    putReal(value, out)
+  }
 
   /** A value of a field of the kind array or map, as JSON text. */
-  def jsonText(value: UTF8String): Any = jsonValue(value)
+  def jsonText(value: UTF8String, out: RowBinary): ConversionError = jsonValue(value, out)
 
   /** A value of a field of the kind any, as JSON text: converted like a value inside a nested one. */
-  final def jsonValue(value: UTF8String): Any = {
+  final def jsonValue(value: UTF8String, out: RowBinary): ConversionError = parse(value, json(_, _, out))
+
+  def ofNull(out: RowBinary): ConversionError =
+    if (is.nullable) {
+      out.isNull(true)
+      null
+    } else ConversionError("null, but the column is not Nullable")
+
+  /** The value at the parser's position, inside a nested value. */
+  final def json(parser: JsonParser, bytes: Array[Byte], out: RowBinary): ConversionError =
+    if (parser.currentToken() == JsonToken.VALUE_NULL)
+      if (is.nullable) ofNull(out) else ConversionError(s"null, but ${is.text} is not Nullable")
+    else {
+      notNull(out)
+      put(parser, bytes, out)
+    }
+
+  /** The same, where it is not null. */
+  protected final def put(parser: JsonParser, bytes: Array[Byte], out: RowBinary): ConversionError =
+    parser.currentToken() match {
+      case JsonToken.VALUE_STRING => jsonString(parser) match {
+          case Some(string) => putText(string, out)
+          case None => HALF_CHARACTER
+        }
+      case JsonToken.VALUE_NUMBER_INT | JsonToken.VALUE_NUMBER_FLOAT => putJsonNumber(parser, out)
+      case JsonToken.VALUE_TRUE => putTruth(true, out)
+      case JsonToken.VALUE_FALSE => putTruth(false, out)
+      case JsonToken.START_ARRAY => putArray(parser, bytes, out)
+      case JsonToken.START_OBJECT => putMembers(parser, bytes, out)
+      case _ => ConversionError("invalid JSON: a value is missing")
+    }
+
+  protected final def parse(
+      value: UTF8String,
+      convert: (JsonParser, Array[Byte]) => ConversionError
+  ): ConversionError = {
     val bytes = value.getBytes
     if (!StrictJson.isUtf8Json(bytes)) return ConversionError("invalid JSON: not in UTF-8")
     val parser = StrictJson.FACTORY.createParser(bytes)
     try {
       parser.nextToken()
-      val found = json(parser, bytes)
-      if (!found.isInstanceOf[ConversionError] && parser.nextToken() != null)
-        ConversionError("invalid JSON: something follows its end")
-      else found
+      val error = convert(parser, bytes)
+      if (error == null && parser.nextToken() != null) ConversionError("invalid JSON: something follows its end")
+      else error
     } catch {
       case e: com.fasterxml.jackson.core.JsonProcessingException =>
         ConversionError(s"invalid JSON: ${e.getOriginalMessage.takeWhile(_ != '\n')}")
     } finally parser.close()
   }
 
-  /** The value at the parser's position, inside a nested value. */
-  final def json(parser: JsonParser, bytes: Array[Byte]): Any = parser.currentToken() match {
-    case JsonToken.VALUE_NULL => if (is.nullable) null else ConversionError(s"null, but ${is.text} is not Nullable")
-    case JsonToken.VALUE_STRING => jsonString(parser) match {
-        case Some(string) => text(string)
-        case None => HALF_CHARACTER
-      }
-    case JsonToken.VALUE_NUMBER_INT | JsonToken.VALUE_NUMBER_FLOAT => jsonNumber(parser)
-    case JsonToken.VALUE_TRUE => truth(true)
-    case JsonToken.VALUE_FALSE => truth(false)
-    case JsonToken.START_ARRAY => array(parser, bytes)
-    case JsonToken.START_OBJECT => members(parser, bytes)
-    case _ => ConversionError("invalid JSON: a value is missing")
-  }
+  protected final def notNull(out: RowBinary): Unit = if (is.nullable) out.isNull(false)
 
   private def not(got: String): ConversionError = ConversionError(s"expected $wanted, got $got")
 }
@@ -206,7 +253,7 @@ object Converter {
 
 import Converter._
 
-/** Whole numbers of up to 64 bits. Spark has no unsigned types: the next larger type carries them. */
+/** Whole numbers of up to 64 bits. */
 class Integers(is: ColumnSpec) extends Converter(is) {
   private val bits = is.name.dropWhile(!_.isDigit).toInt
   private val signed = !is.name.startsWith("U")
@@ -216,78 +263,66 @@ class Integers(is: ColumnSpec) extends Converter(is) {
 
   override protected def wanted: String = "a whole number"
 
-  override val sqlType: DataType = is.name match {
-    case "Int8" => ByteType
-    case "Int16" | "UInt8" => ShortType
-    case "Int32" | "UInt16" => IntegerType
-    case "Int64" | "UInt32" => LongType
-    case "UInt64" => DecimalType(20, 0)
-  }
-
-  override def integer(value: Long): Any =
+  override protected def putInteger(value: Long, out: RowBinary): ConversionError =
     if (value < least || value > greatestLong) outOfRange(value)
-    else sqlType match {
-      case ByteType => value.toByte
-      case ShortType => value.toShort
-      case IntegerType => value.toInt
-      case LongType => value
-      case _ => Decimal(Number.valueOf(value), 20, 0)
+    else {
+      bits match {
+        case 8 => out.int8(value.toInt)
+        case 16 => out.int16(value.toInt)
+        case 32 => out.int32(value.toInt)
+        case _ => out.int64(value)
+      }
+      null
     }
 
-  override def number(value: Number): Any =
+  override protected def putNumber(value: Number, out: RowBinary): ConversionError =
     if (leadingDigits(value) > 20) outOfRange(value)
     else {
       val whole = integral(value)
       if (whole == null) ConversionError(s"expected a whole number, got ${shown(value)}")
-      else if (whole.bitLength < 64) integer(whole.longValue)
+      else if (whole.bitLength < 64) putInteger(whole.longValue, out)
       else if (whole.signum < 0 || whole.compareTo(greatest) > 0) outOfRange(value)
-      else Decimal(new Number(whole), 20, 0)
+      else {
+        out.int64(whole.longValue)
+        null
+      }
     }
 
-  override def key(name: UTF8String): Any = {
+  override def key(name: UTF8String, out: RowBinary): ConversionError = {
     val value = numberOf(name)
-    if (value == null) ConversionError(s"${quoted(name)} is not a number") else number(value)
+    if (value == null) ConversionError(s"${quoted(name)} is not a number") else putNumber(value, out)
   }
 
   private def outOfRange(value: Any): ConversionError =
     ConversionError(s"${shown(value)} is out of range $least..$greatest")
 }
 
-/** Whole numbers of 128 and 256 bits, as ClickHouse's binary format: little-endian bytes. */
+/** Whole numbers of 128 and 256 bits. */
 class BigIntegers(is: ColumnSpec) extends Converter(is) {
   private val bits = is.name.dropWhile(!_.isDigit).toInt
   private val signed = !is.name.startsWith("U")
 
   override protected def wanted: String = "a whole number"
-  override val sqlType: DataType = BinaryType
 
-  override def integer(value: Long): Any = bytes(BigInteger.valueOf(value))
+  override protected def putInteger(value: Long, out: RowBinary): ConversionError = put(BigInteger.valueOf(value), out)
 
-  override def number(value: Number): Any =
+  override protected def putNumber(value: Number, out: RowBinary): ConversionError =
     if (leadingDigits(value) > 78) outOfRange(value)
     else {
       val whole = integral(value)
-      if (whole == null) ConversionError(s"expected a whole number, got ${shown(value)}") else bytes(whole)
+      if (whole == null) ConversionError(s"expected a whole number, got ${shown(value)}") else put(whole, out)
     }
 
-  override def text(value: UTF8String): Any = {
+  override protected def putText(value: UTF8String, out: RowBinary): ConversionError = {
     val digits = numberOf(value)
-    if (digits == null) ConversionError(s"${quoted(value)} is not a number") else number(digits)
+    if (digits == null) ConversionError(s"${quoted(value)} is not a number") else putNumber(digits, out)
   }
 
-  private def bytes(value: BigInteger): Any =
+  private def put(value: BigInteger, out: RowBinary): ConversionError =
     if (value.signum < 0 && !signed || value.bitLength > (if (signed) bits - 1 else bits)) outOfRange(value)
     else {
-      val found = new Array[Byte](bits / 8)
-      if (value.signum < 0) java.util.Arrays.fill(found, (-1).toByte)
-      val big = value.toByteArray
-      // Java's array has one byte more where the highest bit would be taken for a sign.
-      var i = 0
-      while (i < found.length && i < big.length) {
-        found(i) = big(big.length - 1 - i)
-        i += 1
-      }
-      found
+      out.integer(value, bits / 8)
+      null
     }
 
   private def outOfRange(value: Any): ConversionError =
@@ -300,71 +335,78 @@ class Floats(is: ColumnSpec) extends Converter(is) {
   private val exact = if (isSingle) 1L << 24 else 1L << 53
 
   override protected def wanted: String = "a number"
-  override val sqlType: DataType = if (isSingle) FloatType else DoubleType
 
-  override def real(value: Double): Any =
+  override protected def putReal(value: Double, out: RowBinary): ConversionError =
     if (isSingle && math.abs(value) > Float.MaxValue) ConversionError(s"$value is out of range of Float32")
-    else if (isSingle) value.toFloat
-    else value
+    else {
+      if (isSingle) out.int32(java.lang.Float.floatToRawIntBits(value.toFloat))
+      else out.int64(java.lang.Double.doubleToRawLongBits(value))
+      null
+    }
 
-  override def integer(value: Long): Any =
-    if (value > exact || value < -exact) tooManyDigits(value) else real(value.toDouble)
+  override protected def putInteger(value: Long, out: RowBinary): ConversionError =
+    if (value > exact || value < -exact) tooManyDigits(value) else putReal(value.toDouble, out)
 
-  override def number(value: Number): Any = {
+  override protected def putNumber(value: Number, out: RowBinary): ConversionError = {
     val near = value.doubleValue
-    if (near.isInfinite) ConversionError(s"${shown(value)} is out of range of ${is.name}") else real(near)
+    if (near.isInfinite) ConversionError(s"${shown(value)} is out of range of ${is.name}") else putReal(near, out)
   }
 
-  override def whole(value: Number): Any =
-    if (value.compareTo(Number.valueOf(exact)) > 0) tooManyDigits(value) else number(value)
+  override protected def putWhole(value: Number, out: RowBinary): ConversionError =
+    if (value.compareTo(Number.valueOf(exact)) > 0) tooManyDigits(value) else putNumber(value, out)
 
   /** A number inside a nested value is read as a double, like a field of the kind float. */
-  override protected def jsonNumber(parser: JsonParser): Any = {
+  override protected def putJsonNumber(parser: JsonParser, out: RowBinary): ConversionError = {
     val value = parser.getDoubleValue
-    if (value.isInfinite) ConversionError(s"${shown(parser.getText)} is out of range of ${is.name}") else real(value)
+    if (value.isInfinite) ConversionError(s"${shown(parser.getText)} is out of range of ${is.name}")
+    else putReal(value, out)
   }
 
-  override def key(name: UTF8String): Any = {
+  override def key(name: UTF8String, out: RowBinary): ConversionError = {
     val value = numberOf(name)
-    if (value == null) ConversionError(s"${quoted(name)} is not a number") else number(value)
+    if (value == null) ConversionError(s"${quoted(name)} is not a number") else putNumber(value, out)
   }
 
   private def tooManyDigits(value: Any): ConversionError =
     ConversionError(s"${shown(value)} has more digits than ${is.name} holds")
 }
 
-/** Decimal(P, S): as Spark's decimal up to 38 digits, beyond that as text. */
+/** Decimal(P, S): the number without its point, in as many bytes as its precision needs. */
 class Decimals(is: ColumnSpec) extends Converter(is) {
   private val Array(precision, scale) = is.numbers
-  private val isWide = precision > DecimalType.MAX_PRECISION
+  private val size = if (precision <= 9) 4 else if (precision <= 18) 8 else if (precision <= 38) 16 else 32
 
   override protected def wanted: String = "a number"
-  override val sqlType: DataType = if (isWide) StringType else DecimalType(precision, scale)
 
-  override def integer(value: Long): Any = number(Number.valueOf(value))
+  override protected def putInteger(value: Long, out: RowBinary): ConversionError =
+    putNumber(Number.valueOf(value), out)
 
-  override def number(value: Number): Any = {
+  override protected def putNumber(value: Number, out: RowBinary): ConversionError = {
     if (leadingDigits(value) > precision - scale)
       return ConversionError(s"${shown(value)} is out of range of ${is.base}")
     val shortest = if (value.signum == 0) Number.ZERO else value.stripTrailingZeros
     if (shortest.scale > scale) return ConversionError(s"${shown(value)} has more than $scale digits after the point")
-    val scaled = shortest.setScale(scale)
-    if (isWide) UTF8String.fromString(scaled.toPlainString) else Decimal(scaled, precision, scale)
+    out.integer(shortest.setScale(scale).unscaledValue, size)
+    null
   }
 
-  override def text(value: UTF8String): Any = {
+  override protected def putText(value: UTF8String, out: RowBinary): ConversionError = {
     val digits = numberOf(value)
-    if (digits == null) ConversionError(s"${quoted(value)} is not a number") else number(digits)
+    if (digits == null) ConversionError(s"${quoted(value)} is not a number") else putNumber(digits, out)
   }
 }
 
 class Bools(is: ColumnSpec) extends Converter(is) {
   override protected def wanted: String = "bool"
-  override def sqlType: DataType = BooleanType
-  override def truth(value: Boolean): Any = value
-  override def key(name: UTF8String): Any = name.toString match {
-    case "true" => true
-    case "false" => false
+
+  override protected def putTruth(value: Boolean, out: RowBinary): ConversionError = {
+    out.int8(if (value) 1 else 0)
+    null
+  }
+
+  override def key(name: UTF8String, out: RowBinary): ConversionError = name.toString match {
+    case "true" => putTruth(true, out)
+    case "false" => putTruth(false, out)
     case _ => ConversionError(s"${quoted(name)} is neither true nor false")
   }
 }
@@ -372,28 +414,44 @@ class Bools(is: ColumnSpec) extends Converter(is) {
 /** Strings; an array or object becomes its JSON text. */
 class Strings(is: ColumnSpec) extends Converter(is) {
   override protected def wanted: String = "string"
-  override def sqlType: DataType = StringType
-  override def text(value: UTF8String): Any = value
-  override def jsonText(value: UTF8String): Any = value
-  override protected def array(parser: JsonParser, json: Array[Byte]): Any = rawText(parser, json)
-  override protected def members(parser: JsonParser, json: Array[Byte]): Any = rawText(parser, json)
+
+  override protected def putText(value: UTF8String, out: RowBinary): ConversionError = {
+    out.text(value)
+    null
+  }
+
+  override def jsonText(value: UTF8String, out: RowBinary): ConversionError = text(value, out)
+
+  override protected def putArray(parser: JsonParser, json: Array[Byte], out: RowBinary): ConversionError =
+    putText(rawText(parser, json), out)
+
+  override protected def putMembers(parser: JsonParser, json: Array[Byte], out: RowBinary): ConversionError =
+    putText(rawText(parser, json), out)
 }
 
+/** FixedString(N): a shorter text is followed by zeros, as in ClickHouse. */
 class FixedStrings(is: ColumnSpec) extends Converter(is) {
   private val length = is.numbers.head
   override protected def wanted: String = "string"
-  override def sqlType: DataType = StringType
-  override def text(value: UTF8String): Any =
-    if (value.numBytes <= length) value
-    else ConversionError(s"${quoted(value)} is too long: ${value.numBytes} bytes are too many for ${is.base}")
+
+  override protected def putText(value: UTF8String, out: RowBinary): ConversionError =
+    if (value.numBytes <= length) {
+      out.raw(value)
+      out.zeros(length - value.numBytes)
+      null
+    } else ConversionError(s"${quoted(value)} is too long: ${value.numBytes} bytes are too many for ${is.base}")
 }
 
+/** UUIDs, from their text: its first 16 digits and its last 16, each as a number of 64 bits. */
 class Uuids(is: ColumnSpec) extends Converter(is) {
   override protected def wanted: String = "a UUID"
-  override def sqlType: DataType = StringType
 
-  override def text(value: UTF8String): Any =
-    if (isUuid(value)) value else ConversionError(s"${quoted(value)} is not a UUID")
+  override protected def putText(value: UTF8String, out: RowBinary): ConversionError =
+    if (isUuid(value)) {
+      out.int64(half(value, 0, 18))
+      out.int64(half(value, 19, 36))
+      null
+    } else ConversionError(s"${quoted(value)} is not a UUID")
 
   private def isUuid(value: UTF8String): Boolean = {
     if (value.numBytes != 36) return false
@@ -406,84 +464,104 @@ class Uuids(is: ColumnSpec) extends Converter(is) {
     }
     true
   }
+
+  /** The hexadecimal digits from `start` until `end`, without dashes. */
+  private def half(value: UTF8String, start: Int, end: Int): Long = {
+    var (number, i) = (0L, start)
+    while (i < end) {
+      val byte = value.getByte(i)
+      if (byte != '-') number = number << 4 | Character.digit(byte.toChar, 16)
+      i += 1
+    }
+    number
+  }
 }
 
 class Enums(is: ColumnSpec) extends Converter(is) {
-  private val names: java.util.Set[UTF8String] = new java.util.HashSet(is.names.length * 2)
-  is.names.foreach(name => names.add(UTF8String.fromString(name)))
+  private val isWide = is.name == "Enum16"
+  private val numbers = new java.util.HashMap[UTF8String, Int](is.names.length * 2)
+  is.names.zip(is.numbers).foreach { case (name, number) => numbers.put(UTF8String.fromString(name), number) }
 
   override protected def wanted: String = "string"
-  override def sqlType: DataType = StringType
-  override def text(value: UTF8String): Any =
-    if (names.contains(value)) value
-    else ConversionError(
+
+  override protected def putText(value: UTF8String, out: RowBinary): ConversionError =
+    if (numbers.containsKey(value)) {
+      if (isWide) out.int16(numbers.get(value)) else out.int8(numbers.get(value))
+      null
+    } else ConversionError(
       s"${quoted(value)} is not one of ${is.names.take(10).mkString(", ")}${if (is.names.length > 10) " ..." else ""}"
     )
 }
 
+/** Dates, as the number of days since 1970. */
 class Dates(is: ColumnSpec) extends Converter(is) {
-  private val (first, last) = if (is.name == "Date") ("1970-01-01", "2149-06-06") else ("1900-01-01", "2299-12-31")
+  private val isShort = is.name == "Date"
+  private val (first, last) = if (isShort) ("1970-01-01", "2149-06-06") else ("1900-01-01", "2299-12-31")
   private val (firstDay, lastDay) =
     (Instants.parseDay(UTF8String.fromString(first)), Instants.parseDay(UTF8String.fromString(last)))
 
   override protected def wanted: String = "a date such as \"2024-10-28\""
-  override def sqlType: DataType = DateType
-  override def text(value: UTF8String): Any = {
+
+  override protected def putText(value: UTF8String, out: RowBinary): ConversionError = {
     val day = Instants.parseDay(value)
     if (day == null || day < firstDay || day > lastDay)
       ConversionError(s"${quoted(value)} is not a date from $first to $last")
-    else day.intValue
+    else {
+      if (isShort) out.int16(day.toInt) else out.int32(day.toInt)
+      null
+    }
   }
 }
 
 /** DateTime and DateTime64, from texts (see Instants) and from numbers, as seconds since 1970. Digits of the fraction
-  * that the column does not have are cut off. Up to 6 digits a Spark timestamp carries the value; more digits come as a
-  * decimal number of seconds.
+  * that the column does not have are cut off. A DateTime is a number of seconds, a DateTime64 one of the column's last
+  * digits, since 1970.
   */
 class Times(is: ColumnSpec) extends Converter(is) {
-  private val digits = if (is.name == "DateTime") 0 else is.numbers.head
+  private val isShort = is.name == "DateTime"
+  private val digits = if (isShort) 0 else is.numbers.head
   private val (first, last) = {
     // The range of the types, from ClickHouse's documentation.
-    val (from, until) = if (is.name == "DateTime") (0L, (1L << 32) - 1) else (-2208988800L, 10413791999L)
+    val (from, until) = if (isShort) (0L, (1L << 32) - 1) else (-2208988800L, 10413791999L)
     // ClickHouse stores the number of the column's fractions of a second in 64 bits: nanoseconds end in 2262.
     (from, math.min(until, Long.MaxValue / pow10(digits) - 1))
   }
+  private val unitsPerSecond = pow10(digits)
   // The nanoseconds of the column's last digit.
   private val nanosUnit = pow10(9 - digits)
 
   override protected def wanted: String = "a time"
-  override val sqlType: DataType = if (digits <= 6) TimestampType else DecimalType(20, digits)
 
-  override def text(value: UTF8String): Any = {
+  override protected def putText(value: UTF8String, out: RowBinary): ConversionError = {
     val time = Instants.parse(value)
-    if (time == null) error(quoted(value)) else at(time.seconds, time.nanos, quoted(value))
+    if (time == null) error(quoted(value)) else put(time.seconds, time.nanos, quoted(value), out)
   }
 
-  override def integer(value: Long): Any = at(value, 0, s"'$value'")
+  override protected def putInteger(value: Long, out: RowBinary): ConversionError = put(value, 0, s"'$value'", out)
 
-  override def real(value: Double): Any =
+  override protected def putReal(value: Double, out: RowBinary): ConversionError =
     if (!(value >= first && value < last + 1.0)) error(s"'$value'")
     else {
       // Doubles of this size are exact to about a microsecond.
       val micros = new Number(value * 1000000).setScale(0, java.math.RoundingMode.HALF_UP).longValue
-      at(Math.floorDiv(micros, 1000000L), Math.floorMod(micros, 1000000L).toInt * 1000, s"'$value'")
+      put(Math.floorDiv(micros, 1000000L), Math.floorMod(micros, 1000000L).toInt * 1000, s"'$value'", out)
     }
 
-  override def number(value: Number): Any = {
+  override protected def putNumber(value: Number, out: RowBinary): ConversionError = {
     // Checked first, so that a number such as 1e-2147483647 is not expanded.
     if (leadingDigits(value) > 11 || value.scale > 1000) return error(s"'${shown(value)}'")
     val nanos = value.setScale(9, java.math.RoundingMode.FLOOR).unscaledValue.divideAndRemainder(BILLION)
     val before = nanos(1).signum < 0
     val seconds = nanos(0).longValue - (if (before) 1 else 0)
-    at(seconds, nanos(1).intValue + (if (before) 1000000000 else 0), s"'${shown(value)}'")
+    put(seconds, nanos(1).intValue + (if (before) 1000000000 else 0), s"'${shown(value)}'", out)
   }
 
-  private def at(seconds: Long, nanos: Int, shown: => String): Any =
+  /** nanos: those after the second. */
+  private def put(seconds: Long, nanos: Int, shown: => String, out: RowBinary): ConversionError =
     if (seconds < first || seconds > last) error(shown)
     else {
-      val kept = nanos - nanos % nanosUnit
-      if (digits <= 6) seconds * 1000000 + kept / 1000
-      else Decimal(Number.valueOf(seconds).add(Number.valueOf(kept, 9)).setScale(digits), 20, digits)
+      if (isShort) out.int32(seconds.toInt) else out.int64(seconds * unitsPerSecond + nanos / nanosUnit)
+      null
     }
 
   private def error(shown: String): ConversionError =
@@ -496,20 +574,28 @@ class Times(is: ColumnSpec) extends Converter(is) {
 /** IPv4 addresses, as the number that their four bytes form. */
 class IPv4s(is: ColumnSpec) extends Converter(is) {
   override protected def wanted: String = "an IPv4 address"
-  override def sqlType: DataType = LongType
-  override def text(value: UTF8String): Any = {
+
+  override protected def putText(value: UTF8String, out: RowBinary): ConversionError = {
     val address = Addresses.v4(value.toString)
-    if (address < 0) ConversionError(s"${quoted(value)} is not an IPv4 address") else address
+    if (address < 0) ConversionError(s"${quoted(value)} is not an IPv4 address")
+    else {
+      out.int32(address.toInt)
+      null
+    }
   }
 }
 
 /** IPv6 addresses, as 16 bytes; an IPv4 address becomes ::ffff:a.b.c.d, as in ClickHouse. */
 class IPv6s(is: ColumnSpec) extends Converter(is) {
   override protected def wanted: String = "an IPv6 address"
-  override def sqlType: DataType = BinaryType
-  override def text(value: UTF8String): Any = {
+
+  override protected def putText(value: UTF8String, out: RowBinary): ConversionError = {
     val address = Addresses.v6(value.toString)
-    if (address == null) ConversionError(s"${quoted(value)} is not an IPv6 address") else address
+    if (address == null) ConversionError(s"${quoted(value)} is not an IPv6 address")
+    else {
+      out.raw(address, 0, address.length)
+      null
+    }
   }
 }
 

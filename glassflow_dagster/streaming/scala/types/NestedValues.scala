@@ -1,9 +1,6 @@
 package glassflow
 
 import com.fasterxml.jackson.core.{JsonParser, JsonToken}
-import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
-import org.apache.spark.sql.catalyst.util.{ArrayBasedMapData, GenericArrayData}
-import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 
 import Converter._
@@ -12,15 +9,17 @@ class Arrays(is: ColumnSpec) extends Converter(is) {
   private val elements = Converter(is.inner.head)
 
   override protected def wanted: String = "array"
-  override val sqlType: DataType = ArrayType(elements.sqlType)
 
-  override protected def array(parser: JsonParser, json: Array[Byte]): Any = {
-    val found = new java.util.ArrayList[Any]()
-    while (parser.nextToken() != JsonToken.END_ARRAY) elements.json(parser, json) match {
-      case error: ConversionError => return error.in(s"[${found.size}]")
-      case value => found.add(value)
+  override protected def putArray(parser: JsonParser, json: Array[Byte], out: RowBinary): ConversionError = {
+    val start = out.length
+    var count = 0
+    while (parser.nextToken() != JsonToken.END_ARRAY) {
+      val error = elements.json(parser, json, out)
+      if (error != null) return error.in(s"[$count]")
+      count += 1
     }
-    new GenericArrayData(found.toArray)
+    out.insertVarint(start, count)
+    null
   }
 }
 
@@ -34,48 +33,47 @@ class Maps(is: ColumnSpec) extends Converter(is) {
   private val ofTexts = is.inner(1).name == "String"
 
   override protected def wanted: String = "object"
-  override val sqlType: DataType = MapType(keys.sqlType, values.sqlType)
 
-  override def ofNull: Any = Maps.EMPTY
+  override def ofNull(out: RowBinary): ConversionError = {
+    notNull(out)
+    out.varint(0)
+    null
+  }
 
-  override protected def members(parser: JsonParser, json: Array[Byte]): Any = {
-    val (foundKeys, foundValues) = (new java.util.ArrayList[Any](), new java.util.ArrayList[Any]())
+  override protected def putMembers(parser: JsonParser, json: Array[Byte], out: RowBinary): ConversionError = {
+    val start = out.length
     val names = new java.util.HashSet[String]()
     while (parser.nextToken() != JsonToken.END_OBJECT) {
       val name = parser.currentName()
       if (!isWhole(name)) return HALF_CHARACTER
       if (!names.add(name)) return ConversionError("is given twice", memberPath(name))
-      keys.key(UTF8String.fromString(name)) match {
-        case error: ConversionError => return error.in(memberPath(name))
-        case key => foundKeys.add(key)
-      }
       parser.nextToken()
-      (if (ofTexts) asText(parser, json) else values.json(parser, json)) match {
-        case error: ConversionError => return error.in(memberPath(name))
-        case value => foundValues.add(value)
-      }
+      var error = keys.key(UTF8String.fromString(name), out)
+      if (error == null) error = if (ofTexts) putAsText(parser, json, out) else values.json(parser, json, out)
+      if (error != null) return error.in(memberPath(name))
     }
-    new ArrayBasedMapData(new GenericArrayData(foundKeys.toArray), new GenericArrayData(foundValues.toArray))
+    out.insertVarint(start, names.size)
+    null
   }
 
-  /** The value at the parser's position as a string, or a ConversionError. */
-  private def asText(parser: JsonParser, json: Array[Byte]): Any = parser.currentToken() match {
-    case JsonToken.VALUE_NULL => if (is.inner(1).nullable) null else UTF8String.EMPTY_UTF8
-    case JsonToken.VALUE_NUMBER_INT => UTF8String.fromString(if (parser.getText == "-0") "0" else parser.getText)
-    case JsonToken.VALUE_NUMBER_FLOAT =>
-      val value = parser.getDoubleValue
-      if (value.isInfinite) ConversionError(s"${shown(parser.getText)} does not fit into a 64-bit float")
-      else UTF8String.fromString(Maps.floatText(value))
-    case JsonToken.VALUE_TRUE => UTF8String.fromString("true")
-    case JsonToken.VALUE_FALSE => UTF8String.fromString("false")
-    case _ => values.json(parser, json)
-  }
+  /** The value at the parser's position as a string. */
+  private def putAsText(parser: JsonParser, json: Array[Byte], out: RowBinary): ConversionError =
+    parser.currentToken() match {
+      case JsonToken.VALUE_NULL =>
+        if (is.inner(1).nullable) values.ofNull(out) else values.text(UTF8String.EMPTY_UTF8, out)
+      case JsonToken.VALUE_NUMBER_INT =>
+        values.text(UTF8String.fromString(if (parser.getText == "-0") "0" else parser.getText), out)
+      case JsonToken.VALUE_NUMBER_FLOAT =>
+        val value = parser.getDoubleValue
+        if (value.isInfinite) ConversionError(s"${shown(parser.getText)} does not fit into a 64-bit float")
+        else values.text(UTF8String.fromString(Maps.floatText(value)), out)
+      case JsonToken.VALUE_TRUE => values.text(UTF8String.fromString("true"), out)
+      case JsonToken.VALUE_FALSE => values.text(UTF8String.fromString("false"), out)
+      case _ => values.json(parser, json, out)
+    }
 }
 
 object Maps {
-  private val EMPTY =
-    new ArrayBasedMapData(new GenericArrayData(Array.empty[Any]), new GenericArrayData(Array.empty[Any]))
-
   // Go's %g prints an exponent below 1e-4 and from 1e6 on: the exponents between them.
   private val LEAST_PLAIN = -4
   private val GREATEST_PLAIN = 5
@@ -104,44 +102,40 @@ class Tuples(is: ColumnSpec) extends Converter(is) {
 
   override protected def wanted: String = if (names.isEmpty) "array" else "object or array"
 
-  override val sqlType: DataType = StructType(elements.indices.map { i =>
-    StructField(if (names.isEmpty) (i + 1).toString else names(i), elements(i).sqlType)
-  })
-
-  override protected def array(parser: JsonParser, json: Array[Byte]): Any = {
-    val found = new Array[Any](elements.length)
+  override protected def putArray(parser: JsonParser, json: Array[Byte], out: RowBinary): ConversionError = {
     var i = 0
     while (parser.nextToken() != JsonToken.END_ARRAY) {
       if (i == elements.length) return ConversionError(s"more than the $i elements of ${is.base}")
-      elements(i).json(parser, json) match {
-        case error: ConversionError => return error.in(s"[$i]")
-        case value => found(i) = value
-      }
+      val error = elements(i).json(parser, json, out)
+      if (error != null) return error.in(s"[$i]")
       i += 1
     }
-    if (i < elements.length) ConversionError(s"$i elements, but ${is.base} has ${elements.length}")
-    else new GenericInternalRow(found)
+    if (i < elements.length) ConversionError(s"$i elements, but ${is.base} has ${elements.length}") else null
   }
 
-  override protected def members(parser: JsonParser, json: Array[Byte]): Any = {
-    if (names.isEmpty) return super.members(parser, json)
-    val (found, seen) = (new Array[Any](elements.length), new Array[Boolean](elements.length))
+  override protected def putMembers(parser: JsonParser, json: Array[Byte], out: RowBinary): ConversionError = {
+    if (names.isEmpty) return super.putMembers(parser, json, out)
+    val start = out.length
+    // The bytes of each element in `out`, in the order of the object's members.
+    val found = Array.fill[Option[(Int, Int)]](elements.length)(None)
     while (parser.nextToken() != JsonToken.END_OBJECT) {
       val index = indexes.getOrElse(parser.currentName(), -1)
       parser.nextToken()
       if (index < 0) parser.skipChildren()
       else {
-        if (seen(index)) return ConversionError("is given twice", memberPath(names(index)))
-        seen(index) = true
-        elements(index).json(parser, json) match {
-          case error: ConversionError => return error.in(memberPath(names(index)))
-          case value => found(index) = value
-        }
+        if (found(index).nonEmpty) return ConversionError("is given twice", memberPath(names(index)))
+        val from = out.length
+        val error = elements(index).json(parser, json, out)
+        if (error != null) return error.in(memberPath(names(index)))
+        found(index) = Some((from, out.length))
       }
     }
-    val missing = elements.indices.find(i => !seen(i) && !elements(i).is.nullable)
-    missing.map(i => ConversionError(s"is missing, but ${elements(i).is.text} is not Nullable", memberPath(names(i))))
-      .getOrElse(new GenericInternalRow(found))
+    elements.indices.find(i => found(i).isEmpty && !elements(i).is.nullable) match {
+      case Some(i) => ConversionError(s"is missing, but ${elements(i).is.text} is not Nullable", memberPath(names(i)))
+      case None =>
+        out.reorder(start, found)
+        null
+    }
   }
 }
 
@@ -156,14 +150,20 @@ class JsonObjects(is: ColumnSpec) extends Converter(is) {
     }.toMap
 
   override protected def wanted: String = "object"
-  override def sqlType: DataType = StringType
-  override def text(value: UTF8String): Any = jsonText(value)
+  override def text(value: UTF8String, out: RowBinary): ConversionError = jsonValue(value, out)
 
-  override protected def members(parser: JsonParser, json: Array[Byte]): Any = {
+  /** A text inside a nested value that is JSON text itself. */
+  override protected def putText(value: UTF8String, out: RowBinary): ConversionError = parse(value, put(_, _, out))
+
+  override protected def putMembers(parser: JsonParser, json: Array[Byte], out: RowBinary): ConversionError = {
     val start = parser.currentTokenLocation().getByteOffset.toInt
     val error = membersError(parser, json, MemberPath.ROOT, "", new java.util.HashSet[MemberPath]())
-    if (error != null) error
-    else UTF8String.fromBytes(json, start, parser.currentLocation().getByteOffset.toInt - start).copy()
+    if (error == null) {
+      val size = parser.currentLocation().getByteOffset.toInt - start
+      out.varint(size)
+      out.raw(json, start, size)
+    }
+    error
   }
 
   /** The first error in an object's members, or null. path: the object's path from the column's root or the nearest
@@ -196,11 +196,8 @@ class JsonObjects(is: ColumnSpec) extends Converter(is) {
   private def valueError(parser: JsonParser, json: Array[Byte], at: String, values: Converter): ConversionError =
     parser.currentToken() match {
       case JsonToken.VALUE_NUMBER_INT | JsonToken.VALUE_NUMBER_FLOAT =>
-        val found = if (values == null) numberError(parser) else values.json(parser, json)
-        found match {
-          case error: ConversionError => error.in(at)
-          case _ => null
-        }
+        val error = if (values == null) numberError(parser) else values.json(parser, json, new RowBinary)
+        if (error == null) null else error.in(at)
       case JsonToken.VALUE_STRING => if (isWhole(parser.getText)) null else HALF_CHARACTER.in(at)
       case JsonToken.START_OBJECT =>
         membersError(parser, json, MemberPath.ROOT, at, new java.util.HashSet[MemberPath]())
@@ -216,7 +213,7 @@ class JsonObjects(is: ColumnSpec) extends Converter(is) {
     }
 
   /** The ConversionError for a number beyond 64 bits, else null. */
-  private def numberError(parser: JsonParser): Any =
+  private def numberError(parser: JsonParser): ConversionError =
     if (isLong(parser)) null
     else if (parser.currentToken() == JsonToken.VALUE_NUMBER_FLOAT)
       if (parser.getDoubleValue.isInfinite)

@@ -1,0 +1,36 @@
+"""A block that is sent along with a query, which reads it as a table.
+
+This module runs inside Spark's Python workers: it imports neither pyspark nor pandas.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from clickhouse_connect.driver.client import Client
+from clickhouse_connect.driver.external import ExternalData
+
+from glassflow_dagster.clickhouse.identifiers import quote_name
+
+_SETTINGS = {
+    # The block's columns have the table's types, unusual ones included.
+    "allow_suspicious_low_cardinality_types": 1,
+    "input_format_null_as_default": 0,
+}
+
+# Settings of newer servers, which older ones would reject as unknown.
+_SETTINGS_WHERE_KNOWN = {
+    # A JSON value in RowBinary is its text, as in an insert.
+    "input_format_binary_read_json_as_string": 1,
+}
+
+
+def external_table(name: str, block_format: str, body: bytes, types: Mapping[str, str]) -> ExternalData:
+    """Return a block as the external table `name`. types: column -> ClickHouse type."""
+    structure = ", ".join(f"{quote_name(column)} {kind}" for column, kind in types.items())
+    return ExternalData(file_name=name, data=body, fmt=block_format, structure=structure)
+
+
+def read_settings(client: Client) -> dict[str, Any]:
+    """Return the settings with which the server reads a block in a query as it does in an insert."""
+    known = {name: value for name, value in _SETTINGS_WHERE_KNOWN.items() if name in client.server_settings}
+    return {**_SETTINGS, **known}
