@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export DAGSTER_DISABLE_TELEMETRY := 1
 
-.PHONY: setup demo dev docs screenshots test test-fast test-oldest test-definitions lint audit format lock clean bench bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints faults alerts soak
+.PHONY: setup demo dev docs screenshots test test-fast test-oldest test-definitions lint audit format lock clean bench bench-quick bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints faults alerts soak
 
 setup: $(READY)
 
@@ -103,6 +103,9 @@ bench: $(addprefix bench-,$(BENCHMARKS)) ## all benchmarks, five runs each: take
 bench-%: setup
 	$(BIN)/python -m benchmarks.$(subst -,_,$*) $(OPTIONS)
 	$(BIN)/python -m benchmarks.report
+
+bench-quick: setup ## five minutes: fails where a ratio to the baseline consumer has fallen by more than 15 %
+	$(BIN)/python -m benchmarks.quick $(OPTIONS)
 
 bench-peers-killed: setup ## kills each peer half way, and counts lost and duplicated rows
 	$(BIN)/python -m benchmarks.peers --kill $(OPTIONS)
