@@ -20,7 +20,7 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Records:
-    """Reads the records of a pipeline as rows. `row_hash` hashes `row`, the STRUCT of the target's columns."""
+    """Reads the records of a pipeline as rows. `row_hash` hashes `row`, a STRUCT as in `read_values`."""
 
     spark: SparkSession
     config: PipelineConfig

@@ -47,7 +47,9 @@ def make(**outputs: str) -> dict[str, Any]:
 
 def checked(config: PipelineConfig) -> None:
     """Call everything that a check of the table derives from the definition's expressions."""
-    columns = {mapping.column_name: Column(mapping.parsed_type, "") for mapping in config.sink.mapping}
+    columns = {
+        mapping.column_name: Column(mapping.parsed_type, "", mapping.column_type) for mapping in config.sink.mapping
+    }
     table = Table("ops", "scans", "MergeTree", "MergeTree", columns, rows=0, ttl=False)
     for _ in range(3):
         key_columns(config, table)

@@ -51,6 +51,15 @@ def map_columns(
     return checked.withColumn("row", F.col("_mapped.row")).drop("_mapped")
 
 
+def read_values(row: Column, mapping: Sequence[ColumnMapping], types: Mapping[str, ColumnType]) -> Column:
+    """Return the values of a row of `map_columns` as a STRUCT of the mapped columns.
+
+    Only types that `scala/types/RowReader.scala` names; the others' values are NULL.
+    """
+    spec = [{"column": m.column_name, "type": _type_spec(types[m.column_name])} for m in mapping]
+    return F.call_function("glassflow_values", row, F.lit(json.dumps(spec)))
+
+
 def _struct(columns: Sequence[Column]) -> Column:
     """Return columns as a STRUCT; one of a NULL where there are none, as Spark has no empty one."""
     return F.struct(*(column.alias(f"c{index}") for index, column in enumerate(columns or [F.lit(None)])))

@@ -13,13 +13,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from glassflow_dagster.bookkeeping.ledger import BatchHistory, BatchRange
-from glassflow_dagster.clickhouse.tables import Table
+from glassflow_dagster.clickhouse.tables import Table, filled_columns
 from glassflow_dagster.config.model.durations import milliseconds
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.transforms import DedupConfig
 from glassflow_dagster.streaming.query import map_records
 from glassflow_dagster.streaming.stages.dead_letters import keep_raw_of_dead_letters
 from glassflow_dagster.streaming.stages.dedup import dedup_key
+from glassflow_dagster.streaming.stages.mapping import read_values
 from glassflow_dagster.streaming.stages.record_counter import SingleTopicCounter
 from glassflow_dagster.streaming.stages.source import read_ranges
 from glassflow_dagster.streaming.stages.source_index import ONLY_FIELDS
@@ -54,7 +55,8 @@ def rows_of_batches(  # noqa: PLR0913, PLR0917 - what makes a record a row
 ) -> DataFrame:
     """Return the rows before deduplication, without filtered records and dead letters. A range at least has records.
 
-    keep: columns to compute besides the ones below. exempt: rows that skip deduplication (replays of records that
+    keep: columns to compute besides the ones below from `row`, a STRUCT of the target's columns: NULL in those of types
+    that are not compared (`read_values`). exempt: rows that skip deduplication (replays of records that
     passed it before). topic_rank: the topic's place in the order of a batch. batch_ms: the batch's time.
     Columns out: topic STRING, topic_rank INT, partition INT, offset LONG, batch_id LONG, batch_ms LONG, exempt BOOLEAN,
     dedup_key BINARY, and those of keep.
@@ -66,7 +68,9 @@ def rows_of_batches(  # noqa: PLR0913, PLR0917 - what makes a record a row
     )
     # Of the only source: a join's rows are not compared.
     key = dedup_key(config.dedup_of(config.source), ONLY_FIELDS).alias("dedup_key")
-    return good.select("topic", *_POSITION, "batch_id", "batch_ms", "exempt", key, *keep)
+    types = {name: column.type for name, column in table.columns.items()}
+    values = read_values(F.col("row"), filled_columns(config, table), types)
+    return good.withColumn("row", values).select("topic", *_POSITION, "batch_id", "batch_ms", "exempt", key, *keep)
 
 
 def whole_ranges(ranges: Iterable[BatchRange]) -> dict[str, dict[int, tuple[int, int]]]:

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 import pyarrow as pa
 import pytest
 from clickhouse_connect.driver.client import Client
+from clickhouse_connect.driver.exceptions import DatabaseError
 
 from glassflow_dagster.clickhouse.errors import InsertRefused
 from glassflow_dagster.clickhouse.inserts.block import RowBinaryBlock
@@ -63,7 +64,17 @@ def test_whole_blocks_and_parts_of_them_are_what_the_table_gets(
 
 def test_a_row_can_be_shown_as_json(inserter: Inserter) -> None:
     rows = [json.loads(text) for text in read_as_json(inserter.client, block([7, 8]))]
-    assert rows == [{"a b": number, "e": "it's", "j": {"n": 1}} for number in (7, 8)]
+    assert rows == [{"a b": number, "e": "it's", "j": '{"n":1}'} for number in (7, 8)]
+
+
+def test_a_row_can_be_shown_that_the_server_cannot_read(inserter: Inserter) -> None:
+    columns = (("j", "Tuple(x Nullable(JSON(a UInt8)), y Array(String))"),)
+    value = b'{"a":"not a number\\n"}'
+    whole = RowBinaryBlock(columns, pa.chunked_array([[b"\0" + bytes([len(value)]) + value + b"\0"]] * 2))
+    with pytest.raises(DatabaseError, match="UInt8"):
+        inserter.client.command("SELECT CAST('{\"a\":\"not a number\"}', 'JSON(a UInt8)')")
+    rows = [json.loads(text) for text in read_as_json(inserter.client, whole)]
+    assert rows == [{"j": {"x": value.decode(), "y": []}}] * 2
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["with its length", "in chunks"])

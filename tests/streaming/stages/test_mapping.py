@@ -10,14 +10,15 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from glassflow_dagster.config.model.sink import Mapping
 from glassflow_dagster.config.model.source import SchemaField
-from glassflow_dagster.config.model.types import ColumnType, parse_column_type
+from glassflow_dagster.config.model.types import ColumnType, parse_column_type, second_digits
 from glassflow_dagster.streaming.stages.decode.decode import decode
 from glassflow_dagster.streaming.stages.decode.json_format import json_decoder
-from glassflow_dagster.streaming.stages.mapping import map_columns
+from glassflow_dagster.streaming.stages.mapping import map_columns, read_values
 from glassflow_dagster.streaming.stages.scope import field_scope
 from tests.streaming.row_binary import read_row
 
@@ -149,6 +150,8 @@ FITS: list[tuple[str, str, Any, Any]] = [
     ("map", "JSON(a.b UInt8, max_dynamic_paths=5)", Json('{"a":{"b":255}}'), '{"a":{"b":255}}'),
     ("map", "Nullable(JSON)", None, None),
     ("array", "Array(JSON)", Json('[{"a":1}, {}]'), ['{"a":1}', "{}"]),
+    ("any", "Nullable(JSON)", "null", None),
+    ("any", "Nullable(JSON)", '{"a":1}', '{"a":1}'),
 ]  # fmt: skip
 
 # Declared type, column type, value, and words of the reason.
@@ -288,6 +291,15 @@ def mapped(spark: SparkSession, cases: list[tuple[str, str, Any]]) -> list[tuple
 
     Returns in the order of the cases: the values of the row, None for a dead letter, and the error.
     """
+    frame, _, types = frame_of(spark, cases)
+    rows = frame.orderBy("i").select("row", "error").collect()
+    return [(row.row and read_row(bytes(row.row), list(types.values())), row.error) for row in rows]
+
+
+def frame_of(
+    spark: SparkSession, cases: list[tuple[str, str, Any]]
+) -> tuple[DataFrame, list[Mapping], dict[str, ColumnType]]:
+    """Return the mapped records, and the mapping with its types; see `mapped`."""
     names = [f"c{i}" for i in range(len(cases))]
     fields = [SchemaField(name=n, type=case[0], required=False) for n, case in zip(names, cases, strict=True)]
     mapping = [Mapping(name=n, column_name=n, column_type=case[1]) for n, case in zip(names, cases, strict=True)]
@@ -296,9 +308,14 @@ def mapped(spark: SparkSession, cases: list[tuple[str, str, Any]]) -> list[tuple
     values = [str(v) if isinstance(v, Json) else json.dumps(v) for _, _, v in cases]
     records = [(i, f'{{"c{i}":{value}}}'.encode()) for i, value in enumerate(values)]
     frame = spark.createDataFrame(records, f"i int, {RECORD}").coalesce(1)
-    found = map_columns(decode(frame, [json_decoder(fields)]), mapping, field_scope(fields), types)
-    rows = found.orderBy("i").select("row", "error").collect()
-    return [(row.row and read_row(bytes(row.row), list(types.values())), row.error) for row in rows]
+    return map_columns(decode(frame, [json_decoder(fields)]), mapping, field_scope(fields), types), mapping, types
+
+
+# The types that `read_values` reads.
+COMPARED = {
+    "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64", "IPv4", "Bool", "String", "UUID", "Enum8",
+    "Enum16", "Date", "Date32", "DateTime", "DateTime64",
+}  # fmt: skip
 
 
 def parsed(text: str) -> Any:
@@ -315,6 +332,24 @@ def test_a_value_that_fits_arrives_converted(spark: SparkSession) -> None:
         found = values[i]
         wanted = parsed(expected if isinstance(expected, Json) else json.dumps(expected))
         assert (found, type(found)) == (wanted, type(wanted)), case
+
+
+def test_values_that_are_compared_can_be_read_from_a_row_and_others_are_skipped(spark: SparkSession) -> None:
+    frame, mapping, types = frame_of(spark, [case[:3] for case in FITS])
+    options = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "ignoreNullFields": "false"}
+    values = read_values(F.col("row"), mapping, types)
+    found = [row[0] for row in frame.orderBy("i").select(F.to_json(values, options)).collect()]
+    compared = 0
+    for i, (text, (_, column, _, expected)) in enumerate(zip(found, FITS, strict=True)):
+        row = parsed(text)
+        base = parse_column_type(column).base
+        is_long_time = base.name == "DateTime64" and second_digits(base) > 6
+        if base.name in COMPARED and not is_long_time:
+            compared += 1
+            wanted = expected.lower() if base.name == "UUID" else expected
+            assert row[f"c{i}"] == wanted, column
+        assert [name for name, value in row.items() if value is not None and name != f"c{i}"] == [], column
+    assert compared > 20
 
 
 def test_a_value_that_does_not_fit_is_refused_with_column_type_place_and_value(spark: SparkSession) -> None:

@@ -26,6 +26,8 @@ final class JsonScanner(fields: Array[JsonField], root: Node) {
   private var values: Array[Any] = _
   // The next byte to read.
   private var at = 0
+  // How many names of this record did not follow as they did the last time.
+  private var learned = 0
   // Whether the text that was read last has an escape, such as \n.
   private var hasEscapes = false
 
@@ -34,6 +36,7 @@ final class JsonScanner(fields: Array[JsonField], root: Node) {
     this.bytes = value
     this.values = values
     at = 0
+    learned = 0
     java.util.Arrays.fill(isFound, false)
     value.length <= StrictJson.TEXT_CHARACTERS && skipSpace() == '{' && readObject(
       members
@@ -87,7 +90,8 @@ final class JsonScanner(fields: Array[JsonField], root: Node) {
     val start = at
     if (!skipText() || hasEscapes || at - start > StrictJson.NAME_CHARACTERS) return null
     val found = members.find(bytes, start, at - 1)
-    previous.next = found
+    learned += 1
+    if (learned <= MOST_LEARNED) previous.next = found
     found
   }
 
@@ -466,6 +470,10 @@ object JsonScanner {
 
   // More than the longest number that is read as one: 76 digits before the point and 76 after it.
   private final val MOST_DIGITS = 160
+
+  // The names of a record whose order is remembered: of more, as in a record of 100,000 names, they would fill the
+  // memory.
+  private final val MOST_LEARNED = 1000
 
   // Any number of 18 digits fits into 64 bits.
   private final val LONG_DIGITS = 18

@@ -14,6 +14,7 @@ import org.apache.spark.unsafe.types.UTF8String
   *
   *   - glassflow_decode(value BINARY, spec STRING) -> STRUCT: see StrictJson
   *   - glassflow_map(decoded STRUCT, computed STRUCT, spec STRING) -> STRUCT: see ColumnMapper
+  *   - glassflow_values(row BINARY, spec STRING) -> STRUCT: see RowReader
   *   - glassflow_key(part, ...) -> BINARY: see KeyBytes
   *   - glassflow_no_key(partition INT) -> BINARY: the group of a Kafka partition's records without a key
   *   - glassflow_shard(key BINARY, partitions INT) -> INT: see Shards; partitions is a literal
@@ -37,6 +38,10 @@ class Functions extends (SparkSessionExtensions => Unit) {
     }
     register(extensions, "glassflow_map") { case Seq(decoded, computed, Text(spec)) =>
       MapColumns(decoded, computed, spec)
+    }
+    register(extensions, "glassflow_values") { case Seq(row, Text(spec)) =>
+      val reader = new RowReader(spec)
+      Invoke(constant(reader), "read", reader.schema, Seq(row), Seq(BinaryType))
     }
     register(extensions, "glassflow_key") { case parts if parts.nonEmpty => Key(parts) }
     register(extensions, "glassflow_no_key") { case Seq(partition) =>

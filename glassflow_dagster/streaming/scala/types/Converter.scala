@@ -113,7 +113,20 @@ abstract class Converter(val is: ColumnSpec) {
   def jsonText(value: UTF8String, out: RowBinary): ConversionError = jsonValue(value, out)
 
   /** A value of a field of the kind any, as JSON text: converted like a value inside a nested one. */
-  final def jsonValue(value: UTF8String, out: RowBinary): ConversionError = parse(value, json(_, _, out))
+  final def jsonValue(value: UTF8String, out: RowBinary): ConversionError = {
+    val bytes = value.getBytes
+    if (!StrictJson.isUtf8Json(bytes)) return ConversionError("invalid JSON: not in UTF-8")
+    val parser = StrictJson.FACTORY.createParser(bytes)
+    try {
+      parser.nextToken()
+      val error = json(parser, bytes, out)
+      if (error == null && parser.nextToken() != null) ConversionError("invalid JSON: something follows its end")
+      else error
+    } catch {
+      case e: com.fasterxml.jackson.core.JsonProcessingException =>
+        ConversionError(s"invalid JSON: ${e.getOriginalMessage.takeWhile(_ != '\n')}")
+    } finally parser.close()
+  }
 
   def ofNull(out: RowBinary): ConversionError =
     if (is.nullable) {
@@ -123,20 +136,21 @@ abstract class Converter(val is: ColumnSpec) {
 
   /** The value at the parser's position, inside a nested value. */
   final def json(parser: JsonParser, bytes: Array[Byte], out: RowBinary): ConversionError =
-    if (parser.currentToken() == JsonToken.VALUE_NULL)
-      if (is.nullable) ofNull(out) else ConversionError(s"null, but ${is.text} is not Nullable")
-    else {
-      notNull(out)
-      put(parser, bytes, out)
-    }
-
-  /** The same, where it is not null. */
-  protected final def put(parser: JsonParser, bytes: Array[Byte], out: RowBinary): ConversionError =
     parser.currentToken() match {
+      case JsonToken.VALUE_NULL =>
+        if (is.nullable) ofNull(out) else ConversionError(s"null, but ${is.text} is not Nullable")
       case JsonToken.VALUE_STRING => jsonString(parser) match {
-          case Some(string) => putText(string, out)
+          case Some(string) => text(string, out)
           case None => HALF_CHARACTER
         }
+      case _ =>
+        notNull(out)
+        put(parser, bytes, out)
+    }
+
+  /** The same, where it is neither null nor a string. */
+  private def put(parser: JsonParser, bytes: Array[Byte], out: RowBinary): ConversionError =
+    parser.currentToken() match {
       case JsonToken.VALUE_NUMBER_INT | JsonToken.VALUE_NUMBER_FLOAT => putJsonNumber(parser, out)
       case JsonToken.VALUE_TRUE => putTruth(true, out)
       case JsonToken.VALUE_FALSE => putTruth(false, out)
@@ -144,24 +158,6 @@ abstract class Converter(val is: ColumnSpec) {
       case JsonToken.START_OBJECT => putMembers(parser, bytes, out)
       case _ => ConversionError("invalid JSON: a value is missing")
     }
-
-  protected final def parse(
-      value: UTF8String,
-      convert: (JsonParser, Array[Byte]) => ConversionError
-  ): ConversionError = {
-    val bytes = value.getBytes
-    if (!StrictJson.isUtf8Json(bytes)) return ConversionError("invalid JSON: not in UTF-8")
-    val parser = StrictJson.FACTORY.createParser(bytes)
-    try {
-      parser.nextToken()
-      val error = convert(parser, bytes)
-      if (error == null && parser.nextToken() != null) ConversionError("invalid JSON: something follows its end")
-      else error
-    } catch {
-      case e: com.fasterxml.jackson.core.JsonProcessingException =>
-        ConversionError(s"invalid JSON: ${e.getOriginalMessage.takeWhile(_ != '\n')}")
-    } finally parser.close()
-  }
 
   protected final def notNull(out: RowBinary): Unit = if (is.nullable) out.isNull(false)
 
@@ -374,7 +370,7 @@ class Floats(is: ColumnSpec) extends Converter(is) {
 /** Decimal(P, S): the number without its point, in as many bytes as its precision needs. */
 class Decimals(is: ColumnSpec) extends Converter(is) {
   private val Array(precision, scale) = is.numbers
-  private val size = if (precision <= 9) 4 else if (precision <= 18) 8 else if (precision <= 38) 16 else 32
+  private val size = Decimals.size(precision)
 
   override protected def wanted: String = "a number"
 
@@ -394,6 +390,12 @@ class Decimals(is: ColumnSpec) extends Converter(is) {
     val digits = numberOf(value)
     if (digits == null) ConversionError(s"${quoted(value)} is not a number") else putNumber(digits, out)
   }
+}
+
+object Decimals {
+
+  /** The bytes of a Decimal of this precision. */
+  def size(precision: Int): Int = if (precision <= 9) 4 else if (precision <= 18) 8 else if (precision <= 38) 16 else 32
 }
 
 class Bools(is: ColumnSpec) extends Converter(is) {

@@ -152,9 +152,6 @@ class JsonObjects(is: ColumnSpec) extends Converter(is) {
   override protected def wanted: String = "object"
   override def text(value: UTF8String, out: RowBinary): ConversionError = jsonValue(value, out)
 
-  /** A text inside a nested value that is JSON text itself. */
-  override protected def putText(value: UTF8String, out: RowBinary): ConversionError = parse(value, put(_, _, out))
-
   override protected def putMembers(parser: JsonParser, json: Array[Byte], out: RowBinary): ConversionError = {
     val start = parser.currentTokenLocation().getByteOffset.toInt
     val error = membersError(parser, json, MemberPath.ROOT, "", new java.util.HashSet[MemberPath]())

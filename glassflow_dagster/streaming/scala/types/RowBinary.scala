@@ -34,19 +34,19 @@ final class RowBinary {
 
   def int16(value: Int): Unit = {
     reserve(2)
-    Platform.putShort(bytes, at(end), if (IS_LITTLE) value.toShort else java.lang.Short.reverseBytes(value.toShort))
+    Platform.putShort(bytes, at(end), value.toShort)
     end += 2
   }
 
   def int32(value: Int): Unit = {
     reserve(4)
-    Platform.putInt(bytes, at(end), if (IS_LITTLE) value else Integer.reverseBytes(value))
+    Platform.putInt(bytes, at(end), value)
     end += 4
   }
 
   def int64(value: Long): Unit = {
     reserve(8)
-    Platform.putLong(bytes, at(end), if (IS_LITTLE) value else java.lang.Long.reverseBytes(value))
+    Platform.putLong(bytes, at(end), value)
     end += 8
   }
 
@@ -132,7 +132,8 @@ object RowBinary {
   private val INITIAL_BYTES = 1024
   // Java's arrays are a little shorter than 2 GiB.
   private val GREATEST_BYTES = Int.MaxValue.toLong - 16
-  private val IS_LITTLE = ByteOrder.nativeOrder == ByteOrder.LITTLE_ENDIAN
+  // Numbers are written in the order of the processor.
+  require(ByteOrder.nativeOrder == ByteOrder.LITTLE_ENDIAN, "a processor with little-endian numbers is needed")
 
   private def at(index: Int): Long = Platform.BYTE_ARRAY_OFFSET.toLong + index
 }
