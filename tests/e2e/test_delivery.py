@@ -31,3 +31,16 @@ def test_a_repeated_batch_doubles_rows_only_where_the_definition_allows_it(
     assert found.passed
     assert found.counts.exact is (delivery == "exactly_once")
     assert warned is (delivery == "at_least_once")
+
+
+def test_json_that_only_the_server_refuses_is_a_dead_letter_and_the_other_rows_are_there(pipeline: Pipeline) -> None:
+    """The mapping checks the numbers at typed paths; what else does not fit there, the server finds as it reads it."""
+    pipeline.fields = [{"name": "id", "type": "string"}, {"name": "j", "type": "map"}]
+    pipeline.columns = {"id": "String", "j": "JSON(a Bool)"}
+    pipeline.write().create_topic()
+    pipeline.send([{"id": f"k{index}", "j": {"a": index != 5 or "neither"}} for index in range(20)], lambda _: 0)
+    totals = pipeline.catch_up()
+    assert (totals["read"], totals["written"], totals["dead_letters"]) == (20, 19, 1)
+    assert pipeline.query("SELECT count(), countIf(j.a) FROM {db}.events") == [(19, 19)]
+    ((stage, offset, value),) = pipeline.query("SELECT stage, offset, value FROM {db}.glassflow_dead_letters")
+    assert (stage, offset, value) == ("insert", 5, '{"id": "k5", "j": {"a": "neither"}}')
