@@ -40,6 +40,8 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--keep", action="store_true", help="keep the ratios of this run as those to compare with")
     arguments = parser.parse_args()
+    # Read first: that they are missing should not be said after five minutes.
+    kept = {} if arguments.keep else read_ratios(arguments.results / f"{NAME}.json")
     runs = measure(arguments.events, arguments.runs)
     for product in PRODUCTS:
         runs.compare(f"{product.name} : baseline", product.name, BASELINE.name)
@@ -47,7 +49,6 @@ def main() -> None:
         parameters = {"events": arguments.events, "duplicates": DUPLICATES, "seed": SEED, "partitions": PARTITIONS}
         runs.write(arguments.results, NAME, parameters)
         return
-    kept = read_ratios(arguments.results / f"{NAME}.json")
     found = {case: {name: statistics.median(values) for name, values in runs.figures[case].items()} for case in kept}
     fallen = compare(kept, found)
     for line in fallen:

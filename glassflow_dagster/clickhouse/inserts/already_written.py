@@ -17,13 +17,11 @@ from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse.identifiers import full_name, names_in, quote_name, quote_text
 from glassflow_dagster.clickhouse.inserts.block import Block
-from glassflow_dagster.clickhouse.inserts.external_block import external_table, read_settings
+from glassflow_dagster.clickhouse.inserts.external_block import BLOCK, ROW, external_table, read_settings
 from glassflow_dagster.clickhouse.layout import Layout
 
 # Types that may store one value in several forms.
 _LOOSE = re.compile(r"\b(JSON|Dynamic|Variant)\b")
-_BLOCK = "glassflow_block"
-_ROW = "glassflow_row"
 
 # Find rows with NULL in the sorting key as well.
 _SETTINGS = {"transform_null_in": 1}
@@ -84,17 +82,17 @@ def _search_query(layout: Layout, block: Block) -> str:
     by_key = f"({key}) IN (SELECT {key} FROM filled) AND " if _can_filter_by_sorting_key(layout) else ""
     return (
         f"WITH {_filled_block(layout, block)}, "
-        f"wanted AS (SELECT {_ROW}, {_partition(layout)} AS part, {digest} AS digest FROM filled), "
+        f"wanted AS (SELECT {ROW}, {_partition(layout)} AS part, {digest} AS digest FROM filled), "
         f"there AS (SELECT {digest} AS digest, count() AS rows FROM {table} "
         f"WHERE {by_key}{digest} IN (SELECT digest FROM wanted) GROUP BY digest) "
-        f"SELECT {_ROW}, part, wanted.digest, there.rows FROM wanted LEFT JOIN there ON wanted.digest = there.digest"
+        f"SELECT {ROW}, part, wanted.digest, there.rows FROM wanted LEFT JOIN there ON wanted.digest = there.digest"
     )
 
 
 def _filled_block(layout: Layout, block: Block) -> str:
     """Return a WITH clause for the block plus the columns that the server fills, as far as the keys depend on them."""
     computed = [f"{expression} AS {quote_name(name)}" for name, expression in _computed(layout, block.column_names)]
-    return f"filled AS (SELECT {', '.join(['*', *computed])} FROM {_BLOCK})"
+    return f"filled AS (SELECT {', '.join(['*', *computed])} FROM {BLOCK})"
 
 
 def _computed(layout: Layout, filled: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -141,10 +139,10 @@ def _search(client: Client, layout: Layout, block: Block) -> Sequence[Sequence[A
 
     Each result row is (row number, partition, hash, number of rows of the table with this hash).
     """
-    types = {name: layout.columns[name].type for name in block.column_names} | {_ROW: "UInt32"}
+    types = {name: layout.columns[name].type for name in block.column_names}
     rows: Sequence[Sequence[Any]] = client.query(
         _search_query(layout, block),
         settings=read_settings(client) | _SETTINGS,
-        external_data=external_table(_BLOCK, block.format, block.numbered_body(_ROW), types),
+        external_data=external_table(block, types),
     ).result_rows
     return rows

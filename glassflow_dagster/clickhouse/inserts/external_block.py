@@ -10,6 +10,9 @@ from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.external import ExternalData
 
 from glassflow_dagster.clickhouse.identifiers import quote_name
+from glassflow_dagster.clickhouse.inserts.block import Block
+
+BLOCK, ROW = "glassflow_block", "glassflow_row"
 
 _SETTINGS = {
     # The block's columns have the table's types, unusual ones included.
@@ -24,10 +27,13 @@ _SETTINGS_WHERE_KNOWN = {
 }
 
 
-def external_table(name: str, block_format: str, body: bytes, types: Mapping[str, str]) -> ExternalData:
-    """Return a block as the external table `name`. types: column -> ClickHouse type."""
-    structure = ", ".join(f"{quote_name(column)} {kind}" for column, kind in types.items())
-    return ExternalData(file_name=name, data=body, fmt=block_format, structure=structure)
+def external_table(block: Block, types: Mapping[str, str]) -> ExternalData:
+    """Return a block as the external table `BLOCK`, with its rows' numbers, from 0, in the column `ROW`.
+
+    types: column -> ClickHouse type, of the block's columns in their order.
+    """
+    structure = ", ".join(f"{quote_name(column)} {kind}" for column, kind in {**types, ROW: "UInt32"}.items())
+    return ExternalData(file_name=BLOCK, data=block.numbered_body(ROW), fmt=block.format, structure=structure)
 
 
 def read_settings(client: Client) -> dict[str, Any]:

@@ -8,10 +8,8 @@ from collections.abc import Callable
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse.inserts.block import RowBinaryBlock
-from glassflow_dagster.clickhouse.inserts.external_block import external_table, read_settings
+from glassflow_dagster.clickhouse.inserts.external_block import BLOCK, ROW, external_table, read_settings
 from glassflow_dagster.config.model.types import Argument, ColumnType, Named, parse_column_type
-
-_BLOCK, _ROW = "glassflow_block", "glassflow_row"
 
 
 def read_as_json(client: Client, block: RowBinaryBlock) -> list[bytes]:
@@ -21,11 +19,10 @@ def read_as_json(client: Client, block: RowBinaryBlock) -> list[bytes]:
     refused just that.
     """
     as_text = RowBinaryBlock(tuple((name, _with_texts(kind)) for name, kind in block.columns), block.rows)
-    types = dict(as_text.columns) | {_ROW: "UInt32"}
     answer = client.raw_query(
-        f"SELECT * EXCEPT ({_ROW}) FROM {_BLOCK} ORDER BY {_ROW} FORMAT JSONEachRow",
+        f"SELECT * EXCEPT ({ROW}) FROM {BLOCK} ORDER BY {ROW} FORMAT JSONEachRow",
         settings=read_settings(client) | {"output_format_json_quote_64bit_integers": 0},
-        external_data=external_table(_BLOCK, block.format, as_text.numbered_body(_ROW), types),
+        external_data=external_table(as_text, dict(as_text.columns)),
     )
     return answer.splitlines()
 
