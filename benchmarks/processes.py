@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,26 +10,32 @@ _SAMPLE_SECONDS = 1.0
 
 
 class Memory(threading.Thread):
-    """Samples the memory of process trees; `stop` returns the sample with the largest sum."""
+    """Samples the memory of process trees until stopped: MiB by name, pages that processes share counted once."""
 
     def __init__(self, roots: dict[str, int]) -> None:
         super().__init__(daemon=True)
         self._roots = roots
         self._over = threading.Event()
-        self._peak: dict[str, float] = {}
+        self._samples: list[tuple[float, dict[str, float]]] = []
 
     def run(self) -> None:
         """Sample until stopped."""
         while not self._over.wait(_SAMPLE_SECONDS):
             found = {name: sum(_proportional_set_size(pid) for pid in tree(root)) for name, root in self._roots.items()}
-            if sum(found.values()) > sum(self._peak.values()):
-                self._peak = found
+            self._samples.append((time.monotonic(), found))
 
     def stop(self) -> dict[str, float]:
-        """Stop sampling; return MiB by name, with pages that processes share counted once."""
+        """Stop sampling; return the sample with the largest sum."""
         self._over.set()
         self.join()
-        return {name: round(size) for name, size in self._peak.items()}
+        return self.peak(0, time.monotonic())
+
+    def peak(self, begin: float, end: float) -> dict[str, float]:
+        """Return the sample with the largest sum between two moments of `time.monotonic`; empty without a sample."""
+        found = (sizes for at, sizes in self._samples if begin <= at <= end)
+        return {
+            name: round(size) for name, size in max(found, key=lambda sizes: sum(sizes.values()), default={}).items()
+        }
 
 
 def tree(root: int) -> list[int]:

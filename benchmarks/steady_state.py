@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from statistics import linear_regression
@@ -41,6 +41,8 @@ START_SECONDS = 300.0
 STABLE_SECONDS = 10.0
 END_SECONDS = 30.0
 LOG_TAIL = 2000
+# As many keys take about half a gigabyte of ClickHouse's memory.
+_KEYS_A_QUERY = 5_000_000
 
 
 class Consumer(Protocol):
@@ -62,16 +64,20 @@ class Consumer(Protocol):
 
 @dataclass(frozen=True)
 class ProductCase:
-    """This project's pipeline, run as a user does; `conf` are Spark settings, `changes` keys of its definition."""
+    """This project's pipeline, run as a user does; `conf` are Spark settings, `changes` keys of its definition.
+
+    sink: more keys of the sink.
+    """
 
     name: str
     conf: tuple[str, ...] = ()
     changes: Mapping[str, Any] = field(default_factory=dict)
+    sink: Mapping[str, Any] = field(default_factory=dict)
     columns: Mapping[str, tuple[str, str]] = field(default_factory=lambda: COLUMNS)
 
     def prepare(self, task: Task, stack: Stack) -> None:
         """Write the definition, which also says how to create the table."""
-        sink = {"max_batch_size": BLOCK_ROWS, "max_delay_time": f"{BLOCK_SECONDS:g}s"}
+        sink = {"max_batch_size": BLOCK_ROWS, "max_delay_time": f"{BLOCK_SECONDS:g}s", **self.sink}
         definition = dedup_definition(task.table, task.topic, self.columns, **sink)
         write_definition(stack.folder, {**definition, **self.changes})
 
@@ -137,12 +143,44 @@ class Run:
         Raises SystemExit when a row is lost or doubled.
         """
         with self._running() as process:
-            self._wait_for_rows(process, 1)
-            samples = self._samples(process)
-        if any(found := self._compare().values()):
-            raise SystemExit(f"{self._consumer.name} has doubled and lost: {', '.join(map(str, found))}")
+            memory = Memory({"consumer": process.pid})
+            memory.start()
+            try:
+                self._wait_for_rows(process, 1)
+                samples = self._samples(process)
+            finally:
+                memory.stop()
+        if any(wrong := self._compare().values()):
+            raise SystemExit(f"{self._consumer.name} has doubled and lost: {', '.join(map(str, wrong))}")
         events_a_row = self._expected.events / self._expected.rows
-        return [slopes([sample for sample in samples if sample.rows in part], events_a_row) for part in parts]
+        figures = []
+        for part in parts:
+            within = [sample for sample in samples if sample.rows in part]
+            found = slopes(within, events_a_row)
+            figures.append({**found, "peak_memory_mib": memory.peak(within[0].at, within[-1].at)["consumer"]})
+        return figures
+
+    def restart(self, send: Callable[[], int]) -> Figures:
+        """Start the consumer again when it has read everything; return the time and memory to the next row.
+
+        send: sends new events, and returns their number. Also returns the size of the pipeline's state.
+        """
+        rows = self._rows()
+        size = sum(file.stat().st_size for file in self._stack.state.rglob("*") if file.is_file())
+        more = send()
+        with self._started() as process:
+            memory = Memory({"consumer": process.pid})
+            memory.start()
+            try:
+                first = self._wait_for_rows(process, rows + 1) - self._began
+                self._wait_for_rows(process, rows + more)
+            finally:
+                peak = memory.stop()
+        return {
+            "state_bytes_a_key": size / rows,
+            "seconds_to_next_row": first,
+            "peak_memory_mib": peak["consumer"],
+        }
 
     def start(self) -> Figures:
         """Run the consumer until its first row is visible; return time and CPU time until then."""
@@ -235,9 +273,12 @@ class Run:
         return int(self._client.query(rows_query, parameters={"table": self._task.table}).result_rows[0][0])
 
     def _compare(self) -> dict[str, float]:
-        rows_query = f"SELECT count(), uniqExact(id) FROM {self._task.table}"
-        rows, keys = self._client.query(rows_query).result_rows[0]
         expected = self._expected
+        # In several queries, as each holds the keys that it counts in memory.
+        shares = 1 + expected.keys // _KEYS_A_QUERY
+        share_query = f"SELECT count(), uniqExact(id) FROM {self._task.table} WHERE cityHash64(id) % {shares} = "
+        counts = [self._client.query(f"{share_query}{share}").result_rows[0] for share in range(shares)]
+        rows, keys = (sum(column) for column in zip(*counts, strict=True))
         return {"doubled": rows - keys - (expected.rows - expected.keys), "lost": expected.keys - keys}
 
     def _require(self, process: subprocess.Popen[bytes]) -> None:
