@@ -87,9 +87,14 @@ class KnownKeys(handle: StatefulProcessorHandle, source: Int) {
 
   private def enqueue(pack: Pack): Unit = {
     val waiting = waitingPacks
-    packs.updateValue(waiting.next, pack)
-    val due = if (waiting.first == waiting.next) pack.until else waiting.due
-    queue.update(Queue(waiting.first, waiting.next + 1, due))
+    val last = if (isSmall(pack) && waiting.first < waiting.next) packs.getValue(waiting.next - 1) else null
+    // Batches of few events would otherwise make packs of one key, which take more space and time than the keys. A key
+    // of a pack that was filled over a long time is kept longer than it has to be; no more than the keys of one pack.
+    val (number, filled) =
+      if (last != null && isSmall(last)) (waiting.next - 1, together(last, pack)) else (waiting.next, pack)
+    packs.updateValue(number, filled)
+    val due = if (waiting.first == number) filled.until else waiting.due
+    queue.update(Queue(waiting.first, number + 1, due))
   }
 
   private def waitingPacks: Queue = Option(queue.get()).getOrElse(Queue(0, 0, 0))
@@ -99,6 +104,14 @@ object KnownKeys {
 
   /** The most keys of a pack, which is written and read as a whole: some 70 kB. */
   val MOST_IN_PACK = 4096
+
+  // Bytes, of some 60 keys. Each batch that adds a few keys to a small pack writes all of it again.
+  private val SMALL_PACK = 1024
+
+  private def isSmall(pack: Pack): Boolean = pack.keys.length < SMALL_PACK
+
+  private def together(some: Pack, more: Pack): Pack =
+    Pack(math.max(some.until, more.until), some.keys ++ more.keys)
 
   private def packed(keys: ArrayBuffer[Array[Byte]]): Array[Byte] = {
     val out = new ByteArrayOutputStream(keys.length * 18)
