@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.driver import spark_process
+from glassflow_dagster.driver import jvm
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.local.stack import down, status, up
 from glassflow_dagster.runtime.cache import exclusive
@@ -119,7 +119,7 @@ def shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(own, "stop", lambda: None)
         return own
 
-    monkeypatch.setattr(spark_process, "start_session", session)
+    monkeypatch.setattr(jvm, "start_session", session)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -38,6 +38,12 @@ log_format_option = click.option(
     callback=lambda _context, _option, value: LogFormat(value) if value else None,
     help="Format of the driver's messages: text (default), or one JSON object per line.",
 )  # fmt: skip
+conf_option = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Spark setting; repeatable.")
+pool_option = click.option(
+    "--pool",
+    metavar="NAME",
+    help="Share the Spark JVM of this pool with other pipelines; in place of the definition's.",
+)
 create_table_option = click.option("--create-table", is_flag=True, help="Create the target table when it is missing.")
 
 
@@ -59,3 +65,11 @@ def exit_on_error(command: Callable[..., Any]) -> Callable[..., Any]:
             sys.exit(1)
 
     return run
+
+
+def settings_of(pairs: tuple[str, ...]) -> dict[str, str]:
+    """Split KEY=VALUE texts into a dict of Spark settings; raises UsageError for one without "="."""
+    for pair in pairs:
+        if "=" not in pair:
+            raise click.UsageError(f"--conf {pair}: write KEY=VALUE")
+    return dict(pair.split("=", 1) for pair in pairs)

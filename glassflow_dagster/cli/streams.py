@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from glassflow_dagster.cli.options import (
+    conf_option,
     create_table_option,
     exit_on_error,
     json_option,
     log_format_option,
     pipelines_option,
+    pool_option,
     report,
+    settings_of,
     state_option,
     timeout_option,
 )
@@ -73,7 +76,8 @@ take_over_option = click.option(
     is_flag=True,
     help="Accept this machine's clock although it contradicts the times of earlier batches.",
 )
-@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Spark setting; repeatable.")
+@conf_option
+@pool_option
 @log_format_option
 @exit_on_error
 def run(
@@ -88,6 +92,7 @@ def run(
     start_over: bool,
     accept_clock: bool,
     conf: tuple[str, ...],
+    pool: str | None,
     log_format: LogFormat | None,
 ) -> None:
     """Run a pipeline in the foreground; Ctrl-C stops it after the current batch.
@@ -103,7 +108,8 @@ def run(
         until_caught_up=until_caught_up,
         create_table=create_table,
         timeout_seconds=timeout,
-        spark=_settings(conf),
+        spark=settings_of(conf),
+        pool=pool,
         rebuild=_rebuild() if rebuild_state else None,
         accept=_import_accept_loss() if accept_loss else None,
         start_over=start_over,
@@ -125,6 +131,7 @@ def run(
     help="Seconds that the start may take.",
 )  # fmt: skip
 @take_over_option
+@pool_option
 @log_format_option
 @exit_on_error
 def start(
@@ -134,12 +141,13 @@ def start(
     create_table: bool,
     timeout: float,
     taking_over: bool,
+    pool: str | None,
     log_format: LogFormat | None,
 ) -> None:
     """Start a pipeline in the background unless it is running."""
     config = find_definition(pipeline, pipelines)
     report_rewriting(config, report)
-    deployment = Deployment(config, state, create_table=create_table, timeout=timeout, log_format=log_format)
+    deployment = Deployment(config, state, create_table=create_table, timeout=timeout, log_format=log_format, pool=pool)
     if taking_over:
         # It ends the driver that runs here, if there is one.
         take_over(state, config.pipeline_id, report)
@@ -230,14 +238,6 @@ def _import_accept_loss() -> "AcceptLoss":
     from glassflow_dagster.recovery.acceptance import accept_loss
 
     return accept_loss
-
-
-def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
-    """Split KEY=VALUE texts into a dict of Spark settings; raises UsageError for one without "="."""
-    for pair in pairs:
-        if "=" not in pair:
-            raise click.UsageError(f"--conf {pair}: write KEY=VALUE")
-    return dict(pair.split("=", 1) for pair in pairs)
 
 
 def _known_pipelines(state: Path, pipelines: Path) -> list[str]:

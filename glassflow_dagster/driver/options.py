@@ -24,6 +24,7 @@ class RunOptions:
     """The options of a run; the last five fields are for recovery.
 
     state: the folder of all pipelines. until_caught_up: end when all records are read. spark: settings of `--conf`.
+    pool: the pool to run in, in place of the definition's; None for that.
     rebuild: rebuilds a lost or damaged checkpoint (`--rebuild-state`). accept: continues without records or a
     checkpoint that are lost (`--accept-loss`). start_over: read the topics again from their beginning, into empty
     tables (`--start-over`). accept_clock: do not compare the machine's clock with earlier batches (`--accept-clock`).
@@ -34,6 +35,7 @@ class RunOptions:
     create_table: bool = False
     timeout_seconds: float = 300.0
     spark: Mapping[str, str] = field(default_factory=dict)
+    pool: str | None = None
     rebuild: Rebuild | None = None
     accept: AcceptLoss | None = None
     start_over: bool = False

@@ -109,7 +109,7 @@ class Deployment:
 
     state: the folder of all pipelines' state. timeout: the seconds that a launch may take. spark_config: settings of
     the driver's Spark session. environment: variables of the driver besides those of this process. log_format: of the
-    driver's messages; None for what the environment says.
+    driver's messages; None for what the environment says. pool: in place of the definition's; None for that.
     """
 
     config: PipelineConfig
@@ -119,6 +119,7 @@ class Deployment:
     spark_config: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     log_format: LogFormat | None = None
+    pool: str | None = None
 
     @property
     def command(self) -> list[str]:
@@ -128,6 +129,7 @@ class Deployment:
         command = [*DRIVER, "--definition", definition, "--state", str(self.state.absolute())]
         command += ["--create-table"] if self.create_table else []
         command += ["--log-format", self.log_format.value] if self.log_format else []
+        command += ["--pool", self.pool] if self.pool else []
         for key, value in self.spark_config.items():
             command += ["--conf", f"{key}={value}"]
         return command

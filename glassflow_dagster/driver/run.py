@@ -126,6 +126,7 @@ def _run(parsed: argparse.Namespace, log: DriverLog) -> int:
         create_table=parsed.create_table,
         timeout_seconds=parsed.timeout,
         spark=dict(pair.split("=", 1) for pair in parsed.conf),
+        pool=parsed.pool,
     )
     try:
         totals = run_pipeline(config, options, log)
@@ -148,6 +149,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--print-totals", action="store_true", help="on stdout, as JSON, for a caller that waits")
     parser.add_argument("--timeout", type=float, default=300.0)
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--pool", help="in place of the definition's")
     # A default that is text is converted as an option is, so a wrong variable is an error, too.
     parser.add_argument("--log-format", type=LogFormat, default=log_format(), metavar="text|json")
     parser.add_argument("--log-file", type=Path, help="the file that stdout and stderr are; rotated")

@@ -1,20 +1,18 @@
-"""Starts Spark's JVM and Python workers for one driver, and ends them with it."""
+"""Gives a driver its Spark session: of a JVM of its own, or of a pool's."""
 
 import os
 import shutil
-import signal
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.context import RunContext
-from glassflow_dagster.driver.failures import spark_failures, stream_failures
+from glassflow_dagster.driver.jvm import running_jvm
 from glassflow_dagster.driver.lock import PipelineLock
-from glassflow_dagster.driver.log import DriverLog
 from glassflow_dagster.driver.options import RunOptions
-from glassflow_dagster.driver.output_pipe import reading_lines
+from glassflow_dagster.driver.pool.attach import attached_session
 from glassflow_dagster.kafka import kerberos
 from glassflow_dagster.streaming.spark.python_workers import start_workers
 from glassflow_dagster.streaming.spark.session import (
@@ -22,30 +20,42 @@ from glassflow_dagster.streaming.spark.session import (
     SHUFFLE_PARTITIONS,
     SPARK_SCRATCH,
     WRITE_BUFFER,
-    java,
-    start_session,
-    stop_session,
     write_buffer_megabytes,
 )
 
 
 @contextmanager
 def running_spark(run: RunContext, lock: PipelineLock) -> Iterator[SparkSession]:
-    """Start a Spark session for the block; afterwards stop it and kill all its processes, however the block ends.
+    """Yield a Spark session for the block; afterwards its queries and processes have ended, however the block ends.
 
-    Raises `GlassflowError` when the JVM dies, and for exceptions of Spark's in the block.
+    It is a session of the pool that the options or the definition name, else of a JVM of this driver's own, which ends
+    with it. Raises `GlassflowError` when the JVM dies, and for exceptions of Spark's in the block.
     """
-    with _jvm_output(run.report) as output:
-        try:
-            with spark_failures(run.folder):
-                spark = _start(run, lock, output)
-                try:
-                    with stream_failures():
-                        yield spark
-                finally:
-                    stop_session(spark)
-        finally:
-            _end_processes(run, lock)
+    settings = spark_settings_of(run.config, run.options)
+    pool = run.options.pool or run.config.pool
+    with _pool_session(run, pool, settings) if pool else _own_session(run, lock, settings) as spark:
+        # By default a new state has as many partitions as tasks run at once.
+        if SHUFFLE_PARTITIONS not in settings:
+            spark.conf.set(SHUFFLE_PARTITIONS, str(spark.sparkContext.defaultParallelism))
+        yield spark
+
+
+@contextmanager
+def _own_session(run: RunContext, lock: PipelineLock, settings: dict[str, str]) -> Iterator[SparkSession]:
+    run.report_starting("starting Spark ...")
+    with running_jvm(f"glassflow {run.config.pipeline_id}", run.folder, settings, lock, run.report) as spark:
+        start_workers(spark)
+        yield spark
+
+
+@contextmanager
+def _pool_session(run: RunContext, pool: str, settings: dict[str, str]) -> Iterator[SparkSession]:
+    run.report_starting(f"attaching to the pool {pool} ...")
+    try:
+        with attached_session(run.options.state, pool, run.config.pipeline_id, settings, run.report_starting) as spark:
+            yield spark
+    finally:
+        shutil.rmtree(run.folder / SPARK_SCRATCH, ignore_errors=True)
 
 
 def spark_settings_of(config: PipelineConfig, options: RunOptions) -> dict[str, str]:
@@ -80,43 +90,3 @@ def fit_to_state(spark: SparkSession, partitions: int, settings: dict[str, str])
     spark.conf.set(SHUFFLE_PARTITIONS, str(partitions))
     if WRITE_BUFFER not in settings:
         spark.conf.set(WRITE_BUFFER, str(write_buffer_megabytes(partitions)))
-
-
-def jvm_pid(spark: SparkSession) -> int:
-    """Return the process id of Spark's JVM."""
-    return int(java(spark).ProcessHandle.current().pid())
-
-
-def _start(run: RunContext, lock: PipelineLock, output: int | None) -> SparkSession:
-    """Start the session and its Python workers, marked in the lock as processes of this driver.
-
-    output: the file descriptor that they print to; None for this process's stdout and stderr.
-    """
-    run.report_starting("starting Spark ...")
-    # Starting the context installs Spark's own handler for Ctrl-C, which would cancel the running batch.
-    handler = signal.getsignal(signal.SIGINT)
-    # A driver that was killed leaves its state stores' working copies behind.
-    shutil.rmtree(run.folder / SPARK_SCRATCH, ignore_errors=True)
-    settings = spark_settings_of(run.config, run.options)
-    with lock.marking():
-        spark = start_session(f"glassflow {run.config.pipeline_id}", run.folder, settings, run.report, output)
-    signal.signal(signal.SIGINT, handler)
-    lock.remember_jvm(jvm_pid(spark))
-    # By default a new state has as many partitions as tasks run at once.
-    if SHUFFLE_PARTITIONS not in settings:
-        spark.conf.set(SHUFFLE_PARTITIONS, str(spark.sparkContext.defaultParallelism))
-    start_workers(spark)
-    return spark
-
-
-def _jvm_output(log: DriverLog) -> AbstractContextManager[int | None]:
-    """Return the file descriptor for the JVM's stdout and stderr: a pipe to the log, or None for this process's own."""
-    return reading_lines(log.relay) if log.takes_jvm_output else nullcontext()
-
-
-def _end_processes(run: RunContext, lock: PipelineLock) -> None:
-    """Kill the processes that this driver has started, and remove their scratch files."""
-    # The JVM may not end by itself: it waits for RocksDB's threads, and one of them that is about to log waits for the
-    # JVM. It would keep its memory and hold this process's output open.
-    lock.end_started()
-    shutil.rmtree(run.folder / SPARK_SCRATCH, ignore_errors=True)

@@ -13,6 +13,7 @@ from glassflow_dagster.driver.backlog import Backlog
 from glassflow_dagster.driver.batch_phases import BatchPhases
 from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.heartbeat import DriverState
+from glassflow_dagster.driver.jvm import jvm_pid
 from glassflow_dagster.driver.key_count import KeyCount
 from glassflow_dagster.driver.log import Level
 from glassflow_dagster.driver.progress import batch_position
@@ -20,7 +21,6 @@ from glassflow_dagster.driver.progress_watch import ProgressWatch
 from glassflow_dagster.driver.running_query import RunningQuery
 from glassflow_dagster.driver.server_samples import sampled_servers
 from glassflow_dagster.driver.signals import StopRequest
-from glassflow_dagster.driver.spark_process import jvm_pid
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.topics import commit_offsets, offsets_if_there
 from glassflow_dagster.streaming.checkpoint.checkpoint import BatchPlan

@@ -11,8 +11,8 @@ import pytest
 from glassflow_dagster.clickhouse.tables import Column, Table
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.types import parse_column_type
+from glassflow_dagster.driver import jvm
 from glassflow_dagster.driver import prepare as module
-from glassflow_dagster.driver import spark_process
 from glassflow_dagster.driver.options import RunOptions
 from glassflow_dagster.driver.outdated_batch import find_outdated_batch
 from glassflow_dagster.driver.run import run_pipeline
@@ -30,7 +30,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         pytest.fail("Spark is started")
 
-    monkeypatch.setattr(spark_process, "start_session", fail)
+    monkeypatch.setattr(jvm, "start_session", fail)
 
 
 @pytest.fixture

@@ -53,6 +53,7 @@ class Pipeline:
     sink: dict[str, Any] = field(default_factory=dict)
     dead_letters: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
+    more: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def _client(self) -> Client:
@@ -81,6 +82,7 @@ class Pipeline:
             *own,
             dead_letters=self.dead_letters,
             metrics=self.metrics,
+            **self.more,
         )
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.file.write_text(yaml.safe_dump(definition))

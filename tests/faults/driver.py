@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from glassflow_dagster.driver.pool.endpoint import read_endpoint
 from glassflow_dagster.runtime.process import start_of
 from tests.processes import children, descendants
 from tests.waiting import wait_until
@@ -16,13 +17,18 @@ _DEATH_SECONDS = 60
 
 
 class Driver:
-    """`glassflow-dagster run` as a background process in a session of its own; its output goes to `log`."""
+    """`glassflow-dagster run` as a background process in a session of its own; its output goes to `log`.
+
+    pool: the folder of the pool whose JVM it shares, if any; the pool's processes count as the driver's.
+    """
 
     def __init__(
-        self, definition: Path, state: Path, log: Path, variables: Mapping[str, str], options: Sequence[str] = ()
-    ) -> None:
+        self, definition: Path, state: Path, log: Path, variables: Mapping[str, str], options: Sequence[str] = (),
+        pool: Path | None = None,
+    ) -> None:  # fmt: skip
         command = [sys.executable, "-m", "glassflow_dagster", "run", str(definition), "--state", str(state), *options]
         self.log = log
+        self._pool = pool
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
@@ -41,7 +47,7 @@ class Driver:
     @property
     def jvm(self) -> int | None:
         """Return the pid of the JVM, None when there is none."""
-        return next((pid for pid in children(self.pid) if _command(pid).startswith("java")), None)
+        return next((pid for pid in children(self._owner) if _command(pid).startswith("java")), None)
 
     @property
     def workers(self) -> list[int]:
@@ -51,7 +57,13 @@ class Driver:
     @property
     def all(self) -> list[int]:
         """Return the pids of all processes of the driver."""
-        return [self.pid, *descendants(self.pid)]
+        return [*dict.fromkeys((self.pid, *descendants(self.pid), self._owner, *descendants(self._owner)))]
+
+    @property
+    def _owner(self) -> int:
+        """Return the pid of the process whose child the JVM is."""
+        endpoint = read_endpoint(self._pool) if self._pool else None
+        return endpoint.pid if endpoint else self.pid
 
     def kill(self, pids: list[int]) -> None:
         """Kill processes (SIGKILL), all at once."""

@@ -13,9 +13,11 @@ from tests.faults.servers import Servers
 from tests.faults.surroundings import ROWS, SKIPPED
 from tests.faults.world import NotHit, World
 
-DEDUPLICATION, TABLE, JOIN = "deduplication", "table", "join"
-_ALL = frozenset({DEDUPLICATION, TABLE, JOIN})
-_NO_JOIN = _ALL - {JOIN}
+DEDUPLICATION, TABLE, JOIN, SHARED = "deduplication", "table", "join", "shared"
+_ALL = frozenset({DEDUPLICATION, TABLE, JOIN, SHARED})
+_NO_JOIN = frozenset({DEDUPLICATION, TABLE})
+# Faults of the driver's processes, which are others where a JVM is shared.
+_OF_PROCESSES = frozenset({DEDUPLICATION, SHARED})
 SMALL_DISK = "a small disk"
 
 # Returns how many times the fault has struck.
@@ -310,12 +312,12 @@ KINDS = (
     ),
     Kind(
         "driver killed", "kill -9 of the driver's Python process",
-        _at_a_moment(lambda world: [world.driver.pid]), dies=True,
+        _at_a_moment(lambda world: [world.driver.pid]), dies=True, workloads=_OF_PROCESSES,
     ),
-    Kind("JVM killed", "kill -9 of the driver's JVM", _at_a_moment(_jvm), dies=True),
+    Kind("JVM killed", "kill -9 of the driver's JVM", _at_a_moment(_jvm), dies=True, workloads=_OF_PROCESSES),
     Kind(
         "workers killed", "kill -9 of Spark's Python workers",
-        _at_a_moment(lambda world: world.driver.workers), dies=True,
+        _at_a_moment(lambda world: world.driver.workers), dies=True, workloads=_OF_PROCESSES,
     ),
     Kind(
         "all killed", "kill -9 of all the driver's processes at once",
@@ -351,11 +353,14 @@ KINDS = (
     ),
     Kind(
         "lost, then killed", "an answer is lost, and all processes are killed in the retry",
-        _lost_then_killed, dies=True,
+        _lost_then_killed, dies=True, workloads=_OF_PROCESSES,
     ),
     Kind("driver paused", "SIGSTOP of all the driver's processes, up to 2 s", _driver_paused, workloads=_ALL),
-    Kind("driver stopped", "Ctrl-C at any moment, then a new start", _driver_stopped),
-    Kind("second driver", "another driver is started on the same state: refused", _second_driver),
+    Kind("driver stopped", "Ctrl-C at any moment, then a new start", _driver_stopped, workloads=_OF_PROCESSES),
+    Kind(
+        "second driver", "another driver is started on the same state: refused", _second_driver,
+        workloads=_OF_PROCESSES,
+    ),
     Kind("disk full", "the state's disk is full, then has space again", _disk_full, dies=True, apart=SMALL_DISK),
     Kind(
         "part lost", "kill -9 of the server between an insert's token and its part, restart on its data",

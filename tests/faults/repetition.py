@@ -9,13 +9,16 @@ from pathlib import Path
 
 from tests.faults.dedup_workload import DedupWorkload
 from tests.faults.join_workload import JoinWorkload
-from tests.faults.kinds import DEDUPLICATION, JOIN, SMALL_DISK, TABLE, Kind
+from tests.faults.kinds import DEDUPLICATION, JOIN, SHARED, SMALL_DISK, TABLE, Kind
 from tests.faults.records import Workload
 from tests.faults.servers import Servers
+from tests.faults.shared_workload import SharedWorkload
 from tests.faults.table_workload import TableWorkload
 from tests.faults.world import COMPLETE_SECONDS, NotHit, World
 
-WORKLOADS: dict[str, type[Workload]] = {DEDUPLICATION: DedupWorkload, TABLE: TableWorkload, JOIN: JoinWorkload}
+WORKLOADS: dict[str, type[Workload]] = {
+    DEDUPLICATION: DedupWorkload, TABLE: TableWorkload, JOIN: JoinWorkload, SHARED: SharedWorkload,
+}  # fmt: skip
 # Enough for the state of one pass, with little to spare.
 _SMALL_DISK = "192m"
 _TRIES = 3

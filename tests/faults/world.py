@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from glassflow_dagster.cli import main
+from glassflow_dagster.driver.pool.endpoint import pool_folder
 from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
 from tests.faults.driver import Driver
 from tests.faults.http_proxy import Rule
@@ -106,6 +107,7 @@ class World:
         ports = servers.kafka_proxy.port, servers.clickhouse_proxy.port
         definition = self.workload.definition(f"127.0.0.1:{ports[0]}", ports[1])
         self.definition.write_text(yaml.safe_dump(definition))
+        self._pool = pool_folder(self.state, definition["pool"]) if "pool" in definition else None
         self.client = servers.client()
         for statement in self.workload.tables():
             self.client.command(statement)
@@ -125,7 +127,8 @@ class World:
     def new_driver(self, *options: str) -> Driver:
         """Start a driver; the previous one must have ended. Each next one runs other batches inline than the last."""
         inline = f"{INLINE_RECORDS_SETTING}={next(self._inline_records)}"
-        return Driver(self.definition, self.state, self.log, self._variables, ("--conf", inline, *options))
+        settings = ("--conf", inline, *options)
+        return Driver(self.definition, self.state, self.log, self._variables, settings, self._pool)
 
     def replace_driver(self, *options: str) -> None:
         """Wait until a dying driver has ended, and start the next one."""

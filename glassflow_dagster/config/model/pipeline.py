@@ -22,6 +22,10 @@ from glassflow_dagster.config.model.source import SchemaField, Source
 from glassflow_dagster.config.model.spark import SparkSettings
 from glassflow_dagster.config.model.transforms import Dedup, DedupConfig, Transform
 
+# Also the name of a folder.
+POOL_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$"
+PoolName = Annotated[str, Field(pattern=POOL_NAME)]
+
 
 class Metadata(Part):
     """Labels."""
@@ -48,6 +52,11 @@ class PipelineConfig(Part):
     spark: SparkSettings = Field(
         default={}, exclude_if=lambda settings: not settings,
         description="Spark settings that override the product's own",
+    )  # fmt: skip
+    # Excluded from dumps and fingerprints when nothing is set.
+    pool: PoolName | None = Field(
+        default=None, exclude_if=lambda pool: pool is None,
+        description="the pool whose Spark JVM the driver shares with other pipelines; without it, it starts its own",
     )  # fmt: skip
     # Excluded from dumps and fingerprints when nothing is set.
     metrics: Metrics = Field(default=Metrics(), exclude_if=lambda metrics: metrics == Metrics())
@@ -136,6 +145,7 @@ class PipelineConfig(Part):
                 "dead_letters": True,
                 "resources": True,
                 "spark": True,
+                "pool": True,
                 "metrics": True,
                 "sources": {"__all__": {"connection_params"}},
                 "sink": {

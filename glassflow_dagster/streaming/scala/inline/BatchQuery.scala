@@ -5,7 +5,7 @@ import java.util.UUID
 
 import scala.collection.mutable
 
-import _root_.glassflow.{BatchFunction, Functions}
+import _root_.glassflow.{BatchFunction, Functions, SharedSessions}
 
 import org.apache.spark.sql.{DataFrame, Dataset => AnyDataset, Row}
 import org.apache.spark.sql.catalyst.InternalRow
@@ -72,8 +72,10 @@ class BatchQuery(
     )
     val resolved = owner.sessionState.executePlan(statement).analyzed.asInstanceOf[WriteToStream]
     val loop = new BatchLoop(owner, trigger, resolved, this, function)
+    val query = new StreamingQueryWrapper(loop)
+    SharedSessions.started(owner, query)
     loop.start()
-    new StreamingQueryWrapper(loop)
+    query
   }
 
   private[inline] def begin(stream: SparkSession, query: UUID, queryRun: UUID): Unit = {

@@ -1,0 +1,107 @@
+"""Attaches a driver to a pool: gives it a Spark session of the pool's JVM."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from glassflow_dagster.driver.failures import spark_failures, stream_failures
+from glassflow_dagster.driver.jvm import kept_interrupts
+from glassflow_dagster.driver.options import Report
+from glassflow_dagster.driver.pool.endpoint import CLOSE_SECONDS, Reply, Request, pool_folder
+from glassflow_dagster.driver.pool.launch import ask, connect, ensure_pool
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.streaming.spark.py4j_logging import be_quiet_about_lost_jvm
+
+# Of pyspark, for a JVM that runs already.
+_PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
+# Settings that each session may have; all others are of the JVM or of Spark's context.
+_OF_A_SESSION = ("spark.sql.", "spark.glassflow.")
+_SCHEDULER_POOL = "spark.scheduler.pool"
+
+
+@contextmanager
+def attached_session(
+    state: Path, name: str, pipeline: str, settings: Mapping[str, str], report: Report
+) -> Iterator[SparkSession]:
+    """Attach to a pool for the block, and start the pool if it does not run; yield a session with its settings.
+
+    Raises `GlassflowError` when the pool cannot be used, for settings that its JVM would need, when the JVM ends, and
+    for exceptions of Spark's in the block.
+    """
+    be_quiet_about_lost_jvm()
+    _require_settings_of_a_session(name, settings)
+    endpoint = ensure_pool(state, name, report)
+    folder = pool_folder(state.resolve(), name)
+    with connect(endpoint) as connection, spark_failures(folder):
+        # It first ends the queries of an earlier driver.
+        connection.settimeout(2 * CLOSE_SECONDS)
+        reply = ask(connection, Request(token=endpoint.token, pipeline=pipeline))
+        with _context(reply) as context, stream_failures():
+            yield _session(context, reply, pipeline, settings)
+
+
+def _require_settings_of_a_session(name: str, settings: Mapping[str, str]) -> None:
+    """Raise `GlassflowError` for a setting that belongs to the pool's process."""
+    for key in settings:
+        if not key.startswith(_OF_A_SESSION):
+            raise GlassflowError(
+                f"{key} cannot be set for a pipeline in pool {name}: all its pipelines share one JVM; give it to the "
+                f"pool (glassflow-dagster pool start {name} --conf {key}=VALUE), or remove `pool` from the definition"
+            )
+
+
+@contextmanager
+def _context(reply: Reply) -> Iterator[SparkContext]:
+    """Connect pyspark to the JVM's server for this driver; yield the context of the pool."""
+    # Workers of the pool run this project's code; pyspark sends each task the interpreter that it needs.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ[_PORT], os.environ[_SECRET] = str(reply.port), reply.secret.get_secret_value()
+    try:
+        gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
+    finally:
+        del os.environ[_PORT], os.environ[_SECRET]
+    try:
+        session = gateway.jvm.glassflow.SharedSessions.of(reply.session)
+        java_context = gateway.jvm.JavaSparkContext(session.sparkContext())
+        SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
+        with kept_interrupts():
+            conf = SparkConf(_jconf=java_context.sc().conf())
+            context = SparkContext(conf=conf, gateway=gateway, jsc=java_context)
+        yield context
+    finally:
+        _forget_context()
+
+
+def _session(context: SparkContext, reply: Reply, pipeline: str, settings: Mapping[str, str]) -> SparkSession:
+    """Return the driver's session; raise `GlassflowError` for a setting that Spark does not take."""
+    sessions: Any = context._jvm.glassflow.SharedSessions  # type: ignore[union-attr]
+    spark = SparkSession(context, sessions.of(reply.session))
+    sessions.restoreDefault(reply.session)
+    context.setLocalProperty(_SCHEDULER_POOL, pipeline)
+    for key, value in settings.items():
+        try:
+            spark.conf.set(key, value)
+        except PySparkException as error:
+            raise GlassflowError(f"Spark does not take {key}={value}: {error}") from error
+    return spark
+
+
+def _forget_context() -> None:
+    """Let pyspark forget the JVM, so that this process can use another one.
+
+    Its own way, `stop`, would stop the context of all drivers. The connections are closed by the pool, once this driver
+    is detached: those whose threads wait for calls of the JVM cannot be closed here.
+    """
+    context, SparkContext._active_spark_context = SparkContext._active_spark_context, None  # noqa: SLF001
+    SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
+    if context is not None:
+        context._accumulatorServer.shutdown()  # noqa: SLF001

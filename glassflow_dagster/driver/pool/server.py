@@ -1,0 +1,268 @@
+"""The process of a pool: starts the JVM, attaches drivers to it, and ends when it has had no driver for a while.
+
+`python -m glassflow_dagster.driver.pool.server` is started by `launch.py`. It writes to `pool.log` in its folder.
+"""
+
+import argparse
+import hmac
+import os
+import secrets
+import socket
+import sys
+import threading
+import time
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.sql import SparkSession
+
+from glassflow_dagster.config.model.spark import spark_settings
+from glassflow_dagster.driver.jvm import jvm_pid, running_jvm
+from glassflow_dagster.driver.lock import PipelineLock
+from glassflow_dagster.driver.log import DriverLog
+from glassflow_dagster.driver.log_file import RotatingStderr
+from glassflow_dagster.driver.pool.endpoint import (
+    CLOSE_SECONDS,
+    Endpoint,
+    Reply,
+    Request,
+    receive_line,
+    remove_endpoint,
+    send_line,
+    write_endpoint,
+)
+from glassflow_dagster.driver.progress_watch import JVM_SILENCE
+from glassflow_dagster.driver.signals import StopRequest, stop_signals
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.runtime.process import start_of
+from glassflow_dagster.streaming.spark.session import java
+
+# With fair scheduling a pipeline with a backlog does not make the others wait for its tasks.
+FAIR = {"spark.scheduler.mode": "FAIR"}
+# After its last driver. A pipeline that is restarted, and the next one of a list that is started, find the JVM running.
+IDLE_SECONDS = 60.0
+# A driver sends its request at once.
+_REQUEST_SECONDS = 10.0
+_POLL_SECONDS = 1.0
+
+
+class PoolBroken(GlassflowError):
+    """The pool cannot go on: its JVM does not answer, or a query does not end."""
+
+
+@dataclass
+class Attachments:
+    """The drivers that are attached to the pool's JVM."""
+
+    spark: SparkSession
+    token: str
+    log: DriverLog
+    # Why the pool cannot go on; empty while it can.
+    broken: str = ""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    # By pipeline; each is set when the session of its driver is closed.
+    _attached: dict[str, threading.Event] = field(default_factory=dict)
+
+    @property
+    def pipelines(self) -> list[str]:
+        """Return the pipelines whose drivers are attached, sorted."""
+        with self._lock:
+            return sorted(self._attached)
+
+    def serve(self, connection: socket.socket) -> None:
+        """Answer a request; for a driver, keep its session until the connection closes."""
+        with connection:
+            try:
+                self._answer(connection)
+            except OSError as error:
+                # The driver has ended before it got its answer.
+                self.log(f"a request was not answered: {error}")
+            except (Py4JError, GlassflowError) as error:
+                self.broken = self.broken or str(error)
+
+    def _answer(self, connection: socket.socket) -> None:
+        connection.settimeout(_REQUEST_SECONDS)
+        request = receive_line(connection, Request)
+        if request is None or not hmac.compare_digest(request.token, self.token):
+            send_line(connection, Reply(error="the request has not the pool's token"))
+        elif request.pipeline is None:
+            send_line(connection, Reply(pipelines=self.pipelines))
+        else:
+            self._attach(connection, request.pipeline)
+
+    def _attach(self, connection: socket.socket, pipeline: str) -> None:
+        """Open a session for a driver, and close it when the connection closes."""
+        closed = self._claim(pipeline)
+        try:
+            with _Session(self.spark) as session:
+                self.log(f"{pipeline}: attached")
+                send_line(connection, session.reply)
+                connection.settimeout(None)
+                # The driver sends nothing more.
+                while connection.recv(1):
+                    pass
+        finally:
+            self.log(f"{pipeline}: detached")
+            with self._lock:
+                self._attached.pop(pipeline, None)
+            closed.set()
+
+    def _claim(self, pipeline: str) -> threading.Event:
+        """Wait until an earlier driver of the pipeline is detached; return the event to set when this one is."""
+        closed = threading.Event()
+        while True:
+            with self._lock:
+                earlier = self._attached.setdefault(pipeline, closed)
+            if earlier is closed:
+                return closed
+            # Only one driver of a pipeline runs at once (its lock): the earlier one has ended, or will in this moment.
+            if not earlier.wait(CLOSE_SECONDS):
+                raise PoolBroken(f"{pipeline}: the query of its last driver has not ended after {CLOSE_SECONDS:.0f} s")
+
+
+class _Session:
+    """A session of the JVM with a server of its own, which calls back one driver: `with _Session(spark) as session`."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._id = str(uuid.uuid4())
+        self._spark = spark
+        self._sessions: Any = java(spark).glassflow.SharedSessions
+        # py4j's server, as each has one address for callbacks.
+        server: Any = java(spark).org.apache.spark.api.python.Py4JServer
+        self._server = server(_context(spark).conf())
+
+    def __enter__(self) -> Self:
+        self._sessions.open(self._id, self._spark._jsparkSession)  # noqa: SLF001 - for the JVM's code
+        self._server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop the session's queries; raise `PoolBroken` where they do not end."""
+        # Calls to a driver that has ended, or that was stopped (SIGSTOP), fail now.
+        self._server.shutdown()
+        try:
+            self._sessions.close(self._id, int(CLOSE_SECONDS * 1000))
+        except Py4JJavaError as error:
+            raise PoolBroken(f"the queries of a driver do not end: {error.java_exception}") from error
+
+    @property
+    def reply(self) -> Reply:
+        """What the driver needs to use the session."""
+        return Reply(session=self._id, port=self._server.getListeningPort(), secret=self._server.secret())
+
+
+def serve(folder: Path, settings: dict[str, str], log: DriverLog) -> None:
+    """Run the pool of a folder until it is stopped, or has had no driver for `IDLE_SECONDS`.
+
+    Raises `GlassflowError` when the JVM does not start or does not answer, and when a query does not end: all its
+    processes are killed then, and its drivers start another pool.
+    """
+    with PipelineLock(folder) as lock, stop_signals() as stop:
+        stop.defer_stops()
+        with (
+            running_jvm(f"glassflow pool {folder.name}", folder, {**FAIR, **settings}, lock, log) as spark,
+            socket.create_server(("127.0.0.1", 0)) as listener,
+        ):
+            attachments = Attachments(spark, secrets.token_hex(32), log)
+            pid, port = os.getpid(), listener.getsockname()[1]
+            watch = _JvmWatch(spark)
+            threading.Thread(target=_accept, args=(listener, attachments), name="accept", daemon=True).start()
+            write_endpoint(folder, Endpoint(pid=pid, started=start_of(pid) or "", port=port, token=attachments.token))
+            log(f"the pool {folder.name} is running")
+            try:
+                _wait(stop, attachments, watch)
+            except PoolBroken:
+                # Before the session is stopped, which would wait for the JVM.
+                lock.end_started()
+                raise
+            finally:
+                remove_endpoint(folder)
+    log("no driver is attached any more" if not stop.asked else "stopped")
+
+
+def _wait(stop: StopRequest, attachments: Attachments, watch: "_JvmWatch") -> None:
+    """Wait until the pool is stopped or has had no driver for `IDLE_SECONDS`; raise `PoolBroken` if it cannot go on."""
+    idle_since = time.monotonic()
+    while not stop.asked and time.monotonic() - idle_since < IDLE_SECONDS:
+        time.sleep(_POLL_SECONDS)
+        if attachments.pipelines:
+            idle_since = time.monotonic()
+        if attachments.broken or watch.silence() > JVM_SILENCE:
+            raise PoolBroken(attachments.broken or watch.reason)
+
+
+class _JvmWatch:
+    """Calls the JVM once a second, on a thread, and knows since when it has not answered."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context = _context(spark)
+        self._answered = time.monotonic()
+        self._jvm = jvm_pid(spark)
+        threading.Thread(target=self._loop, name="jvm", daemon=True).start()
+
+    def silence(self) -> float:
+        """Return for how many seconds the JVM has not answered."""
+        return time.monotonic() - self._answered
+
+    @property
+    def reason(self) -> str:
+        """Return why the pool cannot go on with this JVM."""
+        return (
+            f"Spark's JVM (pid {self._jvm}) has not answered for {self.silence():.0f} s: it has ended, was stopped "
+            "(SIGSTOP), or the machine is out of memory"
+        )
+
+    def _loop(self) -> None:
+        try:
+            while not self._context.isStopped():
+                self._answered = time.monotonic()
+                time.sleep(_POLL_SECONDS)
+        except (Py4JError, OSError):
+            # It has ended, which the pool need not wait to see.
+            self._answered -= JVM_SILENCE
+
+
+def _context(spark: SparkSession) -> Any:
+    """Return py4j's view of a session's SparkContext."""
+    return spark.sparkContext._jsc.sc()  # noqa: SLF001 - pyspark has not all of it
+
+
+def _accept(listener: socket.socket, attachments: Attachments) -> None:
+    """Serve each connection on a thread, until the listener is closed."""
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        threading.Thread(target=attachments.serve, args=(connection,), name="attachment", daemon=True).start()
+
+
+def _settings(pairs: list[str]) -> dict[str, str]:
+    """Return the Spark settings of a command line; raises `GlassflowError` for those that are not allowed."""
+    try:
+        return spark_settings(dict(pair.split("=", 1) for pair in pairs))
+    except ValueError as problem:
+        raise GlassflowError(f"--conf: {problem}") from None
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a pool as a process; return its exit code: 0 when it was stopped or not needed any more, 1 after an error."""
+    parser = argparse.ArgumentParser(prog="glassflow_dagster.driver.pool.server")
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--log-file", type=Path, required=True, help="the file that stdout and stderr are; rotated")
+    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
+    parsed = parser.parse_args(arguments)
+    log = DriverLog(RotatingStderr(parsed.log_file).write_line, is_timed=True, takes_jvm_output=True)
+    try:
+        serve(parsed.folder, _settings(parsed.conf), log)
+    except GlassflowError as error:
+        log.fail(str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
