@@ -39,6 +39,7 @@ _CONFIG = """\
   <background_pool_size>4</background_pool_size>
   <background_fetches_pool_size>4</background_fetches_pool_size>
   <background_common_pool_size>4</background_common_pool_size>
+  <background_message_broker_schedule_pool_size>4</background_message_broker_schedule_pool_size>
 </clickhouse>
 """
 # clickhouse-local ends with its last statement, so this one runs forever. The column `serving` identifies it.

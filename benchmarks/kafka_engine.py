@@ -1,0 +1,132 @@
+"""ClickHouse's own Kafka table engine beside a pipeline, on the same topic, server and machine.
+
+The engine reads a full topic into a table through a materialized view, without removing duplicates: into a MergeTree,
+and into a ReplacingMergeTree, which removes them when it merges. The pipeline removes them before the insert. The time
+is from the statement that creates the view, or from the start of the driver, to the last row. CPU time is that of the
+server, and of the driver. `surplus_rows` are rows beyond one for each key at that moment, as a query without FINAL
+counts them.
+
+    make bench-kafka-engine        or: python -m benchmarks.kafka_engine --events 1000000 --runs 1
+"""
+
+import shutil
+import time
+from collections.abc import Callable
+
+from clickhouse_connect.driver.client import Client
+
+from benchmarks import results
+from benchmarks.events import COLUMNS, DUPLICATES, SEED, distinct, fill_topic
+from benchmarks.peers.task import BLOCK_ROWS, BLOCK_SECONDS
+from benchmarks.pipelines import dedup_definition, running_pipeline, write_definition
+from benchmarks.processes import cpu_seconds
+from benchmarks.results import Figures, Runs, turns
+from benchmarks.stack import Stack, running_stack
+from glassflow_dagster.demo.produce import PARTITIONS
+
+TOPIC = "events"
+EVENTS = 2_000_000
+PIPELINE = "pipeline"
+ENGINES = {"Kafka engine, MergeTree": "MergeTree", "Kafka engine, ReplacingMergeTree": "ReplacingMergeTree"}
+PRODUCT = "glassflow-dagster"
+POLL_SECONDS = 0.1
+PATIENCE_SECONDS = 300.0
+
+
+def main() -> None:
+    """Run the benchmark and write its results."""
+    parser = results.parser("kafka_engine")
+    parser.add_argument("--events", type=int, default=EVENTS)
+    arguments = parser.parse_args()
+    runs = Runs()
+    keys = distinct(arguments.events)
+    with running_stack() as stack:
+        fill_topic(stack, TOPIC, arguments.events)
+        bench = Bench(stack, arguments.events, keys)
+        for turn, case in turns([*ENGINES, PRODUCT], arguments.runs):
+            if case == PRODUCT:
+                runs.measure(case, lambda turn=turn: bench.run_pipeline(turn))
+            else:
+                runs.measure(case, lambda case=case, turn=turn: bench.run_engine(ENGINES[case], turn))
+    parameters = {"events": arguments.events, "duplicates": DUPLICATES, "seed": SEED, "partitions": PARTITIONS}
+    runs.write(arguments.results, "kafka_engine", parameters)
+
+
+class Bench:
+    """One topic, and the ways from it into a table."""
+
+    def __init__(self, stack: Stack, events: int, keys: int) -> None:
+        self._stack, self._events, self._keys = stack, events, keys
+        self._client: Client = stack.client()
+
+    def run_engine(self, engine: str, turn: int) -> Figures:
+        """Let the server read the topic into a table of this engine."""
+        columns = ", ".join(f"{name} {column}" for name, (_, column) in COLUMNS.items())
+        self._client.command(f"CREATE TABLE rows ({columns}) ENGINE = {engine} ORDER BY id")
+        self._client.command(
+            f"CREATE TABLE queue ({columns}) ENGINE = Kafka SETTINGS kafka_broker_list = '{self._stack.brokers}', "
+            f"kafka_topic_list = '{TOPIC}', kafka_group_name = 'engine-{engine}-{turn}', kafka_format = 'JSONEachRow', "
+            f"kafka_num_consumers = {PARTITIONS}, kafka_thread_per_consumer = 1, kafka_max_block_size = {BLOCK_ROWS}, "
+            f"kafka_flush_interval_ms = {int(BLOCK_SECONDS * 1000)}"
+        )
+        began, used = time.monotonic(), self._server_seconds()
+        self._client.command("CREATE MATERIALIZED VIEW consumer TO rows AS SELECT * FROM queue")
+        # Counting keys costs the server more than looking at the offsets, whose rows come a little later.
+        self._wait(lambda: self._consumed() >= self._events)
+        self._wait(lambda: self._count("rows")[1] >= self._keys)
+        figures = self._figures(time.monotonic() - began, self._server_seconds() - used, 0.0, "rows")
+        for table in ("consumer", "queue", "rows"):
+            self._client.command(f"DROP TABLE {table} SYNC")
+        return figures
+
+    def run_pipeline(self, turn: int) -> Figures:
+        """Run the pipeline until all keys are in its table."""
+        table = f"{PIPELINE}{turn}"
+        sink = {"max_batch_size": BLOCK_ROWS, "max_delay_time": f"{BLOCK_SECONDS:g}s"}
+        definition = write_definition(self._stack.folder, dedup_definition(table, TOPIC, COLUMNS, **sink))
+        began, used = time.monotonic(), self._server_seconds()
+        with running_pipeline(self._stack, definition) as driver:
+            self._wait(lambda: self._rows(table) >= self._keys)
+            took, driver_seconds = time.monotonic() - began, cpu_seconds(driver.pid)
+        figures = self._figures(took, self._server_seconds() - used, driver_seconds, table)
+        self._client.command(f"DROP TABLE {table}")
+        shutil.rmtree(self._stack.state)
+        return figures
+
+    def _figures(self, took: float, server: float, driver: float, table: str) -> Figures:
+        counted, keys = self._count(table)
+        return {
+            "seconds_to_last_row": took,
+            "cpu_seconds_clickhouse": server,
+            "cpu_seconds_driver": driver,
+            "surplus_rows": counted - keys,
+        }
+
+    def _count(self, table: str) -> tuple[int, int]:
+        """Return the rows and the keys of a table."""
+        rows, keys = self._client.query(f"SELECT count(), uniqExact(id) FROM {table}").result_rows[0]
+        return rows, keys
+
+    def _server_seconds(self) -> float:
+        return cpu_seconds(self._stack.clickhouse_pid)
+
+    def _consumed(self) -> int:
+        """Return how many messages the engine's consumers have read."""
+        query = "SELECT sum(arraySum(assignments.current_offset)) FROM system.kafka_consumers WHERE table = 'queue'"
+        return int(self._client.query(query).result_rows[0][0] or 0)
+
+    def _rows(self, table: str) -> int:
+        query = "SELECT sum(rows) FROM system.parts WHERE active AND table = {table:String}"
+        return int(self._client.query(query, parameters={"table": table}).result_rows[0][0])
+
+    @staticmethod
+    def _wait(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not condition():
+            if time.monotonic() > deadline:
+                raise SystemExit(f"not done after {PATIENCE_SECONDS:.0f} s")
+            time.sleep(POLL_SECONDS)
+
+
+if __name__ == "__main__":
+    main()
