@@ -13,6 +13,7 @@ from glassflow_dagster.config.rules.pipeline import problems
 _TYPE_INDEX = 2
 _PATTERN_TEXTS = {
     "pipeline_id": "may hold letters, digits, '-' and '_' only, and starts with a letter or digit",
+    "pool": "may hold up to 100 letters, digits, '-' and '_' only, and starts with a letter or digit",
     "sink.bookkeeping_engine": "must be MergeTree, ReplicatedMergeTree or SharedMergeTree, with their arguments if any",
     "checks.every": "is not a cron schedule; write five fields, such as '*/15 * * * *'",
 }

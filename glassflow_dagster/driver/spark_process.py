@@ -61,12 +61,13 @@ def _pool_session(run: RunContext, pool: str, settings: dict[str, str]) -> Itera
 def spark_settings_of(config: PipelineConfig, options: RunOptions) -> dict[str, str]:
     """Return a run's Spark settings: the definition's `resources` and Kerberos options for Kafka's client.
 
-    The definition's `spark` overrides them, and the command line overrides both.
+    The definition's `spark` overrides them, and the command line overrides both. In a pool, the cores are the pool's.
     """
     settings = {}
+    has_own_jvm = not (options.pool or config.pool)
     resources, kerberos_options = config.resources, kerberos.java_options(config.connection)
     # `cores` is a least number: Spark has a thread for each core of the machine anyway (local[*]).
-    if resources and resources.cores and resources.cores > (os.cpu_count() or 1):
+    if has_own_jvm and resources and resources.cores and resources.cores > (os.cpu_count() or 1):
         settings["spark.master"] = f"local[{resources.cores}]"
     if resources and resources.state_partitions:
         settings[SHUFFLE_PARTITIONS] = str(resources.state_partitions)

@@ -182,6 +182,25 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"spark": {"spark.executor.cores": [1]}}, "spark: spark.executor.cores: [1] is not a value of a setting"),
     ({"spark": "spark.master"}, "spark: write settings as KEY: VALUE"),
     (
+        {"pool": "small", "spark": {"spark.sql.shuffle.partitions": 1, "spark.driver.memory": "2g"}},
+        "spark: spark.driver.memory belongs to the JVM, which pool 'small' shares; give it to the pool: "
+        "glassflow-dagster pool start small --conf spark.driver.memory=VALUE",
+    ),
+    ({"pool": "../small"}, "pool: may hold up to 100 letters, digits, '-' and '_' only, and starts with a letter or"),
+    (
+        {
+            "pool": "small",
+            "sources__0__connection_params__mechanism": "GSSAPI",
+            "sources__0__connection_params__username": "u@REALM",
+            "sources__0__connection_params__kerberos_keytab": "AAAA",
+            "sources__0__connection_params__kerberos_config": "x",
+            "sources__0__connection_params__kerberos_service_name": "kafka",
+            "sources__0__connection_params__kerberos_realm": "REALM",
+            "sources__0__connection_params__protocol": "SASL_PLAINTEXT",
+        },
+        "pool: Kerberos (GSSAPI) needs a JVM of its own; remove it",
+    ),
+    (
         {"sources__0__connection_params__mechanism": "GSSAPI"},
         "sources[0].connection_params.kerberos_keytab: is needed for mechanism GSSAPI; add it",
     ),

@@ -152,10 +152,9 @@ def test_a_pool_that_is_killed_leaves_no_process(pool: Pool) -> None:
 
 
 def test_a_setting_of_the_jvm_is_refused(pool: Pool) -> None:
-    pipeline = pool.pipeline()
-    pipeline.more["spark"] = {"spark.driver.memory": "2g"}
-    pipeline.write().create_topic()
-    refused = invoke("start", str(pipeline.file), "--state", str(pipeline.state))
+    pipeline = pool.pipeline().write()
+    pipeline.create_topic()
+    refused = pipeline.run("--conf", "spark.driver.memory=2g")
     assert refused.code == 1
     assert f"glassflow-dagster pool start {POOL} --conf spark.driver.memory=VALUE" in refused.err
     assert pool.pid is None

@@ -16,6 +16,15 @@ _FIXED = {
 }
 
 
+# Settings that each session of a JVM may have; all others are of the JVM or of Spark's context.
+_OF_SESSION = ("spark.sql.", "spark.glassflow.")
+
+
+def is_session_setting(key: str) -> bool:
+    """Return whether pipelines that share a JVM may set this differently."""
+    return key.startswith(_OF_SESSION)
+
+
 def spark_text(value: object) -> str:
     """Return the value of a setting as Spark reads it: `true`, not `True`."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -10,6 +10,7 @@ from glassflow_dagster.config.model.connections import ClickHouseConnection, Kaf
 from glassflow_dagster.config.model.durations import format_duration
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.source import METADATA_FIELDS, SchemaField
+from glassflow_dagster.config.model.spark import is_session_setting
 from glassflow_dagster.config.model.transforms import (
     MAX_DEDUP_WINDOW,
     MAX_WINDOWS_LATE,
@@ -38,8 +39,24 @@ def problems(config: PipelineConfig) -> Iterator[Problem]:
     yield from _partition_problems(config)
     yield from _connection_problems(config)
     yield from _resource_problems(config)
+    yield from _pool_problems(config)
     if config.checks.max_unmatched is not None and config.join is None:
         yield Problem("checks.max_unmatched", "applies to a join only; remove it")
+
+
+def _pool_problems(config: PipelineConfig) -> Iterator[Problem]:
+    """Yield a problem for each thing that a pipeline needs of its JVM, and cannot have in a pool."""
+    if config.pool is None:
+        return
+    for key in config.spark:
+        if not is_session_setting(key):
+            yield Problem(
+                "spark",
+                f"{key} belongs to the JVM, which pool {config.pool!r} shares; give it to the pool: glassflow-dagster "
+                f"pool start {config.pool} --conf {key}=VALUE",
+            )
+    if config.connection.mechanism == "GSSAPI":
+        yield Problem("pool", "Kerberos (GSSAPI) needs a JVM of its own; remove it")
 
 
 def _source_problems(config: PipelineConfig) -> Iterator[Problem]:

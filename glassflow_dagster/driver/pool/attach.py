@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from glassflow_dagster.config.model.spark import is_session_setting
 from glassflow_dagster.driver.failures import spark_failures, stream_failures
 from glassflow_dagster.driver.jvm import kept_interrupts
 from glassflow_dagster.driver.options import Report
@@ -22,8 +23,6 @@ from glassflow_dagster.streaming.spark.py4j_logging import be_quiet_about_lost_j
 
 # Of pyspark, for a JVM that runs already.
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
-# Settings that each session may have; all others are of the JVM or of Spark's context.
-_OF_A_SESSION = ("spark.sql.", "spark.glassflow.")
 _SCHEDULER_POOL = "spark.scheduler.pool"
 
 
@@ -51,10 +50,10 @@ def attached_session(
 def _require_settings_of_a_session(name: str, settings: Mapping[str, str]) -> None:
     """Raise `GlassflowError` for a setting that belongs to the pool's process."""
     for key in settings:
-        if not key.startswith(_OF_A_SESSION):
+        if not is_session_setting(key):
             raise GlassflowError(
-                f"{key} cannot be set for a pipeline in pool {name}: all its pipelines share one JVM; give it to the "
-                f"pool (glassflow-dagster pool start {name} --conf {key}=VALUE), or remove `pool` from the definition"
+                f"{key} cannot be set for a pipeline in pool {name}, as it belongs to the JVM that the pool shares; "
+                f"give it to the pool: glassflow-dagster pool start {name} --conf {key}=VALUE"
             )
 
 

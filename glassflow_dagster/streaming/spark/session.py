@@ -84,8 +84,8 @@ SETTINGS: dict[str, str] = {
     ),
     # A batch writes its changes to the checkpoint, not a snapshot of the whole state.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # Only the last batch is ever repeated. By default the checkpoint keeps the files of a hundred versions of the state,
-    # which after compactions are as large again as the state.
+    # Only the last batch is ever repeated. By default the checkpoint keeps the files of a hundred versions of the
+    # state, which after compactions are as large again as the state.
     "spark.sql.streaming.minBatchesToRetain": "20",
     # Counting rows would cost a lookup for each write.
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
