@@ -26,6 +26,14 @@ def test_the_command_line_goes_before_the_definition_and_that_before_its_resourc
     }
 
 
+def test_the_cores_of_a_pool_are_not_those_of_one_of_its_pipelines(tmp_path: Path) -> None:
+    asked = {"resources": {"transform": [{"source_id": "scans", "replicas": 5}], "sink": {"replicas": 64}}}
+    in_pool = load_pipeline(write(tmp_path, definition(**asked, pool="small")), {})
+    assert "spark.master" not in spark_settings_of(in_pool, RunOptions(tmp_path))
+    by_option = load_pipeline(write(tmp_path, definition(**asked)), {})
+    assert "spark.master" not in spark_settings_of(by_option, RunOptions(tmp_path, pool="small"))
+
+
 def test_the_stores_of_a_state_share_what_they_have_in_memory_unless_they_are_told(
     spark: SparkSession, tmp_path: Path
 ) -> None:
