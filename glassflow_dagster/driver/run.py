@@ -36,6 +36,7 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.metrics.server import serve_metrics
 from glassflow_dagster.streaming.delivery.batch_bound import BatchBound
 from glassflow_dagster.streaming.delivery.totals import Totals
+from glassflow_dagster.streaming.spark.without_pandas import leave_out_testing
 
 
 def run_pipeline(config: PipelineConfig, options: RunOptions, report: Report) -> Totals:
@@ -120,6 +121,9 @@ def _run(parsed: argparse.Namespace, log: DriverLog) -> int:
     config = _load(parsed.definition)
     log.pipeline = config.pipeline_id
     report_rewriting(config, log.problem)
+    if parsed.pool or config.pool:
+        # With a JVM of its own, Spark's Python workers are started, too, for which pyspark needs pandas.
+        leave_out_testing()
     options = RunOptions(
         state=parsed.state,
         until_caught_up=parsed.until_caught_up,

@@ -183,8 +183,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"spark": "spark.master"}, "spark: write settings as KEY: VALUE"),
     (
         {"pool": "small", "spark": {"spark.sql.shuffle.partitions": 1, "spark.driver.memory": "2g"}},
-        "spark: spark.driver.memory belongs to the JVM, which pool 'small' shares; give it to the pool: "
-        "glassflow-dagster pool start small --conf spark.driver.memory=VALUE",
+        (
+            "spark: spark.driver.memory belongs to the JVM, which pool 'small' shares; give it to the pool: "
+            "glassflow-dagster pool start small --conf spark.driver.memory=VALUE"
+        ),
     ),
     ({"pool": "../small"}, "pool: may hold up to 100 letters, digits, '-' and '_' only, and starts with a letter or"),
     (

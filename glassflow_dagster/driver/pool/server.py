@@ -39,6 +39,7 @@ from glassflow_dagster.driver.signals import StopRequest, stop_signals
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.process import start_of
 from glassflow_dagster.streaming.spark.session import java
+from glassflow_dagster.streaming.spark.without_pandas import leave_out_testing
 
 # With fair scheduling a pipeline with a backlog does not make the others wait for its tasks.
 FAIR = {"spark.scheduler.mode": "FAIR"}
@@ -265,4 +266,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    leave_out_testing()
     sys.exit(main())

@@ -25,6 +25,7 @@ from glassflow_dagster.streaming.spark.cds_archive import driver_jars, reading_o
 from glassflow_dagster.streaming.spark.py4j_logging import be_quiet_about_lost_jvm
 from glassflow_dagster.streaming.spark.python_workers import DAEMON_MODULE
 from glassflow_dagster.streaming.spark.spark_errors import explain_start
+from glassflow_dagster.streaming.spark.without_pandas import will_import_pandas
 
 # Spark's own log, in the pipeline's folder.
 SPARK_LOG = "spark.log"
@@ -133,8 +134,9 @@ def start_session(
     and stderr. Raises `GlassflowError` when Spark does not start with these settings.
     """
     be_quiet_about_lost_jvm()
-    # pyspark imports pandas once the JVM is up; importing it takes a second, so do it while the JVM starts.
-    Thread(target=import_module, args=("pandas",), daemon=True).start()
+    if will_import_pandas():
+        # It takes a second, so do it while the JVM starts.
+        Thread(target=import_module, args=("pandas",), daemon=True).start()
     # Looked up once: each candidate is started to read its version.
     runtime = find_java()
     os.environ.update(java_environment(runtime))

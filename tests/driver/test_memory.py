@@ -1,0 +1,23 @@
+"""What a driver's process does not load."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys
+from glassflow_dagster.streaming.spark.without_pandas import leave_out_testing, will_import_pandas
+import glassflow_dagster.driver.run
+assert will_import_pandas()
+leave_out_testing()
+assert not will_import_pandas()
+from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
+assert not NumpyScalarConverter().can_convert(1)
+assert not NumpyArrayConverter().can_convert([1])
+print("pandas" in sys.modules)
+"""
+
+
+def test_arguments_of_the_jvm_do_not_make_a_driver_import_pandas() -> None:
+    """Asked about any argument, pyspark's converters for numpy import its package for tests."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("False\n", 0), done.stderr
