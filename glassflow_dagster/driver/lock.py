@@ -39,9 +39,9 @@ class AlreadyRunning(GlassflowError):
 class Holder(BaseModel):
     """The driver that has the lock or had it last, as it is written in the lock file.
 
-    mark: the value of `MARK` in the environment of its processes; jvm: the process id of Spark's JVM. Both are removed
-    when the driver ends without an error. started, jvm_started: when these processes started, which tells a process
-    from a later one with the same id.
+    mark: the value of `MARK` in the environment of its processes; jvm: the process id of Spark's JVM; pool: the pool
+    whose JVM it uses instead. All are removed when the driver ends without an error. started, jvm_started: when these
+    processes started, which tells a process from a later one with the same id.
     """
 
     pid: int
@@ -50,6 +50,7 @@ class Holder(BaseModel):
     mark: str = ""
     jvm: int | None = None
     jvm_started: str | None = None
+    pool: str = ""
 
     def processes(self) -> dict[int, str]:
         """Return the processes that this driver started and that still run: process id -> start time."""
@@ -77,6 +78,8 @@ class PipelineLock:
         self._handle: TextIO | None = None
         # Identifies the processes of this driver: the value of `MARK` in their environment, and in the lock file.
         self._mark = str(uuid.uuid4())
+        # The pool of the driver that had the lock before, if that has not ended in good order.
+        self.last_pool = ""
 
     def __enter__(self) -> Self:
         """Acquire the lock, and kill what the last driver left behind; raise `AlreadyRunning` if another one has it."""
@@ -95,7 +98,10 @@ class PipelineLock:
         self._handle = handle
         try:
             end_remains(self._file.parent)
-            self._write(self._holder(mark=self._mark))
+            last = _read_holder(self._file.parent)
+            self.last_pool = last.pool if last else ""
+            # Its pool is kept until this driver has seen to it.
+            self._write(self._holder(mark=self._mark, pool=self.last_pool))
         except BaseException:
             handle.close()
             raise
@@ -134,12 +140,18 @@ class PipelineLock:
         """Write the JVM's process id to the lock file, so that the next driver can kill it after a crash."""
         self._write(self._holder(mark=self._mark, jvm=pid, jvm_started=start_of(pid)))
 
+    def remember_pool(self, name: str) -> None:
+        """Write the pool to the lock file, so that the next driver can wait for it after a crash."""
+        self._write(self._holder(mark=self._mark, pool=name))
+
     @staticmethod
-    def _holder(mark: str = "", jvm: int | None = None, jvm_started: str | None = None) -> Holder:
+    def _holder(mark: str = "", jvm: int | None = None, jvm_started: str | None = None, pool: str = "") -> Holder:
         """Return this process as the lock's holder."""
         pid = os.getpid()
         host = socket.gethostname()
-        return Holder(pid=pid, started=start_of(pid) or "", host=host, mark=mark, jvm=jvm, jvm_started=jvm_started)
+        return Holder(
+            pid=pid, started=start_of(pid) or "", host=host, mark=mark, jvm=jvm, jvm_started=jvm_started, pool=pool
+        )
 
     def _write(self, holder: Holder) -> None:
         """Replace the content of the lock file, which this driver holds."""

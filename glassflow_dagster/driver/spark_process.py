@@ -12,7 +12,7 @@ from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.jvm import running_jvm
 from glassflow_dagster.driver.lock import PipelineLock
 from glassflow_dagster.driver.options import RunOptions
-from glassflow_dagster.driver.pool.attach import attached_session
+from glassflow_dagster.driver.pool.attach import attached_session, require_detached
 from glassflow_dagster.kafka import kerberos
 from glassflow_dagster.streaming.spark.python_workers import start_workers
 from glassflow_dagster.streaming.spark.session import (
@@ -33,7 +33,9 @@ def running_spark(run: RunContext, lock: PipelineLock) -> Iterator[SparkSession]
     """
     settings = spark_settings_of(run.config, run.options)
     pool = run.options.pool or run.config.pool
-    with _pool_session(run, pool, settings) if pool else _own_session(run, lock, settings) as spark:
+    if lock.last_pool and lock.last_pool != pool:
+        require_detached(run.options.state, lock.last_pool, run.config.pipeline_id)
+    with _pool_session(run, lock, pool, settings) if pool else _own_session(run, lock, settings) as spark:
         # By default a new state has as many partitions as tasks run at once.
         if SHUFFLE_PARTITIONS not in settings:
             spark.conf.set(SHUFFLE_PARTITIONS, str(spark.sparkContext.defaultParallelism))
@@ -49,8 +51,9 @@ def _own_session(run: RunContext, lock: PipelineLock, settings: dict[str, str]) 
 
 
 @contextmanager
-def _pool_session(run: RunContext, pool: str, settings: dict[str, str]) -> Iterator[SparkSession]:
+def _pool_session(run: RunContext, lock: PipelineLock, pool: str, settings: dict[str, str]) -> Iterator[SparkSession]:
     run.report_starting(f"attaching to the pool {pool} ...")
+    lock.remember_pool(pool)
     try:
         with attached_session(run.options.state, pool, run.config.pipeline_id, settings, run.report_starting) as spark:
             yield spark

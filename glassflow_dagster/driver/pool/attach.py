@@ -2,8 +2,9 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,14 @@ from glassflow_dagster.config.model.spark import is_session_setting
 from glassflow_dagster.driver.failures import spark_failures, stream_failures
 from glassflow_dagster.driver.jvm import kept_interrupts
 from glassflow_dagster.driver.options import Report
-from glassflow_dagster.driver.pool.endpoint import CLOSE_SECONDS, Reply, Request, pool_folder
-from glassflow_dagster.driver.pool.launch import ask, connect, ensure_pool
+from glassflow_dagster.driver.pool.endpoint import CLOSE_SECONDS, Reply, Request, pool_folder, read_endpoint
+from glassflow_dagster.driver.pool.launch import ask, attached_pipelines, connect, ensure_pool, wait_for_end
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.streaming.spark.py4j_logging import be_quiet_about_lost_jvm
 
 # Of pyspark, for a JVM that runs already.
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
+_POLL_SECONDS = 0.1
 _SCHEDULER_POOL = "spark.scheduler.pool"
 
 
@@ -37,14 +39,34 @@ def attached_session(
     """
     be_quiet_about_lost_jvm()
     _require_settings_of_a_session(name, settings)
-    endpoint = ensure_pool(state, name, report)
     folder = pool_folder(state.resolve(), name)
-    with connect(endpoint) as connection, spark_failures(folder):
-        # It first ends the queries of an earlier driver.
-        connection.settimeout(2 * CLOSE_SECONDS)
-        reply = ask(connection, Request(token=endpoint.token, pipeline=pipeline))
-        with _context(reply) as context, stream_failures():
+    with ExitStack() as attached:
+        while True:
+            endpoint = ensure_pool(state, name, report)
+            connection = attached.enter_context(connect(endpoint))
+            # It first ends the queries of an earlier driver.
+            connection.settimeout(3 * CLOSE_SECONDS)
+            reply = ask(connection, Request(token=endpoint.token, pipeline=pipeline))
+            if not reply.is_ending:
+                break
+            wait_for_end(endpoint)
+        with spark_failures(folder), _context(reply) as context, stream_failures():
             yield _session(context, reply, pipeline, settings)
+
+
+def require_detached(state: Path, name: str, pipeline: str) -> None:
+    """Wait until a pool has stopped the queries of a pipeline's last driver, which was attached to it.
+
+    Raises `GlassflowError` where it has not within `CLOSE_SECONDS`, or does not answer.
+    """
+    deadline = time.monotonic() + CLOSE_SECONDS
+    while (endpoint := read_endpoint(pool_folder(state.resolve(), name))) and pipeline in attached_pipelines(endpoint):
+        if time.monotonic() > deadline:
+            raise GlassflowError(
+                f"{pipeline}: its last driver was in pool {name}, whose process (pid {endpoint.pid}) still runs its "
+                "query; end that process with SIGKILL, then start the pipeline again"
+            )
+        time.sleep(_POLL_SECONDS)
 
 
 def _require_settings_of_a_session(name: str, settings: Mapping[str, str]) -> None:

@@ -53,12 +53,13 @@ class Request(BaseModel):
 
 
 class Reply(BaseModel):
-    """The answer: why not (`error`); else the attached `pipelines`, or a driver's session.
+    """The answer: why not (`error`), or that the pool ends (`is_ending`); else the attached `pipelines`, or a session.
 
     session: its id in the JVM. port, secret: of the JVM's server for this driver.
     """
 
     error: str = ""
+    is_ending: bool = False
     pipelines: list[str] = []
     session: str = ""
     port: int = 0

@@ -104,13 +104,24 @@ def connect(endpoint: Endpoint) -> Iterator[socket.socket]:
         yield connection
 
 
+def wait_for_end(endpoint: Endpoint) -> None:
+    """Wait until the process of a pool that takes no drivers has ended; raise `GlassflowError` if it does not."""
+    deadline = time.monotonic() + STOP_SECONDS
+    while endpoint.is_alive():
+        if time.monotonic() > deadline:
+            raise GlassflowError(f"the process of the pool (pid {endpoint.pid}) does not end; end it with SIGKILL")
+        time.sleep(_POLL_SECONDS)
+
+
 def ask(connection: socket.socket, request: Request) -> Reply:
     """Send a request to a pool and return the reply; raises `GlassflowError` for an error, and without a reply."""
     try:
         send_line(connection, request)
         reply = receive_line(connection, Reply)
     except OSError as error:
-        raise GlassflowError(f"the pool does not answer: {error}; start the pipeline again") from error
+        raise GlassflowError(
+            f"the pool does not answer: {error}; end its process with SIGKILL, then start the pipeline again"
+        ) from error
     if reply is None:
         raise GlassflowError("the pool has ended before it answered; see pool.log; start the pipeline again")
     if reply.error:

@@ -12,6 +12,8 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -21,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.model.spark import spark_settings
 from glassflow_dagster.driver.jvm import jvm_pid, running_jvm
-from glassflow_dagster.driver.lock import PipelineLock
+from glassflow_dagster.driver.lock import AlreadyRunning, PipelineLock
 from glassflow_dagster.driver.log import DriverLog
 from glassflow_dagster.driver.log_file import RotatingStderr
 from glassflow_dagster.driver.pool.endpoint import (
@@ -47,6 +49,8 @@ FAIR = {"spark.scheduler.mode": "FAIR"}
 IDLE_SECONDS = 60.0
 # A driver sends its request at once.
 _REQUEST_SECONDS = 10.0
+# The end of the pool's last process: Spark's context, and all its processes.
+_LAST_SECONDS = 60.0
 _POLL_SECONDS = 1.0
 
 
@@ -63,6 +67,8 @@ class Attachments:
     log: DriverLog
     # Why the pool cannot go on; empty while it can.
     broken: str = ""
+    # Whether the pool takes no drivers any more.
+    is_ending: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
     # By pipeline; each is set when the session of its driver is closed.
     _attached: dict[str, threading.Event] = field(default_factory=dict)
@@ -73,6 +79,12 @@ class Attachments:
         with self._lock:
             return sorted(self._attached)
 
+    def end_if_idle(self) -> bool:
+        """Take no drivers any more, unless one is attached; return whether the pool ends."""
+        with self._lock:
+            self.is_ending = not self._attached
+            return self.is_ending
+
     def serve(self, connection: socket.socket) -> None:
         """Answer a request; for a driver, keep its session until the connection closes."""
         with connection:
@@ -82,7 +94,11 @@ class Attachments:
                 # The driver has ended before it got its answer.
                 self.log(f"a request was not answered: {error}")
             except (Py4JError, GlassflowError) as error:
-                self.broken = self.broken or str(error)
+                self.break_off(error)
+
+    def break_off(self, error: Exception) -> None:
+        """Note why the pool cannot go on, unless that is known."""
+        self.broken = self.broken or str(error) or type(error).__name__
 
     def _answer(self, connection: socket.socket) -> None:
         connection.settimeout(_REQUEST_SECONDS)
@@ -97,6 +113,9 @@ class Attachments:
     def _attach(self, connection: socket.socket, pipeline: str) -> None:
         """Open a session for a driver, and close it when the connection closes."""
         closed = self._claim(pipeline)
+        if closed is None:
+            send_line(connection, Reply(is_ending=True))
+            return
         try:
             with _Session(self.spark) as session:
                 self.log(f"{pipeline}: attached")
@@ -105,23 +124,33 @@ class Attachments:
                 # The driver sends nothing more.
                 while connection.recv(1):
                     pass
+        except (Py4JError, GlassflowError) as error:
+            # Before the next driver of the pipeline is let in.
+            self.break_off(error)
+            raise
         finally:
             self.log(f"{pipeline}: detached")
             with self._lock:
                 self._attached.pop(pipeline, None)
             closed.set()
 
-    def _claim(self, pipeline: str) -> threading.Event:
-        """Wait until an earlier driver of the pipeline is detached; return the event to set when this one is."""
+    def _claim(self, pipeline: str) -> threading.Event | None:
+        """Wait until an earlier driver of the pipeline is detached; return the event to set when this one is.
+
+        None where the pool ends.
+        """
         closed = threading.Event()
         while True:
             with self._lock:
+                if self.is_ending or self.broken:
+                    return None
                 earlier = self._attached.setdefault(pipeline, closed)
             if earlier is closed:
                 return closed
             # Only one driver of a pipeline runs at once (its lock): the earlier one has ended, or will in this moment.
-            if not earlier.wait(CLOSE_SECONDS):
-                raise PoolBroken(f"{pipeline}: the query of its last driver has not ended after {CLOSE_SECONDS:.0f} s")
+            # Its session is closed within `CLOSE_SECONDS`, or the pool is broken.
+            if not earlier.wait(2 * CLOSE_SECONDS):
+                raise PoolBroken(f"{pipeline}: its last driver is still attached")
 
 
 class _Session:
@@ -161,7 +190,7 @@ def serve(folder: Path, settings: dict[str, str], log: DriverLog) -> None:
     Raises `GlassflowError` when the JVM does not start or does not answer, and when a query does not end: all its
     processes are killed then, and its drivers start another pool.
     """
-    with PipelineLock(folder) as lock, stop_signals() as stop:
+    with _locked(folder) as lock, stop_signals() as stop:
         stop.defer_stops()
         with (
             running_jvm(f"glassflow pool {folder.name}", folder, {**FAIR, **settings}, lock, log) as spark,
@@ -184,10 +213,26 @@ def serve(folder: Path, settings: dict[str, str], log: DriverLog) -> None:
     log("no driver is attached any more" if not stop.asked else "stopped")
 
 
+@contextmanager
+def _locked(folder: Path) -> Iterator[PipelineLock]:
+    """Lock the folder for the block; wait for the pool's last process, which may still be ending."""
+    with ExitStack() as stack:
+        deadline = time.monotonic() + _LAST_SECONDS
+        while True:
+            try:
+                lock = stack.enter_context(PipelineLock(folder))
+                break
+            except AlreadyRunning:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_POLL_SECONDS)
+        yield lock
+
+
 def _wait(stop: StopRequest, attachments: Attachments, watch: "_JvmWatch") -> None:
     """Wait until the pool is stopped or has had no driver for `IDLE_SECONDS`; raise `PoolBroken` if it cannot go on."""
     idle_since = time.monotonic()
-    while not stop.asked and time.monotonic() - idle_since < IDLE_SECONDS:
+    while not stop.asked and not (time.monotonic() - idle_since > IDLE_SECONDS and attachments.end_if_idle()):
         time.sleep(_POLL_SECONDS)
         if attachments.pipelines:
             idle_since = time.monotonic()
@@ -236,7 +281,10 @@ def _accept(listener: socket.socket, attachments: Attachments) -> None:
     while True:
         try:
             connection, _ = listener.accept()
-        except OSError:
+        except OSError as error:
+            if listener.fileno() >= 0:
+                # Without it no driver can be attached.
+                attachments.break_off(error)
             return
         threading.Thread(target=attachments.serve, args=(connection,), name="attachment", daemon=True).start()
 

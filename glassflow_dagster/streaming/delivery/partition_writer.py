@@ -286,14 +286,14 @@ def _columns_of(table: pa.Table) -> dict[str, pa.ChunkedArray]:
     return dict(zip(table.column_names, table.columns, strict=True))
 
 
-# A worker runs many tasks; opening a connection for each would cost more than inserting most blocks.
-_clients: dict[str, Client] = {}
+# A worker runs many tasks; opening a connection for each would cost more than inserting most blocks. By the connection
+# with its secrets: the workers of a pool outlive a driver whose password was changed.
+_clients: dict[ClickHouseConnection, Client] = {}
 
 
 def _client(connection: ClickHouseConnection, patience_seconds: float, report: Callable[[str], None]) -> Client:
     """Return this worker's client for a server; connect first where there is none."""
-    key = repr(connection)
-    if key not in _clients:
+    if connection not in _clients:
         # Spark ends idle workers, so a new one may connect while the server restarts: wait for it.
-        _clients[key] = wait_for_clickhouse(connection, patience_seconds, report)
-    return _clients[key]
+        _clients[connection] = wait_for_clickhouse(connection, patience_seconds, report)
+    return _clients[connection]

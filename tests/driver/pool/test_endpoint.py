@@ -79,11 +79,17 @@ def test_a_setting_that_the_guarantees_depend_on_is_refused(tmp_path: Path) -> N
         start_pool(tmp_path, "small", print, {"spark.speculation": "true"})
 
 
-def answered(request: BaseModel | bytes) -> Reply | None:
-    """Return a pool's reply to a request, without a JVM."""
-    here, there = socket.socketpair()
+def one_attached() -> Attachments:
+    """Return the attachments of a pool with one driver, without a JVM."""
     attachments = Attachments(Mock(), "right", Mock())
     attachments._attached["orders"] = threading.Event()
+    return attachments
+
+
+def answered(request: BaseModel | bytes, attachments: Attachments | None = None) -> Reply | None:
+    """Return a pool's reply to a request."""
+    here, there = socket.socketpair()
+    attachments = attachments or one_attached()
     thread = threading.Thread(target=attachments.serve, args=(there,))
     thread.start()
     with here:
@@ -102,6 +108,15 @@ def test_a_request_needs_the_token() -> None:
         reply = answered(request)
         assert reply
         assert reply.error == "the request has not the pool's token"
+
+
+def test_a_pool_that_ends_takes_no_driver_and_one_with_a_driver_does_not_end() -> None:
+    attachments = Attachments(Mock(), "right", Mock())
+    attachments._attached["orders"] = threading.Event()
+    assert not attachments.end_if_idle()
+    del attachments._attached["orders"]
+    assert attachments.end_if_idle()
+    assert answered(Request(token="right", pipeline="orders"), attachments) == Reply(is_ending=True)
 
 
 def test_a_pool_that_ends_or_does_not_listen_is_an_error() -> None:

@@ -73,7 +73,7 @@ class BatchQuery(
     val resolved = owner.sessionState.executePlan(statement).analyzed.asInstanceOf[WriteToStream]
     val loop = new BatchLoop(owner, trigger, resolved, this, function)
     val query = new StreamingQueryWrapper(loop)
-    SharedSessions.started(owner, query)
+    SharedSessions.starting(owner, query)
     loop.start()
     query
   }

@@ -11,7 +11,7 @@ import org.apache.spark.scheduler._
 /** Knows which queries have running tasks. A task of a cancelled job runs until it notices that. */
 class RunningTasks(context: SparkContext) {
   private val stages = new ConcurrentHashMap[Int, RunningStage]
-  context.addSparkListener(new SparkListener {
+  private val listener: SparkListener = new SparkListener {
     override def onStageSubmitted(event: SparkListenerStageSubmitted): Unit =
       // The job group of a query is its run.
       Option(event.properties).flatMap(all => Option(all.getProperty("spark.jobGroup.id")))
@@ -26,7 +26,9 @@ class RunningTasks(context: SparkContext) {
     // That of a cancelled job has tasks after its end.
     override def onStageCompleted(event: SparkListenerStageCompleted): Unit =
       update(event.stageInfo.stageId)(_.copy(hasEnded = true))
-  })
+  }
+  // Of its own, so that slow listeners of others do not make it lose events.
+  context.listenerBus.addToQueue(listener, "glassflow")
 
   /** Whether tasks of a query's run are running. */
   def areRunning(run: UUID): Boolean = {

@@ -4,7 +4,6 @@ import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 
 import scala.collection.mutable
-import scala.jdk.CollectionConverters._
 
 import org.apache.spark.TaskContext
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
@@ -17,15 +16,19 @@ import org.apache.spark.sql.streaming.StatefulProcessorHandle
   * It is built from the packs of known keys (see KnownKeys), and rebuilt when it is full; until then it also has keys
   * that have expired since.
   *
-  * mostBytes: its largest size. With more known keys it takes more and more new keys for known ones, which are then
-  * looked up. growth: the size of a set that is rebuilt, in bytes for each key.
+  * growth: the size of a set that is rebuilt, in bytes for each key.
   */
-final class KeyFilter(mostBytes: Long, growth: Double) {
+final class KeyFilter(growth: Double) {
   private var keys = new KeySet(0)
   private var room = 0L
 
-  /** Make room for `coming` more keys; rebuild the set where it is full. */
-  def makeRoom(coming: Int, known: KnownKeys): Unit = if (room < coming) renew(coming, known)
+  /** Make room for `coming` more keys; rebuild the set where it is full, or too large.
+    *
+    * mostBytes: its largest size. With more known keys it takes more and more new keys for known ones, which are then
+    * looked up.
+    */
+  def makeRoom(coming: Int, known: KnownKeys, mostBytes: Long): Unit =
+    if (room < coming || keys.size > math.max(mostBytes, KeyFilter.LEAST_BYTES)) renew(coming, known, mostBytes)
 
   /** Whether the key may be known, so that the state has to be read. */
   def mayKnow(key: Array[Byte]): Boolean = keys.mayHave(KeySet.hash(key))
@@ -35,11 +38,12 @@ final class KeyFilter(mostBytes: Long, growth: Double) {
     room -= 1
   }
 
-  private def renew(coming: Int, known: KnownKeys): Unit = {
+  private def renew(coming: Int, known: KnownKeys, mostBytes: Long): Unit = {
     // Once, as the number of keys is not known before, and the packs may not fit into memory.
     val hashes = known.allKeys.map(KeySet.hash).toArray
     val wanted = math.max(KeyFilter.LEAST_BYTES, (growth * (hashes.length + coming)).toLong)
-    val bytes = math.min(wanted, mostBytes)
+    val bytes = math.min(wanted, math.max(mostBytes, KeyFilter.LEAST_BYTES))
+    keys.free()
     keys = new KeySet(bytes)
     hashes.foreach(keys.add)
     // Of a set that cannot grow, half as many keys again: each time it is rebuilt, all packs are read.
@@ -56,13 +60,15 @@ private object KeyFilter {
   def growth(shard: Int): Double = 2 + Math.floorMod(shard * 0x9e3779b9, 1024) / 1024.0
 }
 
-/** The filters of one partition of the state, in a run of the query; `last` is the last batch that they include. */
-final class KeyFilters(val run: UUID, mostBytes: Long) {
+/** The filters of one partition of the state, in a run of the query; `last` is the last batch that they include.
+  * mostBytes: the largest size of each, which is less when more queries have filters.
+  */
+final class KeyFilters(val run: UUID, var mostBytes: Long) {
   private val filters = mutable.HashMap.empty[(Int, Int), KeyFilter]
   private[glassflow] var last = -1L
 
   def of(source: Int, shard: Int): KeyFilter =
-    filters.getOrElseUpdate((source, shard), new KeyFilter(mostBytes, KeyFilter.growth(shard)))
+    filters.getOrElseUpdate((source, shard), new KeyFilter(KeyFilter.growth(shard)))
 }
 
 /** Keeps a partition's filters in this process from one batch to the next.
@@ -76,6 +82,7 @@ object KeyFilters {
   private val SHARE = 1.0 / 4
   // By the query and the partition of its state.
   private val kept = new ConcurrentHashMap[(UUID, Int), KeyFilters]
+  private val queries = ConcurrentHashMap.newKeySet[UUID]
 
   /** Return this task's filters, and keep them for the next batch when the task succeeds. */
   def ofTask(handle: StatefulProcessorHandle, sources: Int): KeyFilters = Option(TaskContext.get()) match {
@@ -86,7 +93,8 @@ object KeyFilters {
       // Not that of the handle, which may be one for many batches.
       val batch = task.getLocalProperty(MicroBatchExecution.BATCH_ID_KEY).toLong
       val mostBytes = (Runtime.getRuntime.maxMemory * SHARE).toLong
-      val filters = Shards.PER_PARTITION * task.numPartitions() * sources * queriesWith(query)
+      queries.add(query)
+      val filters = Shards.PER_PARTITION * task.numPartitions() * sources * queries.size
       val mine = take(query, task.partitionId(), run, batch, mostBytes / filters)
       task.addTaskCompletionListener[Unit] { task =>
         if (!task.isFailed() && !task.isInterrupted()) keep(query, task.partitionId(), batch, mine)
@@ -97,10 +105,12 @@ object KeyFilters {
   /** Return the filters that were kept if they are valid for this batch, else new ones. Kept filters are removed here,
     * so only one attempt of a task gets them: a second one builds new filters, and a failed one leaves none.
     */
-  def take(query: UUID, partition: Int, run: UUID, batch: Long, mostBytes: Long): KeyFilters =
-    Option(kept.remove((query, partition))).filter(it => it.run == run && it.last == batch - 1).getOrElse(
-      new KeyFilters(run, mostBytes)
-    )
+  def take(query: UUID, partition: Int, run: UUID, batch: Long, mostBytes: Long): KeyFilters = {
+    val filters = Option(kept.remove((query, partition))).filter(it => it.run == run && it.last == batch - 1)
+      .getOrElse(new KeyFilters(run, mostBytes))
+    filters.mostBytes = mostBytes
+    filters
+  }
 
   /** Keep filters that include `batch` for the next one. */
   def keep(query: UUID, partition: Int, batch: Long, filters: KeyFilters): Unit = {
@@ -109,8 +119,8 @@ object KeyFilters {
   }
 
   /** Drop the filters of a query that has ended. */
-  def forget(query: UUID): Unit = kept.keySet.removeIf { case (owner, _) => owner == query }
-
-  /** The number of queries with filters, this one included. */
-  private def queriesWith(query: UUID): Int = (kept.keySet.asScala.map(_._1).toSet + query).size
+  def forget(query: UUID): Unit = {
+    queries.remove(query)
+    kept.keySet.removeIf { case (owner, _) => owner == query }
+  }
 }

@@ -5,6 +5,8 @@ import java.nio.{ByteBuffer, ByteOrder}
 import org.apache.spark.sql.catalyst.expressions.XXH64
 import org.apache.spark.unsafe.Platform
 
+import sun.misc.Unsafe
+
 /** A set of keys in one byte of memory a key, outside of Java's heap, which may take other keys for its own.
   *
   * It is a Bloom filter whose bits of one key are all in one word, so that a lookup reads memory once. With as many
@@ -14,8 +16,16 @@ import org.apache.spark.unsafe.Platform
   */
 final class KeySet(bytes: Long) {
   private val words = math.max(1, math.min(bytes / 8, KeySet.MOST_WORDS)).toInt
-  // Freed when this object is garbage.
-  private val memory = ByteBuffer.allocateDirect(8 * words).order(ByteOrder.nativeOrder).asLongBuffer
+  private val buffer = ByteBuffer.allocateDirect(8 * words)
+  private val memory = buffer.order(ByteOrder.nativeOrder).asLongBuffer
+
+  /** The size in bytes. */
+  def size: Long = 8L * words
+
+  /** Give the memory back; the set must not be used any more. Java itself frees it with the next full collection only,
+    * which may be hours later.
+    */
+  def free(): Unit = KeySet.unsafe.invokeCleaner(buffer)
 
   def mayHave(hash: Long): Boolean = {
     val bits = bitsOf(hash)
@@ -39,4 +49,10 @@ object KeySet {
 
   def hash(key: Array[Byte]): Long = XXH64.hashUnsafeBytes(key, Platform.BYTE_ARRAY_OFFSET, key.length, SEED)
   private val SEED = 42L
+
+  private val unsafe = {
+    val field = classOf[Unsafe].getDeclaredField("theUnsafe")
+    field.setAccessible(true)
+    field.get(null).asInstanceOf[Unsafe]
+  }
 }

@@ -73,7 +73,7 @@ class ProcessingTimeDedup(windowsMs: Array[Long]) extends StatefulProcessor[Int,
       results: ArrayBuffer[DedupResult]
   ): Unit = {
     val filter = filters.of(source, shard)
-    filter.makeRoom(candidates.size, known(source))
+    filter.makeRoom(candidates.size, known(source), filters.mostBytes)
     val newKeys = new ArrayBuffer[Array[Byte]](candidates.size)
     candidates.forEach { (key, candidate) =>
       val first = candidate.first
