@@ -79,11 +79,14 @@ def send(config: PipelineConfig, messages: list[Message]) -> None:
 
 
 def run(config: PipelineConfig, columns: list[str], state: Path) -> Outcome:
-    """Run until all is read; return the named columns of all rows, the totals, and the dead letters."""
+    """Run until all is read; return the named columns of all rows, the totals, and the dead letters.
+
+    Not in a pool: all these tests share one JVM.
+    """
     messages_of_run: list[str] = []
     begin = time.time()
     options = RunOptions(state, until_caught_up=True, create_table=True, timeout_seconds=60)
-    totals = run_pipeline(config, options, messages_of_run.append)
+    totals = run_pipeline(config.model_copy(update={"pool": None}), options, messages_of_run.append)
     end = time.time()
     client = connect(config.sink.connection_params)
     rows = [_with_batch_time(row, config, begin, end) for row in _rows(client, config, columns)]
