@@ -16,7 +16,7 @@ from benchmarks import results
 from benchmarks.console import say
 from benchmarks.events import SEED, Sender, event, key
 from benchmarks.pipelines import dedup_definition, require_one_row_each, write_definition
-from benchmarks.processes import Memory, cpu_seconds
+from benchmarks.processes import Memory, cpu_seconds, tree
 from benchmarks.results import Figures, Runs, turns
 from benchmarks.stack import Stack, running_stack
 from glassflow_dagster.config.load import load_pipeline
@@ -97,9 +97,12 @@ class Fleet:
 
     def _pids(self) -> list[int]:
         """Return the process ids of the drivers and of the pool; their other processes descend from these."""
-        drivers = [status(self._stack.state, name).heartbeat for name in self._names]
+        heartbeats = [status(self._stack.state, name).heartbeat for name in self._names]
+        drivers = [beat.pid for beat in heartbeats if beat]
         pool = read_endpoint(pool_folder(self._stack.state, POOL))
-        return [each.pid for each in (*drivers, pool) if each]
+        # It descends from the first driver, which started it, and must not be counted twice.
+        is_counted = pool is None or any(pool.pid in tree(driver) for driver in drivers)
+        return drivers if is_counted or pool is None else [*drivers, pool.pid]
 
     def _cores(self, wait: Callable[[], None]) -> float:
         """Return how many cores all processes use while `wait` runs."""
