@@ -19,7 +19,7 @@ from benchmarks.console import say
 from benchmarks.events import DUPLICATES, SEED, distinct, fill, numbers
 from benchmarks.results import Runs
 from benchmarks.stack import Stack, running_stack
-from benchmarks.steady_state import Expected, ProductCase, Run, new_task
+from benchmarks.steady_state import Expected, ProductCase, Run, new_task, part_name
 from glassflow_dagster.demo.produce import PARTITIONS, create_topic
 
 TOPIC = "events"
@@ -54,11 +54,11 @@ def main() -> None:
             expected = Expected(events, keys, keys)
             case = ProductCase("glassflow-dagster", sink=UNSORTED)
             run = Run(case, stack, new_task(stack, TOPIC, f"depth{turn}"), expected)
-            runs.measure_parts([_name(part) for part in parts], lambda run=run: run.grow(parts))
+            runs.measure_parts([part_name(part) for part in parts], lambda run=run: run.grow(parts))
             runs.measure(RESTART, lambda run=run: run.restart(lambda: _send_more(stack, keys)))
             run.drop()
     # The JVM warms up within the first part.
-    runs.compare("last to second part", _name(parts[-1]), _name(parts[1]))
+    runs.compare("last to second part", part_name(parts[-1]), part_name(parts[1]))
     parameters = {"events": events, "duplicates": DUPLICATES, "seed": SEED, "partitions": PARTITIONS}
     runs.write(arguments.results, "depth", parameters)
 
@@ -77,10 +77,6 @@ def _send_share(brokers: str, events: int, producer: int) -> None:
 def _send_more(stack: Stack, first: int) -> int:
     """Send new events to the topic; return their number."""
     return fill(stack.brokers, TOPIC, range(first, first + AFTERWARDS))
-
-
-def _name(keys: range) -> str:
-    return f"{keys.start / 1e6:g} to {keys.stop / 1e6:g} million keys"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from benchmarks import results
 from benchmarks.events import DUPLICATES, SEED, distinct, fill_topic
 from benchmarks.results import Runs
 from benchmarks.stack import running_stack
-from benchmarks.steady_state import Expected, ProductCase, Run, new_task
+from benchmarks.steady_state import Expected, ProductCase, Run, new_task, part_name
 from glassflow_dagster.demo.produce import PARTITIONS
 
 TOPIC = "events"
@@ -40,18 +40,14 @@ def main() -> None:
                 new_task(stack, TOPIC, f"growth_{turn}"),
                 Expected(events, keys, keys),
             )
-            runs.measure_parts([_name(part) for part in parts], lambda run=run: run.grow(parts))
+            runs.measure_parts([part_name(part) for part in parts], lambda run=run: run.grow(parts))
             run.drop()
-    runs.compare("many to few", *(_name(part) for part in reversed(parts)))
+    runs.compare("many to few", *(part_name(part) for part in reversed(parts)))
     runs.write(
         arguments.results,
         "growth",
         {"events": events, "duplicates": DUPLICATES, "seed": SEED, "partitions": PARTITIONS},
     )
-
-
-def _name(keys: range) -> str:
-    return f"{keys.start / 1e6:g} to {keys.stop / 1e6:g} million keys"
 
 
 if __name__ == "__main__":

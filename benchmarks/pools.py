@@ -101,8 +101,9 @@ class Fleet:
         drivers = [beat.pid for beat in heartbeats if beat]
         pool = read_endpoint(pool_folder(self._stack.state, POOL))
         # It descends from the first driver, which started it, and must not be counted twice.
-        is_counted = pool is None or any(pool.pid in tree(driver) for driver in drivers)
-        return drivers if is_counted or pool is None else [*drivers, pool.pid]
+        if pool is None or any(pool.pid in tree(driver) for driver in drivers):
+            return drivers
+        return [*drivers, pool.pid]
 
     def _cores(self, wait: Callable[[], None]) -> float:
         """Return how many cores all processes use while `wait` runs."""

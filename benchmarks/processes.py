@@ -1,4 +1,4 @@
-"""Memory and CPU time of processes."""
+"""Memory and CPU time of processes, and the size of their files."""
 
 import os
 import threading
@@ -36,6 +36,11 @@ class Memory(threading.Thread):
         return {
             name: round(size) for name, size in max(found, key=lambda sizes: sum(sizes.values()), default={}).items()
         }
+
+
+def folder_bytes(folder: Path) -> int:
+    """Return the size of all files below a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 def tree(root: int) -> list[int]:

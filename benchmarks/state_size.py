@@ -12,7 +12,6 @@ The size on disk is measured after the driver has ended.
 import statistics
 import subprocess
 from collections.abc import Iterable
-from pathlib import Path
 
 from benchmarks import results
 from benchmarks.console import say
@@ -26,7 +25,7 @@ from benchmarks.pipelines import (
     wait_until,
     write_definition,
 )
-from benchmarks.processes import Memory, cpu_seconds
+from benchmarks.processes import Memory, cpu_seconds, folder_bytes
 from benchmarks.results import Figures, Runs, turns
 from benchmarks.stack import Stack, running_stack
 from glassflow_dagster.demo.produce import create_topic
@@ -97,7 +96,7 @@ class Bench:
         return {
             "milliseconds_a_batch": statistics.median(took[BATCHES // 2 :]),
             "driver_cpu_seconds_a_batch": statistics.median(costs[BATCHES // 2 :]),
-            "disk_bytes_a_key": _size(self._stack.state / self._pipeline) / self._keys,
+            "disk_bytes_a_key": folder_bytes(self._stack.state / self._pipeline) / self._keys,
             "driver_memory_mib": peak["driver"],
             "keys_before": keys_before,
             "keys_after": self._keys,
@@ -115,10 +114,6 @@ class Bench:
 
     def _send(self, chosen: Iterable[int]) -> None:
         self._sent += fill(self._stack.brokers, self._pipeline, chosen)
-
-
-def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from benchmarks.console import say
 from benchmarks.events import COLUMNS
 from benchmarks.peers.task import BLOCK_ROWS, BLOCK_SECONDS, Task
 from benchmarks.pipelines import dedup_definition, write_definition
-from benchmarks.processes import Memory, birth, cpu_seconds_by_name, tree
+from benchmarks.processes import Memory, birth, cpu_seconds_by_name, folder_bytes, tree
 from benchmarks.results import Figures
 from benchmarks.stack import Stack
 from glassflow_dagster.demo.produce import PARTITIONS
@@ -166,7 +166,7 @@ class Run:
         send: sends new events, and returns their number. Also returns the size of the pipeline's state.
         """
         rows = self._rows()
-        size = sum(file.stat().st_size for file in self._stack.state.rglob("*") if file.is_file())
+        size = folder_bytes(self._stack.state)
         more = send()
         with self._started() as process:
             memory = Memory({"consumer": process.pid})
@@ -340,6 +340,11 @@ def end(process: subprocess.Popen[bytes]) -> None:
 def _signal(pid: int, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, number)
+
+
+def part_name(keys: range) -> str:
+    """Return the name of a part of a run (`Run.grow`) in the results."""
+    return f"{keys.start / 1e6:g} to {keys.stop / 1e6:g} million keys"
 
 
 def new_task(stack: Stack, topic: str, table: str) -> Task:

@@ -40,3 +40,7 @@ class RunOptions:
     accept: AcceptLoss | None = None
     start_over: bool = False
     accept_clock: bool = False
+
+    def pool_of(self, config: PipelineConfig) -> str | None:
+        """Return the pool whose JVM the run shares; None where it has its own."""
+        return self.pool or config.pool

@@ -121,9 +121,6 @@ def _run(parsed: argparse.Namespace, log: DriverLog) -> int:
     config = _load(parsed.definition)
     log.pipeline = config.pipeline_id
     report_rewriting(config, log.problem)
-    if parsed.pool or config.pool:
-        # With a JVM of its own, Spark's Python workers are started, too, for which pyspark needs pandas.
-        leave_out_testing()
     options = RunOptions(
         state=parsed.state,
         until_caught_up=parsed.until_caught_up,
@@ -132,6 +129,9 @@ def _run(parsed: argparse.Namespace, log: DriverLog) -> int:
         spark=dict(pair.split("=", 1) for pair in parsed.conf),
         pool=parsed.pool,
     )
+    if options.pool_of(config):
+        # With a JVM of its own, Spark's Python workers are started, too, for which pyspark needs pandas.
+        leave_out_testing()
     try:
         totals = run_pipeline(config, options, log)
     except Fenced:

@@ -32,7 +32,7 @@ def running_spark(run: RunContext, lock: PipelineLock) -> Iterator[SparkSession]
     with it. Raises `GlassflowError` when the JVM dies, and for exceptions of Spark's in the block.
     """
     settings = spark_settings_of(run.config, run.options)
-    pool = run.options.pool or run.config.pool
+    pool = run.options.pool_of(run.config)
     if lock.last_pool and lock.last_pool != pool:
         require_detached(run.options.state, lock.last_pool, run.config.pipeline_id)
     with _pool_session(run, lock, pool, settings) if pool else _own_session(run, lock, settings) as spark:
@@ -67,7 +67,7 @@ def spark_settings_of(config: PipelineConfig, options: RunOptions) -> dict[str, 
     The definition's `spark` overrides them, and the command line overrides both. In a pool, the cores are the pool's.
     """
     settings = {}
-    has_own_jvm = not (options.pool or config.pool)
+    has_own_jvm = options.pool_of(config) is None
     resources, kerberos_options = config.resources, kerberos.java_options(config.connection)
     # `cores` is a least number: Spark has a thread for each core of the machine anyway (local[*]).
     if has_own_jvm and resources and resources.cores and resources.cores > (os.cpu_count() or 1):

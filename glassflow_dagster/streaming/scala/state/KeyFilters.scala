@@ -16,7 +16,7 @@ import org.apache.spark.sql.streaming.StatefulProcessorHandle
   * It is built from the packs of known keys (see KnownKeys), and rebuilt when it is full; until then it also has keys
   * that have expired since.
   *
-  * growth: the size of a set that is rebuilt, in bytes for each key.
+  * Its hashes are those of `KeySet.hash`. growth: the size of a set that is rebuilt, in bytes for each key.
   */
 final class KeyFilter(growth: Double) {
   private var keys = new KeySet(0)
@@ -28,13 +28,13 @@ final class KeyFilter(growth: Double) {
     * looked up.
     */
   def makeRoom(coming: Int, known: KnownKeys, mostBytes: Long): Unit =
-    if (room < coming || keys.size > math.max(mostBytes, KeyFilter.LEAST_BYTES)) renew(coming, known, mostBytes)
+    if (room < coming || keys.size > mostBytes) renew(coming, known, mostBytes)
 
-  /** Whether the key may be known, so that the state has to be read. */
-  def mayKnow(key: Array[Byte]): Boolean = keys.mayHave(KeySet.hash(key))
+  /** Whether the key with this hash (`KeySet.hash`) may be known, so that the state has to be read. */
+  def mayKnow(hash: Long): Boolean = keys.mayHave(hash)
 
-  def add(key: Array[Byte]): Unit = {
-    keys.add(KeySet.hash(key))
+  def add(hash: Long): Unit = {
+    keys.add(hash)
     room -= 1
   }
 
@@ -42,7 +42,7 @@ final class KeyFilter(growth: Double) {
     // Once, as the number of keys is not known before, and the packs may not fit into memory.
     val hashes = known.allKeys.map(KeySet.hash).toArray
     val wanted = math.max(KeyFilter.LEAST_BYTES, (growth * (hashes.length + coming)).toLong)
-    val bytes = math.min(wanted, math.max(mostBytes, KeyFilter.LEAST_BYTES))
+    val bytes = math.min(wanted, mostBytes)
     keys.free()
     keys = new KeySet(bytes)
     hashes.foreach(keys.add)
@@ -95,7 +95,7 @@ object KeyFilters {
       val mostBytes = (Runtime.getRuntime.maxMemory * SHARE).toLong
       queries.add(query)
       val filters = Shards.PER_PARTITION * task.numPartitions() * sources * queries.size
-      val mine = take(query, task.partitionId(), run, batch, mostBytes / filters)
+      val mine = take(query, task.partitionId(), run, batch, math.max(KeyFilter.LEAST_BYTES, mostBytes / filters))
       task.addTaskCompletionListener[Unit] { task =>
         if (!task.isFailed() && !task.isInterrupted()) keep(query, task.partitionId(), batch, mine)
       }

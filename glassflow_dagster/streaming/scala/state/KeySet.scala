@@ -12,7 +12,7 @@ import sun.misc.Unsafe
   * It is a Bloom filter whose bits of one key are all in one word, so that a lookup reads memory once. With as many
   * keys as bytes it takes 3 % of other keys for its own, with twice as many 17 %, with half as many 0.4 %.
   *
-  * bytes: the size, at least 8.
+  * bytes: the size, in words of 8 bytes, and one word at least.
   */
 final class KeySet(bytes: Long) {
   private val words = math.max(1, math.min(bytes / 8, KeySet.MOST_WORDS)).toInt

@@ -77,11 +77,12 @@ class ProcessingTimeDedup(windowsMs: Array[Long]) extends StatefulProcessor[Int,
     val newKeys = new ArrayBuffer[Array[Byte]](candidates.size)
     candidates.forEach { (key, candidate) =>
       val first = candidate.first
-      if (filter.mayKnow(key.bytes) && known(source).until(key.bytes) > now)
+      val hash = KeySet.hash(key.bytes)
+      if (filter.mayKnow(hash) && known(source).until(key.bytes) > now)
         results += DedupResult(first.topic, first.partition, first.offset, null, candidate.count)
       else {
         newKeys += key.bytes
-        filter.add(key.bytes)
+        filter.add(hash)
         results += ProcessingTimeDedup.resultOf(first, candidate.count - 1)
       }
     }
