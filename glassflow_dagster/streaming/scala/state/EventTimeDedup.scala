@@ -134,8 +134,8 @@ object EventTimeDedup {
     * watermark's own column, or Spark would drop late rows in silence. Columns out: those of TimedDedupResult.
     */
   def apply(events: Dataset[Row], windowUs: Long): Dataset[Row] = {
-    implicit val event: Encoder[TimedEvent] = Encoders.product[TimedEvent]
-    implicit val result: Encoder[TimedDedupResult] = Encoders.product[TimedDedupResult]
+    implicit val event: Encoder[TimedEvent] = RecordEncoder.of[TimedEvent]
+    implicit val result: Encoder[TimedDedupResult] = RecordEncoder.of[TimedDedupResult]
     Keyed.byKey(events, new EventTimeDedup(windowUs), TimeMode.EventTime())
   }
 }

@@ -29,8 +29,8 @@ class KnownKeys(handle: StatefulProcessorHandle, source: Int) {
   private val ends: MapState[Array[Byte], Long] =
     handle.getMapState(s"ends$source", Encoders.BINARY, Encoders.scalaLong, TTLConfig.NONE)
   private val packs: MapState[Long, Pack] =
-    handle.getMapState(s"packs$source", Encoders.scalaLong, Encoders.product[Pack], TTLConfig.NONE)
-  private val queue: ValueState[Queue] = handle.getValueState(s"queue$source", Encoders.product[Queue], TTLConfig.NONE)
+    handle.getMapState(s"packs$source", Encoders.scalaLong, RecordEncoder.of[Pack], TTLConfig.NONE)
+  private val queue: ValueState[Queue] = handle.getValueState(s"queue$source", RecordEncoder.of[Queue], TTLConfig.NONE)
 
   /** Return until when a key is known, in milliseconds since 1970; 0 for an unknown key. */
   def until(key: Array[Byte]): Long = ends.getValue(key)

@@ -6,7 +6,7 @@ import scala.collection.mutable
 import scala.collection.mutable.ArrayBuffer
 import scala.jdk.CollectionConverters._
 
-import org.apache.spark.sql.{Dataset, Encoder, Encoders, Row}
+import org.apache.spark.sql.{Dataset, Encoder, Row}
 import org.apache.spark.sql.streaming._
 
 /** The input of deduplication on the processing clock: a record with its key, its source's index, its position in
@@ -149,13 +149,13 @@ object ProcessingTimeDedup {
   private def resultOf(e: Event, duplicates: Long): DedupResult =
     DedupResult(e.topic, e.partition, e.offset, e.payload, duplicates)
 
-  private implicit val result: Encoder[DedupResult] = Encoders.product[DedupResult]
+  private implicit val result: Encoder[DedupResult] = RecordEncoder.of[DedupResult]
 
   /** Called from Python. Columns in: those of Event; out: those of DedupResult. windowsMs: the window of each source, 0
     * for a source without deduplication.
     */
   def apply(events: Dataset[Row], windowsMs: java.util.List[Number]): Dataset[Row] = {
-    implicit val event: Encoder[Event] = Encoders.product[Event]
+    implicit val event: Encoder[Event] = RecordEncoder.of[Event]
     Keyed.byShard(events, new ProcessingTimeDedup(inMs(windowsMs)), TimeMode.ProcessingTime())
   }
 
@@ -163,7 +163,7 @@ object ProcessingTimeDedup {
     * `apply` can continue with. Columns in: those of KnownKey.
     */
   def putKnown(keys: Dataset[Row], windowsMs: java.util.List[Number]): Dataset[Row] = {
-    implicit val known: Encoder[KnownKey] = Encoders.product[KnownKey]
+    implicit val known: Encoder[KnownKey] = RecordEncoder.of[KnownKey]
     Keyed.byShard(keys, new PutKnownKeys(inMs(windowsMs)), TimeMode.ProcessingTime())
   }
 

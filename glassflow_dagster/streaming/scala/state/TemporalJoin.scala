@@ -217,8 +217,8 @@ object TemporalJoin {
       keepUnmatched: Boolean,
       onEventClock: Boolean
   ): Dataset[Row] = {
-    implicit val side: Encoder[JoinInput] = Encoders.product[JoinInput]
-    implicit val joined: Encoder[Joined] = Encoders.product[Joined]
+    implicit val side: Encoder[JoinInput] = RecordEncoder.of[JoinInput]
+    implicit val joined: Encoder[Joined] = RecordEncoder.of[Joined]
     val matching =
       if (everyMatch) new EveryMatch(leftWindowUs, rightWindowUs) else new LatestMatch(leftWindowUs, rightWindowUs)
     val clock = if (onEventClock) TimeMode.EventTime() else TimeMode.ProcessingTime()
