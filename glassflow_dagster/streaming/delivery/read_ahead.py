@@ -21,18 +21,19 @@ class ReadAhead(Generic[T]):
         self._ahead: _Reading[T] | None = None
 
     def expect(self, interval_ms: int) -> None:
-        """Begin to read, if the value is needed again soon: after `interval_ms`, as it was last time."""
-        if 0 < interval_ms < MAX_AGE_SECONDS * 1000:
+        """Begin to read, if the value is needed soon, after `interval_ms` as it was last time, and is too old then."""
+        seconds = interval_ms / 1000
+        if 0 < seconds < MAX_AGE_SECONDS and not (self._ahead and self._ahead.age() + seconds <= MAX_AGE_SECONDS):
             self._ahead = _Reading(self._read)
 
     def result(self) -> T:
         """Return the value of at most `MAX_AGE_SECONDS` ago; read it now where there is none, and raise its errors."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None:
+        if self._ahead is not None:
             # In any case: two threads must not read at once.
-            ahead.join()
-            if ahead.values and ahead.age() <= MAX_AGE_SECONDS:
-                return ahead.values[0]
+            self._ahead.join()
+            if self._ahead.values and self._ahead.age() <= MAX_AGE_SECONDS:
+                return self._ahead.values[0]
+        self._ahead = None
         return self._retried()
 
 

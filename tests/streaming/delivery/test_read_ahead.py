@@ -46,11 +46,17 @@ def test_a_value_that_is_not_expected_soon_is_read_when_it_is_needed(interval_ms
     assert source.reads == ["retried"]
 
 
-def test_a_value_is_used_once() -> None:
-    source = Source()
+def test_a_value_is_used_while_it_is_young(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, now = Source(), [0.0]
+    monkeypatch.setattr(read_ahead.time, "monotonic", lambda: now[0])
     ahead = ReadAhead(source.once, source.retried)
     ahead.expect(SOON)
-    assert (ahead.result(), ahead.result()) == (1, 2)
+    used = []
+    for now[0] in (0.1, 0.2, 0.3, 0.4, 0.5):
+        used.append(ahead.result())
+        ahead.expect(SOON)
+    # Read at 0, 0.2 and 0.4.
+    assert used == [1, 1, 2, 2, 3]
 
 
 def test_an_old_value_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
