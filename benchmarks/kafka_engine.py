@@ -18,7 +18,7 @@ from clickhouse_connect.driver.client import Client
 from benchmarks import results
 from benchmarks.events import COLUMNS, DUPLICATES, SEED, distinct, fill_topic
 from benchmarks.peers.task import BLOCK_ROWS, BLOCK_SECONDS
-from benchmarks.pipelines import dedup_definition, running_pipeline, write_definition
+from benchmarks.pipelines import dedup_definition, running_pipeline, visible_rows, wait_until, write_definition
 from benchmarks.processes import cpu_seconds
 from benchmarks.results import Figures, Runs, turns
 from benchmarks.stack import Stack, running_stack
@@ -86,7 +86,9 @@ class Bench:
         definition = write_definition(self._stack.folder, dedup_definition(table, TOPIC, COLUMNS, **sink))
         began, used = time.monotonic(), self._server_seconds()
         with running_pipeline(self._stack, definition) as driver:
-            self._wait(lambda: self._rows(table) >= self._keys)
+            wait_until(
+                lambda: visible_rows(self._client, table) >= self._keys, driver, PATIENCE_SECONDS, "all rows are there"
+            )
             took, driver_seconds = time.monotonic() - began, cpu_seconds(driver.pid)
         figures = self._figures(took, self._server_seconds() - used, driver_seconds, table)
         self._client.command(f"DROP TABLE {table}")
@@ -114,10 +116,6 @@ class Bench:
         """Return how many messages the engine's consumers have read."""
         query = "SELECT sum(arraySum(assignments.current_offset)) FROM system.kafka_consumers WHERE table = 'queue'"
         return int(self._client.query(query).result_rows[0][0] or 0)
-
-    def _rows(self, table: str) -> int:
-        query = "SELECT sum(rows) FROM system.parts WHERE active AND table = {table:String}"
-        return int(self._client.query(query, parameters={"table": table}).result_rows[0][0])
 
     @staticmethod
     def _wait(condition: Callable[[], bool]) -> None:

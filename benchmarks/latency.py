@@ -100,12 +100,15 @@ class Bench:
         fill(self._stack.brokers, self._pipeline, range(self._next))
         run_to_the_end(self._stack, self._definition)
 
-    def run(self, runs: Runs, planned: list[tuple[int, float]], seconds: float) -> None:
-        """Measure each rate on one new driver, over the last `seconds` of its sending time."""
+    def run(self, runs: Runs, planned: list[tuple[int, float]], seconds: float, case: str = "") -> None:
+        """Measure each rate on one new driver, over the last `seconds` of its sending time.
+
+        case: the beginning of the cases' names.
+        """
         with running_pipeline(self._stack, self._definition) as driver:
             self._wait_for_the_first(driver)
             for rate, sent in planned:
-                counted = f"{rate:,} events/s"
+                counted = f"{case}{rate:,} events/s"
                 runs.measure(counted, lambda rate=rate, sent=sent: self._measure(driver, rate, sent, seconds))
 
     def _wait_for_the_first(self, driver: subprocess.Popen[bytes]) -> None:

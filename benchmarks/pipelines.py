@@ -136,6 +136,12 @@ def running_pipeline(stack: Stack, definition: Path) -> Iterator[subprocess.Pope
         raise SystemExit(f"{definition.stem} failed:\n{log.read_text(encoding='utf-8')[-2000:]}")
 
 
+def visible_rows(client: Client, table: str) -> int:
+    """Return the number of visible rows from system.parts: cheap, and 0 before the table exists."""
+    rows_query = "SELECT sum(rows) FROM system.parts WHERE active AND table = {table:String}"
+    return int(client.query(rows_query, parameters={"table": table}).result_rows[0][0])
+
+
 def require_one_row_each(client: Client, table: str, keys: int) -> None:
     """Exit unless a table has exactly one row per key."""
     found = client.query(f"SELECT count(), uniqExact(id) FROM {table}").result_rows[0]

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from benchmarks.console import say
 from benchmarks.events import COLUMNS
 from benchmarks.peers.task import BLOCK_ROWS, BLOCK_SECONDS, Task
-from benchmarks.pipelines import dedup_definition, write_definition
+from benchmarks.pipelines import dedup_definition, visible_rows, write_definition
 from benchmarks.processes import Memory, birth, cpu_seconds_by_name, folder_bytes, tree
 from benchmarks.results import Figures
 from benchmarks.stack import Stack
@@ -268,9 +268,7 @@ class Run:
         return Sample(time.monotonic(), self._rows(), cpu_seconds_by_name(roots))
 
     def _rows(self) -> int:
-        """Return the number of visible rows from system.parts: cheap, and 0 before the table exists."""
-        rows_query = "SELECT sum(rows) FROM system.parts WHERE active AND table = {table:String}"
-        return int(self._client.query(rows_query, parameters={"table": self._task.table}).result_rows[0][0])
+        return visible_rows(self._client, self._task.table)
 
     def _compare(self) -> dict[str, float]:
         expected = self._expected
