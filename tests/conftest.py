@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from pyspark.sql import SparkSession
@@ -111,15 +112,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `run_pipeline` use the shared JVM; each run has a session with its own settings."""
 
-    def session(_name: str, _folder: Path, overrides: Mapping[str, str], *_: object) -> Any:
+    def launched(_name: str, _folder: Path, overrides: Mapping[str, str], *_: object) -> Any:
         own = spark.newSession()
         for key, value in overrides.items():
             if key.startswith(("spark.sql.", "spark.glassflow.")):
                 own.conf.set(key, value)
         monkeypatch.setattr(own, "stop", lambda: None)
-        return own
+        return Mock(open_session=lambda: own)
 
-    monkeypatch.setattr(jvm, "start_session", session)
+    monkeypatch.setattr(jvm, "launch_jvm", launched)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

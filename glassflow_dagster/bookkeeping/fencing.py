@@ -21,7 +21,7 @@ from glassflow_dagster.bookkeeping.schema import CHECKPOINT_ID, PIPELINE_ID, WRI
 from glassflow_dagster.clickhouse.queries import fetch
 from glassflow_dagster.clickhouse.server_run import require_one_server
 from glassflow_dagster.clocks import steady_seconds
-from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.errors import Fenced
 
 # One row for each start of a driver; the driver with the greatest epoch may write.
 EPOCHS = BookkeepingTable(
@@ -46,10 +46,6 @@ CHECK_VALID_SECONDS = 0.5
 
 # Driver id -> when (clock of `steady_seconds`) this worker process last found that driver to be the newest.
 _checked_at: dict[str, float] = {}
-
-
-class Fenced(GlassflowError):
-    """A newer driver runs this pipeline; this one must not write and must not be restarted."""
 
 
 @dataclass(frozen=True)

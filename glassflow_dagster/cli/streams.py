@@ -205,7 +205,9 @@ def status(pipeline: str | None, state: Path, pipelines: Path, as_json: bool, wa
 def _run(file: Path, options: "RunOptions", log: DriverLog, *, taking_over: bool) -> "Totals":
     """Load a definition and run its pipeline; return the totals of the batches that this run committed."""
     from glassflow_dagster.driver.run import run_pipeline
+    from glassflow_dagster.streaming.spark.without_pandas import leave_out_testing
 
+    leave_out_testing()
     config = load_pipeline(file)
     log.pipeline = config.pipeline_id
     report_rewriting(config, log.problem)

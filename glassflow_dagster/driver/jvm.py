@@ -3,6 +3,7 @@
 import shutil
 import signal
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
@@ -12,29 +13,46 @@ from glassflow_dagster.driver.failures import spark_failures, stream_failures
 from glassflow_dagster.driver.lock import PipelineLock
 from glassflow_dagster.driver.log import DriverLog
 from glassflow_dagster.driver.output_pipe import reading_lines
-from glassflow_dagster.streaming.spark.session import SPARK_SCRATCH, java, start_session, stop_session
+from glassflow_dagster.streaming.spark.session import SPARK_SCRATCH, LaunchedJvm, java, launch_jvm, stop_session
+
+_POLL_SECONDS = 0.05
 
 
 @contextmanager
-def running_jvm(
+def launching_jvm(
     name: str, folder: Path, settings: Mapping[str, str], lock: PipelineLock, log: DriverLog
-) -> Iterator[SparkSession]:
-    """Start a Spark session for the block; afterwards stop it and kill all its processes, however the block ends.
+) -> Iterator[Future[LaunchedJvm]]:
+    """Launch Spark's JVM on a thread, for the block; afterwards kill all its processes, however the block ends.
 
-    name: the application's. folder: for Spark's log and working files. lock: marks the processes. Raises
-    `GlassflowError` when the JVM dies, and for exceptions of Spark's in the block.
+    name: the application's. folder: for Spark's log and working files. lock: marks the processes. The yielded future
+    raises `GlassflowError` when the JVM does not start.
     """
-    with _jvm_output(log) as output:
+    # A process that was killed leaves its state stores' working copies behind.
+    shutil.rmtree(folder / SPARK_SCRATCH, ignore_errors=True)
+    with _jvm_output(log) as output, ThreadPoolExecutor(1, "jvm") as background:
+        launch = background.submit(_launch, name, folder, settings, lock, log, output)
         try:
-            with spark_failures(folder):
-                spark = _start(name, folder, settings, lock, log, output)
-                try:
-                    with stream_failures():
-                        yield spark
-                finally:
-                    stop_session(spark)
+            yield launch
         finally:
-            _end_processes(folder, lock)
+            _end_processes(folder, lock, launch)
+
+
+@contextmanager
+def opened_session(launch: Future[LaunchedJvm], folder: Path, lock: PipelineLock) -> Iterator[SparkSession]:
+    """Open the session of a JVM for the block; afterwards stop it.
+
+    launch, folder: of `launching_jvm`. Raises `GlassflowError` when the JVM does not start or dies, and for exceptions
+    of Spark's in the block.
+    """
+    with spark_failures(folder):
+        with kept_interrupts():
+            spark = launch.result().open_session()
+        lock.remember_jvm(jvm_pid(spark))
+        try:
+            with stream_failures():
+                yield spark
+        finally:
+            stop_session(spark)
 
 
 def jvm_pid(spark: SparkSession) -> int:
@@ -50,19 +68,15 @@ def kept_interrupts() -> Iterator[None]:
     signal.signal(signal.SIGINT, handler)
 
 
-def _start(  # noqa: PLR0913, PLR0917 - the parts of a session and of its processes
+def _launch(  # noqa: PLR0913, PLR0917 - the parts of a JVM and of its processes
     name: str, folder: Path, settings: Mapping[str, str], lock: PipelineLock, log: DriverLog, output: int | None
-) -> SparkSession:
-    """Start the session, its processes marked in the lock as this process's.
+) -> LaunchedJvm:
+    """Launch the JVM, its processes marked in the lock as this process's.
 
     output: the file descriptor that they print to; None for this process's stdout and stderr.
     """
-    # A process that was killed leaves its state stores' working copies behind.
-    shutil.rmtree(folder / SPARK_SCRATCH, ignore_errors=True)
-    with kept_interrupts(), lock.marking():
-        spark = start_session(name, folder, settings, log, output)
-    lock.remember_jvm(jvm_pid(spark))
-    return spark
+    with lock.marking():
+        return launch_jvm(name, folder, settings, log, output)
 
 
 def _jvm_output(log: DriverLog) -> AbstractContextManager[int | None]:
@@ -70,8 +84,12 @@ def _jvm_output(log: DriverLog) -> AbstractContextManager[int | None]:
     return reading_lines(log.relay) if log.takes_jvm_output else nullcontext()
 
 
-def _end_processes(folder: Path, lock: PipelineLock) -> None:
+def _end_processes(folder: Path, lock: PipelineLock, launch: Future[LaunchedJvm]) -> None:
     """Kill the processes that this one has started, and remove their scratch files."""
+    # A launch that goes on fails without its JVM, or has not started it yet.
+    while not launch.done():
+        lock.end_started()
+        wait((launch,), _POLL_SECONDS)
     # The JVM may not end by itself: it waits for RocksDB's threads, and one of them that is about to log waits for the
     # JVM. It would keep its memory and hold this process's output open.
     lock.end_started()

@@ -3,20 +3,24 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
-from clickhouse_connect.driver.client import Client
-from pyspark.sql import SparkSession
-
-from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
 
-Report = Callable[[str], None]
+if TYPE_CHECKING:
+    # A driver has options before it loads the libraries of its servers and of Spark.
+    from clickhouse_connect.driver.client import Client
+    from pyspark.sql import SparkSession
+
+    from glassflow_dagster.clickhouse.tables import Table
+    from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
+
+Report: TypeAlias = Callable[[str], None]
 
 # Rebuilds the checkpoint of a pipeline that has lost its own.
-Rebuild = Callable[[SparkSession, PipelineConfig, Table, Checkpoint, Report], None]
+Rebuild: TypeAlias = "Callable[[SparkSession, PipelineConfig, Table, Checkpoint, Report], None]"
 # Changes a checkpoint so that the pipeline continues without records or state that are lost.
-AcceptLoss = Callable[[Client, PipelineConfig, Table, Checkpoint, Report], None]
+AcceptLoss: TypeAlias = "Callable[[Client, PipelineConfig, Table, Checkpoint, Report], None]"
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,8 @@ class RunOptions:
     timeout_seconds: float = 300.0
     spark: Mapping[str, str] = field(default_factory=dict)
     pool: str | None = None
-    rebuild: Rebuild | None = None
-    accept: AcceptLoss | None = None
+    rebuild: "Rebuild | None" = None
+    accept: "AcceptLoss | None" = None
     start_over: bool = False
     accept_clock: bool = False
 

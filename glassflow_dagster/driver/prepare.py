@@ -1,13 +1,12 @@
-"""Prepares a run before Spark starts: folder, checkpoint files, ClickHouse tables, topics.
+"""Prepares a run while Spark's JVM starts: checkpoint files, ClickHouse tables, topics.
 
-Everything that can be checked without Spark is checked here: starting Spark takes ten seconds and a gigabyte, and an
-error that comes after it looks like a failure of the stream.
+Everything that can be checked without Spark is checked here, before a session is opened: an error that comes after it
+looks like a failure of the stream.
 """
 
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from clickhouse_connect.driver.client import Client
 
@@ -19,7 +18,6 @@ from glassflow_dagster.clickhouse.target.prepare import prepare_target, secure_t
 from glassflow_dagster.config.load import warnings
 from glassflow_dagster.config.model.spark import spark_settings
 from glassflow_dagster.driver.context import RunContext
-from glassflow_dagster.driver.heartbeat import make_pipeline_folder, pipeline_folder
 from glassflow_dagster.driver.outdated_batch import find_outdated_batch
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.errors import TopicForbidden, TopicMissing
@@ -44,25 +42,6 @@ class Prepared:
     table: Table
     checkpoint: Checkpoint
     compacted_topics: frozenset[str]
-
-
-def prepare_folder(state: Path, pipeline_id: str) -> Path:
-    """Create the pipeline's folder and return its absolute path; raise `GlassflowError` where it cannot be used."""
-    folder = pipeline_folder(state.resolve(), pipeline_id)
-    if "," in str(folder):
-        # Spark splits its setting for working folders at commas, and knows no way to escape one.
-        raise GlassflowError(
-            f"{folder}: has a comma in its path, at which Spark would split it; name another folder with --state DIR"
-        )
-    try:
-        make_pipeline_folder(folder)
-        (folder / "writable").touch()
-        (folder / "writable").unlink()
-    except OSError as error:
-        raise GlassflowError(
-            f"{folder}: cannot be written ({error.strerror}); name another folder with --state DIR"
-        ) from None
-    return folder
 
 
 def prepare(run: RunContext) -> Prepared:

@@ -37,16 +37,20 @@ from glassflow_dagster.streaming.stages.source import (
     read_records,
 )
 
+# The first batch of a backlog runs inline: its rows are there while Java compiles and Python's workers start, for which
+# a batch of the full size would wait.
+FIRST_RECORDS = 2_000
+
 
 @dataclass(frozen=True)
 class QueryStarter:
-    """Starts the queries of one run on its open checkpoint. record_bytes: the mean size of the next records, or 0."""
+    """Starts the queries of one run on its open checkpoint. bound: knows the mean size of the next records."""
 
     run: RunContext
     prepared: Prepared
     opened: OpenCheckpoint
     spark: SparkSession
-    record_bytes: int
+    bound: BatchBound
 
     def finish_outdated_batch(self) -> Totals:
         """Finish the open batch with its old definition, if that was edited since; return the batch's totals."""
@@ -73,9 +77,8 @@ class QueryStarter:
         before = self._ledger_before()
         # A query of one batch is stopped after it; with availableNow it would read the topics to their end.
         until_caught_up = self.run.options.until_caught_up and only_batch is None
-        bound = BatchBound(self.spark, config.pipeline_id)
         subscription = self._subscription()
-        records = self._read(config, table, bound, subscription, until_caught_up=until_caught_up)
+        records = self._read(config, table, subscription, until_caught_up=until_caught_up)
         events, pacer = self._build(read_records(records, subscription.topics), config, table, before.waiting)
         window_notes = Windows(self.prepared.client, config.sink.connection_params.database)
         writer = BatchWriter(
@@ -88,7 +91,7 @@ class QueryStarter:
             self.opened.epoch,
             pacer=pacer,
             clock=self._batch_clock(config),
-            bound=bound,
+            bound=self.bound,
             compacted=self.prepared.compacted_topics,
             waiting=before.waiting,
             only_batch=only_batch,
@@ -99,6 +102,8 @@ class QueryStarter:
             stages = BatchQuery(
                 records, events, config.pipeline_id, self.opened.checkpoint.folder, self.run.folder / SPARK_SCRATCH
             )
+            if stages.may_inline(FIRST_RECORDS, self.bound.record_bytes):
+                self.bound.begin_with(FIRST_RECORDS)
             query = stages.start(partial(writer.write, stages), until_caught_up=until_caught_up)
         return RunningQuery(config, self.prepared.client, self.opened, before, writer, pacer, query, stages)
 
@@ -114,21 +119,20 @@ class QueryStarter:
         self,
         config: PipelineConfig,
         table: Table,
-        bound: BatchBound,
         subscription: Subscription,
         *,
         until_caught_up: bool,
     ) -> DataFrame:
         """Return the topics' records as a stream, in batches of the definition's size; columns of `kafka_stream`.
 
-        bound: limits each batch further by bytes; the stream finds it by its name. The limits are lower for a
-        partitioned table, as a block then needs an insert token for each partition.
+        The stream finds the further limit (`bound`) by its name. The limits are lower for a partitioned table, as a
+        block then needs an insert token for each partition.
         """
         client = self.prepared.client
         partitioned = self.run.retry(lambda: may_be_partitioned(client, table.database, table.name))
-        limits = batch_limits(config, self.record_bytes, partitioned=partitioned)
+        limits = batch_limits(config, self.bound.record_bytes, partitioned=partitioned)
         return kafka_stream(
-            self.spark, config.source, subscription, limits, bound.query, until_caught_up=until_caught_up
+            self.spark, config.source, subscription, limits, self.bound.query, until_caught_up=until_caught_up
         )
 
     def _build(

@@ -1,42 +1,31 @@
 """The driver: the process that runs one pipeline's query.
 
 `run_pipeline` is what `glassflow-dagster run` does in the foreground, and what `python -m
-glassflow_dagster.driver.run` does detached.
+glassflow_dagster.driver.run` does detached. Its parts that need the libraries of the servers are loaded while Spark's
+JVM starts.
 """
 
 import argparse
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
-from glassflow_dagster.bookkeeping.fencing import Fenced
 from glassflow_dagster.config.load import load_pipeline, report_rewriting
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.failures import disk_failures
 from glassflow_dagster.driver.heartbeat_writer import write_heartbeats
 from glassflow_dagster.driver.lock import PipelineLock
 from glassflow_dagster.driver.log import DriverLog, LogFormat, log_format, log_of
 from glassflow_dagster.driver.log_file import RotatingStderr, write_to_stderr
-from glassflow_dagster.driver.open_checkpoint import open_checkpoint
 from glassflow_dagster.driver.options import Report, RunOptions
-from glassflow_dagster.driver.pipeline_metrics import read_pipeline
-from glassflow_dagster.driver.prepare import Prepared, prepare, prepare_folder
 from glassflow_dagster.driver.process import give_up
 from glassflow_dagster.driver.python_output import python_output
-from glassflow_dagster.driver.query_start import QueryStarter
-from glassflow_dagster.driver.record_sample import sample_records
 from glassflow_dagster.driver.sent_definition import FROM_STDIN, SentDefinition
-from glassflow_dagster.driver.signals import Stopped, StopRequest, stop_signals
-from glassflow_dagster.driver.spark_process import running_spark
-from glassflow_dagster.driver.supervise import supervise
-from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.metrics.server import serve_metrics
-from glassflow_dagster.streaming.delivery.batch_bound import BatchBound
+from glassflow_dagster.driver.signals import Stopped, stop_signals
+from glassflow_dagster.driver.spark_process import starting_spark
+from glassflow_dagster.driver.state_folder import prepare_folder
+from glassflow_dagster.errors import Fenced, GlassflowError
 from glassflow_dagster.streaming.delivery.totals import Totals
-from glassflow_dagster.streaming.spark.without_pandas import leave_out_testing
+from glassflow_dagster.streaming.spark.without_pandas import leave_out_pandas, leave_out_testing
 
 
 def run_pipeline(config: PipelineConfig, options: RunOptions, report: Report) -> Totals:
@@ -52,46 +41,18 @@ def run_pipeline(config: PipelineConfig, options: RunOptions, report: Report) ->
         disk_failures(folder),
         PipelineLock(folder) as lock,
         write_heartbeats(folder, config) as heartbeat,
-        _served_metrics(config, options.state, report),
         stop_signals() as stop,
     ):
         log.position = heartbeat.position
-        run = RunContext(config, options, folder, heartbeat, log)
         try:
-            prepared = prepare(run)
-            stop.defer_stops()
+            with starting_spark(config, options, folder, lock, log) as spark_start:
+                from glassflow_dagster.driver.context import RunContext
+                from glassflow_dagster.driver.stream import stream
+
+                leave_out_pandas()
+                return stream(RunContext(config, options, folder, heartbeat, log), spark_start, stop)
         except Stopped:
             return Totals()
-        return _stream(run, prepared, lock, stop)
-
-
-def _stream(run: RunContext, prepared: Prepared, lock: PipelineLock, stop: StopRequest) -> Totals:
-    """Start Spark and run the pipeline's query until its end; return the totals of the batches that it committed."""
-    with ThreadPoolExecutor(1) as background:
-        # In parallel with the start of Spark, which takes about as long.
-        sampling = background.submit(sample_records, run.config, prepared.checkpoint)
-        with running_spark(run, lock) as spark:
-            sample = sampling.result()
-            BatchBound(spark, run.config.pipeline_id).update(sample.records, sample.bytes)
-            opened = open_checkpoint(run, prepared, spark)
-            queries = QueryStarter(run, prepared, opened, spark, sample.record_bytes)
-            finished = queries.finish_outdated_batch()
-            return finished + supervise(run, queries.start(), stop, spark)
-
-
-@contextmanager
-def _served_metrics(config: PipelineConfig, state: Path, report: Report) -> Iterator[None]:
-    """Serve the pipeline's metrics while the block runs, where the definition says so (`metrics.port`).
-
-    Raises `GlassflowError` when the port is taken.
-    """
-    if config.metrics.port is None:
-        yield
-        return
-    host = config.metrics.host
-    with serve_metrics(host, config.metrics.port, lambda: read_pipeline(state, config.pipeline_id)) as port:
-        report(f"metrics: http://{host}:{port}/metrics")
-        yield
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -129,9 +90,7 @@ def _run(parsed: argparse.Namespace, log: DriverLog) -> int:
         spark=dict(pair.split("=", 1) for pair in parsed.conf),
         pool=parsed.pool,
     )
-    if options.pool_of(config):
-        # With a JVM of its own, Spark's Python workers are started, too, for which pyspark needs pandas.
-        leave_out_testing()
+    leave_out_testing()
     try:
         totals = run_pipeline(config, options, log)
     except Fenced:

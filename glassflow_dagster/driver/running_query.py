@@ -11,9 +11,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.driver.failures import query_failure
 from glassflow_dagster.driver.open_checkpoint import OpenCheckpoint
 from glassflow_dagster.driver.progress import query_progress
+from glassflow_dagster.driver.query_failure import query_failure
 from glassflow_dagster.streaming.batch_query import BatchQuery
 from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter, WriterProgress
 from glassflow_dagster.streaming.delivery.totals import Totals

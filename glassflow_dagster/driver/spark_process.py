@@ -3,62 +3,89 @@
 import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.driver.context import RunContext
-from glassflow_dagster.driver.jvm import running_jvm
+from glassflow_dagster.driver.jvm import launching_jvm, opened_session
 from glassflow_dagster.driver.lock import PipelineLock
-from glassflow_dagster.driver.options import RunOptions
+from glassflow_dagster.driver.log import DriverLog
+from glassflow_dagster.driver.options import Report, RunOptions
 from glassflow_dagster.driver.pool.attach import attached_session, require_detached
 from glassflow_dagster.kafka import kerberos
-from glassflow_dagster.streaming.spark.python_workers import start_workers
 from glassflow_dagster.streaming.spark.session import (
     DRIVER_JAVA_OPTIONS,
     SHUFFLE_PARTITIONS,
     SPARK_SCRATCH,
     WRITE_BUFFER,
+    LaunchedJvm,
     write_buffer_megabytes,
 )
 
 
-@contextmanager
-def running_spark(run: RunContext, lock: PipelineLock) -> Iterator[SparkSession]:
-    """Yield a Spark session for the block; afterwards its queries and processes have ended, however the block ends.
+@dataclass(frozen=True)
+class SparkStart:
+    """The start of Spark for one run. folder: the pipeline's. launch: of the run's own JVM; None in a pool."""
 
-    It is a session of the pool that the options or the definition name, else of a JVM of this driver's own, which ends
-    with it. Raises `GlassflowError` when the JVM dies, and for exceptions of Spark's in the block.
-    """
-    settings = spark_settings_of(run.config, run.options)
-    pool = run.options.pool_of(run.config)
-    if lock.last_pool and lock.last_pool != pool:
-        require_detached(run.options.state, lock.last_pool, run.config.pipeline_id)
-    with _pool_session(run, lock, pool, settings) if pool else _own_session(run, lock, settings) as spark:
-        # By default a new state has as many partitions as tasks run at once.
-        if SHUFFLE_PARTITIONS not in settings:
-            spark.conf.set(SHUFFLE_PARTITIONS, str(spark.sparkContext.defaultParallelism))
-        yield spark
+    config: PipelineConfig
+    options: RunOptions
+    folder: Path
+    lock: PipelineLock
+    launch: Future[LaunchedJvm] | None
 
+    @contextmanager
+    def session(self, report: Report) -> Iterator[SparkSession]:
+        """Yield the session for the block; afterwards its queries have ended, however the block ends.
 
-@contextmanager
-def _own_session(run: RunContext, lock: PipelineLock, settings: dict[str, str]) -> Iterator[SparkSession]:
-    run.report_starting("starting Spark ...")
-    with running_jvm(f"glassflow {run.config.pipeline_id}", run.folder, settings, lock, run.report) as spark:
-        start_workers(spark)
-        yield spark
-
-
-@contextmanager
-def _pool_session(run: RunContext, lock: PipelineLock, pool: str, settings: dict[str, str]) -> Iterator[SparkSession]:
-    run.report_starting(f"attaching to the pool {pool} ...")
-    lock.remember_pool(pool)
-    try:
-        with attached_session(run.options.state, pool, run.config.pipeline_id, settings, run.report_starting) as spark:
+        report: receives progress. Raises `GlassflowError` when the JVM does not start or dies, when the pool cannot be
+        used, and for exceptions of Spark's in the block.
+        """
+        pool, last_pool = self.options.pool_of(self.config), self.lock.last_pool
+        if last_pool and last_pool != pool:
+            require_detached(self.options.state, last_pool, self.config.pipeline_id)
+        settings = spark_settings_of(self.config, self.options)
+        with self._pool_session(pool, settings, report) if pool else self._own_session(report) as spark:
+            # By default a new state has as many partitions as tasks run at once.
+            if SHUFFLE_PARTITIONS not in settings:
+                spark.conf.set(SHUFFLE_PARTITIONS, str(spark.sparkContext.defaultParallelism))
             yield spark
-    finally:
-        shutil.rmtree(run.folder / SPARK_SCRATCH, ignore_errors=True)
+
+    @contextmanager
+    def _own_session(self, report: Report) -> Iterator[SparkSession]:
+        assert self.launch
+        report("starting Spark ...")
+        with opened_session(self.launch, self.folder, self.lock) as spark:
+            yield spark
+
+    @contextmanager
+    def _pool_session(self, pool: str, settings: dict[str, str], report: Report) -> Iterator[SparkSession]:
+        report(f"attaching to the pool {pool} ...")
+        self.lock.remember_pool(pool)
+        try:
+            with attached_session(self.options.state, pool, self.config.pipeline_id, settings, report) as spark:
+                yield spark
+        finally:
+            shutil.rmtree(self.folder / SPARK_SCRATCH, ignore_errors=True)
+
+
+@contextmanager
+def starting_spark(
+    config: PipelineConfig, options: RunOptions, folder: Path, lock: PipelineLock, log: DriverLog
+) -> Iterator[SparkStart]:
+    """Begin to start Spark: launch the run's own JVM on a thread, unless the run is in a pool.
+
+    folder: the pipeline's. All processes that were started have ended after the block.
+    """
+    if options.pool_of(config):
+        yield SparkStart(config, options, folder, lock, launch=None)
+        return
+    settings = spark_settings_of(config, options)
+    with launching_jvm(f"glassflow {config.pipeline_id}", folder, settings, lock, log) as launch:
+        yield SparkStart(config, options, folder, lock, launch)
 
 
 def spark_settings_of(config: PipelineConfig, options: RunOptions) -> dict[str, str]:

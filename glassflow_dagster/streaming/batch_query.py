@@ -15,7 +15,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from glassflow_dagster.streaming.spark.session import java
+from glassflow_dagster.streaming.spark.session import is_local, java
 
 # With more records a job is as fast, as it uses all cores; up to this many, one core is enough.
 INLINE_RECORDS = 10_000
@@ -88,8 +88,8 @@ class BatchQuery:
         self._most_inline = int(str(self.spark.conf.get(INLINE_RECORDS_SETTING, str(INLINE_RECORDS))))
         query = java(self.spark).org.apache.spark.sql.inline.BatchQuery
         self._query = query(records._jdf, events._jdf, name, folder, self._most_inline)
-        # On a cluster the state is in the memory of the executors. "local-cluster" has such, too.
-        self._is_local = str(self.spark.conf.get("spark.master")).partition("[")[0] == "local"
+        # Elsewhere the state is in the memory of the executors.
+        self._is_local = is_local(str(self.spark.conf.get("spark.master")))
 
     def start(self, run: Callable[[int], None], *, until_caught_up: bool) -> StreamingQuery:
         """Start the query, which calls `run` with the id of each batch, and commits the batch when that returns.

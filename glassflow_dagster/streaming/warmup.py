@@ -8,18 +8,22 @@ import subprocess
 import sys
 import tempfile
 import uuid
+import zipfile
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from glassflow_dagster.clickhouse.tables import Column, Table
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.types import parse_column_type
 from glassflow_dagster.streaming.query import build_join_query, build_query
+from glassflow_dagster.streaming.spark.cds_archive import driver_jars
 from glassflow_dagster.streaming.spark.session import DRIVER_JAVA_OPTIONS, SHUFFLE_PARTITIONS, java, start_session
 from glassflow_dagster.streaming.stages.clock_source import ClockSource
 from glassflow_dagster.streaming.stages.record_counter import (
@@ -36,6 +40,14 @@ _RECORD_SCHEMA = (
 )
 _TOPICS = ("left", "right")
 _RECORDS_PER_TOPIC = 200
+# The beginnings of the names of classes that a driver uses, of those in the jars besides Spark's own.
+_LOADED = (
+    "org/apache/kafka/clients/",
+    "org/apache/kafka/common/",
+    "org/apache/spark/sql/",
+    "glassflow/",
+    "org/apache/commons/pool2/",
+)
 # For the JVM to write the archive of its classes when it ends.
 _END_SECONDS = 120
 
@@ -47,7 +59,7 @@ def main(java_options: str) -> None:
         settings = {DRIVER_JAVA_OPTIONS: java_options, SHUFFLE_PARTITIONS: "2"}
         spark = start_session("warmup", folder, settings, report=lambda _: None)
         jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
-        _load_kafka(spark)
+        _load_classes(spark)
         records = _records(spark, folder / "records")
         _run(
             build_query(records, _config(joins=False), _table(), checkpoint_id=_unique_name()),
@@ -77,13 +89,15 @@ def end_jvm(jvm: "subprocess.Popen[bytes]", seconds: float) -> None:
         jvm.wait()
 
 
-def _load_kafka(spark: SparkSession) -> None:
-    """Create Kafka's clients, which loads most of their classes, and close them without a request."""
-    clients = java(spark).org.apache.kafka.clients
-    reader = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
-    settings = {"bootstrap.servers": "127.0.0.1:9092", "key.deserializer": reader, "value.deserializer": reader}
-    clients.consumer.KafkaConsumer(settings).close()
-    clients.admin.Admin.create(settings).close()
+def _load_classes(spark: SparkSession) -> None:
+    """Load the classes of Kafka's clients, of Spark's source for it and of this project, which no file makes it use."""
+    loader = java(spark).java.lang.Thread.currentThread().getContextClassLoader()
+    for jar in driver_jars(lambda _: None):
+        for file in zipfile.ZipFile(jar).namelist():
+            if file.startswith(_LOADED) and file.endswith(".class"):
+                # Some need libraries that are not there.
+                with suppress(Py4JJavaError):
+                    loader.loadClass(file.removesuffix(".class").replace("/", "."))
 
 
 def _records(spark: SparkSession, folder: Path) -> DataFrame:

@@ -10,7 +10,7 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.bookkeeping import fencing
-from glassflow_dagster.bookkeeping.fencing import EPOCHS, Epoch, Fenced, begin_epoch, read_rival_starts
+from glassflow_dagster.bookkeeping.fencing import EPOCHS, Epoch, begin_epoch, read_rival_starts
 from glassflow_dagster.bookkeeping.ledger import LEDGER
 from glassflow_dagster.bookkeeping.schema import BookkeepingTable
 from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
@@ -21,6 +21,7 @@ from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.queries import execute
 from glassflow_dagster.clickhouse.tables import count_rows
 from glassflow_dagster.config.model.connections import ClickHouseConnection
+from glassflow_dagster.errors import Fenced
 
 pytestmark = pytest.mark.servers
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.bookkeeping.fencing import Epoch, Fenced, begin_epoch
+from glassflow_dagster.bookkeeping.fencing import Epoch, begin_epoch
 from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
 from glassflow_dagster.bookkeeping.windows import Windows
 from glassflow_dagster.clickhouse.client import connect
@@ -16,6 +16,7 @@ from glassflow_dagster.clickhouse.errors import ClickHouseRefused, TableProblem
 from glassflow_dagster.clickhouse.server_run import require_one_server
 from glassflow_dagster.clickhouse.target.prepare import create_target, secure_target
 from glassflow_dagster.config.model.connections import ClickHouseConnection
+from glassflow_dagster.errors import Fenced
 from glassflow_dagster.local.ports import free_port
 from tests.clickhouse.definitions import sms_status
 from tests.clickhouse.load_balancer import balance

@@ -27,10 +27,12 @@ TABLE = Table("d", "t", "MergeTree", "MergeTree", {}, rows=0, ttl=False)
 
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+    """No JVM is launched, and a session of it is a failure."""
+
+    def fail() -> None:
         pytest.fail("Spark is started")
 
-    monkeypatch.setattr(jvm, "start_session", fail)
+    monkeypatch.setattr(jvm, "launch_jvm", lambda *_: Mock(open_session=fail))
 
 
 @pytest.fixture

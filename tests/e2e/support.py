@@ -27,10 +27,12 @@ from glassflow_dagster.driver.lock import Holder
 from glassflow_dagster.driver.options import RunOptions
 from glassflow_dagster.driver.pipeline_metrics import read_pipeline
 from glassflow_dagster.driver.run import run_pipeline
+from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
 from tests import definition as v3
 from tests.waiting import DEADLINE, wait_until
 
-SMALL_BLOCK = 50  # rows; a batch of thousands of small blocks takes long enough to be interrupted
+# Rows of a block: a batch of hundreds of blocks takes long enough to be interrupted.
+SMALL_BLOCK, TINY_BLOCK = 50, 5
 LARGEST_MESSAGE = 12 * 1024 * 1024  # bytes
 
 
@@ -202,9 +204,15 @@ def lock_holder(pipeline: Pipeline) -> Holder:
     return Holder.model_validate_json((pipeline_folder(pipeline.state, pipeline.name) / "lock").read_text())
 
 
-def begin_large_batch(pipeline: Pipeline, events: int) -> None:
-    """Start a driver on a batch of many small blocks, keys `k0`, `k1`, ...; return when the first one is visible."""
-    pipeline.sink = {"max_batch_size": SMALL_BLOCK}
+def begin_large_batch(pipeline: Pipeline, events: int, *, as_job: bool = False) -> None:
+    """Start a driver on a batch of many small blocks, keys `k0`, `k1`, ...; return when the first one is visible.
+
+    The batch is the first one, so it is inline and not larger than `FIRST_RECORDS`; as_job: a job, and as large as it
+    may be.
+    """
+    pipeline.sink = {"max_batch_size": SMALL_BLOCK if as_job else TINY_BLOCK}
+    if as_job:
+        pipeline.more["spark"] = {INLINE_RECORDS_SETTING: "0"}
     pipeline.write().create_topic()
     pipeline.send({"id": f"k{index}", "n": index} for index in range(events))
     start(pipeline)

@@ -14,7 +14,6 @@ from glassflow_dagster.driver.heartbeat import STALE_AFTER, pipeline_folder, rea
 from glassflow_dagster.driver.process import take_over
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.runtime.process import start_of
-from glassflow_dagster.streaming.batch_query import INLINE_RECORDS
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
 from tests.e2e.support import Pipeline, begin_large_batch, lock_holder, require_batch_under_way, status
 from tests.faults.http_proxy import Exchange, HttpProxy
@@ -89,23 +88,24 @@ class Gate:
         self._opened.set()
 
 
-@pytest.mark.parametrize("events", [INLINE_RECORDS, 2 * INLINE_RECORDS])
+@pytest.mark.parametrize("as_job", [False, True])
 def test_a_driver_that_slept_while_a_copy_of_its_checkpoint_ran_writes_nothing_when_it_wakes(
-    pipeline: Pipeline, events: int
+    pipeline: Pipeline, as_job: bool
 ) -> None:
     """Simulate two hosts, where no lock helps: all writers stop before an insert, then the table forgets tokens.
 
-    A batch of so few events as the first has one writer, the driver; a larger one has a worker for each partition.
+    An inline batch has one writer, the driver; a job has a worker for each partition.
     """
+    events = 10_000
     gate, proxy = Gate(), HttpProxy(free_port(), pipeline.clickhouse_port)
     proxy.change = gate.pass_or_wait
     older = replace(pipeline, clickhouse_port=proxy.port)
     try:
-        begin_large_batch(older, events)
+        begin_large_batch(older, events, as_job=as_job)
         gate.closed = True
         begun = Checkpoint(older.state / older.name / "checkpoint").identity()
         assert begun is not None
-        writers = 1 if events <= INLINE_RECORDS else begun.shuffle_partitions
+        writers = begun.shuffle_partitions if as_job else 1
         wait_until(lambda: gate.waiting == writers, "no writer has an answer that counts")
         asleep = freeze(older)
         require_batch_under_way(pipeline)

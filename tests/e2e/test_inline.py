@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame
 
+from glassflow_dagster.driver.query_start import FIRST_RECORDS
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.streaming.batch_query import INLINE_RECORDS, INLINE_RECORDS_SETTING, BatchQuery
 from glassflow_dagster.streaming.checkpoint.checkpoint import BatchPlan, Checkpoint
@@ -16,7 +17,8 @@ from tests.e2e.support import Pipeline, rows, start, stop
 from tests.waiting import wait_until
 
 FEW = 200
-MANY = INLINE_RECORDS + 1
+# A first batch, which is inline whatever there is, and a job.
+MANY = FIRST_RECORDS + INLINE_RECORDS + 1
 
 
 @pytest.fixture
@@ -58,8 +60,11 @@ def test_inline_batches_and_jobs_take_turns_on_one_state(pipeline: Pipeline, job
     assert pipeline.catch_up()["duplicates"] == FEW
 
     require_one_row_each(pipeline, MANY + FEW)
-    assert [plan(pipeline, batch).inline for batch in range(3)] == [True, False, True]
-    assert jobs == [1]
+    assert [plan(pipeline, batch).inline for batch in range(4)] == [True, True, False, True]
+    read = [row[0] for row in pipeline.query("SELECT read FROM {db}.glassflow_ledger ORDER BY batch_id")]
+    # Spark divides the limit between two partitions, rounded down.
+    assert read == [FEW, FIRST_RECORDS - 1, INLINE_RECORDS + 2, 2 * FEW]
+    assert jobs == [2]
 
 
 def test_a_setting_has_every_batch_run_as_a_job(pipeline: Pipeline, jobs: list[int]) -> None:

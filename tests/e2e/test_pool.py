@@ -116,12 +116,12 @@ def test_pipelines_share_a_jvm_and_are_killed_edited_and_stopped_without_the_oth
 def test_a_driver_killed_in_a_batch_of_many_records_loses_and_doubles_nothing(stays: bool, pool: Pool) -> None:
     """The batch is a job: its tasks run in processes of the pool, also where the next driver has a JVM of its own."""
     pipeline = pool.pipeline()
-    begin_large_batch(pipeline, 20_000)
+    begin_large_batch(pipeline, 20_000, as_job=True)
     kill(pipeline)
     require_batch_under_way(pipeline)
     assert lock_holder(pipeline).pool == POOL
     if not stays:
-        pipeline.more.clear()
+        del pipeline.more["pool"]
         pipeline.write()
     start(pipeline)
     wait_until(lambda: pipeline.ledger()["read"] == 20_000, "all is read")

@@ -25,6 +25,14 @@ def is_session_setting(key: str) -> bool:
     return key.startswith(_OF_SESSION)
 
 
+def refused_in_pool(key: str, pool: str) -> str:
+    """Return why a pipeline in a pool cannot have a setting of the JVM, and what to do."""
+    return (
+        f"{key} belongs to the JVM, which pool {pool!r} shares; give it to the pool: glassflow-dagster pool start "
+        f"{pool} --conf {key}=VALUE"
+    )
+
+
 def spark_text(value: object) -> str:
     """Return the value of a setting as Spark reads it: `true`, not `True`."""
     return str(value).lower() if isinstance(value, bool) else str(value)

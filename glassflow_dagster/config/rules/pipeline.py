@@ -10,7 +10,7 @@ from glassflow_dagster.config.model.connections import ClickHouseConnection, Kaf
 from glassflow_dagster.config.model.durations import format_duration
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.source import METADATA_FIELDS, SchemaField
-from glassflow_dagster.config.model.spark import is_session_setting
+from glassflow_dagster.config.model.spark import is_session_setting, refused_in_pool
 from glassflow_dagster.config.model.transforms import (
     MAX_DEDUP_WINDOW,
     MAX_WINDOWS_LATE,
@@ -50,11 +50,7 @@ def _pool_problems(config: PipelineConfig) -> Iterator[Problem]:
         return
     for key in config.spark:
         if not is_session_setting(key):
-            yield Problem(
-                "spark",
-                f"{key} belongs to the JVM, which pool {config.pool!r} shares; give it to the pool: glassflow-dagster "
-                f"pool start {config.pool} --conf {key}=VALUE",
-            )
+            yield Problem("spark", refused_in_pool(key, config.pool))
     if config.connection.mechanism == "GSSAPI":
         yield Problem("pool", "Kerberos (GSSAPI) needs a JVM of its own; remove it")
 

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.config.model.spark import is_session_setting
+from glassflow_dagster.config.model.spark import is_session_setting, refused_in_pool
 from glassflow_dagster.driver.failures import spark_failures, stream_failures
 from glassflow_dagster.driver.jvm import kept_interrupts
 from glassflow_dagster.driver.options import Report
@@ -73,10 +73,7 @@ def _require_settings_of_a_session(name: str, settings: Mapping[str, str]) -> No
     """Raise `GlassflowError` for a setting that belongs to the pool's process."""
     for key in settings:
         if not is_session_setting(key):
-            raise GlassflowError(
-                f"{key} cannot be set for a pipeline in pool {name}, as it belongs to the JVM that the pool shares; "
-                f"give it to the pool: glassflow-dagster pool start {name} --conf {key}=VALUE"
-            )
+            raise GlassflowError(refused_in_pool(key, name))
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from glassflow_dagster.config.model.spark import spark_settings
 from glassflow_dagster.driver.heartbeat import make_pipeline_folder
 from glassflow_dagster.driver.log_file import rotate_if_full, tail
 from glassflow_dagster.driver.options import Report
@@ -40,16 +41,18 @@ _POLL_SECONDS = 0.1
 def start_pool(state: Path, name: str, report: Report, settings: Mapping[str, str]) -> Endpoint:
     """Start a pool with Spark settings, now and whenever a driver starts it; return its endpoint.
 
-    Raises `GlassflowError` where it runs with other settings, and as `ensure_pool` does.
+    Raises `GlassflowError` for settings that are not allowed, where it runs with other settings, and as `ensure_pool`
+    does.
     """
+    allowed = _require_allowed(settings)
     folder = pool_folder(state.resolve(), name)
     endpoint = read_endpoint(folder)
-    if endpoint and settings != _settings(folder):
+    if endpoint and allowed != _settings(folder):
         raise GlassflowError(
             f"pool {name}: runs with other settings; stop it first: glassflow-dagster pool stop {name}"
         )
     make_pipeline_folder(folder)
-    (folder / _SETTINGS).write_text(json.dumps(dict(settings)))
+    (folder / _SETTINGS).write_text(json.dumps(allowed))
     return ensure_pool(state, name, report)
 
 
@@ -152,6 +155,14 @@ def _start(folder: Path, report: Report) -> Endpoint:
             )
         time.sleep(_POLL_SECONDS)
     return endpoint
+
+
+def _require_allowed(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return Spark settings of a command line; raise `GlassflowError` for one that is not allowed."""
+    try:
+        return spark_settings(dict(settings))
+    except ValueError as problem:
+        raise GlassflowError(f"--conf: {problem}") from None
 
 
 def _settings(folder: Path) -> dict[str, str]:

@@ -21,8 +21,7 @@ from typing import Any, Self
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.config.model.spark import spark_settings
-from glassflow_dagster.driver.jvm import jvm_pid, running_jvm
+from glassflow_dagster.driver.jvm import jvm_pid, launching_jvm, opened_session
 from glassflow_dagster.driver.lock import AlreadyRunning, PipelineLock
 from glassflow_dagster.driver.log import DriverLog
 from glassflow_dagster.driver.log_file import RotatingStderr
@@ -193,7 +192,8 @@ def serve(folder: Path, settings: dict[str, str], log: DriverLog) -> None:
     with _locked(folder) as lock, stop_signals() as stop:
         stop.defer_stops()
         with (
-            running_jvm(f"glassflow pool {folder.name}", folder, {**FAIR, **settings}, lock, log) as spark,
+            launching_jvm(f"glassflow pool {folder.name}", folder, {**FAIR, **settings}, lock, log) as launch,
+            opened_session(launch, folder, lock) as spark,
             socket.create_server(("127.0.0.1", 0)) as listener,
         ):
             attachments = Attachments(spark, secrets.token_hex(32), log)
@@ -289,14 +289,6 @@ def _accept(listener: socket.socket, attachments: Attachments) -> None:
         threading.Thread(target=attachments.serve, args=(connection,), name="attachment", daemon=True).start()
 
 
-def _settings(pairs: list[str]) -> dict[str, str]:
-    """Return the Spark settings of a command line; raises `GlassflowError` for those that are not allowed."""
-    try:
-        return spark_settings(dict(pair.split("=", 1) for pair in pairs))
-    except ValueError as problem:
-        raise GlassflowError(f"--conf: {problem}") from None
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run a pool as a process; return its exit code: 0 when it was stopped or not needed any more, 1 after an error."""
     parser = argparse.ArgumentParser(prog="glassflow_dagster.driver.pool.server")
@@ -306,7 +298,7 @@ def main(arguments: list[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     log = DriverLog(RotatingStderr(parsed.log_file).write_line, is_timed=True, takes_jvm_output=True)
     try:
-        serve(parsed.folder, _settings(parsed.conf), log)
+        serve(parsed.folder, dict(pair.split("=", 1) for pair in parsed.conf), log)
     except GlassflowError as error:
         log.fail(str(error))
         return 1

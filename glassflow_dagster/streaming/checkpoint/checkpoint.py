@@ -32,19 +32,13 @@ from glassflow_dagster.config.model.source import METADATA_FIELDS, Source
 from glassflow_dagster.config.model.transforms import DedupConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.streaming.checkpoint.blocks import BlockLimits
+from glassflow_dagster.streaming.checkpoint.restore import RESTORE
 
 # Version of these files; a checkpoint of another version is an error.
 FORMAT = 6
 
 # Plans kept; a replay goes back one batch, so this is ample.
 PLANS_KEPT = 10
-
-# How to recover from a damaged checkpoint, as the end of an error message.
-RESTORE = (
-    "restore the checkpoint and the table from copies of the same time, or remove the state folder and rebuild it "
-    "(glassflow-dagster run FILE --rebuild-state), or continue without it (--accept-loss), or empty the table and "
-    "read the topic again (--start-over)"
-)
 
 # The lines of a file in the offset log: its version, the batch's metadata, then one line per source, Kafka first.
 _METADATA_LINE = 1

@@ -16,7 +16,6 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.kafka.errors import TopicMissing
 from glassflow_dagster.kafka.topics import Offsets, offsets_if_there, require_readable, topic_ids, wait_for_topic
 from glassflow_dagster.streaming.checkpoint.checkpoint import (
-    RESTORE,
     BatchPlan,
     Checkpoint,
     CheckpointError,
@@ -24,6 +23,7 @@ from glassflow_dagster.streaming.checkpoint.checkpoint import (
     or_none,
     state_shape,
 )
+from glassflow_dagster.streaming.checkpoint.restore import RESTORE
 
 _LOST = (
     "to continue without them, run it with --accept-loss, which records what is skipped; or empty the table and run "

@@ -23,6 +23,9 @@ from glassflow_dagster.streaming.spark.session import java
 # limit of 200,000 records a batch applies first.
 BATCH_BYTES = 256 * 1024 * 1024
 
+# Java's greatest long.
+_UNLIMITED = 2**63 - 1
+
 # The sample that is read before the first batch: enough to tell records of kilobytes from records of megabytes.
 _SAMPLE_RECORDS = 200
 _SAMPLE_BYTES = 16 * 1024 * 1024
@@ -42,6 +45,8 @@ class BatchBound:
     spark: SparkSession
     query: str
     record_bytes: int = 0
+    # The records that fit into `BATCH_BYTES`.
+    _most: int = field(default=_UNLIMITED, init=False)
     # Looked up once: each lookup has the JVM search its class path for the parts of the name.
     _limits: Any = field(init=False, repr=False)
 
@@ -52,11 +57,16 @@ class BatchBound:
     def update(self, records: int, size: int) -> None:
         """Limit the next batch to the records that fit into `BATCH_BYTES`, by the mean size of the last ones.
 
-        records, size: the number of the last records and their bytes; without a record the limit stays.
+        records, size: the number of the last records and their bytes; without a record this limit stays.
         """
         if records:
             self.record_bytes = size // records
-            self._limits.set(self.query, records_within(BATCH_BYTES, records, size))
+            self._most = records_within(BATCH_BYTES, records, size)
+        self._limits.set(self.query, self._most)
+
+    def begin_with(self, records: int) -> None:
+        """Limit the next batch further, to so many records; `update` ends that."""
+        self._limits.set(self.query, min(records, self._most))
 
 
 def records_within(limit: int, records: int, size: int) -> int:
@@ -64,8 +74,17 @@ def records_within(limit: int, records: int, size: int) -> int:
     return max(1, limit * records // max(1, size))
 
 
-def sample_sizes(source: Source, starts: Mapping[str, Mapping[int, int]]) -> tuple[int, int]:
-    """Read a sample of the next records of topics; return the number of records and the bytes of their values.
+@dataclass(frozen=True)
+class RecordSample:
+    """The number of records in a sample, the bytes of their values, and whether no more records were waiting."""
+
+    records: int = 0
+    bytes: int = 0
+    is_complete: bool = False
+
+
+def sample_sizes(source: Source, starts: Mapping[str, Mapping[int, int]]) -> RecordSample:
+    """Read a sample of the next records of topics.
 
     starts: topic -> partition -> offset, where -2 means the first record and -1 the end of the partition.
     Reading stops at the ends of the partitions, or after `_SAMPLE_RECORDS`, `_SAMPLE_BYTES` or `_SAMPLE_SECONDS`.
@@ -95,4 +114,4 @@ def sample_sizes(source: Source, starts: Mapping[str, Mapping[int, int]]) -> tup
                 else:
                     records += 1
                     size += len(message.value() or b"")
-    return records, size
+    return RecordSample(records, size, is_complete=not unread)

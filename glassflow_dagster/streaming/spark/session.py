@@ -6,11 +6,10 @@ Each setting here has its reason beside it; all others are Spark's defaults.
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from importlib import import_module
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -20,12 +19,11 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.runtime.java import find_java, java_environment
+from glassflow_dagster.runtime.java import JavaRuntime, find_java, java_environment
 from glassflow_dagster.streaming.spark.cds_archive import driver_jars, reading_options
 from glassflow_dagster.streaming.spark.py4j_logging import be_quiet_about_lost_jvm
 from glassflow_dagster.streaming.spark.python_workers import DAEMON_MODULE
 from glassflow_dagster.streaming.spark.spark_errors import explain_start
-from glassflow_dagster.streaming.spark.without_pandas import will_import_pandas
 
 # Spark's own log, in the pipeline's folder.
 SPARK_LOG = "spark.log"
@@ -101,6 +99,9 @@ SETTINGS: dict[str, str] = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     # How often an idle query checks for new records. Spark's default of 10 ms is 100 requests a second to the brokers.
     "spark.sql.streaming.pollingDelay": "50ms",
+    # Otherwise each function of a column first tells the JVM where it is called, for error messages: with ten calls of
+    # the JVM instead of one, a third of the time to build a query.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # In JSON and ClickHouse, id and ID are different names.
     "spark.sql.caseSensitive": "true",
     # Times are in UTC everywhere: batches, windows, ClickHouse's DateTime.
@@ -124,19 +125,41 @@ SETTINGS: dict[str, str] = {
 }
 
 
-def start_session(
-    name: str, folder: Path, overrides: Mapping[str, str], report: Callable[[str], None], output: int | None = None
-) -> SparkSession:
-    """Start the one session of this process, local on all cores unless `overrides` say otherwise.
+@dataclass(frozen=True)
+class LaunchedJvm:
+    """Spark's JVM, launched with Spark settings, `overrides` among them, for the one session of this process."""
 
-    name: the application's. folder: for Spark's log and working files. overrides: Spark settings that replace this
-    project's. output: a file descriptor for what the JVM and the Python workers print; None for this process's stdout
-    and stderr. Raises `GlassflowError` when Spark does not start with these settings.
+    settings: Mapping[str, str]
+    overrides: Mapping[str, str]
+
+    def open_session(self) -> SparkSession:
+        """Open the session; raise `GlassflowError` when Spark does not start with these settings."""
+        builder = SparkSession.builder
+        for key, value in self.settings.items():
+            builder = builder.config(key, value)
+        with _start_errors(self.overrides):
+            session = builder.getOrCreate()
+            # Spark validates its SQL settings when the first of them is read.
+            session.conf.get(SHUFFLE_PARTITIONS)
+        return session
+
+
+def start_session(name: str, folder: Path, overrides: Mapping[str, str], report: Callable[[str], None]) -> SparkSession:
+    """Start the one session of this process; parameters and errors as of `launch_jvm`."""
+    return launch_jvm(name, folder, overrides, report).open_session()
+
+
+def launch_jvm(
+    name: str, folder: Path, overrides: Mapping[str, str], report: Callable[[str], None], output: int | None = None
+) -> LaunchedJvm:
+    """Launch the JVM for a session, local on all cores unless `overrides` say otherwise; wait until it answers.
+
+    A JVM that an earlier session of this process has left is used again. name: the application's. folder: for Spark's
+    log and working files. overrides: Spark settings that replace this project's. output: a file descriptor for what the
+    JVM and the Python workers print; None for this process's stdout and stderr. Raises `GlassflowError` when the JVM
+    does not start with these settings.
     """
     be_quiet_about_lost_jvm()
-    if will_import_pandas():
-        # It takes a second, so do it while the JVM starts.
-        Thread(target=import_module, args=("pandas",), daemon=True).start()
     # Looked up once: each candidate is started to read its version.
     runtime = find_java()
     os.environ.update(java_environment(runtime))
@@ -147,31 +170,53 @@ def start_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # The address that Spark's web page listens on, if `overrides` turn it on: by default all addresses.
     os.environ.setdefault("SPARK_LOCAL_IP", overrides.get(_BIND_ADDRESS, SETTINGS[_BIND_ADDRESS]))
-    jars = driver_jars(report)
+    settings = _settings(name, folder, overrides, runtime, driver_jars(report))
+    if SparkContext._gateway is None:
+        conf = SparkConf().setAll(list(settings.items()))
+        options = {} if output is None else {"stdout": output, "stderr": output}
+        with _start_errors(overrides):
+            # pyspark itself would not let us choose the output.
+            gateway = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
+            SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - the constructor would start the context
+            gateway.jvm.org.apache.spark.sql.inline.WarmUp.start()
+    return LaunchedJvm(settings, overrides)
+
+
+def _settings(
+    name: str, folder: Path, overrides: Mapping[str, str], runtime: JavaRuntime, jars: Sequence[Path]
+) -> dict[str, str]:
+    """Return all settings of a session; parameters as of `launch_jvm`. jars: those besides Spark's own."""
     log_settings = Path(__file__).with_name("log4j2.properties").as_uri()
+    # Quoted, as Spark's launcher splits options at spaces, which a path may contain.
+    logging = f'-Dlog4j2.configurationFile={log_settings} "-Dglassflow.log={folder / SPARK_LOG}"'
     own_settings = {
         **SETTINGS,
         "spark.app.name": name,
         "spark.master": "local[*]",
         "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {reading_options(runtime, jars)}".strip(),
-        "spark.jars": ",".join(str(jar) for jar in jars),
-        # On the class path, too: the class archive only contains classes from there.
+        # For this JVM: the class archive only contains classes from there.
         "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in jars),
         "spark.local.dir": str(folder / SPARK_SCRATCH),
         "spark.sql.warehouse.dir": str(folder / SPARK_SCRATCH / "warehouse"),
     }
-    # Quoted, as Spark's launcher splits options at spaces, which a path may contain.
-    logging = f'-Dlog4j2.configurationFile={log_settings} "-Dglassflow.log={folder / SPARK_LOG}"'
-    options = f"{logging} {overrides.get(DRIVER_JAVA_OPTIONS, '')}".strip()
-    builder, all_settings = SparkSession.builder, {**own_settings, **overrides, DRIVER_JAVA_OPTIONS: options}
-    for key, value in all_settings.items():
-        builder = builder.config(key, value)
+    settings = {**own_settings, **overrides}
+    if not is_local(settings["spark.master"]):
+        # For the executors. One in this JVM would copy the jars first.
+        settings.setdefault("spark.jars", ",".join(str(jar) for jar in jars))
+    settings[DRIVER_JAVA_OPTIONS] = f"{logging} {overrides.get(DRIVER_JAVA_OPTIONS, '')}".strip()
+    return settings
+
+
+def is_local(master: str) -> bool:
+    """Return whether the executor of this master runs in the driver's JVM: local, local[2], local[*, 4]."""
+    return master.partition("[")[0] == "local"
+
+
+@contextmanager
+def _start_errors(overrides: Mapping[str, str]) -> Iterator[None]:
+    """Turn the errors of a start into a `GlassflowError` that names the settings."""
     try:
-        if output is not None:
-            _launch_jvm(all_settings, output)
-        session = builder.getOrCreate()
-        # Spark validates its SQL settings when the first of them is read.
-        session.conf.get(SHUFFLE_PARTITIONS)
+        yield
     except (PySparkException, Py4JJavaError) as error:
         settings = f" (with {', '.join(sorted(overrides))})" if overrides else ""
         raise GlassflowError(f"Spark did not start{settings}: {explain_start(error)}") from error
@@ -180,18 +225,6 @@ def start_session(
             f"Spark's JVM ended while it started ({type(error).__name__}): it was killed or ran out of memory; start "
             "the pipeline again"
         ) from error
-    return session
-
-
-def _launch_jvm(settings: Mapping[str, str], output: int) -> None:
-    """Launch the JVM for this process's Spark context, unless an earlier session has left one.
-
-    output: the file descriptor for its stdout and stderr, which pyspark itself would not let us choose.
-    """
-    if SparkContext._gateway is None:
-        conf = SparkConf().setAll(list(settings.items()))
-        gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
-        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - the constructor would start the context
 
 
 def stop_session(spark: SparkSession) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from glassflow_dagster.streaming.checkpoint.checkpoint import RESTORE
+from glassflow_dagster.streaming.checkpoint.restore import RESTORE
 
 # The last line of a Python traceback, for one of this project's own errors.
 _OWN_ERROR = re.compile(r"glassflow_dagster\.[\w.]+: (?P<text>[^\n]+)")

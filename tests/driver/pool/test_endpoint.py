@@ -75,8 +75,10 @@ def test_settings_stay_with_the_pool_and_names_are_no_paths(tmp_path: Path) -> N
 
 
 def test_a_setting_that_the_guarantees_depend_on_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(GlassflowError, match=r"did not start: .*spark\.speculation cannot be set"):
+    with pytest.raises(GlassflowError, match=r"^--conf: spark\.speculation cannot be set"):
         start_pool(tmp_path, "small", print, {"spark.speculation": "true"})
+    # Nothing that a later start would find.
+    assert not pool_folder(tmp_path, "small").exists()
 
 
 def one_attached() -> Attachments:

@@ -31,3 +31,17 @@ def test_a_query_is_bounded_by_what_it_saw_last(spark: SparkSession) -> None:
     bound.update(0, 0)
     assert bounds.of("bounded") == BATCH_BYTES // 1_000_000
     assert bounds.of("another") == 2**63 - 1
+
+
+def test_the_first_batch_is_small_until_its_records_are_known(spark: SparkSession) -> None:
+    bounds = java(spark).glassflow.BatchBound
+    bound = BatchBound(spark, "begins")
+    bound.begin_with(7)
+    assert bounds.of("begins") == 7
+    # Also after a batch without known record sizes.
+    bound.update(0, 0)
+    assert bounds.of("begins") == 2**63 - 1
+    # A record of more bytes than a batch may have.
+    bound.update(1, 2 * BATCH_BYTES)
+    bound.begin_with(7)
+    assert bounds.of("begins") == 1

@@ -1,0 +1,66 @@
+"""Runs a pipeline's stream: prepares the servers, opens Spark's session and the checkpoint, watches the query."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.driver.context import RunContext
+from glassflow_dagster.driver.open_checkpoint import open_checkpoint
+from glassflow_dagster.driver.options import Report
+from glassflow_dagster.driver.pipeline_metrics import read_pipeline
+from glassflow_dagster.driver.prepare import Prepared, prepare
+from glassflow_dagster.driver.query_start import QueryStarter, uses_watermark
+from glassflow_dagster.driver.record_sample import sample_records
+from glassflow_dagster.driver.signals import StopRequest
+from glassflow_dagster.driver.spark_process import SparkStart
+from glassflow_dagster.driver.supervise import supervise
+from glassflow_dagster.metrics.server import serve_metrics
+from glassflow_dagster.streaming.delivery.batch_bound import BatchBound
+from glassflow_dagster.streaming.delivery.totals import Totals
+from glassflow_dagster.streaming.spark.python_workers import start_workers
+
+
+def stream(run: RunContext, spark_start: SparkStart, stop: StopRequest) -> Totals:
+    """Run the pipeline until it is stopped or has caught up; return the totals of the batches that it committed.
+
+    Raises `Stopped` where it is stopped before its query runs, and `GlassflowError`.
+    """
+    with _served_metrics(run.config, run.options.state, run.report):
+        prepared = prepare(run)
+        stop.defer_stops()
+        return _run_query(run, prepared, spark_start, stop)
+
+
+def _run_query(run: RunContext, prepared: Prepared, spark_start: SparkStart, stop: StopRequest) -> Totals:
+    """Open the session and run the pipeline's query until its end; return the totals of the batches."""
+    with ThreadPoolExecutor(1) as background:
+        # In parallel with the start of Spark, which takes longer.
+        sampling = background.submit(sample_records, run.config, prepared.checkpoint)
+        with spark_start.session(run.report_starting) as spark:
+            sample = sampling.result()
+            if run.options.pool_of(run.config) is None and (uses_watermark(run.config) or not sample.is_complete):
+                # For the jobs of larger batches; few records are an inline batch, which needs none.
+                start_workers(spark)
+            bound = BatchBound(spark, run.config.pipeline_id)
+            bound.update(sample.records, sample.bytes)
+            opened = open_checkpoint(run, prepared, spark)
+            queries = QueryStarter(run, prepared, opened, spark, bound)
+            finished = queries.finish_outdated_batch()
+            return finished + supervise(run, queries.start(), stop, spark)
+
+
+@contextmanager
+def _served_metrics(config: PipelineConfig, state: Path, report: Report) -> Iterator[None]:
+    """Serve the pipeline's metrics while the block runs, where the definition says so (`metrics.port`).
+
+    Raises `GlassflowError` when the port is taken.
+    """
+    if config.metrics.port is None:
+        yield
+        return
+    host = config.metrics.host
+    with serve_metrics(host, config.metrics.port, lambda: read_pipeline(state, config.pipeline_id)) as port:
+        report(f"metrics: http://{host}:{port}/metrics")
+        yield
