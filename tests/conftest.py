@@ -112,15 +112,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `run_pipeline` use the shared JVM; each run has a session with its own settings."""
 
-    def launched(_name: str, _folder: Path, overrides: Mapping[str, str], *_: object) -> Any:
+    def prepared(_name: str, _folder: Path, overrides: Mapping[str, str], *_: object) -> Any:
         own = spark.newSession()
         for key, value in overrides.items():
             if key.startswith(("spark.sql.", "spark.glassflow.")):
                 own.conf.set(key, value)
         monkeypatch.setattr(own, "stop", lambda: None)
-        return Mock(open_session=lambda: own)
+        launched = Mock(open_session=lambda: own)
+        return Mock(run=lambda _: launched)
 
-    monkeypatch.setattr(jvm, "launch_jvm", launched)
+    monkeypatch.setattr(jvm, "prepare_jvm", prepared)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

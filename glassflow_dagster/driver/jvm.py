@@ -13,7 +13,14 @@ from glassflow_dagster.driver.failures import spark_failures, stream_failures
 from glassflow_dagster.driver.lock import PipelineLock
 from glassflow_dagster.driver.log import DriverLog
 from glassflow_dagster.driver.output_pipe import reading_lines
-from glassflow_dagster.streaming.spark.session import SPARK_SCRATCH, LaunchedJvm, java, launch_jvm, stop_session
+from glassflow_dagster.streaming.spark.session import (
+    SPARK_SCRATCH,
+    JvmLaunch,
+    LaunchedJvm,
+    java,
+    prepare_jvm,
+    stop_session,
+)
 
 _POLL_SECONDS = 0.05
 
@@ -25,12 +32,14 @@ def launching_jvm(
     """Launch Spark's JVM on a thread, for the block; afterwards kill all its processes, however the block ends.
 
     name: the application's. folder: for Spark's log and working files. lock: marks the processes. The yielded future
-    raises `GlassflowError` when the JVM does not start.
+    raises `GlassflowError` when the JVM does not start. Raises `GlassflowError` where Java or a jar is missing: the
+    thread itself waits for nothing but the JVM, so that its end ends the thread.
     """
+    prepared = prepare_jvm(name, folder, settings, log)
     # A process that was killed leaves its state stores' working copies behind.
     shutil.rmtree(folder / SPARK_SCRATCH, ignore_errors=True)
     with _jvm_output(log) as output, ThreadPoolExecutor(1, "jvm") as background:
-        launch = background.submit(_launch, name, folder, settings, lock, log, output)
+        launch = background.submit(_launch, prepared, lock, output)
         try:
             yield launch
         finally:
@@ -68,15 +77,13 @@ def kept_interrupts() -> Iterator[None]:
     signal.signal(signal.SIGINT, handler)
 
 
-def _launch(  # noqa: PLR0913, PLR0917 - the parts of a JVM and of its processes
-    name: str, folder: Path, settings: Mapping[str, str], lock: PipelineLock, log: DriverLog, output: int | None
-) -> LaunchedJvm:
+def _launch(prepared: JvmLaunch, lock: PipelineLock, output: int | None) -> LaunchedJvm:
     """Launch the JVM, its processes marked in the lock as this process's.
 
     output: the file descriptor that they print to; None for this process's stdout and stderr.
     """
     with lock.marking():
-        return launch_jvm(name, folder, settings, log, output)
+        return prepared.run(output)
 
 
 def _jvm_output(log: DriverLog) -> AbstractContextManager[int | None]:

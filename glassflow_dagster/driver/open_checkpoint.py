@@ -54,7 +54,7 @@ def _find_or_create(run: RunContext, prepared: Prepared, spark: SparkSession) ->
     if identity is not None:
         return identity
     if not run.options.start_over:
-        # Checked before Spark started, too; another driver may have written in the meantime.
+        # Checked before the session was opened, too; another driver may have written in the meantime.
         run.retry(lambda: require_nothing_written(prepared.client, run.config, table))
     return checkpoint.create(run.config, f"{table.database}.{table.name}", table.rows, shuffle_partitions(spark))
 

@@ -5,7 +5,6 @@ looks like a failure of the stream.
 """
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from clickhouse_connect.driver.client import Client
@@ -16,10 +15,8 @@ from glassflow_dagster.clickhouse.client import wait_for_clickhouse
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.clickhouse.target.prepare import prepare_target, secure_target
 from glassflow_dagster.config.load import warnings
-from glassflow_dagster.config.model.spark import spark_settings
 from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.outdated_batch import find_outdated_batch
-from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.errors import TopicForbidden, TopicMissing
 from glassflow_dagster.kafka.replay_topic import ensure_replay_topic
 from glassflow_dagster.kafka.start_offsets import starting_offsets
@@ -49,7 +46,6 @@ def prepare(run: RunContext) -> Prepared:
 
     Raises `GlassflowError` where the pipeline cannot run, and `Stopped` when a signal asks it to stop meanwhile.
     """
-    _require_spark_settings(run.options.spark)
     checkpoint = Checkpoint(run.folder / "checkpoint")
     _prepare_checkpoint_files(run, checkpoint)
     for warning in warnings(run.config):
@@ -67,14 +63,6 @@ def prepare(run: RunContext) -> Prepared:
     # Only for its error: the batch is finished once Spark runs.
     find_outdated_batch(run.config, table, checkpoint)
     return Prepared(client, table, checkpoint, _compacted_topics(run))
-
-
-def _require_spark_settings(settings: Mapping[str, str]) -> None:
-    """Raise `GlassflowError` for a Spark setting that the product does not allow."""
-    try:
-        spark_settings(settings)
-    except ValueError as problem:
-        raise GlassflowError(f"--conf, or runner.spark_config of the component: {problem}") from None
 
 
 def _prepare_checkpoint_files(run: RunContext, checkpoint: Checkpoint) -> None:

@@ -20,7 +20,8 @@ from glassflow_dagster.driver.prepare import Prepared
 from glassflow_dagster.driver.running_query import RunningQuery
 from glassflow_dagster.kafka.replay_topic import REPLAY_PARTITION, find_replay_topic
 from glassflow_dagster.kafka.start_offsets import NEXT, starting_offsets
-from glassflow_dagster.streaming.batch_query import BatchQuery
+from glassflow_dagster.streaming.batch_query import BatchQuery, may_run_inline
+from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
 from glassflow_dagster.streaming.delivery.batch_bound import BatchBound
 from glassflow_dagster.streaming.delivery.batch_clock import BatchClock, tolerance_of
 from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
@@ -197,3 +198,9 @@ def uses_watermark(config: PipelineConfig) -> bool:
     """Return whether the stages of a definition use Spark's watermark: a join does, and an event clock."""
     dedup = config.dedup_of(config.source)
     return config.join is not None or (dedup is not None and dedup.clock != "processing")
+
+
+def begins_inline(config: PipelineConfig, checkpoint: Checkpoint, spark: SparkSession) -> bool:
+    """Return whether the first batch runs inline if it has few records, unless an expression needs Python."""
+    pending = checkpoint.pending_plan()
+    return not uses_watermark(config) and may_run_inline(spark) and (pending is None or pending.inline)

@@ -1,8 +1,8 @@
 """Handles the signals that ask a driver to stop: SIGTERM and Ctrl-C.
 
-While the driver still waits for servers, a signal ends the wait at once. As soon as a batch may run, it is only
-remembered, and the driver ends between two batches. A second signal ends the process immediately: the checkpoint
-survives that as it survives a crash.
+While the driver waits for servers, a signal ends the wait at once. Otherwise it is only remembered: while processes are
+started or ended, and as soon as a batch may run, when the driver ends between two batches. A second signal ends the
+process immediately: the checkpoint survives that as it survives a crash.
 """
 
 import os
@@ -23,20 +23,25 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.asked = False
-        self._is_deferred = False
+        self._is_waiting = False
 
-    def defer_stops(self) -> None:
-        """From now on only remember signals in `asked`, as a batch may run; raise `Stopped` if there was one before."""
-        self._is_deferred = True
-        if self.asked:
-            raise Stopped
+    @contextmanager
+    def ending_waits(self) -> Iterator[None]:
+        """For a block that waits for servers: raise `Stopped` in it at a signal, or for one that there was before."""
+        self._is_waiting = True
+        try:
+            if self.asked:
+                raise Stopped
+            yield
+        finally:
+            self._is_waiting = False
 
     def ask(self, _number: int, _frame: object) -> None:
-        """Handle a signal: exit on the second one; raise `Stopped` on the first, unless stops are deferred."""
+        """Handle a signal: exit on the second one; raise `Stopped` on the first in a block of `ending_waits`."""
         if self.asked:
             os._exit(_INTERRUPTED)
         self.asked = True
-        if not self._is_deferred:
+        if self._is_waiting:
             raise Stopped
 
 

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,11 +11,13 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.spark import spark_settings
 from glassflow_dagster.driver.jvm import launching_jvm, opened_session
 from glassflow_dagster.driver.lock import PipelineLock
 from glassflow_dagster.driver.log import DriverLog
 from glassflow_dagster.driver.options import Report, RunOptions
 from glassflow_dagster.driver.pool.attach import attached_session, require_detached
+from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka import kerberos
 from glassflow_dagster.streaming.spark.session import (
     DRIVER_JAVA_OPTIONS,
@@ -44,9 +46,7 @@ class SparkStart:
         report: receives progress. Raises `GlassflowError` when the JVM does not start or dies, when the pool cannot be
         used, and for exceptions of Spark's in the block.
         """
-        pool, last_pool = self.options.pool_of(self.config), self.lock.last_pool
-        if last_pool and last_pool != pool:
-            require_detached(self.options.state, last_pool, self.config.pipeline_id)
+        pool = self.options.pool_of(self.config)
         settings = spark_settings_of(self.config, self.options)
         with self._pool_session(pool, settings, report) if pool else self._own_session(report) as spark:
             # By default a new state has as many partitions as tasks run at once.
@@ -78,14 +78,27 @@ def starting_spark(
 ) -> Iterator[SparkStart]:
     """Begin to start Spark: launch the run's own JVM on a thread, unless the run is in a pool.
 
-    folder: the pipeline's. All processes that were started have ended after the block.
+    folder: the pipeline's. All processes that were started have ended after the block. Raises `GlassflowError` for a
+    Spark setting that is not allowed, where Java or a jar is missing, and where an earlier pool still runs the query.
     """
-    if options.pool_of(config):
+    _require_allowed(options.spark)
+    pool = options.pool_of(config)
+    if lock.last_pool and lock.last_pool != pool:
+        require_detached(options.state, lock.last_pool, config.pipeline_id)
+    if pool:
         yield SparkStart(config, options, folder, lock, launch=None)
         return
     settings = spark_settings_of(config, options)
     with launching_jvm(f"glassflow {config.pipeline_id}", folder, settings, lock, log) as launch:
         yield SparkStart(config, options, folder, lock, launch)
+
+
+def _require_allowed(settings: Mapping[str, str]) -> None:
+    """Raise `GlassflowError` for a Spark setting of a run that is not allowed."""
+    try:
+        spark_settings(settings)
+    except ValueError as problem:
+        raise GlassflowError(f"--conf, or runner.spark_config of the component: {problem}") from None
 
 
 def spark_settings_of(config: PipelineConfig, options: RunOptions) -> dict[str, str]:

@@ -11,7 +11,7 @@ from glassflow_dagster.driver.open_checkpoint import open_checkpoint
 from glassflow_dagster.driver.options import Report
 from glassflow_dagster.driver.pipeline_metrics import read_pipeline
 from glassflow_dagster.driver.prepare import Prepared, prepare
-from glassflow_dagster.driver.query_start import QueryStarter, uses_watermark
+from glassflow_dagster.driver.query_start import QueryStarter, begins_inline
 from glassflow_dagster.driver.record_sample import sample_records
 from glassflow_dagster.driver.signals import StopRequest
 from glassflow_dagster.driver.spark_process import SparkStart
@@ -28,8 +28,8 @@ def stream(run: RunContext, spark_start: SparkStart, stop: StopRequest) -> Total
     Raises `Stopped` where it is stopped before its query runs, and `GlassflowError`.
     """
     with _served_metrics(run.config, run.options.state, run.report):
-        prepared = prepare(run)
-        stop.defer_stops()
+        with stop.ending_waits():
+            prepared = prepare(run)
         return _run_query(run, prepared, spark_start, stop)
 
 
@@ -40,8 +40,9 @@ def _run_query(run: RunContext, prepared: Prepared, spark_start: SparkStart, sto
         sampling = background.submit(sample_records, run.config, prepared.checkpoint)
         with spark_start.session(run.report_starting) as spark:
             sample = sampling.result()
-            if run.options.pool_of(run.config) is None and (uses_watermark(run.config) or not sample.is_complete):
-                # For the jobs of larger batches; few records are an inline batch, which needs none.
+            has_own_jvm = run.options.pool_of(run.config) is None
+            if has_own_jvm and not (sample.is_complete and begins_inline(run.config, prepared.checkpoint, spark)):
+                # For jobs, now or soon; few records are an inline batch, which needs none.
                 start_workers(spark)
             bound = BatchBound(spark, run.config.pipeline_id)
             bound.update(sample.records, sample.bytes)

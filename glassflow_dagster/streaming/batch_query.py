@@ -85,11 +85,10 @@ class BatchQuery:
         self.spark = events.sparkSession
         # As Spark itself writes the folder into the metadata of the state.
         folder = f"file:{checkpoint.absolute()}"
-        self._most_inline = int(str(self.spark.conf.get(INLINE_RECORDS_SETTING, str(INLINE_RECORDS))))
+        self._most_inline = _most_inline(self.spark)
         query = java(self.spark).org.apache.spark.sql.inline.BatchQuery
         self._query = query(records._jdf, events._jdf, name, folder, self._most_inline)
-        # Elsewhere the state is in the memory of the executors.
-        self._is_local = is_local(str(self.spark.conf.get("spark.master")))
+        self._may_inline = may_run_inline(self.spark)
 
     def start(self, run: Callable[[int], None], *, until_caught_up: bool) -> StreamingQuery:
         """Start the query, which calls `run` with the id of each batch, and commits the batch when that returns.
@@ -101,7 +100,7 @@ class BatchQuery:
 
     def may_inline(self, records: int, record_bytes: int) -> bool:
         """See `BatchStages`. On a cluster no batch may, and no batch of many or large records."""
-        return self._is_local and records <= self._most_inline and records * record_bytes <= INLINE_BYTES
+        return self._may_inline and records <= self._most_inline and records * record_bytes <= INLINE_BYTES
 
     def job(self, batch_id: int, time_ms: int) -> DataFrame:
         """See `BatchStages`."""
@@ -117,6 +116,16 @@ class BatchQuery:
     def state_bytes(self) -> int:
         """Return the size of the state stores in bytes: their memory, and their files on disk."""
         return int(self._query.stateBytes())
+
+
+def may_run_inline(spark: SparkSession) -> bool:
+    """Return whether the settings of a session let any batch run inline."""
+    # Elsewhere the state is in the memory of the executors.
+    return is_local(str(spark.conf.get("spark.master"))) and _most_inline(spark) > 0
+
+
+def _most_inline(spark: SparkSession) -> int:
+    return int(str(spark.conf.get(INLINE_RECORDS_SETTING, str(INLINE_RECORDS))))
 
 
 class _BatchFunction:

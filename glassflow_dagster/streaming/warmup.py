@@ -90,14 +90,18 @@ def end_jvm(jvm: "subprocess.Popen[bytes]", seconds: float) -> None:
 
 
 def _load_classes(spark: SparkSession) -> None:
-    """Load the classes of Kafka's clients, of Spark's source for it and of this project, which no file makes it use."""
+    """Load classes of Kafka's clients, of Spark's source for it and of this project.
+
+    A driver uses them, but not this run, whose records come from files.
+    """
     loader = java(spark).java.lang.Thread.currentThread().getContextClassLoader()
     for jar in driver_jars(lambda _: None):
-        for file in zipfile.ZipFile(jar).namelist():
-            if file.startswith(_LOADED) and file.endswith(".class"):
-                # Some need libraries that are not there.
-                with suppress(Py4JJavaError):
-                    loader.loadClass(file.removesuffix(".class").replace("/", "."))
+        with zipfile.ZipFile(jar) as content:
+            names = [name for name in content.namelist() if name.startswith(_LOADED) and name.endswith(".class")]
+        for name in names:
+            # Some need libraries that are not there.
+            with suppress(Py4JJavaError):
+                loader.loadClass(name.removesuffix(".class").replace("/", "."))
 
 
 def _records(spark: SparkSession, folder: Path) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Checks of a start before Spark starts; a mismatch of definition and checkpoint even before any server."""
+"""Checks of a start before a session is opened; a mismatch of definition and checkpoint even before any server."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,7 +32,8 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         pytest.fail("Spark is started")
 
-    monkeypatch.setattr(jvm, "launch_jvm", lambda *_: Mock(open_session=fail))
+    launched = Mock(open_session=fail)
+    monkeypatch.setattr(jvm, "prepare_jvm", lambda *_: Mock(run=lambda _: launched))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The driver's command line and its messages, up to the first error before Spark starts."""
+"""The driver's command line and its messages, up to the first error before a session is opened."""
 
 import json
 from pathlib import Path

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import clickhouse_connect
 import yaml
@@ -21,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from glassflow_dagster.cli import main
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.driver import process
+from glassflow_dagster.driver import jvm, process
 from glassflow_dagster.driver.heartbeat import pipeline_folder, read_heartbeat
 from glassflow_dagster.driver.lock import Holder
 from glassflow_dagster.driver.options import RunOptions
@@ -134,9 +135,10 @@ class Pipeline:
         return cli("run", str(self.file), "--state", str(self.state), *options, environment=environment)
 
     def run_without_spark(self, *options: str, **environment: str) -> "Finished":
-        """Run in this process; for runs that fail before Spark starts."""
+        """Run in this process, without a JVM; for runs that fail before a session is opened."""
         arguments = ("run", str(self.file), "--state", str(self.state), *options)
-        return invoke(*arguments, environment=environment)
+        with patch.object(jvm, "prepare_jvm"):
+            return invoke(*arguments, environment=environment)
 
     def catch_up(self, **how: Any) -> dict[str, int]:
         """Run in this process until all is read, since a driver of its own would take ten seconds to start.

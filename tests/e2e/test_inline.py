@@ -67,6 +67,16 @@ def test_inline_batches_and_jobs_take_turns_on_one_state(pipeline: Pipeline, job
     assert jobs == [2]
 
 
+def test_the_rest_of_a_backlog_follows_its_small_first_batch_without_a_delay(pipeline: Pipeline) -> None:
+    pipeline.sink = {"max_delay_time": "10m"}
+    pipeline.write().create_topic()
+    pipeline.send(events(range(FIRST_RECORDS + FEW)))
+    start(pipeline)
+    wait_until(lambda: rows(pipeline) == FIRST_RECORDS + FEW, "all rows are there")
+    stop(pipeline)
+    require_one_row_each(pipeline, FIRST_RECORDS + FEW)
+
+
 def test_a_setting_has_every_batch_run_as_a_job(pipeline: Pipeline, jobs: list[int]) -> None:
     pipeline.write().create_topic()
     pipeline.send(events(range(FEW)))

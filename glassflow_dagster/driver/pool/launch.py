@@ -169,10 +169,10 @@ def _settings(folder: Path) -> dict[str, str]:
     """Return the Spark settings of a pool; raises `GlassflowError` for a damaged file."""
     try:
         settings = json.loads((folder / _SETTINGS).read_text())
-        return {str(key): str(value) for key, value in settings.items()}
+        return spark_settings(settings)
     except FileNotFoundError:
         return {}
-    except (ValueError, AttributeError):
+    except ValueError:
         raise GlassflowError(
             f"{folder / _SETTINGS}: is damaged; set the settings of the pool again: glassflow-dagster pool start "
             f"{folder.name} --conf KEY=VALUE"

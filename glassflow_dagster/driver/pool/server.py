@@ -189,27 +189,27 @@ def serve(folder: Path, settings: dict[str, str], log: DriverLog) -> None:
     Raises `GlassflowError` when the JVM does not start or does not answer, and when a query does not end: all its
     processes are killed then, and its drivers start another pool.
     """
-    with _locked(folder) as lock, stop_signals() as stop:
-        stop.defer_stops()
-        with (
-            launching_jvm(f"glassflow pool {folder.name}", folder, {**FAIR, **settings}, lock, log) as launch,
-            opened_session(launch, folder, lock) as spark,
-            socket.create_server(("127.0.0.1", 0)) as listener,
-        ):
-            attachments = Attachments(spark, secrets.token_hex(32), log)
-            pid, port = os.getpid(), listener.getsockname()[1]
-            watch = _JvmWatch(spark)
-            threading.Thread(target=_accept, args=(listener, attachments), name="accept", daemon=True).start()
-            write_endpoint(folder, Endpoint(pid=pid, started=start_of(pid) or "", port=port, token=attachments.token))
-            log(f"the pool {folder.name} is running")
-            try:
-                _wait(stop, attachments, watch)
-            except PoolBroken:
-                # Before the session is stopped, which would wait for the JVM.
-                lock.end_started()
-                raise
-            finally:
-                remove_endpoint(folder)
+    with (
+        _locked(folder) as lock,
+        stop_signals() as stop,
+        launching_jvm(f"glassflow pool {folder.name}", folder, {**FAIR, **settings}, lock, log) as launch,
+        opened_session(launch, folder, lock) as spark,
+        socket.create_server(("127.0.0.1", 0)) as listener,
+    ):
+        attachments = Attachments(spark, secrets.token_hex(32), log)
+        pid, port = os.getpid(), listener.getsockname()[1]
+        watch = _JvmWatch(spark)
+        threading.Thread(target=_accept, args=(listener, attachments), name="accept", daemon=True).start()
+        write_endpoint(folder, Endpoint(pid=pid, started=start_of(pid) or "", port=port, token=attachments.token))
+        log(f"the pool {folder.name} is running")
+        try:
+            _wait(stop, attachments, watch)
+        except PoolBroken:
+            # Before the session is stopped, which would wait for the JVM.
+            lock.end_started()
+            raise
+        finally:
+            remove_endpoint(folder)
     log("no driver is attached any more" if not stop.asked else "stopped")
 
 

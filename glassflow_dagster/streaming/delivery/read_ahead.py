@@ -46,7 +46,7 @@ class _Reading(threading.Thread, Generic[T]):
     def __init__(self, read: Callable[[], T]) -> None:
         super().__init__(daemon=True)
         self.values: list[T] = []
-        self._read, self._begun = read, time.monotonic()
+        self._read, self._begun = read, (time.monotonic(), time.time())
         self.start()
 
     def run(self) -> None:
@@ -55,5 +55,10 @@ class _Reading(threading.Thread, Generic[T]):
             self.values.append(self._read())
 
     def age(self) -> float:
-        """Return the seconds since the value was asked for."""
-        return time.monotonic() - self._begun
+        """Return the seconds since the value was asked for, by the clock that says more.
+
+        A wall clock that was set, or a machine that was suspended, makes a value old: it has the difference to the
+        server's clock.
+        """
+        steady, wall = self._begun
+        return max(time.monotonic() - steady, abs(time.time() - wall))

@@ -9,7 +9,9 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -24,6 +26,7 @@ from glassflow_dagster.streaming.spark.cds_archive import driver_jars, reading_o
 from glassflow_dagster.streaming.spark.py4j_logging import be_quiet_about_lost_jvm
 from glassflow_dagster.streaming.spark.python_workers import DAEMON_MODULE
 from glassflow_dagster.streaming.spark.spark_errors import explain_start
+from glassflow_dagster.streaming.spark.without_pandas import will_import_pandas
 
 # Spark's own log, in the pipeline's folder.
 SPARK_LOG = "spark.log"
@@ -37,6 +40,7 @@ DRIVER_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 WRITE_BUFFER = "spark.sql.streaming.stateStore.rocksdb.writeBufferSizeMB"
 
+_CLASS_PATH = "spark.driver.extraClassPath"
 _BIND_ADDRESS = "spark.driver.bindAddress"
 
 # The most rows of an Arrow batch for the Python workers. The workers cut blocks from these batches, so this limits only
@@ -144,20 +148,46 @@ class LaunchedJvm:
         return session
 
 
+@dataclass(frozen=True)
+class JvmLaunch:
+    """What is known before Spark's JVM is launched: its settings, `overrides` among them."""
+
+    settings: Mapping[str, str]
+    overrides: Mapping[str, str]
+
+    def run(self, output: int | None = None) -> LaunchedJvm:
+        """Launch the JVM, and wait until it answers. One that an earlier session of this process has left is used.
+
+        output: a file descriptor for what the JVM and the Python workers print; None for this process's stdout and
+        stderr. Raises `GlassflowError` when the JVM does not start with these settings.
+        """
+        if SparkContext._gateway is None:
+            conf = SparkConf().setAll(list(self.settings.items()))
+            options = {} if output is None else {"stdout": output, "stderr": output}
+            with _start_errors(self.overrides):
+                # pyspark itself would not let us choose the output.
+                gateway = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
+                # The constructor of the context would start it, too.
+                SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001
+                gateway.jvm.org.apache.spark.sql.inline.WarmUp.start()
+        return LaunchedJvm(self.settings, self.overrides)
+
+
 def start_session(name: str, folder: Path, overrides: Mapping[str, str], report: Callable[[str], None]) -> SparkSession:
-    """Start the one session of this process; parameters and errors as of `launch_jvm`."""
-    return launch_jvm(name, folder, overrides, report).open_session()
+    """Start the one session of this process; parameters as of `prepare_jvm`, and all errors of a start."""
+    launch = prepare_jvm(name, folder, overrides, report)
+    if will_import_pandas():
+        # It takes a second, so do it while the JVM starts.
+        Thread(target=import_module, args=("pandas",), daemon=True).start()
+    return launch.run().open_session()
 
 
-def launch_jvm(
-    name: str, folder: Path, overrides: Mapping[str, str], report: Callable[[str], None], output: int | None = None
-) -> LaunchedJvm:
-    """Launch the JVM for a session, local on all cores unless `overrides` say otherwise; wait until it answers.
+def prepare_jvm(name: str, folder: Path, overrides: Mapping[str, str], report: Callable[[str], None]) -> JvmLaunch:
+    """Find Java and the jars, and set this process's environment, for a session that is local on all cores.
 
-    A JVM that an earlier session of this process has left is used again. name: the application's. folder: for Spark's
-    log and working files. overrides: Spark settings that replace this project's. output: a file descriptor for what the
-    JVM and the Python workers print; None for this process's stdout and stderr. Raises `GlassflowError` when the JVM
-    does not start with these settings.
+    name: the application's. folder: for Spark's log and working files. overrides: Spark settings that replace this
+    project's, such as the master. report: receives progress. Raises `GlassflowError` where there is no Java, or a jar
+    cannot be got.
     """
     be_quiet_about_lost_jvm()
     # Looked up once: each candidate is started to read its version.
@@ -170,22 +200,13 @@ def launch_jvm(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # The address that Spark's web page listens on, if `overrides` turn it on: by default all addresses.
     os.environ.setdefault("SPARK_LOCAL_IP", overrides.get(_BIND_ADDRESS, SETTINGS[_BIND_ADDRESS]))
-    settings = _settings(name, folder, overrides, runtime, driver_jars(report))
-    if SparkContext._gateway is None:
-        conf = SparkConf().setAll(list(settings.items()))
-        options = {} if output is None else {"stdout": output, "stderr": output}
-        with _start_errors(overrides):
-            # pyspark itself would not let us choose the output.
-            gateway = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
-            SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - the constructor would start the context
-            gateway.jvm.org.apache.spark.sql.inline.WarmUp.start()
-    return LaunchedJvm(settings, overrides)
+    return JvmLaunch(_settings(name, folder, overrides, runtime, driver_jars(report)), overrides)
 
 
 def _settings(
     name: str, folder: Path, overrides: Mapping[str, str], runtime: JavaRuntime, jars: Sequence[Path]
 ) -> dict[str, str]:
-    """Return all settings of a session; parameters as of `launch_jvm`. jars: those besides Spark's own."""
+    """Return all settings of a session; parameters as of `prepare_jvm`. jars: those besides Spark's own."""
     log_settings = Path(__file__).with_name("log4j2.properties").as_uri()
     # Quoted, as Spark's launcher splits options at spaces, which a path may contain.
     logging = f'-Dlog4j2.configurationFile={log_settings} "-Dglassflow.log={folder / SPARK_LOG}"'
@@ -194,12 +215,13 @@ def _settings(
         "spark.app.name": name,
         "spark.master": "local[*]",
         "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {reading_options(runtime, jars)}".strip(),
-        # For this JVM: the class archive only contains classes from there.
-        "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in jars),
         "spark.local.dir": str(folder / SPARK_SCRATCH),
         "spark.sql.warehouse.dir": str(folder / SPARK_SCRATCH / "warehouse"),
     }
     settings = {**own_settings, **overrides}
+    # This project's jars first: they replace a class of Spark's, and the class archive has classes of such paths only.
+    more = (overrides[_CLASS_PATH],) if _CLASS_PATH in overrides else ()
+    settings[_CLASS_PATH] = os.pathsep.join((*map(str, jars), *more))
     if not is_local(settings["spark.master"]):
         # For the executors. One in this JVM would copy the jars first.
         settings.setdefault("spark.jars", ",".join(str(jar) for jar in jars))

@@ -4,6 +4,7 @@ import base64
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -17,6 +18,8 @@ from glassflow_dagster.config.formats.shapes import check_shape
 from glassflow_dagster.config.load import convert_definition, load_pipeline, warnings
 from glassflow_dagster.config.problems import DefinitionError
 from glassflow_dagster.config.stages import plan_stages
+from glassflow_dagster.driver import jvm
+from glassflow_dagster.streaming.spark import without_pandas
 from tests.config.changes import changed
 
 # From the article that introduced GlassFlow's deduplication: no version, mapping, protocol or mechanism.
@@ -561,6 +564,8 @@ def test_an_unknown_key_is_ignored_as_it_was_and_told_once(
 
 
 def test_an_unknown_key_is_told_where_a_pipeline_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jvm, "prepare_jvm", Mock())
+    monkeypatch.setattr(without_pandas, "leave_out_testing", Mock())
     monkeypatch.setenv("GLASSFLOW_CLICKHOUSE_URL", "http://default:@127.0.0.1:1")
     file = write(tmp_path, changed(V1, sink__flush="1s"))
     done = CliRunner().invoke(main, ["run", str(file), "--state", str(tmp_path / "state"), "--timeout", "0.1"])

@@ -48,7 +48,8 @@ def test_a_value_that_is_not_expected_soon_is_read_when_it_is_needed(interval_ms
 
 def test_a_value_is_used_while_it_is_young(monkeypatch: pytest.MonkeyPatch) -> None:
     source, now = Source(), [0.0]
-    monkeypatch.setattr(read_ahead.time, "monotonic", lambda: now[0])
+    for clock in ("monotonic", "time"):
+        monkeypatch.setattr(read_ahead.time, clock, lambda: now[0])
     ahead = ReadAhead(source.once, source.retried)
     ahead.expect(SOON)
     used = []
@@ -59,12 +60,18 @@ def test_a_value_is_used_while_it_is_young(monkeypatch: pytest.MonkeyPatch) -> N
     assert used == [1, 1, 2, 2, 3]
 
 
-def test_an_old_value_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    source, now = Source(), [0.0]
-    monkeypatch.setattr(read_ahead.time, "monotonic", lambda: now[0])
+@pytest.mark.parametrize("clock", ["monotonic", "time"])
+@pytest.mark.parametrize("moved", [read_ahead.MAX_AGE_SECONDS + 0.01, -3600.0])
+def test_an_old_value_is_read_again_also_where_the_clock_was_set(
+    clock: str, moved: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, now = Source(), {"monotonic": 0.0, "time": 0.0}
+    monkeypatch.setattr(read_ahead.time, "monotonic", lambda: now["monotonic"])
+    monkeypatch.setattr(read_ahead.time, "time", lambda: now["time"])
     ahead = ReadAhead(source.once, source.retried)
     ahead.expect(SOON)
-    now[0] = read_ahead.MAX_AGE_SECONDS + 0.01
+    # Only the time of day is ever set back.
+    now[clock] = moved if clock == "time" else abs(moved)
     assert ahead.result() == 2
 
 

@@ -1,4 +1,4 @@
-"""The encoders of the states' case classes: the fields as Spark's own encoders have them, so checkpoints go on."""
+"""The encoders of the states' case classes: the fields that checkpoints have, names, order and types."""
 
 import json
 from typing import Any
@@ -31,7 +31,7 @@ def field(name: str, kind: str, *, nullable: bool) -> dict[str, Any]:
         ("Queue", [field(name, "long", nullable=False) for name in ("first", "next", "due")]),
     ],
 )
-def test_a_case_class_is_encoded_as_spark_does(spark: SparkSession, case_class: str, fields: list[Any]) -> None:
+def test_a_case_class_is_encoded_by_its_fields(spark: SparkSession, case_class: str, fields: list[Any]) -> None:
     assert json.loads(encoder(spark, f"glassflow.{case_class}").schema().json())["fields"] == fields
 
 

@@ -49,9 +49,11 @@ class BatchLoop(
   private val purgedEvery = minLogEntriesToMaintain / 2 + 1
 
   // When the last batch began, and when Spark's source was last asked (`steadyMs`).
-  private var (lastBegun, lastAsked) = (Long.MinValue / 2, Long.MinValue / 2)
+  private var (lastBegun, lastAsked) = (LONG_AGO, LONG_AGO)
   // Whether there were more records than the last batch took, or as many as only a job takes.
   private var isBehind = true
+  // Whether no batch yet has taken all records that there were: those of a start have waited long enough.
+  private var isStarting = true
   @volatile private var done: Option[DoneBatch] = None
 
   override protected def runActivatedStream(stream: SparkSession): Unit = {
@@ -82,6 +84,8 @@ class BatchLoop(
     lastAsked = steadyMs
     isBehind = recordsBetween(end, latest) > 0 && end != start || recordsBetween(start, latest) > stages.mostInline
     if (end != start) runBatch(phases, latest, new BatchRecords(source, start, end))
+    isStarting &&= recordsBetween(end, latest) > 0
+    if (isStarting) lastBegun = LONG_AGO
     end != start
   }
 
@@ -233,6 +237,7 @@ private object BatchLoop {
   private type Source = MicroBatchStream with SupportsAdmissionControl
 
   private val ASKED_EVERY_MS = 1000L
+  private val LONG_AGO = Long.MinValue / 2
   // While a batch waits for its delay, and while there are no records: a query that is stopped ends within this time.
   private val POLLED_EVERY_MS = 100L
 

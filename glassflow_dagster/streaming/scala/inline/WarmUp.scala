@@ -2,13 +2,14 @@ package org.apache.spark.sql.inline
 
 import java.util.{HashMap => JavaMap}
 
+import scala.util.Try
+
 import org.apache.kafka.clients.consumer.{ConsumerConfig, KafkaConsumer}
 import org.apache.kafka.common.serialization.ByteArrayDeserializer
+import org.codehaus.janino.ClassBodyEvaluator
 import org.rocksdb.RocksDB
 
 import org.apache.spark.SparkThrowableHelper
-import org.apache.spark.sql.catalyst.expressions.UnsafeProjection
-import org.apache.spark.sql.types.{LongType, StructType}
 import org.apache.spark.sql.util.ArrowUtils
 
 /** Uses what a first batch will use, while one core creates Spark's context and the other one would wait: libraries
@@ -18,14 +19,15 @@ object WarmUp {
 
   /** Called from Python, as soon as the JVM answers. Returns at once. */
   def start(): Unit = {
-    val thread = new Thread(() => steps.foreach(_.apply()), "warm-up")
+    // The first batch meets the same errors, and reports them.
+    val thread = new Thread(() => steps.foreach(step => Try(step())), "warm-up")
     thread.setDaemon(true)
     thread.start()
   }
 
   private val steps: Seq[() => Unit] = Seq(
-    // Spark's generator of code, and the compiler for it.
-    () => UnsafeProjection.create(new StructType().add("value", LongType)),
+    // The compiler of the code that Spark generates. Not Spark's generator, which keeps what it reads of the settings.
+    () => new ClassBodyEvaluator().cook("public long twice(long value) { return 2 * value; }"),
     // The native library, which is unpacked from its jar.
     () => RocksDB.loadLibrary(),
     // The texts of all of Spark's errors: its Kafka source handles one when it begins.

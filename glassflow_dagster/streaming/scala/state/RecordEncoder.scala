@@ -18,6 +18,10 @@ object RecordEncoder {
   def of[T <: Product](implicit tag: ClassTag[T]): Encoder[T] = {
     // Java returns the fields in the order of the class file, which is that of the declaration.
     val fields = tag.runtimeClass.getDeclaredFields.toSeq.filterNot(field => Modifier.isStatic(field.getModifiers))
+    require(
+      tag.runtimeClass.getConstructors.exists(_.getParameterTypes.toSeq == fields.map(_.getType)),
+      s"$tag has other fields than those of its constructor"
+    )
     ProductEncoder[T](
       tag,
       fields.map { field =>
