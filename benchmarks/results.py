@@ -82,10 +82,14 @@ class Runs:
             self.remark(case, failed="; ".join(filter(None, [self.remarks.get(case, {}).get("failed"), first])))
 
     def compare(self, case: str, changed: str, base: str) -> None:
-        """Add a case of ratios: each run of `changed` divided by the run of `base` with the same number."""
+        """Add a case of ratios: each run of `changed` divided by the run of `base` with the same number.
+
+        There is no ratio of a figure that is 0 in a run of `base`, such as the number of lost rows.
+        """
         self.figures[case] = {
             f"ratio_of_{name}": [c / b for c, b in zip(values, self.figures[base][name], strict=True)]
             for name, values in self.figures[changed].items()
+            if all(self.figures[base][name])
         }
 
     def remark(self, case: str, **texts: str) -> None:

@@ -99,7 +99,7 @@ def test_parts_of_one_run_are_cases_and_have_one_load() -> None:
 def test_pairs_are_compared_run_by_run() -> None:
     runs = Runs()
     for case, rate in (("base", 100.0), ("changed", 90.0), ("changed", 60.0), ("base", 80.0)):
-        runs.measure(case, lambda rate=rate: {"rows_per_second": rate})
+        runs.measure(case, lambda rate=rate: {"rows_per_second": rate, "lost": 0.0})
     runs.compare("ratio", "changed", "base")
     assert runs.figures["ratio"] == {"ratio_of_rows_per_second": [0.9, 0.75]}
 
