@@ -33,8 +33,9 @@ from benchmarks.events import DUPLICATES, SEED, distinct, event, fill_topic
 from benchmarks.peers.baseline import TAKEN
 from benchmarks.peers.task import BLOCK_ROWS
 from benchmarks.pipelines import dedup_definition, write_definition
-from benchmarks.processes import cpu_seconds_by_name
+from benchmarks.processes import cpu_seconds
 from benchmarks.results import Figures, Runs
+from benchmarks.shapes import STATELESS
 from benchmarks.stack import Stack, running_stack
 from benchmarks.steady_state import Expected, ProductCase, Run, new_task
 from glassflow_dagster.clickhouse.inserts.block import RowBinaryBlock
@@ -52,9 +53,8 @@ from glassflow_dagster.streaming.stages.source import read_ranges
 
 TOPIC = "limits"
 EVENTS = 2_000_000
-STATELESS = {"transforms": []}
 RETRY_SECONDS = 60.0
-# No driver has this checkpoint; its replays would be read otherwise.
+# Of no driver, so that no replayed dead letters are read.
 CHECKPOINT = "00000000-0000-0000-0000-000000000000"
 
 
@@ -79,10 +79,10 @@ def main() -> None:
                 runs.measure(case, run)
         # Before the pipelines, which need all cores.
         parts.close()
+        keys = distinct(arguments.events)
         for turn in range(arguments.runs):
             runs.measure("pipeline, stateless", lambda turn=turn: parts.pipeline(STATELESS, arguments.events, turn))
-            keys = distinct(arguments.events)
-            runs.measure("pipeline, deduplicated", lambda turn=turn, keys=keys: parts.pipeline({}, keys, turn))
+            runs.measure("pipeline, deduplicated", lambda turn=turn: parts.pipeline({}, keys, turn))
     parameters = {"events": arguments.events, "duplicates": DUPLICATES, "seed": SEED, "partitions": PARTITIONS}
     runs.write(arguments.results, "limits", parameters)
 
@@ -140,7 +140,7 @@ class Parts:
     def insert(self) -> Figures:
         """Insert as many rows as there are events."""
         inserter = Inserter(self._client, RETRY_SECONDS, lambda _: None)
-        server = cpu_seconds_by_name({"clickhouse": self._stack.clickhouse_pid})
+        server = cpu_seconds(self._stack.clickhouse_pid)
         began = time.time_ns()
 
         def run() -> None:
@@ -148,7 +148,7 @@ class Parts:
                 inserter.insert(self._table.database, self._table.name, self._block, Token(f"{began}/{number}"))
 
         figures = self._measured(run)
-        used = cpu_seconds_by_name({"clickhouse": self._stack.clickhouse_pid})["clickhouse"] - server["clickhouse"]
+        used = cpu_seconds(self._stack.clickhouse_pid) - server
         self._client.command(f"TRUNCATE TABLE {self._table.name}")
         return {**figures, "cpu_seconds_per_million_events_clickhouse": used / self._events * 1e6}
 
@@ -180,9 +180,10 @@ class Parts:
         return build_query(self._records(), self._config, self._table, CHECKPOINT)
 
     def _measured(self, run: Callable[[], object]) -> Figures:
-        used, began = own_cpu_seconds(), time.monotonic()
+        # Of this process, and of Spark's JVM.
+        used, began = cpu_seconds(os.getpid()), time.monotonic()
         run()
-        took, used = time.monotonic() - began, own_cpu_seconds() - used
+        took, used = time.monotonic() - began, cpu_seconds(os.getpid()) - used
         return {
             "events_per_second": self._events / took,
             "cpu_seconds_per_million_events": used / self._events * 1e6,
@@ -192,11 +193,6 @@ class Parts:
 def drop(rows: DataFrame) -> None:
     """Compute all rows, and drop them."""
     rows.write.format("noop").mode("overwrite").save()
-
-
-def own_cpu_seconds() -> float:
-    """Return the CPU time of this process, and of Spark's JVM."""
-    return cpu_seconds_by_name({"own": os.getpid()})["own"]
 
 
 def _block(config: PipelineConfig, table: Table, mapped: DataFrame) -> RowBinaryBlock:

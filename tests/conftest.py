@@ -119,7 +119,7 @@ def shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None
                 own.conf.set(key, value)
         monkeypatch.setattr(own, "stop", lambda: None)
         launched = Mock(open_session=lambda: own)
-        return Mock(run=lambda _: launched)
+        return Mock(launch=lambda _: launched)
 
     monkeypatch.setattr(jvm, "prepare_jvm", prepared)
 

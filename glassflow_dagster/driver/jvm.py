@@ -15,8 +15,7 @@ from glassflow_dagster.driver.log import DriverLog
 from glassflow_dagster.driver.output_pipe import reading_lines
 from glassflow_dagster.streaming.spark.session import (
     SPARK_SCRATCH,
-    JvmLaunch,
-    LaunchedJvm,
+    SparkJvm,
     java,
     prepare_jvm,
     stop_session,
@@ -28,7 +27,7 @@ _POLL_SECONDS = 0.05
 @contextmanager
 def launching_jvm(
     name: str, folder: Path, settings: Mapping[str, str], lock: PipelineLock, log: DriverLog
-) -> Iterator[Future[LaunchedJvm]]:
+) -> Iterator[Future[SparkJvm]]:
     """Launch Spark's JVM on a thread, for the block; afterwards kill all its processes, however the block ends.
 
     name: the application's. folder: for Spark's log and working files. lock: marks the processes. The yielded future
@@ -47,7 +46,7 @@ def launching_jvm(
 
 
 @contextmanager
-def opened_session(launch: Future[LaunchedJvm], folder: Path, lock: PipelineLock) -> Iterator[SparkSession]:
+def opened_session(launch: Future[SparkJvm], folder: Path, lock: PipelineLock) -> Iterator[SparkSession]:
     """Open the session of a JVM for the block; afterwards stop it.
 
     launch, folder: of `launching_jvm`. Raises `GlassflowError` when the JVM does not start or dies, and for exceptions
@@ -77,13 +76,13 @@ def kept_interrupts() -> Iterator[None]:
     signal.signal(signal.SIGINT, handler)
 
 
-def _launch(prepared: JvmLaunch, lock: PipelineLock, output: int | None) -> LaunchedJvm:
+def _launch(prepared: SparkJvm, lock: PipelineLock, output: int | None) -> SparkJvm:
     """Launch the JVM, its processes marked in the lock as this process's.
 
     output: the file descriptor that they print to; None for this process's stdout and stderr.
     """
     with lock.marking():
-        return prepared.run(output)
+        return prepared.launch(output)
 
 
 def _jvm_output(log: DriverLog) -> AbstractContextManager[int | None]:
@@ -91,7 +90,7 @@ def _jvm_output(log: DriverLog) -> AbstractContextManager[int | None]:
     return reading_lines(log.relay) if log.takes_jvm_output else nullcontext()
 
 
-def _end_processes(folder: Path, lock: PipelineLock, launch: Future[LaunchedJvm]) -> None:
+def _end_processes(folder: Path, lock: PipelineLock, launch: Future[SparkJvm]) -> None:
     """Kill the processes that this one has started, and remove their scratch files."""
     # A launch that goes on fails without its JVM, or has not started it yet.
     while not launch.done():

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.spark import spark_settings
+from glassflow_dagster.errors import GlassflowError
 
 if TYPE_CHECKING:
     # A driver has options before it loads the libraries of its servers and of Spark.
@@ -48,3 +50,14 @@ class RunOptions:
     def pool_of(self, config: PipelineConfig) -> str | None:
         """Return the pool whose JVM the run shares; None where it has its own."""
         return self.pool or config.pool
+
+
+def allowed_settings(settings: Mapping[str, str], option: str) -> dict[str, str]:
+    """Return Spark settings of a command line; raise `GlassflowError`, which names the option, for one that may not be.
+
+    option: where they come from.
+    """
+    try:
+        return spark_settings(dict(settings))
+    except ValueError as problem:
+        raise GlassflowError(f"{option}: {problem}") from None

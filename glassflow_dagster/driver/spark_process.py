@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,20 +11,18 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.spark import spark_settings
 from glassflow_dagster.driver.jvm import launching_jvm, opened_session
 from glassflow_dagster.driver.lock import PipelineLock
 from glassflow_dagster.driver.log import DriverLog
-from glassflow_dagster.driver.options import Report, RunOptions
+from glassflow_dagster.driver.options import Report, RunOptions, allowed_settings
 from glassflow_dagster.driver.pool.attach import attached_session, require_detached
-from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka import kerberos
 from glassflow_dagster.streaming.spark.session import (
     DRIVER_JAVA_OPTIONS,
     SHUFFLE_PARTITIONS,
     SPARK_SCRATCH,
     WRITE_BUFFER,
-    LaunchedJvm,
+    SparkJvm,
     write_buffer_megabytes,
 )
 
@@ -37,7 +35,7 @@ class SparkStart:
     options: RunOptions
     folder: Path
     lock: PipelineLock
-    launch: Future[LaunchedJvm] | None
+    launch: Future[SparkJvm] | None
 
     @contextmanager
     def session(self, report: Report) -> Iterator[SparkSession]:
@@ -81,7 +79,7 @@ def starting_spark(
     folder: the pipeline's. All processes that were started have ended after the block. Raises `GlassflowError` for a
     Spark setting that is not allowed, where Java or a jar is missing, and where an earlier pool still runs the query.
     """
-    _require_allowed(options.spark)
+    allowed_settings(options.spark, "--conf, or runner.spark_config of the component")
     pool = options.pool_of(config)
     if lock.last_pool and lock.last_pool != pool:
         require_detached(options.state, lock.last_pool, config.pipeline_id)
@@ -91,14 +89,6 @@ def starting_spark(
     settings = spark_settings_of(config, options)
     with launching_jvm(f"glassflow {config.pipeline_id}", folder, settings, lock, log) as launch:
         yield SparkStart(config, options, folder, lock, launch)
-
-
-def _require_allowed(settings: Mapping[str, str]) -> None:
-    """Raise `GlassflowError` for a Spark setting of a run that is not allowed."""
-    try:
-        spark_settings(settings)
-    except ValueError as problem:
-        raise GlassflowError(f"--conf, or runner.spark_config of the component: {problem}") from None
 
 
 def spark_settings_of(config: PipelineConfig, options: RunOptions) -> dict[str, str]:

@@ -33,7 +33,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.fail("Spark is started")
 
     launched = Mock(open_session=fail)
-    monkeypatch.setattr(jvm, "prepare_jvm", lambda *_: Mock(run=lambda _: launched))
+    monkeypatch.setattr(jvm, "prepare_jvm", lambda *_: Mock(launch=lambda _: launched))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pathlib import Path
 from glassflow_dagster.config.model.spark import spark_settings
 from glassflow_dagster.driver.heartbeat import make_pipeline_folder
 from glassflow_dagster.driver.log_file import rotate_if_full, tail
-from glassflow_dagster.driver.options import Report
+from glassflow_dagster.driver.options import Report, allowed_settings
 from glassflow_dagster.driver.pool.endpoint import (
     Endpoint,
     Reply,
@@ -44,7 +44,7 @@ def start_pool(state: Path, name: str, report: Report, settings: Mapping[str, st
     Raises `GlassflowError` for settings that are not allowed, where it runs with other settings, and as `ensure_pool`
     does.
     """
-    allowed = _require_allowed(settings)
+    allowed = allowed_settings(settings, "--conf")
     folder = pool_folder(state.resolve(), name)
     endpoint = read_endpoint(folder)
     if endpoint and allowed != _settings(folder):
@@ -155,14 +155,6 @@ def _start(folder: Path, report: Report) -> Endpoint:
             )
         time.sleep(_POLL_SECONDS)
     return endpoint
-
-
-def _require_allowed(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return Spark settings of a command line; raise `GlassflowError` for one that is not allowed."""
-    try:
-        return spark_settings(dict(settings))
-    except ValueError as problem:
-        raise GlassflowError(f"--conf: {problem}") from None
 
 
 def _settings(folder: Path) -> dict[str, str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, Self
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
@@ -130,32 +130,13 @@ SETTINGS: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class LaunchedJvm:
-    """Spark's JVM, launched with Spark settings, `overrides` among them, for the one session of this process."""
+class SparkJvm:
+    """Spark's JVM for the one session of this process, with Spark settings, `overrides` among them."""
 
     settings: Mapping[str, str]
     overrides: Mapping[str, str]
 
-    def open_session(self) -> SparkSession:
-        """Open the session; raise `GlassflowError` when Spark does not start with these settings."""
-        builder = SparkSession.builder
-        for key, value in self.settings.items():
-            builder = builder.config(key, value)
-        with _start_errors(self.overrides):
-            session = builder.getOrCreate()
-            # Spark validates its SQL settings when the first of them is read.
-            session.conf.get(SHUFFLE_PARTITIONS)
-        return session
-
-
-@dataclass(frozen=True)
-class JvmLaunch:
-    """What is known before Spark's JVM is launched: its settings, `overrides` among them."""
-
-    settings: Mapping[str, str]
-    overrides: Mapping[str, str]
-
-    def run(self, output: int | None = None) -> LaunchedJvm:
+    def launch(self, output: int | None = None) -> Self:
         """Launch the JVM, and wait until it answers. One that an earlier session of this process has left is used.
 
         output: a file descriptor for what the JVM and the Python workers print; None for this process's stdout and
@@ -170,19 +151,30 @@ class JvmLaunch:
                 # The constructor of the context would start it, too.
                 SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001
                 gateway.jvm.org.apache.spark.sql.inline.WarmUp.start()
-        return LaunchedJvm(self.settings, self.overrides)
+        return self
+
+    def open_session(self) -> SparkSession:
+        """Open the session; raise `GlassflowError` when Spark does not start with these settings."""
+        builder = SparkSession.builder
+        for key, value in self.settings.items():
+            builder = builder.config(key, value)
+        with _start_errors(self.overrides):
+            session = builder.getOrCreate()
+            # Spark validates its SQL settings when the first of them is read.
+            session.conf.get(SHUFFLE_PARTITIONS)
+        return session
 
 
 def start_session(name: str, folder: Path, overrides: Mapping[str, str], report: Callable[[str], None]) -> SparkSession:
     """Start the one session of this process; parameters as of `prepare_jvm`, and all errors of a start."""
-    launch = prepare_jvm(name, folder, overrides, report)
+    jvm = prepare_jvm(name, folder, overrides, report)
     if will_import_pandas():
         # It takes a second, so do it while the JVM starts.
         Thread(target=import_module, args=("pandas",), daemon=True).start()
-    return launch.run().open_session()
+    return jvm.launch().open_session()
 
 
-def prepare_jvm(name: str, folder: Path, overrides: Mapping[str, str], report: Callable[[str], None]) -> JvmLaunch:
+def prepare_jvm(name: str, folder: Path, overrides: Mapping[str, str], report: Callable[[str], None]) -> SparkJvm:
     """Find Java and the jars, and set this process's environment, for a session that is local on all cores.
 
     name: the application's. folder: for Spark's log and working files. overrides: Spark settings that replace this
@@ -200,7 +192,7 @@ def prepare_jvm(name: str, folder: Path, overrides: Mapping[str, str], report: C
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # The address that Spark's web page listens on, if `overrides` turn it on: by default all addresses.
     os.environ.setdefault("SPARK_LOCAL_IP", overrides.get(_BIND_ADDRESS, SETTINGS[_BIND_ADDRESS]))
-    return JvmLaunch(_settings(name, folder, overrides, runtime, driver_jars(report)), overrides)
+    return SparkJvm(_settings(name, folder, overrides, runtime, driver_jars(report)), overrides)
 
 
 def _settings(

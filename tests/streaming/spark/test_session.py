@@ -10,7 +10,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.streaming.spark.session import LaunchedJvm, prepare_jvm, stop_session
+from glassflow_dagster.streaming.spark.session import SparkJvm, prepare_jvm, stop_session
 
 GIVEN = {"spark.driver.memory": "1g"}
 
@@ -32,7 +32,7 @@ def test_a_start_without_a_jvm_is_one_line(error: Exception, text: str, monkeypa
 
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", fail)
     with pytest.raises(GlassflowError) as found:
-        LaunchedJvm({}, GIVEN).open_session()
+        SparkJvm({}, GIVEN).open_session()
     assert str(found.value).startswith(text)
     assert "\n" not in str(found.value)
 
