@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import time
 from collections import Counter
+from contextlib import AbstractContextManager
 from multiprocessing.connection import Connection
 
 from clickhouse_connect.driver.client import Client
@@ -37,6 +38,7 @@ from benchmarks.pipelines import (
 from benchmarks.processes import cpu_seconds
 from benchmarks.results import Figures, Runs, percentile
 from benchmarks.stack import Stack, running_stack
+from benchmarks.steady_state import Consumer, Expected, Run, new_task
 from glassflow_dagster.demo.produce import create_topic
 
 RATES = (200, 2000, 10_000)
@@ -105,11 +107,14 @@ class Bench:
 
         case: the beginning of the cases' names.
         """
-        with running_pipeline(self._stack, self._definition) as driver:
+        with self._running() as driver:
             self._wait_for_the_first(driver)
             for rate, sent in planned:
                 counted = f"{case}{rate:,} events/s"
                 runs.measure(counted, lambda rate=rate, sent=sent: self._measure(driver, rate, sent, seconds))
+
+    def _running(self) -> AbstractContextManager[subprocess.Popen[bytes]]:
+        return running_pipeline(self._stack, self._definition)
 
     def _wait_for_the_first(self, driver: subprocess.Popen[bytes]) -> None:
         fill(self._stack.brokers, self._pipeline, [self._next])
@@ -139,18 +144,41 @@ class Bench:
         self._next += sent
         require_one_row_each(self._client, self._pipeline, self._next)
         used, passed = cpu_seconds(driver.pid) - used, (time.time_ns() - began) / 1e9
-        done = [batch for batch in batches(self._client, self._pipeline) if batch.begun_ms >= began // 1_000_000]
         return {
             **watch.figures(began // 1000 + int((sending_for - seconds) * MICROSECONDS)),
             "keys": self._next,
             "events_per_second_sent": reached,
             "driver_cpu_cores": used / passed,
-            "batches_per_second": len(done) / passed,
-            "driver_cpu_ms_per_batch": used / len(done) * 1000,
+            **self._batch_figures(began // 1_000_000, used, passed),
         }
+
+    def _batch_figures(self, began_ms: int, used: float, passed: float) -> Figures:
+        """Return how many batches there were since `began_ms`, and what each cost of the CPU seconds `used`."""
+        done = [batch for batch in batches(self._client, self._pipeline) if batch.begun_ms >= began_ms]
+        return {"batches_per_second": len(done) / passed, "driver_cpu_ms_per_batch": used / len(done) * 1000}
 
     def _count(self) -> int:
         return int(self._client.query(f"SELECT count() FROM {self._pipeline}").result_rows[0][0])
+
+
+class PeerBench(Bench):
+    """Another program on such a topic; it has no ledger, and reads the keys before the first event on its own."""
+
+    def __init__(self, stack: Stack, consumer: Consumer, pipeline: str, keys: int) -> None:
+        super().__init__(stack, pipeline, keys, {})
+        self._consumer = consumer
+
+    def fill(self) -> None:
+        """Create the topic and put the keys into it."""
+        create_topic(self._stack.brokers, self._pipeline)
+        fill(self._stack.brokers, self._pipeline, range(self._next))
+
+    def _running(self) -> AbstractContextManager[subprocess.Popen[bytes]]:
+        task = new_task(self._stack, self._pipeline, self._pipeline)
+        return Run(self._consumer, self._stack, task, Expected(self._next, self._next, self._next)).running()
+
+    def _batch_figures(self, _began_ms: int, _used: float, _passed: float) -> Figures:
+        return {}
 
 
 class Watch:

@@ -14,7 +14,7 @@ from clickhouse_connect.driver.client import Client
 
 from benchmarks.events import COLUMNS
 from benchmarks.processes import Memory
-from benchmarks.stack import Stack
+from benchmarks.stack import PASSWORD, USER, Stack
 
 
 def dedup_definition(
@@ -49,6 +49,37 @@ def dedup_definition(
             **sink,
         },
     }  # fmt: skip
+
+
+def glassflow_definition(
+    stack: Stack, table: str, topic: str, columns: Mapping[str, tuple[str, str]] = COLUMNS, **sink: Any
+) -> dict[str, Any]:
+    """Return the definition of `dedup_definition` for GlassFlow itself, which takes no address from the environment.
+
+    GlassFlow demands keys that have a default here, and a password.
+    """
+    definition = dedup_definition(table, topic, columns, **sink)
+    definition |= {"pipeline_id": table.replace("_", "-"), "name": table}
+    source, target = definition["sources"][0], definition["sink"]
+    source["connection_params"] = {"brokers": [stack.brokers], "protocol": "PLAINTEXT", "mechanism": "NO_AUTH"}
+    source["consumer_group_initial_offset"] = "earliest"
+    del target["create_table"]
+    target["connection_params"] |= {
+        "port": str(stack.clickhouse_native_port),
+        "http_port": str(stack.clickhouse_port),
+        "username": USER,
+        "password": PASSWORD,
+        "secure": False,
+    }
+    return definition
+
+
+def create_peer_table(
+    client: Client, table: str, columns: Mapping[str, tuple[str, str]] = COLUMNS, order_by: str = "id"
+) -> None:
+    """Create the table that this project would create, for a program that does not."""
+    column_list = ", ".join(f"{name} {column}" for name, (_, column) in columns.items())
+    client.command(f"CREATE TABLE {table} ({column_list}) ENGINE = MergeTree ORDER BY {order_by}")
 
 
 def write_definition(folder: Path, definition: dict[str, Any]) -> Path:

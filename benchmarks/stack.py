@@ -16,14 +16,29 @@ from benchmarks.console import say
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.local.stack import down, up
 
+# The user with a password is for programs that do without none.
+USER = PASSWORD = "bench"
+_USERS = f"""<clickhouse>
+  <profiles><default/></profiles><quotas><default/></quotas>
+  <users>
+    <default><password></password><networks><ip>::/0</ip></networks><profile>default</profile></default>
+    <{USER}><password>{PASSWORD}</password><networks><ip>::/0</ip></networks><profile>default</profile></{USER}>
+  </users>
+</clickhouse>
+"""
+
 
 @dataclass(frozen=True)
 class Stack:
-    """A running Kafka broker and ClickHouse: their ports, their pids, and the folder with their data."""
+    """A running Kafka broker and ClickHouse: their ports, their pids, and the folder with their data.
+
+    clickhouse_port is that of HTTP.
+    """
 
     folder: Path
     brokers: str
     clickhouse_port: int
+    clickhouse_native_port: int
     kafka_pid: int
     clickhouse_pid: int
 
@@ -59,12 +74,17 @@ def running_stack() -> Iterator[Stack]:
     signal.signal(signal.SIGTERM, _leave)
     with tempfile.TemporaryDirectory(prefix="glassflow-bench-") as folder:
         data = Path(folder) / "stack"
-        found = up(data, free_port(), free_port(), say)
+        native_port = free_port()
+        (data / "clickhouse").mkdir(parents=True)
+        (data / "clickhouse" / "users.xml").write_text(_USERS, encoding="utf-8")
+        found = up(data, free_port(), free_port(), say, native_port)
         kafka, clickhouse = found.kafka, found.clickhouse
         if not (kafka.port and kafka.pid and clickhouse.port and clickhouse.pid):
             raise SystemExit("the stack is down as soon as it is up; look at its logs")
         try:
-            yield Stack(Path(folder), f"127.0.0.1:{kafka.port}", clickhouse.port, kafka.pid, clickhouse.pid)
+            yield Stack(
+                Path(folder), f"127.0.0.1:{kafka.port}", clickhouse.port, native_port, kafka.pid, clickhouse.pid
+            )
         finally:
             down(data, say)
 

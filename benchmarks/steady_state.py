@@ -66,19 +66,21 @@ class Consumer(Protocol):
 class ProductCase:
     """This project's pipeline, run as a user does; `conf` are Spark settings, `changes` keys of its definition.
 
-    sink: more keys of the sink.
+    sink, source: more keys of the sink and of the source.
     """
 
     name: str
     conf: tuple[str, ...] = ()
     changes: Mapping[str, Any] = field(default_factory=dict)
     sink: Mapping[str, Any] = field(default_factory=dict)
+    source: Mapping[str, Any] = field(default_factory=dict)
     columns: Mapping[str, tuple[str, str]] = field(default_factory=lambda: COLUMNS)
 
     def prepare(self, task: Task, stack: Stack) -> None:
         """Write the definition, which also says how to create the table."""
         sink = {"max_batch_size": BLOCK_ROWS, "max_delay_time": f"{BLOCK_SECONDS:g}s", **self.sink}
         definition = dedup_definition(task.table, task.topic, self.columns, **sink)
+        definition["sources"][0] |= self.source
         write_definition(stack.folder, {**definition, **self.changes})
 
     def command(self, task: Task, stack: Stack) -> list[str]:
@@ -120,7 +122,7 @@ class Run:
 
     def measure(self) -> Figures:
         """Run the consumer to the last row and return its figures."""
-        with self._running() as process:
+        with self.running() as process:
             memory = Memory({"consumer": process.pid})
             memory.start()
             try:
@@ -134,6 +136,7 @@ class Run:
             **rates(samples, self._expected),
             "peak_memory_mib": peak["consumer"],
             "seconds_to_first_row": first,
+            "seconds_to_last_row": samples[-1].at - self._began,
             **self._compare(),
         }
 
@@ -142,7 +145,7 @@ class Run:
 
         Raises SystemExit when a row is lost or doubled.
         """
-        with self._running() as process:
+        with self.running() as process:
             memory = Memory({"consumer": process.pid})
             memory.start()
             try:
@@ -184,14 +187,14 @@ class Run:
 
     def start(self) -> Figures:
         """Run the consumer until its first row is visible; return time and CPU time until then."""
-        with self._running() as process:
+        with self.running() as process:
             first = self._wait_for_rows(process, 1) - self._began
             used = self._sample(process).cpu["consumer"]
         return {"seconds_to_first_row": first, "cpu_seconds_to_first_row": used}
 
     def kill(self) -> Figures:
         """Kill the consumer half way and start it again; return the counts of lost and doubled rows."""
-        with self._running() as process:
+        with self.running() as process:
             self._wait_for_rows(process, KILLED_AT * self._expected.rows)
             kill(process)
         with self._started() as process:
@@ -205,7 +208,7 @@ class Run:
             shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager
-    def _running(self) -> Iterator[subprocess.Popen[bytes]]:
+    def running(self) -> Iterator[subprocess.Popen[bytes]]:
         """Prepare and start the consumer; stop it at the end of the block."""
         self._consumer.prepare(self._task, self._stack)
         self._task.state.mkdir()

@@ -1,9 +1,11 @@
-"""Virtual environments of the peers, in the cache: their packages are not dependencies of the project.
+"""Virtual environments and programs of the peers, in the cache: they are not dependencies of the project.
 
-`python -m benchmarks.peers.environment` creates both, and downloads PyFlink's Kafka connector.
+`python -m benchmarks.peers.environment` creates all but GlassFlow's programs, which need Go.
 """
 
 import hashlib
+import os
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -19,6 +21,10 @@ Environment = Literal["requirements", "requirements-flink"]
 
 # The newest version for Flink 2 that was found in Maven repositories.
 FLINK_KAFKA = ("org.apache.flink", "flink-sql-connector-kafka", "4.0.1-2.0")
+# GlassFlow's newest release, and where its source is; $GLASSFLOW_SOURCE names another place, such as a clone.
+GLASSFLOW_VERSION = "v3.2.0"
+_GLASSFLOW_SOURCE = "https://github.com/glassflow/clickhouse-etl"
+NATS_VERSION = "v2.15.2"
 
 
 def python_of(environment: Environment) -> Path:
@@ -52,6 +58,38 @@ def flink_kafka_jar() -> Path:
     return jar
 
 
+def glassflow_programs() -> Path:
+    """Return a folder with `glassflow`, `nats-server` and GlassFlow's `migrations`; the first call builds them by Go.
+
+    Raises SystemExit where Go or the source is missing.
+    """
+    folder = cache_folder() / "peers" / f"glassflow-{GLASSFLOW_VERSION}-nats-{NATS_VERSION}"
+    with exclusive(folder):
+        if not folder.exists():
+            if shutil.which("go") is None:
+                raise SystemExit("GlassFlow and NATS are built from their sources by Go; install it: https://go.dev/dl")
+            say(f"building GlassFlow {GLASSFLOW_VERSION} and nats-server {NATS_VERSION} (once, some minutes)")
+            with filled(folder) as programs:
+                _build_glassflow(programs)
+    return folder
+
+
+def _build_glassflow(programs: Path) -> None:
+    source = programs / "source"
+    origin = os.environ.get("GLASSFLOW_SOURCE", _GLASSFLOW_SOURCE)
+    _call("git", "clone", "--quiet", "--depth", "1", "--branch", GLASSFLOW_VERSION, origin, str(source))
+    api = source / "glassflow-api"
+    # As its own Makefile builds it.
+    _go("build", "-mod=readonly", "-o", str(programs / "glassflow"), "./cmd/glassflow", folder=api, CGO_ENABLED="0")
+    (api / "migrations").rename(programs / "migrations")
+    shutil.rmtree(source)
+    _go("install", f"github.com/nats-io/nats-server/v2@{NATS_VERSION}", folder=programs, GOBIN=str(programs))
+
+
+def _go(*arguments: str, folder: Path, **variables: str) -> None:
+    _call("nice", "go", *arguments, folder=folder, **variables)
+
+
 def _uv(*arguments: str) -> None:
     if find_spec("uv") is None:
         raise SystemExit("uv is not installed; run: make setup")
@@ -63,8 +101,9 @@ def _ivy(*arguments: str) -> None:
     _call(str(find_java().executable), "-jar", str(jar), *arguments, "-types", "jar")
 
 
-def _call(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def _call(*command: str, folder: Path | None = None, **variables: str) -> None:
+    environment = {**os.environ, **variables}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
     if done.returncode:
         raise SystemExit((done.stderr or done.stdout)[-2000:])
 

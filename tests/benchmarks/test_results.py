@@ -6,7 +6,8 @@ import pytest
 
 from benchmarks import latency, state_size
 from benchmarks.events import can_stay, distinct, event, key, numbers
-from benchmarks.peers.__main__ import PEERS, Peer, sections
+from benchmarks.peers.__main__ import PEERS
+from benchmarks.peers.peer import Peer, sections
 from benchmarks.pipelines import Batch, second_half
 from benchmarks.report import PAGE, plot, read_results, render, table
 from benchmarks.results import RESULTS, Runs, percentile, spread, turns
