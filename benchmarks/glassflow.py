@@ -41,21 +41,23 @@ GLASSFLOW = "GlassFlow"
 def main() -> None:
     """Run the benchmark and write its results."""
     parser = results.parser("glassflow")
+    parser.add_argument("--only", choices=("rates", "latencies"), help="measure these alone")
     parser.add_argument("--events", type=int, default=EVENTS, help="of 190 bytes; half as many of 1.5 kB")
-    parser.add_argument("--rates", type=int, nargs="*", default=list(RATES), help="events a second, for latency")
+    parser.add_argument("--rates", type=int, nargs="+", default=list(RATES), help="events a second, for latency")
     parser.add_argument("--seconds", type=float, default=30.0, help="measured at each rate")
     arguments = parser.parse_args()
     rates, latencies = Runs(), Runs()
-    rates.remark(GLASSFLOW, **GlassFlow().remarks)
-    with running_stack() as stack:
-        measure_rates(rates, stack, arguments.events, arguments.runs)
-        measure_latencies(latencies, stack, arguments.rates, arguments.seconds, arguments.runs)
     parameters = {"duplicates": DUPLICATES, "seed": SEED, "partitions": PARTITIONS}
-    events = {"events": arguments.events, "wide events": arguments.events // WIDE_SHARE}
-    rates.write(arguments.results, "glassflow", {**events, **parameters})
-    if arguments.rates:
-        how = {"seconds": arguments.seconds, "max_delay_time": DELAY, "max_batch_size": BLOCK_ROWS}
-        latencies.write(arguments.results, "glassflow_latency", {**how, **parameters})
+    with running_stack() as stack:
+        if arguments.only != "latencies":
+            rates.remark(GLASSFLOW, **GlassFlow().remarks)
+            measure_rates(rates, stack, arguments.events, arguments.runs)
+            events = {"events": arguments.events, "wide events": arguments.events // WIDE_SHARE}
+            rates.write(arguments.results, "glassflow", {**events, **parameters})
+        if arguments.only != "rates":
+            measure_latencies(latencies, stack, arguments.rates, arguments.seconds, arguments.runs)
+            how = {"seconds": arguments.seconds, "max_delay_time": DELAY, "max_batch_size": BLOCK_ROWS}
+            latencies.write(arguments.results, "glassflow_latency", {**how, **parameters})
 
 
 def measure_rates(runs: Runs, stack: Stack, events: int, turns_wanted: int) -> None:
@@ -91,8 +93,6 @@ def consumers(shape: str, columns: Mapping[str, tuple[str, str]]) -> Sequence[Co
 
 def measure_latencies(runs: Runs, stack: Stack, rates: Sequence[int], seconds: float, turns_wanted: int) -> None:
     """Send events at each rate to one program after the other; each turn has new topics and tables."""
-    if not rates:
-        return
     planned = plan(list(rates), seconds)
     sink = {"max_batch_size": BLOCK_ROWS, "max_delay_time": DELAY}
     for turn, name in turns([OWN, GLASSFLOW], turns_wanted):

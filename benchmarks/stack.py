@@ -17,7 +17,8 @@ from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.local.stack import down, up
 
 # The user with a password is for programs that do without none.
-USER = PASSWORD = "bench"
+USER = "bench"
+PASSWORD = USER
 _USERS = f"""<clickhouse>
   <profiles><default/></profiles><quotas><default/></quotas>
   <users>
