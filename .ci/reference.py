@@ -43,6 +43,7 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ("`sources[].connection_params`", (("", "KafkaConnection"),)),
     ("`sources[].schema_fields[]`", (("", "SchemaField"),)),
     ("`sources[].schema_registry`", (("", "SchemaRegistry"),)),
+    ("`sources[].schema`", (("", "SourceSchema"),)),
     ("`transforms[]`: filter", (("", "Filter"), ("config.", "FilterConfig"))),
     (
         "`transforms[]`: stateless",

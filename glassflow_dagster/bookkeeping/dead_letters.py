@@ -29,6 +29,8 @@ from glassflow_dagster.clickhouse.queries import execute, fetch
 
 # The stage of a dead letter whose row ClickHouse rejected on insert.
 INSERT_STAGE = "insert"
+# How the reason of a record begins whose schema the registry does not know (scala/decode/SchemaDecoder.scala).
+UNKNOWN_SCHEMA = "the schema registry has no schema with the id"
 
 # The record and its error; the columns of its origin (before any replay) follow in the table.
 _RECORD = (
@@ -175,6 +177,20 @@ def read_refused_by_server(client: Client, database: str, pipeline_id: str) -> l
         f"AND stage = {quote_text(INSERT_STAGE)} "
         f"UNION DISTINCT SELECT topic, partition, offset FROM {PURGES.full_name(database)} {of_pipeline}",
         {"pipeline": pipeline_id},
+    )
+    return [(topic, partition, offset) for topic, partition, offset in rows]
+
+
+def read_undecoded(client: Client, database: str, pipeline_id: str) -> list[tuple[str, int, int]]:
+    """Return (topic, partition, offset) of each record whose schema the registry did not know when it was read.
+
+    By now it may know the schema, but the record has stayed a dead letter.
+    """
+    rows = fetch(
+        client,
+        f"SELECT topic, partition, offset FROM {DEAD_LETTERS.full_name(database)} "
+        "WHERE pipeline_id = {pipeline:String} AND stage = 'decode' AND startsWith(reason, {reason:String})",
+        {"pipeline": pipeline_id, "reason": UNKNOWN_SCHEMA},
     )
     return [(topic, partition, offset) for topic, partition, offset in rows]
 

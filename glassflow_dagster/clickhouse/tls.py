@@ -38,7 +38,7 @@ os.register_at_fork(after_in_child=_pool.cache_clear)
 
 def _context(connection: ClickHouseConnection) -> ssl.SSLContext:
     """Return the TLS context with the definition's CA and client certificate; raises `GlassflowError` for bad ones."""
-    authorities = read_pem("root_ca", connection.root_ca) if connection.root_ca else None
+    authorities = read_pem("connection_params.root_ca", connection.root_ca) if connection.root_ca else None
     try:
         context = ssl.create_default_context(cadata=authorities)
     except ssl.SSLError as error:
@@ -49,8 +49,8 @@ def _context(connection: ClickHouseConnection) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if connection.client_cert and connection.client_key:
-        key = read_private_key("client_key", connection.client_key)
-        _load_client_certificate(context, key, read_pem("client_cert", connection.client_cert))
+        key = read_private_key("connection_params.client_key", connection.client_key)
+        _load_client_certificate(context, key, read_pem("connection_params.client_cert", connection.client_cert))
     return context
 
 

@@ -12,7 +12,7 @@ _PKCS8_HEADER = "-----BEGIN PRIVATE KEY-----"
 
 
 def read_pem(setting: str, text: str) -> str:
-    """Return a certificate or key as PEM. text: PEM, or base64 of PEM.
+    """Return a certificate or key as PEM. setting: its key in a definition. text: PEM, or base64 of PEM.
 
     Raises `GlassflowError`, naming the setting, for any other text.
     """
@@ -24,8 +24,7 @@ def read_pem(setting: str, text: str) -> str:
         decoded = ""
     if "-----BEGIN" not in decoded:
         raise GlassflowError(
-            f"connection_params.{setting}: is neither PEM nor base64 of PEM; paste the text that begins with "
-            "-----BEGIN, or its base64"
+            f"{setting}: is neither PEM nor base64 of PEM; paste the text that begins with -----BEGIN, or its base64"
         )
     return decoded
 
@@ -35,7 +34,7 @@ def read_private_key(setting: str, secret: SecretStr) -> str:
     text = read_pem(setting, secret.get_secret_value())
     if _PKCS8_HEADER not in text:
         raise GlassflowError(
-            f"connection_params.{setting}: is not an unencrypted PKCS #8 key, which begins with {_PKCS8_HEADER}; "
+            f"{setting}: is not an unencrypted PKCS #8 key, which begins with {_PKCS8_HEADER}; "
             "convert it: openssl pkcs8 -topk8 -nocrypt -in KEY.pem"
         )
     return text

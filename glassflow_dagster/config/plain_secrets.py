@@ -5,7 +5,7 @@ from typing import Any
 from glassflow_dagster.config.variables import holds_variable
 
 # Secret keys of connection_params and schema_registry.
-SECRETS = ("password", "client_key", "kerberos_keytab", "api_secret")
+SECRETS = ("password", "client_key", "kerberos_keytab", "api_secret", "bearer_token")
 
 
 def secrets_in(definition: dict[str, Any]) -> tuple[str, ...]:

@@ -63,10 +63,12 @@ class _Column:
 def propose(sampled: SampledTopic, events: Events, connections: Connections, pipeline_id: str | None = None) -> str:
     """Return the text of a definition for a topic; raises `GlassflowError` when the sample has no field to declare."""
     if not events.objects:
-        formats = "; Avro and Protobuf are not supported yet" if FROM_A_REGISTRY in events.skipped else ""
+        remedy = "a definition is proposed for JSON objects only"
+        if FROM_A_REGISTRY in events.skipped:
+            remedy = "write the definition by hand, with format: avro or protobuf and schema_registry"
         raise GlassflowError(
             f"topic {sampled.topic!r}: none of the {events.messages:,} messages read is a JSON object "
-            f"({events.skipped_text}); a pipeline reads JSON objects{formats}"
+            f"({events.skipped_text}); {remedy}"
         )
     fields = collect_fields(events.objects)
     if not fields.declared:

@@ -45,11 +45,11 @@ def client_settings(connection: KafkaConnection) -> dict[str, Any]:
         }
     if _encrypts(connection):
         if connection.root_ca:
-            settings["ssl.ca.pem"] = read_pem("root_ca", connection.root_ca)
+            settings["ssl.ca.pem"] = read_pem("connection_params.root_ca", connection.root_ca)
         if connection.client_cert and connection.client_key:
             settings |= {
-                "ssl.certificate.pem": read_pem("client_cert", connection.client_cert),
-                "ssl.key.pem": read_private_key("client_key", connection.client_key),
+                "ssl.certificate.pem": read_pem("connection_params.client_cert", connection.client_cert),
+                "ssl.key.pem": read_private_key("connection_params.client_key", connection.client_key),
             }
         if connection.skip_tls_verification:
             settings |= {
@@ -77,13 +77,15 @@ def spark_options(connection: KafkaConnection) -> dict[str, str]:
         if connection.root_ca:
             options |= {
                 "kafka.ssl.truststore.type": "PEM",
-                "kafka.ssl.truststore.certificates": read_pem("root_ca", connection.root_ca),
+                "kafka.ssl.truststore.certificates": read_pem("connection_params.root_ca", connection.root_ca),
             }
         if connection.client_cert and connection.client_key:
             options |= {
                 "kafka.ssl.keystore.type": "PEM",
-                "kafka.ssl.keystore.certificate.chain": read_pem("client_cert", connection.client_cert),
-                "kafka.ssl.keystore.key": read_private_key("client_key", connection.client_key),
+                "kafka.ssl.keystore.certificate.chain": read_pem(
+                    "connection_params.client_cert", connection.client_cert
+                ),
+                "kafka.ssl.keystore.key": read_private_key("connection_params.client_key", connection.client_key),
             }
         if connection.skip_tls_verification:
             options["kafka.ssl.endpoint.identification.algorithm"] = ""

@@ -98,7 +98,7 @@ def _verification_error(connection: KafkaConnection, host: str, port: int) -> ss
 
     None if the handshake succeeds, or fails for another reason: no connection, or another TLS error.
     """
-    authorities = read_pem("root_ca", connection.root_ca) if connection.root_ca else None
+    authorities = read_pem("connection_params.root_ca", connection.root_ca) if connection.root_ca else None
     try:
         context = ssl.create_default_context(cadata=authorities)
         with socket.create_connection((host, port), _HANDSHAKE_TIMEOUT) as raw:

@@ -16,7 +16,7 @@ from clickhouse_connect.driver.client import Client
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.bookkeeping.dead_letters import DEAD_LETTERS
+from glassflow_dagster.bookkeeping.dead_letters import DEAD_LETTERS, read_undecoded
 from glassflow_dagster.bookkeeping.fencing import begin_epoch
 from glassflow_dagster.bookkeeping.ledger import BatchRange, read_history
 from glassflow_dagster.bookkeeping.splits import SPLITS
@@ -36,6 +36,7 @@ from glassflow_dagster.streaming.spark.session import SHUFFLE_PARTITIONS
 from glassflow_dagster.streaming.spark.spark_errors import explain_failure
 from glassflow_dagster.verification.exact.canonical import hashed
 from glassflow_dagster.verification.exact.compare_keys import compared_columns
+from glassflow_dagster.verification.exact.expected import Position
 
 Report = Callable[[str], None]
 
@@ -62,7 +63,8 @@ def rebuild_checkpoint(
     now_ms = max(int(time.time() * 1000), past.batches[-1].batch_time_ms + 1)
     compared = compared_columns(config, table)
     row_hash, _ = hashed(compared.values)
-    records = Records(spark, config, table, checkpoint_id, row_hash.alias("row_hash"))
+    undecoded = [Position(*place) for place in read_undecoded(client, database, config.pipeline_id)]
+    records = Records(spark, config, table, checkpoint_id, row_hash.alias("row_hash"), undecoded)
     totals = read_totals(client, database, config.pipeline_id)
     try:
         accepted = replay_dedup(records, past, now_ms, report)

@@ -9,7 +9,7 @@ from glassflow_dagster.bookkeeping.ledger import BatchEntry, BatchRange
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.kafka.topics import Offsets
-from glassflow_dagster.verification.exact.expected import rows_of_batches
+from glassflow_dagster.verification.exact.expected import Position, rows_of_batches
 
 # The columns of `Records.rows`.
 ROWS = (
@@ -20,20 +20,26 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Records:
-    """Reads the records of a pipeline as rows. `row_hash` hashes `row`, a STRUCT as in `read_values`."""
+    """Reads the records of a pipeline as rows. `row_hash` hashes `row`, a STRUCT as in `read_values`.
+
+    undecoded: records that have no row, although their schema may be known by now (`read_undecoded`).
+    """
 
     spark: SparkSession
     config: PipelineConfig
     table: Table
     checkpoint_id: str
     row_hash: Column
+    undecoded: Sequence[Position] = ()
 
     def rows(self, ranges: Iterable[BatchRange]) -> DataFrame:
         """Return the rows of the ranges before deduplication. Columns out: `ROWS`."""
         not_empty = [r for r in ranges if r.until > r.first]
         if not not_empty:
             return self.spark.createDataFrame([], ROWS)
-        return rows_of_batches(self.spark, self.config, self.table, not_empty, self.checkpoint_id, [self.row_hash])
+        return rows_of_batches(
+            self.spark, self.config, self.table, not_empty, self.checkpoint_id, self.undecoded, [self.row_hash]
+        )
 
 
 @dataclass(frozen=True)

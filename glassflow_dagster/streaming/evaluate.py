@@ -25,7 +25,8 @@ OUTPUT = "value"
 
 # The columns of a record. All but the value are made up, as a sample is not in Kafka.
 _RECORD = (
-    "value binary, topic string, partition int, offset bigint, timestamp timestamp, key binary, batch_time timestamp"
+    "value binary, topic string, partition int, offset bigint, timestamp timestamp, key binary, batch_time timestamp, "
+    "headers array<struct<key string, value binary>>"
 )
 
 
@@ -72,7 +73,7 @@ def _decode(spark: SparkSession, fields: Sequence[SchemaField], sample: bytes) -
     now = datetime.now(UTC)
     row = {
         "value": sample, "topic": "sample", "partition": 0, "offset": 0, "timestamp": now, "key": None,
-        "batch_time": now,
+        "batch_time": now, "headers": None,
     }  # fmt: skip
     record = spark.createDataFrame([row], _RECORD)
     return decode(record, [json_decoder(fields)])

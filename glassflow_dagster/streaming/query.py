@@ -12,6 +12,7 @@ from glassflow_dagster.config.stages import FilterStage, TransformStage, plan_st
 from glassflow_dagster.streaming.stages.dead_letters import dead_letters_of_joined, keep_raw_of_dead_letters
 from glassflow_dagster.streaming.stages.decode.decode import decode
 from glassflow_dagster.streaming.stages.decode.formats import decoder_of
+from glassflow_dagster.streaming.stages.decode.registry import registry_name
 from glassflow_dagster.streaming.stages.dedup import (
     drop_duplicates,
     drop_duplicates_in_event_time,
@@ -59,7 +60,7 @@ def map_records(records: DataFrame, config: PipelineConfig, table: Table, checkp
     Columns in: those of `read_records`, and any others, which pass unchanged.
     Columns added: those of `decode`, `mark_replays` and `map_columns`.
     """
-    decoded = decode(records, [decoder_of(config.source, config.fields_of(config.source))])
+    decoded = _decode(records, config)
     marked = mark_replays(decoded, config.replay_topic, checkpoint_id)
     steps = plan_stages(config).steps
     events, scope = _apply(marked, steps, field_scope(config.fields_of(config.source)))
@@ -85,8 +86,7 @@ def build_join_query(
     scopes = [field_scope(declared, index) for index, declared in enumerate(fields)]
 
     marked = add_source_index(records, config)
-    decoders = [decoder_of(source, declared) for source, declared in zip(config.inputs, fields, strict=True)]
-    decoded = decode(marked, decoders)
+    decoded = _decode(marked, config)
     events = mark_replays(decoded, config.replay_topic, checkpoint_id)
     stages = plan_stages(config)
     for index, source in enumerate(config.inputs):
@@ -103,6 +103,15 @@ def build_join_query(
     # The join's state keeps no timestamp, so the age of a joined row is not measured.
     unmeasured = F.lit(None).cast("bigint").alias("timestamp")
     return dead_letters_of_joined(mapped, joined_scope).select(*_JOINED_COLUMNS, unmeasured)
+
+
+def _decode(records: DataFrame, config: PipelineConfig) -> DataFrame:
+    decoders = [
+        decoder_of(source, config.fields_of(source), registry_name(config.pipeline_id, source.source_id))
+        for source in config.inputs
+    ]
+    dropping = [index for index, source in enumerate(config.inputs) if source.tombstones == "drop"]
+    return decode(records, decoders, dropping)
 
 
 def _types(table: Table) -> dict[str, ColumnType]:

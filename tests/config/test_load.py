@@ -38,6 +38,20 @@ def definition(**changes: Any) -> dict[str, Any]:
     return changed(base, **changes)
 
 
+RECORD = '{"type": "record", "name": "Scan", "fields": [{"name": "id", "type": "string"}]}'
+REGISTRY = {"sources__0__schema_registry": {"url": "http://registry"}}
+
+
+def avro(file: str = RECORD, **schema: str) -> dict[str, Any]:
+    """Return changes that make the source one of Avro records."""
+    return {"sources__0__format": "avro", "sources__0__schema": {"file": file, **schema}}
+
+
+def registry(**keys: str) -> dict[str, Any]:
+    """Return changes that give the source a schema registry."""
+    return {"sources__0__schema_registry": {"url": "http://registry", **keys}}
+
+
 def write(folder: Path, content: Any) -> Path:
     file = folder / "parcel-scans.yaml"
     file.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
@@ -60,6 +74,16 @@ def test_durations_and_ports_are_read_as_glassflow_writes_them(tmp_path: Path) -
     assert config.dedup is not None
     assert config.dedup.time_window.total_seconds() == 5400
     assert config.sink.connection_params.http == 8123
+
+
+def test_schemas_and_tombstones_leave_the_digest_of_other_definitions_alone(tmp_path: Path) -> None:
+    """A checkpoint of an older release has the digest that the definition had then."""
+    plain = load_pipeline(write(tmp_path, definition()), {})
+    assert plain.digest == "3ab8a89131f2b243614845b547ed5c38afde82f35ee95902969f636d23a68d14"
+    with_schema = load_pipeline(write(tmp_path, definition(**avro())), {})
+    dropping = load_pipeline(write(tmp_path, definition(sources__0__tombstones="drop")), {})
+    assert len({plain.digest, with_schema.digest, dropping.digest}) == 3
+    assert PipelineConfig.model_validate(with_schema.model_dump(mode="json")).sources == with_schema.sources
 
 
 # Values that GlassFlow's files spell out although they mean the default: path, written value, loaded value.
@@ -173,6 +197,21 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"transforms__0__type": "filtre"}, "transforms[0].type: must be 'dedup', 'filter' or 'stateless'"),
     ({"sources__0__start": "yesterday"}, "sources[0].start: must be one of earliest, latest, committed, or a time"),
     ({"sources__0__consumer_group": "g"}, "sources[0].consumer_group: applies to start: committed only"),
+    ({"sources__0__format": "csv"}, "sources[0].format: must be 'json', 'json_schema', 'avro' or 'protobuf'"),
+    ({"sources__0__format": "avro"}, "sources[0].format: avro needs a schema; add schema.file or schema_registry"),
+    ({"sources__0__schema": {"file": RECORD}}, "sources[0].schema: format json has no schema; remove it, or add"),
+    (avro(file="{"), "sources[0].schema.file: is no Avro schema, which is JSON"),
+    (avro(file='"string"'), "sources[0].schema.file: is not the schema of a record"),
+    (avro(file='{"type": "record", "fields": [1]}'), "sources[0].schema.file: has no list of fields"),
+    (avro(message_type="A"), "sources[0].schema.message_type: applies to protobuf only; remove it"),
+    (avro(wire_format="none") | REGISTRY, "sources[0].schema.wire_format: none leaves nothing to ask"),
+    (avro() | REGISTRY | {"sources__0__format": "protobuf"}, "sources[0].schema: Protobuf has one schema"),
+    (registry(url="localhost:8081"), "sources[0].schema_registry.url: 'localhost:8081' is not an address"),
+    (registry(url=","), "sources[0].schema_registry.url: '' is not an address; write https://host:port"),
+    (registry(url="http://me:shh@r"), "sources[0].schema_registry.url: holds a user; write it into api_key"),
+    (registry(api_key="k", bearer_token="t"), "sources[0].schema_registry.bearer_token: is there beside api_key"),
+    (registry(client_cert="c"), "sources[0].schema_registry.client_cert: needs client_key"),
+    ({"sources__0__tombstones": "keep"}, "sources[0].tombstones: must be 'dead_letter' or 'drop'"),
     ({"sources__0__schema_fields__0__default": 7}, "sources[0].schema_fields[0].default: 7 is not of type string"),
     ({"sources__0__schema_fields__0__default": "x"}, "transforms[0].config.key: 'id' is optional"),
     ({"resources": {"sources": [{"source_id": "scan"}]}}, "resources.sources[0].source_id: no source is called 'scan'"),

@@ -155,3 +155,30 @@ def test_an_open_batch_is_finished_by_the_definition_and_the_types_that_it_was_b
 
     then = replace(TABLE, columns={"x": Column(parse_column_type("Int64"), "", "Int64")})
     assert find_outdated_batch(CONFIG, then, checkpoint) is None
+
+
+def test_a_batch_of_an_older_definition_reaches_the_registry_with_the_secrets_of_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kept definition has none."""
+
+    def with_registry(definition: dict[str, Any]) -> None:
+        registry = {"url": "http://registry", "bearer_token": "shh", "client_cert": "cert", "client_key": "key"}
+        definition["sources"][0] |= {"format": "avro", "schema_registry": registry}
+
+    def elsewhere(definition: dict[str, Any]) -> None:
+        with_registry(definition)
+        definition["sources"][0]["schema_registry"]["url"] = "http://other"
+
+    checkpoint, begun_with = new_checkpoint(tmp_path), edited(with_registry)
+    checkpoint.keep_definition(begun_with)
+    begun = {"batch_id": 3, "definition": begun_with.digest, "types": {}}
+    plan = batch_plan({"t": {0: (0, 2)}}).model_copy(update=begun)
+    monkeypatch.setattr(Checkpoint, "pending_plan", lambda _: plan)
+    found = find_outdated_batch(edited(elsewhere), TABLE, checkpoint)
+    assert found is not None
+    registry = found.config.source.schema_registry
+    assert registry is not None
+    assert (registry.url, registry.client_cert) == ("http://registry", "cert")
+    secrets = (registry.bearer_token, registry.client_key)
+    assert [secret.get_secret_value() for secret in secrets if secret] == ["shh", "key"]

@@ -54,6 +54,7 @@ class Pipeline:
     clock: dict[str, str] = field(default_factory=dict)
     transforms: list[dict[str, Any]] = field(default_factory=list)
     sink: dict[str, Any] = field(default_factory=dict)
+    source: dict[str, Any] = field(default_factory=dict)
     dead_letters: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
     more: dict[str, Any] = field(default_factory=dict)
@@ -79,7 +80,7 @@ class Pipeline:
         clickhouse = v3.clickhouse(self.clickhouse_port, self.name)
         definition = v3.definition(
             self.name,
-            v3.source("events", self.fields, self.brokers, topic=self.name),
+            v3.source("events", self.fields, self.brokers, topic=self.name, **self.source),
             v3.sink(self.columns, clickhouse, **{"table": "events", **settings, **self.sink}),
             *({**transform, "source_id": "events"} for transform in self.transforms),
             *own,

@@ -63,7 +63,15 @@ class DedupWorkload:
             yield self._event(key, index, draw.random(), server_refuses=index in refused)
 
     def last_events(self, number: int) -> Sequence[Event]:
-        return [Event(self.topics()[0], "last", json.dumps({"id": f"last {number}", "n": 1, "text": ""}).encode())]
+        return [Event(self.topics()[0], "last", self.encode({"id": f"last {number}", "n": 1, "text": ""}))]
+
+    def encode(self, event: dict[str, Any]) -> bytes:
+        return json.dumps(event).encode()
+
+    def decode(self, value: bytes) -> dict[str, Any]:
+        """Return an event; raises ValueError for what is none."""
+        found: dict[str, Any] = json.loads(value)
+        return found
 
     def write_concurrently(self, client: Client, number: int) -> None:
         """Do nothing: there is no other writer."""
@@ -86,7 +94,7 @@ class DedupWorkload:
             if fate == "dead_letters":
                 found.dead_letters[record.position] = detail
             elif fate == "written":
-                event = json.loads(record.value)
+                event = self.decode(record.value)
                 found.rows[event["id"], event["n"], event["text"]] += 1
         counts = Counter(found.fates.values())
         found.sums = {"read": len(records), **{fate: counts[fate] for fate in _FATES}}
@@ -95,7 +103,7 @@ class DedupWorkload:
     def _judge(self, value: bytes, time_ms: int, known_until: dict[str, int]) -> tuple[str, str]:
         """Return the outcome of an event in a batch of that time, and a dead letter's stage."""
         try:
-            event = json.loads(value)
+            event = self.decode(value)
         except (ValueError, RecursionError):
             return "dead_letters", "decode"
         if "id" not in event:
@@ -121,7 +129,7 @@ class DedupWorkload:
             event["n"] = _LARGEST_INT32 + 1
         elif chance < 0.08:
             event["skip"] = True
-        return Event(self.topics()[0], key, json.dumps(event).encode())
+        return Event(self.topics()[0], key, self.encode(event))
 
 
 def sink_of(name: str, clickhouse_port: int, block_rows: int, columns: dict[str, str]) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from tests.faults.surroundings import ROWS, SKIPPED
 from tests.faults.world import NotHit, World
 
 DEDUPLICATION, TABLE, JOIN, SHARED = "deduplication", "table", "join", "shared"
-_ALL = frozenset({DEDUPLICATION, TABLE, JOIN, SHARED})
+AVRO, PROTOBUF = "avro", "protobuf"
+_ALL = frozenset({DEDUPLICATION, TABLE, JOIN, SHARED, AVRO, PROTOBUF})
 _NO_JOIN = frozenset({DEDUPLICATION, TABLE})
 # Faults of the driver's processes, which are others where a JVM is shared.
 _OF_PROCESSES = frozenset({DEDUPLICATION, SHARED})

@@ -178,5 +178,7 @@ def test_the_pipeline_is_named_after_its_topic(topic: str, name: str) -> None:
 def test_messages_that_are_no_objects_are_an_error_with_what_they_are() -> None:
     with pytest.raises(GlassflowError, match=r"none of the 3 messages read is a JSON object \(2 not JSON, 1 without"):
         proposal([b"x", b"y", None])
-    with pytest.raises(GlassflowError, match="Avro and Protobuf are not supported yet"):
+    with pytest.raises(
+        GlassflowError, match="write the definition by hand, with format: avro or protobuf and schema_registry"
+    ):
         proposal([b"\x00\x00\x00\x00\x01\x02"])

@@ -80,7 +80,7 @@ def test_an_authority_is_passed_on_as_pem(root_ca: str) -> None:
 @pytest.mark.parametrize("root_ca", ["/etc/ca.pem", base64.b64encode(b"no certificate").decode()])
 def test_a_root_ca_that_is_no_certificate_is_refused_with_the_remedy(root_ca: str) -> None:
     with pytest.raises(GlassflowError, match=r"root_ca: is neither .*; paste the text"):
-        read_pem("root_ca", root_ca)
+        read_pem("connection_params.root_ca", root_ca)
 
 
 def test_certificates_are_not_checked_when_the_definition_says_so() -> None:

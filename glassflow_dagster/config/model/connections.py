@@ -27,14 +27,24 @@ class KafkaConnection(Part):
 
 
 class SchemaRegistry(Part):
-    """Declares that values begin with a schema id, in Confluent's wire format.
+    """A schema registry: values, or a header, begin with a schema id in Confluent's wire format.
 
-    The registry is not queried: every record is checked against the declared fields.
+    For `avro` the schemas are read from it. JSON is read without them: every record is checked against the declared
+    fields, and the registry is not queried.
     """
 
-    url: Text
+    url: Text = Field(description="address; several with commas between them")
     api_key: str | None = None
     api_secret: SecretStr | None = None
+    bearer_token: SecretStr | None = Field(default=None, description="token, in place of api_key and api_secret")
+    root_ca: str | None = Field(default=None, description="PEM certificate of the authority, plain or in base64")
+    client_cert: str | None = Field(default=None, description="PEM certificate of this client, plain or in base64")
+    client_key: SecretStr | None = Field(default=None, description="PEM private key of this client, plain or in base64")
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The addresses, of which any will do."""
+        return tuple(url.strip() for url in self.url.split(",") if url.strip())
 
 
 class ClickHouseConnection(Part):

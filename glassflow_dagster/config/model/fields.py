@@ -23,7 +23,8 @@ from glassflow_dagster.config.model.types import FIELD_KINDS, parse_column_type,
 class Part(BaseModel):
     """The base class of a definition's parts: unknown keys are errors, and instances are immutable."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # By alias: a key that is no name in Python, such as `schema`, is dumped as it stands in a definition.
+    model_config = ConfigDict(extra="forbid", frozen=True, serialize_by_alias=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -31,7 +32,7 @@ class Part(BaseModel):
         """Treat an optional key with null as missing: programs write null for what is not set."""
         if not isinstance(raw, dict):
             return raw
-        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
+        optional = {field.alias or name for name, field in cls.model_fields.items() if not field.is_required()}
         return {key: value for key, value in raw.items() if value is not None or key not in optional}
 
 

@@ -1,6 +1,7 @@
 """A source: a topic and the fields of its events.
 
-This project's extensions: `start`, `consumer_group`, `isolation`, `schema_fields[].required` and `.default`.
+This project's extensions: `start`, `consumer_group`, `isolation`, `tombstones`, `schema.wire_format`,
+`schema_fields[].required` and `.default`.
 """
 
 from typing import Annotated, Literal
@@ -18,6 +19,7 @@ METADATA_FIELDS: dict[str, FieldKind] = {
     "_offset": "int",
     "_timestamp": "float",
     "_key": "string",
+    "_headers": "map",
     "_batch_time": "float",
 }
 
@@ -43,6 +45,18 @@ class SchemaField(Part):
         return self.required and self.default is None
 
 
+class SourceSchema(Part):
+    """The schema of the records of a topic, in the format's own language."""
+
+    file: Text = Field(description="the schema's text: an Avro schema, or a .proto file; ${file:PATH} reads a file")
+    message_type: Text | None = Field(
+        default=None, description="the name of Protobuf's message; by default the one that a record names, or the first"
+    )
+    wire_format: Literal["confluent", "none"] = Field(
+        default="confluent", description="none: values have no schema id; confluent: they begin with one"
+    )
+
+
 class Source(Part):
     """One topic and the fields of its events."""
 
@@ -53,7 +67,9 @@ class Source(Part):
     schema_fields: Annotated[tuple[SchemaField, ...], Field(min_length=1)]
     schema_version: str = "1"
     schema_registry: SchemaRegistry | None = None
-    format: Annotated[Literal["json"], empty_means("json")] = "json"
+    format: Annotated[Literal["json", "json_schema", "avro", "protobuf"], empty_means("json")] = "json"
+    # The key is `schema`, which is a method of pydantic's models.
+    schema_: SourceSchema | None = Field(default=None, alias="schema")
     consumer_group_initial_offset: Annotated[Literal["earliest", "latest"], empty_means("earliest")] = "earliest"
     start: Start | None = Field(
         default=None,
@@ -63,6 +79,21 @@ class Source(Part):
         default=None, description="consumer group for `start: committed`; by default GlassFlow's own for the pipeline"
     )
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    tombstones: Literal["dead_letter", "drop"] = Field(
+        default="dead_letter", description="what becomes of records without a value; dropped ones count as filtered"
+    )
+
+    @property
+    def has_schema(self) -> bool:
+        """True when records cannot be read without the schema that they are written with."""
+        return self.format in ("avro", "protobuf")
+
+    @property
+    def has_schema_id(self) -> bool:
+        """True when a schema id in Confluent's wire format precedes each event, or is in a header."""
+        if self.schema_ is not None:
+            return self.schema_.wire_format == "confluent"
+        return self.schema_registry is not None
 
     @property
     def fields(self) -> tuple[SchemaField, ...]:

@@ -5,11 +5,12 @@ Each rule yields `Problem`s; all of them are reported at once.
 
 import re
 from collections.abc import Iterator, Mapping
+from urllib.parse import urlsplit
 
-from glassflow_dagster.config.model.connections import ClickHouseConnection, KafkaConnection
+from glassflow_dagster.config.model.connections import ClickHouseConnection, KafkaConnection, SchemaRegistry
 from glassflow_dagster.config.model.durations import format_duration
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.source import METADATA_FIELDS, SchemaField
+from glassflow_dagster.config.model.source import METADATA_FIELDS, SchemaField, Source
 from glassflow_dagster.config.model.spark import is_session_setting, refused_in_pool
 from glassflow_dagster.config.model.transforms import (
     MAX_DEDUP_WINDOW,
@@ -20,6 +21,7 @@ from glassflow_dagster.config.model.transforms import (
 )
 from glassflow_dagster.config.model.types import INTEGER_LIMITS, declared_as, kinds_taken, takes
 from glassflow_dagster.config.problems import Problem, suggestion
+from glassflow_dagster.config.rules.avro import avro_problem
 from glassflow_dagster.config.rules.clock import event_time_problems, only_with_event_clock
 from glassflow_dagster.config.rules.join import join_problems, transform_problems
 from glassflow_dagster.config.sql import changing_function
@@ -64,10 +66,51 @@ def _source_problems(config: PipelineConfig) -> Iterator[Problem]:
             if name in names[:position]:
                 yield Problem(f"{path}.name", f"{name!r} is declared twice; keep one")
             yield from _default_problems(path, source.schema_fields[position])
+        yield from _format_problems(f"sources[{index}]", source)
+        if source.schema_registry is not None:
+            yield from _registry_problems(f"sources[{index}].schema_registry", source.schema_registry)
         if source.consumer_group and source.start != "committed":
             yield Problem(
                 f"sources[{index}].consumer_group", "applies to start: committed only; add that, or remove it"
             )
+
+
+def _format_problems(path: str, source: Source) -> Iterator[Problem]:
+    """Yield a problem for a schema that the format does not have, or needs and has not."""
+    schema, registry = source.schema_, source.schema_registry
+    if not source.has_schema:
+        if schema is not None:
+            remedy = "remove it, or add format: avro or protobuf"
+            yield Problem(f"{path}.schema", f"format {source.format} has no schema; {remedy}")
+        return
+    if schema is None and registry is None:
+        yield Problem(f"{path}.format", f"{source.format} needs a schema; add schema.file or schema_registry")
+    if schema is None:
+        return
+    if source.format == "avro" and (problem := avro_problem(schema.file)):
+        yield Problem(f"{path}.schema.file", problem)
+    if source.format == "avro" and schema.message_type is not None:
+        yield Problem(f"{path}.schema.message_type", "applies to protobuf only; remove it")
+    if registry is not None and source.format == "protobuf":
+        yield Problem(f"{path}.schema", "Protobuf has one schema for each record; remove schema or schema_registry")
+    if registry is not None and schema.wire_format == "none":
+        yield Problem(
+            f"{path}.schema.wire_format", "none leaves nothing to ask the schema_registry; remove one of them"
+        )
+
+
+def _registry_problems(path: str, registry: SchemaRegistry) -> Iterator[Problem]:
+    """Yield a problem for an address that is none, and for credentials of which one half is missing or one too many."""
+    for url in registry.urls or ("",):
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            yield Problem(f"{path}.url", f"{url!r} is not an address; write https://host:port")
+        elif parts.username or parts.password:
+            yield Problem(f"{path}.url", "holds a user; write it into api_key and api_secret")
+    if registry.bearer_token and registry.api_key:
+        yield Problem(f"{path}.bearer_token", "is there beside api_key; remove one of them")
+    if bool(registry.client_cert) != bool(registry.client_key):
+        yield Problem(f"{path}.client_cert", "needs client_key, and that needs client_cert; add the other one")
 
 
 def _default_problems(path: str, field: SchemaField) -> Iterator[Problem]:

@@ -288,6 +288,11 @@ class Checkpoint:
         file = self._own / "definition.json"
         return _read_json(file) if file.exists() else None
 
+    @property
+    def schemas(self) -> Path:
+        """The folder for the schemas that were fetched from a registry (scala/registry/SchemaStore.scala)."""
+        return self._own / "schemas"
+
     def keep_topic_ids(self, ids: Mapping[str, str]) -> None:
         """Keep the brokers' ids of the topics: topic -> id."""
         _write_json(self._own / "topics.json", dict(ids))

@@ -7,8 +7,8 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from glassflow_dagster.streaming.checkpoint.restore import RESTORE
 
-# The last line of a Python traceback, for one of this project's own errors.
-_OWN_ERROR = re.compile(r"glassflow_dagster\.[\w.]+: (?P<text>[^\n]+)")
+# The last line of a Python traceback, or the exception of a task, for one of this project's own errors.
+_OWN_ERROR = re.compile(r"(?:glassflow_dagster\.[\w.]+|glassflow\.RegistryError): (?P<text>[^\n]+)")
 # The lines in which Java and Python print an exception, and Java its cause; those without a message are of no use.
 _RAISED = re.compile(r"^(?:: )?(?P<text>[\w.$]*(?:Error|Exception): [^\n]+)", re.MULTILINE)
 _CAUSED_BY = re.compile(r"^Caused by: (?P<text>[\w.$]+: [^\n]+)", re.MULTILINE)

@@ -76,7 +76,7 @@ def field_scope(fields: Sequence[SchemaField], source: int = 0) -> Scope:
     Both may be used in expressions (visible) and mapped; only expressions may use now(), which reads batch_time.
 
     source: the index of the record's source among the definition's inputs.
-    Columns in: Kafka's metadata (topic, key, partition, offset, timestamp), batch_time, and the STRUCT column
+    Columns in: Kafka's metadata (topic, key, partition, offset, timestamp, headers), batch_time, and the STRUCT column
     `FIELDS[source]` of the source's decoded fields.
     """
     columns = {**_metadata(), **{declared.name: _field(declared, FIELDS[source]) for declared in fields}}
@@ -109,4 +109,8 @@ def _field(declared: SchemaField, fields: str) -> Column:
 
 def _metadata() -> dict[str, Column]:
     """Return the columns of Kafka's metadata by name, `_topic` and so on."""
-    return {name: F.col(name.removeprefix("_")).cast(cast) for name, cast in _METADATA_CASTS.items()}
+    headers = F.coalesce(F.call_function("glassflow_headers", F.col("headers")), F.lit("{}"))
+    return {
+        **{name: F.col(name.removeprefix("_")).cast(cast) for name, cast in _METADATA_CASTS.items()},
+        "_headers": headers,
+    }

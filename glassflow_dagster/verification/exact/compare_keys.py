@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from glassflow_dagster.bookkeeping.dead_letters import read_refused_by_server
+from glassflow_dagster.bookkeeping.dead_letters import read_refused_by_server, read_undecoded
 from glassflow_dagster.bookkeeping.ledger import BatchHistory, last_batch, read_history
 from glassflow_dagster.bookkeeping.totals import LedgerTotals, read_totals
 from glassflow_dagster.clickhouse.client import connect
@@ -26,7 +26,7 @@ from glassflow_dagster.kafka.topics import offsets
 from glassflow_dagster.streaming.spark.session import SHUFFLE_PARTITIONS
 from glassflow_dagster.streaming.spark.spark_errors import explain_failure
 from glassflow_dagster.verification.exact.canonical import Comparable, comparable, hashed, joined
-from glassflow_dagster.verification.exact.expected import expected_rows, whole_ranges
+from glassflow_dagster.verification.exact.expected import Position, expected_rows, whole_ranges
 from glassflow_dagster.verification.exact.table_rows import actual_rows
 from glassflow_dagster.verification.kafka_counts import Spans, measure
 from glassflow_dagster.verification.key_rules import (
@@ -102,7 +102,8 @@ def reconcile_keys(spark: SparkSession, config: PipelineConfig, report: Callable
         if reasons:
             return undecided(reasons)
         report(f"reading the records of {', '.join(sorted(whole_ranges(history.ranges)))} ...")
-        rows = expected_rows(session, config, table, history, keep=compared.of_expected)
+        undecoded = [Position(*place) for place in read_undecoded(client, database, config.pipeline_id)]
+        rows = expected_rows(session, config, table, history, undecoded, keep=compared.of_expected)
         positions = read_refused_by_server(client, database, config.pipeline_id)
         refused = session.createDataFrame(positions, "topic STRING, partition INT, offset LONG")
         expected = _expected(rows, until_batch=history_before.last_batch, refused=refused)

@@ -7,6 +7,7 @@ that is a window or more after the last accepted one.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -19,6 +20,7 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.transforms import DedupConfig
 from glassflow_dagster.streaming.query import map_records
 from glassflow_dagster.streaming.stages.dead_letters import keep_raw_of_dead_letters
+from glassflow_dagster.streaming.stages.decode.registry import declare_registries
 from glassflow_dagster.streaming.stages.dedup import dedup_key
 from glassflow_dagster.streaming.stages.mapping import read_values
 from glassflow_dagster.streaming.stages.record_counter import SingleTopicCounter
@@ -27,18 +29,34 @@ from glassflow_dagster.streaming.stages.source_index import ONLY_FIELDS
 
 # The columns of a record's position: topic_rank, partition, offset.
 _POSITION = SingleTopicCounter.position_columns
+# How long a schema registry is waited for.
+_REGISTRY_SECONDS = 60.0
+_POSITION_SCHEMA = "topic STRING, partition INT, offset LONG"
 _BATCH_SCHEMA = "batch_id LONG, batch_ms LONG, topic STRING, partition INT, first LONG, until LONG"
 
 
-def expected_rows(
-    spark: SparkSession, config: PipelineConfig, table: Table, history: BatchHistory, keep: Sequence[Column]
+class Position(NamedTuple):
+    """Where a record is in Kafka."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+def expected_rows(  # noqa: PLR0913, PLR0917 - what makes a record a row
+    spark: SparkSession,
+    config: PipelineConfig,
+    table: Table,
+    history: BatchHistory,
+    undecoded: Sequence[Position],
+    keep: Sequence[Column],
 ) -> DataFrame:
     """Return the rows that the pipeline should have sent to the table, those that ClickHouse rejected included.
 
-    keep: named columns to compute from `row`, a STRUCT of the target's columns.
+    undecoded: see `read_undecoded`. keep: named columns to compute from `row`, a STRUCT of the target's columns.
     Columns out: topic STRING, partition INT, offset LONG (of the record), batch_id LONG, and those of keep.
     """
-    rows = rows_of_batches(spark, config, table, history.ranges, history.checkpoint_id, keep)
+    rows = rows_of_batches(spark, config, table, history.ranges, history.checkpoint_id, undecoded, keep)
     dedup = config.dedup_of(config.source)
     if dedup is not None:
         rows = first_of_windows(rows, dedup)
@@ -51,17 +69,22 @@ def rows_of_batches(  # noqa: PLR0913, PLR0917 - what makes a record a row
     table: Table,
     ranges: Sequence[BatchRange],
     checkpoint_id: str,
+    undecoded: Sequence[Position],
     keep: Sequence[Column],
 ) -> DataFrame:
     """Return the rows before deduplication, without filtered records and dead letters. A range at least has records.
 
-    keep: columns to compute besides the ones below from `row`, a STRUCT of the target's columns: NULL in those of types
-    that are not compared (`read_values`). exempt: rows that skip deduplication (replays of records that
-    passed it before). topic_rank: the topic's place in the order of a batch. batch_ms: the batch's time.
+    undecoded: see `read_undecoded`. keep: columns to compute besides the ones below from `row`, a STRUCT of the
+    target's columns: NULL in those of types that are not compared (`read_values`). exempt: rows that skip deduplication
+    (replays of records that passed it before). topic_rank: the topic's place in the order of a batch. batch_ms: the
+    batch's time.
     Columns out: topic STRING, topic_rank INT, partition INT, offset LONG, batch_id LONG, batch_ms LONG, exempt BOOLEAN,
     dedup_key BINARY, and those of keep.
     """
+    declare_registries(spark, config, _REGISTRY_SECONDS)
     records = read_ranges(spark, config.source, config.topics, whole_ranges(ranges))
+    if undecoded:
+        records = records.join(spark.createDataFrame(undecoded, _POSITION_SCHEMA), list(Position._fields), "left_anti")
     mapped = map_records(with_batches(records, ranges), config, table, checkpoint_id)
     good = keep_raw_of_dead_letters(mapped, "topic", "batch_id", "batch_ms").where(
         "dead_letter IS NULL AND drop_reason IS NULL"

@@ -26,10 +26,12 @@ PLAIN = Source(
     type="kafka", source_id="s", topic="t", connection_params=KafkaConnection(brokers=("b:1",)), schema_fields=FIELDS
 )
 
+WITH_HEADERS = "i int, value binary, headers array<struct<key string, value binary>>"
+
 
 def decoded(spark: SparkSession, values: list[bytes | None]) -> list[Row]:
     records = spark.createDataFrame([(index, value) for index, value in enumerate(values)], "i int, value binary")
-    return decode(records, [decoder_of(PLAIN, FIELDS)]).orderBy("i").select("fields.*", "error").collect()
+    return decode(records, [decoder_of(PLAIN, FIELDS, "")]).orderBy("i").select("fields.*", "error").collect()
 
 
 ACCEPTED: list[tuple[bytes, dict[str, object]]] = [
@@ -119,9 +121,9 @@ def test_behind_a_schema_id_a_field_need_not_be_there_unless_the_definition_says
     source = PLAIN.model_copy(update={"schema_registry": SchemaRegistry(url="http://r"), "schema_fields": fields})
     header = b"\0\0\0\0\7"
     values = [header + b'{"id":"x"}', header + b'{"n":1}', header, b"\0", b'{"id":"x"}', None]
-    records = spark.createDataFrame(list(enumerate(values)), "i int, value binary")
+    records = spark.createDataFrame([(index, value, None) for index, value in enumerate(values)], WITH_HEADERS)
     good, *refused = (
-        decode(records, [decoder_of(source, source.fields)]).orderBy("i").select("fields", "error").collect()
+        decode(records, [decoder_of(source, source.fields, "")]).orderBy("i").select("fields", "error").collect()
     )
     assert (good.error, good.fields.id, good.fields.n) == (None, "x", None)
     assert [row.error.reason.split(":")[0] for row in refused] == [
@@ -131,3 +133,32 @@ def test_behind_a_schema_id_a_field_need_not_be_there_unless_the_definition_says
         "no schema id",
         "the record has no value",
     ]
+
+
+def test_an_id_of_sixteen_bytes_or_in_a_header_is_understood(spark: SparkSession) -> None:
+    source = PLAIN.model_copy(update={"schema_registry": SchemaRegistry(url="http://r"), "schema_fields": FIELDS[:1]})
+    event = b'{"id":"x"}'
+    in_header = [("trace", b"1"), ("__value_schema_id", b"\1" + bytes(16))]
+    rows = [(0, b"\1" + bytes(16) + event, []), (1, event, in_header), (2, event, [("trace", b"1")])]
+    records = spark.createDataFrame(rows, WITH_HEADERS)
+    found = decode(records, [decoder_of(source, source.fields, "")]).orderBy("i").select("fields.id", "error").collect()
+    assert [row.id for row in found] == ["x", "x", None]
+    assert [row.error is None for row in found] == [True, True, False]
+
+
+def test_a_tombstone_behind_a_good_record_is_a_dead_letter(spark: SparkSession) -> None:
+    """Not a second row of the record before it, whose value Spark's generated code still has."""
+    source = PLAIN.model_copy(update={"schema_registry": SchemaRegistry(url="http://r"), "schema_fields": FIELDS[:1]})
+    records = spark.createDataFrame([(0, b"\0\0\0\0\7" + b'{"id":"x"}', None), (1, None, None)], WITH_HEADERS)
+    decoded_records = decode(records.coalesce(1), [decoder_of(source, source.fields, "")])
+    good, tombstone = decoded_records.select("fields.id", "error.reason").collect()
+    assert (good.id, good.reason) == ("x", None)
+    assert (tombstone.id, tombstone.reason) == (None, "the record has no value")
+
+
+def test_a_number_whose_exponent_is_the_greatest_there_is_is_a_dead_letter(spark: SparkSession) -> None:
+    field = SchemaField(name="d", type="decimal")
+    source = PLAIN.model_copy(update={"schema_fields": (field,)})
+    records = spark.createDataFrame([(b'{"d": 100E2147483647}',), (b'{"d": 100E2147483640}',)], "value binary")
+    rows = decode(records, [decoder_of(source, [field], "")]).select("error.reason").collect()
+    assert all("more than 76 digits" in row.reason for row in rows)

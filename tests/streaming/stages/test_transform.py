@@ -65,7 +65,7 @@ RECORDS: list[tuple[dict[str, Any], object]] = [
 def through_all_stages(records: DataFrame) -> DataFrame:
     types = {m.column_name: parse_column_type(m.column_type) for m in CONFIG.sink.mapping}
     events, names = (
-        decode(records, [decoder_of(CONFIG.source, CONFIG.source.fields)]),
+        decode(records, [decoder_of(CONFIG.source, CONFIG.source.fields, "")]),
         field_scope(CONFIG.source.fields),
     )
     for place, stage in enumerate(plan_stages(CONFIG).steps):

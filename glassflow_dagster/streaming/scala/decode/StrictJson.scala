@@ -5,7 +5,7 @@ import java.nio.charset.StandardCharsets.UTF_8
 import com.fasterxml.jackson.core.{JsonFactory, JsonFactoryBuilder, JsonParser, JsonToken, StreamReadConstraints}
 import com.fasterxml.jackson.core.exc.StreamConstraintsException
 import com.fasterxml.jackson.core.io.JsonStringEncoder
-import com.fasterxml.jackson.databind.ObjectMapper
+import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
 import org.apache.spark.sql.types._
@@ -24,13 +24,12 @@ import org.apache.spark.unsafe.types.UTF8String
 class StrictJson(spec: String) extends Serializable {
   import StrictJson._
 
-  private val fields: Array[JsonField] = readSpec(spec)
+  private val fields: Array[JsonField] = readFields(new ObjectMapper().readTree(spec))
 
   /** One column per field (array, map and any: their JSON text; decimal, bigint and ubigint: their digits), and the
     * reason why the record cannot be decoded, null for a good one.
     */
-  val schema: StructType =
-    StructType(fields.map(f => StructField(f.name, sqlType(f.kind)))).add(ERROR, StringType)
+  val schema: StructType = schemaOf(fields)
 
   @transient private lazy val root: Node = Node(fields)
   // Each task has a decoder of its own.
@@ -322,12 +321,14 @@ object StrictJson {
   /** The result for a value that does not fit its field's kind. */
   private case class Refused(problem: String)
 
-  private def readSpec(spec: String): Array[JsonField] = {
-    val nodes = new ObjectMapper().readTree(spec)
-    Array.tabulate(nodes.size) { i =>
-      JsonField(nodes.get(i).get(0).asText, nodes.get(i).get(1).asText, nodes.get(i).get(2).asBoolean)
-    }
+  /** The declared fields, from [[name, kind, required], ...]. */
+  def readFields(nodes: JsonNode): Array[JsonField] = Array.tabulate(nodes.size) { i =>
+    JsonField(nodes.get(i).get(0).asText, nodes.get(i).get(1).asText, nodes.get(i).get(2).asBoolean)
   }
+
+  /** The columns that a decoder makes of these fields. */
+  def schemaOf(fields: Array[JsonField]): StructType =
+    StructType(fields.map(f => StructField(f.name, sqlType(f.kind)))).add(ERROR, StringType)
 
   private def sqlType(kind: String): DataType = kind match {
     case "int" => LongType
@@ -358,9 +359,12 @@ object StrictJson {
 
   /** A decimal number's digits in one form, without an exponent; None with more than 76 before or after the point. */
   def canonical(number: java.math.BigDecimal): Option[String] = Option(number).flatMap { number =>
-    val shortest = if (number.signum == 0) java.math.BigDecimal.ZERO else number.stripTrailingZeros
-    val fits = shortest.scale <= DECIMAL_DIGITS && shortest.precision.toLong - shortest.scale <= DECIMAL_DIGITS
-    if (fits) Some(shortest.toPlainString) else None
+    // Before its zeros are stripped, which overflows a scale near the least that there is.
+    if (number.signum != 0 && number.precision.toLong - number.scale > DECIMAL_DIGITS) None
+    else {
+      val shortest = if (number.signum == 0) java.math.BigDecimal.ZERO else number.stripTrailingZeros
+      if (shortest.scale <= DECIMAL_DIGITS) Some(shortest.toPlainString) else None
+    }
   }
 
   /** A whole number's digits in one form; None for one with a fraction, or beyond 256 bits. */
@@ -368,6 +372,9 @@ object StrictJson {
     Option(number).flatMap(integral(_, BIG_DIGITS)).collect {
       case n if (signed || n.signum >= 0) && n.bitLength <= (if (signed) 255 else 256) => n.toString
     }
+
+  /** A number's integer value, which 3 and 3.0 have and 3.7 has not; TOO_BIG beyond 20 digits. */
+  def wholeNumber(number: java.math.BigDecimal): Option[java.math.BigInteger] = integral(number, UINT_DIGITS)
 
   /** A number's integer value, which 3 and 3.0 have and 3.7 has not; TOO_BIG with more than `digits` digits. */
   private def integral(number: java.math.BigDecimal, digits: Int): Option[java.math.BigInteger] =

@@ -3,7 +3,15 @@ package glassflow
 import org.apache.spark.sql.SparkSessionExtensions
 import org.apache.spark.sql.catalyst.{FunctionIdentifier, InternalRow}
 import org.apache.spark.sql.catalyst.expressions._
-import org.apache.spark.sql.catalyst.expressions.codegen.{CodegenContext, EmptyBlock, ExprCode, FalseLiteral, JavaCode}
+import org.apache.spark.sql.catalyst.expressions.codegen.{
+  CodeGenerator,
+  CodegenContext,
+  EmptyBlock,
+  ExprCode,
+  FalseLiteral,
+  JavaCode
+}
+import org.apache.spark.sql.catalyst.expressions.codegen.Block._
 import org.apache.spark.sql.catalyst.expressions.objects.{Invoke, StaticInvoke}
 import org.apache.spark.sql.execution.python.SizedMapInArrowStrategy
 import org.apache.spark.sql.types._
@@ -13,6 +21,9 @@ import org.apache.spark.unsafe.types.UTF8String
   * (SizedMapInArrowStrategy), and the project's SQL functions:
   *
   *   - glassflow_decode(value BINARY, spec STRING) -> STRUCT: see StrictJson
+  *   - glassflow_decode_avro, glassflow_decode_protobuf(value BINARY, headers ARRAY<STRUCT<key STRING, value BINARY>>,
+  *     spec STRING) -> STRUCT: see AvroDecoder and ProtobufDecoder
+  *   - glassflow_headers(headers ARRAY<STRUCT<key STRING, value BINARY>>) -> STRING: see RecordHeaders
   *   - glassflow_map(decoded STRUCT, computed STRUCT, spec STRING) -> STRUCT: see ColumnMapper
   *   - glassflow_values(row BINARY, spec STRING) -> STRUCT: see RowReader
   *   - glassflow_key(part, ...) -> BINARY: see KeyBytes
@@ -34,8 +45,10 @@ class Functions extends (SparkSessionExtensions => Unit) {
     register(extensions, "glassflow_decode") { case Seq(value, Text(spec)) =>
       val decoder = new StrictJson(spec)
       // Called for a NULL value, too, as the record then gets a reason.
-      Invoke(constant(decoder), "decode", decoder.schema, Seq(value), Seq(BinaryType), propagateNull = false)
+      Invoke(constant(decoder), "decode", decoder.schema, Seq(OrNull(value)), Seq(BinaryType), propagateNull = false)
     }
+    withSchema(extensions, "glassflow_decode_avro")(new AvroDecoder(_))
+    withSchema(extensions, "glassflow_decode_protobuf")(new ProtobufDecoder(_))
     register(extensions, "glassflow_map") { case Seq(decoded, computed, Text(spec)) =>
       MapColumns(decoded, computed, spec)
     }
@@ -56,6 +69,9 @@ class Functions extends (SparkSessionExtensions => Unit) {
       Invoke(constant(new RowBytes(schema)), "unpack", schema, Seq(bytes), Seq(BinaryType))
     }
     val texts = ArrayType(StringType, containsNull = false)
+    register(extensions, "glassflow_headers") { case Seq(headers) =>
+      StaticInvoke(RecordHeaders.getClass, StringType, "json", Seq(headers), Seq(HEADERS))
+    }
     scalar(extensions, "glassflow_upper", StringType, "upper", StringType)
     scalar(extensions, "glassflow_lower", StringType, "lower", StringType)
     scalar(extensions, "glassflow_trim", StringType, "trim", StringType)
@@ -71,6 +87,14 @@ class Functions extends (SparkSessionExtensions => Unit) {
     register(extensions, "glassflow_stage_attempt") { case Seq() => StageAttempt() }
     extensions.injectPlannerStrategy(_ => SizedMapInArrowStrategy)
   }
+
+  private def withSchema(extensions: SparkSessionExtensions, name: String)(create: String => SchemaDecoder): Unit =
+    register(extensions, name) { case Seq(value, headers, Text(spec)) =>
+      val decoder = create(spec)
+      val arguments = Seq(OrNull(value), OrNull(headers))
+      val types = Seq(BinaryType, HEADERS)
+      Invoke(constant(decoder), "decode", decoder.schema, arguments, types, propagateNull = false)
+    }
 
   private def scalar(
       extensions: SparkSessionExtensions,
@@ -99,6 +123,9 @@ class Functions extends (SparkSessionExtensions => Unit) {
 }
 
 object Functions {
+  private val HEADERS =
+    ArrayType(StructType(Seq(StructField("key", StringType), StructField("value", BinaryType))))
+
   private def constant(value: AnyRef): Literal = Literal.fromObject(value, ObjectType(value.getClass))
 
   private object Text {
@@ -128,6 +155,27 @@ object Functions {
     }
     override protected def withNewChildrenInternal(newLeft: Expression, newRight: Expression): MapColumns =
       copy(decoded = newLeft, computed = newRight)
+  }
+
+  /** An argument that is null in Java where it is NULL. Where a CASE has no branch that applies, Spark's code has the
+    * value of an earlier row in its variable, and Invoke passes that on.
+    */
+  case class OrNull(child: Expression) extends UnaryExpression {
+    override def dataType: DataType = child.dataType
+    override def nullable: Boolean = child.nullable
+    override def eval(row: InternalRow): Any = child.eval(row)
+    override protected def doGenCode(context: CodegenContext, code: ExprCode): ExprCode = {
+      val given = child.genCode(context)
+      val javaType = CodeGenerator.javaType(dataType)
+      code.copy(
+        code = code"""
+          ${given.code}
+          $javaType ${code.value} = ${given.isNull} ? null : ${given.value};
+        """,
+        isNull = given.isNull
+      )
+    }
+    override protected def withNewChildInternal(newChild: Expression): OrNull = copy(child = newChild)
   }
 
   case class Key(parts: Seq[Expression]) extends RuntimeReplaceable {

@@ -18,5 +18,5 @@ class Decoded(NamedTuple):
     error: Column
 
 
-# Column in: a record's value, BINARY, NULL for a tombstone.
-Decoder = Callable[[Column], Decoded]
+# Columns in: a record's value, BINARY, NULL for a tombstone; its headers, ARRAY<STRUCT<key STRING, value BINARY>>.
+Decoder = Callable[[Column, Column], Decoded]

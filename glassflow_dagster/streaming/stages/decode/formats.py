@@ -9,13 +9,26 @@ from glassflow_dagster.config.model.source import SchemaField, Source
 from glassflow_dagster.streaming.stages.decode.confluent_wire_format import strip_schema_id
 from glassflow_dagster.streaming.stages.decode.decoder import Decoder
 from glassflow_dagster.streaming.stages.decode.json_format import json_decoder
+from glassflow_dagster.streaming.stages.decode.schema_formats import schema_decoder
 
-FORMATS: Mapping[str, Callable[[Sequence[SchemaField]], Decoder]] = {
-    "json": json_decoder,
+
+def decoder_of(source: Source, fields: Sequence[SchemaField], registry: str) -> Decoder:
+    """Return the decoder for a source's records.
+
+    fields: the fields to decode. registry: the name under which the source's registry is declared
+    (`declare_registries`).
+    """
+    return FORMATS[source.format](source, fields, registry)
+
+
+def _json(source: Source, fields: Sequence[SchemaField], _registry: str) -> Decoder:
+    decoder = json_decoder(fields)
+    return strip_schema_id(decoder) if source.has_schema_id else decoder
+
+
+FORMATS: Mapping[str, Callable[[Source, Sequence[SchemaField], str], Decoder]] = {
+    "json": _json,
+    "json_schema": _json,
+    "avro": schema_decoder,
+    "protobuf": schema_decoder,
 }
-
-
-def decoder_of(source: Source, fields: Sequence[SchemaField]) -> Decoder:
-    """Return the decoder for a source's records. fields: the fields to decode."""
-    decoder = FORMATS[source.format](fields)
-    return strip_schema_id(decoder) if source.schema_registry else decoder

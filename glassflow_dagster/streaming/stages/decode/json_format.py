@@ -14,7 +14,7 @@ def json_decoder(fields: Sequence[SchemaField]) -> Decoder:
     """Return the decoder of one JSON object in UTF-8 with the declared fields."""
     spec = json.dumps([[field.name, field.kind, field.needed] for field in fields])
 
-    def decode(value: Column) -> Decoded:
+    def decode(value: Column, _headers: Column) -> Decoded:
         # No second error: glassflow_decode (Scala) returns the only one in the field `_error`.
         return Decoded(F.call_function("glassflow_decode", value, F.lit(spec)), F.lit(None).cast("string"))
 

@@ -1,0 +1,92 @@
+package glassflow
+
+import java.time.DateTimeException
+
+import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
+import org.apache.spark.sql.catalyst.util.ArrayData
+import org.apache.spark.sql.types._
+import org.apache.spark.unsafe.types.UTF8String
+
+/** Decodes records that are written with a schema.
+  *
+  * @param spec
+  *   JSON: {"fields": [[name, kind, required], ...], "schema": the schema's text or null, "registry": the name of a
+  *   declared registry or null, "schema_id": whether values or headers have a schema id}
+  */
+abstract class SchemaDecoder(spec: String) extends Serializable {
+  protected val node: JsonNode = new ObjectMapper().readTree(spec)
+  protected val fields: Array[JsonField] = StrictJson.readFields(node.get("fields"))
+  protected val given: String = node.get("schema").asText(null)
+  protected val registry: String = node.get("registry").asText(null)
+  private val hasId: Boolean = node.get("schema_id").asBoolean
+  private val settings: RegistrySettings = if (registry == null) null else RegistrySettings.of(registry)
+
+  /** See StrictJson. */
+  val schema: StructType = StrictJson.schemaOf(fields)
+
+  // Each task has a decoder of its own.
+  @transient protected lazy val root: Node = Node(fields)
+  @transient private lazy val store: SchemaStore = SchemaStore.of(registry, settings)
+
+  /** The format as the registry calls it. */
+  protected def kind: String
+
+  /** Read the fields of a value into `values`. Throws Refusal.
+    *
+    * @param start
+    *   where the event begins, behind a schema id
+    * @param id
+    *   the bytes that begin with the schema id: the value, or a header; null without one. idEnd: the end of the id
+    */
+  protected def read(value: Array[Byte], start: Int, id: Array[Byte], idEnd: Int, values: Array[Any]): Unit
+
+  /** Decode a record. headers: ARRAY<STRUCT<key STRING, value BINARY>>, may be null. */
+  def decode(value: Array[Byte], headers: ArrayData): InternalRow = {
+    val values = new Array[Any](fields.length + 1)
+    try readAll(value, headers, values)
+    catch {
+      case refusal: Refusal => refuse(values, refusal.getMessage)
+      // No bytes are known that lead here; if there are, they must not end a pipeline. It depends on them alone, so a
+      // repeated batch decides the same.
+      case error @ (_: ArithmeticException | _: DateTimeException | _: IndexOutOfBoundsException |
+          _: ClassCastException | _: IllegalArgumentException | _: NegativeArraySizeException |
+          _: NullPointerException | _: MatchError) =>
+        refuse(values, s"the value cannot be decoded: $error")
+    }
+    new GenericInternalRow(values)
+  }
+
+  private def refuse(values: Array[Any], reason: String): Unit = {
+    java.util.Arrays.fill(values.asInstanceOf[Array[AnyRef]], null)
+    values(fields.length) = UTF8String.fromString(reason)
+  }
+
+  private def readAll(value: Array[Byte], headers: ArrayData, values: Array[Any]): Unit = {
+    if (value == null) throw new Refusal("the record has no value")
+    val header = if (hasId) SchemaId.header(headers) else null
+    if (!hasId) read(value, 0, null, 0, values)
+    else if (header != null) read(value, 0, header, SchemaId.length(header, "the header"), values)
+    else {
+      val length = SchemaId.length(value, "the value")
+      read(value, length, value, length, values)
+    }
+  }
+
+  /** The texts of the schema whose id begins these bytes. */
+  protected def registered(bytes: Array[Byte]): Seq[String] = {
+    val id = SchemaId.text(bytes)
+    val found = store.find(id).getOrElse(throw new Refusal(s"the schema registry has no schema with the id $id"))
+    if (found.kind != kind) throw new Refusal(s"schema $id is of type ${found.kind}, not $kind")
+    found.texts
+  }
+}
+
+object SchemaDecoder {
+
+  /** How deep records, messages, arrays and maps may be in each other: as in Google's libraries for Protobuf. They are
+    * read recursively, and the stack must not overflow.
+    */
+  final val DEEPEST = 100
+}

@@ -1,0 +1,58 @@
+package glassflow
+
+import java.nio.ByteBuffer
+
+import org.apache.spark.sql.catalyst.util.ArrayData
+import org.apache.spark.unsafe.types.UTF8String
+
+/** Confluent's wire format: a schema's id before the encoded event, or in a header of the record.
+  *
+  * The id is a byte 0 and a number of four bytes, or a byte 1 and a UUID. In the header `__value_schema_id`, which newer
+  * clients write, it is the same, and the value is the event alone.
+  */
+object SchemaId {
+  private val HEADER = UTF8String.fromString("__value_schema_id")
+  private final val NUMBERED = 0
+  private final val UNIQUE = 1
+  private final val NUMBER_BYTES = 5
+  private final val UNIQUE_BYTES = 17
+  // The places in a header, STRUCT<key STRING, value BINARY>.
+  private final val KEY = 0
+  private final val VALUE = 1
+  private final val HEADER_FIELDS = 2
+
+  /** The bytes of a record's header with the id; null without one. headers: see above; may be null.
+    *
+    * Of several the last one counts, and one without a value says that the id is in the record's value.
+    */
+  def header(headers: ArrayData): Array[Byte] = {
+    var found: Array[Byte] = null
+    var i = 0
+    while (headers != null && i < headers.numElements) {
+      val header = headers.getStruct(i, HEADER_FIELDS)
+      if (HEADER == header.getUTF8String(KEY)) found = if (header.isNullAt(VALUE)) null else header.getBinary(VALUE)
+      i += 1
+    }
+    found
+  }
+
+  /** The number of bytes of the id that begins these bytes. Throws Refusal where there is none. place: where they are. */
+  def length(bytes: Array[Byte], place: String): Int = {
+    if (bytes.isEmpty) throw new Refusal(s"$place is empty; a schema id begins it")
+    val length = bytes(0) match {
+      case NUMBERED => NUMBER_BYTES
+      case UNIQUE => UNIQUE_BYTES
+      case _ =>
+        throw new Refusal(s"no schema id: $place begins neither with the byte 0 and a number nor with 1 and a UUID")
+    }
+    if (bytes.length < length) throw new Refusal(s"$place is too short to hold a schema id")
+    length
+  }
+
+  /** The id that begins these bytes, of which there are enough (`length`): a number, or a UUID with hyphens, as text. */
+  def text(id: Array[Byte]): String = {
+    val buffer = ByteBuffer.wrap(id, 1, id.length - 1)
+    if (id(0) == NUMBERED) Integer.toUnsignedString(buffer.getInt)
+    else new java.util.UUID(buffer.getLong, buffer.getLong).toString
+  }
+}

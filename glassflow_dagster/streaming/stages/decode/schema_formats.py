@@ -1,0 +1,41 @@
+"""The formats `avro` and `protobuf`, whose records are written with a schema (scala/decode/SchemaDecoder.scala).
+
+The writer's schema is that of the schema registry, or else the definition's own. With both, the definition's Avro
+schema is the reader's: its aliases and defaults apply.
+"""
+
+import json
+from collections.abc import Sequence
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from glassflow_dagster.config.model.source import SchemaField, Source
+from glassflow_dagster.streaming.stages.decode.decoder import Decoded, Decoder
+
+
+def fields_json(fields: Sequence[SchemaField]) -> str:
+    """Return the fields to decode as JSON, as SchemaDecoder takes them: [[name, kind, required], ...]."""
+    return json.dumps([[field.name, field.kind, field.needed] for field in fields])
+
+
+def schema_decoder(source: Source, fields: Sequence[SchemaField], registry: str) -> Decoder:
+    """Return the decoder of one record of the source's format. registry: see `declare_registries`."""
+    function, spec = f"glassflow_decode_{source.format}", decoder_spec(source, fields, registry)
+
+    def decode(value: Column, headers: Column) -> Decoded:
+        # No second error: the function returns the only one in the field `_error`.
+        return Decoded(F.call_function(function, value, headers, F.lit(spec)), F.lit(None).cast("string"))
+
+    return decode
+
+
+def decoder_spec(source: Source, fields: Sequence[SchemaField], registry: str) -> str:
+    """Return the text that SchemaDecoder takes."""
+    return json.dumps({
+        "fields": json.loads(fields_json(fields)),
+        "schema": source.schema_.file if source.schema_ else None,
+        "message_type": source.schema_.message_type if source.schema_ else None,
+        "registry": registry if source.schema_registry else None,
+        "schema_id": source.has_schema_id,
+    })  # fmt: skip
