@@ -1,12 +1,13 @@
 """GlassFlow: its API server in local mode, which runs ingestor and sink in one process, with NATS and PostgreSQL.
 
-Guarantee: at least once into ClickHouse; a batch whose acknowledgement is lost is inserted again.
+Guarantee: at least once into ClickHouse; a batch whose acknowledgement is lost is inserted again. Local mode forgets
+which pipeline ran when its process is killed, and refuses to resume it: its entry is removed from PostgreSQL and the
+pipeline created again under its id, so that consumer group and stream go on.
 State: in NATS JetStream on disk, in whose stream an event waits for the insert; a key is forgotten after 24 hours, here
 by JetStream's own window of message ids, because local mode has no deduplicator of its own.
+Package: GlassFlow
 Tuned: one ingestor and one sink, as local mode has them; blocks, delay and window as for the others; events at INFO are
 not logged.
-Restart: local mode forgets which pipeline ran when its process is killed, and refuses to resume it; the entry is
-removed from PostgreSQL and the pipeline created again under its id, so that consumer group and stream go on.
 """
 
 import http.client

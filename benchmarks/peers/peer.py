@@ -95,7 +95,9 @@ class GlassFlow(Peer):
     def remarks(self) -> dict[str, str]:
         """Return the versions and the sections of the module docstring."""
         glassflow_programs()
-        return {"version": f"GlassFlow {GLASSFLOW_VERSION}, nats-server {NATS_VERSION}", **self._sections()}
+        remarks = self._sections()
+        package = remarks.pop("package")
+        return {"version": f"{package} {GLASSFLOW_VERSION}, nats-server {NATS_VERSION}", **remarks}
 
     @staticmethod
     def _definition(task: Task, stack: Stack) -> Path:

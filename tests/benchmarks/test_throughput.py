@@ -14,7 +14,7 @@ def test_dagster_ends_when_asked_also_below_a_shells_command_in_the_background(t
     program = (
         "import sys; from pathlib import Path; from benchmarks.stack import Stack; "
         "from benchmarks.throughput import running_dagster\n"
-        "with running_dagster(Stack(Path(sys.argv[1]), '127.0.0.1:1', 1, 0, 0)): print('is up')"
+        "with running_dagster(Stack(Path(sys.argv[1]), '127.0.0.1:1', 1, 1, 0, 0)): print('is up')"
     )
     # A shell's background command ignores SIGINT, and its children inherit that.
     kept = signal.signal(signal.SIGINT, signal.SIG_IGN)
