@@ -1,34 +1,51 @@
-"""ClickHouse's own Kafka table engine beside a pipeline, on the same topic, server and machine.
+"""ClickHouse's own ways from Kafka into a table beside a pipeline, on the same topic, server and machine.
 
-The engine reads a full topic into a table through a materialized view, without removing duplicates: into a MergeTree,
-and into a ReplacingMergeTree, which removes them when it merges. The pipeline removes them before the insert. The time
-is from the statement that creates the view, or from the start of the driver, to the last row. CPU time is that of the
-server, and of the driver. `surplus_rows` are rows beyond one for each key at that moment, as a query without FINAL
+Its Kafka table engine reads a full topic into a table through a materialized view, without removing duplicates: into
+a MergeTree, and into a ReplacingMergeTree, which removes them when it merges. Its sink for Kafka Connect, which is
+compiled from its source, does so from a process of its own. The pipeline removes duplicates before the insert. The time
+is from the statement that creates the view, or from the start of the process, to the last row. CPU time is that of the
+server, and of the process. `surplus_rows` are rows beyond one for each key at that moment, as a query without FINAL
 counts them.
 
     make bench-kafka-engine        or: python -m benchmarks.kafka_engine --events 1000000 --runs 1
 """
 
 import shutil
+import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from clickhouse_connect.driver.client import Client
 
 from benchmarks import results
 from benchmarks.events import COLUMNS, DUPLICATES, SEED, distinct, fill_topic
+from benchmarks.peers.environment import connect_classpath
 from benchmarks.peers.task import BLOCK_ROWS, BLOCK_SECONDS
-from benchmarks.pipelines import dedup_definition, running_pipeline, visible_rows, wait_until, write_definition
+from benchmarks.pipelines import (
+    create_peer_table,
+    dedup_definition,
+    running_pipeline,
+    visible_rows,
+    wait_until,
+    write_definition,
+)
 from benchmarks.processes import cpu_seconds
 from benchmarks.results import Figures, Runs, turns
-from benchmarks.stack import Stack, running_stack
+from benchmarks.stack import PASSWORD, USER, Stack, running_stack
 from glassflow_dagster.demo.produce import PARTITIONS
+from glassflow_dagster.local.ports import free_port
+from glassflow_dagster.runtime.java import find_java
 
 TOPIC = "events"
 EVENTS = 2_000_000
 PIPELINE = "pipeline"
 ENGINES = {"Kafka engine, MergeTree": "MergeTree", "Kafka engine, ReplacingMergeTree": "ReplacingMergeTree"}
+CONNECT = "Kafka Connect, MergeTree"
 PRODUCT = "glassflow-dagster"
+CONNECT_MAIN = "org.apache.kafka.connect.cli.ConnectStandalone"
+# The bytes of a block's events.
+FETCH_BYTES = BLOCK_ROWS * 200
 POLL_SECONDS = 0.1
 PATIENCE_SECONDS = 300.0
 
@@ -43,9 +60,11 @@ def main() -> None:
     with running_stack() as stack:
         fill_topic(stack, TOPIC, arguments.events)
         bench = Bench(stack, arguments.events, keys)
-        for turn, case in turns([*ENGINES, PRODUCT], arguments.runs):
+        for turn, case in turns([*ENGINES, CONNECT, PRODUCT], arguments.runs):
             if case == PRODUCT:
                 runs.measure(case, lambda turn=turn: bench.run_pipeline(turn))
+            elif case == CONNECT:
+                runs.measure(case, lambda turn=turn: bench.run_connect(turn))
             else:
                 runs.measure(case, lambda case=case, turn=turn: bench.run_engine(ENGINES[case], turn))
     parameters = {"events": arguments.events, "duplicates": DUPLICATES, "seed": SEED, "partitions": PARTITIONS}
@@ -94,6 +113,60 @@ class Bench:
         self._client.command(f"DROP TABLE {table}")
         shutil.rmtree(self._stack.state)
         return figures
+
+    def run_connect(self, turn: int) -> Figures:
+        """Run Kafka Connect in standalone mode until all events are in the table."""
+        create_peer_table(self._client, "rows")
+        folder = self._stack.folder / f"connect{turn}"
+        folder.mkdir()
+        worker, connector = self._connect_settings(folder, turn)
+        command = [str(find_java().executable), "-cp", connect_classpath(), CONNECT_MAIN, str(worker), str(connector)]
+        began, used = time.monotonic(), self._server_seconds()
+        with (folder / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+            try:
+                self._wait(lambda: visible_rows(self._client, "rows") >= self._events)
+                took, process_seconds = time.monotonic() - began, cpu_seconds(process.pid)
+            finally:
+                process.terminate()
+        figures = self._figures(took, self._server_seconds() - used, process_seconds, "rows")
+        self._client.command("DROP TABLE rows SYNC")
+        return figures
+
+    def _connect_settings(self, folder: Path, turn: int) -> tuple[Path, Path]:
+        """Write the properties of the worker and of the sink; return their files."""
+        worker = {
+            "bootstrap.servers": self._stack.brokers,
+            "listeners": f"http://127.0.0.1:{free_port()}",
+            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "value.converter.schemas.enable": "false",
+            "offset.storage.file.filename": folder / "offsets",
+            "connector.client.config.override.policy": "All",
+        }
+        sink = {
+            "name": f"sink{turn}",
+            "connector.class": "com.clickhouse.kafka.connect.ClickHouseSinkConnector",
+            "tasks.max": PARTITIONS,
+            "topics": TOPIC,
+            "topic2TableMap": f"{TOPIC}=rows",
+            "hostname": "127.0.0.1",
+            "port": self._stack.clickhouse_port,
+            "database": "default",
+            "username": USER,
+            "password": PASSWORD,
+            "ssl": "false",
+            # The server's answers are then not compressed, which this client cannot read.
+            "jdbcConnectionProperties": "?compress=0",
+            # A poll is a block.
+            "consumer.override.max.poll.records": BLOCK_ROWS,
+            "consumer.override.max.partition.fetch.bytes": FETCH_BYTES,
+            "consumer.override.fetch.max.bytes": FETCH_BYTES,
+            "consumer.override.fetch.min.bytes": FETCH_BYTES // 2,
+        }
+        files = folder / "worker.properties", folder / "sink.properties"
+        for file, settings in zip(files, (worker, sink), strict=True):
+            file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
+        return files
 
     def _figures(self, took: float, server: float, driver: float, table: str) -> Figures:
         counted, keys = self._count(table)

@@ -1,6 +1,7 @@
 """Virtual environments and programs of the peers, in the cache: they are not dependencies of the project.
 
-`python -m benchmarks.peers.environment` creates all but GlassFlow's programs, which need Go.
+`python -m benchmarks.peers.environment` creates all but GlassFlow's programs, which need Go, and Kafka Connect's, which
+need a Java compiler.
 """
 
 import hashlib
@@ -25,6 +26,9 @@ FLINK_KAFKA = ("org.apache.flink", "flink-sql-connector-kafka", "4.0.1-2.0")
 GLASSFLOW_VERSION = "v3.2.0"
 _GLASSFLOW_SOURCE = "https://github.com/glassflow/clickhouse-etl"
 NATS_VERSION = "v2.15.2"
+# ClickHouse's sink for Kafka Connect; $CONNECT_SOURCE names another place of its source.
+CONNECT_VERSION = "v1.5.0"
+_CONNECT_SOURCE = "https://github.com/ClickHouse/clickhouse-kafka-connect"
 
 
 def python_of(environment: Environment) -> Path:
@@ -86,6 +90,36 @@ def _build_glassflow(programs: Path) -> None:
     _go("install", f"github.com/nats-io/nats-server/v2@{NATS_VERSION}", folder=programs, GOBIN=str(programs))
 
 
+def connect_classpath() -> str:
+    """Return the class path of Kafka Connect with ClickHouse's sink; the first call compiles that.
+
+    Raises SystemExit where a Java compiler or the source is missing.
+    """
+    folder = cache_folder() / "peers" / f"clickhouse-connect-{CONNECT_VERSION}"
+    with exclusive(folder):
+        if not folder.exists():
+            if shutil.which("javac") is None:
+                raise SystemExit("ClickHouse's sink for Kafka Connect is compiled from its source; install a JDK")
+            say(f"compiling ClickHouse's sink for Kafka Connect {CONNECT_VERSION} (once)")
+            with filled(folder) as programs:
+                _build_connect(programs)
+    return f"{folder / 'classes'}:{folder / 'jars'}/*"
+
+
+def _build_connect(programs: Path) -> None:
+    source, jars, classes = programs / "source", programs / "jars", programs / "classes"
+    origin = os.environ.get("CONNECT_SOURCE", _CONNECT_SOURCE)
+    _call("git", "clone", "--quiet", "--depth", "1", "--branch", CONNECT_VERSION, origin, str(source))
+    ivy_file = Path(__file__).with_name("connect-ivy.xml")
+    retrieve = ("-retrieve", f"{jars}/[artifact]-[revision].[ext]", "-cache", f"{programs}/.ivy")
+    _ivy("-ivy", str(ivy_file), "-confs", "connect", *retrieve)
+    files = [str(file) for file in (source / "src" / "main" / "java").rglob("*.java")]
+    _call("javac", "-nowarn", "-proc:full", "-cp", f"{jars}/*", "-d", str(classes), *files)
+    shutil.copytree(source / "src" / "main" / "resources", classes, dirs_exist_ok=True)
+    for unused in (source, programs / ".ivy"):
+        shutil.rmtree(unused)
+
+
 def _go(*arguments: str, folder: Path, **variables: str) -> None:
     _call("nice", "go", *arguments, folder=folder, **variables)
 
@@ -98,7 +132,7 @@ def _uv(*arguments: str) -> None:
 
 def _ivy(*arguments: str) -> None:
     jar = next((pyspark_folder() / "jars").glob("ivy-*.jar"))
-    _call(str(find_java().executable), "-jar", str(jar), *arguments, "-types", "jar")
+    _call(str(find_java().executable), "-jar", str(jar), *arguments, "-types", "jar", "bundle")
 
 
 def _call(*command: str, folder: Path | None = None, **variables: str) -> None:
