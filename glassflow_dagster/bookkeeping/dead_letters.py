@@ -181,16 +181,17 @@ def read_refused_by_server(client: Client, database: str, pipeline_id: str) -> l
     return [(topic, partition, offset) for topic, partition, offset in rows]
 
 
-def read_undecoded(client: Client, database: str, pipeline_id: str) -> list[tuple[str, int, int]]:
+def read_undecoded(client: Client, database: str, pipeline_id: str, checkpoint_id: str) -> list[tuple[str, int, int]]:
     """Return (topic, partition, offset) of each record whose schema the registry did not know when it was read.
 
-    By now it may know the schema, but the record has stayed a dead letter.
+    By now it may know the schema, but in this checkpoint the record has stayed a dead letter.
     """
     rows = fetch(
         client,
         f"SELECT topic, partition, offset FROM {DEAD_LETTERS.full_name(database)} "
-        "WHERE pipeline_id = {pipeline:String} AND stage = 'decode' AND startsWith(reason, {reason:String})",
-        {"pipeline": pipeline_id, "reason": UNKNOWN_SCHEMA},
+        "WHERE pipeline_id = {pipeline:String} AND toString(checkpoint_id) = {checkpoint:String} AND stage = 'decode' "
+        "AND startsWith(reason, {reason:String})",
+        {"pipeline": pipeline_id, "checkpoint": checkpoint_id, "reason": UNKNOWN_SCHEMA},
     )
     return [(topic, partition, offset) for topic, partition, offset in rows]
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.source import Source
 from glassflow_dagster.config.model.types import parse_column_type
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint, CheckpointError
 from glassflow_dagster.streaming.delivery.batch_writer import fits
@@ -46,19 +45,10 @@ def find_outdated_batch(config: PipelineConfig, table: Table, checkpoint: Checkp
 def _with_connections_of(config: PipelineConfig, kept_definition: dict[str, Any]) -> PipelineConfig:
     """Return the definition that the checkpoint kept, which has no secrets, with the connections of `config`."""
     old = PipelineConfig.model_validate(kept_definition)
-    sources = tuple(_with_access_of(config, source) for source in old.sources)
+    connection = {"connection_params": config.connection}
+    sources = tuple(source.model_copy(update=connection) for source in old.sources)
     sink = old.sink.model_copy(update={"connection_params": config.sink.connection_params})
     return old.model_copy(update={"sources": sources, "sink": sink})
-
-
-def _with_access_of(config: PipelineConfig, source: Source) -> Source:
-    """Return a kept source with the current connection, and the current access to its schema registry."""
-    registries = {current.source_id: current.schema_registry for current in config.sources}
-    registry, current = source.schema_registry, registries.get(source.source_id)
-    if registry is not None and current is not None:
-        # What it holds is as before: the kept address and user, of which the batch's digest was made.
-        registry = current.model_copy(update={"url": registry.url, "api_key": registry.api_key})
-    return source.model_copy(update={"connection_params": config.connection, "schema_registry": registry})
 
 
 def _with_types(table: Table, types: Mapping[str, str]) -> Table:

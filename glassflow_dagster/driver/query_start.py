@@ -30,7 +30,7 @@ from glassflow_dagster.streaming.query import build_join_query, build_query
 from glassflow_dagster.streaming.spark.session import SPARK_SCRATCH
 from glassflow_dagster.streaming.stages.batch_pacer import BatchPacer
 from glassflow_dagster.streaming.stages.clock_source import ClockSource
-from glassflow_dagster.streaming.stages.decode.registry import declare_registries, require_schemas
+from glassflow_dagster.streaming.stages.decode.registry import declare_registries, registries_of, require_schemas
 from glassflow_dagster.streaming.stages.record_counter import NO_EVENT_TIME
 from glassflow_dagster.streaming.stages.source import (
     Subscription,
@@ -147,7 +147,9 @@ class QueryStarter:
         checkpoint_id = self.opened.identity.checkpoint_id
         require_schemas(self.spark, config)
         schemas = self.opened.checkpoint.schemas
-        declare_registries(self.spark, config, self.run.options.timeout_seconds, schemas)
+        # The current credentials: a definition that the checkpoint kept has none.
+        registries = registries_of(config, self.run.config)
+        declare_registries(self.spark, config, registries, self.run.options.timeout_seconds, schemas)
         if config.join is None:
             return build_query(records, config, table, checkpoint_id), None
         # The stream that triggers batches for waiting events while the topics are silent. Its name must be new: an

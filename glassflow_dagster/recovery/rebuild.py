@@ -63,7 +63,7 @@ def rebuild_checkpoint(
     now_ms = max(int(time.time() * 1000), past.batches[-1].batch_time_ms + 1)
     compared = compared_columns(config, table)
     row_hash, _ = hashed(compared.values)
-    undecoded = [Position(*place) for place in read_undecoded(client, database, config.pipeline_id)]
+    undecoded = [Position(*place) for place in read_undecoded(client, database, config.pipeline_id, checkpoint_id)]
     records = Records(spark, config, table, checkpoint_id, row_hash.alias("row_hash"), undecoded)
     totals = read_totals(client, database, config.pipeline_id)
     try:

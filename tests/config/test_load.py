@@ -205,7 +205,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (avro(file='{"type": "record", "fields": [1]}'), "sources[0].schema.file: has no list of fields"),
     (avro(message_type="A"), "sources[0].schema.message_type: applies to protobuf only; remove it"),
     (avro(wire_format="none") | REGISTRY, "sources[0].schema.wire_format: none leaves nothing to ask"),
-    (avro() | REGISTRY | {"sources__0__format": "protobuf"}, "sources[0].schema: Protobuf has one schema"),
+    (
+        avro() | REGISTRY | {"sources__0__format": "protobuf"},
+        "sources[0].schema.file: each record of Protobuf has one schema",
+    ),
     (registry(url="localhost:8081"), "sources[0].schema_registry.url: 'localhost:8081' is not an address"),
     (registry(url=","), "sources[0].schema_registry.url: '' is not an address; write https://host:port"),
     (registry(url="http://me:shh@r"), "sources[0].schema_registry.url: holds a user; write it into api_key"),

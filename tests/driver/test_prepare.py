@@ -19,6 +19,7 @@ from glassflow_dagster.driver.run import run_pipeline
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.topics import Cleanup
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint, CheckpointError
+from glassflow_dagster.streaming.stages.decode.registry import registries_of
 from tests.driver.test_heartbeat_writer import CONFIG
 from tests.streaming.delivery.test_partition_writer import batch_plan
 
@@ -157,28 +158,20 @@ def test_an_open_batch_is_finished_by_the_definition_and_the_types_that_it_was_b
     assert find_outdated_batch(CONFIG, then, checkpoint) is None
 
 
-def test_a_batch_of_an_older_definition_reaches_the_registry_with_the_secrets_of_the_new_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_of_an_older_definition_reaches_the_registry_with_the_secrets_of_the_new_one() -> None:
     """The kept definition has none."""
 
-    def with_registry(definition: dict[str, Any]) -> None:
-        registry = {"url": "http://registry", "bearer_token": "shh", "client_cert": "cert", "client_key": "key"}
-        definition["sources"][0] |= {"format": "avro", "schema_registry": registry}
+    def with_registry(**keys: str) -> Callable[[dict[str, Any]], None]:
+        def change(definition: dict[str, Any]) -> None:
+            definition["sources"][0] |= {"format": "avro", "schema_registry": {"url": "http://registry", **keys}}
 
-    def elsewhere(definition: dict[str, Any]) -> None:
-        with_registry(definition)
-        definition["sources"][0]["schema_registry"]["url"] = "http://other"
+        return change
 
-    checkpoint, begun_with = new_checkpoint(tmp_path), edited(with_registry)
-    checkpoint.keep_definition(begun_with)
-    begun = {"batch_id": 3, "definition": begun_with.digest, "types": {}}
-    plan = batch_plan({"t": {0: (0, 2)}}).model_copy(update=begun)
-    monkeypatch.setattr(Checkpoint, "pending_plan", lambda _: plan)
-    found = find_outdated_batch(edited(elsewhere), TABLE, checkpoint)
-    assert found is not None
-    registry = found.config.source.schema_registry
-    assert registry is not None
-    assert (registry.url, registry.client_cert) == ("http://registry", "cert")
-    secrets = (registry.bearer_token, registry.client_key)
-    assert [secret.get_secret_value() for secret in secrets if secret] == ["shh", "key"]
+    kept = PipelineConfig.model_validate(edited(with_registry(api_key="old", api_secret="x")).model_dump(mode="json"))
+    (registry,) = registries_of(kept, edited(with_registry(url="http://other", bearer_token="shh"))).values()
+    assert (registry.url, registry.api_key) == ("http://registry", None)
+    assert registry.bearer_token is not None
+    assert registry.bearer_token.get_secret_value() == "shh"
+    with pytest.raises(GlassflowError, match="put it back, run once, then remove it"):
+        registries_of(kept, CONFIG)
+    assert registries_of(CONFIG, CONFIG) == {}

@@ -1,5 +1,6 @@
 """Compare the contents of ClickHouse with the oracle: rows, dead letters, and the ledger batch by batch."""
 
+import base64
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import fields
@@ -62,12 +63,15 @@ def _dead_letters(client: Client, database: str, expected: Expected, records: Se
 
 
 def _dead_letters_of(client: Client, database: str) -> Counter[Any]:
-    query = f"SELECT toString(topic), partition, offset, toString(stage), value FROM {database}.glassflow_dead_letters"
+    query = (
+        "SELECT toString(topic), partition, offset, toString(stage), base64Encode(value) "
+        f"FROM {database}.glassflow_dead_letters"
+    )
     return Counter(tuple(row) for row in client.query(query).result_rows)
 
 
 def _raw(expected: Expected, records: Sequence[Record]) -> Counter[Any]:
-    values = {record.position: record.value.decode() for record in records}
+    values = {record.position: base64.b64encode(record.value).decode() for record in records}
     return Counter((*position, stage, values[position]) for position, stage in expected.dead_letters.items())
 
 

@@ -48,7 +48,9 @@ class SchemaField(Part):
 class SourceSchema(Part):
     """The schema of the records of a topic, in the format's own language."""
 
-    file: Text = Field(description="the schema's text: an Avro schema, or a .proto file; ${file:PATH} reads a file")
+    file: Text | None = Field(
+        default=None, description="the schema's text: an Avro schema, or a .proto file; ${file:PATH} reads a file"
+    )
     message_type: Text | None = Field(
         default=None, description="the name of Protobuf's message; by default the one that a record names, or the first"
     )

@@ -83,16 +83,17 @@ def _format_problems(path: str, source: Source) -> Iterator[Problem]:
             remedy = "remove it, or add format: avro or protobuf"
             yield Problem(f"{path}.schema", f"format {source.format} has no schema; {remedy}")
         return
-    if schema is None and registry is None:
+    if (schema is None or schema.file is None) and registry is None:
         yield Problem(f"{path}.format", f"{source.format} needs a schema; add schema.file or schema_registry")
     if schema is None:
         return
-    if source.format == "avro" and (problem := avro_problem(schema.file)):
+    if source.format == "avro" and schema.file is not None and (problem := avro_problem(schema.file)):
         yield Problem(f"{path}.schema.file", problem)
     if source.format == "avro" and schema.message_type is not None:
         yield Problem(f"{path}.schema.message_type", "applies to protobuf only; remove it")
-    if registry is not None and source.format == "protobuf":
-        yield Problem(f"{path}.schema", "Protobuf has one schema for each record; remove schema or schema_registry")
+    if registry is not None and source.format == "protobuf" and schema.file is not None:
+        remedy = "remove schema.file or schema_registry"
+        yield Problem(f"{path}.schema.file", f"each record of Protobuf has one schema; {remedy}")
     if registry is not None and schema.wire_format == "none":
         yield Problem(
             f"{path}.schema.wire_format", "none leaves nothing to ask the schema_registry; remove one of them"

@@ -102,7 +102,8 @@ def reconcile_keys(spark: SparkSession, config: PipelineConfig, report: Callable
         if reasons:
             return undecided(reasons)
         report(f"reading the records of {', '.join(sorted(whole_ranges(history.ranges)))} ...")
-        undecoded = [Position(*place) for place in read_undecoded(client, database, config.pipeline_id)]
+        places = read_undecoded(client, database, config.pipeline_id, history.checkpoint_id)
+        undecoded = [Position(*place) for place in places]
         rows = expected_rows(session, config, table, history, undecoded, keep=compared.of_expected)
         positions = read_refused_by_server(client, database, config.pipeline_id)
         refused = session.createDataFrame(positions, "topic STRING, partition INT, offset LONG")

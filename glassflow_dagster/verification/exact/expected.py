@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from glassflow_dagster.bookkeeping.dead_letters import UNKNOWN_SCHEMA
 from glassflow_dagster.bookkeeping.ledger import BatchHistory, BatchRange
 from glassflow_dagster.clickhouse.tables import Table, filled_columns
 from glassflow_dagster.config.model.durations import milliseconds
@@ -20,7 +21,7 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.transforms import DedupConfig
 from glassflow_dagster.streaming.query import map_records
 from glassflow_dagster.streaming.stages.dead_letters import keep_raw_of_dead_letters
-from glassflow_dagster.streaming.stages.decode.registry import declare_registries
+from glassflow_dagster.streaming.stages.decode.registry import declare_registries, registries_of
 from glassflow_dagster.streaming.stages.dedup import dedup_key
 from glassflow_dagster.streaming.stages.mapping import read_values
 from glassflow_dagster.streaming.stages.record_counter import SingleTopicCounter
@@ -81,19 +82,28 @@ def rows_of_batches(  # noqa: PLR0913, PLR0917 - what makes a record a row
     Columns out: topic STRING, topic_rank INT, partition INT, offset LONG, batch_id LONG, batch_ms LONG, exempt BOOLEAN,
     dedup_key BINARY, and those of keep.
     """
-    declare_registries(spark, config, _REGISTRY_SECONDS)
+    declare_registries(spark, config, registries_of(config, config), _REGISTRY_SECONDS)
     records = read_ranges(spark, config.source, config.topics, whole_ranges(ranges))
     if undecoded:
         records = records.join(spark.createDataFrame(undecoded, _POSITION_SCHEMA), list(Position._fields), "left_anti")
     mapped = map_records(with_batches(records, ranges), config, table, checkpoint_id)
-    good = keep_raw_of_dead_letters(mapped, "topic", "batch_id", "batch_ms").where(
-        "dead_letter IS NULL AND drop_reason IS NULL"
-    )
+    raw = keep_raw_of_dead_letters(mapped, "topic", "batch_id", "batch_ms")
+    good = _require_known_schemas(raw).where("dead_letter IS NULL AND drop_reason IS NULL")
     # Of the only source: a join's rows are not compared.
     key = dedup_key(config.dedup_of(config.source), ONLY_FIELDS).alias("dedup_key")
     types = {name: column.type for name, column in table.columns.items()}
     values = read_values(F.col("row"), filled_columns(config, table), types)
     return good.withColumn("row", values).select("topic", *_POSITION, "batch_id", "batch_ms", "exempt", key, *keep)
+
+
+def _require_known_schemas(rows: DataFrame) -> DataFrame:
+    """Return rows whose reading fails where the registry does not know a schema that it knew when the batch was read.
+
+    Columns in: dead_letter. Columns out: the same.
+    """
+    text = f"{UNKNOWN_SCHEMA} that records of the topic were written with; it had it before: restore it"
+    is_unknown = F.startswith(F.col("dead_letter.reason"), F.lit(UNKNOWN_SCHEMA))
+    return rows.where(F.when(is_unknown, F.raise_error(F.lit(text))).otherwise(F.expr("true")))
 
 
 def whole_ranges(ranges: Iterable[BatchRange]) -> dict[str, dict[int, tuple[int, int]]]:

@@ -436,6 +436,50 @@ def test_hostile_messages_are_dead_letters_or_right(spark: SparkSession) -> None
     assert rows[8].s32 == "0"
 
 
+def test_paths_into_googles_messages(spark: SparkSession) -> None:
+    text = """
+    syntax = "proto3";
+    import "google/type/money.proto";
+    import "google/protobuf/struct.proto";
+    message A { google.type.Money price = 1; google.protobuf.Struct free = 2; }
+    """
+    fields = [optional("price.units", "int"), optional("price", "map"), optional("free.a.b", "string")]
+    inner = b"\x0a\x0c\x0a\1b\x12\7\x1a\5inner"  # the entry b, a text
+    a_struct = b"\x2a" + bytes([len(inner)]) + inner
+    entry = b"\x0a\1a\x12" + bytes([len(a_struct)]) + a_struct
+    struct = b"\x0a" + bytes([len(entry)]) + entry
+    value = b"\x0a\7\x0a\3EUR\x10\5" + b"\x12" + bytes([len(struct)]) + struct
+    (row,) = decoded(spark, source_of(text, fields), [value])
+    assert row.reason is None
+    assert row["price.units"] == 5
+    assert json.loads(row.price) == {"currency_code": "EUR", "units": 5, "nanos": 0}
+    assert row["free.a.b"] == "inner"
+
+
+def test_an_index_that_languages_count_differently_is_refused(spark: SparkSession) -> None:
+    text = """
+    syntax = "proto3";
+    message O { map<string, int64> m = 1; message A { string s = 1; } message B { string s = 1; } }
+    """
+    fields, value = [optional("s", "string")], b"\0\0\0\0\7" + b"\4\0\2" + b"\x0a\1x"
+    (refused,) = decoded(spark, source_of(text, fields, wire_format="confluent"), [value])
+    assert refused.reason.endswith("its index has no one meaning; set schema.message_type")
+    (named,) = decoded(spark, source_of(text, fields, "O.A", wire_format="confluent"), [value])
+    assert tuple(named) == ("x", None)
+
+
+def test_a_map_may_be_written_as_its_entries(spark: SparkSession) -> None:
+    text = """
+    syntax = "proto3";
+    message A {
+      repeated MEntry m = 1;
+      message MEntry { option map_entry = true; string key = 1; int64 value = 2; }
+    }
+    """
+    (row,) = decoded(spark, source_of(text, [optional("m", "map")], "A"), [b"\x0a\5\x0a\1k\x10\7"])
+    assert tuple(row) == ('{"k":7}', None)
+
+
 def test_defaults_of_proto2_are_read_as_in_c(spark: SparkSession) -> None:
     text = """
     syntax = "proto2";

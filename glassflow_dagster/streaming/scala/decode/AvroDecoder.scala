@@ -15,7 +15,8 @@ class AvroDecoder(spec: String) extends SchemaDecoder(spec) {
   @transient private lazy val in = new AvroInput
   @transient private lazy val reader: Option[Schema] = Option(given).map(text => parse(Seq(text)))
   @transient private lazy val ofGiven = new AvroRecords(reader.get, None, fields, root)
-  @transient private lazy val bySchemaId = new java.util.HashMap[String, AvroRecords]()
+  // Also the reasons why schemas are invalid.
+  @transient private lazy val bySchemaId = new java.util.HashMap[String, Either[Refusal, AvroRecords]]()
   // Nearly all records have the id of the one before.
   @transient private var lastId: Array[Byte] = _
   @transient private var last: AvroRecords = _
@@ -43,16 +44,16 @@ class AvroDecoder(spec: String) extends SchemaDecoder(spec) {
         found = load(id, text)
         bySchemaId.put(text, found)
       }
-      last = found
+      last = found.fold(refusal => throw refusal, identity)
       lastId = id
     }
     last
   }
 
-  private def load(id: Array[Byte], text: String): AvroRecords = {
+  private def load(id: Array[Byte], text: String): Either[Refusal, AvroRecords] = {
     val texts = registered(id)
-    try new AvroRecords(parse(texts), reader, fields, root)
-    catch { case NonFatal(error) => throw new Refusal(s"schema $text is invalid: ${error.getMessage}") }
+    try Right(new AvroRecords(parse(texts), reader, fields, root))
+    catch { case NonFatal(error) => Left(new Refusal(s"schema $text is invalid: ${error.getMessage}")) }
   }
 }
 

@@ -11,9 +11,9 @@ import scala.util.control.NonFatal
 
 /** Reads the declared fields of the records of one writer's schema, in one pass over their bytes.
   *
-  * A declared name is that of a field, or a path of such names into records and maps. A field that the writer's schema
-  * does not have is looked for by the aliases that the reader's schema gives it, and else has the default of that
-  * schema (Avro specification, "Schema resolution").
+  * A declared name is that of a field, or a path of such names into records and maps. A field of the record itself that
+  * the writer's schema does not have is looked for by the aliases that the reader's schema gives it, and else has the
+  * default of that schema (Avro specification, "Schema resolution").
   *
   * To be used by one thread.
   */
@@ -88,11 +88,9 @@ final class AvroRecords(writer: Schema, reader: Option[Schema], fields: Array[Js
     var i = 0
     while (i < fields.length) {
       if (!isFound(i)) {
-        defaults.get(i) match {
-          case Some(value) => values(i) = value
-          case None if fields(i).required => throw new Refusal(s"field '${fields(i).name}' is missing")
-          case None => values(i) = null
-        }
+        val value = defaults.getOrElse(i, null)
+        if (value == null && fields(i).required) throw new Refusal(s"field '${fields(i).name}' is missing")
+        values(i) = value
       }
       i += 1
     }
@@ -130,6 +128,7 @@ final class AvroValue extends FieldSource {
 }
 
 object AvroRecords {
+
   /** Name in the writer's schema -> name in the reader's, of fields that the reader knows by an alias. */
   private def aliases(reader: Schema, writer: Schema): Map[String, String] =
     (for {

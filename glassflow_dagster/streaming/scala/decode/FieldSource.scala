@@ -5,8 +5,8 @@ import java.math.{BigDecimal, BigInteger}
 import org.apache.spark.sql.types.Decimal
 import org.apache.spark.unsafe.types.UTF8String
 
-/** A value of a record in an encoding with types, which is read as the kind of field that is declared. Each method reads
-  * it once, and throws Refusal where the value is of another type.
+/** A value of a record in an encoding with types, which is read as the kind of field that is declared. Each method
+  * reads it once, and throws Refusal where the value is of another type.
   */
 trait FieldSource {
   def text: UTF8String
@@ -67,19 +67,21 @@ object FieldSource {
   private final val MOST_DECIMAL_BYTES = 64
   private final val MOST_DECIMAL_DIGITS = 76
 
-  /** A decimal of the bytes of a whole number, and how many of its digits are behind the point. Java needs quadratic time
-    * for the digits of long numbers, and a text as long as the scale says; no column takes so many.
+  /** A decimal of the bytes of a whole number, and how many of its digits are behind the point. Java needs quadratic
+    * time for the digits of long numbers, and a text as long as the scale says; no column takes so many.
     */
   def decimal(bytes: Array[Byte], scale: Int): BigDecimal = {
     if (bytes.length > MOST_DECIMAL_BYTES) throw new Refusal(s"a decimal of ${bytes.length} bytes")
-    if (scale > MOST_DECIMAL_DIGITS || scale < -MOST_DECIMAL_DIGITS) throw new Refusal(s"a decimal with the scale $scale")
+    if (scale > MOST_DECIMAL_DIGITS || scale < -MOST_DECIMAL_DIGITS)
+      throw new Refusal(s"a decimal with the scale $scale")
     new BigDecimal(if (bytes.isEmpty) BigInteger.ZERO else new BigInteger(bytes), scale)
   }
 
   def requireFinite(value: Double): Unit =
     if (value.isNaN || value.isInfinite) throw new Refusal(s"$value is no number that JSON or a decimal can hold")
 
-  /** The refusal of a field's value, which names the field; what is wrong with the encoding is not the field's fault. */
+  /** The refusal of a field's value, which names the field; what is wrong with the encoding is not the field's fault.
+    */
   def of(field: JsonField, problem: String): Refusal =
     new Refusal(if (problem.startsWith("invalid ")) problem else s"field '${field.name}': $problem")
 }

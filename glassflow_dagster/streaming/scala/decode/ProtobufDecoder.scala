@@ -12,6 +12,8 @@ class ProtobufDecoder(spec: String) extends SchemaDecoder(spec) {
   private val messageType: String = node.get("message_type").asText(null)
 
   @transient private lazy val ofGiven = new ProtobufTypes(Seq(given))
+  // Also the reasons why schemas are invalid.
+  @transient private lazy val bySchemaId = new java.util.HashMap[String, Either[Refusal, ProtobufTypes]]()
   @transient private lazy val byMessage = new java.util.HashMap[String, ProtobufRecords]()
   // Nearly all records begin as the one before: with this schema id and these indexes.
   @transient private var lastStart: Array[Byte] = _
@@ -40,22 +42,30 @@ class ProtobufDecoder(spec: String) extends SchemaDecoder(spec) {
     val key = if (messageType == null) s"$schemaId ${path.mkString(".")}" else schemaId
     var found = byMessage.get(key)
     if (found == null) {
-      val types = if (registry == null) ofGiven else typesOf(schemaId, registered(id))
+      val types = if (registry == null) ofGiven else ofRegistered(schemaId, id)
       val message = if (messageType == null) types.message(path) else types.message(messageType)
       found = new ProtobufRecords(message, fields, root)
       byMessage.put(key, found)
     }
     found
   }
+
+  private def ofRegistered(schemaId: String, id: Array[Byte]): ProtobufTypes = {
+    var found = bySchemaId.get(schemaId)
+    if (found == null) {
+      val texts = registered(id)
+      found =
+        try Right(new ProtobufTypes(texts))
+        catch { case refusal: Refusal => Left(new Refusal(s"schema $schemaId ${refusal.getMessage}")) }
+      bySchemaId.put(schemaId, found)
+    }
+    found.fold(refusal => throw refusal, identity)
+  }
 }
 
 object ProtobufDecoder {
   // More than any schema nests its messages.
   private final val MOST_INDEXES = 100
-
-  private def typesOf(id: String, texts: Seq[String]): ProtobufTypes =
-    try new ProtobufTypes(texts)
-    catch { case refusal: Refusal => throw new Refusal(s"schema $id ${refusal.getMessage}") }
 
   /** The indexes that Confluent's serializers write behind a schema id: their number, and the indexes themselves, as
     * numbers of Avro's kind; a number of 0 stands for the one index 0.

@@ -1,7 +1,7 @@
 package glassflow
 
-/** Reads Protobuf's wire format (Protocol Buffers, "Encoding") from bytes that nobody has checked: each length is compared
-  * with what is left before anything is done with it.
+/** Reads Protobuf's wire format (Protocol Buffers, "Encoding") from bytes that nobody has checked: each length is
+  * compared with what is left before anything is done with it.
   *
   * To be used by one thread. All methods throw Refusal.
   */
@@ -52,7 +52,8 @@ final class ProtobufInput(val bytes: Array[Byte]) {
 
   /** Skip bytes, and return the position of the first. */
   def skip(count: Int): Int = {
-    if (count > end - at) throw new Refusal(s"invalid Protobuf: the value or a message in it ends too early, at byte $end")
+    if (count > end - at)
+      throw new Refusal(s"invalid Protobuf: the value or a message in it ends too early, at byte $end")
     at += count
     at - count
   }
@@ -77,7 +78,8 @@ final class ProtobufInput(val bytes: Array[Byte]) {
   /** The number of the next field, shifted, and its wire type. */
   def tag(): Int = {
     val tag = varint()
-    if (tag >>> 32 != 0 || tag >>> NUMBER == 0) throw new Refusal(s"invalid Protobuf: no field's number, before byte $at")
+    if (tag >>> 32 != 0 || tag >>> NUMBER == 0)
+      throw new Refusal(s"invalid Protobuf: no field's number, before byte $at")
     tag.toInt
   }
 }

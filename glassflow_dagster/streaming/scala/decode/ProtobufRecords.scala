@@ -4,9 +4,9 @@ import org.apache.spark.unsafe.types.UTF8String
 
 /** Reads the declared fields of messages of one type, in one pass over their bytes.
   *
-  * A declared name is that of a field, or a path of such names into messages and maps with texts as keys. A field that a
-  * message does not have is null where that can be told from its default (proto2, `optional`, `oneof`, messages); else it
-  * has its default, as in Protobuf's own libraries.
+  * A declared name is that of a field, or a path of such names into messages and maps with texts as keys. A field that
+  * a message does not have is null where that can be told from its default (proto2, `optional`, `oneof`, messages);
+  * else it has its default, as in Protobuf's own libraries.
   */
 final class ProtobufRecords(message: MessageType, fields: Array[JsonField], root: Node) {
   import ProtobufRecords._
@@ -58,7 +58,7 @@ final class ProtobufRecords(message: MessageType, fields: Array[JsonField], root
           val node = names.get(key)
           if (node != null) takeValue(entry.fields(1), value, node, values)
         }
-      case (kind: MessageType, message: Array[Any]) if !field.isRepeated && kind.isSpecial =>
+      case (kind: MessageType, message: Array[Any]) if !field.isRepeated && ProtobufValue.isStruct(kind) =>
         // Objects whose fields stand in a map, or in one of several parts.
         kind.fields.foreach(part =>
           if (message(part.index) != null) takeNested(part, message(part.index), names, values)
@@ -72,14 +72,15 @@ object ProtobufRecords {
 
   /** Read the fields of a message up to the end of the input into their places.
     *
-    * A value is a Long (whole numbers, booleans, enums), a Float, a Double, a UTF8String, an Array[Byte], an Array[Any] (a
-    * message), or an ArrayList of these (repeated fields; the entries of maps); null where there is none.
+    * A value is a Long (whole numbers, booleans, enums), a Float, a Double, a UTF8String, an Array[Byte], an Array[Any]
+    * (a message), or an ArrayList of these (repeated fields; the entries of maps); null where there is none.
     *
     * @param wanted
     *   by place: the fields to read; null for all
     */
   def parse(in: ProtobufInput, kind: MessageType, found: Array[Any], wanted: Array[Boolean], depth: Int): Unit = {
-    if (depth > SchemaDecoder.DEEPEST) throw new Refusal(s"invalid Protobuf: messages more than ${SchemaDecoder.DEEPEST} deep")
+    if (depth > SchemaDecoder.DEEPEST)
+      throw new Refusal(s"invalid Protobuf: messages more than ${SchemaDecoder.DEEPEST} deep")
     while (!in.isAtEnd) {
       val tag = in.tag()
       val (number, wireType) = (tag >>> ProtobufInput.NUMBER, tag & ProtobufInput.WIRE_TYPE)
@@ -120,8 +121,7 @@ object ProtobufRecords {
 
   /** Of a oneof the last field in a message counts. */
   private def clearOthers(message: MessageType, field: ProtobufField, found: Array[Any]): Unit =
-    if (field.oneOf != null)
-      message.fields.foreach(other => if (other.oneOf == field.oneOf && other != field) found(other.index) = null)
+    if (field.oneOf != null) message.othersOf(field).foreach(other => found(other) = null)
 
   private def requireWireType(in: ProtobufInput, field: ProtobufField, wireType: Int): Unit =
     if (field.kind.isInstanceOf[UndefinedType])

@@ -55,14 +55,23 @@ final class MessageType(val name: String) extends ProtobufType {
   /** In the order of the schema; the place of a field is its index in the values of a message. */
   var fields: Array[ProtobufField] = Array.empty
 
-  /** Whether it is one of Google's and Confluent's own, which in JSON are no objects. */
+  /** Whether it is the entry of a map: a field that repeats it is that map. */
+  var isMapEntry = false
+
+  /** Whether it is one of Google's and Confluent's own. */
   var isSpecial = false
   private var byNumber: Map[Int, ProtobufField] = Map.empty
+
+  // By place: the places of the other fields of the same oneof.
+  private var others: Array[Array[Int]] = Array.empty
 
   def set(declared: Array[ProtobufField]): Unit = {
     fields = declared
     byNumber = declared.map(field => field.number -> field).toMap
+    val oneOfs = declared.filter(_.oneOf != null).groupBy(_.oneOf).view.mapValues(_.map(_.index)).toMap
+    others = declared.map(field => oneOfs.getOrElse(field.oneOf, Array.empty[Int]).filter(_ != field.index))
   }
+  def othersOf(field: ProtobufField): Array[Int] = others(field.index)
   def field(number: Int): ProtobufField = byNumber.getOrElse(number, null)
 }
 
@@ -121,11 +130,17 @@ final class ProtobufTypes(texts: Seq[String]) {
     var prefix = packageOf(file)
     var among = file.getTypes.asScala.collect { case message: MessageElement => message }.toSeq
     var name = ""
-    path.foreach { index =>
+    path.zipWithIndex.foreach { case (index, depth) =>
       if (index < 0 || index >= among.size) throw new Refusal(s"no message ${path.mkString(".")} in the schema")
-      name = join(prefix, among(index).getName)
+      val message = among(index)
+      name = join(prefix, message.getName)
       prefix = name
-      among = among(index).getNestedTypes.asScala.collect { case message: MessageElement => message }.toSeq
+      among = message.getNestedTypes.asScala.collect { case nested: MessageElement => nested }.toSeq
+      // The serializers of some languages count the entries of maps among the nested messages, those of others do not.
+      if (depth < path.length - 1 && message.getFields.asScala.exists(_.getType.startsWith("map<")))
+        throw new Refusal(
+          s"the record's message is nested in $name, which has maps: its index has no one meaning; set schema.message_type"
+        )
     }
     message(name)
   }
@@ -149,6 +164,9 @@ final class ProtobufTypes(texts: Seq[String]) {
         made
       case (message: MessageElement, file) =>
         val made = new MessageType(name)
+        made.isMapEntry = message.getOptions.asScala.exists(option =>
+          option.getName == "map_entry" && String.valueOf(option.getValue) == "true"
+        )
         built.put(name, made)
         val plain = message.getFields.asScala.map(_ -> null)
         val ofOneOfs = message.getOneOfs.asScala.flatMap(one => one.getFields.asScala.map(_ -> one.getName))
@@ -168,8 +186,12 @@ final class ProtobufTypes(texts: Seq[String]) {
       scope: String,
       isProto3: Boolean
   ): ProtobufField = {
-    val isMap = field.getType.startsWith("map<")
-    val kind = if (isMap) mapEntry(field, scope) else typeOf(field.getType, scope)
+    val isWrittenAsMap = field.getType.startsWith("map<")
+    val kind = if (isWrittenAsMap) mapEntry(field, scope) else typeOf(field.getType, scope)
+    val isMap = isWrittenAsMap || (kind match {
+      case message: MessageType => message.isMapEntry
+      case _ => false
+    })
     val isRepeated = isMap || field.getLabel == Field.Label.REPEATED
     val hasPresence = !isRepeated &&
       (!isProto3 || oneOf != null || field.getLabel == Field.Label.OPTIONAL || kind.isInstanceOf[MessageType])
@@ -193,7 +215,8 @@ final class ProtobufTypes(texts: Seq[String]) {
     if (SCALARS(written)) ScalarType(written)
     else if (written.startsWith(".")) known(written.drop(1), written)
     else {
-      val scopes = Iterator.iterate(scope)(_.split('.').dropRight(1).mkString(".")).takeWhile(_.nonEmpty) ++ Iterator("")
+      val scopes =
+        Iterator.iterate(scope)(_.split('.').dropRight(1).mkString(".")).takeWhile(_.nonEmpty) ++ Iterator("")
       val names = scopes.map(join(_, written)).toSeq
       known(names.find(name => declared.contains(name) || WELL_KNOWN.contains(name)).getOrElse(written), written)
     }
@@ -209,8 +232,21 @@ final class ProtobufTypes(texts: Seq[String]) {
 
 object ProtobufTypes {
   private val SCALARS = Set(
-    "double", "float", "int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64", "sfixed32",
-    "sfixed64", "bool", "string", "bytes"
+    "double",
+    "float",
+    "int32",
+    "int64",
+    "uint32",
+    "uint64",
+    "sint32",
+    "sint64",
+    "fixed32",
+    "fixed64",
+    "sfixed32",
+    "sfixed64",
+    "bool",
+    "string",
+    "bytes"
   )
 
   private def parse(text: String): ProtoFileElement =

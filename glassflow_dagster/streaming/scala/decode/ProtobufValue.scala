@@ -147,7 +147,8 @@ final class ProtobufValue(kind: ProtobufType, isList: Boolean, isMap: Boolean, v
   }
 
   /** As the key of a map in JSON. */
-  private def keyText: String = if (isTruth) truth.toString else if (kind == ScalarType("string")) text.toString
+  private def keyText: String = if (isTruth) truth.toString
+  else if (kind == ScalarType("string")) text.toString
   else number.toPlainString
 
   private def separated[T](out: JsonText, items: Seq[T])(each: T => Unit): Unit = {
@@ -166,7 +167,9 @@ final class ProtobufValue(kind: ProtobufType, isList: Boolean, isMap: Boolean, v
       val (seconds, nanos) = (longPart(0), longPart(1))
       if (nanos < 0 || nanos >= PER_SECOND) throw new Refusal(s"$nanos are no nanoseconds of a second")
       Instant.ofEpochSecond(seconds, nanos)
-    } catch { case _: java.time.DateTimeException => throw new Refusal(s"${longPart(0)} s is no time that can be written") }
+    } catch {
+      case _: java.time.DateTimeException => throw new Refusal(s"${longPart(0)} s is no time that can be written")
+    }
 
   /** Of a timestamp or a duration. */
   private def seconds: BigDecimal = {
@@ -243,6 +246,10 @@ object ProtobufValue {
     }
     found
   }
+
+  /** Whether a message is google.protobuf's Struct or Value. */
+  def isStruct(message: MessageType): Boolean =
+    message.isSpecial && (message.name == STRUCT || message.name == VALUE)
 
   private def listOf(value: Any): Seq[Any] =
     if (value == null) Nil else value.asInstanceOf[java.util.List[Any]].toArray.toSeq

@@ -7,14 +7,17 @@ import scala.util.control.NonFatal
 /** Tells what is wrong with a schema that stands in a definition. */
 object SchemaCheck {
 
-  /** What is wrong, or null. messageType: the name of a message; null for none. fields: as of SchemaDecoder. */
+  /** What is wrong, or null. messageType: the name of a message; null for none. fields: as of SchemaDecoder, where the
+    * schema is the reader's; null where it is the writer's, whose defaults are not used.
+    */
   def problem(format: String, text: String, messageType: String, fields: String): String =
     try {
       format match {
         case "avro" =>
           val schema = AvroDecoder.parse(Seq(text))
           AvroType(schema)
-          AvroRecords.defaults(schema, StrictJson.readFields(new ObjectMapper().readTree(fields)))
+          if (fields != null)
+            AvroRecords.defaults(schema, StrictJson.readFields(new ObjectMapper().readTree(fields)))
           null
         case "protobuf" =>
           val types = new ProtobufTypes(Seq(text))

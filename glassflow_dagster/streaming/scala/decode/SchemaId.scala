@@ -7,8 +7,8 @@ import org.apache.spark.unsafe.types.UTF8String
 
 /** Confluent's wire format: a schema's id before the encoded event, or in a header of the record.
   *
-  * The id is a byte 0 and a number of four bytes, or a byte 1 and a UUID. In the header `__value_schema_id`, which newer
-  * clients write, it is the same, and the value is the event alone.
+  * The id is a byte 0 and a number of four bytes, or a byte 1 and a UUID. In the header `__value_schema_id`, which
+  * newer clients write, it is the same, and the value is the event alone.
   */
 object SchemaId {
   private val HEADER = UTF8String.fromString("__value_schema_id")
@@ -36,7 +36,8 @@ object SchemaId {
     found
   }
 
-  /** The number of bytes of the id that begins these bytes. Throws Refusal where there is none. place: where they are. */
+  /** The number of bytes of the id that begins these bytes. Throws Refusal where there is none. place: where they are.
+    */
   def length(bytes: Array[Byte], place: String): Int = {
     if (bytes.isEmpty) throw new Refusal(s"$place is empty; a schema id begins it")
     val length = bytes(0) match {
@@ -49,7 +50,8 @@ object SchemaId {
     length
   }
 
-  /** The id that begins these bytes, of which there are enough (`length`): a number, or a UUID with hyphens, as text. */
+  /** The id that begins these bytes, of which there are enough (`length`): a number, or a UUID with hyphens, as text.
+    */
   def text(id: Array[Byte]): String = {
     val buffer = ByteBuffer.wrap(id, 1, id.length - 1)
     if (id(0) == NUMBERED) Integer.toUnsignedString(buffer.getInt)

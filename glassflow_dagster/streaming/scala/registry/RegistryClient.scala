@@ -13,8 +13,8 @@ import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 
 import scala.jdk.CollectionConverters._
 
-/** A schema as the registry has it. texts: the schemas that it refers to, each after those it refers to itself, and then
-  * its own text. kind: AVRO, PROTOBUF or JSON.
+/** A schema as the registry has it. texts: the schemas that it refers to, each after those it refers to itself, and
+  * then its own text. kind: AVRO, PROTOBUF or JSON.
   */
 final case class RegisteredSchema(kind: String, texts: Seq[String])
 
@@ -37,8 +37,8 @@ final class RegistryClient(settings: RegistrySettings) {
   }
   private val json = new ObjectMapper()
 
-  /** The schema with an id (a number, or a UUID with hyphens); None where the registry does not know it, or a schema that
-    * it refers to. Throws RegistryError.
+  /** The schema with an id (a number, or a UUID with hyphens); None where the registry does not know it, or a schema
+    * that it refers to. Throws RegistryError.
     */
   def schema(id: String): Option[RegisteredSchema] = {
     val deadline = System.nanoTime + settings.patienceMs * 1000000
@@ -49,22 +49,31 @@ final class RegistryClient(settings: RegistrySettings) {
     if (found.isEmpty && isUnique) get("/schemas/types", deadline, NO_SUCH_SCHEMA)
     found.flatMap { node =>
       val referred = new java.util.LinkedHashMap[String, String]()
-      if (collect(node, referred, deadline))
+      if (collect(node, referred, new java.util.HashSet, deadline))
         Some(RegisteredSchema(node.path("schemaType").asText("AVRO"), referred.values.asScala.toSeq :+ textOf(node)))
       else None
     }
   }
 
-  /** Add the schemas that one refers to, each after those it refers to itself; return whether all are there. */
-  private def collect(schema: JsonNode, found: java.util.LinkedHashMap[String, String], deadline: Long): Boolean =
+  /** Add the schemas that one refers to, each after those it refers to itself; return whether all are there.
+    *
+    * @param asked
+    *   the names of those that were asked for, in case they refer to each other
+    */
+  private def collect(
+      schema: JsonNode,
+      found: java.util.LinkedHashMap[String, String],
+      asked: java.util.HashSet[String],
+      deadline: Long
+  ): Boolean =
     schema.path("references").elements.asScala.forall { reference =>
       val (subject, version) = (reference.path("subject").asText, reference.path("version").asText)
       val name = s"$subject $version"
-      found.containsKey(name) || found.size < MOST_REFERENCES && {
+      !asked.add(name) || asked.size < MOST_REFERENCES && {
         // Also where it was deleted: a schema that was written with it is still there.
         val subjectPath = URLEncoder.encode(subject, UTF_8).replace("+", "%20")
         get(s"/subjects/$subjectPath/versions/$version?deleted=true", deadline, NO_SUCH_SCHEMA).exists { other =>
-          val isComplete = collect(other, found, deadline)
+          val isComplete = collect(other, found, asked, deadline)
           found.put(name, textOf(other))
           isComplete
         }
@@ -118,7 +127,9 @@ final class RegistryClient(settings: RegistrySettings) {
       } catch {
         // Without its text, which may hold the credentials.
         case _: IllegalArgumentException =>
-          throw new RegistryError(s"schema registry $url: address or credentials are not valid in a request; correct them")
+          throw new RegistryError(
+            s"schema registry $url: address or credentials are not valid in a request; correct them"
+          )
       }
     val answer = client.sendAsync(request, HttpResponse.BodyHandlers.ofString())
     try answer.get(ANSWER_TIME.toSeconds, TimeUnit.SECONDS)

@@ -10,8 +10,8 @@ import org.apache.spark.TaskContext
 
 import scala.jdk.CollectionConverters._
 
-/** The schemas of a registry that this JVM has fetched. Each is fetched once, and kept in a folder of the checkpoint, so
-  * that a repeated batch needs no registry.
+/** The schemas of a registry that this JVM has fetched. Each is fetched once, and kept in a folder of the checkpoint,
+  * so that a repeated batch needs no registry.
   *
   * That an id is unknown holds for one batch: its records are dead letters, and when the batch is repeated they must be
   * dead letters again, although the registry may know the id by then. In a later batch it is asked for again.
@@ -61,8 +61,8 @@ final class SchemaStore(settings: RegistrySettings) {
     found match {
       case Some(schema) => keep(s"$id.json", text(schema))
       case None =>
+        append(unknownIn(batchOfUnknown), id)
         unknown.add(id)
-        keep(unknownIn(batchOfUnknown), String.join("\n", unknown))
     }
     found
   }
@@ -84,11 +84,24 @@ final class SchemaStore(settings: RegistrySettings) {
     if (file != null && Files.exists(file)) Some(Files.readString(file)) else None
   }
 
+  /** Add a line to a file, synced. A line that a crash has cut off is of no record that is written. */
+  private def append(name: String, line: String): Unit = if (folder != null) {
+    create()
+    val file = folder.resolve(name)
+    val isNew = !Files.exists(file)
+    Files.writeString(file, s"$line\n", StandardOpenOption.CREATE, StandardOpenOption.APPEND)
+    sync(file)
+    if (isNew) sync(folder)
+  }
+
+  private def create(): Unit = if (!Files.isDirectory(folder)) {
+    Files.createDirectories(folder)
+    Seq(folder.getParent, folder.getParent.getParent).foreach(sync)
+  }
+
   /** Write a file as a whole, synced with its folder, before a batch depends on it. */
   private def keep(name: String, content: String): Unit = if (folder != null) {
-    val isNew = !Files.isDirectory(folder)
-    Files.createDirectories(folder)
-    if (isNew) Seq(folder.getParent, folder.getParent.getParent).foreach(sync)
+    create()
     val temporary = Files.createTempFile(folder, s".$name.", ".tmp")
     Files.write(temporary, content.getBytes(UTF_8))
     sync(temporary)
@@ -111,10 +124,10 @@ object SchemaStore {
 
   /** This JVM's store of a declared registry. */
   def of(name: String, settings: RegistrySettings): SchemaStore =
-    stores.computeIfAbsent(s"$name ${settings.folder}", _ => new SchemaStore(settings))
+    stores.computeIfAbsent(s"$name\u0000${settings.folder}", _ => new SchemaStore(settings))
 
   /** Forget the stores of a name, whose settings may have changed. */
-  def forget(name: String): Unit = stores.keySet.removeIf(_.startsWith(s"$name "))
+  def forget(name: String): Unit = stores.keySet.removeIf(_.startsWith(s"$name\u0000"))
 
   /** The id of the micro-batch that the calling task belongs to; "" outside of one. */
   private def currentBatch: String =

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
@@ -11,7 +12,6 @@ from pyspark.sql import SparkSession
 from glassflow_dagster.config.certificates import read_pem, read_private_key
 from glassflow_dagster.config.model.connections import SchemaRegistry
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.source import Source
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.streaming.spark.session import is_local, java
 from glassflow_dagster.streaming.stages.decode.schema_formats import fields_json
@@ -22,49 +22,72 @@ def registry_name(pipeline_id: str, source_id: str) -> str:
     return f"{pipeline_id}/{source_id}"
 
 
+def registries_of(config: PipelineConfig, current: PipelineConfig) -> dict[str, SchemaRegistry]:
+    """Return the registries of the sources that need one, by source_id, with the credentials of the current definition.
+
+    config: that one, or an older one that the checkpoint has kept without secrets, whose addresses hold.
+    Raises `GlassflowError` for an older one whose registry the current one does not have.
+    """
+    found = {}
+    now = {source.source_id: source.schema_registry for source in current.sources}
+    for index, source in enumerate(config.sources):
+        if source.schema_registry is None or not source.has_schema:
+            continue
+        registry = now.get(source.source_id)
+        if registry is None:
+            raise GlassflowError(
+                f"sources[{index}].schema_registry: an open batch was begun with it, and its credentials are not "
+                "stored; put it back, run once, then remove it"
+            )
+        found[source.source_id] = registry.model_copy(update={"url": source.schema_registry.url})
+    return found
+
+
 def declare_registries(
-    spark: SparkSession, config: PipelineConfig, patience_seconds: float, folder: Path | None = None
+    spark: SparkSession,
+    config: PipelineConfig,
+    registries: Mapping[str, SchemaRegistry],
+    patience_seconds: float,
+    folder: Path | None = None,
 ) -> None:
-    """Declare the registries from which a definition's sources need schemas; its queries can then be built.
+    """Declare the registries of a definition (`registries_of`), whose queries can then be built.
 
     patience_seconds: how long an answer is waited for. folder: keeps the schemas that were fetched; None for nowhere.
     Raises `GlassflowError` for certificates that are none, and on a Spark cluster, where each executor would ask the
     registry for itself, so that two could decide differently about one id.
     """
-    for index, source in enumerate(config.sources):
-        if source.schema_registry is None or not source.has_schema:
+    for source in config.sources:
+        registry = registries.get(source.source_id)
+        if registry is None:
             continue
-        place = f"sources[{index}].schema_registry"
+        place = f"schema_registry of {source.source_id!r}"
         if not is_local(str(spark.conf.get("spark.master"))):
-            raise GlassflowError(
-                f"{place}: format {source.format} needs spark.master local[...]; a cluster is not supported"
-            )
-        own = _own_folder(folder, source) if folder else None
+            raise GlassflowError(f"{place}: needs spark.master local[...]; on a cluster it is not supported")
         name = registry_name(config.pipeline_id, source.source_id)
+        own = _own_folder(folder, source.source_id, registry) if folder else None
         java(spark).glassflow.SchemaStore.forget(name)
         try:
-            settings = json.dumps(_settings(source.schema_registry, patience_seconds, own))
-            java(spark).glassflow.RegistrySettings.declare(name, settings)
+            java(spark).glassflow.RegistrySettings.declare(name, json.dumps(_settings(registry, patience_seconds, own)))
         except Py4JJavaError as error:
             reason = error.java_exception.getMessage()
             raise GlassflowError(f"{place}: the certificates cannot be used ({reason}); correct them") from error
 
 
-def _own_folder(folder: Path, source: Source) -> Path:
+def _own_folder(folder: Path, source_id: str, registry: SchemaRegistry) -> Path:
     """Return the folder for the schemas of one source and registry: ids of two registries may be the same."""
-    registry = source.schema_registry
-    assert registry is not None
-    digest = hashlib.sha256("\0".join([source.source_id, *sorted(registry.urls)]).encode()).hexdigest()[:16]
+    digest = hashlib.sha256("\0".join([source_id, *sorted(registry.urls)]).encode()).hexdigest()[:16]
     return folder / digest
 
 
 def require_schemas(spark: SparkSession, config: PipelineConfig) -> None:
     """Raise `GlassflowError` for a schema in a definition that is none of its format's."""
     for index, source in enumerate(config.sources):
-        if source.schema_ is not None:
+        if source.schema_ is not None and source.schema_.file is not None:
             check = java(spark).glassflow.SchemaCheck.problem
             schema = source.schema_
-            if problem := check(source.format, schema.file, schema.message_type, fields_json(source.schema_fields)):
+            # Only the defaults of a reader's schema are used.
+            fields = fields_json(source.schema_fields) if source.schema_registry else None
+            if problem := check(source.format, schema.file, schema.message_type, fields):
                 raise GlassflowError(f"sources[{index}].schema: {problem}; correct it")
 
 
