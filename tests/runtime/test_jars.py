@@ -9,7 +9,11 @@ import pytest
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.jars import ensure_jars
 
-JARS = [("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"), ("com.google.re2j", "re2j", "1.8")]
+JARS = [
+    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
+    ("com.google.re2j", "re2j", "1.8"),
+    ("com.squareup.wire", "wire-schema-jvm", "5.3.1"),
+]
 
 SETTINGS = """\
 <ivysettings>
@@ -78,9 +82,13 @@ def test_fetched_jars_are_reported_and_kept(cache: Path, repository: Path) -> No
     _publish(repository)
     reports: list[str] = []
     jars = ensure_jars("spark", reports.append)
-    assert [jar.name for jar in jars] == ["re2j-1.8.jar", "spark-sql-kafka-0-10_2.13-4.2.0.jar"]
+    assert [jar.name for jar in jars] == [
+        "re2j-1.8.jar",
+        "spark-sql-kafka-0-10_2.13-4.2.0.jar",
+        "wire-schema-jvm-5.3.1.jar",
+    ]
     assert jars[0].is_relative_to(cache)
-    assert "2 of 2 jars" in reports
+    assert "3 of 3 jars" in reports
     repository.rename(repository.with_name("gone"))
     assert ensure_jars("spark", reports.append) == jars
 

@@ -110,15 +110,16 @@ def secured(
         definition = yaml.safe_load(pipeline.file.read_text())
         definition["sources"][0]["connection_params"] = kafka
         definition["sources"][0]["schema_registry"] = {
-            "url": "http://registry.test", "api_key": "key", "api_secret": "${REGISTRY_SECRET}",
+            "url": "http://registry.test", "api_secret": "${REGISTRY_SECRET}", "bearer_token": "${REGISTRY_TOKEN}",
         }  # fmt: skip
         definition["sources"][0]["schema_fields"] = [
             {**field, "required": True} for field in definition["sources"][0]["schema_fields"]
         ]
         definition["sink"]["connection_params"] |= sink
         pipeline.file.write_text(yaml.safe_dump(definition))
-        marks["sources[0].schema_registry.api_secret"] = "Registry-s3cret"
-        monkeypatch.setenv("REGISTRY_SECRET", "Registry-s3cret")
+        for key, name in (("api_secret", "REGISTRY_SECRET"), ("bearer_token", "REGISTRY_TOKEN")):
+            marks[f"sources[0].schema_registry.{key}"] = f"{name}-s3cret"
+            monkeypatch.setenv(name, f"{name}-s3cret")
         try:
             yield Secured(pipeline, marks, free_port())
         finally:
@@ -246,5 +247,6 @@ def _exposed(file: Path) -> list[str]:
         sink.password,
         sink.client_key,
         registry.api_secret,
+        registry.bearer_token,
     )
     return [secret.get_secret_value() for secret in given if secret]
