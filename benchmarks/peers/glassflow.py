@@ -24,6 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 START_SECONDS = 60.0
+END_SECONDS = 10.0
 POLL_SECONDS = 0.05
 LOCALHOST = "127.0.0.1"
 # Of each of three streams: more than the events have, and less than the 100 GB that NATS would want free by default.
@@ -88,7 +89,12 @@ class Services:
         """End the processes, GlassFlow's first."""
         for process in reversed(self._processes):
             process.send_signal(signal.SIGINT)
-            process.wait()
+            try:
+                process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                # GlassFlow does not end where a pipeline could not be created.
+                process.kill()
+                process.wait()
 
     def _nats_options(self) -> list[str]:
         return ["-a", LOCALHOST, "-p", str(self._nats)]
