@@ -124,7 +124,12 @@ class Bench:
         began, used = time.monotonic(), self._server_seconds()
         with (folder / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
             try:
-                self._wait(lambda: visible_rows(self._client, "rows") >= self._events)
+                wait_until(
+                    lambda: visible_rows(self._client, "rows") >= self._events,
+                    process,
+                    PATIENCE_SECONDS,
+                    "all rows are there",
+                )
                 took, process_seconds = time.monotonic() - began, cpu_seconds(process.pid)
             finally:
                 process.terminate()

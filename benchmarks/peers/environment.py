@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -67,21 +68,34 @@ def glassflow_programs() -> Path:
 
     Raises SystemExit where Go or the source is missing.
     """
-    folder = cache_folder() / "peers" / f"glassflow-{GLASSFLOW_VERSION}-nats-{NATS_VERSION}"
+    return _built(
+        f"glassflow-{GLASSFLOW_VERSION}-nats-{NATS_VERSION}",
+        f"GlassFlow {GLASSFLOW_VERSION} and nats-server {NATS_VERSION}",
+        "go",
+        _build_glassflow,
+    )
+
+
+def _built(name: str, what: str, compiler: str, build: Callable[[Path], None]) -> Path:
+    """Return a folder with programs that the first call builds from source. compiler: the command that it needs."""
+    folder = cache_folder() / "peers" / name
     with exclusive(folder):
         if not folder.exists():
-            if shutil.which("go") is None:
-                raise SystemExit("GlassFlow and NATS are built from their sources by Go; install it: https://go.dev/dl")
-            say(f"building GlassFlow {GLASSFLOW_VERSION} and nats-server {NATS_VERSION} (once, some minutes)")
+            if shutil.which(compiler) is None:
+                raise SystemExit(f"{what}: built from source by `{compiler}`, which is not there; install it")
+            say(f"building {what} (once, some minutes)")
             with filled(folder) as programs:
-                _build_glassflow(programs)
+                build(programs)
     return folder
+
+
+def _clone(version: str, origin: str, source: Path) -> None:
+    _call("git", "clone", "--quiet", "--depth", "1", "--branch", version, origin, str(source))
 
 
 def _build_glassflow(programs: Path) -> None:
     source = programs / "source"
-    origin = os.environ.get("GLASSFLOW_SOURCE", _GLASSFLOW_SOURCE)
-    _call("git", "clone", "--quiet", "--depth", "1", "--branch", GLASSFLOW_VERSION, origin, str(source))
+    _clone(GLASSFLOW_VERSION, os.environ.get("GLASSFLOW_SOURCE", _GLASSFLOW_SOURCE), source)
     api = source / "glassflow-api"
     # As its own Makefile builds it.
     _go("build", "-mod=readonly", "-o", str(programs / "glassflow"), "./cmd/glassflow", folder=api, CGO_ENABLED="0")
@@ -95,21 +109,14 @@ def connect_classpath() -> str:
 
     Raises SystemExit where a Java compiler or the source is missing.
     """
-    folder = cache_folder() / "peers" / f"clickhouse-connect-{CONNECT_VERSION}"
-    with exclusive(folder):
-        if not folder.exists():
-            if shutil.which("javac") is None:
-                raise SystemExit("ClickHouse's sink for Kafka Connect is compiled from its source; install a JDK")
-            say(f"compiling ClickHouse's sink for Kafka Connect {CONNECT_VERSION} (once)")
-            with filled(folder) as programs:
-                _build_connect(programs)
+    what = f"ClickHouse's sink for Kafka Connect {CONNECT_VERSION}"
+    folder = _built(f"clickhouse-connect-{CONNECT_VERSION}", what, "javac", _build_connect)
     return f"{folder / 'classes'}:{folder / 'jars'}/*"
 
 
 def _build_connect(programs: Path) -> None:
     source, jars, classes = programs / "source", programs / "jars", programs / "classes"
-    origin = os.environ.get("CONNECT_SOURCE", _CONNECT_SOURCE)
-    _call("git", "clone", "--quiet", "--depth", "1", "--branch", CONNECT_VERSION, origin, str(source))
+    _clone(CONNECT_VERSION, os.environ.get("CONNECT_SOURCE", _CONNECT_SOURCE), source)
     ivy_file = Path(__file__).with_name("connect-ivy.xml")
     retrieve = ("-retrieve", f"{jars}/[artifact]-[revision].[ext]", "-cache", f"{programs}/.ivy")
     _ivy("-ivy", str(ivy_file), "-confs", "connect", *retrieve)

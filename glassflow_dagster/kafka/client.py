@@ -9,7 +9,7 @@ import logging
 from typing import Any
 
 from glassflow_dagster.config.certificates import read_pem, read_private_key
-from glassflow_dagster.config.model.connections import KafkaConnection
+from glassflow_dagster.config.model.connections import KafkaConnection, SchemaRegistry
 from glassflow_dagster.kafka import kerberos
 from glassflow_dagster.kafka.jaas import quoted
 
@@ -74,22 +74,31 @@ def spark_options(connection: KafkaConnection) -> dict[str, str]:
             "kafka.sasl.jaas.config": _jaas(connection),
         }
     if _encrypts(connection):
-        if connection.root_ca:
-            options |= {
-                "kafka.ssl.truststore.type": "PEM",
-                "kafka.ssl.truststore.certificates": read_pem("connection_params.root_ca", connection.root_ca),
-            }
-        if connection.client_cert and connection.client_key:
-            options |= {
-                "kafka.ssl.keystore.type": "PEM",
-                "kafka.ssl.keystore.certificate.chain": read_pem(
-                    "connection_params.client_cert", connection.client_cert
-                ),
-                "kafka.ssl.keystore.key": read_private_key("connection_params.client_key", connection.client_key),
-            }
+        certificates = java_certificates("connection_params", connection)
+        options |= {f"kafka.{name}": value for name, value in certificates.items()}
         if connection.skip_tls_verification:
             options["kafka.ssl.endpoint.identification.algorithm"] = ""
     return options
+
+
+def java_certificates(place: str, access: KafkaConnection | SchemaRegistry) -> dict[str, str]:
+    """Return the settings of Kafka's Java clients for the certificates of a server and of this client.
+
+    place: the key in a definition that holds them, for errors. Raises `GlassflowError` for one not in PEM format.
+    """
+    settings: dict[str, str] = {}
+    if access.root_ca:
+        settings |= {
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.certificates": read_pem(f"{place}.root_ca", access.root_ca),
+        }
+    if access.client_cert and access.client_key:
+        settings |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": read_pem(f"{place}.client_cert", access.client_cert),
+            "ssl.keystore.key": read_private_key(f"{place}.client_key", access.client_key),
+        }
+    return settings
 
 
 def _authenticates(connection: KafkaConnection) -> bool:

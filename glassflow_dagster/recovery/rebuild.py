@@ -36,7 +36,7 @@ from glassflow_dagster.streaming.spark.session import SHUFFLE_PARTITIONS
 from glassflow_dagster.streaming.spark.spark_errors import explain_failure
 from glassflow_dagster.verification.exact.canonical import hashed
 from glassflow_dagster.verification.exact.compare_keys import compared_columns
-from glassflow_dagster.verification.exact.expected import Position
+from glassflow_dagster.verification.exact.expected import declare_for_reading
 
 Report = Callable[[str], None]
 
@@ -63,7 +63,8 @@ def rebuild_checkpoint(
     now_ms = max(int(time.time() * 1000), past.batches[-1].batch_time_ms + 1)
     compared = compared_columns(config, table)
     row_hash, _ = hashed(compared.values)
-    undecoded = [Position(*place) for place in read_undecoded(client, database, config.pipeline_id, checkpoint_id)]
+    undecoded = read_undecoded(client, database, config.pipeline_id, checkpoint_id)
+    declare_for_reading(spark, config)
     records = Records(spark, config, table, checkpoint_id, row_hash.alias("row_hash"), undecoded)
     totals = read_totals(client, database, config.pipeline_id)
     try:

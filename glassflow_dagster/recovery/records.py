@@ -9,7 +9,7 @@ from glassflow_dagster.bookkeeping.ledger import BatchEntry, BatchRange
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.kafka.topics import Offsets
-from glassflow_dagster.verification.exact.expected import Position, rows_of_batches
+from glassflow_dagster.verification.exact.expected import rows_of_batches
 
 # The columns of `Records.rows`.
 ROWS = (
@@ -30,7 +30,7 @@ class Records:
     table: Table
     checkpoint_id: str
     row_hash: Column
-    undecoded: Sequence[Position] = ()
+    undecoded: Sequence[tuple[str, int, int]] = ()
 
     def rows(self, ranges: Iterable[BatchRange]) -> DataFrame:
         """Return the rows of the ranges before deduplication. Columns out: `ROWS`."""

@@ -26,7 +26,7 @@ from glassflow_dagster.kafka.topics import offsets
 from glassflow_dagster.streaming.spark.session import SHUFFLE_PARTITIONS
 from glassflow_dagster.streaming.spark.spark_errors import explain_failure
 from glassflow_dagster.verification.exact.canonical import Comparable, comparable, hashed, joined
-from glassflow_dagster.verification.exact.expected import Position, expected_rows, whole_ranges
+from glassflow_dagster.verification.exact.expected import POSITIONS, declare_for_reading, expected_rows, whole_ranges
 from glassflow_dagster.verification.exact.table_rows import actual_rows
 from glassflow_dagster.verification.kafka_counts import Spans, measure
 from glassflow_dagster.verification.key_rules import (
@@ -102,11 +102,11 @@ def reconcile_keys(spark: SparkSession, config: PipelineConfig, report: Callable
         if reasons:
             return undecided(reasons)
         report(f"reading the records of {', '.join(sorted(whole_ranges(history.ranges)))} ...")
-        places = read_undecoded(client, database, config.pipeline_id, history.checkpoint_id)
-        undecoded = [Position(*place) for place in places]
+        undecoded = read_undecoded(client, database, config.pipeline_id, history.checkpoint_id)
+        declare_for_reading(session, config)
         rows = expected_rows(session, config, table, history, undecoded, keep=compared.of_expected)
         positions = read_refused_by_server(client, database, config.pipeline_id)
-        refused = session.createDataFrame(positions, "topic STRING, partition INT, offset LONG")
+        refused = session.createDataFrame(positions, POSITIONS)
         expected = _expected(rows, until_batch=history_before.last_batch, refused=refused)
         differences = _differences(client, config, compared, expected, actual)
     except PySparkException as error:

@@ -7,7 +7,6 @@ that is a window or more after the last accepted one.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -32,16 +31,9 @@ from glassflow_dagster.streaming.stages.source_index import ONLY_FIELDS
 _POSITION = SingleTopicCounter.position_columns
 # How long a schema registry is waited for.
 _REGISTRY_SECONDS = 60.0
-_POSITION_SCHEMA = "topic STRING, partition INT, offset LONG"
+# Positions in Kafka.
+POSITIONS = "topic STRING, partition INT, offset LONG"
 _BATCH_SCHEMA = "batch_id LONG, batch_ms LONG, topic STRING, partition INT, first LONG, until LONG"
-
-
-class Position(NamedTuple):
-    """Where a record is in Kafka."""
-
-    topic: str
-    partition: int
-    offset: int
 
 
 def expected_rows(  # noqa: PLR0913, PLR0917 - what makes a record a row
@@ -49,7 +41,7 @@ def expected_rows(  # noqa: PLR0913, PLR0917 - what makes a record a row
     config: PipelineConfig,
     table: Table,
     history: BatchHistory,
-    undecoded: Sequence[Position],
+    undecoded: Sequence[tuple[str, int, int]],
     keep: Sequence[Column],
 ) -> DataFrame:
     """Return the rows that the pipeline should have sent to the table, those that ClickHouse rejected included.
@@ -70,10 +62,12 @@ def rows_of_batches(  # noqa: PLR0913, PLR0917 - what makes a record a row
     table: Table,
     ranges: Sequence[BatchRange],
     checkpoint_id: str,
-    undecoded: Sequence[Position],
+    undecoded: Sequence[tuple[str, int, int]],
     keep: Sequence[Column],
 ) -> DataFrame:
     """Return the rows before deduplication, without filtered records and dead letters. A range at least has records.
+
+    The registries must be declared (`declare_for_reading`).
 
     undecoded: see `read_undecoded`. keep: columns to compute besides the ones below from `row`, a STRUCT of the
     target's columns: NULL in those of types that are not compared (`read_values`). exempt: rows that skip deduplication
@@ -82,18 +76,25 @@ def rows_of_batches(  # noqa: PLR0913, PLR0917 - what makes a record a row
     Columns out: topic STRING, topic_rank INT, partition INT, offset LONG, batch_id LONG, batch_ms LONG, exempt BOOLEAN,
     dedup_key BINARY, and those of keep.
     """
-    declare_registries(spark, config, registries_of(config, config), _REGISTRY_SECONDS)
     records = read_ranges(spark, config.source, config.topics, whole_ranges(ranges))
     if undecoded:
-        records = records.join(spark.createDataFrame(undecoded, _POSITION_SCHEMA), list(Position._fields), "left_anti")
+        positions = spark.createDataFrame(undecoded, POSITIONS)
+        records = records.join(positions, positions.columns, "left_anti")
     mapped = map_records(with_batches(records, ranges), config, table, checkpoint_id)
     raw = keep_raw_of_dead_letters(mapped, "topic", "batch_id", "batch_ms")
-    good = _require_known_schemas(raw).where("dead_letter IS NULL AND drop_reason IS NULL")
+    if registries_of(config, config):
+        raw = _require_known_schemas(raw)
+    good = raw.where("dead_letter IS NULL AND drop_reason IS NULL")
     # Of the only source: a join's rows are not compared.
     key = dedup_key(config.dedup_of(config.source), ONLY_FIELDS).alias("dedup_key")
     types = {name: column.type for name, column in table.columns.items()}
     values = read_values(F.col("row"), filled_columns(config, table), types)
     return good.withColumn("row", values).select("topic", *_POSITION, "batch_id", "batch_ms", "exempt", key, *keep)
+
+
+def declare_for_reading(spark: SparkSession, config: PipelineConfig) -> None:
+    """Declare the registries of a definition whose records are to be read again, each schema from it."""
+    declare_registries(spark, config, registries_of(config, config), _REGISTRY_SECONDS)
 
 
 def _require_known_schemas(rows: DataFrame) -> DataFrame:

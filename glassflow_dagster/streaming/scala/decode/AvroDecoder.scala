@@ -15,8 +15,10 @@ class AvroDecoder(spec: String) extends SchemaDecoder(spec) {
   @transient private lazy val in = new AvroInput
   @transient private lazy val reader: Option[Schema] = Option(given).map(text => parse(Seq(text)))
   @transient private lazy val ofGiven = new AvroRecords(reader.get, None, fields, root)
-  // Also the reasons why schemas are invalid.
-  @transient private lazy val bySchemaId = new java.util.HashMap[String, Either[Refusal, AvroRecords]]()
+  @transient private lazy val ofRegistered = new OfRegistered(texts =>
+    try new AvroRecords(parse(texts), reader, fields, root)
+    catch { case NonFatal(error) => throw new Refusal(s"is invalid: ${error.getMessage}") }
+  )
   // Nearly all records have the id of the one before.
   @transient private var lastId: Array[Byte] = _
   @transient private var last: AvroRecords = _
@@ -35,25 +37,13 @@ class AvroDecoder(spec: String) extends SchemaDecoder(spec) {
     records.read(in, values)
   }
 
-  private def of(bytes: Array[Byte], length: Int): AvroRecords = {
-    if (lastId == null || lastId.length != length || !java.util.Arrays.equals(bytes, 0, length, lastId, 0, length)) {
-      val id = java.util.Arrays.copyOf(bytes, length)
-      val text = SchemaId.text(id)
-      var found = bySchemaId.get(text)
-      if (found == null) {
-        found = load(id, text)
-        bySchemaId.put(text, found)
-      }
-      last = found.fold(refusal => throw refusal, identity)
-      lastId = id
+  private def of(id: Array[Byte], length: Int): AvroRecords = {
+    // No id begins with another one.
+    if (lastId == null || !SchemaDecoder.beginsWith(id, lastId)) {
+      last = ofRegistered.of(id)
+      lastId = java.util.Arrays.copyOf(id, length)
     }
     last
-  }
-
-  private def load(id: Array[Byte], text: String): Either[Refusal, AvroRecords] = {
-    val texts = registered(id)
-    try Right(new AvroRecords(parse(texts), reader, fields, root))
-    catch { case NonFatal(error) => Left(new Refusal(s"schema $text is invalid: ${error.getMessage}")) }
   }
 }
 

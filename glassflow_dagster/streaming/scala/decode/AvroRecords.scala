@@ -45,17 +45,11 @@ final class AvroRecords(writer: Schema, reader: Option[Schema], fields: Array[Js
     }
   }
 
-  private def readEntries(in: AvroInput, map: AvroType, names: Node, values: Array[Any], depth: Int): Unit = {
-    var count = in.block()
-    while (count > 0) {
-      while (count > 0) {
-        val wanted = names.get(in.text().toString)
-        if (wanted == null) map.values.skip(in, depth + 1) else readMember(in, map.values, wanted, values, depth + 1)
-        count -= 1
-      }
-      count = in.block()
+  private def readEntries(in: AvroInput, map: AvroType, names: Node, values: Array[Any], depth: Int): Unit =
+    in.items {
+      val wanted = names.get(in.text().toString)
+      if (wanted == null) map.values.skip(in, depth + 1) else readMember(in, map.values, wanted, values, depth + 1)
     }
-  }
 
   /** Read a value for the field that takes it, and for those that are nested in it. */
   private def readMember(in: AvroInput, value: AvroType, wanted: Node, values: Array[Any], depth: Int): Unit = {

@@ -39,7 +39,7 @@ abstract class AvroType(val name: String) {
   /** A number with all its digits. */
   def number(in: AvroInput): BigDecimal = throw refusal("a number")
 
-  /** A whole number of 64 bits; null where the value is a number of another kind, which `number` reads. */
+  /** Whether `long` reads it, quicker than `number`. */
   def isLong: Boolean = false
   def long(in: AvroInput): Long = throw refusal("int")
 
@@ -279,28 +279,16 @@ object AvroType {
     override def isArray: Boolean = true
     override def skip(in: AvroInput, depth: Int): Unit = {
       val inside = enter(depth)
-      var count = in.block()
-      while (count > 0) {
-        while (count > 0) {
-          items.skip(in, inside)
-          count -= 1
-        }
-        count = in.block()
-      }
+      in.items(items.skip(in, inside))
     }
     override def json(in: AvroInput, out: JsonText, depth: Int): Unit = {
       val inside = enter(depth)
       out.add('[')
       var isFirst = true
-      var count = in.block()
-      while (count > 0) {
-        while (count > 0) {
-          if (!isFirst) out.add(',')
-          isFirst = false
-          items.json(in, out, inside)
-          count -= 1
-        }
-        count = in.block()
+      in.items {
+        if (!isFirst) out.add(',')
+        isFirst = false
+        items.json(in, out, inside)
       }
       out.add(']')
     }
@@ -310,31 +298,21 @@ object AvroType {
     override def isObject: Boolean = true
     override def skip(in: AvroInput, depth: Int): Unit = {
       val inside = enter(depth)
-      var count = in.block()
-      while (count > 0) {
-        while (count > 0) {
-          in.skip(in.length())
-          values.skip(in, inside)
-          count -= 1
-        }
-        count = in.block()
+      in.items {
+        in.skip(in.length())
+        values.skip(in, inside)
       }
     }
     override def json(in: AvroInput, out: JsonText, depth: Int): Unit = {
       val inside = enter(depth)
       out.add('{')
       var isFirst = true
-      var count = in.block()
-      while (count > 0) {
-        while (count > 0) {
-          if (!isFirst) out.add(',')
-          isFirst = false
-          out.quote(in.text())
-          out.add(':')
-          values.json(in, out, inside)
-          count -= 1
-        }
-        count = in.block()
+      in.items {
+        if (!isFirst) out.add(',')
+        isFirst = false
+        out.quote(in.text())
+        out.add(':')
+        values.json(in, out, inside)
       }
       out.add('}')
     }

@@ -12,8 +12,7 @@ class ProtobufDecoder(spec: String) extends SchemaDecoder(spec) {
   private val messageType: String = node.get("message_type").asText(null)
 
   @transient private lazy val ofGiven = new ProtobufTypes(Seq(given))
-  // Also the reasons why schemas are invalid.
-  @transient private lazy val bySchemaId = new java.util.HashMap[String, Either[Refusal, ProtobufTypes]]()
+  @transient private lazy val ofRegistered = new OfRegistered(new ProtobufTypes(_))
   @transient private lazy val byMessage = new java.util.HashMap[String, ProtobufRecords]()
   // Nearly all records begin as the one before: with this schema id and these indexes.
   @transient private var lastStart: Array[Byte] = _
@@ -29,7 +28,7 @@ class ProtobufDecoder(spec: String) extends SchemaDecoder(spec) {
       values: Array[Any]
   ): Unit = {
     val before = if (id == null) Array.emptyByteArray else id
-    if (lastStart == null || !beginsWith(before, lastStart)) {
+    if (lastStart == null || !SchemaDecoder.beginsWith(before, lastStart)) {
       val path = if (id == null) NO_PATH else messagePath(id, idEnd)
       last = of(id, path.indexes)
       lastStart = java.util.Arrays.copyOf(before, path.end)
@@ -42,24 +41,12 @@ class ProtobufDecoder(spec: String) extends SchemaDecoder(spec) {
     val key = if (messageType == null) s"$schemaId ${path.mkString(".")}" else schemaId
     var found = byMessage.get(key)
     if (found == null) {
-      val types = if (registry == null) ofGiven else ofRegistered(schemaId, id)
+      val types = if (registry == null) ofGiven else ofRegistered.of(id)
       val message = if (messageType == null) types.message(path) else types.message(messageType)
       found = new ProtobufRecords(message, fields, root)
       byMessage.put(key, found)
     }
     found
-  }
-
-  private def ofRegistered(schemaId: String, id: Array[Byte]): ProtobufTypes = {
-    var found = bySchemaId.get(schemaId)
-    if (found == null) {
-      val texts = registered(id)
-      found =
-        try Right(new ProtobufTypes(texts))
-        catch { case refusal: Refusal => Left(new Refusal(s"schema $schemaId ${refusal.getMessage}")) }
-      bySchemaId.put(schemaId, found)
-    }
-    found.fold(refusal => throw refusal, identity)
   }
 }
 
@@ -87,7 +74,4 @@ object ProtobufDecoder {
 
   // Without a schema id: the first message.
   private val NO_PATH = MessagePath(Seq(0), 0)
-
-  private def beginsWith(bytes: Array[Byte], start: Array[Byte]): Boolean =
-    bytes.length >= start.length && java.util.Arrays.equals(bytes, 0, start.length, start, 0, start.length)
 }

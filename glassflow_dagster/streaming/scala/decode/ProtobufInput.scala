@@ -1,21 +1,20 @@
 package glassflow
 
-/** Reads Protobuf's wire format (Protocol Buffers, "Encoding") from bytes that nobody has checked: each length is
-  * compared with what is left before anything is done with it.
+/** Reads Protobuf's wire format (Protocol Buffers, "Encoding").
   *
   * To be used by one thread. All methods throw Refusal.
   */
-final class ProtobufInput(val bytes: Array[Byte]) {
+final class ProtobufInput(override val bytes: Array[Byte]) extends EncodedInput("Protobuf") {
   import ProtobufInput._
 
-  /** The position of the next byte, and that of the end of the message that is read. */
-  var at = 0
+  /** The end of the message that is read. */
   var end: Int = bytes.length
+  override protected def tooShort: String = s"the value or a message in it ends too early, at byte $end"
 
   // How many places for fields the messages in this value may still have: a message of two bytes could have thousands.
   private var places = bytes.length.toLong * PLACES_A_BYTE + FIRST_PLACES
 
-  def isAtEnd: Boolean = at >= end
+  def isAtEnd: Boolean = left <= 0
 
   /** Count the places of a message that is entered. */
   def spend(count: Int): Unit = {
@@ -23,40 +22,8 @@ final class ProtobufInput(val bytes: Array[Byte]) {
     if (places < 0) throw new Refusal(s"invalid Protobuf: too many nearly empty messages, before byte $at")
   }
 
-  /** A number of up to 64 bits: groups of 7 bits, the lowest first. */
-  def varint(): Long = {
-    var number, shift = 0L
-    while (shift < MOST_SHIFT) {
-      val byte = bytes(skip(1))
-      number |= (byte & 0x7fL) << shift
-      if (byte >= 0) return number
-      shift += 7
-    }
-    throw new Refusal(s"invalid Protobuf: a number of more than ten bytes, before byte $at")
-  }
-
-  def fixed32(): Int = {
-    val i = skip(4)
-    (bytes(i) & 0xff) | (bytes(i + 1) & 0xff) << 8 | (bytes(i + 2) & 0xff) << 16 | bytes(i + 3) << 24
-  }
-
-  def fixed64(): Long = (fixed32() & 0xffffffffL) | fixed32().toLong << 32
-
   /** The length of a text, of bytes or of a message, which follow. */
-  def length(): Int = {
-    val length = varint()
-    if (length < 0 || length > end - at)
-      throw new Refusal(s"invalid Protobuf: $length bytes are announced and ${end - at} are left, before byte $at")
-    length.toInt
-  }
-
-  /** Skip bytes, and return the position of the first. */
-  def skip(count: Int): Int = {
-    if (count > end - at)
-      throw new Refusal(s"invalid Protobuf: the value or a message in it ends too early, at byte $end")
-    at += count
-    at - count
-  }
+  def length(): Int = announced(varint())
 
   /** Skip the value of a field of this number and wire type. */
   def skipField(number: Int, wireType: Int, depth: Int): Unit = wireType match {
@@ -85,7 +52,6 @@ final class ProtobufInput(val bytes: Array[Byte]) {
 }
 
 object ProtobufInput {
-  private final val MOST_SHIFT = 70L
   private final val PLACES_A_BYTE = 16
   private final val FIRST_PLACES = 1000000L
   final val NUMBER = 3

@@ -148,12 +148,9 @@ object ProtobufRecords {
     case "int64" | "uint64" => Long.box(in.varint())
     case "int32" => Long.box(in.varint().toInt)
     case "uint32" => Long.box(in.varint() & 0xffffffffL)
-    case "sint32" =>
-      val number = in.varint().toInt
-      Long.box((number >>> 1) ^ -(number & 1))
-    case "sint64" =>
-      val number = in.varint()
-      Long.box((number >>> 1) ^ -(number & 1))
+    // Of 32 bits, the upper ones are cut off first.
+    case "sint32" => Long.box(EncodedInput.signed(in.varint() & 0xffffffffL))
+    case "sint64" => Long.box(EncodedInput.signed(in.varint()))
     case "fixed32" => Long.box(in.fixed32() & 0xffffffffL)
     case "sfixed32" => Long.box(in.fixed32())
     case "fixed64" | "sfixed64" => Long.box(in.fixed64())
@@ -165,10 +162,7 @@ object ProtobufRecords {
       val text = UTF8String.fromBytes(in.bytes, in.skip(count), count)
       if (!text.isValid) throw new Refusal(s"invalid Protobuf: a text that is not UTF-8, before byte ${in.at}")
       text
-    case "bytes" =>
-      val count = in.length()
-      val from = in.skip(count)
-      java.util.Arrays.copyOfRange(in.bytes, from, from + count)
+    case "bytes" => in.take(in.length())
   }
 
   private def within(in: ProtobufInput, count: Int)(read: => Unit): Unit = {

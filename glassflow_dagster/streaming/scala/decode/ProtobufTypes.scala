@@ -291,13 +291,13 @@ object ProtobufTypes {
       |message LatLng { double latitude = 1; double longitude = 2; }
       |message Money { string currency_code = 1; int64 units = 2; int32 nanos = 3; }""".stripMargin
   )
-  private val WELL_KNOWN = WELL_KNOWN_FILES.map(parse).flatMap(file =>
-    file.getTypes.asScala.map(element => join(packageOf(file), element.getName))
-  ).toSet
+  private val WELL_KNOWN: Map[String, TypeElement] = WELL_KNOWN_FILES.map(parse).flatMap(file =>
+    file.getTypes.asScala.map(element => join(packageOf(file), element.getName) -> element)
+  ).toMap
   // All of them at once, as the tasks of a JVM share them.
   private lazy val WELL_KNOWN_TYPES: Map[String, ProtobufType] = {
     val types = new ProtobufTypes(WELL_KNOWN_FILES)
-    WELL_KNOWN.map(name => name -> types.build(name)).toMap
+    WELL_KNOWN.map { case (name, _) => name -> types.build(name) }
   }
 
   /** The fields of a message, to tell Google's own from others of the same name. */
@@ -305,11 +305,8 @@ object ProtobufTypes {
     (message.getFields.asScala ++ message.getOneOfs.asScala.flatMap(_.getFields.asScala))
       .map(field => field.getTag -> field.getType.split('.').last).toSet
 
-  private val SPECIAL_SHAPES: Map[String, Set[(Int, String)]] = WELL_KNOWN_FILES.map(parse).flatMap(file =>
-    file.getTypes.asScala.collect { case message: MessageElement =>
-      join(packageOf(file), message.getName) -> shapeOf(message)
-    }
-  ).toMap
+  private val SPECIAL_SHAPES: Map[String, Set[(Int, String)]] =
+    WELL_KNOWN.collect { case (name, message: MessageElement) => name -> shapeOf(message) }
 
   /** The default that proto2's schema writes for a field. Throws Refusal. */
   private def defaultOf(field: FieldElement, kind: ProtobufType): Any = {

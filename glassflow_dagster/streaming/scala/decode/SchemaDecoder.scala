@@ -74,9 +74,29 @@ abstract class SchemaDecoder(spec: String) extends Serializable {
     }
   }
 
-  /** The texts of the schema whose id begins these bytes. */
-  protected def registered(bytes: Array[Byte]): Seq[String] = {
-    val id = SchemaId.text(bytes)
+  /** What is made of registered schemas, once of each. make: of the texts of a schema; throws Refusal for an invalid
+    * one, which is kept, too.
+    */
+  protected final class OfRegistered[T](make: Seq[String] => T) {
+    private val made = new java.util.HashMap[String, Either[Refusal, T]]()
+
+    /** Of the schema whose id begins these bytes. Throws Refusal. */
+    def of(bytes: Array[Byte]): T = {
+      val id = SchemaId.text(bytes)
+      var found = made.get(id)
+      if (found == null) {
+        // Not kept where it is unknown, as it may be known in the next batch.
+        val texts = registered(id)
+        found =
+          try Right(make(texts))
+          catch { case refusal: Refusal => Left(new Refusal(s"schema $id ${refusal.getMessage}")) }
+        made.put(id, found)
+      }
+      found.fold(refusal => throw refusal, identity)
+    }
+  }
+
+  private def registered(id: String): Seq[String] = {
     val found = store.find(id).getOrElse(throw new Refusal(s"the schema registry has no schema with the id $id"))
     if (found.kind != kind) throw new Refusal(s"schema $id is of type ${found.kind}, not $kind")
     found.texts
@@ -84,6 +104,10 @@ abstract class SchemaDecoder(spec: String) extends Serializable {
 }
 
 object SchemaDecoder {
+
+  /** Whether bytes begin with others. */
+  def beginsWith(bytes: Array[Byte], start: Array[Byte]): Boolean =
+    bytes.length >= start.length && java.util.Arrays.equals(bytes, 0, start.length, start, 0, start.length)
 
   /** How deep records, messages, arrays and maps may be in each other: as in Google's libraries for Protobuf. They are
     * read recursively, and the stack must not overflow.

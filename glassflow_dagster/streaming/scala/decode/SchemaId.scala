@@ -16,25 +16,12 @@ object SchemaId {
   private final val UNIQUE = 1
   private final val NUMBER_BYTES = 5
   private final val UNIQUE_BYTES = 17
-  // The places in a header, STRUCT<key STRING, value BINARY>.
-  private final val KEY = 0
-  private final val VALUE = 1
-  private final val HEADER_FIELDS = 2
 
-  /** The bytes of a record's header with the id; null without one. headers: see above; may be null.
+  /** The bytes of a record's header with the id; null without one. headers: of RecordHeaders.TYPE, may be null.
     *
     * Of several the last one counts, and one without a value says that the id is in the record's value.
     */
-  def header(headers: ArrayData): Array[Byte] = {
-    var found: Array[Byte] = null
-    var i = 0
-    while (headers != null && i < headers.numElements) {
-      val header = headers.getStruct(i, HEADER_FIELDS)
-      if (HEADER == header.getUTF8String(KEY)) found = if (header.isNullAt(VALUE)) null else header.getBinary(VALUE)
-      i += 1
-    }
-    found
-  }
+  def header(headers: ArrayData): Array[Byte] = RecordHeaders.last(headers, HEADER)
 
   /** The number of bytes of the id that begins these bytes. Throws Refusal where there is none. place: where they are.
     */

@@ -70,7 +70,7 @@ class Functions extends (SparkSessionExtensions => Unit) {
     }
     val texts = ArrayType(StringType, containsNull = false)
     register(extensions, "glassflow_headers") { case Seq(headers) =>
-      StaticInvoke(RecordHeaders.getClass, StringType, "json", Seq(headers), Seq(HEADERS))
+      StaticInvoke(RecordHeaders.getClass, StringType, "json", Seq(headers), Seq(RecordHeaders.TYPE))
     }
     scalar(extensions, "glassflow_upper", StringType, "upper", StringType)
     scalar(extensions, "glassflow_lower", StringType, "lower", StringType)
@@ -92,7 +92,7 @@ class Functions extends (SparkSessionExtensions => Unit) {
     register(extensions, name) { case Seq(value, headers, Text(spec)) =>
       val decoder = create(spec)
       val arguments = Seq(OrNull(value), OrNull(headers))
-      val types = Seq(BinaryType, HEADERS)
+      val types = Seq(BinaryType, RecordHeaders.TYPE)
       Invoke(constant(decoder), "decode", decoder.schema, arguments, types, propagateNull = false)
     }
 
@@ -123,9 +123,6 @@ class Functions extends (SparkSessionExtensions => Unit) {
 }
 
 object Functions {
-  private val HEADERS =
-    ArrayType(StructType(Seq(StructField("key", StringType), StructField("value", BinaryType))))
-
   private def constant(value: AnyRef): Literal = Literal.fromObject(value, ObjectType(value.getClass))
 
   private object Text {

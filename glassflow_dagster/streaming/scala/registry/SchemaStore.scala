@@ -1,6 +1,5 @@
 package glassflow
 
-import java.nio.channels.FileChannel
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Path, StandardCopyOption, StandardOpenOption}
 import java.util.concurrent.ConcurrentHashMap
@@ -114,11 +113,7 @@ object SchemaStore {
   private final val UNKNOWN = "unknown-"
   private def unknownIn(batch: String): String = s"$UNKNOWN$batch"
 
-  private def sync(path: Path): Unit = {
-    val channel = FileChannel.open(path, StandardOpenOption.READ)
-    try channel.force(true)
-    finally channel.close()
-  }
+  private def sync(path: Path): Unit = RawLocalFiles.sync(path.toFile)
 
   private val stores = new ConcurrentHashMap[String, SchemaStore]()
 

@@ -1,9 +1,11 @@
 """The interface of a format: a decoder returns columns that decode a record's value."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pyspark.sql import Column
+
+from glassflow_dagster.config.model.source import SchemaField
 
 
 class Decoded(NamedTuple):
@@ -16,6 +18,11 @@ class Decoded(NamedTuple):
 
     fields: Column
     error: Column
+
+
+def field_specs(fields: Sequence[SchemaField]) -> list[list[object]]:
+    """Return the fields to decode as the JVM's decoders take them: [[name, kind, required], ...]."""
+    return [[field.name, field.kind, field.needed] for field in fields]
 
 
 # Columns in: a record's value, BINARY, NULL for a tombstone; its headers, ARRAY<STRUCT<key STRING, value BINARY>>.

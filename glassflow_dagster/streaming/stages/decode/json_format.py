@@ -7,12 +7,12 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from glassflow_dagster.config.model.source import SchemaField
-from glassflow_dagster.streaming.stages.decode.decoder import Decoded, Decoder
+from glassflow_dagster.streaming.stages.decode.decoder import Decoded, Decoder, field_specs
 
 
 def json_decoder(fields: Sequence[SchemaField]) -> Decoder:
     """Return the decoder of one JSON object in UTF-8 with the declared fields."""
-    spec = json.dumps([[field.name, field.kind, field.needed] for field in fields])
+    spec = json.dumps(field_specs(fields))
 
     def decode(value: Column, _headers: Column) -> Decoded:
         # No second error: glassflow_decode (Scala) returns the only one in the field `_error`.

@@ -9,12 +9,12 @@ from pathlib import Path
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.config.certificates import read_pem, read_private_key
 from glassflow_dagster.config.model.connections import SchemaRegistry
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.kafka.client import java_certificates
 from glassflow_dagster.streaming.spark.session import is_local, java
-from glassflow_dagster.streaming.stages.decode.schema_formats import fields_json
+from glassflow_dagster.streaming.stages.decode.decoder import field_specs
 
 
 def registry_name(pipeline_id: str, source_id: str) -> str:
@@ -86,7 +86,7 @@ def require_schemas(spark: SparkSession, config: PipelineConfig) -> None:
             check = java(spark).glassflow.SchemaCheck.problem
             schema = source.schema_
             # Only the defaults of a reader's schema are used.
-            fields = fields_json(source.schema_fields) if source.schema_registry else None
+            fields = json.dumps(field_specs(source.schema_fields)) if source.schema_registry else None
             if problem := check(source.format, schema.file, schema.message_type, fields):
                 raise GlassflowError(f"sources[{index}].schema: {problem}; correct it")
 
@@ -95,7 +95,7 @@ def _settings(registry: SchemaRegistry, patience_seconds: float, folder: Path | 
     return {
         "urls": list(registry.urls),
         "authorization": _authorization(registry),
-        "tls": _tls(registry),
+        "tls": java_certificates("schema_registry", registry),
         "folder": str(folder.absolute()) if folder else None,
         "patience_ms": int(patience_seconds * 1000),
     }
@@ -109,20 +109,3 @@ def _authorization(registry: SchemaRegistry) -> str | None:
         secret = registry.api_secret.get_secret_value() if registry.api_secret else ""
         return "Basic " + base64.b64encode(f"{registry.api_key}:{secret}".encode()).decode()
     return None
-
-
-def _tls(registry: SchemaRegistry) -> dict[str, str]:
-    """Return the settings of Kafka's Java clients for the certificates."""
-    settings: dict[str, str] = {}
-    if registry.root_ca:
-        settings |= {
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.certificates": read_pem("schema_registry.root_ca", registry.root_ca),
-        }
-    if registry.client_cert and registry.client_key:
-        settings |= {
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.certificate.chain": read_pem("schema_registry.client_cert", registry.client_cert),
-            "ssl.keystore.key": read_private_key("schema_registry.client_key", registry.client_key),
-        }
-    return settings

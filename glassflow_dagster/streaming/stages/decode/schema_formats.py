@@ -11,12 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from glassflow_dagster.config.model.source import SchemaField, Source
-from glassflow_dagster.streaming.stages.decode.decoder import Decoded, Decoder
-
-
-def fields_json(fields: Sequence[SchemaField]) -> str:
-    """Return the fields to decode as JSON, as SchemaDecoder takes them: [[name, kind, required], ...]."""
-    return json.dumps([[field.name, field.kind, field.needed] for field in fields])
+from glassflow_dagster.streaming.stages.decode.decoder import Decoded, Decoder, field_specs
 
 
 def schema_decoder(source: Source, fields: Sequence[SchemaField], registry: str) -> Decoder:
@@ -33,7 +28,7 @@ def schema_decoder(source: Source, fields: Sequence[SchemaField], registry: str)
 def decoder_spec(source: Source, fields: Sequence[SchemaField], registry: str) -> str:
     """Return the text that SchemaDecoder takes."""
     return json.dumps({
-        "fields": json.loads(fields_json(fields)),
+        "fields": field_specs(fields),
         "schema": source.schema_.file if source.schema_ else None,
         "message_type": source.schema_.message_type if source.schema_ else None,
         "registry": registry if source.schema_registry else None,
