@@ -10,13 +10,14 @@ from dataclasses import replace
 
 import pytest
 
+from glassflow_dagster.bookkeeping.fencing import CHECK_VALID_SECONDS
 from glassflow_dagster.driver.heartbeat import STALE_AFTER, pipeline_folder, read_heartbeat, write_heartbeat
 from glassflow_dagster.driver.process import take_over
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.runtime.process import start_of
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
 from tests.e2e.support import Pipeline, begin_large_batch, lock_holder, require_batch_under_way, status
-from tests.faults.http_proxy import Exchange, HttpProxy
+from tests.faults.http_proxy import Answer, Exchange, HttpProxy
 from tests.waiting import DEADLINE, wait_until
 
 # Tokens that the table remembers in this test: fewer than a batch has blocks.
@@ -71,20 +72,31 @@ def test_a_driver_that_was_stopped_in_its_batch_and_taken_over_is_dead_and_write
 
 
 class Gate:
-    """Holds back a driver's fencing queries on their way to ClickHouse."""
+    """Holds back a driver's fencing queries on their way to ClickHouse, from its first insert until it is opened.
+
+    The insert's answer waits until the writer's last check is no longer valid, so each writer asks before its next one.
+    """
 
     def __init__(self) -> None:
-        self.closed = False
         self.waiting = 0
+        self._closed = False
         self._opened = threading.Event()
 
-    def pass_or_wait(self, exchange: Exchange) -> None:
-        if self.closed and b"glassflow_epochs" in exchange.statement:
+    def pass_or_wait(self, exchange: Exchange) -> Answer | None:
+        """Return the answer of an insert; None for a request that passes as it is."""
+        if self._opened.is_set():
+            return None
+        if self._closed and b"glassflow_epochs" in exchange.statement:
             self.waiting += 1
             self._opened.wait(DEADLINE)
+        if exchange.table != "events":
+            return None
+        answer = exchange.forward()
+        self._closed = True
+        time.sleep(CHECK_VALID_SECONDS)
+        return answer
 
     def open(self) -> None:
-        self.closed = False
         self._opened.set()
 
 
@@ -102,7 +114,6 @@ def test_a_driver_that_slept_while_a_copy_of_its_checkpoint_ran_writes_nothing_w
     older = replace(pipeline, clickhouse_port=proxy.port)
     try:
         begin_large_batch(older, events, as_job=as_job)
-        gate.closed = True
         begun = Checkpoint(older.state / older.name / "checkpoint").identity()
         assert begun is not None
         writers = begun.shuffle_partitions if as_job else 1
