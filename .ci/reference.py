@@ -41,6 +41,8 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ("`metadata`", (("", "Metadata"),)),
     ("`sources[]`", (("", "Source"),)),
     ("`sources[].connection_params`", (("", "KafkaConnection"),)),
+    ("`sources[].connection_params.oauth` **+**", (("", "OAuthClient"),)),
+    ("`sources[].connection_params.aws` **+**", (("", "AwsIdentity"),)),
     ("`sources[].schema_fields[]`", (("", "SchemaField"),)),
     ("`sources[].schema_registry`", (("", "SchemaRegistry"),)),
     ("`sources[].schema`", (("", "SourceSchema"),)),

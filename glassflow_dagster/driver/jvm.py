@@ -2,7 +2,7 @@
 
 import shutil
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -25,16 +25,22 @@ _POLL_SECONDS = 0.05
 
 
 @contextmanager
-def launching_jvm(
-    name: str, folder: Path, settings: Mapping[str, str], lock: PipelineLock, log: DriverLog
+def launching_jvm(  # noqa: PLR0913, PLR0917 - what a JVM is launched with
+    name: str,
+    folder: Path,
+    settings: Mapping[str, str],
+    lock: PipelineLock,
+    log: DriverLog,
+    more_jars: Sequence[Path] = (),
 ) -> Iterator[Future[SparkJvm]]:
     """Launch Spark's JVM on a thread, for the block; afterwards kill all its processes, however the block ends.
 
-    name: the application's. folder: for Spark's log and working files. lock: marks the processes. The yielded future
-    raises `GlassflowError` when the JVM does not start. Raises `GlassflowError` where Java or a jar is missing: the
-    thread itself waits for nothing but the JVM, so that its end ends the thread.
+    name: the application's. folder: for Spark's log and working files. lock: marks the processes. more_jars:
+    beside those of every driver. The yielded future raises `GlassflowError` when the JVM does not start. Raises
+    `GlassflowError` where Java or a jar is missing: the thread itself waits for nothing but the JVM, so that its end
+    ends the thread.
     """
-    prepared = prepare_jvm(name, folder, settings, log)
+    prepared = prepare_jvm(name, folder, settings, log, more_jars)
     # A process that was killed leaves its state stores' working copies behind.
     shutil.rmtree(folder / SPARK_SCRATCH, ignore_errors=True)
     with _jvm_output(log) as output, ThreadPoolExecutor(1, "jvm") as background:

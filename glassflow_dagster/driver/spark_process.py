@@ -16,7 +16,7 @@ from glassflow_dagster.driver.lock import PipelineLock
 from glassflow_dagster.driver.log import DriverLog
 from glassflow_dagster.driver.options import Report, RunOptions, allowed_settings
 from glassflow_dagster.driver.pool.attach import attached_session, require_detached
-from glassflow_dagster.kafka import kerberos
+from glassflow_dagster.kafka.client import java_libraries, java_options
 from glassflow_dagster.streaming.spark.session import (
     DRIVER_JAVA_OPTIONS,
     SHUFFLE_PARTITIONS,
@@ -87,25 +87,26 @@ def starting_spark(
         yield SparkStart(config, options, folder, lock, launch=None)
         return
     settings = spark_settings_of(config, options)
-    with launching_jvm(f"glassflow {config.pipeline_id}", folder, settings, lock, log) as launch:
+    more_jars = java_libraries(config.connection, log)
+    with launching_jvm(f"glassflow {config.pipeline_id}", folder, settings, lock, log, more_jars) as launch:
         yield SparkStart(config, options, folder, lock, launch)
 
 
 def spark_settings_of(config: PipelineConfig, options: RunOptions) -> dict[str, str]:
-    """Return a run's Spark settings: the definition's `resources` and Kerberos options for Kafka's client.
+    """Return a run's Spark settings: the definition's `resources` and options for Kafka's client.
 
     The definition's `spark` overrides them, and the command line overrides both. In a pool, the cores are the pool's.
     """
     settings = {}
     has_own_jvm = options.pool_of(config) is None
-    resources, kerberos_options = config.resources, kerberos.java_options(config.connection)
+    resources, kafka_options = config.resources, java_options(config.connection)
     # `cores` is a least number: Spark has a thread for each core of the machine anyway (local[*]).
     if has_own_jvm and resources and resources.cores and resources.cores > (os.cpu_count() or 1):
         settings["spark.master"] = f"local[{resources.cores}]"
     if resources and resources.state_partitions:
         settings[SHUFFLE_PARTITIONS] = str(resources.state_partitions)
-    if kerberos_options:
-        settings |= {DRIVER_JAVA_OPTIONS: kerberos_options, "spark.executor.extraJavaOptions": kerberos_options}
+    if kafka_options:
+        settings |= {DRIVER_JAVA_OPTIONS: kafka_options, "spark.executor.extraJavaOptions": kafka_options}
     return {**settings, **config.spark, **options.spark}
 
 

@@ -89,11 +89,21 @@ def _replace_secrets(parameters: dict[str, Any], prefix: str, default: str = "")
     Returns the parameters and a remark that names the variables to set ('' without secrets). prefix: of the variables'
     names. default: what follows a variable's name in the reference; ":-" makes it empty when the variable is unset.
     """
-    secrets = {
-        key: f"{prefix}_{key.upper()}"
-        for key in SECRETS
-        if (value := parameters.get(key)) and not holds_variable(str(value))
-    }
-    references = {key: f"${{{variable}{default}}}" for key, variable in secrets.items()}
-    remark = f"set {', '.join(secrets.values())}: the definition contains no secrets" if secrets else ""
-    return {**parameters, **references}, remark
+    variables: list[str] = []
+    replaced = _with_references(parameters, prefix, default, variables)
+    remark = f"set {', '.join(variables)}: the definition contains no secrets" if variables else ""
+    return replaced, remark
+
+
+def _with_references(part: dict[str, Any], prefix: str, default: str, variables: list[str]) -> dict[str, Any]:
+    """Return a part of `connection_params` with references in place of secrets; adds their variables' names."""
+    replaced: dict[str, Any] = {}
+    for key, value in part.items():
+        if isinstance(value, dict):
+            replaced[key] = _with_references(value, prefix, default, variables)
+        elif key in SECRETS and value and not holds_variable(str(value)):
+            variables.append(f"{prefix}_{key.upper()}")
+            replaced[key] = f"${{{variables[-1]}{default}}}"
+        else:
+            replaced[key] = value
+    return replaced

@@ -6,12 +6,14 @@ the host name there, so a private certificate authority must be set in `root_ca`
 """
 
 import logging
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from glassflow_dagster.config.certificates import read_pem, read_private_key
 from glassflow_dagster.config.model.connections import KafkaConnection, SchemaRegistry
-from glassflow_dagster.kafka import kerberos
-from glassflow_dagster.kafka.jaas import quoted
+from glassflow_dagster.kafka import iam, kerberos, oauth
+from glassflow_dagster.kafka.jaas import login_module
 
 ISOLATION = "read_committed"
 
@@ -20,6 +22,8 @@ _JAAS_MODULES = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+# Mechanism -> the module with its settings; all others have a username and a password.
+_MECHANISMS = {"GSSAPI": kerberos, "OAUTHBEARER": oauth, "AWS_MSK_IAM": iam}
 
 # librdkafka also logs its errors to stderr; they are already reported through the error callback.
 _silent = logging.getLogger("glassflow_dagster.kafka.librdkafka")
@@ -35,14 +39,9 @@ def client_settings(connection: KafkaConnection) -> dict[str, Any]:
         "client.id": "glassflow-dagster",
         "logger": _silent,
     }
-    if connection.mechanism == "GSSAPI" and not connection.skip_auth:
-        settings |= kerberos.client_settings(connection)
-    elif _authenticates(connection):
-        settings |= {
-            "sasl.mechanism": connection.mechanism,
-            "sasl.username": connection.username or "",
-            "sasl.password": _password(connection),
-        }
+    if _authenticates(connection):
+        mechanism = _MECHANISMS.get(connection.mechanism)
+        settings |= mechanism.client_settings(connection) if mechanism else _password_settings(connection)
     if _encrypts(connection):
         if connection.root_ca:
             settings["ssl.ca.pem"] = read_pem("connection_params.root_ca", connection.root_ca)
@@ -66,19 +65,33 @@ def spark_options(connection: KafkaConnection) -> dict[str, str]:
         "kafka.security.protocol": _protocol(connection),
         "kafka.isolation.level": ISOLATION,
     }
-    if connection.mechanism == "GSSAPI" and not connection.skip_auth:
-        options |= kerberos.spark_options(connection)
-    elif _authenticates(connection):
-        options |= {
-            "kafka.sasl.mechanism": connection.mechanism,
-            "kafka.sasl.jaas.config": _jaas(connection),
-        }
+    if _authenticates(connection):
+        mechanism = _MECHANISMS.get(connection.mechanism)
+        options |= mechanism.spark_options(connection) if mechanism else _password_options(connection)
     if _encrypts(connection):
         certificates = java_certificates("connection_params", connection)
         options |= {f"kafka.{name}": value for name, value in certificates.items()}
         if connection.skip_tls_verification:
             options["kafka.ssl.endpoint.identification.algorithm"] = ""
     return options
+
+
+def java_options(connection: KafkaConnection) -> str:
+    """Return the options that every JVM of a pipeline needs; empty for most mechanisms."""
+    if not _authenticates(connection):
+        return ""
+    return {"GSSAPI": kerberos.java_options, "AWS_MSK_IAM": iam.java_options}.get(connection.mechanism, lambda _: "")(
+        connection
+    )
+
+
+def java_libraries(connection: KafkaConnection, report: Callable[[str], None]) -> list[Path]:
+    """Return the jars that every JVM of a pipeline needs besides a driver's own; fetch those that are missing.
+
+    Raises `GlassflowError` where one cannot be fetched.
+    """
+    needed = connection.mechanism == "AWS_MSK_IAM" and _authenticates(connection)
+    return iam.jars(report) if needed else []
 
 
 def java_certificates(place: str, access: KafkaConnection | SchemaRegistry) -> dict[str, str]:
@@ -114,12 +127,23 @@ def _protocol(connection: KafkaConnection) -> str:
     return connection.protocol if _authenticates(connection) else connection.protocol.removeprefix("SASL_")
 
 
+def _password_settings(connection: KafkaConnection) -> dict[str, Any]:
+    """Return confluent-kafka's settings for PLAIN and SCRAM."""
+    return {
+        "sasl.mechanism": connection.mechanism,
+        "sasl.username": connection.username or "",
+        "sasl.password": _password(connection),
+    }
+
+
+def _password_options(connection: KafkaConnection) -> dict[str, str]:
+    """Return the options of Spark's Kafka source for PLAIN and SCRAM."""
+    credentials = {"username": connection.username or "", "password": _password(connection)}
+    return {
+        "kafka.sasl.mechanism": connection.mechanism,
+        "kafka.sasl.jaas.config": login_module(_JAAS_MODULES[connection.mechanism], credentials),
+    }
+
+
 def _password(connection: KafkaConnection) -> str:
     return connection.password.get_secret_value() if connection.password else ""
-
-
-def _jaas(connection: KafkaConnection) -> str:
-    """Return the JAAS configuration with which the Java client logs in by username and password (PLAIN or SCRAM)."""
-    module = _JAAS_MODULES[connection.mechanism]
-    username, password = quoted(connection.username or ""), quoted(_password(connection))
-    return f"{module} required username={username} password={password};"

@@ -13,11 +13,19 @@ from collections.abc import Sequence
 from confluent_kafka import KafkaError
 
 from glassflow_dagster.config.certificates import read_pem
-from glassflow_dagster.config.model.connections import KafkaConnection
-from glassflow_dagster.kafka.errors import KafkaRefused
+from glassflow_dagster.config.model.connections import KafkaConnection, OAuthClient
+from glassflow_dagster.kafka.errors import KafkaRefused, KafkaUnreachable
 
 # A connection that is lost during authentication does not mean that the credentials are wrong.
 _CONNECTION_LOST = re.compile(r"disconnected|timed out|transport failure", re.IGNORECASE)
+# Begins an error of the provider of tokens, not of a broker. What follows is the text of its answer without the HTTP
+# status, so only an answer with an error code of the standard is known to be permanent. Source: RFC 6749, 5.2.
+_NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token: "  # noqa: S105 - the text of an error
+_PROVIDER_CERTIFICATE = "SSL certificate"
+_PROVIDER_REFUSES = re.compile(
+    "invalid_request|invalid_client|invalid_grant|unauthorized_client|unsupported_grant_type|invalid_scope|"
+    f"{_PROVIDER_CERTIFICATE}"
+)
 _NOT_VERIFIED = "certificate verify failed"
 # TLS alerts with which a broker rejects the client's certificate, or the lack of one.
 _CLIENT_CERTIFICATE_REJECTED = re.compile(
@@ -32,6 +40,9 @@ _VARYING_PARTS = re.compile(r"^(?:\w+://\S+: )|\s*\(after [^)]*\)\s*$")
 # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH.
 _NAME_MISMATCH = frozenset({62, 64})
 
+# Mechanism whose credentials are a token -> the key of `connection_params` that says how it is got.
+_TOKEN_KEYS = {"OAUTHBEARER": "oauth", "AWS_MSK_IAM": "aws"}
+
 _HANDSHAKE_TIMEOUT = 3.0  # seconds; short, as the broker has just answered
 
 
@@ -39,6 +50,8 @@ def find_permanent_error(connection: KafkaConnection, errors: Sequence[KafkaErro
     """Return the newest of librdkafka's errors that waiting does not fix, with what to do; None when there is none."""
     for error in reversed(errors):
         text = error.str()
+        if _NO_TOKEN in text and not _PROVIDER_REFUSES.search(text):
+            continue
         if error.code() == KafkaError._AUTHENTICATION and not _CONNECTION_LOST.search(text):
             return _credentials_error(connection, text)
         if _NOT_VERIFIED in text:
@@ -48,12 +61,35 @@ def find_permanent_error(connection: KafkaConnection, errors: Sequence[KafkaErro
     return None
 
 
+def token_error(connection: KafkaConnection, text: str) -> KafkaUnreachable | None:
+    """Return the error for a provider of tokens that does not answer; None if `text`, librdkafka's, is of a broker."""
+    if connection.oauth is None or _NO_TOKEN not in text:
+        return None
+    url, reason = connection.oauth.token_url, _reason(text.partition(_NO_TOKEN)[2])
+    return KafkaUnreachable(f"{url} gives no token ({reason}); start it, or correct connection_params.oauth.token_url")
+
+
 def _credentials_error(connection: KafkaConnection, text: str) -> KafkaRefused:
     """Build the error for a failed SASL login; `text` is librdkafka's."""
+    if connection.oauth and _NO_TOKEN in text:
+        return _no_token_error(connection.oauth, text.partition(_NO_TOKEN)[2])
+    if connection.mechanism in _TOKEN_KEYS:
+        return KafkaRefused(
+            f"Kafka's brokers at {', '.join(connection.brokers)} refuse the token ({_reason(text)}); correct "
+            f"connection_params.{_TOKEN_KEYS[connection.mechanism]}, or grant its client access to the cluster"
+        )
     return KafkaRefused(
         f"Kafka's brokers at {', '.join(connection.brokers)} refuse user {connection.username!r} "
         f"({_reason(text)}); correct connection_params.username, password and mechanism"
     )
+
+
+def _no_token_error(client: OAuthClient, text: str) -> KafkaRefused:
+    """Build the error for an OpenID provider that gives no token; `text` is its answer, or what was wrong with it."""
+    remedy = "correct connection_params.oauth (client_id, client_secret, scope, token_url)"
+    if _PROVIDER_CERTIFICATE in text:
+        remedy = "set connection_params.oauth.root_ca to the certificate of the authority that signed the provider's"
+    return KafkaRefused(f"{client.token_url} gives no token ({_reason(text)}); {remedy}")
 
 
 def _client_certificate_error(connection: KafkaConnection, text: str) -> KafkaRefused:

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.kafka.client import client_settings
-from glassflow_dagster.kafka.connection_errors import find_permanent_error
+from glassflow_dagster.kafka.connection_errors import find_permanent_error, token_error
 from glassflow_dagster.kafka.errors import KafkaRefused, KafkaUnreachable
 
 ANSWER_TIMEOUT = 10.0  # seconds per request; a TLS and SASL handshake with a distant broker takes two or three
@@ -96,7 +96,7 @@ def unreachable(
         return permanent
     # "All brokers are down" follows the errors of the single brokers, which have the reason.
     reasons = [otherwise, *(error.str() for error in errors if error.code() != KafkaError._ALL_BROKERS_DOWN)]
-    return KafkaUnreachable(
+    return token_error(connection, reasons[-1]) or KafkaUnreachable(
         f"Kafka's brokers at {', '.join(connection.brokers)} {failure} ({reasons[-1]}); start them (glassflow-dagster "
         "stack up starts an embedded one) or correct connection_params (brokers, protocol, credentials)"
     )

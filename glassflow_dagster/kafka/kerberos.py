@@ -14,7 +14,7 @@ from typing import Any
 
 from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.kafka.jaas import quoted
+from glassflow_dagster.kafka.jaas import login_module
 from glassflow_dagster.runtime.cache import cache_folder
 
 
@@ -35,21 +35,22 @@ def client_settings(connection: KafkaConnection) -> dict[str, Any]:
 
 def spark_options(connection: KafkaConnection) -> dict[str, str]:
     """Return the `kafka.*` options of Spark's Kafka source; raises `GlassflowError` for a keytab that is no base64."""
-    jaas = (
-        "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true doNotPrompt=true "
-        f"keyTab={quoted(str(keytab_file(connection)))} principal={quoted(principal(connection))};"
-    )
+    options = {
+        "useKeyTab": "true",
+        "storeKey": "true",
+        "doNotPrompt": "true",
+        "keyTab": str(keytab_file(connection)),
+        "principal": principal(connection),
+    }
     return {
         "kafka.sasl.mechanism": "GSSAPI",
         "kafka.sasl.kerberos.service.name": connection.kerberos_service_name or "",
-        "kafka.sasl.jaas.config": jaas,
+        "kafka.sasl.jaas.config": login_module("com.sun.security.auth.module.Krb5LoginModule", options),
     }
 
 
 def java_options(connection: KafkaConnection) -> str:
-    """Return the options that every JVM of a pipeline needs; empty without GSSAPI."""
-    if connection.mechanism != "GSSAPI" or connection.skip_auth:
-        return ""
+    """Return the options that every JVM of a pipeline needs."""
     return f"-Djava.security.krb5.conf={config_file(connection)}"
 
 

@@ -9,6 +9,7 @@ from pydantic import Field
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.problems import suggestion
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.kafka.client import java_options
 from glassflow_dagster.orchestration.values import shown_figures
 
 
@@ -41,13 +42,18 @@ def build_exact_job(
     def keys_agree(context: dg.OpExecutionContext, config: ExactConfig) -> None:
         # Imported here: it takes a second, which would slow down the loading of the definitions.
         from glassflow_dagster.verification.exact.compare_keys import reconcile_keys  # noqa: PLC0415
+        from glassflow_dagster.verification.exact.session import reconcile_in_own_session  # noqa: PLC0415
 
         pipeline = by_id.get(config.pipeline)
         if pipeline is None:
             text = f"no pipeline is called {config.pipeline!r}; {suggestion(config.pipeline, list(by_id))}"
             raise dg.Failure(text, allow_retries=False)
         try:
-            result = reconcile_keys(context.resources.pyspark.spark_session, pipeline, context.log.info)
+            if java_options(pipeline.connection):
+                # The resource's session is for all pipelines, and this one's mechanism needs a JVM of its own.
+                result = reconcile_in_own_session(pipeline, context.log.info)
+            else:
+                result = reconcile_keys(context.resources.pyspark.spark_session, pipeline, context.log.info)
         except GlassflowError as error:
             raise dg.Failure(str(error), allow_retries=False) from error
         figures = shown_figures(pipeline, result.figures)

@@ -39,6 +39,7 @@ def definition(**changes: Any) -> dict[str, Any]:
 
 
 RECORD = '{"type": "record", "name": "Scan", "fields": [{"name": "id", "type": "string"}]}'
+OAUTH = {"token_url": "https://issuer.test/token", "client_id": "etl", "client_secret": "s"}
 REGISTRY = {"sources__0__schema_registry": {"url": "http://registry"}}
 
 
@@ -242,11 +243,65 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
             "sources__0__connection_params__kerberos_realm": "REALM",
             "sources__0__connection_params__protocol": "SASL_PLAINTEXT",
         },
-        "pool: Kerberos (GSSAPI) needs a JVM of its own; remove it",
+        "pool: GSSAPI needs a JVM of its own; remove it",
     ),
     (
         {"sources__0__connection_params__mechanism": "GSSAPI"},
         "sources[0].connection_params.kerberos_keytab: is needed for mechanism GSSAPI; add it",
+    ),
+    (
+        {
+            "sources__0__connection_params__mechanism": "OAUTHBEARER",
+            "sources__0__connection_params__protocol": "SASL_SSL",
+        },
+        "sources[0].connection_params.oauth: is needed for mechanism OAUTHBEARER; add it",
+    ),
+    (
+        {"sources__0__connection_params__oauth": {**OAUTH, "token_url": "issuer.test/token"}},
+        "sources[0].connection_params.oauth.token_url: 'issuer.test/token' is not an address; write https://host/path",
+    ),
+    (
+        {"sources__0__connection_params__oauth": OAUTH},
+        "sources[0].connection_params.mechanism: is missing beside oauth; add mechanism: OAUTHBEARER, or remove oauth",
+    ),
+    (
+        {
+            "sources__0__connection_params__mechanism": "OAUTHBEARER",
+            "sources__0__connection_params__protocol": "SASL_SSL",
+            "sources__0__connection_params__oauth": {**OAUTH, "extensions": {"logicalCluster": "a,b=c"}},
+        },
+        "sources[0].connection_params.oauth.extensions: 'logicalCluster': a name has letters only, and a value no",
+    ),
+    (
+        {
+            "sources__0__connection_params__mechanism": "AWS_MSK_IAM",
+            "sources__0__connection_params__protocol": "SASL_PLAINTEXT",
+        },
+        "sources[0].connection_params.protocol: Amazon MSK takes AWS_MSK_IAM over TLS only; use SASL_SSL",
+    ),
+    (
+        {
+            "sources__0__connection_params__mechanism": "AWS_MSK_IAM",
+            "sources__0__connection_params__protocol": "SASL_SSL",
+        },
+        "sources[0].connection_params.aws.region: is not in the brokers' names; add it",
+    ),
+    (
+        {
+            "sources__0__connection_params__mechanism": "AWS_MSK_IAM",
+            "sources__0__connection_params__protocol": "SASL_SSL",
+            "sources__0__connection_params__aws": {"region": "eu-west-1", "profile": "etl", "role_arn": "arn:aws:r"},
+        },
+        "sources[0].connection_params.aws.role_arn: and profile exclude each other; keep one",
+    ),
+    (
+        {
+            "pool": "small",
+            "sources__0__connection_params__mechanism": "AWS_MSK_IAM",
+            "sources__0__connection_params__protocol": "SASL_SSL",
+            "sources__0__connection_params__aws": {"region": "eu-west-1"},
+        },
+        "pool: AWS_MSK_IAM needs a JVM of its own; remove it",
     ),
     (
         {"sources__0__connection_params__client_cert": "x"},

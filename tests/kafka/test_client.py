@@ -10,8 +10,7 @@ import pytest
 from glassflow_dagster.config.certificates import read_pem
 from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.kafka import kerberos
-from glassflow_dagster.kafka.client import client_settings, spark_options
+from glassflow_dagster.kafka.client import client_settings, java_options, spark_options
 
 AWKWARD = 'p"\\;'
 KEY = "-----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY-----\n"
@@ -119,11 +118,11 @@ def test_kerberos_is_passed_on_with_its_files_for_this_user_only(
     assert found["sasl.kerberos.service.name"] == options["kafka.sasl.kerberos.service.name"] == "kafka"
     assert Path(os.environ["KRB5_CONFIG"]).read_text() == "[libdefaults]"
     assert options["kafka.sasl.jaas.config"] == (
-        "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true doNotPrompt=true "
+        'com.sun.security.auth.module.Krb5LoginModule required useKeyTab="true" storeKey="true" doNotPrompt="true" '
         f'keyTab="{keytab}" principal="etl@EXAMPLE.TEST";'
     )
-    assert kerberos.java_options(connection(**parts)) == f"-Djava.security.krb5.conf={os.environ['KRB5_CONFIG']}"
-    assert kerberos.java_options(connection()) == ""
+    assert java_options(connection(**parts)) == f"-Djava.security.krb5.conf={os.environ['KRB5_CONFIG']}"
+    assert java_options(connection()) == ""
     named = spark_options(connection(**{**parts, "username": 'a" useTicketCache="true'}))
     assert named["kafka.sasl.jaas.config"].endswith('principal="a\\" useTicketCache=\\"true@EXAMPLE.TEST";')
     with pytest.raises(GlassflowError, match="kerberos_keytab: is not base64"):

@@ -1,6 +1,7 @@
 """A Kafka broker with TLS and SASL, and the authority that signs its certificate."""
 
 import re
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,12 @@ from confluent_kafka.admin import (
 )
 
 from glassflow_dagster.config.model.connections import KafkaConnection
-from glassflow_dagster.local.broker import broker_answers, prepare_broker
+from glassflow_dagster.local.broker import Broker, broker_answers, prepare_broker
 from glassflow_dagster.local.ports import free_port
+from glassflow_dagster.runtime.jars import pyspark_folder
 from glassflow_dagster.runtime.process import start_process
 from tests.security.certificates import Authority, Certificate
+from tests.security.token_issuer import AUDIENCE, CLIENT, ISSUER, SCOPE, SECRET, TokenIssuer, token_issuer
 from tests.waiting import wait_until
 
 USER = "etl"
@@ -27,10 +30,11 @@ PASSWORD = "Kafka-s3cret p\"\\;$ {}='ä"
 
 _LISTENERS = """
 listeners=PLAINTEXT://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{controller},SSL://localhost:{mutual},\
-SASL_SSL://localhost:{sasl},BOTH://localhost:{both}
+SASL_SSL://localhost:{sasl},BOTH://localhost:{both},TOKEN://localhost:{token},MSK://localhost:{msk}
 advertised.listeners=PLAINTEXT://127.0.0.1:{plain},SSL://localhost:{mutual},SASL_SSL://localhost:{sasl},\
-BOTH://localhost:{both}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL,BOTH:SASL_SSL
+BOTH://localhost:{both},TOKEN://localhost:{token},MSK://localhost:{msk}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL,BOTH:SASL_SSL,\
+TOKEN:SASL_SSL,MSK:SASL_SSL
 ssl.keystore.type=PEM
 ssl.keystore.location={folder}/broker.pem
 ssl.truststore.type=PEM
@@ -46,22 +50,36 @@ listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config={scram} required;
 listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config={scram} required;
 listener.name.both.scram-sha-512.sasl.jaas.config={scram} required;
 listener.name.sasl_ssl.plain.sasl.jaas.config={plain_module} required user_{user}="{password}";
+listener.name.token.sasl.enabled.mechanisms=OAUTHBEARER
+listener.name.token.oauthbearer.sasl.jaas.config={oauth}.OAuthBearerLoginModule required;
+listener.name.token.oauthbearer.sasl.server.callback.handler.class={oauth}.OAuthBearerValidatorCallbackHandler
+listener.name.token.sasl.oauthbearer.jwks.endpoint.url=file:{folder}/keys.json
+listener.name.token.sasl.oauthbearer.expected.audience={audience}
+listener.name.token.sasl.oauthbearer.expected.issuer={issuer}
+listener.name.msk.sasl.enabled.mechanisms=OAUTHBEARER
+listener.name.msk.oauthbearer.sasl.jaas.config={oauth}.OAuthBearerLoginModule required;
+listener.name.msk.oauthbearer.sasl.server.callback.handler.class=glassflow.tests.MskTokens
 """
 
 
 @dataclass(frozen=True)
 class SecureBroker:
-    """A broker with four listeners: one without encryption, for the tests' own use, and three with TLS.
+    """A broker with listeners: one without encryption, for the tests' own use, and others with TLS.
 
-    mutual requires a client certificate, sasl a password, both requires both. Its certificate is for localhost.
+    mutual requires a client certificate, sasl a password, both requires both, token a token of the issuer. msk takes
+    any token, and writes it to the file `tokens`. Its certificate is for localhost.
     """
 
     plain: int
     mutual: int
     sasl: int
     both: int
+    token: int
+    msk: int
     authority: Authority
     client: Certificate
+    issuer: TokenIssuer
+    tokens: Path
 
     @property
     def address(self) -> str:
@@ -96,6 +114,19 @@ class SecureBroker:
             },
         )
 
+    def over_token(self, **oauth: Any) -> KafkaConnection:
+        """Return a connection with tokens of the issuer. oauth: other values of its keys."""
+        client = {
+            "token_url": self.issuer.url, "client_id": CLIENT, "client_secret": SECRET, "scope": SCOPE,
+            "extensions": {"logicalCluster": "lkc-1"}, "root_ca": self.authority.certificate, **oauth,
+        }  # fmt: skip
+        return self._connection(self.token, {"protocol": "SASL_SSL", "mechanism": "OAUTHBEARER", "oauth": client})
+
+    def as_msk(self) -> KafkaConnection:
+        """Return a connection with tokens that AWS's libraries sign."""
+        aws = {"region": "eu-central-1"}
+        return self._connection(self.msk, {"protocol": "SASL_SSL", "mechanism": "AWS_MSK_IAM", "aws": aws})
+
     def _connection(self, port: int, parts: dict[str, Any]) -> KafkaConnection:
         given = {"brokers": (f"localhost:{port}",), "root_ca": self.authority.certificate, **parts}
         return KafkaConnection.model_validate(given)
@@ -107,12 +138,21 @@ def authority() -> Authority:
 
 
 @pytest.fixture(scope="session")
-def secure_broker(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
+def issuer(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenIssuer]:
+    with token_issuer(authority, tmp_path_factory.mktemp("issuer")) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def secure_broker(
+    authority: Authority, issuer: TokenIssuer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SecureBroker]:
     folder: Path = tmp_path_factory.mktemp("secure-broker")
-    found = SecureBroker(*(free_port() for _ in range(4)), authority, authority.sign("client"))
+    ports = (free_port() for _ in range(6))
+    found = SecureBroker(*ports, authority, authority.sign("client"), issuer, folder / "tokens")
     broker = prepare_broker(folder, found.plain, print)
     _add_listeners(folder, found)
-    process = start_process(broker.command, found.plain, folder / "log", broker.variables)
+    process = start_process(_with_handlers(broker, folder, found), found.plain, folder / "log", broker.variables)
     try:
         wait_until(lambda: broker_answers(found.plain, folder) or not process.alive(), "the broker answers")
         assert process.alive(), (folder / "log").read_text()
@@ -128,6 +168,7 @@ def _add_listeners(folder: Path, broker: SecureBroker) -> None:
     text = properties.read_text()
     controller = re.search(r"CONTROLLER://127.0.0.1:(\d+)", text)
     assert controller
+    (folder / "keys.json").write_text(broker.issuer.public_keys)
     (folder / "authority.pem").write_text(broker.authority.certificate)
     (folder / "broker.pem").write_text(broker.authority.sign("broker", "localhost").both)
     security = "org.apache.kafka.common.security"
@@ -139,6 +180,11 @@ def _add_listeners(folder: Path, broker: SecureBroker) -> None:
         mutual=broker.mutual,
         sasl=broker.sasl,
         both=broker.both,
+        token=broker.token,
+        msk=broker.msk,
+        oauth=f"{security}.oauthbearer",
+        audience=AUDIENCE,
+        issuer=ISSUER,
         folder=folder,
         scram=f"{security}.scram.ScramLoginModule",
         plain_module=f"{security}.plain.PlainLoginModule",
@@ -146,6 +192,18 @@ def _add_listeners(folder: Path, broker: SecureBroker) -> None:
         password=password.encode("ascii", "backslashreplace").decode().replace("\\xe4", "\\u00e4"),
     )
     properties.write_text(text + listeners)
+
+
+def _with_handlers(broker: Broker, folder: Path, secure: SecureBroker) -> list[str]:
+    """Return the broker's command with the handler of the listener for MSK, and the right to read the issuer's keys."""
+    command = list(broker.command)
+    place = command.index("-cp") + 1
+    compiler = ["-cp", f"{pyspark_folder() / 'jars'}/*:{command[place]}", "scala.tools.nsc.Main", "-usejavacp"]
+    jar = folder / "handler.jar"
+    subprocess.run([command[0], *compiler, "-d", jar, Path(__file__).with_name("MskTokens.scala")], check=True)
+    command[place] += f":{jar}"
+    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file:{folder}/keys.json"
+    return [command[0], allowed, f"-Dtests.tokens={secure.tokens}", *command[1:]]
 
 
 def _add_user(broker: SecureBroker) -> None:

@@ -1,5 +1,6 @@
 """Listening sockets, as listed in /proc."""
 
+from contextlib import suppress
 from pathlib import Path
 
 LISTENING = "0A"  # the state LISTEN in /proc/net/tcp
@@ -11,12 +12,12 @@ def listening(pids: list[int]) -> dict[str, str]:
     """Return each address that the processes listen on, with its process's command line."""
     owners: dict[str, str] = {}
     for pid in pids:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-        for file in Path(f"/proc/{pid}/fd").iterdir():
-            try:
-                owners[str(file.readlink())] = command
-            except OSError:
-                continue  # closed in the meantime
+        # A process may end, and a file be closed, in the meantime.
+        with suppress(OSError):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            for file in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(OSError):
+                    owners[str(file.readlink())] = command
     found = {}
     for table in ("tcp", "tcp6"):
         for row in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:

@@ -4,6 +4,8 @@ They are librdkafka (for metadata and reads), its transactional producer (for re
 consumer in Spark.
 """
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
@@ -27,7 +29,7 @@ from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.client import client_settings, spark_options
 from glassflow_dagster.kafka.connection_errors import find_permanent_error
-from glassflow_dagster.kafka.errors import KafkaRefused, TopicForbidden
+from glassflow_dagster.kafka.errors import KafkaRefused, KafkaUnreachable, TopicForbidden
 from glassflow_dagster.kafka.topics import (
     Offsets,
     offsets,
@@ -37,6 +39,7 @@ from glassflow_dagster.kafka.topics import (
     wait_for_topic,
 )
 from glassflow_dagster.streaming.spark.spark_errors import explain_failure
+from tests.security.aws_signature import ACCESS_KEY, SECRET_KEY, require_valid_signature
 from tests.security.certificates import Authority
 from tests.security.conftest import PASSWORD, USER, SecureBroker
 from tests.waiting import wait_until
@@ -48,6 +51,7 @@ WAYS: dict[str, Connect] = {
     "SASL_SSL PLAIN": lambda broker: broker.over_sasl("PLAIN"),
     "SASL_SSL SCRAM-SHA-256": lambda broker: broker.over_sasl("SCRAM-SHA-256"),
     "SASL_SSL SCRAM-SHA-512": lambda broker: broker.over_sasl("SCRAM-SHA-512"),
+    "SASL_SSL OAUTHBEARER": lambda broker: broker.over_token(),
     "SASL_SSL SCRAM-SHA-512 with a client's certificate": lambda broker: broker.over_both(),
 }
 
@@ -57,6 +61,10 @@ STRANGERS = STRANGER.sign("stranger")
 
 def wrong_password(broker: SecureBroker) -> KafkaConnection:
     return broker.over_sasl("SCRAM-SHA-512", password="wrong")
+
+
+def wrong_client_secret(broker: SecureBroker) -> KafkaConnection:
+    return broker.over_token(client_secret="wrong")
 
 
 def wrong_authority(broker: SecureBroker) -> KafkaConnection:
@@ -76,6 +84,14 @@ REFUSED: dict[str, tuple[Connect, str]] = {
     "mechanism that the broker does not have": (
         lambda broker: broker.over_both(mechanism="PLAIN"),
         r"refuse user 'etl' \(.*supported mechanisms: SCRAM-SHA-512\); correct .* and mechanism",
+    ),
+    "wrong client secret": (
+        wrong_client_secret,
+        r"^https://localhost:\d+/token gives no token \(.*invalid_client.*\); correct connection_params\.oauth \(",
+    ),
+    "unknown authority of the provider": (
+        lambda broker: broker.over_token(root_ca=STRANGER.certificate),
+        r"/token gives no token \(SSL certificate .*issuer.*\); set connection_params\.oauth\.root_ca",
     ),
     "wrong authority": (
         wrong_authority,
@@ -137,17 +153,89 @@ def test_permanent_errors_are_not_retried(connect: Connect, message: str, secure
     ("connect", "message"),
     [
         (wrong_password, "refuse the user; correct connection_params.username"),
+        (wrong_client_secret, "could not log in; spark.log beside the checkpoint has the reason"),
         (wrong_authority, "cannot verify each other's certificate; correct connection_params.root_ca"),
     ],
-    ids=["wrong password", "wrong authority"],
+    ids=["wrong password", "wrong client secret", "wrong authority"],
 )
 def test_a_stream_that_is_refused_says_so(
     connect: Connect, message: str, secure_broker: SecureBroker, topic: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     """Spark is the first to notice a password that is changed while a stream runs."""
     found = end_of_stream(connect(secure_broker), topic, spark, tmp_path)
-    assert found.startswith("Kafka's brokers")
+    assert found.startswith("Kafka's")
     assert message in found
+
+
+def test_a_token_for_someone_else_is_refused_by_the_broker(
+    secure_broker: SecureBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secure_broker.issuer, "audience", "someone else")
+    with pytest.raises(
+        KafkaRefused, match=r"refuse the token \(.*invalid_token.*\); correct connection_params\.oauth,"
+    ):
+        wait_for_brokers(secure_broker.over_token(), 20, print)
+
+
+def test_a_provider_of_tokens_that_is_away_is_waited_for(
+    secure_broker: SecureBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[str] = []
+
+    def bring_back(reason: str) -> None:
+        waited.append(reason)
+        secure_broker.issuer.away = False
+
+    monkeypatch.setattr(secure_broker.issuer, "away", True)
+    wait_for_brokers(secure_broker.over_token(), 60, bring_back)
+    assert waited
+    with pytest.raises(
+        KafkaUnreachable, match=r"^http://127.0.0.1:1/token gives no token \(Failed to connect .*\); start it"
+    ):
+        wait_for_brokers(secure_broker.over_token(token_url="http://127.0.0.1:1/token"), 2, print)
+
+
+def test_a_stream_renews_its_tokens(
+    secure_broker: SecureBroker, topic: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker ends a session when its token expires, unless the client has shown the next one."""
+    monkeypatch.setattr(secure_broker.issuer, "lifetime", 10)
+    producer = Producer({"bootstrap.servers": secure_broker.address})
+    options = {**spark_options(secure_broker.over_token()), "subscribe": topic, "startingOffsets": "earliest"}
+    stream = spark.readStream.format("kafka").options(**options).load().writeStream.format("memory").queryName(topic)
+    query = stream.option("checkpointLocation", str(tmp_path / "renewed")).start()
+    try:
+        begun = secure_broker.issuer.given
+        wait_until(lambda: secure_broker.issuer.given >= begun + 3, "the third token")
+        producer.produce(topic, b"after two tokens have expired")
+        assert producer.flush(30) == 0
+        wait_until(lambda: spark.table(topic).count() == 1 or query.exception(), "the record is read")
+        assert query.exception() is None
+    finally:
+        query.stop()
+
+
+def test_amazon_gets_tokens_that_are_signed_for_it_from_all_clients(
+    secure_broker: SecureBroker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    producer = Producer({"bootstrap.servers": secure_broker.address})
+    producer.produce(topic, b"sent")
+    assert producer.flush(30) == 0
+    connection = secure_broker.as_msk()
+
+    assert offsets(connection, topic) == {0: Offsets(0, 1)}
+    of_python = secure_broker.tokens.read_text().split()
+    command = [sys.executable, "-m", "tests.security.read_topic", connection.model_dump_json(exclude_none=True), topic]
+    done = subprocess.run([*command, tmp_path], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "['sent']"
+    of_java = [token for token in secure_broker.tokens.read_text().split() if token not in of_python]
+
+    assert of_python
+    assert of_java
+    for token in (*of_python, *of_java):
+        require_valid_signature(token, "eu-central-1")
 
 
 def end_of_stream(connection: KafkaConnection, topic: str, spark: SparkSession, checkpoint: Path) -> str:

@@ -33,6 +33,7 @@ from tests.security.certificates import Authority, Certificate
 from tests.security.conftest import PASSWORD, USER, SecureBroker
 from tests.security.sockets import elsewhere, listening
 from tests.security.terminator import tls_before
+from tests.security.token_issuer import CLIENT, SECRET
 from tests.waiting import wait_until
 
 CLICKHOUSE_PASSWORD = "ClickHouse-s3cret"
@@ -139,7 +140,9 @@ def _connections(
         "brokers": [f"localhost:{broker.both}"], "protocol": "SASL_SSL", "mechanism": "SCRAM-SHA-512",
         "username": USER, "root_ca": broker.authority.certificate, "client_cert": broker.client.certificate,
         **{name: f"${{file:../secrets/{name}}}" for name in given},
+        "oauth": {"token_url": broker.issuer.url, "client_id": CLIENT, "client_secret": "${CLIENT_SECRET}"},
     }  # fmt: skip
+    monkeypatch.setenv("CLIENT_SECRET", SECRET)
     monkeypatch.setenv("CLICKHOUSE_SECRET", CLICKHOUSE_PASSWORD)
     monkeypatch.setenv("CLICKHOUSE_KEY", client.key)
     clickhouse = {
@@ -151,6 +154,7 @@ def _connections(
         "sources[0].connection_params.password": "Kafka-s3cret",
         "sources[0].connection_params.client_key": broker.client.key.splitlines()[1],
         "sources[0].connection_params.kerberos_keytab": given["kerberos_keytab"],
+        "sources[0].connection_params.oauth.client_secret": "Issuer-s3cret",
         "sink.connection_params.password": CLICKHOUSE_PASSWORD,
         "sink.connection_params.client_key": client.key.splitlines()[1],
     }
@@ -244,6 +248,7 @@ def _exposed(file: Path) -> list[str]:
         kafka.password,
         kafka.client_key,
         kafka.kerberos_keytab,
+        kafka.oauth and kafka.oauth.client_secret,
         sink.password,
         sink.client_key,
         registry.api_secret,

@@ -5,9 +5,7 @@ Each rule yields `Problem`s; all of them are reported at once.
 
 import re
 from collections.abc import Iterator, Mapping
-from urllib.parse import urlsplit
 
-from glassflow_dagster.config.model.connections import ClickHouseConnection, KafkaConnection, SchemaRegistry
 from glassflow_dagster.config.model.durations import format_duration
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.source import METADATA_FIELDS, SchemaField, Source
@@ -23,6 +21,7 @@ from glassflow_dagster.config.model.types import INTEGER_LIMITS, declared_as, ki
 from glassflow_dagster.config.problems import Problem, suggestion
 from glassflow_dagster.config.rules.avro import avro_problem
 from glassflow_dagster.config.rules.clock import event_time_problems, only_with_event_clock
+from glassflow_dagster.config.rules.connections import WITH_OWN_JVM, connection_problems
 from glassflow_dagster.config.rules.join import join_problems, transform_problems
 from glassflow_dagster.config.sql import changing_function
 from glassflow_dagster.config.stages import Stages, TransformStage, plan_stages
@@ -39,7 +38,7 @@ def problems(config: PipelineConfig) -> Iterator[Problem]:
     yield from _mapping_problems(config, stages)
     yield from _delivery_problems(config)
     yield from _partition_problems(config)
-    yield from _connection_problems(config)
+    yield from connection_problems(config)
     yield from _resource_problems(config)
     yield from _pool_problems(config)
     if config.checks.max_unmatched is not None and config.join is None:
@@ -53,8 +52,8 @@ def _pool_problems(config: PipelineConfig) -> Iterator[Problem]:
     for key in config.spark:
         if not is_session_setting(key):
             yield Problem("spark", refused_in_pool(key, config.pool))
-    if config.connection.mechanism == "GSSAPI":
-        yield Problem("pool", "Kerberos (GSSAPI) needs a JVM of its own; remove it")
+    if config.connection.mechanism in WITH_OWN_JVM:
+        yield Problem("pool", f"{config.connection.mechanism} needs a JVM of its own; remove it")
 
 
 def _source_problems(config: PipelineConfig) -> Iterator[Problem]:
@@ -67,8 +66,6 @@ def _source_problems(config: PipelineConfig) -> Iterator[Problem]:
                 yield Problem(f"{path}.name", f"{name!r} is declared twice; keep one")
             yield from _default_problems(path, source.schema_fields[position])
         yield from _format_problems(f"sources[{index}]", source)
-        if source.schema_registry is not None:
-            yield from _registry_problems(f"sources[{index}].schema_registry", source.schema_registry)
         if source.consumer_group and source.start != "committed":
             yield Problem(
                 f"sources[{index}].consumer_group", "applies to start: committed only; add that, or remove it"
@@ -98,20 +95,6 @@ def _format_problems(path: str, source: Source) -> Iterator[Problem]:
         yield Problem(
             f"{path}.schema.wire_format", "none leaves nothing to ask the schema_registry; remove one of them"
         )
-
-
-def _registry_problems(path: str, registry: SchemaRegistry) -> Iterator[Problem]:
-    """Yield a problem for an address that is none, and for credentials of which one half is missing or one too many."""
-    for url in registry.urls or ("",):
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            yield Problem(f"{path}.url", f"{url!r} is not an address; write https://host:port")
-        elif parts.username or parts.password:
-            yield Problem(f"{path}.url", "holds a user; write it into api_key and api_secret")
-    if registry.bearer_token and registry.api_key:
-        yield Problem(f"{path}.bearer_token", "is there beside api_key; remove one of them")
-    if bool(registry.client_cert) != bool(registry.client_key):
-        yield Problem(f"{path}.client_cert", "needs client_key, and that needs client_cert; add the other one")
 
 
 def _default_problems(path: str, field: SchemaField) -> Iterator[Problem]:
@@ -277,41 +260,6 @@ def _unmapped(name: str, config: PipelineConfig, stages: Stages) -> str:
         remedy = "list it there" if name in declared | METADATA_FIELDS.keys() else nearest_remedy
         return f"not among join.output_fields; {remedy}"
     return f"not in schema_fields; {nearest_remedy}"
-
-
-# Mechanism -> required keys; any other mechanism requires _USERNAME_AND_PASSWORD.
-_CREDENTIALS = {
-    "GSSAPI": ("username", "kerberos_service_name", "kerberos_realm", "kerberos_keytab", "kerberos_config"),
-    "NO_AUTH": (),
-}
-_USERNAME_AND_PASSWORD = ("username", "password")
-
-
-def _connection_problems(config: PipelineConfig) -> Iterator[Problem]:
-    """Yield the problems of credentials, protocols and certificates."""
-    for index, source in enumerate(config.sources):
-        connection, path = source.connection_params, f"sources[{index}].connection_params"
-        required_keys = () if connection.skip_auth else _CREDENTIALS.get(connection.mechanism, _USERNAME_AND_PASSWORD)
-        for key in required_keys:
-            if not getattr(connection, key):
-                yield Problem(f"{path}.{key}", f"is needed for mechanism {connection.mechanism}; add it")
-        if connection.mechanism != "NO_AUTH" and not connection.protocol.startswith("SASL"):
-            yield Problem(
-                f"{path}.protocol",
-                f"{connection.protocol} does not support {connection.mechanism}; use SASL_PLAINTEXT or SASL_SSL",
-            )
-        yield from _certificate_problems(path, connection)
-    sink, path = config.sink.connection_params, "sink.connection_params"
-    yield from _certificate_problems(path, sink)
-    for key in ("root_ca", "client_cert"):
-        if getattr(sink, key) and not sink.secure:
-            yield Problem(f"{path}.{key}", "applies to secure: true only; add that, or remove it")
-
-
-def _certificate_problems(path: str, connection: KafkaConnection | ClickHouseConnection) -> Iterator[Problem]:
-    if bool(connection.client_cert) != bool(connection.client_key):
-        missing = "client_key" if connection.client_cert else "client_cert"
-        yield Problem(f"{path}.{missing}", "is missing; set the client's certificate and its key together")
 
 
 def _resource_problems(config: PipelineConfig) -> Iterator[Problem]:

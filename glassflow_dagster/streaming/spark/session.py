@@ -165,21 +165,33 @@ class SparkJvm:
         return session
 
 
-def start_session(name: str, folder: Path, overrides: Mapping[str, str], report: Callable[[str], None]) -> SparkSession:
+def start_session(
+    name: str,
+    folder: Path,
+    overrides: Mapping[str, str],
+    report: Callable[[str], None],
+    more_jars: Sequence[Path] = (),
+) -> SparkSession:
     """Start the one session of this process; parameters as of `prepare_jvm`, and all errors of a start."""
-    jvm = prepare_jvm(name, folder, overrides, report)
+    jvm = prepare_jvm(name, folder, overrides, report, more_jars)
     if will_import_pandas():
         # It takes a second, so do it while the JVM starts.
         Thread(target=import_module, args=("pandas",), daemon=True).start()
     return jvm.launch().open_session()
 
 
-def prepare_jvm(name: str, folder: Path, overrides: Mapping[str, str], report: Callable[[str], None]) -> SparkJvm:
+def prepare_jvm(
+    name: str,
+    folder: Path,
+    overrides: Mapping[str, str],
+    report: Callable[[str], None],
+    more_jars: Sequence[Path] = (),
+) -> SparkJvm:
     """Find Java and the jars, and set this process's environment, for a session that is local on all cores.
 
     name: the application's. folder: for Spark's log and working files. overrides: Spark settings that replace this
-    project's, such as the master. report: receives progress. Raises `GlassflowError` where there is no Java, or a jar
-    cannot be got.
+    project's, such as the master. report: receives progress. more_jars: beside those of every driver. Raises
+    `GlassflowError` where there is no Java, or a jar cannot be got.
     """
     be_quiet_about_lost_jvm()
     # Looked up once: each candidate is started to read its version.
@@ -192,7 +204,8 @@ def prepare_jvm(name: str, folder: Path, overrides: Mapping[str, str], report: C
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # The address that Spark's web page listens on, if `overrides` turn it on: by default all addresses.
     os.environ.setdefault("SPARK_LOCAL_IP", overrides.get(_BIND_ADDRESS, SETTINGS[_BIND_ADDRESS]))
-    return SparkJvm(_settings(name, folder, overrides, runtime, driver_jars(report)), overrides)
+    jars = [*driver_jars(report), *more_jars]
+    return SparkJvm(_settings(name, folder, overrides, runtime, jars), overrides)
 
 
 def _settings(

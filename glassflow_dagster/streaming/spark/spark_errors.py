@@ -71,6 +71,15 @@ _KNOWN_ERRORS = (
         ),
     ),
     (
+        # Spark passes on only this text of the client's constructor, which requests the token.
+        re.compile(r"(Failed to create new KafkaAdminClient|Failed to construct kafka consumer)"),
+        (
+            "Kafka's client could not log in; spark.log beside the checkpoint has the reason. With OAUTHBEARER or "
+            "AWS_MSK_IAM it got no token: check connection_params.oauth or aws, and their provider, then start the "
+            "pipeline again, which continues where it stopped"
+        ),
+    ),
+    (
         _NO_ANSWER,
         "Kafka did not answer in time; check the brokers, then start the pipeline again; it continues where it stopped",
     ),

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.kafka import kerberos
+from glassflow_dagster.kafka.client import java_libraries, java_options
 from glassflow_dagster.streaming.spark.session import DRIVER_JAVA_OPTIONS, start_session, stop_session
 from glassflow_dagster.verification.exact.compare_keys import reconcile_keys
 from glassflow_dagster.verification.key_rules import KeysReport
@@ -13,11 +13,12 @@ from glassflow_dagster.verification.key_rules import KeysReport
 
 def reconcile_in_own_session(config: PipelineConfig, report: Callable[[str], None]) -> KeysReport:
     """Start a local Spark session, compare the keys, and stop Spark; raises `GlassflowError` when one fails."""
-    options = kerberos.java_options(config.connection)
+    options = java_options(config.connection)
     settings = {DRIVER_JAVA_OPTIONS: options} if options else {}
     with tempfile.TemporaryDirectory(prefix="glassflow-verify-") as scratch:
         report("starting Spark ...")
-        spark = start_session(f"glassflow verify {config.pipeline_id}", Path(scratch), settings, report)
+        jars = java_libraries(config.connection, report)
+        spark = start_session(f"glassflow verify {config.pipeline_id}", Path(scratch), settings, report, jars)
         try:
             return reconcile_keys(spark, config, report)
         finally:
