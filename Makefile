@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export DAGSTER_DISABLE_TELEMETRY := 1
 
-.PHONY: setup demo dev docs screenshots test test-fast test-oldest test-definitions lint audit format lock clean bench bench-quick bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints faults alerts soak
+.PHONY: setup demo dev docs screenshots test test-fast test-oldest test-definitions lint audit format lock clean bench bench-quick bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints test-variants faults alerts soak
 
 setup: $(READY)
 
@@ -54,6 +54,9 @@ test-definitions: setup ## runs every definition in tests/definitions; `make tes
 
 test-joins: setup ## runs every kind of join with kills, idle sources and outages; `make test` runs two
 	GLASSFLOW_TEST_JOINS=all $(BIN)/python -m pytest tests/e2e/test_join.py
+
+test-variants: setup ## runs both variants of each long test; `make test` draws one
+	GLASSFLOW_TEST_VARIANTS=all $(BIN)/python -m pytest tests/e2e/test_fencing.py tests/e2e/test_pool.py tests/e2e/test_rebuild.py
 
 faults: setup ## runs the missing repetitions of the fault matrix (`make test`: a sample); writes docs/faults.md
 	GLASSFLOW_TEST_FAULTS=all $(BIN)/python -m pytest tests/faults

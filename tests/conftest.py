@@ -3,7 +3,7 @@
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from glassflow_dagster.runtime.cache import exclusive
 from glassflow_dagster.streaming.spark.session import start_session
 
 FAULT_SEED = "GLASSFLOW_FAULT_SEED"
+_VARIANTS = "GLASSFLOW_TEST_VARIANTS"
 
 
 def pytest_configure() -> None:
@@ -30,6 +31,13 @@ def pytest_configure() -> None:
 def pytest_report_header() -> str:
     """Report the seed, so that the same faults can be drawn again."""
     return f"faults: {FAULT_SEED}={os.environ[FAULT_SEED]}"
+
+
+def one_of(variants: Sequence[Any]) -> list[Any]:
+    """Return the variant of a long test that this run's seed draws; all of them in `make test-variants`."""
+    if os.environ.get(_VARIANTS) == "all":
+        return list(variants)
+    return [variants[int(os.environ[FAULT_SEED]) % len(variants)]]
 
 
 @dataclass(frozen=True)

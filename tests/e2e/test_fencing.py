@@ -16,6 +16,7 @@ from glassflow_dagster.driver.process import take_over
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.runtime.process import start_of
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
+from tests.conftest import one_of
 from tests.e2e.support import Pipeline, begin_large_batch, lock_holder, require_batch_under_way, status
 from tests.faults.http_proxy import Answer, Exchange, HttpProxy
 from tests.waiting import DEADLINE, wait_until
@@ -100,7 +101,7 @@ class Gate:
         self._opened.set()
 
 
-@pytest.mark.parametrize("as_job", [False, True])
+@pytest.mark.parametrize("as_job", one_of([False, True]))
 def test_a_driver_that_slept_while_a_copy_of_its_checkpoint_ran_writes_nothing_when_it_wakes(
     pipeline: Pipeline, as_job: bool
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from glassflow_dagster.driver.heartbeat import pipeline_folder, read_heartbeat
 from glassflow_dagster.driver.pool.endpoint import pool_folder, read_endpoint
 from glassflow_dagster.runtime.process import start_of
-from tests.conftest import Stack
+from tests.conftest import Stack, one_of
 from tests.e2e.support import (
     Pipeline,
     begin_large_batch,
@@ -112,7 +112,7 @@ def test_pipelines_share_a_jvm_and_are_killed_edited_and_stopped_without_the_oth
     wait_until(lambda: status(other)["totals"]["duplicates"] == 20, "the heartbeat has all batches")
 
 
-@pytest.mark.parametrize("stays", [True, False])
+@pytest.mark.parametrize("stays", one_of([True, False]))
 def test_a_driver_killed_in_a_batch_of_many_records_loses_and_doubles_nothing(stays: bool, pool: Pool) -> None:
     """The batch is a job: its tasks run in processes of the pool, also where the next driver has a JVM of its own."""
     pipeline = pool.pipeline()

@@ -13,6 +13,7 @@ from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.recovery.rebuild import rebuild_checkpoint
 from glassflow_dagster.verification.verify import verify_pipeline
+from tests.conftest import one_of
 from tests.e2e.support import Pipeline
 
 BATCH = 120
@@ -86,7 +87,7 @@ def test_a_damaged_state_is_set_aside_and_what_kafka_has_lost_is_refused(pipelin
     assert pipeline.query("SELECT count() FROM {db}.events") == [(BATCH + 100,)]
 
 
-@pytest.mark.parametrize("dedup", [True, False])
+@pytest.mark.parametrize("dedup", one_of([True, False]))
 def test_rows_of_the_batch_that_was_under_way_are_found_in_the_table(pipeline: Pipeline, dedup: bool) -> None:
     """Write some rows before the rebuild, as a driver that dies between two of its blocks does."""
     pipeline.write(dedup=dedup).create_topic()
