@@ -154,7 +154,7 @@ def _require_first_start(run: RunContext, client: Client, table: Table, checkpoi
 
 def _compacted_topics(run: RunContext) -> frozenset[str]:
     """Return the compacted topics of the sources; warn of topics whose settings cannot be read."""
-    cleanup = cleanup_of(run.config.connection, [source.topic for source in run.config.inputs])
+    cleanup = cleanup_of(run.config.connection, run.config.source_topics)
     for topic in sorted(cleanup.unknown):
         run.warn(
             f"cannot see whether topic {topic} is compacted; if it is, a batch that is repeated after a crash may "

@@ -72,6 +72,7 @@ class QueryStarter:
         the definition is stored. The query ends by itself only in a run until caught up.
         """
         self.opened.checkpoint.keep_definition(self.run.config)
+        self.opened.checkpoint.keep_topics(self.run.config.topics)
         return self._start(self.run.config, self.prepared.table)
 
     def _start(self, config: PipelineConfig, table: Table, only_batch: int | None = None) -> RunningQuery:
@@ -79,7 +80,7 @@ class QueryStarter:
         before = self._ledger_before()
         # A query of one batch is stopped after it; with availableNow it would read the topics to their end.
         until_caught_up = self.run.options.until_caught_up and only_batch is None
-        subscription = self._subscription()
+        subscription = self._subscription(config)
         records = self._read(config, table, subscription, until_caught_up=until_caught_up)
         events, pacer = self._build(read_records(records, subscription.topics), config, table, before.waiting)
         window_notes = Windows(self.prepared.client, config.sink.connection_params.database)
@@ -172,21 +173,20 @@ class QueryStarter:
         last = self.opened.checkpoint.last_committed()
         return BatchClock(tolerance, last, self.run.options.accept_clock, self.run.report)
 
-    def _subscription(self) -> Subscription:
+    def _subscription(self, config: PipelineConfig) -> Subscription:
         """Return the topics to read (sources, and the replay topic if it exists), and where to start.
 
         Start offsets are for a new checkpoint only: its own if it continues after a loss, else the definition's.
         """
-        config, identity = self.run.config, self.opened.identity
-        *source_topics, replay_topic = config.topics
-        topics = config.topics if find_replay_topic(config) else tuple(source_topics)
+        identity = self.opened.identity
+        topics = config.topics if find_replay_topic(config) else config.source_topics
         if not self.opened.checkpoint.is_new:
             return Subscription(topics, starting={})
         if identity.starting:
             return Subscription(topics, {topic: identity.starting[topic] for topic in topics})
-        starting = {source.topic: starting_offsets(config, index) for index, source in enumerate(config.inputs)}
+        starting = {t: o for index in range(len(config.inputs)) for t, o in starting_offsets(config, index).items()}
         # Dead letters that were replayed before this checkpoint was created were meant for an earlier one.
-        starting[replay_topic] = {REPLAY_PARTITION: NEXT}
+        starting[config.replay_topic] = {REPLAY_PARTITION: NEXT}
         return Subscription(topics, {topic: starting[topic] for topic in topics})
 
     def _ledger_before(self) -> Totals:

@@ -17,8 +17,9 @@ def sample_records(config: PipelineConfig, checkpoint: Checkpoint) -> RecordSamp
     with suppress(GlassflowError, OSError):
         next_offsets = checkpoint.next_offsets()
         starts = {
-            source.topic: next_offsets.get(source.topic) or starting_offsets(config, index)
-            for index, source in enumerate(config.inputs)
+            topic: next_offsets.get(topic) or offsets
+            for index in range(len(config.inputs))
+            for topic, offsets in starting_offsets(config, index).items()
         }
         return sample_sizes(config.source, starts)
     return RecordSample()

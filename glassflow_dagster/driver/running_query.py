@@ -63,9 +63,8 @@ class RunningQuery:
 
     def progress(self) -> dict[str, Any]:
         """Return the query's progress as fields of a heartbeat."""
-        topics = [source.topic for source in self.config.inputs]
         state_bytes = self.stages.state_bytes() if self.stages else None
-        return query_progress(self.query, self.written(), self.before, topics, state_bytes)
+        return query_progress(self.query, self.written(), self.before, self.config.source_topics, state_bytes)
 
     def last_batch(self) -> BatchDuration | None:
         """Return what Spark says of the last batch that it has committed; None before the first."""

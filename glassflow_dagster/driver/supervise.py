@@ -164,7 +164,7 @@ class _Supervisor:
         """Return a warning for a pipeline that cannot keep up with its topics, else an empty string."""
         offsets = progress.get("offsets", {})
         # Without the replay topic, whose partitions the user does not choose.
-        partitions = sum(len(offsets.get(source.topic, {})) for source in self.run.config.inputs)
+        partitions = sum(len(offsets.get(topic, {})) for topic in self.run.config.source_topics)
         return self.backlog.add_sample(time.monotonic(), progress.get("lag"), partitions)
 
     def _report_now_and_then(self) -> None:

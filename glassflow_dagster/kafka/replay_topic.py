@@ -1,5 +1,7 @@
 """The topic through which a pipeline reads replayed dead letters. Driver or replay creates it, whichever is first."""
 
+from collections.abc import Iterable
+
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
@@ -35,7 +37,9 @@ def ensure_replay_topic(config: PipelineConfig) -> None:
         return
     connection, topic = config.source.connection_params, config.replay_topic
     admin = AdminClient(client_settings(connection))
-    new_topic = NewTopic(topic, num_partitions=1, config={**_NO_RETENTION, **_record_limit(admin, config.source.topic)})
+    new_topic = NewTopic(
+        topic, num_partitions=1, config={**_NO_RETENTION, **_record_limit(admin, config.source_topics)}
+    )
     try:
         admin.create_topics([new_topic], request_timeout=ANSWER_TIMEOUT)[topic].result(ANSWER_TIMEOUT)
     except KafkaException as error:
@@ -49,14 +53,15 @@ def ensure_replay_topic(config: PipelineConfig) -> None:
     wait_for_topic(connection, topic, timeout_seconds=ANSWER_TIMEOUT, report=lambda _: None)
 
 
-def _record_limit(admin: AdminClient, source_topic: str) -> dict[str, str]:
-    """Return max.message.bytes for the replay topic: the source topic's limit, plus room for the replay headers.
+def _record_limit(admin: AdminClient, source_topics: Iterable[str]) -> dict[str, str]:
+    """Return max.message.bytes for the replay topic: the greatest of the source topics, plus room for replay headers.
 
-    Empty when this user may not read the source topic's settings.
+    Empty when this user may not read the settings of a source topic.
     """
-    resource = ConfigResource(ConfigResource.Type.TOPIC, source_topic)
+    resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in source_topics]
     try:
-        settings = admin.describe_configs([resource], request_timeout=ANSWER_TIMEOUT)[resource].result(ANSWER_TIMEOUT)
+        requests = admin.describe_configs(resources, request_timeout=ANSWER_TIMEOUT)
+        limits = [int(requests[each].result(ANSWER_TIMEOUT)[_MAX_RECORD_SETTING].value) for each in resources]
     except KafkaException:
         return {}  # the brokers' default applies
-    return {_MAX_RECORD_SETTING: str(int(settings[_MAX_RECORD_SETTING].value) + _REPLAY_HEADERS_BYTES)}
+    return {_MAX_RECORD_SETTING: str(max(limits) + _REPLAY_HEADERS_BYTES)}

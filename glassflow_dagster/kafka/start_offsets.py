@@ -19,8 +19,8 @@ class StartUnknown(GlassflowError):
     """The offsets to start from do not exist: choose another `start`, or name the consumer group."""
 
 
-def starting_offsets(config: PipelineConfig, index: int = 0) -> dict[int, int]:
-    """Return the first offset to read: partition -> offset, or `FIRST` or `NEXT` for a partition's beginning or end.
+def starting_offsets(config: PipelineConfig, index: int = 0) -> dict[str, dict[int, int]]:
+    """Return the first offset to read: topic -> partition -> offset, or `FIRST` or `NEXT` for its beginning or end.
 
     The source's `start` is `committed` (the offsets of a consumer group), `earliest`, `latest`, or a time in ISO 8601;
     without it `consumer_group_initial_offset` counts. index: of the source in `config.inputs`. Raises `StartUnknown`,
@@ -28,19 +28,21 @@ def starting_offsets(config: PipelineConfig, index: int = 0) -> dict[int, int]:
     """
     source = config.inputs[index]
     start = source.start or source.consumer_group_initial_offset
-    available = offsets(source.connection_params, source.topic)
+    available = {topic: offsets(source.connection_params, topic) for topic in source.topic_names}
     if start == "committed":
         return _committed(config, source, available)
     if start in START_WORDS:
-        return dict.fromkeys(available, FIRST if start == "earliest" else NEXT)
-    return _at_time(source, datetime.fromisoformat(start), available)
+        first = FIRST if start == "earliest" else NEXT
+        return {topic: dict.fromkeys(partitions, first) for topic, partitions in available.items()}
+    time = datetime.fromisoformat(start)
+    return {topic: _at_time(source, topic, time, partitions) for topic, partitions in available.items()}
 
 
-def _at_time(source: Source, time: datetime, available: dict[int, Offsets]) -> dict[int, int]:
+def _at_time(source: Source, topic: str, time: datetime, available: dict[int, Offsets]) -> dict[int, int]:
     """Return the offset of each partition's first record at or after a time; its end when all records are older."""
     milliseconds = round(time.timestamp() * 1000)
     # offsets_for_times() takes the time in place of the offset.
-    times = [TopicPartition(source.topic, partition, milliseconds) for partition in available]
+    times = [TopicPartition(topic, partition, milliseconds) for partition in available]
     with (
         open_consumer(source.connection_params) as (consumer, errors),
         convert_kafka_errors(source.connection_params, consumer, errors),
@@ -51,41 +53,45 @@ def _at_time(source: Source, time: datetime, available: dict[int, Offsets]) -> d
     return {p.partition: p.offset if p.offset >= 0 else available[p.partition].high for p in first_records}
 
 
-def _committed(config: PipelineConfig, source: Source, available: dict[int, Offsets]) -> dict[int, int]:
+def _committed(
+    config: PipelineConfig, source: Source, available: dict[str, dict[int, Offsets]]
+) -> dict[str, dict[int, int]]:
     """Return the offsets that a consumer group has committed.
 
     A partition without a committed offset starts at `consumer_group_initial_offset`, as in GlassFlow. Raises
     `StartUnknown` when the group has committed no offset, or one that is outside the available offsets.
     """
     path, group = f"sources[{config.sources.index(source)}]", source.consumer_group or config.glassflow_consumer_group
-    partitions = [TopicPartition(source.topic, partition) for partition in available]
+    positions = [TopicPartition(topic, partition) for topic, found in available.items() for partition in found]
     with (
         open_consumer(source.connection_params, {"group.id": group}) as (consumer, errors),
         convert_kafka_errors(source.connection_params, consumer, errors),
     ):
-        committed = {p.partition: p.offset for p in consumer.committed(partitions, timeout=ANSWER_TIMEOUT)}
-    if all(offset == OFFSET_INVALID for offset in committed.values()):
+        committed = consumer.committed(positions, timeout=ANSWER_TIMEOUT)
+    if all(position.offset == OFFSET_INVALID for position in committed):
+        topics = ", ".join(map(repr, source.topic_names))
         raise StartUnknown(
-            f"{path}.start: consumer group {group!r} has committed no offset of topic {source.topic!r}; "
+            f"{path}.start: consumer group {group!r} has committed no offset of topic {topics}; "
             f"name the group in {path}.consumer_group, or start: earliest or latest"
         )
-    _require_available(path, group, source.topic, committed, available)
     initial = FIRST if source.consumer_group_initial_offset == "earliest" else NEXT
-    return {partition: initial if offset == OFFSET_INVALID else offset for partition, offset in committed.items()}
+    starting: dict[str, dict[int, int]] = {topic: {} for topic in available}
+    for position in committed:
+        _require_available(path, group, position, available[position.topic][position.partition])
+        is_committed = position.offset != OFFSET_INVALID
+        starting[position.topic][position.partition] = position.offset if is_committed else initial
+    return starting
 
 
-def _require_available(
-    path: str, group: str, topic: str, committed: dict[int, int], available: dict[int, Offsets]
-) -> None:
+def _require_available(path: str, group: str, position: TopicPartition, available: Offsets) -> None:
     """Raise `StartUnknown` for a committed offset that retention has removed or that is behind the partition's end.
 
     path: of the source in the definition. A partition without a committed offset is not checked.
     """
-    for partition, offset in committed.items():
-        low, high = available[partition]
-        if offset != OFFSET_INVALID and not low <= offset <= high:
-            raise StartUnknown(
-                f"{path}.start: consumer group {group!r} is at offset {offset} of {topic}/{partition}, which holds "
-                f"{low} to {high}: retention has removed records that it has not read, or the topic was recreated; "
-                "start: earliest reads what is left"
-            )
+    low, high = available
+    if position.offset != OFFSET_INVALID and not low <= position.offset <= high:
+        raise StartUnknown(
+            f"{path}.start: consumer group {group!r} is at offset {position.offset} of "
+            f"{position.topic}/{position.partition}, which holds {low} to {high}: retention has removed records that "
+            "it has not read, or the topic was recreated; start: earliest reads what is left"
+        )

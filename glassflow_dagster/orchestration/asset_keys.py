@@ -62,6 +62,7 @@ def build_asset_keys(
 ) -> AssetKeys:
     """Build a pipeline's asset keys: `<pipeline>/raw_<topic>`, `<pipeline>/deduplicated_<topic>`, `<pipeline>/<table>`.
 
+    A source with several topics has its source_id in place of a topic.
     A joined stream is `<pipeline>/joined_<left source>_<right source>`. Dagster's lineage shows only the last part of a
     key, so that part names the topic or table. A table with the name of another asset gets the suffix `_table`.
     prefix: of all keys. table_prefix: takes the place of the prefix and the pipeline in the table's key.
@@ -89,9 +90,10 @@ def build_asset_keys(
 
 
 def _topic_names(sources: tuple[Source, ...]) -> Iterator[str]:
-    """Yield the inputs' topics as identifiers; equal ones (of topics `a.b` and `a_b`) get a number."""
+    """Yield the inputs' topics, or else source_ids, as identifiers; equal ones (of `a.b` and `a_b`) get a number."""
     names: list[str] = []
     for source in sources:
-        name = identifier(source.topic)
+        # Several topics have the name of their source.
+        name = identifier(source.topic or source.source_id)
         yield f"{name}_{len(names) + 1}" if name in names else name
         names.append(name)

@@ -26,7 +26,7 @@ from glassflow_dagster.orchestration.metadata import (
     side_metadata,
     stream_metadata,
     table_metadata,
-    topic_metadata,
+    topics_metadata,
 )
 from glassflow_dagster.orchestration.options import PipelineOptions
 from glassflow_dagster.orchestration.specs import PipelineAssets
@@ -117,7 +117,8 @@ def _look_after(
 def _metadata(pipeline: PipelineConfig, keys: AssetKeys, health: Health, action: str) -> dict[dg.AssetKey, Metadata]:
     """Return each asset's metadata; the table has also the stream's when the stream has no asset of its own."""
     metadata: dict[dg.AssetKey, Metadata] = {
-        raw_key: topic_metadata(health, source.topic) for raw_key, source in zip(keys.raw, pipeline.inputs, strict=True)
+        raw_key: topics_metadata(health, source.topic_names)
+        for raw_key, source in zip(keys.raw, pipeline.inputs, strict=True)
     }
     metadata |= {key: side_metadata(health, action) for key in keys.deduplicated if key}
     metadata[keys.stream] = joined_metadata(health, action) if keys.joined else stream_metadata(health, action)

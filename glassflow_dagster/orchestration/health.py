@@ -38,10 +38,7 @@ def examine(config: PipelineConfig, status: StreamStatus) -> Health:
     table, ledger = _table_and_ledger(config)
     return Health(
         status=status,
-        topics={
-            source.topic: _value_or_error(partial(offsets, source.connection_params, source.topic))
-            for source in config.inputs
-        },
+        topics={topic: _value_or_error(partial(offsets, config.connection, topic)) for topic in config.source_topics},
         table=table,
         ledger=ledger,
     )

@@ -4,6 +4,7 @@ Dagster plots every number over time, so a figure has the same name in materiali
 """
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
@@ -24,11 +25,28 @@ MAX_READABLE_VERSION = 200  # characters
 _JOIN_FIGURES = ("matched", "unmatched", "waiting", "late", "accepted", "null_keys", "joined")
 
 
-def topic_metadata(health: Health, topic: str) -> Metadata:
-    """Return the metadata of a raw topic: partitions, offsets and lag (in records).
+def topics_metadata(health: Health, topics: Sequence[str]) -> Metadata:
+    """Return the metadata of a source's topics: partitions, offsets and lag (in records).
 
+    Of several topics, partitions and lag are sums, the offsets are by topic, and each has a lag of its own, too.
     Only the problem when Kafka's offsets, no lag when the committed offsets are not available.
     """
+    if len(topics) == 1:
+        return _topic_metadata(health, topics[0])
+    each = {topic: _topic_metadata(health, topic) for topic in topics}
+    problems = [str(figures["problem"]) for figures in each.values() if "problem" in figures]
+    if problems:
+        return {"problem": "; ".join(problems)}
+    summed: Metadata = {"partitions": sum(int(str(figures["partitions"])) for figures in each.values())}
+    for name in ("low_offsets", "high_offsets", "committed_offsets", "lag"):
+        if all(name in figures for figures in each.values()):
+            summed[name if name != "lag" else "lags"] = {topic: figures[name] for topic, figures in each.items()}
+    if "lags" in summed:
+        summed["lag"] = sum(int(str(figures["lag"])) for figures in each.values())
+    return summed
+
+
+def _topic_metadata(health: Health, topic: str) -> Metadata:
     partitions = health.topics[topic]
     if isinstance(partitions, GlassflowError):
         return {"problem": str(partitions)}
@@ -105,9 +123,10 @@ def table_metadata(health: Health) -> Metadata:
     }
 
 
-def observed_topic(heartbeat: Heartbeat, topic: str) -> Metadata:
-    """Return the lag of a topic from the driver's heartbeat; empty when it is unknown."""
-    return {"lag": heartbeat.lags[topic]} if topic in heartbeat.lags else {}
+def observed_topics(heartbeat: Heartbeat, topics: Sequence[str]) -> Metadata:
+    """Return the lag of a source's topics from the driver's heartbeat; empty when it is unknown."""
+    lags = [heartbeat.lags[topic] for topic in topics if topic in heartbeat.lags]
+    return {"lag": sum(lags)} if lags else {}
 
 
 def observed_stream(status: StreamStatus) -> Metadata:

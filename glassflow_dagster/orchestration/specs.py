@@ -76,7 +76,7 @@ def _specs(config: PipelineConfig, keys: AssetKeys, options: PipelineOptions) ->
             _node("topic", config, source),
             dg.AssetSpec(
                 raw,
-                description=f"Kafka topic `{source.topic}`, as its producers wrote it.",
+                description=_topics_description(source),
                 kinds={"kafka", *options.kinds},
                 metadata={**_topic_metadata(config, source), **reference},
                 **common,
@@ -139,7 +139,7 @@ def _node(kind: NodeKind, config: PipelineConfig, source: Source | None = None) 
     return Node(
         kind=kind,
         pipeline_id=config.pipeline_id,
-        topic=source.topic if source else None,
+        topic=", ".join(source.topic_names) if source else None,
         source_id=source.source_id if source else None,
         database=database,
         table=table,
@@ -197,8 +197,8 @@ def _topic_metadata(config: PipelineConfig, source: Source) -> dict[str, Any]:
     """Return the static metadata of a raw topic: columns, URI and name."""
     return {
         "dagster/column_schema": _event_schema(config, source),
-        "dagster/uri": f"kafka://{','.join(source.connection_params.brokers)}/{source.topic}",
-        "dagster/table_name": source.topic,
+        "dagster/uri": f"kafka://{','.join(source.connection_params.brokers)}/{','.join(source.topic_names)}",
+        "dagster/table_name": ", ".join(source.topic_names),
         "dagster/storage_kind": "kafka",
     }
 
@@ -287,7 +287,7 @@ def _joined_schema(config: PipelineConfig, join: JoinConfig) -> dg.TableSchema:
         return dg.TableColumn(
             output.joined_name,
             types[output.name],
-            description=f"{output.name} of {source.source_id} (topic {source.topic})",
+            description=f"{output.name} of {source.source_id} (topic {', '.join(source.topic_names)})",
             constraints=dg.TableColumnConstraints(nullable=output.joined_name in nullable_names),
         )
 
@@ -313,6 +313,12 @@ def _table_schema(config: PipelineConfig) -> dg.TableSchema:
     return dg.TableSchema(columns=[*mapped, *unmapped])
 
 
+def _topics_description(source: Source) -> str:
+    if source.topic:
+        return f"Kafka topic `{source.topic}`, as its producers wrote it."
+    return f"Kafka topics {', '.join(f'`{topic}`' for topic in source.topics)}, as their producers wrote them."
+
+
 def _deduplicated_description(dedup: DedupConfig) -> str:
     """Describe in the asset's text which events stay: the key, the window and the clock of the deduplication."""
     key, window = ", ".join(dedup.key_fields), format_duration(dedup.time_window)
@@ -323,7 +329,7 @@ def _deduplicated_description(dedup: DedupConfig) -> str:
 def _joined_description(config: PipelineConfig, join: JoinConfig) -> str:
     """Describe in the asset's text which events a join matches: keys, windows, clock, and events without a match."""
     left, right = join.sides
-    topics = {source.source_id: source.topic for source in config.inputs}
+    topics = {source.source_id: "`, `".join(source.topic_names) for source in config.inputs}
     before, after = format_duration(right.time_window), format_duration(left.time_window)
     if join.match == "latest":
         match = (

@@ -92,14 +92,16 @@ def _accepted(
 
 def _of_this_definition(config: PipelineConfig, batches: Sequence[BatchEntry]) -> Sequence[BatchEntry]:
     """Return the last batches that all ran with the current definition."""
-    indexes_of_others = [index for index, batch in enumerate(batches) if batch.definition != config.digest]
+    digests = config.digests
+    indexes_of_others = [index for index, batch in enumerate(batches) if batch.definition not in digests]
     return batches[indexes_of_others[-1] + 1 :] if indexes_of_others else batches
 
 
 def _rows_of(records: Records, batches: Sequence[BatchEntry], report: Callable[[str], None]) -> DataFrame:
     """Return `Records.rows` of the batches; raises `CannotRebuild` if one ran with another definition."""
+    digests = records.config.digests
     # Batches of another definition.
-    others = [batch.batch_id for batch in batches if batch.definition != records.config.digest]
+    others = [batch.batch_id for batch in batches if batch.definition not in digests]
     if others:
         raise CannotRebuild(
             records.config.pipeline_id,

@@ -89,7 +89,7 @@ def why_undecided(
             "a key field has no column that keeps its values distinct and can be compared; map each key field to a "
             "String or an integer column"
         )
-    if history.definitions - {config.digest}:
+    if history.definitions - config.digests:
         yield (
             "batches ran with an earlier definition, so the current one does not determine the outcome of their records"
         )

@@ -303,6 +303,12 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         },
         "pool: AWS_MSK_IAM needs a JVM of its own; remove it",
     ),
+    ({"sources__0__topic": None}, "sources[0].topic: is missing; add it, or topics: [NAME, ...]"),
+    ({"sources__0__topics": ["a"]}, "sources[0].topics: is there beside topic; keep one of them"),
+    (
+        {"sources__0__topic": None, "sources__0__topics": ["a", "b", "a"]},
+        "sources[0].topics[2]: 'a' is there twice; keep one",
+    ),
     (
         {"sources__0__connection_params__client_cert": "x"},
         "sources[0].connection_params.client_key: is missing; set the client's certificate and its key together",

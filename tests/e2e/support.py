@@ -80,7 +80,7 @@ class Pipeline:
         clickhouse = v3.clickhouse(self.clickhouse_port, self.name)
         definition = v3.definition(
             self.name,
-            v3.source("events", self.fields, self.brokers, topic=self.name, **self.source),
+            v3.source("events", self.fields, self.brokers, **{"topic": self.name, **self.source}),
             v3.sink(self.columns, clickhouse, **{"table": "events", **settings, **self.sink}),
             *({**transform, "source_id": "events"} for transform in self.transforms),
             *own,

@@ -20,7 +20,7 @@ from glassflow_dagster.orchestration.metadata import (
     joined_metadata,
     stream_metadata,
     table_metadata,
-    topic_metadata,
+    topics_metadata,
 )
 from tests.orchestration.joins import JOIN_FIGURES
 
@@ -76,7 +76,7 @@ def test_the_topic_shows_its_offsets_and_what_waits() -> None:
 
 
 def test_a_partition_that_was_never_read_waits_from_its_lowest_offset() -> None:
-    assert topic_metadata(health({TOPIC: {1: 61}}), TOPIC)["lag"] == 45
+    assert topics_metadata(health({TOPIC: {1: 61}}), [TOPIC])["lag"] == 45
 
 
 def test_without_known_offsets_there_is_no_lag() -> None:
@@ -128,8 +128,8 @@ def test_the_data_version_of_a_join_reaches_over_both_topics_and_is_unknown_wher
 
 def test_the_topics_of_a_join_have_figures_of_their_own() -> None:
     found = health({"bids": {0: 50, 1: 60}}, topics={"bids": FOUND, "lots": DOWN})
-    assert topic_metadata(found, "bids")["lag"] == 6
-    assert topic_metadata(found, "lots") == {"problem": str(DOWN)}
+    assert topics_metadata(found, ["bids"])["lag"] == 6
+    assert topics_metadata(found, ["lots"]) == {"problem": str(DOWN)}
 
 
 def test_the_joined_stream_shows_what_became_of_the_events_and_how_large_its_state_is() -> None:

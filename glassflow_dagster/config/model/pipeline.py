@@ -131,7 +131,12 @@ class PipelineConfig(Part):
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics that the pipeline reads, in the order of their records within a micro-batch."""
-        return (*(source.topic for source in self.inputs), self.replay_topic)
+        return (*(topic for source in self.inputs for topic in source.topic_names), self.replay_topic)
+
+    @property
+    def source_topics(self) -> tuple[str, ...]:
+        """The topics of the inputs: `topics` without the replay topic."""
+        return self.topics[:-1]
 
     @property
     def digest(self) -> str:
@@ -165,6 +170,21 @@ class PipelineConfig(Part):
             if source["tombstones"] == "dead_letter":
                 del source["tombstones"]
         return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def digests(self) -> frozenset[str]:
+        """The digests of the definitions that decide the records of their topics as this one does.
+
+        These are its own, and those with fewer topics, as topics are only added behind the others.
+        """
+        source = self.source
+        fewer: list[dict[str, Any]] = [{"topics": source.topics[:count]} for count in range(1, len(source.topics))]
+        first: list[dict[str, Any]] = [{"topic": topic, "topics": ()} for topic in source.topics[:1]]
+        earlier = (
+            self.model_copy(update={"sources": (source.model_copy(update=change), *self.sources[1:])})
+            for change in (*fewer, *first)
+        )
+        return frozenset({self.digest, *(config.digest for config in earlier)})
 
     @property
     def fingerprint(self) -> str:

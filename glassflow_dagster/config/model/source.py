@@ -1,6 +1,6 @@
 """A source: a topic and the fields of its events.
 
-This project's extensions: `start`, `consumer_group`, `isolation`, `tombstones`, `schema.wire_format`,
+This project's extensions: `topics`, `start`, `consumer_group`, `isolation`, `tombstones`, `schema.wire_format`,
 `schema_fields[].required` and `.default`.
 """
 
@@ -60,12 +60,16 @@ class SourceSchema(Part):
 
 
 class Source(Part):
-    """One topic and the fields of its events."""
+    """One topic, or several of the same events, and the fields of these events."""
 
     type: Annotated[Literal["kafka"], LOWER_CASE]
     source_id: Text
     connection_params: KafkaConnection
-    topic: Text
+    topic: Text | None = None
+    # Excluded from dumps and digests when it is empty.
+    topics: tuple[Text, ...] = Field(
+        default=(), exclude_if=lambda topics: not topics, description="several topics, in place of topic"
+    )
     schema_fields: Annotated[tuple[SchemaField, ...], Field(min_length=1)]
     schema_version: str = "1"
     schema_registry: SchemaRegistry | None = None
@@ -84,6 +88,11 @@ class Source(Part):
     tombstones: Literal["dead_letter", "drop"] = Field(
         default="dead_letter", description="what becomes of records without a value; dropped ones count as filtered"
     )
+
+    @property
+    def topic_names(self) -> tuple[str, ...]:
+        """The topics that are read, in the order of their records within a micro-batch."""
+        return self.topics if self.topic is None else (self.topic,)
 
     @property
     def has_schema(self) -> bool:

@@ -77,8 +77,9 @@ def _sources_problems(sources: tuple[Source, ...]) -> Iterator[Problem]:
         yield Problem("sources", f"a join takes two sources, and there are {len(sources)}; keep two")
     if first.source_id == second.source_id:
         yield Problem("sources[1].source_id", f"{second.source_id!r} is the name of sources[0] too; choose another")
-    if first.topic == second.topic:
-        yield Problem("sources[1].topic", f"{second.topic!r} is the topic of sources[0] too; a join needs two topics")
+    for topic in second.topic_names:
+        if topic in first.topic_names:
+            yield Problem("sources[1].topic", f"{topic!r} is the topic of sources[0] too; a join needs two topics")
     remedy = "both use one connection, so write the same in both"
     for name in KafkaConnection.model_fields:
         # The values stay out of the text: some are secrets.

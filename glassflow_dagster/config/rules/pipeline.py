@@ -65,6 +65,7 @@ def _source_problems(config: PipelineConfig) -> Iterator[Problem]:
             if name in names[:position]:
                 yield Problem(f"{path}.name", f"{name!r} is declared twice; keep one")
             yield from _default_problems(path, source.schema_fields[position])
+        yield from _topic_problems(f"sources[{index}]", source)
         yield from _format_problems(f"sources[{index}]", source)
         if source.consumer_group and source.start != "committed":
             yield Problem(
@@ -95,6 +96,17 @@ def _format_problems(path: str, source: Source) -> Iterator[Problem]:
         yield Problem(
             f"{path}.schema.wire_format", "none leaves nothing to ask the schema_registry; remove one of them"
         )
+
+
+def _topic_problems(path: str, source: Source) -> Iterator[Problem]:
+    """Yield a problem for a source without a topic, and for topics that are there twice."""
+    if source.topic is None and not source.topics:
+        yield Problem(f"{path}.topic", "is missing; add it, or topics: [NAME, ...]")
+    if source.topic is not None and source.topics:
+        yield Problem(f"{path}.topics", "is there beside topic; keep one of them")
+    for position, topic in enumerate(source.topics):
+        if topic in source.topics[:position]:
+            yield Problem(f"{path}.topics[{position}]", f"{topic!r} is there twice; keep one")
 
 
 def _default_problems(path: str, field: SchemaField) -> Iterator[Problem]:

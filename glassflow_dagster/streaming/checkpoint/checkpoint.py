@@ -228,6 +228,12 @@ class Checkpoint:
         """Replace the checkpoint's identity."""
         _write_json(self._own / "identity.json", identity.model_dump(mode="json"))
 
+    def keep_topics(self, topics: tuple[str, ...]) -> None:
+        """Store the topics that are read from the next batch on, if they are not those of the identity."""
+        identity = self.identity()
+        if identity and identity.topics != topics:
+            self.replace_identity(identity.model_copy(update={"topics": topics}))
+
     def forget_batch(self, batch_id: int) -> None:
         """Remove an open batch from the offset log, with its plan, so that Spark begins it again."""
         for file in (self.folder / "offsets" / str(batch_id), self.folder / "offsets" / f".{batch_id}.crc"):

@@ -38,7 +38,9 @@ _DELETED_AFTER = 5.0  # seconds
 def require_same_definition(config: PipelineConfig, checkpoint: Checkpoint) -> None:
     """Raise `CheckpointError` if the definition has another table, other topics or another state than the checkpoint.
 
-    These are fixed when a checkpoint is created. No server is contacted.
+    These are fixed when a checkpoint is created; only topics may be added, behind the others, so that these keep their
+    order. The state of a join has positions of records with the number of their topic, so it takes no further topic. No
+    server is contacted.
     """
     identity, table = checkpoint.identity(), ".".join(config.sink.full_table)
     if identity is None:
@@ -48,12 +50,13 @@ def require_same_definition(config: PipelineConfig, checkpoint: Checkpoint) -> N
             f"{checkpoint.folder}: writes to {identity.table}, but the definition says {table}; give the definition "
             "a new pipeline_id to fill another table from the beginning"
         )
-    if identity.topics != config.topics:
-        # The last topic is the replay topic, which follows from the pipeline_id.
-        reads, wanted = (", ".join(topics[:-1]) for topics in (identity.topics, config.topics))
+    # The last topic is the replay topic, which follows from the pipeline_id.
+    known, wanted = identity.topics[:-1], config.source_topics
+    if known != wanted[: len(known)] or (config.join and known != wanted):
+        remedy = "undo the edit" if config.join else "keep these topics in this order, and add others behind them"
         raise CheckpointError(
-            f"{checkpoint.folder}: reads topic {reads}, but the definition says {wanted}; undo the edit, or give the "
-            "definition a new pipeline_id and table"
+            f"{checkpoint.folder}: reads topic {', '.join(known)}, but the definition says {', '.join(wanted)}; "
+            f"{remedy}, or give the definition a new pipeline_id and table"
         )
     if identity.state != state_shape(config):
         raise CheckpointError(
@@ -138,19 +141,18 @@ def wait_for_topics(
     """
     # What the checkpoint has is of topics that existed before.
     ids, next_offsets = _known_topics(checkpoint)
-    for source in config.inputs:
-        topic = source.topic
+    for topic in config.source_topics:
         existed = topic in ids or topic in next_offsets
         try:
             if existed:
-                wait_for_topic(source.connection_params, topic, _DELETED_AFTER, report)
+                wait_for_topic(config.connection, topic, _DELETED_AFTER, report)
             else:
-                wait_for_topic(source.connection_params, topic, patience, report_waiting)
+                wait_for_topic(config.connection, topic, patience, report_waiting)
         except TopicMissing as problem:
             if not existed:
                 raise
             raise _deleted_error(config, topic, next_offsets.get(topic)) from problem
-    require_readable(config.connection, [source.topic for source in config.inputs])
+    require_readable(config.connection, config.source_topics)
 
 
 def _known_topics(checkpoint: Checkpoint) -> tuple[dict[str, str], dict[str, dict[int, int]]]:

@@ -20,9 +20,8 @@ def add_source_index(records: DataFrame, config: PipelineConfig) -> DataFrame:
     Columns in: topic, headers. Column added: source INT, the index among the definition's inputs; 0 for a record of the
     replay topic that names none of their topics.
     """
-    topics = [source.topic for source in config.inputs]
     origin = origin_topic(config.replay_topic)
-    indexes = [F.when(origin == F.lit(topic), F.lit(index)) for index, topic in enumerate(topics)]
+    indexes = [F.when(origin.isin(*source.topic_names), F.lit(index)) for index, source in enumerate(config.inputs)]
     return records.withColumn("source", F.coalesce(*indexes, F.lit(0)))
 
 

@@ -1,0 +1,116 @@
+"""A pipeline that reads several topics into one table."""
+
+from dataclasses import replace
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.dead_letters.replay import replay
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.orchestration.pipelines import Orchestration, build_folder_definitions
+from glassflow_dagster.runners.local import LocalRunner
+from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
+from glassflow_dagster.verification.exact.compare_keys import reconcile_keys
+from glassflow_dagster.verification.verify import verify_pipeline
+from tests.e2e.support import Pipeline, stop
+from tests.waiting import wait_until
+
+
+def events(first: int, until: int, text: str) -> list[dict[str, object]]:
+    return [{"id": f"k{number}", "n": number, "text": text} for number in range(first, until)]
+
+
+@pytest.fixture
+def topics(pipeline: Pipeline) -> tuple[Pipeline, Pipeline, Pipeline]:
+    """Return three topics, the first of which has the pipeline; it reads the first and the second one."""
+    others = [replace(pipeline, name=f"{pipeline.name}.{name}") for name in ("b", "a")]
+    for each in (pipeline, *others):
+        each.create_topic()
+    pipeline.fields = [*pipeline.fields, {"name": "text", "type": "string"}]
+    pipeline.columns = {**pipeline.columns, "text": "String", "_topic": "String"}
+    pipeline.source = {"topic": None, "topics": [pipeline.name, others[0].name]}
+    pipeline.write()
+    return pipeline, others[0], others[1]
+
+
+def by_topic(pipeline: Pipeline) -> dict[str, int]:
+    return dict(pipeline.query("SELECT _topic, count() FROM {db}.events GROUP BY _topic"))
+
+
+def test_the_topics_make_one_stream_and_a_further_one_is_read_from_its_beginning(
+    topics: tuple[Pipeline, Pipeline, Pipeline], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within a batch, the first topic of the list wins. A batch that is open at the edit ends as it was begun."""
+    pipeline, second, third = topics
+    pipeline.send(events(0, 20, "first"))
+    second.send([*events(10, 30, "second"), b"broken"])
+    third.send(events(25, 40, "third"))
+
+    assert pipeline.catch_up()["duplicates"] == 10
+    assert by_topic(pipeline) == {pipeline.name: 20, second.name: 10}
+    second.send(events(30, 35, "second"))
+
+    def fail(*_: object, **__: object) -> None:
+        raise GlassflowError("the driver died behind the plan")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchWriter, "_write", fail)
+        with pytest.raises(GlassflowError, match="the driver died"):
+            pipeline.catch_up()
+    pipeline.source["topics"] = [pipeline.name, second.name, third.name]
+    pipeline.write()
+    assert pipeline.catch_up()["read"] == 20
+    assert by_topic(pipeline) == {pipeline.name: 20, second.name: 15, third.name: 5}
+    assert pipeline.query("SELECT count(), uniqExact(id), max(n) FROM {db}.events") == [(40, 40, 39)]
+
+    config = load_pipeline(pipeline.file)
+    assert verify_pipeline(config, print).counts.passed
+    assert reconcile_keys(spark, config, print).passed
+
+
+def test_topics_keep_their_order_and_stay(topics: tuple[Pipeline, Pipeline, Pipeline]) -> None:
+    pipeline, second, third = topics
+    pipeline.catch_up()
+    for wrong in ([second.name, pipeline.name], [pipeline.name], [third.name, pipeline.name, second.name]):
+        pipeline.source["topics"] = wrong
+        done = pipeline.write().run_without_spark("--until-caught-up")
+        assert done.code == 1
+        assert (
+            f"reads topic {pipeline.name}, {second.name}, but the definition says {', '.join(wrong)}; keep" in done.err
+        )
+
+
+def test_a_dead_letter_of_any_topic_is_replayed(topics: tuple[Pipeline, Pipeline, Pipeline]) -> None:
+    pipeline, second, _ = topics
+    second.send([{"id": "k1", "n": "no number", "text": "second"}])
+    pipeline.catch_up()
+    pipeline.fields[1]["type"] = "string"
+    pipeline.columns["n"] = "String"
+    pipeline.client().command(f"ALTER TABLE {pipeline.name}.events MODIFY COLUMN n String")
+    pipeline.write()
+    replay(load_pipeline(pipeline.file), "1", print)
+    assert pipeline.catch_up()["written"] == 1
+    assert by_topic(pipeline) == {f"{pipeline.name}.glassflow-replay": 1}
+
+
+def test_dagster_shows_the_topics_as_one_asset(topics: tuple[Pipeline, Pipeline, Pipeline]) -> None:
+    pipeline, second, _ = topics
+    pipeline.send(events(0, 3, "first"))
+    second.send(events(3, 5, "second"))
+    loaded = build_folder_definitions(pipeline.file.parent, Orchestration(runner=LocalRunner(pipeline.state)))
+    job = loaded.resolve_implicit_global_asset_job_def()
+    try:
+        with dg.DagsterInstance.ephemeral() as instance:
+            wait_until(lambda: job.execute_in_process(instance=instance).success, "the stream runs")
+            wait_until(lambda: pipeline.ledger()["read"] == 5, "all is read")
+            result = job.execute_in_process(instance=instance)
+        key = dg.AssetKey([pipeline.name, "raw_events"])
+        [found] = [each for each in result.get_asset_materialization_events() if each.asset_key == key]
+        metadata = found.step_materialization_data.materialization.metadata
+        assert metadata["partitions"].value == 4
+        assert metadata["lag"].value == 0
+        assert metadata["high_offsets"].value == {pipeline.name: {"0": 2, "1": 1}, second.name: {"0": 1, "1": 1}}
+    finally:
+        stop(pipeline)
