@@ -66,7 +66,7 @@ def health(offsets: dict[str, dict[int, int]], **found: object) -> Health:
 
 
 def test_the_topic_shows_its_offsets_and_what_waits() -> None:
-    assert topic_metadata(health({TOPIC: {0: 50, 1: 60}}), TOPIC) == {
+    assert topics_metadata(health({TOPIC: {0: 50, 1: 60}}), [TOPIC]) == {
         "partitions": 2,
         "low_offsets": {"0": 10, "1": 0},
         "high_offsets": {"0": 55, "1": 61},
@@ -80,7 +80,7 @@ def test_a_partition_that_was_never_read_waits_from_its_lowest_offset() -> None:
 
 
 def test_without_known_offsets_there_is_no_lag() -> None:
-    assert "lag" not in topic_metadata(health({}, ledger=DOWN), TOPIC)
+    assert "lag" not in topics_metadata(health({}, ledger=DOWN), [TOPIC])
 
 
 def test_the_stream_shows_its_pace_and_what_it_let_pass() -> None:
