@@ -16,6 +16,7 @@ from glassflow_dagster.driver.record_sample import sample_records
 from glassflow_dagster.driver.signals import StopRequest
 from glassflow_dagster.driver.spark_process import SparkStart
 from glassflow_dagster.driver.supervise import supervise
+from glassflow_dagster.driver.topics import with_further_topics, with_matching_topics
 from glassflow_dagster.metrics.server import serve_metrics
 from glassflow_dagster.streaming.delivery.batch_bound import BatchBound
 from glassflow_dagster.streaming.delivery.totals import Totals
@@ -29,6 +30,7 @@ def stream(run: RunContext, spark_start: SparkStart, stop: StopRequest) -> Total
     """
     with _served_metrics(run.config, run.options.state, run.report):
         with stop.ending_waits():
+            run = with_matching_topics(run)
             prepared = prepare(run)
         return _run_query(run, prepared, spark_start, stop)
 
@@ -47,9 +49,14 @@ def _run_query(run: RunContext, prepared: Prepared, spark_start: SparkStart, sto
             bound = BatchBound(spark, run.config.pipeline_id)
             bound.update(sample.records, sample.bytes)
             opened = open_checkpoint(run, prepared, spark)
-            queries = QueryStarter(run, prepared, opened, spark, bound)
-            finished = queries.finish_outdated_batch()
-            return finished + supervise(run, queries.start(), stop, spark)
+            totals = QueryStarter(run, prepared, opened, spark, bound).finish_outdated_batch()
+            while True:
+                running = QueryStarter(run, prepared, opened, spark, bound).start()
+                ended = supervise(run, running, stop, spark)
+                totals += ended.totals
+                if not ended.new_topics:
+                    return totals
+                run = with_further_topics(run, prepared.checkpoint, ended.new_topics)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from glassflow_dagster.driver.progress_watch import ProgressWatch
 from glassflow_dagster.driver.running_query import RunningQuery
 from glassflow_dagster.driver.server_samples import sampled_servers
 from glassflow_dagster.driver.signals import StopRequest
+from glassflow_dagster.driver.topic_watch import TopicWatch, watched_topics
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.topics import commit_offsets, offsets_if_there
 from glassflow_dagster.streaming.checkpoint.checkpoint import BatchPlan
@@ -34,8 +35,16 @@ _FIGURES = {"read", "written", "duplicates", "filtered", "late", "dead_letters"}
 _JOIN_FIGURES = {"unmatched", "waiting"}
 
 
-def supervise(run: RunContext, running: RunningQuery, stop: StopRequest, spark: SparkSession) -> Totals:
-    """Watch the query until it ends, or stop it between two batches on request; return the totals of its batches.
+@dataclass(frozen=True)
+class Supervised:
+    """The end of a query: the totals of its batches, and the topics for which it was ended, to be read as well."""
+
+    totals: Totals
+    new_topics: tuple[str, ...]
+
+
+def supervise(run: RunContext, running: RunningQuery, stop: StopRequest, spark: SparkSession) -> Supervised:
+    """Watch the query until it ends; stop it between two batches on request, or when a further topic is to be read.
 
     Raises `GlassflowError` where the query fails.
     """
@@ -49,9 +58,11 @@ def supervise(run: RunContext, running: RunningQuery, stop: StopRequest, spark: 
         sampled_servers(run, lambda: _reached(running)),
         ProgressWatch(running.written, lambda: _records_wait(running), patience, jvm_pid(spark), run.report) as watch,
         run.heartbeat.report_stalls(lambda: watch.stalled),
+        watched_topics(run) as topics,
     ):
-        _Supervisor(run, running, watch, backlog, _key_count(run, running)).watch_until_end(stop)
-    return running.written().totals
+        supervisor = _Supervisor(run, running, watch, backlog, topics, _key_count(run, running))
+        new_topics = supervisor.watch_until_end(stop)
+    return Supervised(running.written().totals, new_topics)
 
 
 def _figures_at_start(run: RunContext, running: RunningQuery) -> dict[str, Any]:
@@ -115,17 +126,19 @@ class _Supervisor:
     running: RunningQuery
     watch: ProgressWatch
     backlog: Backlog
+    topics: TopicWatch
     keys: KeyCount | None = None
     phases: BatchPhases = field(default_factory=BatchPhases)
     _reported_batch: int | None = field(default=None, init=False)
     _report_again: float = field(default=0.0, init=False)
 
-    def watch_until_end(self, stop: StopRequest) -> None:
-        """Poll the query until it ends, or end it between two batches when `stop` was asked.
+    def watch_until_end(self, stop: StopRequest) -> tuple[str, ...]:
+        """Poll the query until it ends, or end it between two batches: when `stop` was asked, or for new topics.
 
-        Raises `GlassflowError` where the query has failed.
+        Returns these topics. Raises `GlassflowError` where the query has failed.
         """
         opened = self.running.opened
+        new_topics: tuple[str, ...] = ()
         committed = batch_position(opened.checkpoint.last_committed())
         self.run.heartbeat.update({"checkpoint_id": opened.identity.checkpoint_id, **committed})
         while (progress := self._poll()) is not None:
@@ -137,10 +150,15 @@ class _Supervisor:
                 self.run.report("finishing the batch ...")
                 self.running.end()
                 break
+            if new_topics := self.topics.appeared():
+                self.run.report(f"new topics: {', '.join(new_topics)}; reading them from their first records ...")
+                self.running.end()
+                break
             self._report_now_and_then()
         self.running.raise_failure()
         self.run.heartbeat.update({**self.running.progress(), **self._figures()})
         self._report(self.running.written())
+        return new_topics
 
     def _poll(self) -> dict[str, Any] | None:
         """Wait a second; return the query's progress as fields of a heartbeat, or None when the query has ended."""

@@ -64,4 +64,6 @@ def _record_limit(admin: AdminClient, source_topics: Iterable[str]) -> dict[str,
         limits = [int(requests[each].result(ANSWER_TIMEOUT)[_MAX_RECORD_SETTING].value) for each in resources]
     except KafkaException:
         return {}  # the brokers' default applies
+    if not limits:
+        return {}  # a pattern that matches no topic
     return {_MAX_RECORD_SETTING: str(max(limits) + _REPLAY_HEADERS_BYTES)}

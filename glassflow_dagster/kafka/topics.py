@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource  # type: ignore[attr-defined]
@@ -12,6 +12,8 @@ from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.kafka.client import client_settings
 from glassflow_dagster.kafka.consumer import ANSWER_TIMEOUT, ask_metadata, convert_kafka_errors, open_consumer
 from glassflow_dagster.kafka.errors import KafkaUnreachable, TopicForbidden, TopicMissing
+
+T = TypeVar("T")
 
 # Timeout of one request while waiting. It can be short: the connection is kept, so a slow one is still established.
 WAITING_ANSWER_TIMEOUT = 3.0  # seconds
@@ -56,13 +58,25 @@ def wait_for_topic(
     Reports each new reason for waiting once. Raises the last `TopicMissing` or `KafkaUnreachable` after the timeout,
     and `TopicForbidden` at once. Never creates the topic.
     """
-    wait = _Wait(timeout_seconds, report)
     with open_consumer(connection) as (consumer, errors):
-        while True:
-            try:
-                return len(_partitions(connection, consumer, errors, topic, WAITING_ANSWER_TIMEOUT))
-            except (KafkaUnreachable, TopicMissing) as problem:
-                wait.pause_after(problem)
+        return wait_for(
+            lambda: len(_partitions(connection, consumer, errors, topic, WAITING_ANSWER_TIMEOUT)),
+            timeout_seconds,
+            report,
+        )
+
+
+def wait_for(ask: Callable[[], T], timeout_seconds: float | None, report: Callable[[str], None]) -> T:
+    """Call a function until it raises neither `KafkaUnreachable` nor `TopicMissing`, and return its result.
+
+    A timeout of None waits forever. Reports each new reason for waiting once; raises the last one after the timeout.
+    """
+    wait = _Wait(timeout_seconds, report)
+    while True:
+        try:
+            return ask()
+        except (KafkaUnreachable, TopicMissing) as problem:
+            wait.pause_after(problem)
 
 
 def require_readable(connection: KafkaConnection, topics: Iterable[str]) -> None:

@@ -117,7 +117,7 @@ def _look_after(
 def _metadata(pipeline: PipelineConfig, keys: AssetKeys, health: Health, action: str) -> dict[dg.AssetKey, Metadata]:
     """Return each asset's metadata; the table has also the stream's when the stream has no asset of its own."""
     metadata: dict[dg.AssetKey, Metadata] = {
-        raw_key: topics_metadata(health, source.topic_names)
+        raw_key: topics_metadata(health, source.topic_names or tuple(health.topics))
         for raw_key, source in zip(keys.raw, pipeline.inputs, strict=True)
     }
     metadata |= {key: side_metadata(health, action) for key in keys.deduplicated if key}

@@ -15,6 +15,7 @@ from glassflow_dagster.clickhouse.tables import Table, find_table
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.process import StreamStatus
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.kafka.topic_pattern import matching_topics
 from glassflow_dagster.kafka.topics import Offsets, offsets
 
 Value = TypeVar("Value")
@@ -36,12 +37,18 @@ class Health:
 def examine(config: PipelineConfig, status: StreamStatus) -> Health:
     """Read the topics' offsets from Kafka, and the table and the ledger's sums from ClickHouse."""
     table, ledger = _table_and_ledger(config)
-    return Health(
-        status=status,
-        topics={topic: _value_or_error(partial(offsets, config.connection, topic)) for topic in config.source_topics},
-        table=table,
-        ledger=ledger,
-    )
+    return Health(status=status, topics=_topics(config), table=table, ledger=ledger)
+
+
+def _topics(config: PipelineConfig) -> dict[str, dict[int, Offsets] | GlassflowError]:
+    """Return the offsets of the topics, of a pattern those that match now; or the error, by the pattern."""
+    pattern, topics = config.source.topic_pattern, config.source_topics
+    if pattern:
+        try:
+            topics = matching_topics(config)
+        except GlassflowError as error:
+            return {pattern: error}
+    return {topic: _value_or_error(partial(offsets, config.connection, topic)) for topic in topics}
 
 
 def _table_and_ledger(config: PipelineConfig) -> tuple[Table | GlassflowError | None, LedgerTotals | GlassflowError]:

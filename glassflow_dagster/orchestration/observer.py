@@ -154,7 +154,7 @@ def _observations(status: StreamStatus, pipeline: PipelineConfig, keys: AssetKey
     metadata_by_key: dict[dg.AssetKey, Metadata] = {}
     if heartbeat:
         for raw, source in zip(keys.raw, pipeline.inputs, strict=True):
-            metadata_by_key[raw] = observed_topics(heartbeat, source.topic_names)
+            metadata_by_key[raw] = observed_topics(heartbeat, source.topic_names or tuple(heartbeat.lags))
         metadata_by_key |= {key: observed_side(status) for key in keys.deduplicated if key}
     metadata_by_key[keys.stream] = observed_joined(status) if keys.joined else observed_stream(status)
     if heartbeat:

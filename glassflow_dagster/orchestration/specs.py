@@ -139,7 +139,7 @@ def _node(kind: NodeKind, config: PipelineConfig, source: Source | None = None) 
     return Node(
         kind=kind,
         pipeline_id=config.pipeline_id,
-        topic=", ".join(source.topic_names) if source else None,
+        topic=_topics_text(source) if source else None,
         source_id=source.source_id if source else None,
         database=database,
         table=table,
@@ -197,8 +197,8 @@ def _topic_metadata(config: PipelineConfig, source: Source) -> dict[str, Any]:
     """Return the static metadata of a raw topic: columns, URI and name."""
     return {
         "dagster/column_schema": _event_schema(config, source),
-        "dagster/uri": f"kafka://{','.join(source.connection_params.brokers)}/{','.join(source.topic_names)}",
-        "dagster/table_name": ", ".join(source.topic_names),
+        "dagster/uri": f"kafka://{','.join(source.connection_params.brokers)}/{_topics_text(source)}",
+        "dagster/table_name": _topics_text(source),
         "dagster/storage_kind": "kafka",
     }
 
@@ -313,9 +313,16 @@ def _table_schema(config: PipelineConfig) -> dg.TableSchema:
     return dg.TableSchema(columns=[*mapped, *unmapped])
 
 
+def _topics_text(source: Source) -> str:
+    """Return the topics with commas between them, or the pattern."""
+    return source.topic_pattern or ",".join(source.topic_names)
+
+
 def _topics_description(source: Source) -> str:
     if source.topic:
         return f"Kafka topic `{source.topic}`, as its producers wrote it."
+    if source.topic_pattern:
+        return f"Kafka topics whose names match `{source.topic_pattern}`, as their producers wrote them."
     return f"Kafka topics {', '.join(f'`{topic}`' for topic in source.topics)}, as their producers wrote them."
 
 

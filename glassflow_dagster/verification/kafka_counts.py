@@ -78,7 +78,7 @@ def count_kafka(config: PipelineConfig, totals: LedgerTotals, report: Callable[[
     Raises `TopicMissing` or `KafkaUnreachable`.
     """
     connection, source = config.connection, config.source
-    available = {topic: offsets(connection, topic) for topic in sorted({r.topic for r in totals.ranges})}
+    available = {topic: offsets(connection, topic) for topic in sorted({r.topic for r in totals.ranges if not r.gone})}
     spans, read = measure(totals.ranges, available), totals.outcomes.read
     if not spans.expired and not spans.unknown and spans.total == read:
         return KafkaCount(spans.total, Proof.OFFSETS, spans)

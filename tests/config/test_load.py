@@ -304,6 +304,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         "pool: AWS_MSK_IAM needs a JVM of its own; remove it",
     ),
     ({"sources__0__topic": None}, "sources[0].topic: is missing; add it, or topics: [NAME, ...]"),
+    (
+        {"sources__0__topic": None, "sources__0__topic_pattern": "orders[.*"},
+        "sources[0].topic_pattern: is no regular expression (missing ]: [.*); correct it",
+    ),
     ({"sources__0__topics": ["a"]}, "sources[0].topics: is there beside topic; keep one of them"),
     (
         {"sources__0__topic": None, "sources__0__topics": ["a", "b", "a"]},

@@ -4,17 +4,20 @@ from dataclasses import replace
 
 import dagster as dg
 import pytest
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.dead_letters.replay import replay
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.pipelines import Orchestration, build_folder_definitions
+from glassflow_dagster.recovery.acceptance import accept_loss
 from glassflow_dagster.runners.local import LocalRunner
 from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
+from glassflow_dagster.verification import wait_until_stable
 from glassflow_dagster.verification.exact.compare_keys import reconcile_keys
 from glassflow_dagster.verification.verify import verify_pipeline
-from tests.e2e.support import Pipeline, stop
+from tests.e2e.support import Pipeline, kill, rows, start, stop
 from tests.waiting import wait_until
 
 
@@ -93,6 +96,63 @@ def test_a_dead_letter_of_any_topic_is_replayed(topics: tuple[Pipeline, Pipeline
     replay(load_pipeline(pipeline.file), "1", print)
     assert pipeline.catch_up()["written"] == 1
     assert by_topic(pipeline) == {f"{pipeline.name}.glassflow-replay": 1}
+
+
+def test_topics_that_match_later_are_read_while_the_pipeline_runs(
+    pipeline: Pipeline, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one whose name comes before the others, and one that was created while no driver ran."""
+    named = [replace(pipeline, name=f"{pipeline.name}.{name}") for name in ("m", "b", "z")]
+    other = replace(pipeline, name=f"other-{pipeline.name}.m")
+    pipeline.source = {"topic": None, "topic_pattern": rf"{pipeline.name}\.[a-z]"}
+    pipeline.columns = {**pipeline.columns, "_topic": "String"}
+    pipeline.write()
+    config = load_pipeline(pipeline.file)
+    for each in (named[0], other):
+        each.create_topic()
+        each.send({"id": f"k{number}", "n": number} for number in range(10))
+    start(pipeline)
+    wait_until(lambda: pipeline.ledger()["read"] == 10, "the first topic is read")
+
+    named[1].create_topic()
+    named[1].send({"id": f"k{number}", "n": number} for number in range(5, 20))
+    wait_until(lambda: pipeline.ledger()["read"] == 25, "the second topic is read")
+    kill(pipeline)
+    named[2].create_topic()
+    named[2].send({"id": f"k{number}", "n": number} for number in range(15, 30))
+    named[0].send({"id": f"k{number}", "n": number} for number in range(25, 40))
+    start(pipeline)
+    wait_until(lambda: pipeline.ledger()["read"] == 55, "all topics are read")
+    stop(pipeline)
+
+    assert pipeline.query("SELECT count(), uniqExact(id), max(n) FROM {db}.events") == [(40, 40, 39)]
+    assert pipeline.query("SELECT DISTINCT definition FROM {db}.glassflow_ledger") == [(config.digest,)]
+    # No batch is in progress, so nothing needs to be waited for.
+    monkeypatch.setattr(wait_until_stable, "STILL_SECONDS", 0.0)
+    assert verify_pipeline(config, print).counts.passed
+    assert reconcile_keys(spark, config, print).passed
+
+
+def test_a_topic_of_a_pattern_that_is_deleted_is_given_up_when_the_loss_is_accepted(pipeline: Pipeline) -> None:
+    kept, deleted = (replace(pipeline, name=f"{pipeline.name}.{name}") for name in ("kept", "deleted"))
+    pipeline.source = {"topic": None, "topic_pattern": rf"{pipeline.name}\..*"}
+    pipeline.write()
+    for each, first in ((kept, 0), (deleted, 5)):
+        each.create_topic()
+        each.send({"id": f"k{number}", "n": number} for number in range(first, first + 5))
+    pipeline.catch_up()
+    admin = AdminClient({"bootstrap.servers": pipeline.brokers})
+    admin.delete_topics([deleted.name])[deleted.name].result(30)
+    wait_until(lambda: deleted.name not in admin.list_topics(timeout=10).topics, "the topic is gone")
+    kept.send([{"id": "last", "n": 1}])
+
+    with pytest.raises(GlassflowError, match=r"it was deleted after .* at these offsets: to continue .*--accept-loss"):
+        pipeline.catch_up()
+    assert pipeline.catch_up(accept=accept_loss)["written"] == 1
+    kept.send([{"id": "very last", "n": 1}])
+    assert pipeline.catch_up()["written"] == 1
+    assert rows(pipeline) == 12
+    assert verify_pipeline(load_pipeline(pipeline.file), print).counts.passed
 
 
 def test_dagster_shows_the_topics_as_one_asset(topics: tuple[Pipeline, Pipeline, Pipeline]) -> None:

@@ -22,6 +22,8 @@ from glassflow_dagster.config.model.source import SchemaField, Source
 from glassflow_dagster.config.model.spark import SparkSettings
 from glassflow_dagster.config.model.transforms import Dedup, DedupConfig, Transform
 
+# Ends the name of the topic of a pipeline's replayed dead letters.
+REPLAY_SUFFIX = ".glassflow-replay"
 # Also the name of a folder.
 POOL_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$"
 PoolName = Annotated[str, Field(pattern=POOL_NAME)]
@@ -126,7 +128,7 @@ class PipelineConfig(Part):
     @property
     def replay_topic(self) -> str:
         """The topic to which dead letters are replayed; the pipeline reads it besides its sources."""
-        return f"{self.pipeline_id}.glassflow-replay"
+        return f"{self.pipeline_id}{REPLAY_SUFFIX}"
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -169,6 +171,9 @@ class PipelineConfig(Part):
                 del source["schema"]
             if source["tombstones"] == "dead_letter":
                 del source["tombstones"]
+            # The topics that match later do not decide the records of those before.
+            if "topic_pattern" in source:
+                source.pop("topics", None)
         return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()
 
     @property

@@ -1,7 +1,7 @@
 """A source: a topic and the fields of its events.
 
-This project's extensions: `topics`, `start`, `consumer_group`, `isolation`, `tombstones`, `schema.wire_format`,
-`schema_fields[].required` and `.default`.
+This project's extensions: `topics`, `topic_pattern`, `start`, `consumer_group`, `isolation`, `tombstones`,
+`schema.wire_format`, `schema_fields[].required` and `.default`.
 """
 
 from typing import Annotated, Literal
@@ -70,6 +70,11 @@ class Source(Part):
     topics: tuple[Text, ...] = Field(
         default=(), exclude_if=lambda topics: not topics, description="several topics, in place of topic"
     )
+    # Excluded from dumps and digests when there is none. A driver sets `topics` beside it, to those that it reads.
+    topic_pattern: Text | None = Field(
+        default=None, exclude_if=lambda pattern: pattern is None,
+        description="a regular expression (RE2) for the whole names of topics, in place of topic",
+    )  # fmt: skip
     schema_fields: Annotated[tuple[SchemaField, ...], Field(min_length=1)]
     schema_version: str = "1"
     schema_registry: SchemaRegistry | None = None
@@ -91,7 +96,10 @@ class Source(Part):
 
     @property
     def topic_names(self) -> tuple[str, ...]:
-        """The topics that are read, in the order of their records within a micro-batch."""
+        """The topics that are read, in the order of their records within a micro-batch.
+
+        Empty for a pattern, unless the definition is of a driver, which has looked them up.
+        """
         return self.topics if self.topic is None else (self.topic,)
 
     @property

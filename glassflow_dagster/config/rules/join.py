@@ -77,9 +77,7 @@ def _sources_problems(sources: tuple[Source, ...]) -> Iterator[Problem]:
         yield Problem("sources", f"a join takes two sources, and there are {len(sources)}; keep two")
     if first.source_id == second.source_id:
         yield Problem("sources[1].source_id", f"{second.source_id!r} is the name of sources[0] too; choose another")
-    for topic in second.topic_names:
-        if topic in first.topic_names:
-            yield Problem("sources[1].topic", f"{topic!r} is the topic of sources[0] too; a join needs two topics")
+    yield from _topics_problems(first, second)
     remedy = "both use one connection, so write the same in both"
     for name in KafkaConnection.model_fields:
         # The values stay out of the text: some are secrets.
@@ -87,6 +85,16 @@ def _sources_problems(sources: tuple[Source, ...]) -> Iterator[Problem]:
             yield Problem(f"sources[1].connection_params.{name}", f"differs from that of sources[0]; {remedy}")
     if first.isolation != second.isolation:
         yield Problem("sources[1].isolation", f"differs from that of sources[0]; {remedy}")
+
+
+def _topics_problems(first: Source, second: Source) -> Iterator[Problem]:
+    """Yield a problem for a topic that both sources read, and for a pattern."""
+    for topic in second.topic_names:
+        if topic in first.topic_names:
+            yield Problem("sources[1].topic", f"{topic!r} is the topic of sources[0] too; a join needs two topics")
+    for index, source in enumerate((first, second)):
+        if source.topic_pattern:
+            yield Problem(f"sources[{index}].topic_pattern", "is not supported with a join; write topic or topics")
 
 
 def _side_problems(side_path: str, side: JoinSide, sources: Mapping[str, Source]) -> Iterator[Problem]:

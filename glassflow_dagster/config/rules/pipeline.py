@@ -25,6 +25,7 @@ from glassflow_dagster.config.rules.connections import WITH_OWN_JVM, connection_
 from glassflow_dagster.config.rules.join import join_problems, transform_problems
 from glassflow_dagster.config.sql import changing_function
 from glassflow_dagster.config.stages import Stages, TransformStage, plan_stages
+from glassflow_dagster.expressions.language.patterns import engine_pattern
 
 
 def problems(config: PipelineConfig) -> Iterator[Problem]:
@@ -100,10 +101,16 @@ def _format_problems(path: str, source: Source) -> Iterator[Problem]:
 
 def _topic_problems(path: str, source: Source) -> Iterator[Problem]:
     """Yield a problem for a source without a topic, and for topics that are there twice."""
-    if source.topic is None and not source.topics:
+    given = [key for key in ("topic", "topics", "topic_pattern") if getattr(source, key)]
+    if not given:
         yield Problem(f"{path}.topic", "is missing; add it, or topics: [NAME, ...]")
-    if source.topic is not None and source.topics:
-        yield Problem(f"{path}.topics", "is there beside topic; keep one of them")
+    for key in given[1:]:
+        yield Problem(f"{path}.{key}", f"is there beside {given[0]}; keep one of them")
+    if source.topic_pattern:
+        try:
+            engine_pattern(source.topic_pattern)
+        except ValueError as error:
+            yield Problem(f"{path}.topic_pattern", f"is no regular expression ({error}); correct it")
     for position, topic in enumerate(source.topics):
         if topic in source.topics[:position]:
             yield Problem(f"{path}.topics[{position}]", f"{topic!r} is there twice; keep one")

@@ -50,18 +50,28 @@ def require_same_definition(config: PipelineConfig, checkpoint: Checkpoint) -> N
             f"{checkpoint.folder}: writes to {identity.table}, but the definition says {table}; give the definition "
             "a new pipeline_id to fill another table from the beginning"
         )
+    _require_same_topics(config, checkpoint, identity.topics)
+    if identity.state != state_shape(config):
+        raise CheckpointError(
+            f"{checkpoint.folder}: was built for {identity.state}, but the definition says {state_shape(config)}; "
+            "undo the edit, or give the definition a new pipeline_id and table"
+        )
+
+
+def _require_same_topics(config: PipelineConfig, checkpoint: Checkpoint, topics: tuple[str, ...]) -> None:
+    """Raise `CheckpointError` if the definition does not have the checkpoint's topics, or in another order.
+
+    topics: the checkpoint's. A pattern may be edited: its driver also reads the topics that the checkpoint has.
+    """
+    if config.source.topic_pattern:
+        return
     # The last topic is the replay topic, which follows from the pipeline_id.
-    known, wanted = identity.topics[:-1], config.source_topics
+    known, wanted = topics[:-1], config.source_topics
     if known != wanted[: len(known)] or (config.join and known != wanted):
         remedy = "undo the edit" if config.join else "keep these topics in this order, and add others behind them"
         raise CheckpointError(
             f"{checkpoint.folder}: reads topic {', '.join(known)}, but the definition says {', '.join(wanted)}; "
             f"{remedy}, or give the definition a new pipeline_id and table"
-        )
-    if identity.state != state_shape(config):
-        raise CheckpointError(
-            f"{checkpoint.folder}: was built for {identity.state}, but the definition says {state_shape(config)}; "
-            "undo the edit, or give the definition a new pipeline_id and table"
         )
 
 
@@ -173,9 +183,11 @@ def _deleted_error(config: PipelineConfig, topic: str, following: Mapping[int, i
             "sources[].topic, then start the pipeline again"
         )
     offsets = ", ".join(f"partition {partition}: {offset}" for partition, offset in sorted(following.items()))
+    # A pattern needs no single topic.
+    remedy = _LOST if config.source.topic_pattern else f"create it; then, {_LOST}"
     return CheckpointError(
         f"{gone}{config.pipeline_id} read it (next offsets: {offsets}). Unread records are lost, and a recreated "
-        f"topic has other records at these offsets: create it; then, {_LOST}"
+        f"topic has other records at these offsets: {remedy}"
     )
 
 

@@ -22,6 +22,7 @@ from glassflow_dagster.clickhouse.queries import fetch
 from glassflow_dagster.clickhouse.tables import Table, require_table
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.kafka.topic_pattern import with_topics
 from glassflow_dagster.kafka.topics import offsets
 from glassflow_dagster.streaming.spark.session import SHUFFLE_PARTITIONS
 from glassflow_dagster.streaming.spark.spark_errors import explain_failure
@@ -104,7 +105,9 @@ def reconcile_keys(spark: SparkSession, config: PipelineConfig, report: Callable
         report(f"reading the records of {', '.join(sorted(whole_ranges(history.ranges)))} ...")
         undecoded = read_undecoded(client, database, config.pipeline_id, history.checkpoint_id)
         declare_for_reading(session, config)
-        rows = expected_rows(session, config, table, history, undecoded, keep=compared.of_expected)
+        # Of a pattern, the topics that were read: they decide the order within a batch.
+        read = with_topics(config, whole_ranges(history.ranges).keys() - {config.replay_topic})
+        rows = expected_rows(session, read, table, history, undecoded, keep=compared.of_expected)
         positions = read_refused_by_server(client, database, config.pipeline_id)
         refused = session.createDataFrame(positions, POSITIONS)
         expected = _expected(rows, until_batch=history_before.last_batch, refused=refused)
@@ -133,7 +136,9 @@ def compared_columns(config: PipelineConfig, table: Table) -> Compared:
 
 def _spans(config: PipelineConfig, totals: LedgerTotals) -> Spans:
     """Return the ledger's ranges compared with the brokers' current offsets."""
-    available = {topic: offsets(config.connection, topic) for topic in sorted({r.topic for r in totals.ranges})}
+    available = {
+        topic: offsets(config.connection, topic) for topic in sorted({r.topic for r in totals.ranges if not r.gone})
+    }
     return measure(totals.ranges, available)
 
 
