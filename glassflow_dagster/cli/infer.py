@@ -25,6 +25,13 @@ def _require_addresses(_context: click.Context, _parameter: click.Parameter, val
     return value
 
 
+def _require_registry_url(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """Return the value of --schema-registry, None when it is not given; raises BadParameter when it is no address."""
+    if value is not None and not re.match(r"https?://[^/@]+(?:/|$)", value):
+        raise click.BadParameter("write http://HOST:PORT, without a user; for credentials use --from")
+    return value
+
+
 @click.command()
 @click.argument("topic")
 @click.option(
@@ -38,6 +45,10 @@ def _require_addresses(_context: click.Context, _parameter: click.Parameter, val
 @click.option(
     "--clickhouse-url", metavar="URL", help="http://user@host:port/database, for the definition; no connection is made."
 )
+@click.option(
+    "--schema-registry", metavar="URL", callback=_require_registry_url,
+    help="Schema registry of an Avro topic, reached without credentials; others are those of --from.",
+)  # fmt: skip
 @click.option("--pipeline-id", callback=_require_pipeline_id, help="pipeline_id; derived from the topic if not given.")
 @click.option(
     "--messages", type=click.IntRange(min=1), default=1000, show_default=True, help="Number of messages to read."
@@ -52,6 +63,7 @@ def infer(
     brokers: str | None,
     source: Path | None,
     clickhouse_url: str | None,
+    schema_registry: str | None,
     pipeline_id: str | None,
     messages: int,
     timeout: float,
@@ -64,7 +76,8 @@ def infer(
     """
     from glassflow_dagster.inference.topic import propose_for_topic
 
-    proposal = propose_for_topic(topic, Servers(brokers, source, clickhouse_url), pipeline_id, messages, timeout)
+    servers = Servers(brokers, source, clickhouse_url, schema_registry)
+    proposal = propose_for_topic(topic, servers, pipeline_id, messages, timeout)
     click.echo(proposal.text, nl=False)
     if not proposal.complete:
         report(f"warning: stopped reading after {proposal.messages:,} messages; --timeout gives it more time")

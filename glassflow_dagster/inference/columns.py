@@ -47,13 +47,22 @@ def snake_case(name: str) -> str:
 
 def choose_column(field: Field) -> ColumnChoice:
     """Return a column type that takes all values of the field's kind; Nullable when the field is optional."""
-    choice = _column_of_values(field)
+    choice = _declared_column(field) or _column_of_values(field)
     return choice if field.required else ColumnChoice(_nullable(choice.type), choice.remark)
 
 
 def is_time_column(column_type: str) -> bool:
     """Return whether a column type is a date or time."""
     return "Date" in column_type
+
+
+def _declared_column(field: Field) -> ColumnChoice | None:
+    """Return the column of a schema's field; None without a schema. Texts that repeat make a LowCardinality."""
+    if field.declared is None:
+        return None
+    if field.declared.column == "String" and not field.declared.remark and field.values:
+        return _plain_text(field.values)
+    return ColumnChoice(field.declared.column, field.declared.remark)
 
 
 def _column_of_values(field: Field) -> ColumnChoice:

@@ -1,5 +1,6 @@
 """Write the proposed v3 definition in YAML, with comments on the sample and the reasons for each choice."""
 
+import dataclasses
 import json
 import re
 import textwrap
@@ -12,7 +13,7 @@ from glassflow_dagster.config.yaml_text import write_flow
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.columns import ColumnChoice, choose_column, is_time_column
 from glassflow_dagster.inference.events import Events
-from glassflow_dagster.inference.fields import Field, Fields, collect_fields
+from glassflow_dagster.inference.fields import Field, Fields, collect_fields, declared_fields
 from glassflow_dagster.inference.json_events import FROM_A_REGISTRY
 from glassflow_dagster.inference.keys import Key, key_candidates
 
@@ -45,12 +46,17 @@ class SampledTopic:
 
 @dataclass(frozen=True)
 class Connections:
-    """The `connection_params` of Kafka and of ClickHouse, and a comment on each ('' for none)."""
+    """The `connection_params` of Kafka and of ClickHouse, `schema_registry`, and a comment on each ('' for none).
+
+    registry: empty where the caller names none.
+    """
 
     kafka: dict[str, Any]
     clickhouse: dict[str, Any]
     kafka_remark: str = ""
     clickhouse_remark: str = ""
+    registry: dict[str, Any] = dataclasses.field(default_factory=dict)
+    registry_remark: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,12 +71,16 @@ def propose(sampled: SampledTopic, events: Events, connections: Connections, pip
     if not events.objects:
         remedy = "a definition is proposed for JSON objects only"
         if FROM_A_REGISTRY in events.skipped:
-            remedy = "write the definition by hand, with format: avro or protobuf and schema_registry"
+            remedy = (
+                "of Avro, name the registry: --schema-registry URL; for Protobuf, write the definition by hand, with "
+                "format: protobuf and schema_registry"
+            )
         raise GlassflowError(
             f"topic {sampled.topic!r}: none of the {events.messages:,} messages read is a JSON object "
             f"({events.skipped_text}); {remedy}"
         )
-    fields = collect_fields(events.objects)
+    objects, declared = events.objects, events.declared
+    fields = collect_fields(objects) if declared is None else declared_fields(objects, declared)
     if not fields.declared:
         raise GlassflowError(
             f"topic {sampled.topic!r}: none of the {events.messages:,} messages read has a field that a definition can "
@@ -85,7 +95,7 @@ def propose(sampled: SampledTopic, events: Events, connections: Connections, pip
         *_heading(sampled, events),
         "version: v3",
         f"pipeline_id: {_scalar(pipeline)}",
-        *_source(sampled.topic, fields, connections, with_schema=events.with_schema),
+        *_source(sampled.topic, events, fields, connections),
         *_dedup(sampled.topic, key, keys),
         *_sink(sampled.topic, columns, key, connections),
     ]
@@ -108,12 +118,13 @@ def _heading(sampled: SampledTopic, events: Events) -> list[str]:
     read_count, estimated = events.messages, sampled.estimated_messages
     sample = f"all {read_count:,}" if read_count >= estimated else f"{read_count:,} of about {estimated:,}"
     where = "" if read_count >= estimated else ", from the beginning and the end of each"
+    content = "JSON objects" if events.declared is None else "Avro records, whose schema has the types"
     skipped_text = f" The rest become dead letters: {events.skipped_text}." if events.skipped else ""
     return [
         *_comment(
             f"Proposed for topic {_comment_name(sampled.topic)} after reading {sample} messages ({partitions}{where})."
         ),
-        *_comment(f"{len(events.objects):,} of them are JSON objects.{skipped_text}"),
+        *_comment(f"{len(events.objects):,} of them are {content}.{skipped_text}"),
         *_comment(
             "Review it: a field that was always present may be missing in messages that were not read; such a "
             "message becomes a dead letter, unless the field has required: false."
@@ -121,26 +132,22 @@ def _heading(sampled: SampledTopic, events: Events) -> list[str]:
     ]
 
 
-def _source(topic: str, fields: Fields, connections: Connections, *, with_schema: bool) -> Iterator[str]:
-    """Yield the lines of `sources`, with the fields and what the sample shows of them.
-
-    with_schema: the messages begin with a schema's id.
-    """
+def _source(topic: str, events: Events, fields: Fields, connections: Connections) -> Iterator[str]:
+    """Yield the lines of `sources`, with the fields and what the sample shows of them."""
     yield "sources:"
     yield "  - type: kafka"
     yield f"    source_id: {_scalar(topic)}"
     yield from _connection(connections.kafka, connections.kafka_remark)
     yield f"    topic: {_scalar(topic)}"
-    if with_schema:
-        yield "    schema_registry:  # the messages begin with a schema's id; the registry itself is not queried"
-        yield f"      url: {REGISTRY_URL}"
+    yield from _registry(events, connections)
     yield "    schema_fields:"
     entries = []
     for field in fields.declared:
-        entry: dict[str, Any] = {"name": field.name, "type": declared_as(field.kind)}
+        declared_type = field.declared.type if field.declared else declared_as(field.kind)
+        entry: dict[str, Any] = {"name": field.name, "type": declared_type}
         if not field.required:
             entry["required"] = False
-        elif with_schema:
+        elif events.with_schema:
             entry["required"] = True  # left out it means false where there is a schema
         entries.append((f"      - {write_flow(entry)}", _field_remark(field)))
     yield from _with_comments(entries)
@@ -152,13 +159,27 @@ def _source(topic: str, fields: Fields, connections: Connections, *, with_schema
         yield from _comment(f"Not declared because of their names or number: {_comment_names(fields.left_out)}.", 6)
 
 
+def _registry(events: Events, connections: Connections) -> Iterator[str]:
+    """Yield the lines of the format and of `schema_registry`, for messages with a schema's id."""
+    if not events.with_schema:
+        return
+    if events.declared is not None:
+        yield "    format: avro"
+        remark = f"  # {connections.registry_remark}" if connections.registry_remark else ""
+    else:
+        remark = "  # the messages begin with a schema's id; the registry itself is not queried"
+    yield f"    schema_registry:{remark}"
+    for key, value in (connections.registry or {"url": REGISTRY_URL}).items():
+        yield f"      {key}: {_scalar(value)}"
+
+
 def _field_remark(field: Field) -> str:
     """Return a comment on the field's missing values, nulls and mixed types; '' for none of them."""
     parts = []
     if field.missing or field.nulls:
         counts = [f"{count:,} {name}" for count, name in ((field.missing, "missing"), (field.nulls, "null")) if count]
         parts.append(f"{', '.join(counts)} of {field.events:,}")
-    if len(field.types) > 1:
+    if len(field.types) > 1 and field.declared is None:
         type_counts = ", ".join(f"{count:,} {name}" for name, count in field.types.most_common())
         dead_letters = len(field.values) - len(field.fitting)
         parts.append(f"{type_counts}: {dead_letters:,} {'become' if dead_letters > 1 else 'becomes'} dead letters")

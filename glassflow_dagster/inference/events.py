@@ -1,22 +1,28 @@
 """The events in a sample of messages, whatever their format, and the number of messages that are no events."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from glassflow_dagster.inference.fields import Declared
 
 Event = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Events:
-    """The JSON objects among the sampled messages, in order, and the number of the other messages by reason.
+    """The events among the sampled messages, in order, and the number of the other messages by reason.
 
-    with_schema: a schema id in Confluent's wire format precedes the JSON of the objects.
+    with_schema: a schema id in Confluent's wire format precedes the events. declared: the fields of their Avro schema,
+    by name (None for one of several types); None for JSON.
     """
 
     objects: list[Event]
     skipped: Counter[str]
     with_schema: bool = False
+    declared: "Mapping[str, Declared | None] | None" = None
 
     @property
     def messages(self) -> int:

@@ -5,12 +5,12 @@ empty, and when the decoder, which splits names at dots, could not find its fiel
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from glassflow_dagster.config.model.types import FieldKind
+from glassflow_dagster.config.model.types import FIELD_KINDS, FieldKind
 from glassflow_dagster.config.variables import holds_variable
 from glassflow_dagster.inference.events import Event
 
@@ -35,17 +35,29 @@ _KINDS: dict[str, FieldKind] = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Declared:
+    """What a schema says of a field: its type in a definition, its column and a remark on that ('' for none)."""
+
+    type: str
+    column: str
+    remark: str
+    optional: bool
+
+
 @dataclass
 class Field:
     """A field and its values in the sample: `values` without nulls, the number of nulls, and of all events.
 
-    Read `types`, `kind` and `fitting` only when all values are added: each is computed once.
+    declared: what the messages' schema says; None without one, then the values decide. Read `types`, `kind` and
+    `fitting` only when all values are added: each is computed once.
     """
 
     name: str
     events: int
     values: list[Any] = field(default_factory=list)
     nulls: int = 0
+    declared: Declared | None = None
 
     @property
     def missing(self) -> int:
@@ -54,8 +66,8 @@ class Field:
 
     @property
     def required(self) -> bool:
-        """True when every event has a value."""
-        return len(self.values) == self.events
+        """True when every event has a value, and a schema does not say that it may be missing."""
+        return len(self.values) == self.events and not (self.declared and self.declared.optional)
 
     @cached_property
     def types(self) -> Counter[str]:
@@ -64,7 +76,9 @@ class Field:
 
     @cached_property
     def kind(self) -> FieldKind:
-        """The kind of the most frequent JSON type; `string` when every value is null."""
+        """The declared kind, else that of the most frequent JSON type; `string` when every value is null."""
+        if self.declared:
+            return FIELD_KINDS[self.declared.type]
         if not self.values:
             return "string"
         [(most_frequent, _)] = self.types.most_common(1)
@@ -119,6 +133,31 @@ def collect_fields(events: Sequence[Event]) -> Fields:
     left_out = (*undeclarable, *(name for name in fields if name not in declared))
     not_objects = {".".join(path): count for path, count in flattened.items() if count}
     return Fields(tuple(fields[name] for name in fields if name in declared), left_out, not_objects)
+
+
+def declared_fields(events: Sequence[Event], declared: Mapping[str, Declared | None]) -> Fields:
+    """Return the fields that a schema declares, with their values in the events; at most MAX_FIELDS."""
+    fields = {name: Field(name, len(events), declared=of_name) for name, of_name in declared.items()}
+    for event in events:
+        for name, field_of_name in fields.items():
+            found, value = _value_at(event, name)
+            if found and value is None:
+                field_of_name.nulls += 1
+            elif found:
+                field_of_name.values.append(value)
+    nameable = [each for name, each in fields.items() if _declarable(name)]
+    left_out = (*(name for name in fields if not _declarable(name)), *(each.name for each in nameable[MAX_FIELDS:]))
+    return Fields(tuple(nameable[:MAX_FIELDS]), left_out, {})
+
+
+def _value_at(event: Event, name: str) -> tuple[bool, Any]:
+    """Return whether an event has a value at a dotted name, and the value."""
+    value: Any = event
+    for part in name.split("."):
+        if not isinstance(value, dict) or part not in value:
+            return False, None
+        value = value[part]
+    return True, value
 
 
 def _named_values(event: Event, flattened: _Flattened) -> dict[str, Any]:

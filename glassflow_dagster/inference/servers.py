@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from glassflow_dagster.config.load import convert_definition, load_pipeline
-from glassflow_dagster.config.model.connections import KafkaConnection
+from glassflow_dagster.config.model.connections import KafkaConnection, SchemaRegistry
 from glassflow_dagster.config.plain_secrets import SECRETS
 from glassflow_dagster.config.servers import clickhouse_address
 from glassflow_dagster.config.variables import holds_variable
@@ -28,12 +28,20 @@ class Servers:
     """The servers that a caller of `infer` names; what is None comes from `source`, the environment or the defaults.
 
     brokers: host:port list, reached without encryption or credentials. source: a definition whose connections are used.
-    clickhouse_url: http://user@host:port/database, to which no connection is made.
+    clickhouse_url: http://user@host:port/database, to which no connection is made. registry_url: a schema registry
+    without credentials.
     """
 
     brokers: str | None = None
     source: Path | None = None
     clickhouse_url: str | None = None
+    registry_url: str | None = None
+
+    def registry(self) -> SchemaRegistry | None:
+        """Return the schema registry to read from; None where there is none."""
+        if self.registry_url:
+            return SchemaRegistry(url=self.registry_url)
+        return load_pipeline(self.source).source.schema_registry if self.source else None
 
     def kafka(self) -> KafkaConnection:
         """Return the connection to read from; raises `GlassflowError` where the brokers are no addresses."""
@@ -63,7 +71,11 @@ class Servers:
             setting = "--clickhouse-url" if self.clickhouse_url else "GLASSFLOW_CLICKHOUSE_URL"
             parameters = _clickhouse_parameters(url, setting)
         clickhouse, clickhouse_remark = _replace_secrets(parameters, "CLICKHOUSE", _EMPTY_IF_UNSET)
-        return Connections(kafka, clickhouse, kafka_remark, clickhouse_remark)
+        registry = {"url": self.registry_url} if self.registry_url else {}
+        if template and not registry:
+            registry = template["sources"][0].get("schema_registry") or {}
+        registry, registry_remark = _replace_secrets(registry, "REGISTRY")
+        return Connections(kafka, clickhouse, kafka_remark, clickhouse_remark, registry, registry_remark)
 
 
 def broker_addresses(text: str) -> tuple[str, ...]:

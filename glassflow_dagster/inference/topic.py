@@ -6,6 +6,7 @@ from glassflow_dagster.inference.definition import SampledTopic, pipeline_name, 
 from glassflow_dagster.inference.formats import read_events
 from glassflow_dagster.inference.servers import Servers
 from glassflow_dagster.kafka.samples import sample_records
+from glassflow_dagster.kafka.schema_registry import RegistryReader
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ def propose_for_topic(topic: str, servers: Servers, pipeline_id: str | None, mes
     connection = servers.kafka()
     connections = servers.connections(connection)
     sample = sample_records(connection, topic, messages, timeout)
-    events = read_events(record.value for record in sample.records)
+    registry = servers.registry()
+    events = read_events(sample.records, RegistryReader(registry) if registry else None)
     sampled = SampledTopic(topic, sample.about, sample.partitions)
     return Proposal(
         pipeline_id=pipeline_id or pipeline_name(topic),

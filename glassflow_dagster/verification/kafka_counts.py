@@ -84,7 +84,7 @@ def count_kafka(config: PipelineConfig, totals: LedgerTotals, report: Callable[[
         return KafkaCount(spans.total, Proof.OFFSETS, spans)
     # Replays are sent in transactions, whose markers occupy offsets, but they are few: count their records, so that the
     # sources themselves may still be exact by their offsets.
-    replays = [r for r in totals.ranges if r.topic == config.replay_topic]
+    replays = [r for r in totals.ranges if r.topic == config.replay_topic and not r.gone]
     replay_offsets = sum(replay.span for replay in replays)
     if replay_offsets <= MAX_COUNTED:
         counted = sum(_count_range(source, replay, available[replay.topic], report) for replay in replays)

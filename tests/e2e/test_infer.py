@@ -1,9 +1,27 @@
 """From a topic to rows: the definition that `infer` prints runs unchanged and behaves as its comments say."""
 
 import random
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 from tests.e2e.support import Pipeline, cli
+from tests.e2e.test_schemas import serialized
+from tests.registry import Registry, serving
+
+HOME = {"type": "record", "name": "Home", "fields": [{"name": "zip", "type": "long"}]}
+USER = {"type": "record", "name": "User", "fields": [
+    {"name": "name", "type": ["null", "string"]},
+    {"name": "home", "type": HOME},
+]}  # fmt: skip
+ORDER = {"type": "record", "name": "Order", "fields": [
+    {"name": "order_id", "type": "string"},
+    {"name": "total", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+    {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW", "PAID"]}},
+    {"name": "tags", "type": {"type": "array", "items": "string"}},
+    {"name": "user", "type": USER},
+]}  # fmt: skip
 
 
 def order(number: int, generator: random.Random) -> dict[str, Any]:
@@ -30,6 +48,44 @@ def order(number: int, generator: random.Random) -> dict[str, Any]:
     if number % 9 == 0:
         del event["state"]
     return event
+
+
+def test_of_an_avro_topic_the_schema_has_the_types(pipeline: Pipeline) -> None:
+    moment = datetime(2024, 10, 28, 10, 0, 5, 123_000, UTC)
+    with serving(Registry()) as registry:
+        events: list[dict[str, Any]] = [
+            {
+                "order_id": f"o{number}", "total": Decimal(number) / 100, "at": moment, "state": "PAID", "tags": ["a"],
+                "user": {"name": None, "home": {"zip": number}},
+            }
+            for number in range(100)
+        ]  # fmt: skip
+        pipeline.create_topic(2)
+        pipeline.send([*serialized(registry, pipeline.name, ORDER, [*events, *events[:20]]), b"\0\0\0\0\1x"])
+        url = f"http://127.0.0.1:{pipeline.clickhouse_port}/{pipeline.name}"
+        inferred = cli(
+            "infer", pipeline.name, "--brokers", pipeline.brokers, "--clickhouse-url", url,
+            "--schema-registry", registry.url,
+        )  # fmt: skip
+        assert inferred.code == 0, inferred.err
+        said = " ".join(inferred.out.replace("#", "").split())
+        assert "120 of them are Avro records, whose schema has the types." in said
+        assert "The rest become dead letters: 1 not in its schema's Avro." in said
+        pipeline.file.parent.mkdir()
+        pipeline.file.write_text(inferred.out)
+        assert cli("validate", str(pipeline.file)).code == 0
+        totals = pipeline.catch_up()
+    assert (totals["written"], totals["duplicates"], totals["dead_letters"]) == (100, 20, 1)
+    columns = pipeline.query(
+        f"SELECT name, type FROM system.columns WHERE database = '{{db}}' AND table = '{pipeline.name}'"
+    )
+    assert dict(columns) == {
+        "order_id": "String", "total": "Decimal(9, 2)", "at": "DateTime64(3)", "state": "LowCardinality(String)",
+        "tags": "Array(String)", "user_name": "Nullable(String)", "user_home_zip": "Int64",
+        "ingested_at": "DateTime64(3)",
+    }  # fmt: skip
+    [row] = pipeline.query(f"SELECT total, at, tags, user_home_zip FROM {{db}}.{pipeline.name} WHERE order_id = 'o42'")
+    assert row == (Decimal("0.42"), moment.replace(tzinfo=None), ["a"], 42)
 
 
 def test_the_definition_that_is_printed_runs_and_keeps_its_word(pipeline: Pipeline) -> None:

@@ -15,6 +15,7 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.definition import Connections, SampledTopic, pipeline_name, propose
 from glassflow_dagster.inference.fields import collect_fields
 from glassflow_dagster.inference.formats import read_events
+from glassflow_dagster.kafka.records import Record
 
 SERVERS = Connections(
     {"brokers": ["127.0.0.1:9092"]},
@@ -45,7 +46,8 @@ def values_of(events: list[dict[str, Any]]) -> list[bytes]:
 
 
 def proposal(values: list[bytes | None], topic: str = "orders", **changes: Any) -> str:
-    return propose(SampledTopic(topic, changes.pop("about", len(values)), 1), read_events(values), SERVERS, **changes)
+    events = read_events([Record(topic, 0, 0, None, None, value, ()) for value in values], None)
+    return propose(SampledTopic(topic, changes.pop("about", len(values)), 1), events, SERVERS, **changes)
 
 
 def loaded(text: str) -> PipelineConfig:
@@ -179,6 +181,7 @@ def test_messages_that_are_no_objects_are_an_error_with_what_they_are() -> None:
     with pytest.raises(GlassflowError, match=r"none of the 3 messages read is a JSON object \(2 not JSON, 1 without"):
         proposal([b"x", b"y", None])
     with pytest.raises(
-        GlassflowError, match="write the definition by hand, with format: avro or protobuf and schema_registry"
+        GlassflowError,
+        match="of Avro, name the registry: --schema-registry URL; for Protobuf, write the definition by hand",
     ):
         proposal([b"\x00\x00\x00\x00\x01\x02"])
