@@ -12,6 +12,7 @@ from typing import Any
 
 from glassflow_dagster.config.certificates import read_pem, read_private_key
 from glassflow_dagster.config.model.connections import KafkaConnection, SchemaRegistry
+from glassflow_dagster.config.model.kafka_settings import PASSED_ON
 from glassflow_dagster.kafka import iam, kerberos, oauth
 from glassflow_dagster.kafka.jaas import login_module
 
@@ -38,6 +39,7 @@ def client_settings(connection: KafkaConnection) -> dict[str, Any]:
         "security.protocol": _protocol(connection),
         "client.id": "glassflow-dagster",
         "logger": _silent,
+        **{name: value for key, value in connection.settings.items() if (name := PASSED_ON[key])},
     }
     if _authenticates(connection):
         mechanism = _MECHANISMS.get(connection.mechanism)
@@ -64,6 +66,7 @@ def spark_options(connection: KafkaConnection) -> dict[str, str]:
         "kafka.bootstrap.servers": ",".join(connection.brokers),
         "kafka.security.protocol": _protocol(connection),
         "kafka.isolation.level": ISOLATION,
+        **{f"kafka.{name}": value for name, value in connection.settings.items()},
     }
     if _authenticates(connection):
         mechanism = _MECHANISMS.get(connection.mechanism)

@@ -308,6 +308,22 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         {"sources__0__topic": None, "sources__0__topic_pattern": "orders[.*"},
         "sources[0].topic_pattern: is no regular expression (missing ]: [.*); correct it",
     ),
+    (
+        {"sources__0__connection_params__settings": {"group.id": "mine"}},
+        "sources[0].connection_params.settings: group.id cannot be set: the checkpoint has the offsets, and no group",
+    ),
+    (
+        {"sources__0__connection_params__settings": {"sasl.jaas.config": "x"}},
+        "sources[0].connection_params.settings: sasl.jaas.config cannot be set: write mechanism and its keys; remove",
+    ),
+    (
+        {"sources__0__connection_params__settings": {"client.rak": "a"}},
+        "sources[0].connection_params.settings: client.rak is not passed on to Kafka's clients; these are: client.dns",
+    ),
+    (
+        {"sources__0__connection_params__settings": {"client.rack": ["a"]}},
+        "sources[0].connection_params.settings: client.rack: ['a'] is not a value of a setting; write a string",
+    ),
     ({"sources__0__topics": ["a"]}, "sources[0].topics: is there beside topic; keep one of them"),
     (
         {"sources__0__topic": None, "sources__0__topics": ["a", "b", "a"]},

@@ -9,8 +9,10 @@ import pytest
 
 from glassflow_dagster.config.certificates import read_pem
 from glassflow_dagster.config.model.connections import KafkaConnection
+from glassflow_dagster.config.model.kafka_settings import PASSED_ON
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.client import client_settings, java_options, spark_options
+from glassflow_dagster.kafka.consumer import open_consumer
 
 AWKWARD = 'p"\\;'
 KEY = "-----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY-----\n"
@@ -37,6 +39,24 @@ def test_a_plain_connection_names_brokers_and_protocol_only() -> None:
         "security.protocol": "PLAINTEXT",
         "client.id": "glassflow-dagster",
     }
+
+
+def test_settings_are_passed_on_by_the_names_of_each_client() -> None:
+    given = {"client.rack": "a", "request.timeout.ms": 40000, "fetch.min.bytes": 100_000, "enable.metrics.push": False}
+    options = spark_options(connection(settings=given))
+    assert {name: options[f"kafka.{name}"] for name in given} == {
+        "client.rack": "a", "request.timeout.ms": "40000", "fetch.min.bytes": "100000", "enable.metrics.push": "false",
+    }  # fmt: skip
+    found = settings(settings=given)
+    assert (found["client.rack"], found["socket.timeout.ms"], found["enable.metrics.push"]) == ("a", "40000", "false")
+    assert not {"fetch.min.bytes", "request.timeout.ms"} & found.keys()
+
+
+def test_librdkafka_takes_each_setting_that_is_passed_on_to_it() -> None:
+    texts = {"client.id": "a", "client.rack": "a", "client.dns.lookup": "use_all_dns_ips", "enable.metrics.push": False}
+    given = {name: texts.get(name, 1000) for name in PASSED_ON}
+    with open_consumer(connection(settings=given)) as (consumer, _):
+        assert consumer is not None
 
 
 @pytest.mark.parametrize(

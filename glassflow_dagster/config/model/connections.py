@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr
 
 from glassflow_dagster.config.model.fields import Part, Port, Text, empty_means
+from glassflow_dagster.config.model.kafka_settings import KafkaSettings
 
 # The region in a broker's name, such as b-1.demo.a1b2c3.c2.kafka.eu-west-1.amazonaws.com:9098.
 _AWS_BROKER = re.compile(r"\.kafka(?:-serverless)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.com")
@@ -57,6 +58,7 @@ class KafkaConnection(Part):
     kerberos_config: str | None = Field(default=None, description="the text of krb5.conf")
     skip_tls_verification: bool = False
     skip_auth: bool = False
+    settings: KafkaSettings = Field(default_factory=dict, description="further settings of Kafka's clients")
 
 
 def region_of(connection: KafkaConnection) -> str | None:

@@ -22,7 +22,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.model.connections import KafkaConnection
+from glassflow_dagster.config.model.kafka_settings import PASSED_ON
 from glassflow_dagster.config.model.source import Source
+from glassflow_dagster.kafka.client import spark_options
 from glassflow_dagster.streaming.spark.session import java
 from glassflow_dagster.streaming.stages.source import (
     BatchLimits,
@@ -121,6 +124,18 @@ def has_seen(query: StreamingQuery, topic: Topic, records: int) -> bool:
     progress = query.lastProgress
     latest = progress.sources[0].latestOffset if progress else None
     return bool(latest) and json.loads(latest)[topic.name]["0"] == records
+
+
+def test_javas_client_takes_each_setting_that_is_passed_on(spark: SparkSession, topic: Topic, stack: Stack) -> None:
+    """Also together, and without a warning of an unknown setting, which Kafka's client only logs."""
+    topic.send(["a"])
+    texts = {"client.id": "a", "client.rack": "a", "client.dns.lookup": "use_all_dns_ips", "enable.metrics.push": False}
+    given = {name: texts.get(name, 60_000) for name in PASSED_ON}
+    connection = KafkaConnection.model_validate({"brokers": [stack.kafka], "settings": given})
+    read = spark.read.format("kafka").options(**{**topic.options, **spark_options(connection)}).load()
+    assert [bytes(row.value) for row in read.collect()] == [b"a"]
+    known = java(spark).org.apache.kafka.clients.consumer.ConsumerConfig.configNames()
+    assert set(PASSED_ON) <= set(known)
 
 
 def test_a_batch_read_gives_every_part_of_every_record(spark: SparkSession, topic: Topic) -> None:
