@@ -1,13 +1,19 @@
 """The commands that list, replay and delete dead letters."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from glassflow_dagster.cli.options import exit_on_error, json_option, pipelines_option, report
 from glassflow_dagster.config.folder import find_definition
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.errors import GlassflowError
+
+if TYPE_CHECKING:
+    from glassflow_dagster.bookkeeping.dead_letters import DeadLetter
 
 # Rows of the table that `list` prints without --limit; JSON output has no default limit.
 DEFAULT_LIMIT = 100
@@ -39,13 +45,14 @@ def list_dead_letters(pipeline: str, pipelines: Path, where: str, limit: int | N
 
     config = find_definition(pipeline, pipelines)
     store = stores.DeadLetterStore.open(config)
+    decode = _decoder(config)
     if as_json:
         selected = store.read(where, newest_first=True, limit=limit)
-        objects = [stores.as_json(dead_letter) for dead_letter in selected]
+        objects = [stores.as_json(dead_letter, decode(dead_letter)) for dead_letter in selected]
         click.echo(json.dumps(objects, indent=2, ensure_ascii=False))
         return
     limit = DEFAULT_LIMIT if limit is None else limit
-    rows = [_row(dead_letter) for dead_letter in store.read(where, newest_first=True, limit=limit)]
+    rows = [_row(dead_letter, decode(dead_letter)) for dead_letter in store.read(where, newest_first=True, limit=limit)]
     for line in _table(("record", "batch time", "stage", "attempt", "replayed", "reason", "value"), rows):
         click.echo(line)
     count = store.count(where)
@@ -82,10 +89,33 @@ def purge_dead_letters(pipeline: str, pipelines: Path, where: str) -> None:
     click.echo(f"deleted: {deleted:,}")
 
 
-def _row(dead_letter: Any) -> tuple[str, ...]:
+def _decoder(config: PipelineConfig) -> Callable[["DeadLetter"], str | None]:
+    """Return a function that decodes a dead letter's Avro value to JSON text, or returns None.
+
+    It stops asking a schema registry that has not answered, and says so.
+    """
+    from glassflow_dagster.dead_letters.store import decoded_value
+    from glassflow_dagster.kafka.avro_values import AvroReader
+
+    readers = {topic: AvroReader.of(source) for source in config.inputs for topic in source.topic_names}
+
+    def decode(dead_letter: "DeadLetter") -> str | None:
+        topic = dead_letter.origin_topic or dead_letter.topic
+        try:
+            return decoded_value(dead_letter, readers.get(topic))
+        except GlassflowError as problem:
+            report(f"warning: values are shown encoded: {problem}")
+            readers.clear()
+            return None
+
+    return decode
+
+
+def _row(dead_letter: "DeadLetter", decoded: str | None) -> tuple[str, ...]:
     """Return the cells of a dead letter's line: record, batch time, stage, attempt, replayed, reason, value."""
     from glassflow_dagster.dead_letters.store import as_json
 
+    text = decoded if decoded is not None else _text(dead_letter.value or b"")
     return (
         f"{dead_letter.topic}/{dead_letter.partition}/{dead_letter.offset}",
         # In UTC, like all times here, so without the offset.
@@ -94,7 +124,7 @@ def _row(dead_letter: Any) -> tuple[str, ...]:
         str(dead_letter.attempt),
         "yes" if dead_letter.replayed else "",
         _cut(_printable(dead_letter.reason), _WIDTHS["reason"]),
-        "(none)" if dead_letter.value is None else _cut(_printable(_text(dead_letter.value)), _WIDTHS["value"]),
+        "(none)" if dead_letter.value is None else _cut(_printable(text), _WIDTHS["value"]),
     )
 
 

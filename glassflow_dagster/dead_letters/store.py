@@ -4,6 +4,7 @@ A condition is SQL on the columns of the dead letter table and on `replayed`: wh
 """
 
 import base64
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ from glassflow_dagster.clickhouse.errors import TableProblem, explain
 from glassflow_dagster.clickhouse.queries import fetch, to_glassflow_error
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.dead_letters.condition import WrongCondition, within_parentheses
+from glassflow_dagster.kafka.avro_values import AvroReader, NotDecodedError
 
 ALL = "1"
 
@@ -109,8 +111,11 @@ class DeadLetterStore:
         return WrongCondition(f"--where {condition!r}: {explain(cause)}")
 
 
-def as_json(dead_letter: DeadLetter) -> dict[str, Any]:
-    """Return a dead letter as values for JSON: times in ISO 8601; bytes as text if they are UTF-8, else Base64."""
+def as_json(dead_letter: DeadLetter, decoded: str | None = None) -> dict[str, Any]:
+    """Return a dead letter as values for JSON: times in ISO 8601; bytes as text if they are UTF-8, else Base64.
+
+    decoded: what `decoded_value` has found, for the key of that name.
+    """
     return {
         **{name: getattr(dead_letter, name) for name in DeadLetter.__dataclass_fields__ if not name.endswith("_ms")},
         "batch_time": _iso(dead_letter.batch_time_ms),
@@ -118,7 +123,22 @@ def as_json(dead_letter: DeadLetter) -> dict[str, Any]:
         "key": readable(dead_letter.key),
         "value": readable(dead_letter.value),
         "headers": [[name, readable(value)] for name, value in dead_letter.headers],
+        **({} if decoded is None else {"decoded": json.loads(decoded)}),
     }
+
+
+def decoded_value(dead_letter: DeadLetter, reader: AvroReader | None) -> str | None:
+    """Return the record of an Avro value as JSON text; None for any other value, and one that cannot be decoded.
+
+    Raises `GlassflowError` where the schema registry does not answer.
+    """
+    if reader is None:
+        return None
+    try:
+        _, record = reader.decode(dead_letter.value, dead_letter.headers)
+    except NotDecodedError:
+        return None
+    return json.dumps(record, ensure_ascii=False)
 
 
 def readable(content: bytes | None) -> str | dict[str, str] | None:

@@ -113,6 +113,16 @@ def test_unknown_ids_and_broken_values_are_dead_letters_that_can_be_replayed(
 
     while len(registry.schemas) < 9:
         registry.register("events-value", {**FIRST, "doc": f"version {len(registry.schemas)}"})
+    listing = ("dead-letters", "list", avro.name, "--pipelines", str(avro.file.parent))
+    listed = invoke(*listing)
+    [line] = [line for line in listed.out.splitlines() if line.startswith(f"{avro.name}/0/1 ")]
+    assert line.endswith('{"id": "a", "n": 1}')
+    values = json.loads(invoke(*listing, "--json", "--where", "offset IN (1, 2)").out)
+    assert [value.get("decoded") for value in values] == [None, {"id": "a", "n": 1}]
+    registry.failures = [(503, "away")]
+    away = invoke(*listing)
+    assert "warning: values are shown encoded: the schema registry does not answer (http" in away.err
+    assert len(away.out.splitlines()) == len(listed.out.splitlines())
     # The registry knows it by now, and the record is a dead letter all the same.
     require_exact(avro, spark)
     replayed = invoke(
