@@ -1,6 +1,10 @@
 """A pipeline that reads several topics into one table."""
 
+import re
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -17,7 +21,7 @@ from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
 from glassflow_dagster.verification import wait_until_stable
 from glassflow_dagster.verification.exact.compare_keys import reconcile_keys
 from glassflow_dagster.verification.verify import verify_pipeline
-from tests.e2e.support import Pipeline, kill, rows, start, stop
+from tests.e2e.support import Pipeline, invoke, kill, rows, start, stop
 from tests.waiting import wait_until
 
 
@@ -174,3 +178,46 @@ def test_dagster_shows_the_topics_as_one_asset(topics: tuple[Pipeline, Pipeline,
         assert metadata["high_offsets"].value == {pipeline.name: {"0": 2, "1": 1}, second.name: {"0": 1, "1": 1}}
     finally:
         stop(pipeline)
+
+
+TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "topics.md"
+
+
+def test_the_tutorial_does_what_it_says(pipeline: Pipeline, tmp_path: Path) -> None:
+    text = TUTORIAL.read_text()
+    database, prefix = pipeline.name, f"{pipeline.name}."
+    replaced = {
+        "127.0.0.1:9092": pipeline.brokers,
+        "port: 8123": f"port: {pipeline.clickhouse_port}",
+        "database: default": f"database: {database}",
+        'f"shop.{shop}"': f'f"{prefix}{{shop}}"',
+        "topic_pattern: shop\\.": f"topic_pattern: {pipeline.name}\\.",
+    }
+    for written, own in replaced.items():
+        assert written in text
+        text = text.replace(written, own)
+    blocks = dict(re.findall(r"```(python|yaml|sql)\n(.*?)```", text, re.DOTALL))
+    (tmp_path / "send.py").write_text(blocks["python"])
+    sent = re.findall(r"^python send.py (\w+) (\d+)$", text, re.MULTILINE)
+
+    def send(shop: str, count: str) -> None:
+        subprocess.run([sys.executable, tmp_path / "send.py", shop, count], check=True)
+
+    for shop in sent[:2]:
+        send(*shop)
+    pipeline.name = "shop_orders"
+    pipeline.file.parent.mkdir()
+    pipeline.file.write_text(blocks["yaml"])
+    query = blocks["sql"].replace("FROM shop_orders", f"FROM {database}.shop_orders")
+    exists = f"EXISTS {database}.shop_orders"
+    start(pipeline)
+    try:
+        wait_until(lambda: pipeline.query(exists) == [(1,)] and len(pipeline.query(query)) == 2, "two shops are there")
+        shown = re.findall(r"^shop\.(\w+) +(\d+)  (\d)$", text, re.MULTILINE)
+        assert pipeline.query(query) == [(f"{prefix}{shop}", int(count), till) for shop, count, till in shown]
+        send(*sent[2])
+        wait_until(lambda: len(pipeline.query(query)) == 3, "the new shop is there")
+    finally:
+        stop(pipeline)
+    assert f"new topics: {prefix}{sent[2][0]};" in (pipeline.state / pipeline.name / "driver.log").read_text()
+    assert invoke("verify", pipeline.name, "--pipelines", str(pipeline.file.parent)).code == 0
