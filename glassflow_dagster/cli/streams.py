@@ -268,8 +268,7 @@ def _status_lines(name: str, stream: StreamStatus) -> list[str]:
         totals = heartbeat.totals
         # Missing before the first batch.
         batch, lag = (number if number is not None else "-" for number in (heartbeat.batch_id, heartbeat.lag))
-        is_join = len(heartbeat.lags) > 1
-        if is_join:
+        if len(heartbeat.lags) > 1:
             lag = f"{lag} ({', '.join(f'{topic} {records}' for topic, records in heartbeat.lags.items())})"
         rates = (
             f"in {heartbeat.input_rows_per_second:,.0f} rows/s, out {heartbeat.processed_rows_per_second:,.0f} rows/s"
@@ -279,7 +278,7 @@ def _status_lines(name: str, stream: StreamStatus) -> list[str]:
             f"  read {totals.read:,}, written {totals.written:,}, duplicates {totals.duplicates:,}",
             f"  filtered {totals.filtered:,}, late {totals.late:,}, dead letters {totals.dead_letters:,}",
         ]
-        if is_join:
+        if heartbeat.joins:
             size = f", state {heartbeat.state_bytes / 1e6:,.1f} MB" if heartbeat.state_bytes is not None else ""
             lines.append(
                 f"  matched {totals.matched:,}, unmatched {totals.unmatched:,}, waiting {totals.waiting:,}{size}"

@@ -61,6 +61,7 @@ def state(tmp_path: Path) -> Path:
     heartbeat = Heartbeat(
         pipeline_id="orders", state=DriverState.STOPPED, pid=1, process_started="", updated_at=time.time(),
         fingerprint="f", batch_id=7, totals=totals, lag=12, lags={"orders": 10, "users": 2}, state_bytes=2_500_000,
+        joins=True,
     )  # fmt: skip
     write_heartbeat(folder, heartbeat)
     return folder.parent
@@ -82,7 +83,7 @@ def test_the_status_as_json_has_all_that_the_heartbeat_says_of_a_join(state: Pat
 def test_the_status_of_one_topic_says_nothing_of_joins(state: Path) -> None:
     folder = state / "orders"
     one = Heartbeat.model_validate_json((folder / "heartbeat.json").read_text())
-    write_heartbeat(folder, one.model_copy(update={"lags": {"orders": 12}}))
+    write_heartbeat(folder, one.model_copy(update={"lags": {"orders": 12}, "joins": False}))
     found = CliRunner().invoke(main, ["status", "orders", "--state", str(state)]).stdout
     assert "  batch 7, lag 12, in" in found
     assert "matched" not in found

@@ -217,6 +217,10 @@ def test_the_tutorial_does_what_it_says(pipeline: Pipeline, tmp_path: Path) -> N
         assert pipeline.query(query) == [(f"{prefix}{shop}", int(count), till) for shop, count, till in shown]
         send(*sent[2])
         wait_until(lambda: len(pipeline.query(query)) == 3, "the new shop is there")
+        told = ", ".join(f"{prefix}{shop} 0" for shop, _ in sent)
+        shown = ("status", pipeline.name, "--state", str(pipeline.state), "--pipelines", str(pipeline.file.parent))
+        wait_until(lambda: f"lag 0 ({told})" in invoke(*shown).out, "the status shows each topic")
+        assert "matched" not in invoke(*shown).out
     finally:
         stop(pipeline)
     assert f"new topics: {prefix}{sent[2][0]};" in (pipeline.state / pipeline.name / "driver.log").read_text()
