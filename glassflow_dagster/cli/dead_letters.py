@@ -97,12 +97,14 @@ def _decoder(config: PipelineConfig) -> Callable[["DeadLetter"], str | None]:
     from glassflow_dagster.dead_letters.store import decoded_value
     from glassflow_dagster.kafka.avro_values import AvroReader
 
-    readers = {topic: AvroReader.of(source) for source in config.inputs for topic in source.topic_names}
+    # By source: the topics of a pattern are not known here.
+    readers = {source.source_id: AvroReader.of(source) for source in config.inputs}
 
     def decode(dead_letter: "DeadLetter") -> str | None:
-        topic = dead_letter.origin_topic or dead_letter.topic
+        origin = dead_letter.origin_topic or dead_letter.topic
+        source = next((source for source in config.inputs if origin in source.topic_names), config.source)
         try:
-            return decoded_value(dead_letter, readers.get(topic))
+            return decoded_value(dead_letter, readers.get(source.source_id))
         except GlassflowError as problem:
             report(f"warning: values are shown encoded: {problem}")
             readers.clear()

@@ -24,16 +24,19 @@ class OutdatedBatch:
 
 
 def find_outdated_batch(config: PipelineConfig, table: Table, checkpoint: Checkpoint) -> OutdatedBatch | None:
-    """Return the open batch with its old definition and types; None if no batch is open, or nothing was edited since.
+    """Return the open batch with its old definition and types; None if no batch is open, or nothing has changed since.
 
     The batch's plan has the old definition's digest, the checkpoint has the definition itself.
     Raises `CheckpointError` where the checkpoint does not have the definition that the batch was begun with.
     """
     pending = checkpoint.pending_plan()
-    if pending is None or fits(pending, config, table):
+    if pending is None:
         return None
     kept_definition = checkpoint.kept_definition()
     old = _with_connections_of(config, kept_definition) if kept_definition else None
+    # A further topic of a pattern moves the others in the order of a batch, on which its blocks depend.
+    if fits(pending, config, table) and (old is None or old.topics == config.topics):
+        return None
     if old is None or old.digest != pending.definition:
         raise CheckpointError(
             f"{checkpoint.folder}: batch {pending.batch_id} was started with another definition, which is not stored; "

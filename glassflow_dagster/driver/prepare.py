@@ -62,7 +62,7 @@ def prepare(run: RunContext) -> Prepared:
         _require_first_start(run, client, table, checkpoint)
     # Only for its error: the batch is finished once Spark runs.
     find_outdated_batch(run.config, table, checkpoint)
-    return Prepared(client, table, checkpoint, _compacted_topics(run))
+    return Prepared(client, table, checkpoint, compacted_topics(run))
 
 
 def _prepare_checkpoint_files(run: RunContext, checkpoint: Checkpoint) -> None:
@@ -152,7 +152,7 @@ def _require_first_start(run: RunContext, client: Client, table: Table, checkpoi
             starting_offsets(run.config, index)
 
 
-def _compacted_topics(run: RunContext) -> frozenset[str]:
+def compacted_topics(run: RunContext) -> frozenset[str]:
     """Return the compacted topics of the sources; warn of topics whose settings cannot be read."""
     cleanup = cleanup_of(run.config.connection, run.config.source_topics)
     for topic in sorted(cleanup.unknown):

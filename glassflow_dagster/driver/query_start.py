@@ -19,7 +19,8 @@ from glassflow_dagster.driver.outdated_batch import find_outdated_batch
 from glassflow_dagster.driver.prepare import Prepared
 from glassflow_dagster.driver.running_query import RunningQuery
 from glassflow_dagster.kafka.replay_topic import REPLAY_PARTITION, find_replay_topic
-from glassflow_dagster.kafka.start_offsets import NEXT, starting_offsets
+from glassflow_dagster.kafka.start_offsets import FIRST, NEXT, starting_offsets
+from glassflow_dagster.kafka.topics import offsets
 from glassflow_dagster.streaming.batch_query import BatchQuery, may_run_inline
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
 from glassflow_dagster.streaming.delivery.batch_bound import BatchBound
@@ -71,9 +72,32 @@ class QueryStarter:
         A batch that was begun with an edited definition must have been finished (`finish_outdated_batch`), for which
         the definition is stored. The query ends by itself only in a run until caught up.
         """
-        self.opened.checkpoint.keep_definition(self.run.config)
-        self.opened.checkpoint.keep_topics(self.run.config.topics)
+        checkpoint, config = self.opened.checkpoint, self.run.config
+        self._begin_further_topics()
+        checkpoint.keep_definition(config)
+        checkpoint.keep_topics(config.topics)
         return self._start(self.run.config, self.prepared.table)
+
+    def _begin_further_topics(self) -> None:
+        """Store the first offsets of topics that the checkpoint does not know yet.
+
+        Spark would take a first offset other than 0, as retention leaves it, for a loss of records.
+        """
+        checkpoint, config = self.opened.checkpoint, self.run.config
+        known = checkpoint.next_offsets()
+        if (
+            checkpoint.is_new
+            or checkpoint.pending_plan() is not None
+            or checkpoint.last_begun != checkpoint.next_batch - 1
+        ):
+            return
+        further = {
+            topic: {partition: found.low for partition, found in partitions.items()}
+            for topic in config.source_topics
+            if topic not in known and (partitions := offsets(config.connection, topic))
+        }
+        if further:
+            checkpoint.set_next_offsets({**known, **further})
 
     def _start(self, config: PipelineConfig, table: Table, only_batch: int | None = None) -> RunningQuery:
         """Start a query of a definition. only_batch: the one batch that it writes; None for all that come."""
@@ -183,7 +207,9 @@ class QueryStarter:
         if not self.opened.checkpoint.is_new:
             return Subscription(topics, starting={})
         if identity.starting:
-            return Subscription(topics, {topic: identity.starting[topic] for topic in topics})
+            # Topics that are read since then begin at their first records.
+            first = {topic: dict.fromkeys(offsets(config.connection, topic), FIRST) for topic in topics}
+            return Subscription(topics, {topic: identity.starting.get(topic) or first[topic] for topic in topics})
         starting = {t: o for index in range(len(config.inputs)) for t, o in starting_offsets(config, index).items()}
         # Dead letters that were replayed before this checkpoint was created were meant for an earlier one.
         starting[config.replay_topic] = {REPLAY_PARTITION: NEXT}

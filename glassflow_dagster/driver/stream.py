@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
@@ -10,10 +11,10 @@ from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.open_checkpoint import open_checkpoint
 from glassflow_dagster.driver.options import Report
 from glassflow_dagster.driver.pipeline_metrics import read_pipeline
-from glassflow_dagster.driver.prepare import Prepared, prepare
+from glassflow_dagster.driver.prepare import Prepared, compacted_topics, prepare
 from glassflow_dagster.driver.query_start import QueryStarter, begins_inline
 from glassflow_dagster.driver.record_sample import sample_records
-from glassflow_dagster.driver.signals import StopRequest
+from glassflow_dagster.driver.signals import Stopped, StopRequest
 from glassflow_dagster.driver.spark_process import SparkStart
 from glassflow_dagster.driver.supervise import supervise
 from glassflow_dagster.driver.topics import with_further_topics, with_matching_topics
@@ -49,14 +50,20 @@ def _run_query(run: RunContext, prepared: Prepared, spark_start: SparkStart, sto
             bound = BatchBound(spark, run.config.pipeline_id)
             bound.update(sample.records, sample.bytes)
             opened = open_checkpoint(run, prepared, spark)
-            totals = QueryStarter(run, prepared, opened, spark, bound).finish_outdated_batch()
+            totals = Totals()
             while True:
-                running = QueryStarter(run, prepared, opened, spark, bound).start()
-                ended = supervise(run, running, stop, spark)
+                queries = QueryStarter(run, prepared, opened, spark, bound)
+                totals += queries.finish_outdated_batch()
+                ended = supervise(run, queries.start(), stop, spark)
                 totals += ended.totals
                 if not ended.new_topics:
                     return totals
-                run = with_further_topics(run, prepared.checkpoint, ended.new_topics)
+                try:
+                    with stop.ending_waits():
+                        run = with_further_topics(run, prepared.checkpoint, ended.new_topics)
+                        prepared = replace(prepared, compacted_topics=compacted_topics(run))
+                except Stopped:
+                    return totals
 
 
 @contextmanager

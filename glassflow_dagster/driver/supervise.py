@@ -208,9 +208,8 @@ class _Supervisor:
 
     def _commit_offsets(self, plan: BatchPlan) -> None:
         """Commit a batch's end offsets to the pipeline's consumer group, where lag tools read them."""
-        for topic, offsets in plan.next_offsets.items():
-            try:
-                commit_offsets(self.run.config.connection, self.run.config.pipeline_id, topic, offsets)
-            except GlassflowError as error:
-                # Only lag tools use these; the pipeline itself continues from its checkpoint.
-                self.run.warn(str(error))
+        try:
+            commit_offsets(self.run.config.connection, self.run.config.pipeline_id, plan.next_offsets)
+        except GlassflowError as error:
+            # Only lag tools use these; the pipeline itself continues from its checkpoint.
+            self.run.warn(str(error))

@@ -59,11 +59,11 @@ def _record_limit(admin: AdminClient, source_topics: Iterable[str]) -> dict[str,
     Empty when this user may not read the settings of a source topic.
     """
     resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in source_topics]
+    if not resources:
+        return {}  # of a pattern, whose driver has not looked up the topics
     try:
         requests = admin.describe_configs(resources, request_timeout=ANSWER_TIMEOUT)
         limits = [int(requests[each].result(ANSWER_TIMEOUT)[_MAX_RECORD_SETTING].value) for each in resources]
     except KafkaException:
         return {}  # the brokers' default applies
-    if not limits:
-        return {}  # a pattern that matches no topic
     return {_MAX_RECORD_SETTING: str(max(limits) + _REPLAY_HEADERS_BYTES)}

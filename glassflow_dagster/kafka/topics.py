@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -182,13 +182,17 @@ def cleanup_of(connection: KafkaConnection, topics: Iterable[str]) -> Cleanup:
     return Cleanup(frozenset(compacted), frozenset(unknown))
 
 
-def commit_offsets(connection: KafkaConnection, group: str, topic: str, committed: dict[int, int]) -> None:
+def commit_offsets(connection: KafkaConnection, group: str, committed: Mapping[str, Mapping[int, int]]) -> None:
     """Commit offsets for a consumer group, so that lag monitoring tools can show them.
 
-    committed: partition -> the next offset to read. The pipeline itself never reads these offsets. Raises
+    committed: topic -> partition -> the next offset to read. The pipeline itself never reads these offsets. Raises
     `KafkaUnreachable`.
     """
-    positions = [TopicPartition(topic, partition, offset) for partition, offset in committed.items()]
+    positions = [
+        TopicPartition(topic, partition, offset)
+        for topic, partitions in committed.items()
+        for partition, offset in partitions.items()
+    ]
     settings = {"group.id": group}
     with (
         open_consumer(connection, settings) as (consumer, errors),

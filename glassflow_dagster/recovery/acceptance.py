@@ -145,6 +145,7 @@ def _keep_state(  # noqa: PLR0913, PLR0917 - all that a checkpoint depends on
         identity.model_copy(
             update={
                 "token_prefix": str(uuid.uuid4()),
+                "topics": config.topics,
                 # The ledger has one more batch than Spark's log, from which the open one was removed.
                 "batches_before": identity.batches_before + is_written,
                 "first_batch": next_batch,

@@ -88,7 +88,8 @@ def rebuild_checkpoint(
     # Only with rows in the table the in-flight batch must be repeated; else the next batch takes any records.
     if written:
         begin_batch(rebuilt.folder, _narrow_to_written(config, ranges, written))
-        rebuilt.keep_already_written(past.batches[-1].batch_id + 1, written)
+        named = [(config.topics[rank], partition, offset) for rank, partition, offset in written]
+        rebuilt.keep_already_written(past.batches[-1].batch_id + 1, named)
     partitions = int(str(spark.conf.get(SHUFFLE_PARTITIONS)))
     rebuilt.create(config, f"{table.database}.{table.name}", totals.rows_before, partitions, checkpoint_id)
     # This folder holds nothing but topic ids, if anything: a damaged checkpoint was moved aside before.

@@ -10,6 +10,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.driver import query_start
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.recovery.rebuild import rebuild_checkpoint
 from glassflow_dagster.verification.verify import verify_pipeline
@@ -88,8 +89,14 @@ def test_a_damaged_state_is_set_aside_and_what_kafka_has_lost_is_refused(pipelin
 
 
 @pytest.mark.parametrize("dedup", one_of([True, False]))
-def test_rows_of_the_batch_that_was_under_way_are_found_in_the_table(pipeline: Pipeline, dedup: bool) -> None:
-    """Write some rows before the rebuild, as a driver that dies between two of its blocks does."""
+def test_rows_of_the_batch_that_was_under_way_are_found_in_the_table(
+    pipeline: Pipeline, dedup: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Write some rows before the rebuild, as a driver that dies between two of its blocks does.
+
+    The repeated batch has all of these rows, also where a first batch would be smaller.
+    """
+    monkeypatch.setattr(query_start, "FIRST_RECORDS", BATCH // 2)
     pipeline.write(dedup=dedup).create_topic()
     pipeline.send(events(0, BATCH))
     pipeline.catch_up()

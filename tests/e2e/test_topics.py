@@ -8,6 +8,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
@@ -133,6 +134,52 @@ def test_topics_that_match_later_are_read_while_the_pipeline_runs(
     assert pipeline.query("SELECT DISTINCT definition FROM {db}.glassflow_ledger") == [(config.digest,)]
     # No batch is in progress, so nothing needs to be waited for.
     monkeypatch.setattr(wait_until_stable, "STILL_SECONDS", 0.0)
+    assert verify_pipeline(config, print).counts.passed
+    assert reconcile_keys(spark, config, print).passed
+
+
+def test_a_batch_that_is_open_when_a_topic_appears_is_repeated_as_it_was_begun(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new topic's name comes first, so that it moves the others in the order of a batch."""
+    late, early, begun = (replace(pipeline, name=f"{pipeline.name}.{name}") for name in ("z", "a", "m"))
+    pipeline.source = {"topic": None, "topic_pattern": rf"{pipeline.name}\..*"}
+    pipeline.sink = {"max_batch_size": 5}
+    pipeline.write()
+    for each in (late, begun):
+        each.create_topic()
+        each.send({"id": f"{each.name[-1]}{number}", "n": number} for number in range(20))
+
+    def fail(*_: object, **__: object) -> None:
+        raise GlassflowError("the driver died behind the inserts")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchWriter, "_account", fail)
+        with pytest.raises(GlassflowError, match="the driver died"):
+            pipeline.catch_up()
+    assert rows(pipeline) == 40
+    early.create_topic()
+    early.send({"id": f"a{number}", "n": number} for number in range(20))
+    assert pipeline.catch_up()["read"] == 60
+    assert pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(60, 60)]
+
+
+def test_a_topic_that_is_added_without_its_first_records_is_read_from_those_that_it_has(
+    topics: tuple[Pipeline, Pipeline, Pipeline], spark: SparkSession
+) -> None:
+    pipeline, second, third = topics
+    pipeline.send(events(0, 5, "first"))
+    pipeline.catch_up()
+    third.send(events(10, 30, "third"), lambda _: 0)
+    admin = AdminClient({"bootstrap.servers": pipeline.brokers})
+    position = TopicPartition(third.name, 0, 12)
+    admin.delete_records([position])[position].result(30)
+    pipeline.source["topics"] = [pipeline.name, second.name, third.name]
+    pipeline.write()
+    assert pipeline.catch_up()["read"] == 8
+    assert pipeline.catch_up()["read"] == 0
+    assert by_topic(pipeline) == {pipeline.name: 5, third.name: 8}
+    config = load_pipeline(pipeline.file)
     assert verify_pipeline(config, print).counts.passed
     assert reconcile_keys(spark, config, print).passed
 

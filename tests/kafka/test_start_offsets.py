@@ -59,12 +59,12 @@ def test_glassflows_own_group_and_a_partition_that_it_never_read(connection: Kaf
     committed = config(connection, topic, start="committed", consumer_group_initial_offset="latest")
     with pytest.raises(StartUnknown, match=f"{GROUP}[0-9a-f]{{8}}' has committed no offset of topic"):
         starting_offsets(committed)
-    commit_offsets(connection, committed.glassflow_consumer_group, topic, {0: 7})
+    commit_offsets(connection, committed.glassflow_consumer_group, {topic: {0: 7}})
     assert starting_offsets(committed) == {topic: {0: 7, 1: NEXT}}
 
 
 def test_a_start_at_the_offsets_of_a_named_group(connection: KafkaConnection, topic: str) -> None:
-    commit_offsets(connection, "mine", topic, {0: 3, 1: 0})
+    commit_offsets(connection, "mine", {topic: {0: 3, 1: 0}})
     assert starting_offsets(config(connection, topic, start="committed", consumer_group="mine")) == {
         topic: {0: 3, 1: 0}
     }
@@ -78,13 +78,13 @@ def test_of_several_topics_each_starts_at_its_own_offsets(
     assert starting_offsets(config(connection, **both)) == {topic: {0: FIRST, 1: FIRST}, other: {0: FIRST}}
     start = datetime.fromtimestamp(1004, UTC)
     assert starting_offsets(config(connection, **both, start=start)) == {topic: {0: 4, 1: 0}, other: {0: 0}}
-    commit_offsets(connection, "both", topic, {0: 3})
+    commit_offsets(connection, "both", {topic: {0: 3}})
     committed = config(connection, **both, start="committed", consumer_group="both")
     assert starting_offsets(committed) == {topic: {0: 3, 1: FIRST}, other: {0: FIRST}}
 
 
 def test_a_group_that_retention_has_overtaken_loses_nothing_in_silence(connection: KafkaConnection, topic: str) -> None:
-    commit_offsets(connection, "slow", topic, {0: 2})
+    commit_offsets(connection, "slow", {topic: {0: 2}})
     delete_before(connection, topic, 5)
     with pytest.raises(StartUnknown, match=f"is at offset 2 of {topic}/0, which holds 5 to 10"):
         starting_offsets(config(connection, topic, start="committed", consumer_group="slow"))

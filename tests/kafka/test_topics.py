@@ -115,7 +115,7 @@ def test_records_are_read_as_they_are_however_long_the_reader_takes(
 def test_offsets_are_committed_for_lag_tools(connection: KafkaConnection, new_topic: Callable[..., str]) -> None:
     topic = new_topic(2)
     for committed in ({0: 3}, {0: 4, 1: 1}):
-        commit_offsets(connection, "a-pipeline", topic, committed)
+        commit_offsets(connection, "a-pipeline", {topic: committed})
     reader = Consumer({"bootstrap.servers": connection.brokers[0], "group.id": "a-pipeline"})
     found = reader.committed([TopicPartition(topic, 0), TopicPartition(topic, 1)], timeout=10)
     reader.close()

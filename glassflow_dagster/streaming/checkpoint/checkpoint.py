@@ -271,19 +271,21 @@ class Checkpoint:
         _write_json(self._plan_file(plan.batch_id), plan.model_dump(mode="json"))
         self._plan_file(plan.batch_id - PLANS_KEPT).unlink(missing_ok=True)
 
-    def keep_already_written(self, batch_id: int, positions: Iterable[tuple[int, int, int]]) -> None:
+    def keep_already_written(self, batch_id: int, positions: Iterable[tuple[str, int, int]]) -> None:
         """Store the positions of those records of a batch whose rows are in the table before the batch runs.
 
-        Recovery finds them, so that the batch does not write these rows again. positions: (topic rank, partition,
-        offset); a topic's rank is its index among the pipeline's topics.
+        Recovery finds them, so that the batch does not write these rows again. positions: (topic, partition, offset).
         """
         _write_json(self._already_written_file(batch_id), sorted(positions))
 
-    def already_written(self, batch_id: int) -> frozenset[tuple[int, int, int]]:
-        """Read what `keep_already_written` stored for a batch: (topic rank, partition, offset) of each record."""
+    def already_written(self, batch_id: int, topics: Sequence[str]) -> frozenset[tuple[int, int, int]]:
+        """Read what `keep_already_written` stored for a batch: (topic rank, partition, offset) of each record.
+
+        topics: of the pipeline; a topic's rank is its index among them.
+        """
         file = self._already_written_file(batch_id)
         positions = _read_json(file) if file.exists() else ()
-        return frozenset((rank, partition, offset) for rank, partition, offset in positions)
+        return frozenset((topics.index(topic), partition, offset) for topic, partition, offset in positions)
 
     def keep_definition(self, config: PipelineConfig) -> None:
         """Keep the definition of the batches from now on, without its secrets, so that a replay can use it."""
@@ -334,10 +336,13 @@ class Checkpoint:
     def forget_unplanned(self) -> None:
         """Remove an open batch without a plan from Spark's log: nothing of it was read or written.
 
-        The next batch then takes the records that the topics have by then, and gets a new batch time.
+        The next batch then takes the records that the topics have by then, and gets a new batch time. A batch that a
+        rebuilt checkpoint begins stays: rows of its records are in the table, and only it leaves them out.
         """
         batch_id = self._open_batch
-        if batch_id is not None and self.plan(batch_id) is None:
+        if batch_id is None or self._already_written_file(batch_id).exists():
+            return
+        if self.plan(batch_id) is None:
             self.forget_batch(batch_id)
 
     @property

@@ -110,7 +110,10 @@ def require_ledger(
         )
     for batch_id, ranges in ledger_offsets.items():
         # In a checkpoint that continues after a loss, the offsets of batches before `first_batch` were changed.
-        if batch_id >= identity.first_batch and ranges != checkpoint.offset_ranges(batch_id):
+        own = checkpoint.offset_ranges(batch_id)
+        # A topic that was added since has its first offsets in the log of the last batch, which did not read it.
+        own = {topic: partitions for topic, partitions in own.items() if topic in ranges}
+        if batch_id >= identity.first_batch and ranges != own:
             raise CheckpointError(
                 f"{checkpoint.folder}: batch {batch_id} read other records than {ledger} has for it: another copy of "
                 f"this checkpoint has continued. Name the newer state folder (--state DIR), or {RESTORE}"
@@ -206,8 +209,8 @@ def require_topics(config: PipelineConfig, checkpoint: Checkpoint) -> None:
                 f"checkpoint now refer to other records; {_LOST}"
             )
         _require_offsets(topic, partitions, offsets_if_there(config.connection, topic))
-    # Before anything was read, the current ids replace all others.
-    ids_when_read = known_ids if next_offsets else {}
+    # Before anything of a topic was read, its current id replaces another.
+    ids_when_read = {topic: known for topic, known in known_ids.items() if topic in next_offsets}
     if current_ids.keys() - ids_when_read.keys():
         checkpoint.keep_topic_ids({**current_ids, **ids_when_read})
 

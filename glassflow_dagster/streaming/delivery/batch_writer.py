@@ -248,7 +248,7 @@ class BatchWriter:
             cluster=self.config.sink.cluster,
             engine=self.table.engine,
             delivery=self.config.sink.delivery,
-            already_written=self.checkpoint.already_written(plan.batch_id),
+            already_written=self.checkpoint.already_written(plan.batch_id, self.config.topics),
             compare_values=self._may_be_written(plan),
         )
 
