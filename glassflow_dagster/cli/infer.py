@@ -27,7 +27,7 @@ def _require_addresses(_context: click.Context, _parameter: click.Parameter, val
 
 def _require_registry_url(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     """Return the value of --schema-registry, None when it is not given; raises BadParameter when it is no address."""
-    if value is not None and not re.match(r"https?://[^/@]+(?:/|$)", value):
+    if value is not None and not re.match(r"https?://[^/@:]+(?::\d{1,5})?(?:/|$)", value):
         raise click.BadParameter("write http://HOST:PORT, without a user; for credentials use --from")
     return value
 

@@ -111,7 +111,7 @@ def _parse(schema: RegisteredSchema | None, schema_id: str) -> AvroSchema:
         for text in schema.references:
             fastavro.parse_schema(json.loads(text), named_schemas=named)
         parsed = fastavro.parse_schema(json.loads(schema.text), named_schemas=named)
-    except (ValueError, SchemaParseException) as error:
+    except (ValueError, TypeError, SchemaParseException) as error:
         raise GlassflowError(f"{told} is no Avro schema: {error}") from error
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
         raise GlassflowError(f"{told} is not that of a record, so it has no fields")

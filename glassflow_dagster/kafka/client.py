@@ -39,7 +39,7 @@ def client_settings(connection: KafkaConnection) -> dict[str, Any]:
         "security.protocol": _protocol(connection),
         "client.id": "glassflow-dagster",
         "logger": _silent,
-        **{name: value for key, value in connection.settings.items() if (name := PASSED_ON[key])},
+        **{name: value for key, value in connection.settings.items() if (name := PASSED_ON[key].librdkafka)},
     }
     if _authenticates(connection):
         mechanism = _MECHANISMS.get(connection.mechanism)

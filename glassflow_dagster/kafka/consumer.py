@@ -42,8 +42,8 @@ def open_consumer(
         })  # fmt: skip
     except KafkaException as error:
         raise KafkaRefused(
-            f"connection_params: Kafka's client cannot use them ({error.args[0].str()}); correct root_ca, client_cert "
-            "and client_key"
+            f"connection_params: Kafka's client cannot use them ({error.args[0].str()}); correct root_ca, client_cert, "
+            "client_key, settings and oauth"
         ) from error
     try:
         yield consumer, errors

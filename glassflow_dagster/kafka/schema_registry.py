@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote
 
@@ -80,7 +81,7 @@ class RegistryReader:
             request = urllib.request.Request(url.rstrip("/") + path, headers=_headers(self.registry))  # noqa: S310
             try:
                 # The scheme is http or https: a rule of the definition.
-                with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS, context=self._context(url)) as answer:  # noqa: S310
+                with self._opener(url).open(request, timeout=_ANSWER_SECONDS) as answer:
                     content = json.load(answer)
             except urllib.error.HTTPError as error:
                 if error.code == HTTPStatus.NOT_FOUND:
@@ -92,7 +93,7 @@ class RegistryReader:
                 problems.append(f"{url}: {error.code} {error.reason}")
             except ValueError:
                 raise self._no_registry() from None
-            except OSError as error:
+            except (OSError, HTTPException) as error:
                 problems.append(f"{url}: {getattr(error, 'reason', error)}")
             else:
                 if not isinstance(content, dict):
@@ -105,6 +106,12 @@ class RegistryReader:
     def _no_registry(self) -> GlassflowError:
         return GlassflowError(
             f"schema registry {self.registry.url}: answers without a schema; is it a schema registry?"
+        )
+
+    def _opener(self, url: str) -> urllib.request.OpenerDirector:
+        context = self._context(url)
+        return urllib.request.build_opener(
+            _Redirects, *([urllib.request.HTTPSHandler(context=context)] if context else [])
         )
 
     def _context(self, url: str) -> ssl.SSLContext | None:
@@ -121,6 +128,16 @@ class RegistryReader:
                 both.flush()
                 context.load_cert_chain(both.name)
         return context
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, but shows the credentials to the registry's own host only."""
+
+    def redirect_request(self, req: Any, *rest: Any) -> urllib.request.Request | None:
+        request = super().redirect_request(req, *rest)
+        if request is not None and request.host != req.host:
+            request.remove_header("Authorization")
+        return request
 
 
 def _headers(registry: SchemaRegistry) -> dict[str, str]:

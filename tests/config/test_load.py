@@ -322,7 +322,31 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"sources__0__connection_params__settings": {"client.rack": ["a"]}},
-        "sources[0].connection_params.settings: client.rack: ['a'] is not a value of a setting; write a string",
+        "sources[0].connection_params.settings: client.rack: ['a'] is not a value of it; write a text",
+    ),
+    (
+        {"sources__0__connection_params__settings": {"request.timeout.ms": 600_000}},
+        "sources[0].connection_params.settings: request.timeout.ms: 600000 is not a whole number from 10 to 300000",
+    ),
+    (
+        {"sources__0__connection_params__settings": {"fetch.min.bytes": 1.5}},
+        "sources[0].connection_params.settings: fetch.min.bytes: 1.5 is not a whole number from 0 to",
+    ),
+    (
+        {"sources__0__connection_params__settings": {"client.dns.lookup": "default"}},
+        "sources[0].connection_params.settings: client.dns.lookup: 'default' is not a value of it; write use_all_dns",
+    ),
+    (
+        {
+            "sources__0__connection_params__mechanism": "OAUTHBEARER",
+            "sources__0__connection_params__protocol": "SASL_SSL",
+            "sources__0__connection_params__oauth": {**OAUTH, "token_url": "https://a:b@issuer.test"},
+        },
+        "sources[0].connection_params.oauth.token_url: holds a user; write it into client_id and client_secret",
+    ),
+    (
+        {"sources__0__connection_params__oauth": {**OAUTH, "client_secret": ""}},
+        "sources[0].connection_params.oauth.client_secret: ",
     ),
     ({"sources__0__topics": ["a"]}, "sources[0].topics: is there beside topic; keep one of them"),
     (

@@ -1,6 +1,7 @@
 """A pipeline that reads several topics into one table."""
 
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -204,6 +205,37 @@ def test_a_topic_of_a_pattern_that_is_deleted_is_given_up_when_the_loss_is_accep
     assert pipeline.catch_up()["written"] == 1
     assert rows(pipeline) == 12
     assert verify_pipeline(load_pipeline(pipeline.file), print).counts.passed
+
+
+def test_a_topic_of_a_pattern_that_is_deleted_does_not_come_back_with_a_new_start(pipeline: Pipeline) -> None:
+    kept, deleted = (replace(pipeline, name=f"{pipeline.name}.{name}") for name in ("kept", "deleted"))
+    pipeline.source = {"topic": None, "topic_pattern": rf"{pipeline.name}\..*"}
+    pipeline.write()
+    for each, first in ((kept, 0), (deleted, 5)):
+        each.create_topic()
+        each.send({"id": f"k{number}", "n": number} for number in range(first, first + 5))
+    pipeline.catch_up()
+    admin = AdminClient({"bootstrap.servers": pipeline.brokers})
+    admin.delete_topics([deleted.name])[deleted.name].result(30)
+    wait_until(lambda: deleted.name not in admin.list_topics(timeout=10).topics, "the topic is gone")
+    pipeline.client().command(f"TRUNCATE TABLE {pipeline.name}.events")
+    assert pipeline.catch_up(start_over=True)["written"] == 5
+
+
+def test_topics_that_match_after_a_state_was_given_up_are_read(pipeline: Pipeline) -> None:
+    """The checkpoint has start offsets of the topics that there were, and no batch yet."""
+    first, second = (replace(pipeline, name=f"{pipeline.name}.{name}") for name in ("b", "a"))
+    pipeline.source = {"topic": None, "topic_pattern": rf"{pipeline.name}\..*"}
+    pipeline.write()
+    first.create_topic()
+    first.send({"id": f"k{number}", "n": number} for number in range(5))
+    pipeline.catch_up()
+    shutil.rmtree(pipeline.state / pipeline.name)
+    assert pipeline.catch_up(accept=accept_loss)["read"] == 0
+    second.create_topic()
+    second.send({"id": f"k{number}", "n": number} for number in range(5, 10))
+    assert pipeline.catch_up()["written"] == 5
+    assert rows(pipeline) == 10
 
 
 def test_dagster_shows_the_topics_as_one_asset(topics: tuple[Pipeline, Pipeline, Pipeline]) -> None:

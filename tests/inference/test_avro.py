@@ -3,7 +3,9 @@
 import io
 import json
 import struct
+import urllib.request
 from collections.abc import Iterator
+from http.client import HTTPMessage
 from typing import Any
 from uuid import UUID
 
@@ -26,6 +28,7 @@ from glassflow_dagster.inference.events import Events
 from glassflow_dagster.inference.fields import Field, declared_fields
 from glassflow_dagster.kafka.records import Record
 from glassflow_dagster.kafka.schema_registry import RegistryReader
+from glassflow_dagster.kafka.schema_registry import _Redirects as redirects
 from tests.registry import Registry, serving
 
 ADDRESS = {"type": "record", "name": "Address", "fields": [
@@ -162,6 +165,14 @@ def test_the_id_may_be_in_a_header_and_what_is_no_event_is_counted(registry: Reg
     }
 
 
+def test_credentials_are_shown_to_the_registrys_host_only() -> None:
+    asked = urllib.request.Request("http://registry.test:8081/a", headers={"Authorization": "Basic s3cret"})
+    for place, is_shown in (("http://registry.test:8081/b", True), ("http://elsewhere.test/b", False)):
+        followed = redirects().redirect_request(asked, None, 302, "Found", HTTPMessage(), place)
+        assert followed is not None
+        assert followed.has_header("Authorization") == is_shown
+
+
 def test_a_registry_that_is_away_or_refuses_and_other_schemas_are_told(registry: Registry) -> None:
     sampled = [record(registry.register("t-value", 'syntax = "proto3";', kind="PROTOBUF"), b"")]
     with pytest.raises(GlassflowError, match="schema 1 of the registry is of type PROTOBUF, not AVRO; correct"):
@@ -177,5 +188,8 @@ def test_a_registry_that_is_away_or_refuses_and_other_schemas_are_told(registry:
     for _ in range(2):
         with pytest.raises(GlassflowError, match="answers without a schema; is it a schema registry"):
             read_avro_events(sampled, reader(registry))
+    registry.failures = [(200, '{"schema": "5"}')]
+    with pytest.raises(GlassflowError, match="schema 1 of the registry is no"):
+        read_avro_events(sampled, reader(registry))
     with pytest.raises(GlassflowError, match=r"does not answer \(http://127\.0\.0\.1:1: .*refused"):
         read_avro_events(sampled, RegistryReader(SchemaRegistry(url="http://127.0.0.1:1")))

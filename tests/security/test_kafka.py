@@ -153,7 +153,7 @@ def test_permanent_errors_are_not_retried(connect: Connect, message: str, secure
     ("connect", "message"),
     [
         (wrong_password, "refuse the user; correct connection_params.username"),
-        (wrong_client_secret, "could not log in; spark.log beside the checkpoint has the reason"),
+        (wrong_client_secret, "could not be made; spark.log beside the checkpoint has the reason"),
         (wrong_authority, "cannot verify each other's certificate; correct connection_params.root_ca"),
     ],
     ids=["wrong password", "wrong client secret", "wrong authority"],

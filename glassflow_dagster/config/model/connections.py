@@ -17,7 +17,7 @@ class OAuthClient(Part):
 
     token_url: Text = Field(description="the provider's token endpoint")
     client_id: Text
-    client_secret: SecretStr
+    client_secret: Annotated[SecretStr, Field(min_length=1)]
     scope: Text | None = None
     extensions: dict[str, str] = Field(
         default_factory=dict,

@@ -70,6 +70,8 @@ def _mechanism_problems(path: str, connection: KafkaConnection) -> Iterator[Prob
 def _oauth_problems(path: str, client: OAuthClient) -> Iterator[Problem]:
     if not _is_address(client.token_url):
         yield Problem(f"{path}.token_url", f"{client.token_url!r} is not an address; write https://host/path")
+    elif urlsplit(client.token_url).username or urlsplit(client.token_url).password:
+        yield Problem(f"{path}.token_url", "holds a user; write it into client_id and client_secret")
     for name, value in client.extensions.items():
         if "," in value or not name.isalpha():
             yield Problem(f"{path}.extensions", f"{name!r}: a name has letters only, and a value no comma; correct it")
@@ -97,6 +99,7 @@ def _registry_problems(path: str, registry: SchemaRegistry) -> Iterator[Problem]
 def _is_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
+        # The port is checked only when it is read.
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname)

@@ -74,9 +74,10 @@ _KNOWN_ERRORS = (
         # Spark passes on only this text of the client's constructor, which requests the token.
         re.compile(r"(Failed to create new KafkaAdminClient|Failed to construct kafka consumer)"),
         (
-            "Kafka's client could not log in; spark.log beside the checkpoint has the reason. With OAUTHBEARER or "
-            "AWS_MSK_IAM it got no token: check connection_params.oauth or aws, and their provider, then start the "
-            "pipeline again, which continues where it stopped"
+            "Kafka's client could not be made; spark.log beside the checkpoint has the reason. With OAUTHBEARER or "
+            "AWS_MSK_IAM it may have got no token: check connection_params.oauth or aws and their provider, else the "
+            "brokers' names and connection_params.settings, then start the pipeline again, which continues where it "
+            "stopped"
         ),
     ),
     (

@@ -129,8 +129,10 @@ def has_seen(query: StreamingQuery, topic: Topic, records: int) -> bool:
 def test_javas_client_takes_each_setting_that_is_passed_on(spark: SparkSession, topic: Topic, stack: Stack) -> None:
     """Also together, and without a warning of an unknown setting, which Kafka's client only logs."""
     topic.send(["a"])
-    texts = {"client.id": "a", "client.rack": "a", "client.dns.lookup": "use_all_dns_ips", "enable.metrics.push": False}
-    given = {name: texts.get(name, 60_000) for name in PASSED_ON}
+    given = {
+        name: "a" if spec.values is None else spec.values[0] if isinstance(spec.values[0], str) else 60_000
+        for name, spec in PASSED_ON.items()
+    }
     connection = KafkaConnection.model_validate({"brokers": [stack.kafka], "settings": given})
     read = spark.read.format("kafka").options(**{**topic.options, **spark_options(connection)}).load()
     assert [bytes(row.value) for row in read.collect()] == [b"a"]
