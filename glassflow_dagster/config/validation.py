@@ -22,6 +22,7 @@ _TEXTS = {
     "missing": "is missing; add it",
     "model_type": "must be an object with keys; correct it",
     "dict_type": "must be an object with keys; correct it",
+    "tuple_type": "must be a list; write [A, B, ...]",
     "too_short": "is empty; list at least one",
 }
 

@@ -38,7 +38,7 @@ class Outcome:
 def prepare(case: Case, config: PipelineConfig) -> None:
     """Create the topics, and the table if the case defines one."""
     admin = AdminClient({"bootstrap.servers": config.connection.brokers[0]})
-    topics = [NewTopic(source.topic, case.sidecar.get("partitions", 1), 1) for source in config.inputs]
+    topics = [NewTopic(topic, case.sidecar.get("partitions", 1), 1) for topic in config.source_topics]
     for created in admin.create_topics(topics).values():
         created.result(30)
     if "table" in case.sidecar:
@@ -98,8 +98,8 @@ def run(config: PipelineConfig, columns: list[str], state: Path) -> Outcome:
 
 
 def topic_of(config: PipelineConfig, source_id: str | None) -> str:
-    """Return the topic of a source, by default of the definition's first source."""
-    topics = {source.source_id: source.topic for source in config.sources}
+    """Return the first topic of a source, by default of the definition's first source."""
+    topics = {source.source_id: source.topic_names[0] for source in config.sources}
     return topics[source_id or config.sources[0].source_id]
 
 

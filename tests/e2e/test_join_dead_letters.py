@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.conftest import Stack
 from tests.e2e.joins import LEFT, RIGHT, JoinPipeline
@@ -86,4 +89,38 @@ def test_of_several_pairs_the_refused_ones_are_not_sent_again(stack: Stack, tmp_
     said = dead_letter_command(pipeline, "replay").stdout
     assert "sent again: 0" in said
     assert "skipped: 3 of single pairs of a join (match: all)" in said
+    assert verified(pipeline)["counts"]["passed"]
+
+
+@pytest.mark.usefixtures("shared_session")
+def test_each_side_of_a_join_may_have_several_topics(stack: Stack, tmp_path: Path) -> None:
+    pipeline = set_up(stack, tmp_path, "latest")
+    definition = yaml.safe_load(pipeline.file.read_text())
+    other = {side: f"{pipeline.topic(side)}-more" for side in (LEFT, RIGHT)}
+    admin = AdminClient({"bootstrap.servers": stack.kafka})
+    for made in admin.create_topics([NewTopic(topic, 1, 1) for topic in other.values()]).values():
+        made.result(30)
+    for source, side in zip(definition["sources"], (LEFT, RIGHT), strict=True):
+        assert source.pop("topic") == pipeline.topic(side)
+        source["topics"] = [pipeline.topic(side), other[side]]
+    pipeline.file.write_text(yaml.safe_dump(definition))
+    pipeline.send_both([(RIGHT, {"id": "r1", "owner": "u", "at": 0}), left("first", 1), left("across", 1, "v")])
+    producer = Producer({"bootstrap.servers": stack.kafka})
+    for side, event in ((RIGHT, {"id": "r2", "owner": "v", "at": 0}), left("second", 1), left("refused", 200)):
+        producer.produce(other[side], json.dumps(event))
+    producer.produce(other[LEFT], b"{")
+    assert producer.flush(30) == 0
+
+    totals = pipeline.catch_up()
+
+    assert (totals["read"], totals["written"], totals["dead_letters"]) == (7, 3, 2)
+    assert pipeline.rows() == {("first", "r1"): 1, ("across", "r2"): 1, ("second", "r1"): 1}
+    found = {dead_letter["stage"]: dead_letter["topic"] for dead_letter in listed(pipeline)}
+    assert found == {"decode": other[LEFT], "insert": other[LEFT]}
+    fix(pipeline)
+    definition["sink"] = yaml.safe_load(pipeline.file.read_text())["sink"]
+    pipeline.file.write_text(yaml.safe_dump(definition))
+    dead_letter_command(pipeline, "replay", "--where", "stage = 'insert'")
+    assert pipeline.catch_up()["written"] == 1
+    assert pipeline.rows()["refused", "r1"] == 1
     assert verified(pipeline)["counts"]["passed"]
