@@ -134,7 +134,8 @@ def test_all_clients_get_through(
     producer.begin_transaction()
     producer.produce(topic, b"sent")
     producer.commit_transaction(30)
-    assert offsets(connection, topic) == {0: Offsets(0, 2)}
+    # The coordinator writes the marker of the transaction after it has answered.
+    wait_until(lambda: offsets(connection, topic) == {0: Offsets(0, 2)}, "the record and its marker are there")
     rows = spark.read.format("kafka").options(**spark_options(connection), subscribe=topic).load().collect()
     assert [bytes(row.value) for row in rows] == [b"sent"]
 
