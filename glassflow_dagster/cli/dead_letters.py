@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -89,8 +89,8 @@ def purge_dead_letters(pipeline: str, pipelines: Path, where: str) -> None:
     click.echo(f"deleted: {deleted:,}")
 
 
-def _decoder(config: PipelineConfig) -> Callable[["DeadLetter"], str | None]:
-    """Return a function that decodes a dead letter's Avro value to JSON text, or returns None.
+def _decoder(config: PipelineConfig) -> Callable[["DeadLetter"], dict[str, Any] | None]:
+    """Return a function that decodes a dead letter's Avro value, or returns None.
 
     It stops asking a schema registry that has not answered, and says so.
     """
@@ -100,7 +100,7 @@ def _decoder(config: PipelineConfig) -> Callable[["DeadLetter"], str | None]:
     # By source: the topics of a pattern are not known here.
     readers = {source.source_id: AvroReader.of(source) for source in config.inputs}
 
-    def decode(dead_letter: "DeadLetter") -> str | None:
+    def decode(dead_letter: "DeadLetter") -> dict[str, Any] | None:
         origin = dead_letter.origin_topic or dead_letter.topic
         source = next((source for source in config.inputs if origin in source.topic_names), config.source)
         try:
@@ -113,11 +113,11 @@ def _decoder(config: PipelineConfig) -> Callable[["DeadLetter"], str | None]:
     return decode
 
 
-def _row(dead_letter: "DeadLetter", decoded: str | None) -> tuple[str, ...]:
+def _row(dead_letter: "DeadLetter", decoded: dict[str, Any] | None) -> tuple[str, ...]:
     """Return the cells of a dead letter's line: record, batch time, stage, attempt, replayed, reason, value."""
     from glassflow_dagster.dead_letters.store import as_json
 
-    text = decoded if decoded is not None else _text(dead_letter.value or b"")
+    text = _text(dead_letter.value or b"") if decoded is None else json.dumps(decoded, ensure_ascii=False)
     return (
         f"{dead_letter.topic}/{dead_letter.partition}/{dead_letter.offset}",
         # In UTC, like all times here, so without the offset.

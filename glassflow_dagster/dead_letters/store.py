@@ -4,7 +4,6 @@ A condition is SQL on the columns of the dead letter table and on `replayed`: wh
 """
 
 import base64
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -111,7 +110,7 @@ class DeadLetterStore:
         return WrongCondition(f"--where {condition!r}: {explain(cause)}")
 
 
-def as_json(dead_letter: DeadLetter, decoded: str | None = None) -> dict[str, Any]:
+def as_json(dead_letter: DeadLetter, decoded: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return a dead letter as values for JSON: times in ISO 8601; bytes as text if they are UTF-8, else Base64.
 
     decoded: what `decoded_value` has found, for the key of that name.
@@ -123,12 +122,12 @@ def as_json(dead_letter: DeadLetter, decoded: str | None = None) -> dict[str, An
         "key": readable(dead_letter.key),
         "value": readable(dead_letter.value),
         "headers": [[name, readable(value)] for name, value in dead_letter.headers],
-        **({} if decoded is None else {"decoded": json.loads(decoded)}),
+        **({} if decoded is None else {"decoded": decoded}),
     }
 
 
-def decoded_value(dead_letter: DeadLetter, reader: AvroReader | None) -> str | None:
-    """Return the record of an Avro value as JSON text; None for any other value, and one that cannot be decoded.
+def decoded_value(dead_letter: DeadLetter, reader: AvroReader | None) -> dict[str, Any] | None:
+    """Return the record of an Avro value; None for any other value, and one that cannot be decoded.
 
     Raises `GlassflowError` where the schema registry does not answer.
     """
@@ -138,7 +137,7 @@ def decoded_value(dead_letter: DeadLetter, reader: AvroReader | None) -> str | N
         _, record = reader.decode(dead_letter.value, dead_letter.headers)
     except NotDecodedError:
         return None
-    return json.dumps(record, ensure_ascii=False)
+    return record
 
 
 def readable(content: bytes | None) -> str | dict[str, str] | None:

@@ -28,6 +28,11 @@ class RunContext:
     heartbeat: HeartbeatWriter
     report: DriverLog
 
+    @property
+    def topic_patience(self) -> float | None:
+        """Seconds to wait for a topic; None for ever: a run until caught up cannot, one that keeps running can."""
+        return self.options.timeout_seconds if self.options.until_caught_up else None
+
     def warn(self, text: str) -> None:
         """Report a problem that does not stop the run."""
         self.report.warning(text)

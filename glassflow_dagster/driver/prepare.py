@@ -124,9 +124,7 @@ def _prepare_tables(run: RunContext, client: Client, checkpoint: Checkpoint) -> 
 def _prepare_topics(run: RunContext, checkpoint: Checkpoint) -> None:
     """Wait for the brokers and the topics, and create the replay topic where the brokers allow it."""
     wait_for_brokers(run.config.connection, run.options.timeout_seconds, run.report_unreachable)
-    # A run until caught up cannot wait for ever; one that keeps running can wait for its topic.
-    patience = run.options.timeout_seconds if run.options.until_caught_up else None
-    wait_for_topics(run.config, checkpoint, patience, run.report_starting, run.report_waiting)
+    wait_for_topics(run.config, checkpoint, run.topic_patience, run.report_starting, run.report_waiting)
     try:
         ensure_replay_topic(run.config)
     except (TopicMissing, TopicForbidden) as problem:

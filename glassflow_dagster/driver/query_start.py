@@ -76,7 +76,7 @@ class QueryStarter:
         self._begin_further_topics()
         checkpoint.keep_definition(config)
         checkpoint.keep_topics(config.topics)
-        return self._start(self.run.config, self.prepared.table)
+        return self._start(config, self.prepared.table)
 
     def _begin_further_topics(self) -> None:
         """Store the first offsets of topics that the checkpoint does not know yet.
@@ -84,17 +84,13 @@ class QueryStarter:
         Spark would take a first offset other than 0, as retention leaves it, for a loss of records.
         """
         checkpoint, config = self.opened.checkpoint, self.run.config
+        if checkpoint.last_begun != checkpoint.next_batch - 1:
+            return  # a new checkpoint has start offsets, and an open batch its own
         known = checkpoint.next_offsets()
-        if (
-            checkpoint.is_new
-            or checkpoint.pending_plan() is not None
-            or checkpoint.last_begun != checkpoint.next_batch - 1
-        ):
-            return
         further = {
-            topic: {partition: found.low for partition, found in partitions.items()}
+            topic: {partition: found.low for partition, found in offsets(config.connection, topic).items()}
             for topic in config.source_topics
-            if topic not in known and (partitions := offsets(config.connection, topic))
+            if topic not in known
         }
         if further:
             checkpoint.set_next_offsets({**known, **further})
@@ -208,8 +204,11 @@ class QueryStarter:
             return Subscription(topics, starting={})
         if identity.starting:
             # Topics that are read since then begin at their first records.
-            first = {topic: dict.fromkeys(offsets(config.connection, topic), FIRST) for topic in topics}
-            return Subscription(topics, {topic: identity.starting.get(topic) or first[topic] for topic in topics})
+            first = {
+                topic: identity.starting.get(topic) or dict.fromkeys(offsets(config.connection, topic), FIRST)
+                for topic in topics
+            }
+            return Subscription(topics, first)
         starting = {t: o for index in range(len(config.inputs)) for t, o in starting_offsets(config, index).items()}
         # Dead letters that were replayed before this checkpoint was created were meant for an earlier one.
         starting[config.replay_topic] = {REPLAY_PARTITION: NEXT}

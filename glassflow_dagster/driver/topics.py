@@ -20,8 +20,7 @@ def with_matching_topics(run: RunContext) -> RunContext:
     if run.config.source.topic_pattern is None:
         return run
     wait_for_brokers(run.config.connection, run.options.timeout_seconds, run.report_unreachable)
-    patience = run.options.timeout_seconds if run.options.until_caught_up else None
-    found = wait_for_matching_topics(run.config, patience, run.report_waiting)
+    found = wait_for_matching_topics(run.config, run.topic_patience, run.report_waiting)
     known, was_read = _topics_of_checkpoint(run)
     kept = {
         topic

@@ -1,6 +1,5 @@
 """Write the proposed v3 definition in YAML, with comments on the sample and the reasons for each choice."""
 
-import dataclasses
 import json
 import re
 import textwrap
@@ -48,14 +47,14 @@ class SampledTopic:
 class Connections:
     """The `connection_params` of Kafka and of ClickHouse, `schema_registry`, and a comment on each ('' for none).
 
-    registry: empty where the caller names none.
+    registry: None, or empty, where the caller names none.
     """
 
     kafka: dict[str, Any]
     clickhouse: dict[str, Any]
     kafka_remark: str = ""
     clickhouse_remark: str = ""
-    registry: dict[str, Any] = dataclasses.field(default_factory=dict)
+    registry: dict[str, Any] | None = None
     registry_remark: str = ""
 
 

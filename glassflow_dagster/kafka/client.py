@@ -83,9 +83,9 @@ def java_options(connection: KafkaConnection) -> str:
     """Return the options that every JVM of a pipeline needs; empty for most mechanisms."""
     if not _authenticates(connection):
         return ""
-    return {"GSSAPI": kerberos.java_options, "AWS_MSK_IAM": iam.java_options}.get(connection.mechanism, lambda _: "")(
-        connection
-    )
+    if connection.mechanism == "GSSAPI":
+        return kerberos.java_options(connection)
+    return iam.java_options(connection) if connection.mechanism == "AWS_MSK_IAM" else ""
 
 
 def java_libraries(connection: KafkaConnection, report: Callable[[str], None]) -> list[Path]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from confluent_kafka import KafkaError
 
 from glassflow_dagster.config.certificates import read_pem
-from glassflow_dagster.config.model.connections import KafkaConnection, OAuthClient
+from glassflow_dagster.config.model.connections import TOKEN_KEYS, KafkaConnection, OAuthClient
 from glassflow_dagster.kafka.errors import KafkaRefused, KafkaUnreachable
 
 # A connection that is lost during authentication does not mean that the credentials are wrong.
@@ -39,9 +39,6 @@ _VARYING_PARTS = re.compile(r"^(?:\w+://\S+: )|\s*\(after [^)]*\)\s*$")
 
 # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH.
 _NAME_MISMATCH = frozenset({62, 64})
-
-# Mechanism whose credentials are a token -> the key of `connection_params` that says how it is got.
-_TOKEN_KEYS = {"OAUTHBEARER": "oauth", "AWS_MSK_IAM": "aws"}
 
 _HANDSHAKE_TIMEOUT = 3.0  # seconds; short, as the broker has just answered
 
@@ -73,10 +70,10 @@ def _credentials_error(connection: KafkaConnection, text: str) -> KafkaRefused:
     """Build the error for a failed SASL login; `text` is librdkafka's."""
     if connection.oauth and _NO_TOKEN in text:
         return _no_token_error(connection.oauth, text.partition(_NO_TOKEN)[2])
-    if connection.mechanism in _TOKEN_KEYS:
+    if connection.mechanism in TOKEN_KEYS:
         return KafkaRefused(
             f"Kafka's brokers at {', '.join(connection.brokers)} refuse the token ({_reason(text)}); correct "
-            f"connection_params.{_TOKEN_KEYS[connection.mechanism]}, or grant its client access to the cluster"
+            f"connection_params.{TOKEN_KEYS[connection.mechanism]}, or grant its client access to the cluster"
         )
     return KafkaRefused(
         f"Kafka's brokers at {', '.join(connection.brokers)} refuse user {connection.username!r} "

@@ -14,10 +14,9 @@ from typing import Any
 
 from glassflow_dagster.config.model.connections import AwsIdentity, KafkaConnection, region_of
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.kafka.jaas import login_module
+from glassflow_dagster.kafka.jaas import bearer_options
 from glassflow_dagster.runtime.jars import ensure_jars
 
-_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 _HANDLER = "software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler"
 
 # Seconds before a token expires in which it is no longer given out. A token is valid for 900 seconds, of which
@@ -45,11 +44,7 @@ def spark_options(connection: KafkaConnection) -> dict[str, str]:
         "awsRoleSessionName": identity.role_session_name,
         "awsStsRegion": _region(connection) if identity.role_arn else None,
     }
-    return {
-        "kafka.sasl.mechanism": "OAUTHBEARER",
-        "kafka.sasl.login.callback.handler.class": _HANDLER,
-        "kafka.sasl.jaas.config": login_module(_MODULE, {name: value for name, value in options.items() if value}),
-    }
+    return bearer_options(_HANDLER, {name: value for name, value in options.items() if value})
 
 
 def java_options(connection: KafkaConnection) -> str:

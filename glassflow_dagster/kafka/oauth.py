@@ -8,9 +8,8 @@ from typing import Any
 from glassflow_dagster.config.certificates import read_pem
 from glassflow_dagster.config.model.connections import KafkaConnection, OAuthClient
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.kafka.jaas import login_module
+from glassflow_dagster.kafka.jaas import bearer_options
 
-_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 # scala/spark/OAuthLogin.scala
 _HANDLER = "glassflow.OAuthLogin"
 _ROOT_CA = "connection_params.oauth.root_ca"
@@ -45,12 +44,7 @@ def spark_options(connection: KafkaConnection) -> dict[str, str]:
     if client.root_ca:
         # The handler reads the TLS settings of the provider here, not from the settings of the broker.
         options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": read_pem(_ROOT_CA, client.root_ca)}
-    return {
-        "kafka.sasl.mechanism": "OAUTHBEARER",
-        "kafka.sasl.oauthbearer.token.endpoint.url": client.token_url,
-        "kafka.sasl.login.callback.handler.class": _HANDLER,
-        "kafka.sasl.jaas.config": login_module(_MODULE, options),
-    }
+    return {**bearer_options(_HANDLER, options), "kafka.sasl.oauthbearer.token.endpoint.url": client.token_url}
 
 
 def _client(connection: KafkaConnection) -> OAuthClient:

@@ -140,11 +140,17 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return request
 
 
+def authorization(registry: SchemaRegistry) -> str | None:
+    """Return the value of the header Authorization; None without credentials."""
+    if registry.bearer_token:
+        return f"Bearer {registry.bearer_token.get_secret_value().strip()}"
+    if registry.api_key:
+        secret = registry.api_secret.get_secret_value() if registry.api_secret else ""
+        return "Basic " + base64.b64encode(f"{registry.api_key}:{secret}".encode()).decode()
+    return None
+
+
 def _headers(registry: SchemaRegistry) -> dict[str, str]:
     headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
-    if registry.bearer_token:
-        headers["Authorization"] = f"Bearer {registry.bearer_token.get_secret_value().strip()}"
-    elif registry.api_key:
-        secret = registry.api_secret.get_secret_value() if registry.api_secret else ""
-        headers["Authorization"] = "Basic " + base64.b64encode(f"{registry.api_key}:{secret}".encode()).decode()
-    return headers
+    credentials = authorization(registry)
+    return {**headers, "Authorization": credentials} if credentials else headers

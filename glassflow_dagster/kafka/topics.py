@@ -39,15 +39,12 @@ def wait_for_brokers(connection: KafkaConnection, timeout_seconds: float, report
 
     Raises `KafkaRefused` at once for a wrong password or certificate, as do the other functions of this module.
     """
-    wait = _Wait(timeout_seconds, report)
     with open_consumer(connection) as (consumer, errors):
-        while True:
-            try:
-                ask_metadata(connection, consumer, errors, topic=None, timeout=WAITING_ANSWER_TIMEOUT)
-            except KafkaUnreachable as problem:
-                wait.pause_after(problem)
-            else:
-                return
+        wait_for(
+            lambda: ask_metadata(connection, consumer, errors, topic=None, timeout=WAITING_ANSWER_TIMEOUT),
+            timeout_seconds,
+            report,
+        )
 
 
 def wait_for_topic(

@@ -34,15 +34,15 @@ def topics_metadata(health: Health, topics: Sequence[str]) -> Metadata:
     if len(topics) == 1:
         return _topic_metadata(health, topics[0])
     each = {topic: _topic_metadata(health, topic) for topic in topics}
-    problems = [str(figures["problem"]) for figures in each.values() if "problem" in figures]
+    problems = [figures["problem"] for figures in each.values() if "problem" in figures]
     if problems:
         return {"problem": "; ".join(problems)}
-    summed: Metadata = {"partitions": sum(int(str(figures["partitions"])) for figures in each.values())}
+    summed: Metadata = {"partitions": sum(figures["partitions"] for figures in each.values())}
     for name in ("low_offsets", "high_offsets", "committed_offsets", "lag"):
         if all(name in figures for figures in each.values()):
             summed[name if name != "lag" else "lags"] = {topic: figures[name] for topic, figures in each.items()}
     if "lags" in summed:
-        summed["lag"] = sum(int(str(figures["lag"])) for figures in each.values())
+        summed["lag"] = sum(figures["lag"] for figures in each.values())
     return summed
 
 

@@ -2,11 +2,12 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -187,6 +188,23 @@ def invoke(*arguments: str, environment: dict[str, str] | None = None) -> Finish
     """Run a command in this process: a new process spends most of its time on imports."""
     done = CliRunner(catch_exceptions=False).invoke(main, arguments, env=environment)
     return Finished(done.exit_code, done.stdout, done.stderr)
+
+
+def tutorial(page: str, pipeline: Pipeline, replaced: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """Return a tutorial's text for the pipeline's own servers, and its last block of each language.
+
+    replaced: further parts of the text, each of which must be there, and what takes their place.
+    """
+    text = (Path(__file__).parents[2] / "docs" / "tutorials" / f"{page}.md").read_text()
+    servers = {
+        "127.0.0.1:9092": pipeline.brokers,
+        "port: 8123": f"port: {pipeline.clickhouse_port}",
+        "database: default": f"database: {pipeline.name}",
+    }
+    for written, own in {**servers, **replaced}.items():
+        assert written in text
+        text = text.replace(written, own)
+    return text, dict(re.findall(r"```(python|yaml|sql)\n(.*?)```", text, re.DOTALL))
 
 
 def start(pipeline: Pipeline) -> None:

@@ -50,6 +50,18 @@ def order(number: int, generator: random.Random) -> dict[str, Any]:
     return event
 
 
+def infer(pipeline: Pipeline, *options: str) -> str:
+    """Write the definition that is proposed for the pipeline's topic, and is valid; return its text in one line."""
+    url = f"http://127.0.0.1:{pipeline.clickhouse_port}/{pipeline.name}"
+    servers = ("--brokers", pipeline.brokers, "--clickhouse-url", url)
+    inferred = cli("infer", pipeline.name, *servers, *options)
+    assert inferred.code == 0, inferred.err
+    pipeline.file.parent.mkdir()
+    pipeline.file.write_text(inferred.out)
+    assert cli("validate", str(pipeline.file)).code == 0
+    return " ".join(inferred.out.replace("#", "").split())
+
+
 def test_of_an_avro_topic_the_schema_has_the_types(pipeline: Pipeline) -> None:
     moment = datetime(2024, 10, 28, 10, 0, 5, 123_000, UTC)
     with serving(Registry()) as registry:
@@ -62,18 +74,9 @@ def test_of_an_avro_topic_the_schema_has_the_types(pipeline: Pipeline) -> None:
         ]  # fmt: skip
         pipeline.create_topic(2)
         pipeline.send([*serialized(registry, pipeline.name, ORDER, [*events, *events[:20]]), b"\0\0\0\0\1x"])
-        url = f"http://127.0.0.1:{pipeline.clickhouse_port}/{pipeline.name}"
-        inferred = cli(
-            "infer", pipeline.name, "--brokers", pipeline.brokers, "--clickhouse-url", url,
-            "--schema-registry", registry.url,
-        )  # fmt: skip
-        assert inferred.code == 0, inferred.err
-        said = " ".join(inferred.out.replace("#", "").split())
+        said = infer(pipeline, "--schema-registry", registry.url)
         assert "120 of them are Avro records, whose schema has the types." in said
         assert "The rest become dead letters: 1 not in its schema's Avro." in said
-        pipeline.file.parent.mkdir()
-        pipeline.file.write_text(inferred.out)
-        assert cli("validate", str(pipeline.file)).code == 0
         totals = pipeline.catch_up()
     assert (totals["written"], totals["duplicates"], totals["dead_letters"]) == (100, 20, 1)
     columns = pipeline.query(
@@ -94,15 +97,9 @@ def test_the_definition_that_is_printed_runs_and_keeps_its_word(pipeline: Pipeli
     others = [b"x", None, b"[1]"]
     pipeline.create_topic(2)
     pipeline.send([*orders, *orders[:40], *others])
-    url = f"http://127.0.0.1:{pipeline.clickhouse_port}/{pipeline.name}"
-    inferred = cli("infer", pipeline.name, "--brokers", pipeline.brokers, "--clickhouse-url", url)
-    assert inferred.code == 0, inferred.err
-    said = " ".join(inferred.out.replace("#", "").split())
+    said = infer(pipeline)
     assert "300 values in 340 events; 40 repeats, all of them copies of an earlier event" in said
     assert "333 number, 7 string: 7 become dead letters" in said
-    pipeline.file.parent.mkdir()
-    pipeline.file.write_text(inferred.out)
-    assert cli("validate", str(pipeline.file)).code == 0
 
     # One of the 6 orders with a text in `mixed` was sent twice: it is a dead letter each time, not a duplicate.
     totals = pipeline.catch_up()

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.verification.exact.compare_keys import reconcile_keys
-from tests.e2e.support import Pipeline, invoke
+from tests.e2e.support import Pipeline, invoke, tutorial
 from tests.registry import Registry, serving
 
 FIRST = {"type": "record", "name": "Event", "fields": [
@@ -180,23 +180,13 @@ def test_a_schema_that_is_none_is_an_error_before_the_first_batch(pipeline: Pipe
         pipeline.catch_up()
 
 
-TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "schemas.md"
-
-
 def test_the_tutorial_does_what_it_says(pipeline: Pipeline, registry: Registry, tmp_path: Path) -> None:
-    text = TUTORIAL.read_text()
-    replaced = {
-        "127.0.0.1:9092": pipeline.brokers,
+    database = pipeline.name
+    text, blocks = tutorial("schemas", pipeline, {
         "http://127.0.0.1:8081": registry.url,
-        "port: 8123": f"port: {pipeline.clickhouse_port}",
-        "database: default": f"database: {pipeline.name}",
         'TOPIC = "parcels"': f'TOPIC = "{pipeline.name}"',
         "topic: parcels": f"topic: {pipeline.name}",
-    }
-    for written, own in replaced.items():
-        assert written in text
-        text = text.replace(written, own)
-    blocks = dict(re.findall(r"```(python|yaml|sql)\n(.*?)```", text, re.DOTALL))
+    })  # fmt: skip
     pipeline.create_topic(1)
     (tmp_path / "produce.py").write_text(blocks["python"])
     subprocess.run([sys.executable, tmp_path / "produce.py"], check=True)
@@ -209,7 +199,6 @@ def test_the_tutorial_does_what_it_says(pipeline: Pipeline, registry: Registry, 
     figures = re.search(r"read (\d+), written (\d+), duplicates (\d+)", text)
     assert figures is not None
     assert [str(totals[name]) for name in ("read", "written", "duplicates")] == list(figures.groups())
-    database = replaced["database: default"].split()[1]
     found = pipeline.query(blocks["sql"].replace("FROM parcels", f"FROM {database}.parcels"))
     assert [(row[0], str(row[1]), row[3]) for row in found] == [("p-100", "0.125", "south"), ("p-099", "12.375", None)]
     assert [f"{row[2]:%H:%M:%S.%f}"[:-3] for row in found] == ["12:01:40.000", "12:00:00.099"]

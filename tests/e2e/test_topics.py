@@ -23,7 +23,7 @@ from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
 from glassflow_dagster.verification import wait_until_stable
 from glassflow_dagster.verification.exact.compare_keys import reconcile_keys
 from glassflow_dagster.verification.verify import verify_pipeline
-from tests.e2e.support import Pipeline, invoke, kill, rows, start, stop
+from tests.e2e.support import Pipeline, invoke, kill, rows, start, stop, tutorial
 from tests.waiting import wait_until
 
 
@@ -185,7 +185,8 @@ def test_a_topic_that_is_added_without_its_first_records_is_read_from_those_that
     assert reconcile_keys(spark, config, print).passed
 
 
-def test_a_topic_of_a_pattern_that_is_deleted_is_given_up_when_the_loss_is_accepted(pipeline: Pipeline) -> None:
+def read_two_and_delete_one(pipeline: Pipeline) -> Pipeline:
+    """Read five events of each of two topics that match a pattern, and delete one topic; return the other one."""
     kept, deleted = (replace(pipeline, name=f"{pipeline.name}.{name}") for name in ("kept", "deleted"))
     pipeline.source = {"topic": None, "topic_pattern": rf"{pipeline.name}\..*"}
     pipeline.write()
@@ -196,6 +197,11 @@ def test_a_topic_of_a_pattern_that_is_deleted_is_given_up_when_the_loss_is_accep
     admin = AdminClient({"bootstrap.servers": pipeline.brokers})
     admin.delete_topics([deleted.name])[deleted.name].result(30)
     wait_until(lambda: deleted.name not in admin.list_topics(timeout=10).topics, "the topic is gone")
+    return kept
+
+
+def test_a_topic_of_a_pattern_that_is_deleted_is_given_up_when_the_loss_is_accepted(pipeline: Pipeline) -> None:
+    kept = read_two_and_delete_one(pipeline)
     kept.send([{"id": "last", "n": 1}])
 
     with pytest.raises(GlassflowError, match=r"it was deleted after .* at these offsets: to continue .*--accept-loss"):
@@ -208,16 +214,7 @@ def test_a_topic_of_a_pattern_that_is_deleted_is_given_up_when_the_loss_is_accep
 
 
 def test_a_topic_of_a_pattern_that_is_deleted_does_not_come_back_with_a_new_start(pipeline: Pipeline) -> None:
-    kept, deleted = (replace(pipeline, name=f"{pipeline.name}.{name}") for name in ("kept", "deleted"))
-    pipeline.source = {"topic": None, "topic_pattern": rf"{pipeline.name}\..*"}
-    pipeline.write()
-    for each, first in ((kept, 0), (deleted, 5)):
-        each.create_topic()
-        each.send({"id": f"k{number}", "n": number} for number in range(first, first + 5))
-    pipeline.catch_up()
-    admin = AdminClient({"bootstrap.servers": pipeline.brokers})
-    admin.delete_topics([deleted.name])[deleted.name].result(30)
-    wait_until(lambda: deleted.name not in admin.list_topics(timeout=10).topics, "the topic is gone")
+    read_two_and_delete_one(pipeline)
     pipeline.client().command(f"TRUNCATE TABLE {pipeline.name}.events")
     assert pipeline.catch_up(start_over=True)["written"] == 5
 
@@ -259,23 +256,11 @@ def test_dagster_shows_the_topics_as_one_asset(topics: tuple[Pipeline, Pipeline,
         stop(pipeline)
 
 
-TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "topics.md"
-
-
 def test_the_tutorial_does_what_it_says(pipeline: Pipeline, tmp_path: Path) -> None:
-    text = TUTORIAL.read_text()
     database, prefix = pipeline.name, f"{pipeline.name}."
-    replaced = {
-        "127.0.0.1:9092": pipeline.brokers,
-        "port: 8123": f"port: {pipeline.clickhouse_port}",
-        "database: default": f"database: {database}",
-        'f"shop.{shop}"': f'f"{prefix}{{shop}}"',
-        "topic_pattern: shop\\.": f"topic_pattern: {pipeline.name}\\.",
-    }
-    for written, own in replaced.items():
-        assert written in text
-        text = text.replace(written, own)
-    blocks = dict(re.findall(r"```(python|yaml|sql)\n(.*?)```", text, re.DOTALL))
+    text, blocks = tutorial("topics", pipeline, {
+        'f"shop.{shop}"': f'f"{prefix}{{shop}}"', "topic_pattern: shop\\.": f"topic_pattern: {pipeline.name}\\.",
+    })  # fmt: skip
     (tmp_path / "send.py").write_text(blocks["python"])
     sent = re.findall(r"^python send.py (\w+) (\d+)$", text, re.MULTILINE)
 

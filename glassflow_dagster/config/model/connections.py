@@ -8,6 +8,9 @@ from pydantic import Field, SecretStr
 from glassflow_dagster.config.model.fields import Part, Port, Text, empty_means
 from glassflow_dagster.config.model.kafka_settings import KafkaSettings
 
+# Mechanism whose credentials are a token -> the key of `connection_params` that says how it is got.
+TOKEN_KEYS = {"OAUTHBEARER": "oauth", "AWS_MSK_IAM": "aws"}
+
 # The region in a broker's name, such as b-1.demo.a1b2c3.c2.kafka.eu-west-1.amazonaws.com:9098.
 _AWS_BROKER = re.compile(r"\.kafka(?:-serverless)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.com")
 

@@ -77,6 +77,11 @@ def empty_means(meaning: str | None) -> BeforeValidator:
     return BeforeValidator(lambda value: meaning if value == "" else value)
 
 
+def setting_text(value: object) -> str:
+    """Return the value of a setting as Spark and Kafka's clients read it: `true`, not `True`."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _port(value: Any) -> Any:
     """Accept a port as text, as GlassFlow writes it, and as number."""
     return int(value) if isinstance(value, str) and value.isdigit() else value

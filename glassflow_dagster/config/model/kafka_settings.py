@@ -5,19 +5,21 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-_MILLISECONDS = (0, 86_400_000)
-_BYTES = (0, 2**31 - 1)
+from glassflow_dagster.config.model.fields import setting_text
+
+_MILLISECONDS = range(86_400_000 + 1)
+_BYTES = range(2**31)
 
 
 class PassedOn(NamedTuple):
     """A setting that is passed on.
 
-    librdkafka: its name there; None where only Spark's consumer, which reads the stream, has it. values: the texts that
-    it takes, or the least and the greatest number that both clients take; None for any text.
+    librdkafka: its name there; None where only Spark's consumer, which reads the stream, has it. values: the texts, or
+    the whole numbers, that both clients take; None for any text.
     """
 
     librdkafka: str | None
-    values: tuple[int, int] | tuple[str, ...] | None
+    values: range | tuple[str, ...] | None
 
 
 # Java's name of a setting -> how it is passed on. Sources: the clients' manuals (CONFIGURATION.md of librdkafka).
@@ -31,15 +33,15 @@ PASSED_ON: dict[str, PassedOn] = {
     "fetch.max.bytes": PassedOn(None, _BYTES),
     "fetch.min.bytes": PassedOn(None, _BYTES),
     "max.partition.fetch.bytes": PassedOn(None, _BYTES),
-    "metadata.max.age.ms": PassedOn("metadata.max.age.ms", (1, 86_400_000)),
-    "receive.buffer.bytes": PassedOn("socket.receive.buffer.bytes", (0, 100_000_000)),
-    "reconnect.backoff.max.ms": PassedOn("reconnect.backoff.max.ms", (0, 3_600_000)),
-    "reconnect.backoff.ms": PassedOn("reconnect.backoff.ms", (0, 3_600_000)),
-    "request.timeout.ms": PassedOn("socket.timeout.ms", (10, 300_000)),
-    "retry.backoff.max.ms": PassedOn("retry.backoff.max.ms", (1, 300_000)),
-    "retry.backoff.ms": PassedOn("retry.backoff.ms", (1, 300_000)),
-    "send.buffer.bytes": PassedOn("socket.send.buffer.bytes", (0, 100_000_000)),
-    "socket.connection.setup.timeout.ms": PassedOn("socket.connection.setup.timeout.ms", (1000, 300_000)),
+    "metadata.max.age.ms": PassedOn("metadata.max.age.ms", range(1, 86_400_000 + 1)),
+    "receive.buffer.bytes": PassedOn("socket.receive.buffer.bytes", range(100_000_000 + 1)),
+    "reconnect.backoff.max.ms": PassedOn("reconnect.backoff.max.ms", range(3_600_000 + 1)),
+    "reconnect.backoff.ms": PassedOn("reconnect.backoff.ms", range(3_600_000 + 1)),
+    "request.timeout.ms": PassedOn("socket.timeout.ms", range(10, 300_000 + 1)),
+    "retry.backoff.max.ms": PassedOn("retry.backoff.max.ms", range(1, 300_000 + 1)),
+    "retry.backoff.ms": PassedOn("retry.backoff.ms", range(1, 300_000 + 1)),
+    "send.buffer.bytes": PassedOn("socket.send.buffer.bytes", range(100_000_000 + 1)),
+    "socket.connection.setup.timeout.ms": PassedOn("socket.connection.setup.timeout.ms", range(1000, 300_000 + 1)),
 }
 # Setting, or the beginning of several -> why it is not passed on, and what to do instead.
 _OWNED = {
@@ -73,18 +75,13 @@ def _text(key: str, value: Any) -> str:
             raise ValueError(f"{key} cannot be set: {reason}; remove it")
     if key not in PASSED_ON:
         raise ValueError(f"{key} is not passed on to Kafka's clients; these are: {', '.join(PASSED_ON)}")
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    taken = PASSED_ON[key].values
-    if taken is None and isinstance(value, str):
-        return text
-    if taken and isinstance(taken[0], int):
-        least, greatest = taken
-        if re.fullmatch(r"\d{1,10}", text) and least <= int(text) <= greatest:
-            return text
-        raise ValueError(f"{key}: {value!r} is not a whole number from {least} to {greatest}; write one")
-    if taken and text in taken:
-        return text
-    raise ValueError(f"{key}: {value!r} is not a value of it; write {' or '.join(map(str, taken or ('a text',)))}")
+    text, taken = setting_text(value), PASSED_ON[key].values
+    if isinstance(taken, range):
+        if not re.fullmatch(r"\d{1,10}", text) or int(text) not in taken:
+            raise ValueError(f"{key}: {value!r} is not a whole number from {taken[0]} to {taken[-1]}; write one")
+    elif not (isinstance(value, str) if taken is None else text in taken):
+        raise ValueError(f"{key}: {value!r} is not a value of it; write {' or '.join(taken or ('a text',))}")
+    return text
 
 
 KafkaSettings = Annotated[

@@ -4,6 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
 
+from glassflow_dagster.config.model.fields import setting_text
+
 # Setting that cannot be set -> why.
 _FIXED = {
     "spark.speculation": "two attempts of a task at once would write its blocks twice at once",
@@ -33,11 +35,6 @@ def refused_in_pool(key: str, pool: str) -> str:
     )
 
 
-def spark_text(value: object) -> str:
-    """Return the value of a setting as Spark reads it: `true`, not `True`."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def spark_settings(raw: Any) -> dict[str, str]:
     """Return settings with their values as text, whatever YAML type they have; raises ValueError for invalid ones."""
     if not isinstance(raw, dict):
@@ -52,7 +49,7 @@ def _text(key: Any, value: Any) -> str:
     if key in _FIXED:
         raise ValueError(f"{key} cannot be set: {_FIXED[key]}; remove it")
     if isinstance(value, str | int | float):
-        return spark_text(value)
+        return setting_text(value)
     raise ValueError(f"{key}: {value!r} is not a value of a setting; write a string, a number, true or false")
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from glassflow_dagster.config.model.connections import (
+    TOKEN_KEYS,
     ClickHouseConnection,
     KafkaConnection,
     OAuthClient,
@@ -20,8 +21,6 @@ _CREDENTIALS = {
     "AWS_MSK_IAM": (),
     "NO_AUTH": (),
 }
-# Mechanism -> its key, which alone does nothing.
-_OWN_KEY = {"OAUTHBEARER": "oauth", "AWS_MSK_IAM": "aws"}
 # They have settings that belong to the whole JVM.
 WITH_OWN_JVM = ("GSSAPI", "AWS_MSK_IAM")
 _USERNAME_AND_PASSWORD = ("username", "password")
@@ -53,7 +52,7 @@ def connection_problems(config: PipelineConfig) -> Iterator[Problem]:
 
 def _mechanism_problems(path: str, connection: KafkaConnection) -> Iterator[Problem]:
     """Yield the problems of keys that belong to one mechanism."""
-    for mechanism, key in _OWN_KEY.items():
+    for mechanism, key in TOKEN_KEYS.items():
         if getattr(connection, key) and connection.mechanism == "NO_AUTH":
             yield Problem(f"{path}.mechanism", f"is missing beside {key}; add mechanism: {mechanism}, or remove {key}")
     if connection.oauth:
@@ -68,10 +67,9 @@ def _mechanism_problems(path: str, connection: KafkaConnection) -> Iterator[Prob
 
 
 def _oauth_problems(path: str, client: OAuthClient) -> Iterator[Problem]:
-    if not _is_address(client.token_url):
-        yield Problem(f"{path}.token_url", f"{client.token_url!r} is not an address; write https://host/path")
-    elif urlsplit(client.token_url).username or urlsplit(client.token_url).password:
-        yield Problem(f"{path}.token_url", "holds a user; write it into client_id and client_secret")
+    yield from _address_problems(
+        f"{path}.token_url", client.token_url, "https://host/path", "client_id and client_secret"
+    )
     for name, value in client.extensions.items():
         if "," in value or not name.isalpha():
             yield Problem(f"{path}.extensions", f"{name!r}: a name has letters only, and a value no comma; correct it")
@@ -86,14 +84,19 @@ def _certificate_problems(path: str, connection: KafkaConnection | ClickHouseCon
 def _registry_problems(path: str, registry: SchemaRegistry) -> Iterator[Problem]:
     """Yield a problem for an address that is none, and for credentials of which one half is missing or one too many."""
     for url in registry.urls or ("",):
-        if not _is_address(url):
-            yield Problem(f"{path}.url", f"{url!r} is not an address; write https://host:port")
-        elif urlsplit(url).username or urlsplit(url).password:
-            yield Problem(f"{path}.url", "holds a user; write it into api_key and api_secret")
+        yield from _address_problems(f"{path}.url", url, "https://host:port", "api_key and api_secret")
     if registry.bearer_token and registry.api_key:
         yield Problem(f"{path}.bearer_token", "is there beside api_key; remove one of them")
     if bool(registry.client_cert) != bool(registry.client_key):
         yield Problem(f"{path}.client_cert", "needs client_key, and that needs client_cert; add the other one")
+
+
+def _address_problems(path: str, url: str, form: str, keys: str) -> Iterator[Problem]:
+    """Yield a problem for an address that is none, or has a user. form: of an address. keys: those for the user."""
+    if not _is_address(url):
+        yield Problem(path, f"{url!r} is not an address; write {form}")
+    elif urlsplit(url).username or urlsplit(url).password:
+        yield Problem(path, f"holds a user; write it into {keys}")
 
 
 def _is_address(url: str) -> bool:

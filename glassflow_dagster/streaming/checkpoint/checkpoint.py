@@ -340,10 +340,9 @@ class Checkpoint:
         rebuilt checkpoint begins stays: rows of its records are in the table, and only it leaves them out.
         """
         batch_id = self._open_batch
-        if batch_id is None or self._already_written_file(batch_id).exists():
+        if batch_id is None or self.plan(batch_id) is not None or self._already_written_file(batch_id).exists():
             return
-        if self.plan(batch_id) is None:
-            self.forget_batch(batch_id)
+        self.forget_batch(batch_id)
 
     @property
     def _open_batch(self) -> int | None:

@@ -1,6 +1,5 @@
 """Tells Spark's JVM how to reach the schema registry of a source."""
 
-import base64
 import hashlib
 import json
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from glassflow_dagster.config.model.connections import SchemaRegistry
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.client import java_certificates
+from glassflow_dagster.kafka.schema_registry import authorization
 from glassflow_dagster.streaming.spark.session import is_local, java
 from glassflow_dagster.streaming.stages.decode.decoder import field_specs
 
@@ -94,18 +94,8 @@ def require_schemas(spark: SparkSession, config: PipelineConfig) -> None:
 def _settings(registry: SchemaRegistry, patience_seconds: float, folder: Path | None) -> dict[str, object]:
     return {
         "urls": list(registry.urls),
-        "authorization": _authorization(registry),
+        "authorization": authorization(registry),
         "tls": java_certificates("schema_registry", registry),
         "folder": str(folder.absolute()) if folder else None,
         "patience_ms": int(patience_seconds * 1000),
     }
-
-
-def _authorization(registry: SchemaRegistry) -> str | None:
-    """Return the value of the header Authorization; None without credentials."""
-    if registry.bearer_token:
-        return f"Bearer {registry.bearer_token.get_secret_value().strip()}"
-    if registry.api_key:
-        secret = registry.api_secret.get_secret_value() if registry.api_secret else ""
-        return "Basic " + base64.b64encode(f"{registry.api_key}:{secret}".encode()).decode()
-    return None
