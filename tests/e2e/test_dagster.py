@@ -132,6 +132,8 @@ def test_a_join_shows_at_its_own_asset_what_became_of_its_events(stack: Stack, t
         project.materialize()
         wait_until(lambda: pipeline.join_ledger()["read"] == 5, "all is read")
         wait_until(lambda: project.heartbeat.totals.read == 5, "the driver has told of its batch")
+        # Spark tells of a batch, and so of the state's size, only after its commit.
+        wait_until(lambda: project.heartbeat.state_bytes, "the driver has told of its state's size")
         result = project.materialize()
     finally:
         stop(pipeline.state, pipeline.name)
