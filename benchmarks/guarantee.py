@@ -37,10 +37,13 @@ from benchmarks.processes import cpu_seconds
 from benchmarks.results import Figures, Runs
 from benchmarks.stack import Stack, running_stack
 from benchmarks.throughput import flights_definition, require_one_table, send_flights
+from glassflow_dagster.clickhouse.client import connect
 from glassflow_dagster.clickhouse.identifiers import full_name, quote_name
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.driver.options import RunOptions
 from glassflow_dagster.driver.run import run_pipeline
+from glassflow_dagster.metrics.measures import Measures
+from glassflow_dagster.streaming.batch_query import BatchStages
 from glassflow_dagster.streaming.checkpoint.blocks import cut
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
 from glassflow_dagster.streaming.delivery import batch_writer as batches
@@ -121,16 +124,16 @@ def _drive(kind: str, definition: Path, log: Path, server: int) -> None:
     """Run the pipeline in this process; log each batch's offsets, end time and CPU time so far."""
     if kind == "unguarded":
         _switch_off()
-    write = BatchWriter.__call__
+    write = BatchWriter.write
 
-    def logged(writer: BatchWriter, batch: DataFrame, batch_id: int) -> None:
-        write(writer, batch, batch_id)
+    def logged(writer: BatchWriter, stages: BatchStages, batch_id: int) -> None:
+        write(writer, stages, batch_id)
         read = writer.checkpoint.offset_ranges(batch_id).values()
         offsets = sum(until - first for partitions in read for first, until in partitions.values())
         with log.open("a", encoding="utf-8") as file:
             file.write(json.dumps([offsets, time.monotonic(), cpu_seconds(os.getpid(), server)]) + "\n")
 
-    BatchWriter.__call__ = logged
+    BatchWriter.write = logged
     options = RunOptions(state=definition.parent / "state", until_caught_up=True)
     run_pipeline(load_pipeline(definition), options, say)
 
@@ -150,19 +153,17 @@ class BarePartitionWriter(PartitionWriter):
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all blocks of the partition; yield empty counts."""
+        client, [table] = connect(self.connection), self.tables
         rows = (batch.filter(pc.is_valid(batch.column("row"))) for batch in batches)
-        for block in cut(rows, self.limits):
-            columns = self._columns(block)
-            names = ", ".join(map(quote_name, columns.column_names))
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, columns.schema) as writer:
-                writer.write_table(columns)
-            self._client.command(
-                f"INSERT INTO {full_name(self.database, self.table)} ({names}) FORMAT ArrowStream",
-                data=sink.getvalue().to_pybytes(),
+        for block in map(table.block, cut(rows, self.limits)):
+            names = ", ".join(map(quote_name, block.column_names))
+            client.command(
+                f"INSERT INTO {full_name(table.database, table.name)} ({names}) FORMAT {block.format}",
+                data=block.body(),
                 settings={"async_insert": 0, "insert_deduplicate": 0},
             )
-        yield BatchOutcomes().to_batch()
+        measures = pa.array([Measures().model_dump_json()])
+        yield BatchOutcomes().to_batch().append_column("measures", measures)
 
 
 if __name__ == "__main__":
