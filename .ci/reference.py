@@ -58,6 +58,7 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ("`sink`", (("", "Sink"),)),
     ("`sink.connection_params`", (("", "ClickHouseConnection"),)),
     ("`sink.mapping[]`", (("", "Mapping"),)),
+    ("`sink.routes[]` **+**", (("", "Route"),)),
     ("`sink.create_table`", (("", "CreateTable"), ("columns[].", "ExtraColumn"))),
     ("`checks`", (("", "Checks"),)),
     ("`dead_letters`", (("", "DeadLetters"),)),

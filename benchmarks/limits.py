@@ -177,7 +177,7 @@ class Parts:
         return records.withColumn("batch_time", F.lit(datetime.now(UTC)))
 
     def _mapped(self) -> DataFrame:
-        return build_query(self._records(), self._config, self._table, CHECKPOINT)
+        return build_query(self._records(), self._config, [self._table], CHECKPOINT)
 
     def _measured(self, run: Callable[[], object]) -> Figures:
         # Of this process, and of Spark's JVM.

@@ -4,6 +4,7 @@ The row is inserted before Spark commits the batch, under an insert token, so a 
 batches are computed by ClickHouse.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
@@ -86,7 +87,8 @@ class LedgerRow:
 
     offsets: topic -> partition -> offset range [first, until) that the batch read. rows_before: the target's row count
     before the checkpoint's first batch, the same in all rows of a checkpoint. definition: the pipeline definition's
-    digest. dead_letters_expire_at: seconds since 1970.
+    digest. dead_letters_expire_at: seconds since 1970. The last two are of a sink with several tables, all of them:
+    database.table -> the rows that the batch wrote, and the table's rows before the pipeline first wrote to it.
     """
 
     pipeline_id: str
@@ -100,6 +102,52 @@ class LedgerRow:
     blocks: int
     bytes: int
     dead_letters_expire_at: int = NEVER
+    written_by_table: Mapping[str, int] = field(default_factory=dict)
+    rows_before_by_table: Mapping[str, int] = field(default_factory=dict)
+
+
+# Stands for the sink's own table in batches of a sink that had no other.
+_OWN_TABLE = ""
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """The rows that a checkpoint's batches wrote to a table, and its rows before the first of them.
+
+    before: None for a table that no batch could write to yet.
+    """
+
+    written: int
+    before: int | None
+
+    def expected(self, rows: int) -> int:
+        """Return the number of rows that the table should have. rows: the number that it has."""
+        return rows if self.before is None else self.before + self.written
+
+
+@dataclass(frozen=True)
+class RowsByTable:
+    """The rows that a checkpoint's batches wrote to each of the sink's tables, and the tables' rows before.
+
+    Both: database.table -> rows, and `_OWN_TABLE` of the batches in which the sink had no other table.
+    """
+
+    written: Mapping[str, int] = field(default_factory=dict)
+    before: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, table: str, *, own: bool) -> TableRows:
+        """Return the rows of a table, `database.table`. own: it is the sink's own table, and not that of a route."""
+        before = self.before.get(table, self.before.get(_OWN_TABLE) if own else None)
+        return TableRows(self.written.get(table, 0) + (self.written.get(_OWN_TABLE, 0) if own else 0), before)
+
+    @property
+    def named_before(self) -> dict[str, int]:
+        """The rows before, of the tables of batches in which the sink had several."""
+        return {table: rows for table, rows in self.before.items() if table != _OWN_TABLE}
+
+    def __add__(self, later: "RowsByTable") -> "RowsByTable":
+        """Add the rows of later batches."""
+        return RowsByTable(Counter(self.written) + Counter(later.written), {**self.before, **later.before})
 
 
 @dataclass(frozen=True)
@@ -116,6 +164,7 @@ class LedgerSums:
     last_time_ms: int = 0
     rows_before: int = 0
     outcomes: Outcomes = field(default_factory=Outcomes)
+    by_table: RowsByTable = field(default_factory=RowsByTable)
 
 
 _OUTCOMES = tuple(outcome.name for outcome in fields(Outcomes))
@@ -133,6 +182,8 @@ LEDGER = BookkeepingTable(
         Column("dead_letters_expire_at", "DateTime('UTC')", KEPT_FOR_EVER),
         Column("blocks", "UInt32"),
         Column("bytes", "UInt64"),
+        Column("written_by_table", "Map(String, UInt64)"),
+        Column("rows_before_by_table", "Map(String, UInt64)"),
     ),
     order_by="(pipeline_id, checkpoint_id, batch_id)",
     settings=WRITE_EVERYWHERE,
@@ -140,6 +191,8 @@ LEDGER = BookkeepingTable(
 
 _SCHEMA = LEDGER.schema
 # `waiting` is a gauge: its value is that of the last batch. All other outcomes are counters.
+_WRITTEN_BY_TABLE = f"if(empty(written_by_table), map({_OWN_TABLE!r}, written), written_by_table)"
+_ROWS_BEFORE_BY_TABLE = f"if(empty(rows_before_by_table), map({_OWN_TABLE!r}, rows_before), rows_before_by_table)"
 _SUMS = ", ".join("argMax(waiting, batch_id)" if name == "waiting" else f"sum({name})" for name in _OUTCOMES)
 
 
@@ -172,12 +225,13 @@ def add_later_batches(client: Client, database: str, pipeline_id: str, sums: Led
     row = fetch(
         client,
         "SELECT count(), max(batch_id), toUnixTimestamp64Milli(min(batch_time)), "
-        f"toUnixTimestamp64Milli(max(batch_time)), argMin(rows_before, batch_time), {_SUMS} "
+        f"toUnixTimestamp64Milli(max(batch_time)), argMin(rows_before, batch_time), sumMap({_WRITTEN_BY_TABLE}), "
+        f"maxMap({_ROWS_BEFORE_BY_TABLE}), {_SUMS} "
         f"FROM {LEDGER.full_name(database)} WHERE pipeline_id = {{pipeline:String}} "
         "AND checkpoint_id = {checkpoint_id:UUID} AND batch_id >= {first:UInt64}",
         {"pipeline": pipeline_id, "checkpoint_id": sums.checkpoint_id, "first": sums.last_batch + 1},
     )[0]
-    batches, last_batch, first_time_ms, last_time_ms, rows_before, *outcome_sums = row
+    batches, last_batch, first_time_ms, last_time_ms, rows_before, written, before, *outcome_sums = row
     if not batches:
         return sums
     later = LedgerSums(
@@ -188,6 +242,7 @@ def add_later_batches(client: Client, database: str, pipeline_id: str, sums: Led
         last_time_ms=last_time_ms,
         rows_before=rows_before,
         outcomes=Outcomes(**dict(zip(_OUTCOMES, outcome_sums, strict=True))),
+        by_table=RowsByTable(written, before),
     )
     return _sum_of(sums, later) if sums.batches else later
 
@@ -203,20 +258,20 @@ def read_outcomes(client: Client, database: str, pipeline_id: str, checkpoint_id
     return Outcomes(**dict(zip(_OUTCOMES, row, strict=True)))
 
 
-def read_rows_written(client: Client, database: str, pipeline_id: str, after_ms: int, until_ms: int) -> int:
-    """Return the number of rows that the newest checkpoint's batches with a batch time in (after_ms, until_ms] wrote.
+def read_rows_written(client: Client, database: str, pipeline_id: str, after_ms: int, until_ms: int) -> RowsByTable:
+    """Return the rows that the newest checkpoint's batches with a batch time in (after_ms, until_ms] wrote, by table.
 
     Times are in milliseconds since 1970. Older checkpoints are left out: a checkpoint does not know the deduplication
     keys of another one.
     """
     rows = fetch(
         client,
-        f"SELECT sum(written) FROM {LEDGER.full_name(database)} WHERE pipeline_id = {{pipeline:String}} "
+        f"SELECT sumMap({_WRITTEN_BY_TABLE}) FROM {LEDGER.full_name(database)} WHERE pipeline_id = {{pipeline:String}} "
         "AND toUnixTimestamp64Milli(batch_time) > {after:Int64} AND toUnixTimestamp64Milli(batch_time) <= {last:Int64} "
         f"AND checkpoint_id = ({newest_checkpoint_query(database)})",
         {"pipeline": pipeline_id, "after": after_ms, "last": until_ms},
     )
-    return int(rows[0][0])
+    return RowsByTable(written=rows[0][0])
 
 
 def read_rows_by_minute(
@@ -350,6 +405,7 @@ def _sum_of(sums: LedgerSums, later: LedgerSums) -> LedgerSums:
         batches=sums.batches + later.batches,
         first_time_ms=sums.first_time_ms,
         rows_before=sums.rows_before,
+        by_table=sums.by_table + later.by_table,
         outcomes=Outcomes(**counts | {"waiting": later.outcomes.waiting}),
     )
 
@@ -372,5 +428,6 @@ def _block(row: LedgerRow) -> pa.Table:
     counts = {name: getattr(row.outcomes, name) for name in _OUTCOMES}
     # The fields that have the name and the value of their column.
     unchanged = {f.name: getattr(row, f.name) for f in fields(row) if f.name in _SCHEMA.names}
-    values = {**unchanged, **counts, "batch_time": row.batch_time_ms, "offsets": offsets}
+    by_table = {name: list(getattr(row, name).items()) for name in ("written_by_table", "rows_before_by_table")}
+    values = {**unchanged, **counts, **by_table, "batch_time": row.batch_time_ms, "offsets": offsets}
     return pa.Table.from_pylist([values], schema=_SCHEMA)

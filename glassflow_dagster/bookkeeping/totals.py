@@ -2,14 +2,21 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.bookkeeping.dead_letters import DEAD_LETTERS
-from glassflow_dagster.bookkeeping.ledger import LEDGER, LedgerSums, Outcomes, add_later_batches, newest_checkpoint
+from glassflow_dagster.bookkeeping.ledger import (
+    LEDGER,
+    LedgerSums,
+    Outcomes,
+    RowsByTable,
+    add_later_batches,
+    newest_checkpoint,
+)
 from glassflow_dagster.bookkeeping.losses import LOSSES, Loss, LossReason, read_losses
 from glassflow_dagster.bookkeeping.purges import PURGES
 from glassflow_dagster.bookkeeping.tables import require_bookkeeping_tables
@@ -62,6 +69,7 @@ class LedgerTotals:
     dead_letters_purged: int = 0
     dead_letters_expired: int = 0
     losses: tuple[Loss, ...] = ()
+    by_table: RowsByTable = field(default_factory=RowsByTable)
 
 
 # Seconds; longer than any of these counts takes, so that no dead letter expires while it is counted.
@@ -106,6 +114,7 @@ def complete_totals(client: Client, database: str, pipeline_id: str, sums: Ledge
         outcomes=sums.outcomes,
         ranges=_ranges(client, database, batches, losses),
         losses=losses,
+        by_table=sums.by_table,
         **_dead_letters(client, database, batches),
     )
 

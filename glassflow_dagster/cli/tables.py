@@ -1,4 +1,4 @@
-"""The command that prints, creates, compares, alters or releases a pipeline's target table."""
+"""The command that prints, creates, compares, alters or releases a pipeline's target tables."""
 
 import sys
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @state_option
 @exit_on_error
 def table(file: Path, show: bool, create: bool, diff: bool, alter: bool, release: bool, state: Path) -> None:
-    """Print, create, compare or release a pipeline's target table.
+    """Print, create, compare or release a pipeline's target table, and those of its routes.
 
     Prints one line per difference: `file: field.path: what is different; what to do`. Differences that do not stop the
     pipeline are marked as notes. Exit code 1: the pipeline would not start with this table.
@@ -47,48 +47,53 @@ def table(file: Path, show: bool, create: bool, diff: bool, alter: bool, release
 
 
 def _print(file: Path, config: PipelineConfig) -> None:
-    """Print the CREATE TABLE statement to stdout and remarks on it to stderr."""
+    """Print the CREATE TABLE statements to stdout and remarks on them to stderr."""
     from glassflow_dagster.clickhouse.target.ddl import create_target
     from glassflow_dagster.clickhouse.target.differences import notes_on_creation
 
-    click.echo(f"{create_target(config)};")
-    for note in notes_on_creation(config):
-        report(_line(file, note))
+    for of_table in config.by_table:
+        click.echo(f"{create_target(of_table)};")
+        for note in notes_on_creation(of_table):
+            report(_line(file, note))
 
 
 def _create(file: Path, config: PipelineConfig) -> None:
-    """Create the table unless it exists, then print its differences from the definition."""
+    """Create the tables unless they exist, then print their differences from the definition."""
     from glassflow_dagster.clickhouse.client import connect
     from glassflow_dagster.clickhouse.tables import find_table
     from glassflow_dagster.clickhouse.target.differences import differences
     from glassflow_dagster.clickhouse.target.prepare import create_target
 
-    client, full_table = connect(config.sink.connection_params), config.sink.full_table
-    # Looked up first: CREATE TABLE IF NOT EXISTS needs the right to create even when the table exists.
-    existing = find_table(client, *full_table)
-    target = existing or create_target(client, config)
-    click.echo(f"{'.'.join(full_table)}: {'is there already' if existing else 'created'}")
-    _print_differences(file, config, differences(config, target))
+    client = connect(config.sink.connection_params)
+    found: list[Difference] = []
+    for of_table in config.by_table:
+        # Looked up first: CREATE TABLE IF NOT EXISTS needs the right to create even when the table exists.
+        existing = find_table(client, *of_table.sink.full_table)
+        target = existing or create_target(client, of_table)
+        click.echo(f"{of_table.sink.table_name}: {'is there already' if existing else 'created'}")
+        found += differences(of_table, target)
+    _print_differences(file, config, found)
 
 
 def _compare(file: Path, config: PipelineConfig, *, alter: bool) -> None:
-    """Print the table's differences from the definition; with `alter` after the missing columns are added."""
+    """Print the tables' differences from the definition; with `alter` after the missing columns are added."""
     from glassflow_dagster.clickhouse.client import connect
     from glassflow_dagster.clickhouse.tables import find_table
-    from glassflow_dagster.clickhouse.target.differences import differences
+    from glassflow_dagster.clickhouse.target.differences import Difference, differences
     from glassflow_dagster.clickhouse.target.prepare import add_missing_columns
 
-    client, full_table = connect(config.sink.connection_params), config.sink.full_table
-    target = find_table(client, *full_table)
-    if target is None:
-        remedy = f"create it: glassflow-dagster table {file} --create"
-        click.echo(f"{file}: sink.table: {'.'.join(full_table)} does not exist; {remedy}")
-        sys.exit(1)
-    if alter:
-        remaining = add_missing_columns(client, config, target, lambda statement: click.echo(f"{statement};"))
-    else:
-        remaining = list(differences(config, target))
-    _print_differences(file, config, remaining)
+    client = connect(config.sink.connection_params)
+    found: list[Difference] = []
+    for of_table in config.by_table:
+        target = find_table(client, *of_table.sink.full_table)
+        if target is None:
+            text = f"{of_table.sink.table_name} does not exist; create it: glassflow-dagster table {file} --create"
+            found.append(Difference(of_table.sink.paths.table, text))
+        elif alter:
+            found += add_missing_columns(client, of_table, target, lambda statement: click.echo(f"{statement};"))
+        else:
+            found += differences(of_table, target)
+    _print_differences(file, config, found)
 
 
 def _release(config: PipelineConfig, state: Path) -> None:
@@ -118,12 +123,15 @@ def _release(config: PipelineConfig, state: Path) -> None:
 
 def _print_differences(file: Path, config: PipelineConfig, table_differences: "Iterable[Difference]") -> None:
     """Print the differences, those that stop the pipeline first; exit with 1 when there is one of those."""
-    ordered = sorted(table_differences, key=lambda difference: not difference.stops)
+    # Tables without a mapping of their own have the differences of the sink's, which are shown once.
+    ordered = list(dict.fromkeys(sorted(table_differences, key=lambda difference: not difference.stops)))
     for difference in ordered:
         click.echo(_line(file, difference))
     if any(difference.stops for difference in ordered):
         sys.exit(1)
-    report(f"{'.'.join(config.sink.full_table)} accepts the rows of {file}")
+    *names, last = (sink.table_name for sink in config.sink.by_table)
+    accept = f"{', '.join(names)} and {last} accept" if names else f"{last} accepts"
+    report(f"{accept} the rows of {file}")
 
 
 def _line(file: Path, difference: "Difference") -> str:

@@ -1,5 +1,6 @@
 """Descriptions of tables, read from ClickHouse's system tables; no data is scanned."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from clickhouse_connect.driver.client import Client
@@ -113,6 +114,11 @@ def require_table(client: Client, database: str, name: str) -> Table:
 def count_rows(client: Client, database: str, name: str) -> int:
     """Return a table's row count; MergeTree answers from its metadata."""
     return int(fetch(client, f"SELECT count() FROM {full_name(database, name)}")[0][0])
+
+
+def count_all_rows(client: Client, tables: Iterable[Table]) -> int:
+    """Return the row count of several tables together."""
+    return sum(count_rows(client, table.database, table.name) for table in tables)
 
 
 def filled_columns(config: PipelineConfig, table: Table) -> tuple[Mapping, ...]:

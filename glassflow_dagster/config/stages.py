@@ -6,13 +6,16 @@ Stages run in the order of `transforms`, with one exception: GlassFlow has at mo
 transform, and always filters first. So a single filter behind a single stateless transform runs before it, if it reads
 fields of the source only.
 
+The conditions of the sink's tables (`sink.filter` and those of `sink.routes`) come last; they read what a filter behind
+the last stage would.
+
 With a join, the filters of a source run before it. Transforms whose source_id is the join's id run behind it; their
 scope is the join's output_fields. GlassFlow has neither, so with a join the order of `transforms` always holds.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeVar
 
@@ -66,13 +69,15 @@ class Stages:
     """The stages of a definition in the order in which they run.
 
     before: source_id -> filters that run before the join; empty without a join. steps: the stages behind the join, or
-    all stages without one. mappable: name -> kind of the fields that `sink.mapping` can use. invalid_names: names that
-    are missing in `mappable` because of a problem that is reported already, such as an output's invalid expression.
-    warnings: what is valid, but may be meant otherwise.
+    all stages without one. tables: the condition of each of the sink's tables (`Sink.by_table`), None for one without;
+    incomplete where one is invalid. mappable: name -> kind of the fields that `sink.mapping` can use. invalid_names:
+    names that are missing in `mappable` because of a problem that is reported already, such as an output's invalid
+    expression. warnings: what is valid, but may be meant otherwise.
     """
 
     before: Mapping[str, tuple[FilterStage, ...]]
     steps: tuple[FilterStage | TransformStage, ...]
+    tables: tuple[FilterStage | None, ...]
     mappable: Mapping[str, FieldKind]
     invalid_names: frozenset[str]
     problems: tuple[Problem, ...]
@@ -80,28 +85,36 @@ class Stages:
 
 
 _TransformsByPath = list[tuple[str, Filter | Stateless]]
+# Path and expression of the condition of each table; None for a table without one.
+_Conditions = tuple[tuple[str, str | None], ...]
 
 
 @dataclass(frozen=True)
 class _PlanInput:
     """The parts of a definition that decide its plan, as a key of the cache.
 
-    fields: source_id and (name, kind) of the fields of each source. mapped: the names in `sink.mapping`.
+    fields: source_id and (name, kind) of the fields of each source. mapped: the names in the mappings. tables: path and
+    condition of each of the sink's tables.
     """
 
     fields: tuple[tuple[str, tuple[tuple[str, FieldKind], ...]], ...]
     transforms: tuple[Transform, ...]
     join: JoinConfig | None
     mapped: tuple[str, ...]
+    tables: _Conditions
 
 
 @dataclass(frozen=True)
 class _Stream:
-    """A chain of transforms. scope: before the first one; metadata: names that stay mappable behind every transform."""
+    """A chain of transforms, and the conditions of the tables behind it.
+
+    scope: before the first transform; metadata: names that stay mappable behind every transform.
+    """
 
     transforms: _TransformsByPath
     scope: Mapping[str, FieldKind]
     metadata: Mapping[str, FieldKind]
+    tables: _Conditions
 
 
 def plan_stages(config: PipelineConfig) -> Stages:
@@ -113,8 +126,16 @@ def plan_stages(config: PipelineConfig) -> Stages:
         (source.source_id, tuple((field.name, field.kind) for field in source.schema_fields))
         for source in config.sources
     )
-    mapped = tuple(mapping.name for mapping in config.sink.mapping)
-    return _plan_cached(_PlanInput(fields=fields, transforms=config.transforms, join=config.join, mapped=mapped))
+    sinks = config.sink.by_table
+    return _plan_cached(
+        _PlanInput(
+            fields=fields,
+            transforms=config.transforms,
+            join=config.join,
+            mapped=tuple(mapping.name for sink in sinks for mapping in sink.mapping),
+            tables=tuple((sink.paths.filter, sink.filter) for sink in sinks),
+        )
+    )
 
 
 # At most as many plans as one process may have definitions open; a plan is small.
@@ -126,23 +147,23 @@ def _plan_cached(definition: _PlanInput) -> Stages:
         return _plan_joined(definition, definition.join, scopes)
     # Without a join the first source is the only one; two of them are invalid, which is reported elsewhere.
     source_id, _ = definition.fields[0]
-    return _plan_single(transforms_of(definition.transforms, source_id), scopes[source_id])
+    transforms = transforms_of(definition.transforms, source_id)
+    return _plan_single(_Stream(transforms, scopes[source_id], METADATA_FIELDS, definition.tables))
 
 
-def _plan_single(transforms: _TransformsByPath, scope: Mapping[str, FieldKind]) -> Stages:
-    """Plan a definition without a join. scope: names and kinds of the source's fields and metadata.
+def _plan_single(stream: _Stream) -> Stages:
+    """Plan a definition without a join.
 
     A filter that is written behind the stateless transform, but reads the source's fields only, runs before it, as in
     GlassFlow; a warning says so.
     """
-    warnings = list(_type_warnings(transforms))
+    warnings = list(_type_warnings(stream.transforms))
     early_filters = []
-    if early_filter := _filter_to_run_first(transforms, scope):
+    if early_filter := _filter_to_run_first(stream.transforms, stream.scope):
         # These two are then the only transforms.
-        [stateless, (path_of_filter, _)] = transforms
-        transforms, early_filters = [stateless], [early_filter]
+        [stateless, (path_of_filter, _)] = stream.transforms
+        stream, early_filters = replace(stream, transforms=[stateless]), [early_filter]
         warnings.insert(0, _ORDER_WARNING.format(path_of_filter))
-    stream = _Stream(transforms, scope, METADATA_FIELDS)
     return _plan(stream, early_filters=early_filters, before={}, problems=[], warnings=warnings)
 
 
@@ -157,9 +178,9 @@ def _plan_joined(definition: _PlanInput, join: JoinConfig, scopes: Mapping[str, 
     before = {
         side.source_id: tuple(
             stage
-            for path, condition in transforms_of(definition.transforms, side.source_id)
-            if isinstance(condition, Filter)
-            for stage in _filter(path, condition, scopes[side.source_id], problems)
+            for path, transform in transforms_of(definition.transforms, side.source_id)
+            if isinstance(transform, Filter)
+            for stage in _filter(_expression_path(path), transform.config.expression, scopes[side.source_id], problems)
         )
         for side in join.sides
         if side.source_id in scopes
@@ -169,7 +190,7 @@ def _plan_joined(definition: _PlanInput, join: JoinConfig, scopes: Mapping[str, 
     transforms = transforms_of(definition.transforms, join.id) if join.id not in scopes else []
     warnings = list(_type_warnings(transforms))
     if not invalid_names:
-        stream = _Stream(transforms, scope, _JOINED_METADATA)
+        stream = _Stream(transforms, scope, _JOINED_METADATA, definition.tables)
         return _plan(stream, early_filters=[], before=before, problems=problems, warnings=warnings)
     # Any mapped name may be an output of a transform, whose expressions cannot be checked without the invalid fields.
     if any(isinstance(transform, Stateless) for _, transform in transforms):
@@ -177,6 +198,7 @@ def _plan_joined(definition: _PlanInput, join: JoinConfig, scopes: Mapping[str, 
     return Stages(
         before=before,
         steps=(),
+        tables=(),
         mappable=scope,
         invalid_names=invalid_names,
         problems=tuple(problems),
@@ -205,7 +227,7 @@ def _plan(
     steps: list[FilterStage | TransformStage] = [*early_filters]
     for path, transform in stream.transforms:
         if isinstance(transform, Filter):
-            steps += _filter(path, transform, scope, problems)
+            steps += _filter(_expression_path(path), transform.config.expression, scope, problems)
             continue
         outputs = _outputs(path, transform, scope, problems)
         if not transform.config.transforms:
@@ -215,7 +237,8 @@ def _plan(
         invalid_names = frozenset(o.output_name for o in transform.config.transforms) - kinds.keys()
         scope = {**without_hidden(scope, [o.output_name for o in transform.config.transforms]), **kinds}
         mappable = {**stream.metadata, **kinds}
-    return Stages(before, tuple(steps), mappable, invalid_names, tuple(problems), tuple(warnings))
+    tables = tuple(_conditions(stream.tables, scope, problems))
+    return Stages(before, tuple(steps), tables, mappable, invalid_names, tuple(problems), tuple(warnings))
 
 
 def _joined_scope(
@@ -267,14 +290,29 @@ def _type_warnings(transforms: _TransformsByPath) -> Iterator[str]:
                 yield f"{output_path}: {output.output_type!r} converts nothing; did you mean {suggested_type!r}?"
 
 
+def _expression_path(path_of_filter: str) -> str:
+    return f"{path_of_filter}.config.expression"
+
+
 def _filter(
-    path: str, transform: Filter, scope: Mapping[str, FieldKind], problems: list[Problem]
+    path: str, expression: str, scope: Mapping[str, FieldKind], problems: list[Problem]
 ) -> Iterator[FilterStage]:
-    """Yield the stage of a filter; nothing, and a problem, when its expression is invalid."""
+    """Yield the stage of a filter; nothing, and a problem at `path`, when its expression is invalid."""
     try:
-        yield FilterStage(check_filter(transform.config.expression, scope))
+        yield FilterStage(check_filter(expression, scope))
     except ExpressionError as error:
-        problems.append(Problem(f"{path}.config.expression", error.one_line))
+        problems.append(Problem(path, error.one_line))
+
+
+def _conditions(
+    tables: _Conditions, scope: Mapping[str, FieldKind], problems: list[Problem]
+) -> Iterator[FilterStage | None]:
+    """Yield the condition of each table, None for one without; a problem for each that is invalid."""
+    for path, expression in tables:
+        if expression is None:
+            yield None
+        else:
+            yield from _filter(path, expression, scope, problems)
 
 
 def _outputs(

@@ -1,11 +1,12 @@
 """Opens a pipeline's checkpoint for this driver: creates it if needed, fences off older drivers, checks the ledger."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.bookkeeping.fencing import Epoch, begin_epoch
-from glassflow_dagster.clickhouse.tables import count_rows
+from glassflow_dagster.clickhouse.tables import Table, count_all_rows
 from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.prepare import Prepared
 from glassflow_dagster.driver.spark_process import fit_to_state, shuffle_partitions, spark_settings_of
@@ -31,11 +32,12 @@ def open_checkpoint(run: RunContext, prepared: Prepared, spark: SparkSession) ->
     """
     checkpoint = prepared.checkpoint
     identity = _with_partitions(checkpoint, _find_or_create(run, prepared, spark), spark)
+    identity = _with_tables(checkpoint, identity, prepared.tables)
     run.heartbeat.update({"checkpoint_id": identity.checkpoint_id})
     fit_to_state(spark, identity.shuffle_partitions, spark_settings_of(run.config, run.options))
     epoch = _begin_epoch(run, prepared, identity)
     if checkpoint.is_new and not run.options.start_over:
-        run.retry(lambda: require_alone(prepared.client, run.config, prepared.table, epoch))
+        run.retry(lambda: require_alone(prepared.client, run.config, prepared.tables, epoch))
     # Only after the epoch has begun: until then an older driver may still have written to the ledger.
     run.retry(lambda: require_ledger(prepared.client, run.config, checkpoint, identity))
     checkpoint.forget_unplanned()
@@ -44,19 +46,19 @@ def open_checkpoint(run: RunContext, prepared: Prepared, spark: SparkSession) ->
 
 def _find_or_create(run: RunContext, prepared: Prepared, spark: SparkSession) -> CheckpointIdentity:
     """Return the checkpoint's identity; rebuild or create the checkpoint first where there is none."""
-    checkpoint, table = prepared.checkpoint, prepared.table
+    checkpoint, tables = prepared.checkpoint, prepared.tables
     identity = checkpoint.identity()
     if identity is None and run.options.rebuild:
         run.report_starting("rebuilding the state ...")
-        run.options.rebuild(spark, run.config, table, checkpoint, run.report_starting)
+        run.options.rebuild(spark, run.config, tables, checkpoint, run.report_starting)
         require_topics(run.config, checkpoint)
         identity = checkpoint.identity()
     if identity is not None:
         return identity
     if not run.options.start_over:
         # Checked before the session was opened, too; another driver may have written in the meantime.
-        run.retry(lambda: require_nothing_written(prepared.client, run.config, table))
-    return checkpoint.create(run.config, f"{table.database}.{table.name}", table.rows, shuffle_partitions(spark))
+        run.retry(lambda: require_nothing_written(prepared.client, run.config))
+    return checkpoint.create(run.config, tables[0].rows, shuffle_partitions(spark))
 
 
 def _with_partitions(checkpoint: Checkpoint, identity: CheckpointIdentity, spark: SparkSession) -> CheckpointIdentity:
@@ -71,12 +73,30 @@ def _with_partitions(checkpoint: Checkpoint, identity: CheckpointIdentity, spark
     return with_number
 
 
+def _with_tables(checkpoint: Checkpoint, identity: CheckpointIdentity, tables: Sequence[Table]) -> CheckpointIdentity:
+    """Return the identity with the row counts of all tables, where the sink has several; write those of new tables.
+
+    A table that a route names from now on has no row of this pipeline yet.
+    """
+    if len(tables) == 1:
+        return identity
+    own, *further = tables
+    rows = {f"{table.database}.{table.name}": table.rows for table in further}
+    known = {**rows, f"{own.database}.{own.name}": identity.rows_before, **identity.rows_before_by_table}
+    if known == identity.rows_before_by_table:
+        return identity
+    with_rows = identity.model_copy(update={"rows_before_by_table": known})
+    checkpoint.replace_identity(with_rows)
+    return with_rows
+
+
 def _begin_epoch(run: RunContext, prepared: Prepared, identity: CheckpointIdentity) -> Epoch:
     """Fence off older drivers of the pipeline, on any host; return this driver's epoch.
 
-    Its row has the target's row count, by which a later first start elsewhere sees whether this driver has written.
+    Its row has the row count of the sink's tables, by which a later first start elsewhere sees whether this driver has
+    written.
     """
     client, config = prepared.client, run.config
     scope = (config.sink.connection_params.database, config.pipeline_id, identity.checkpoint_id)
-    rows = run.retry(lambda: count_rows(client, *config.sink.full_table))
+    rows = run.retry(lambda: count_all_rows(client, prepared.tables))
     return run.retry(lambda: begin_epoch(client, *scope, str(run.folder), rows))

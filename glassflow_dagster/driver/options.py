@@ -1,6 +1,6 @@
 """The options of a run, as the command line sets them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 Report: TypeAlias = Callable[[str], None]
 
 # Rebuilds the checkpoint of a pipeline that has lost its own.
-Rebuild: TypeAlias = "Callable[[SparkSession, PipelineConfig, Table, Checkpoint, Report], None]"
+Rebuild: TypeAlias = "Callable[[SparkSession, PipelineConfig, Sequence[Table], Checkpoint, Report], None]"
 # Changes a checkpoint so that the pipeline continues without records or state that are lost.
-AcceptLoss: TypeAlias = "Callable[[Client, PipelineConfig, Table, Checkpoint, Report], None]"
+AcceptLoss: TypeAlias = "Callable[[Client, PipelineConfig, Sequence[Table], Checkpoint, Report], None]"
 
 
 @dataclass(frozen=True)

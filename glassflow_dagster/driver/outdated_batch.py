@@ -3,7 +3,7 @@
 Its blocks must be the same when it is repeated, so it is finished with the old definition and types first.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,18 +16,28 @@ from glassflow_dagster.streaming.delivery.batch_writer import fits
 
 @dataclass(frozen=True)
 class OutdatedBatch:
-    """An open batch, and the definition and table that it was begun with; the connections are the current ones."""
+    """An open batch, and the definition that it was begun with; the connections are the current ones.
+
+    types: the ClickHouse types of the mapped columns of each of its sink's tables.
+    """
 
     batch_id: int
     config: PipelineConfig
-    table: Table
+    types: tuple[Mapping[str, str], ...]
+
+    def tables(self, current: Sequence[Table]) -> tuple[Table, ...]:
+        """Return the tables with the types that their columns had then. current: those of its sink, as they are now."""
+        return tuple(_with_types(table, types) for table, types in zip(current, self.types, strict=True))
 
 
-def find_outdated_batch(config: PipelineConfig, table: Table, checkpoint: Checkpoint) -> OutdatedBatch | None:
+def find_outdated_batch(
+    config: PipelineConfig, tables: Sequence[Table], checkpoint: Checkpoint
+) -> OutdatedBatch | None:
     """Return the open batch with its old definition and types; None if no batch is open, or nothing has changed since.
 
-    The batch's plan has the old definition's digest, the checkpoint has the definition itself.
-    Raises `CheckpointError` where the checkpoint does not have the definition that the batch was begun with.
+    tables: of the definition's sink. The batch's plan has the old definition's digest, the checkpoint has the
+    definition itself. Raises `CheckpointError` where the checkpoint does not have the definition that the batch was
+    begun with.
     """
     pending = checkpoint.pending_plan()
     if pending is None:
@@ -35,14 +45,14 @@ def find_outdated_batch(config: PipelineConfig, table: Table, checkpoint: Checkp
     kept_definition = checkpoint.kept_definition()
     old = _with_connections_of(config, kept_definition) if kept_definition else None
     # A further topic of a pattern moves the others in the order of a batch, on which its blocks depend.
-    if fits(pending, config, table) and (old is None or old.topics == config.topics):
+    if fits(pending, config, tables) and (old is None or old.topics == config.topics):
         return None
     if old is None or old.digest != pending.definition:
         raise CheckpointError(
             f"{checkpoint.folder}: batch {pending.batch_id} was started with another definition, which is not stored; "
             "undo the last edit of the definition, run once, then edit again"
         )
-    return OutdatedBatch(pending.batch_id, old, _with_types(table, pending.types))
+    return OutdatedBatch(pending.batch_id, old, tuple(planned.types for planned in pending.tables))
 
 
 def _with_connections_of(config: PipelineConfig, kept_definition: dict[str, Any]) -> PipelineConfig:

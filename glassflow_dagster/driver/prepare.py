@@ -5,7 +5,9 @@ looks like a failure of the stream.
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from clickhouse_connect.driver.client import Client
 
@@ -15,6 +17,7 @@ from glassflow_dagster.clickhouse.client import wait_for_clickhouse
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.clickhouse.target.prepare import prepare_target, secure_target
 from glassflow_dagster.config.load import warnings
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.outdated_batch import find_outdated_batch
 from glassflow_dagster.kafka.errors import TopicForbidden, TopicMissing
@@ -33,10 +36,13 @@ from glassflow_dagster.streaming.checkpoint.first_start import require_empty, re
 
 @dataclass(frozen=True)
 class Prepared:
-    """The result of the preparation. client: stays open during the run; its connection pool survives an outage."""
+    """The result of the preparation. client: stays open during the run; its connection pool survives an outage.
+
+    tables: the sink's, in the order of `Sink.by_table`.
+    """
 
     client: Client
-    table: Table
+    tables: tuple[Table, ...]
     checkpoint: Checkpoint
     compacted_topics: frozenset[str]
 
@@ -52,17 +58,17 @@ def prepare(run: RunContext) -> Prepared:
         run.warn(warning)
     connection = run.config.sink.connection_params
     client = wait_for_clickhouse(connection, run.options.timeout_seconds, run.report_unreachable)
-    table = _prepare_tables(run, client, checkpoint)
+    tables = _prepare_tables(run, client, checkpoint)
     _prepare_topics(run, checkpoint)
     if run.options.accept:
-        run.options.accept(client, run.config, table, checkpoint, run.report)
+        run.options.accept(client, run.config, tables, checkpoint, run.report)
         require_same_definition(run.config, checkpoint)
     require_topics(run.config, checkpoint)
     if checkpoint.next_batch == 0 and checkpoint.pending_plan() is None:
-        _require_first_start(run, client, table, checkpoint)
+        _require_first_start(run, client, checkpoint)
     # Only for its error: the batch is finished once Spark runs.
-    find_outdated_batch(run.config, table, checkpoint)
-    return Prepared(client, table, checkpoint, compacted_topics(run))
+    find_outdated_batch(run.config, tables, checkpoint)
+    return Prepared(client, tables, checkpoint, compacted_topics(run))
 
 
 def _prepare_checkpoint_files(run: RunContext, checkpoint: Checkpoint) -> None:
@@ -104,21 +110,31 @@ def _set_aside(run: RunContext, checkpoint: Checkpoint) -> None:
         run.warn(f"the old checkpoint is now in {aside}; remove it when the pipeline runs again")
 
 
-def _prepare_tables(run: RunContext, client: Client, checkpoint: Checkpoint) -> Table:
-    """Create the target table (if allowed) and the bookkeeping tables, check them, and return the target.
+def _prepare_tables(run: RunContext, client: Client, checkpoint: Checkpoint) -> tuple[Table, ...]:
+    """Create the sink's tables (if allowed) and the bookkeeping tables, check them, and return the sink's.
 
     `secure_target` sees to the deduplication windows of all tables that inserts reach.
     """
     config, options = run.config, run.options
-    table = run.retry(lambda: prepare_target(client, config, create=options.create_table))
+    tables = run.retry(
+        lambda: [prepare_target(client, of_table, create=options.create_table) for of_table in config.by_table]
+    )
     bookkeeping = (config.sink.connection_params.database, config.sink.bookkeeping_engine, config.sink.cluster)
     run.retry(lambda: ensure_bookkeeping(client, *bookkeeping))
     if not options.accept:
         run.retry(lambda: require_known_tables(client, config, checkpoint.pending_plan()))
     if options.start_over:
-        run.retry(lambda: require_empty(client, table))
+        run.retry(lambda: require_empty(client, tables))
+    return secured(run, client, config, tables)
+
+
+def secured(run: RunContext, client: Client, config: PipelineConfig, tables: Sequence[Table]) -> tuple[Table, ...]:
+    """Return the tables of a definition's sink as `secure_target` does, in the order of `Sink.by_table`."""
     window_notes = Windows(client, config.sink.connection_params.database)
-    return run.retry(lambda: secure_target(client, config, table, window_notes, run.warn))
+    return tuple(
+        run.retry(partial(secure_target, client, of_table, table, window_notes, run.warn))
+        for of_table, table in zip(config.by_table, tables, strict=True)
+    )
 
 
 def _prepare_topics(run: RunContext, checkpoint: Checkpoint) -> None:
@@ -131,7 +147,7 @@ def _prepare_topics(run: RunContext, checkpoint: Checkpoint) -> None:
         run.warn(f"dead letters cannot be replayed: {problem}")
 
 
-def _require_first_start(run: RunContext, client: Client, table: Table, checkpoint: Checkpoint) -> None:
+def _require_first_start(run: RunContext, client: Client, checkpoint: Checkpoint) -> None:
     """Check a pipeline without a batch: nothing may be written yet, and the definition's start offsets must exist.
 
     Raises `GlassflowError`. Nothing is checked where the checkpoint will be rebuilt.
@@ -141,7 +157,7 @@ def _require_first_start(run: RunContext, client: Client, table: Table, checkpoi
         if run.options.rebuild:
             return
         if not run.options.start_over:
-            run.retry(lambda: require_nothing_written(client, run.config, table))
+            run.retry(lambda: require_nothing_written(client, run.config))
     # A checkpoint that continues after a loss has start offsets of its own.
     if identity is None or not identity.starting:
         # Only for the error where they do not exist. They are read again when the query starts: a topic may have a new

@@ -1,6 +1,7 @@
 """Starts the streaming queries of one run: reads the topics, applies the stages, writes the batches."""
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,14 +10,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from glassflow_dagster.bookkeeping.ledger import read_outcomes
 from glassflow_dagster.bookkeeping.windows import Windows
-from glassflow_dagster.clickhouse.tables import Table
+from glassflow_dagster.clickhouse.tables import Table, require_table
 from glassflow_dagster.clickhouse.target.target_watch import TargetWatch
 from glassflow_dagster.clickhouse.target.token_window import may_be_partitioned
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.open_checkpoint import OpenCheckpoint
 from glassflow_dagster.driver.outdated_batch import find_outdated_batch
-from glassflow_dagster.driver.prepare import Prepared
+from glassflow_dagster.driver.prepare import Prepared, secured
 from glassflow_dagster.driver.running_query import RunningQuery
 from glassflow_dagster.kafka.replay_topic import REPLAY_PARTITION, find_replay_topic
 from glassflow_dagster.kafka.start_offsets import FIRST, NEXT, starting_offsets
@@ -57,14 +58,20 @@ class QueryStarter:
 
     def finish_outdated_batch(self) -> Totals:
         """Finish the open batch with its old definition, if that was edited since; return the batch's totals."""
-        batch = find_outdated_batch(self.run.config, self.prepared.table, self.opened.checkpoint)
+        batch = find_outdated_batch(self.run.config, self.prepared.tables, self.opened.checkpoint)
         if batch is None:
             return Totals()
         self.run.report(f"finishing batch {batch.batch_id} with the definition it was started with")
-        running = self._start(batch.config, batch.table, only_batch=batch.batch_id)
+        running = self._start(batch.config, batch.tables(self._tables_of(batch.config)), only_batch=batch.batch_id)
         running.wait_until_committed(batch.batch_id)
         running.end()
         return running.written().totals
+
+    def _tables_of(self, config: PipelineConfig) -> tuple[Table, ...]:
+        """Return the tables of another definition's sink, which may have routes that the current one has not."""
+        client = self.prepared.client
+        tables = self.run.retry(lambda: [require_table(client, *sink.full_table) for sink in config.sink.by_table])
+        return secured(self.run, client, config, tables)
 
     def start(self) -> RunningQuery:
         """Store the definition in the checkpoint, and start the pipeline's query with it.
@@ -76,7 +83,7 @@ class QueryStarter:
         self._begin_further_topics()
         checkpoint.keep_definition(config)
         checkpoint.keep_topics(config.topics)
-        return self._start(config, self.prepared.table)
+        return self._start(config, self.prepared.tables)
 
     def _begin_further_topics(self) -> None:
         """Store the first offsets of topics that the checkpoint does not know yet.
@@ -95,21 +102,20 @@ class QueryStarter:
         if further:
             checkpoint.set_next_offsets({**known, **further})
 
-    def _start(self, config: PipelineConfig, table: Table, only_batch: int | None = None) -> RunningQuery:
+    def _start(self, config: PipelineConfig, tables: Sequence[Table], only_batch: int | None = None) -> RunningQuery:
         """Start a query of a definition. only_batch: the one batch that it writes; None for all that come."""
         before = self._ledger_before()
         # A query of one batch is stopped after it; with availableNow it would read the topics to their end.
         until_caught_up = self.run.options.until_caught_up and only_batch is None
         subscription = self._subscription(config)
-        records = self._read(config, table, subscription, until_caught_up=until_caught_up)
-        events, pacer = self._build(read_records(records, subscription.topics), config, table, before.waiting)
-        window_notes = Windows(self.prepared.client, config.sink.connection_params.database)
+        records = self._read(config, tables, subscription, until_caught_up=until_caught_up)
+        events, pacer = self._build(read_records(records, subscription.topics), config, tables, before.waiting)
         writer = BatchWriter(
             config,
-            table,
+            tables,
             self.opened.checkpoint,
             self.opened.identity,
-            TargetWatch(self.prepared.client, config, table, window_notes, self.run.warn),
+            self._watches(config, tables),
             self.run.options.timeout_seconds,
             self.opened.epoch,
             pacer=pacer,
@@ -130,6 +136,15 @@ class QueryStarter:
             query = stages.start(partial(writer.write, stages), until_caught_up=until_caught_up)
         return RunningQuery(config, self.prepared.client, self.opened, before, writer, pacer, query, stages)
 
+    def _watches(self, config: PipelineConfig, tables: Sequence[Table]) -> list[TargetWatch]:
+        """Return a watch of each of the sink's tables."""
+        client, warn = self.prepared.client, self.run.warn
+        window_notes = Windows(client, config.sink.connection_params.database)
+        return [
+            TargetWatch(client, of_table, table, window_notes, warn)
+            for of_table, table in zip(config.by_table, tables, strict=True)
+        ]
+
     def _start_planned(
         self, events: DataFrame, writer: BatchWriter, config: PipelineConfig, *, until_caught_up: bool
     ) -> StreamingQuery:
@@ -141,7 +156,7 @@ class QueryStarter:
     def _read(
         self,
         config: PipelineConfig,
-        table: Table,
+        tables: Sequence[Table],
         subscription: Subscription,
         *,
         until_caught_up: bool,
@@ -152,14 +167,16 @@ class QueryStarter:
         block then needs an insert token for each partition.
         """
         client = self.prepared.client
-        partitioned = self.run.retry(lambda: may_be_partitioned(client, table.database, table.name))
+        partitioned = self.run.retry(
+            lambda: any(may_be_partitioned(client, table.database, table.name) for table in tables)
+        )
         limits = batch_limits(config, self.bound.record_bytes, partitioned=partitioned)
         return kafka_stream(
             self.spark, config.source, subscription, limits, self.bound.query, until_caught_up=until_caught_up
         )
 
     def _build(
-        self, records: DataFrame, config: PipelineConfig, table: Table, waiting: int
+        self, records: DataFrame, config: PipelineConfig, tables: Sequence[Table], waiting: int
     ) -> tuple[DataFrame, BatchPacer | None]:
         """Apply the stages: return the stream that the writer takes, and the pacer (None unless the pipeline joins).
 
@@ -172,7 +189,7 @@ class QueryStarter:
         registries = registries_of(config, self.run.config)
         declare_registries(self.spark, config, registries, self.run.options.timeout_seconds, schemas)
         if config.join is None:
-            return build_query(records, config, table, checkpoint_id), None
+            return build_query(records, config, tables, checkpoint_id), None
         # The stream that triggers batches for waiting events while the topics are silent. Its name must be new: an
         # earlier query of this process on the same checkpoint would share the clock of the old name.
         clock_source = ClockSource(self.spark, f"{checkpoint_id}/{uuid.uuid4()}")
@@ -180,7 +197,7 @@ class QueryStarter:
         newest = last_plan.max_event_times if last_plan else None
         max_event_times = newest or (NO_EVENT_TIME, NO_EVENT_TIME)  # of the left and the right source
         pacer = BatchPacer(config.join, clock_source, waiting, max_event_times)
-        return build_join_query(records, clock_source.read(), config, table, checkpoint_id), pacer
+        return build_join_query(records, clock_source.read(), config, tables, checkpoint_id), pacer
 
     def _batch_clock(self, config: PipelineConfig) -> BatchClock | None:
         """Return the check that batch times neither go back nor jump ahead; None for a pipeline without a window.

@@ -1,7 +1,7 @@
 """The Dagster names of a pipeline: its group and the keys of its assets."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import dagster as dg
@@ -21,7 +21,8 @@ class AssetKeys:
 
     group: its group. name: a name that no other pipeline of the code location has, of which those of its op and pool
     are made. `raw` and `deduplicated` have an entry for each input, a join's left one first; an entry of `deduplicated`
-    is None when its source is not deduplicated. `joined` is None without a join.
+    is None when its source is not deduplicated. `joined` is None without a join. `table` is the sink's own table;
+    `routes` has those of its routes.
     """
 
     group: str
@@ -30,6 +31,12 @@ class AssetKeys:
     deduplicated: tuple[dg.AssetKey | None, ...]
     joined: dg.AssetKey | None
     table: dg.AssetKey
+    routes: tuple[dg.AssetKey, ...] = ()
+
+    @property
+    def tables(self) -> tuple[dg.AssetKey, ...]:
+        """The sink's tables, in the order of `Sink.by_table`."""
+        return (self.table, *self.routes)
 
     @property
     def sides(self) -> tuple[dg.AssetKey, ...]:
@@ -44,7 +51,7 @@ class AssetKeys:
     @property
     def assets(self) -> list[dg.AssetKey]:
         """All assets of the pipeline, in the order of the data flow."""
-        return [key for key in (*self.raw, *self.deduplicated, self.joined, self.table) if key]
+        return [key for key in (*self.raw, *self.deduplicated, self.joined, *self.tables) if key]
 
     def renamed(self, new_keys: Mapping[dg.AssetKey, dg.AssetKey]) -> "AssetKeys":
         """Return the keys with those that a translation has changed. new_keys: old key -> new key, of all assets."""
@@ -54,6 +61,7 @@ class AssetKeys:
             deduplicated=tuple(key and new_keys[key] for key in self.deduplicated),
             joined=self.joined and new_keys[self.joined],
             table=new_keys[self.table],
+            routes=tuple(new_keys[key] for key in self.routes),
         )
 
 
@@ -64,7 +72,8 @@ def build_asset_keys(
 
     A source with several topics has its source_id in place of a topic.
     A joined stream is `<pipeline>/joined_<left source>_<right source>`. Dagster's lineage shows only the last part of a
-    key, so that part names the topic or table. A table with the name of another asset gets the suffix `_table`.
+    key, so that part names the topic or table. A table with the name of another asset gets the suffix `_table`; of
+    several tables with equal names, in different databases, all but the first one get their number.
     prefix: of all keys. table_prefix: takes the place of the prefix and the pipeline in the table's key.
     """
     pipeline = identifier(config.pipeline_id)
@@ -72,10 +81,11 @@ def build_asset_keys(
     raw = [f"raw_{topic}" for topic in topics]
     deduplicated = [f"deduplicated_{topic}" for topic in topics]
     joined = "_".join(identifier(part) for part in ("joined", *(source.source_id for source in config.inputs)))
-    table = identifier(config.sink.full_table[1])
-    if table_prefix is None and (table in (*raw, *deduplicated) or (config.join and table == joined)):
-        table = f"{table}_table"
+    others = (*raw, *deduplicated, joined) if config.join else (*raw, *deduplicated)
+    tables = list(_table_names(config, taken=others if table_prefix is None else ()))
     folder = (*prefix, pipeline)
+    table_folder = folder if table_prefix is None else table_prefix
+    own_table, *routes = (dg.AssetKey([*table_folder, table]) for table in tables)
     return AssetKeys(
         group=pipeline,
         name="__".join(identifier(part) for part in folder),
@@ -85,8 +95,19 @@ def build_asset_keys(
             for name, source in zip(deduplicated, config.inputs, strict=True)
         ),
         joined=dg.AssetKey([*folder, joined]) if config.join else None,
-        table=dg.AssetKey([*(folder if table_prefix is None else table_prefix), table]),
+        table=own_table,
+        routes=tuple(routes),
     )
+
+
+def _table_names(config: PipelineConfig, taken: Collection[str]) -> Iterator[str]:
+    """Yield the sink's tables as identifiers, in their order. taken: the names of other assets."""
+    names: list[str] = []
+    for sink in config.sink.by_table:
+        name = identifier(sink.full_table[1])
+        name = f"{name}_table" if name in taken else name
+        yield f"{name}_{len(names) + 1}" if name in names else name
+        names.append(name)
 
 
 def _topic_names(sources: tuple[Source, ...]) -> Iterator[str]:

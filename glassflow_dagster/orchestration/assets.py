@@ -115,14 +115,15 @@ def _look_after(
 
 
 def _metadata(pipeline: PipelineConfig, keys: AssetKeys, health: Health, action: str) -> dict[dg.AssetKey, Metadata]:
-    """Return each asset's metadata; the table has also the stream's when the stream has no asset of its own."""
+    """Return each asset's metadata; the own table has also the stream's when the stream has no asset of its own."""
     metadata: dict[dg.AssetKey, Metadata] = {
         raw_key: topics_metadata(health, source.topic_names or tuple(health.topics))
         for raw_key, source in zip(keys.raw, pipeline.inputs, strict=True)
     }
     metadata |= {key: side_metadata(health, action) for key in keys.deduplicated if key}
     metadata[keys.stream] = joined_metadata(health, action) if keys.joined else stream_metadata(health, action)
-    metadata[keys.table] = {**metadata.get(keys.table, {}), **table_metadata(health)}
+    for index, (key, sink) in enumerate(zip(keys.tables, pipeline.sink.by_table, strict=True)):
+        metadata[key] = {**metadata.get(key, {}), **table_metadata(health, sink.table_name, index)}
     return metadata
 
 

@@ -30,14 +30,14 @@ class Health:
 
     status: StreamStatus
     topics: dict[str, dict[int, Offsets] | GlassflowError]
-    table: Table | GlassflowError | None
+    tables: tuple[Table | GlassflowError | None, ...]
     ledger: LedgerTotals | GlassflowError
 
 
 def examine(config: PipelineConfig, status: StreamStatus) -> Health:
     """Read the topics' offsets from Kafka, and the table and the ledger's sums from ClickHouse."""
-    table, ledger = _table_and_ledger(config)
-    return Health(status=status, topics=_topics(config), table=table, ledger=ledger)
+    tables, ledger = _tables_and_ledger(config)
+    return Health(status=status, topics=_topics(config), tables=tables, ledger=ledger)
 
 
 def _topics(config: PipelineConfig) -> dict[str, dict[int, Offsets] | GlassflowError]:
@@ -51,16 +51,18 @@ def _topics(config: PipelineConfig) -> dict[str, dict[int, Offsets] | GlassflowE
     return {topic: _value_or_error(partial(offsets, config.connection, topic)) for topic in topics}
 
 
-def _table_and_ledger(config: PipelineConfig) -> tuple[Table | GlassflowError | None, LedgerTotals | GlassflowError]:
-    """Return the pipeline's table (None when it does not exist) and the sums over its ledger, or their errors."""
-    connection = config.sink.connection_params
+def _tables_and_ledger(
+    config: PipelineConfig,
+) -> tuple[tuple[Table | GlassflowError | None, ...], LedgerTotals | GlassflowError]:
+    """Return the pipeline's tables (None for one that does not exist) and the sums over its ledger, or their errors."""
+    connection, names = config.sink.connection_params, [sink.full_table for sink in config.sink.by_table]
     try:
         client = connect(connection)
     except GlassflowError as error:
-        return error, error
+        return (error,) * len(names), error
     try:
         return (
-            _value_or_error(lambda: find_table(client, *config.sink.full_table)),
+            tuple(_value_or_error(partial(find_table, client, *name)) for name in names),
             _value_or_error(lambda: read_totals(client, connection.database, config.pipeline_id)),
         )
     finally:

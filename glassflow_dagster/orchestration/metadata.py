@@ -102,22 +102,28 @@ def joined_metadata(health: Health, action: str) -> Metadata:
     return figures | {name: getattr(health.ledger.outcomes, name) for name in _JOIN_FIGURES}
 
 
-def table_metadata(health: Health) -> Metadata:
-    """Return the metadata of the ClickHouse table: row count, engine, and the ledger's counts of written rows.
+def table_metadata(health: Health, name: str, index: int) -> Metadata:
+    """Return the metadata of a ClickHouse table: row count, engine, and the ledger's counts of written rows.
+
+    name: database.table. index: its position among the sink's tables; the counts of the whole pipeline are those of the
+    first one.
 
     Only the problem when the table is missing or could not be read; the problem instead of the counts when the ledger
     could not be read.
     """
     figures: Metadata = {}
-    if isinstance(health.table, GlassflowError):
-        return {"problem": str(health.table)}
-    if health.table is None:
+    table, is_own = health.tables[index], index == 0
+    if isinstance(table, GlassflowError):
+        return {"problem": str(table)}
+    if table is None:
         return {"problem": "the table does not exist yet; the stream creates it, or reports why it cannot"}
-    figures |= {"dagster/row_count": health.table.rows, "engine": health.table.engine}
+    figures |= {"dagster/row_count": table.rows, "engine": table.engine}
     if isinstance(health.ledger, GlassflowError):
         return {**figures, "problem": str(health.ledger)}
+    figures["written"] = health.ledger.by_table.of(name, own=is_own).written
+    if not is_own:
+        return figures
     return figures | {
-        "written": health.ledger.outcomes.written,
         "dead_letters": health.ledger.outcomes.dead_letters,
         "batches": health.ledger.batches,
     }
@@ -170,11 +176,11 @@ def _state_size(heartbeat: Heartbeat | None) -> Metadata:
     return {} if heartbeat is None or heartbeat.state_bytes is None else {"state_bytes": heartbeat.state_bytes}
 
 
-def observed_table(heartbeat: Heartbeat) -> Metadata:
-    """Return the counts since the start of the running driver from its heartbeat."""
+def observed_table(heartbeat: Heartbeat, *, is_one_of_many: bool) -> Metadata:
+    """Return the counts since the start of the running driver from its heartbeat, which are those of all tables."""
     totals = heartbeat.totals
     return {
-        "written_since_start": totals.written,
+        f"written_{'to_all_tables_' if is_one_of_many else ''}since_start": totals.written,
         "duplicates_since_start": totals.duplicates,
         "dead_letters_since_start": totals.dead_letters,
     }

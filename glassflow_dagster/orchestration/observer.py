@@ -158,7 +158,8 @@ def _observations(status: StreamStatus, pipeline: PipelineConfig, keys: AssetKey
         metadata_by_key |= {key: observed_side(status) for key in keys.deduplicated if key}
     metadata_by_key[keys.stream] = observed_joined(status) if keys.joined else observed_stream(status)
     if heartbeat:
-        metadata_by_key[keys.table] = {**metadata_by_key.get(keys.table, {}), **observed_table(heartbeat)}
+        of_table = observed_table(heartbeat, is_one_of_many=bool(keys.routes))
+        metadata_by_key[keys.table] = {**metadata_by_key.get(keys.table, {}), **of_table}
     for key, metadata in metadata_by_key.items():
         if metadata:
             yield dg.AssetObservation(key, metadata=metadata)

@@ -117,20 +117,23 @@ def _specs(config: PipelineConfig, keys: AssetKeys, options: PipelineOptions) ->
                 **common,
             ),
         )
-    # A table without a stream asset before it stands for the stream, too.
-    kinds = {"clickhouse", "table"} if keys.stream != keys.table else {"spark", "clickhouse", "table"}
-    yield (
-        _node("table", config),
-        dg.AssetSpec(
-            keys.table,
-            deps=[keys.joined] if keys.joined else keys.sides,
-            description=_table_description(config),
-            kinds={*kinds, *options.kinds},
-            metadata={**_table_metadata(config), "dagster/column_lineage": _table_lineage(config, keys), **reference},
-            freshness_policy=freshness_policy(config),
-            **common,
-        ),
-    )
+    for of_table, table in zip(config.by_table, keys.tables, strict=True):
+        # A table without a stream asset before it stands for the stream, too.
+        kinds = {"spark", "clickhouse", "table"} if table == keys.stream else {"clickhouse", "table"}
+        lineage = _table_lineage(of_table, keys)
+        yield (
+            _node("table", of_table),
+            dg.AssetSpec(
+                table,
+                deps=[keys.joined] if keys.joined else keys.sides,
+                description=_table_description(of_table, is_one_of_many=bool(keys.routes)),
+                kinds={*kinds, *options.kinds},
+                metadata={**_table_metadata(of_table), "dagster/column_lineage": lineage, **reference},
+                # A route may rightly take no event for long.
+                freshness_policy=freshness_policy(config) if table == keys.table else None,
+                **common,
+            ),
+        )
 
 
 def _node(kind: NodeKind, config: PipelineConfig, source: Source | None = None) -> Node:
@@ -368,10 +371,13 @@ def _clock(join: JoinConfig) -> str:
     )
 
 
-def _table_description(config: PipelineConfig) -> str:
-    """Describe the target table in the asset's text, with the pipeline's name, if it has one."""
+def _table_description(config: PipelineConfig, *, is_one_of_many: bool) -> str:
+    """Describe one of the sink's tables in the asset's text, with the pipeline's name, if it has one."""
     name = f"{config.name}. " if config.name else ""
+    events = " with all other events" if is_one_of_many else ""
+    if config.sink.filter:
+        events = f" with the events for which `{config.sink.filter}`"
     return (
-        f"{name}ClickHouse table `{'.'.join(config.sink.full_table)}`, filled exactly once by a Spark stream that runs "
+        f"{name}ClickHouse table `{config.sink.table_name}`, filled exactly once{events} by a Spark stream that runs "
         "outside Dagster. Materializing launches the stream, or checks the health of the one that runs."
     )

@@ -15,7 +15,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from clickhouse_connect.driver.client import Client
@@ -53,7 +53,9 @@ class _Topics:
     recreated: set[str] = field(default_factory=set)
 
 
-def accept_loss(client: Client, config: PipelineConfig, table: Table, checkpoint: Checkpoint, report: Report) -> None:
+def accept_loss(
+    client: Client, config: PipelineConfig, tables: Sequence[Table], checkpoint: Checkpoint, report: Report
+) -> None:
     """Record which records are lost, and prepare a checkpoint that continues without them.
 
     A usable checkpoint keeps its state, and where nothing is lost it stays as it is; without one the state is lost,
@@ -73,11 +75,18 @@ def accept_loss(client: Client, config: PipelineConfig, table: Table, checkpoint
     topics = _read_topics(config, checkpoint.topic_ids() if identity else {})
     checkpoint_id = identity.checkpoint_id if identity else history.checkpoint_id
     # From now on no driver on another host writes rows that the losses would not account for (fencing).
-    begin_epoch(client, database, config.pipeline_id, checkpoint_id, str(checkpoint.folder.parent), table.rows)
+    begin_epoch(
+        client,
+        database,
+        config.pipeline_id,
+        checkpoint_id,
+        str(checkpoint.folder.parent),
+        sum(table.rows for table in tables),
+    )
     if identity:
         _keep_state(client, config, checkpoint, identity, topics, report)
     else:
-        _begin_without_state(client, config, table, checkpoint, (totals, history), topics, str(problem), report)
+        _begin_without_state(client, config, checkpoint, (totals, history), topics, str(problem), report)
 
 
 def _why_unusable(client: Client, config: PipelineConfig, checkpoint: Checkpoint) -> CheckpointError | None:
@@ -160,7 +169,6 @@ def _keep_state(  # noqa: PLR0913, PLR0917 - all that a checkpoint depends on
 def _begin_without_state(  # noqa: PLR0913, PLR0917 - all that a checkpoint depends on
     client: Client,
     config: PipelineConfig,
-    table: Table,
     checkpoint: Checkpoint,
     past: tuple[LedgerTotals, BatchHistory],
     topics: _Topics,
@@ -199,8 +207,9 @@ def _begin_without_state(  # noqa: PLR0913, PLR0917 - all that a checkpoint depe
             token_prefix=str(uuid.uuid4()),
             pipeline_id=config.pipeline_id,
             topics=config.topics,
-            table=f"{table.database}.{table.name}",
+            table=config.sink.table_name,
             rows_before=totals.rows_before,
+            rows_before_by_table=totals.by_table.named_before,
             created_at=time.time(),
             shuffle_partitions=_NO_STATE,
             state=state_shape(config),

@@ -7,12 +7,11 @@ When the table's row count tells how many rows the in-flight batch has written, 
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from glassflow_dagster.bookkeeping.ledger import BatchRange
 from glassflow_dagster.bookkeeping.totals import LedgerTotals
-from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.transforms import DedupConfig
 from glassflow_dagster.recovery.dedup_keys import Accepted
@@ -48,12 +47,12 @@ def following_ranges(past: LostCheckpoint, batch_time_ms: int) -> list[BatchRang
 def find_written_records(
     records: Records, ranges: Sequence[BatchRange], accepted: Accepted, compared: Compared, unknown: int | None
 ) -> list[tuple[int, int, int]]:
-    """Find the records of the ranges whose rows are in the table: (index of the topic, partition, offset).
+    """Find the records of the ranges whose rows are in a table: (index of the topic, partition, offset).
 
     accepted: the rows of the batches before, recomputed from Kafka's records; `whole` unless Kafka has lost some.
-    compared: the columns whose values are compared. unknown: the number of the table's rows that no batch in the ledger
-    has written; None where the row count does not tell it.
-    Raises `CannotRebuild` when the records cannot be identified.
+    compared: the table, and its columns whose values are compared. unknown: the number of the table's rows that no
+    batch in the ledger has written; None where the row count does not tell it. Raises `CannotRebuild` when the records
+    cannot be identified.
     """
     if unknown == 0:
         return []
@@ -66,23 +65,27 @@ def find_written_records(
     candidates = records.rows(ranges)
     if dedup is not None:
         candidates = _without_duplicates(candidates, accepted, dedup, ranges)
-    written = _written_candidates(records, candidates, accepted, compared)
+    written = _written_candidates(records.spark, candidates, accepted.rows, compared)
     if unknown is not None and len(written) != unknown:
         raise _cannot_tell(
             config,
-            f"the table has {unknown:,} rows that no batch in the ledger has written, and by their values "
+            f"{compared.name} has {unknown:,} rows that no batch in the ledger has written, and by their values "
             f"{len(written):,} of them can belong to that batch",
         )
     return written
 
 
-def unknown_rows(config: PipelineConfig, table: Table, totals: LedgerTotals) -> int | None:
-    """Count the rows of the table that no batch in the ledger has written.
+def unknown_rows(compared: Compared, totals: LedgerTotals) -> int | None:
+    """Count the rows of a table that no batch in the ledger has written.
 
-    None when the row count does not tell: rows may be merged, expired or deleted, or others write to the table.
+    None when the row count does not tell: rows may be merged, expired or deleted, or others write to the table; or its
+    rows before the first batch are not known.
     """
-    surplus = table.rows - totals.rows_before - totals.outcomes.written
-    return surplus if table.is_plain and surplus >= 0 and not config.checks.other_writers else None
+    table, of_ledger = compared.table, totals.by_table.of(compared.name, own=compared.index == 0)
+    if of_ledger.before is None or not table.is_plain or compared.config.checks.other_writers:
+        return None
+    surplus = table.rows - of_ledger.before - of_ledger.written
+    return surplus if surplus >= 0 else None
 
 
 def _without_duplicates(
@@ -99,23 +102,24 @@ def _without_duplicates(
 
 
 def _written_candidates(
-    records: Records, candidates: DataFrame, accepted: Accepted, compared: Compared
+    spark: SparkSession, candidates: DataFrame, accepted: DataFrame, compared: Compared
 ) -> list[tuple[int, int, int]]:
-    """Return the positions of the candidates whose rows are in the table.
+    """Return the positions of the candidates whose rows are in a table.
 
     Of candidates with equal values (row_hash), these are the first ones, as many as the table has such rows beyond
     those that earlier batches have written (`accepted`).
     """
-    candidates = candidates.select(*_POSITION, "row_hash").persist()
+    of_table = F.col("table_index") == compared.index
+    candidates = candidates.where(of_table).select(*_POSITION, "row_hash").persist()
     values = candidates.select("row_hash").distinct()
     _, row_hash_sql = hashed(compared.values)
     in_table = (
         # The hash of a key is not needed here.
-        actual_rows(records.spark, records.config, key=row_hash_sql, row=row_hash_sql)
+        actual_rows(spark, compared.config, key=row_hash_sql, row=row_hash_sql)
         .select("row_hash")
         .join(values, "row_hash", "left_semi")
     )
-    from_earlier_batches = accepted.rows.select("row_hash").join(values, "row_hash", "left_semi")
+    from_earlier_batches = accepted.where(of_table).select("row_hash").join(values, "row_hash", "left_semi")
     counts = _counted(in_table, 1).unionAll(_counted(from_earlier_batches, -1))
     surplus = counts.groupBy("row_hash").agg(F.sum("rows").alias("surplus"))
     nth = F.row_number().over(Window.partitionBy("row_hash").orderBy(*_POSITION))

@@ -22,7 +22,7 @@ from glassflow_dagster.bookkeeping.ledger import BatchRange, read_history
 from glassflow_dagster.bookkeeping.splits import SPLITS
 from glassflow_dagster.bookkeeping.totals import read_totals
 from glassflow_dagster.clickhouse.client import connect
-from glassflow_dagster.clickhouse.tables import Table, require_table
+from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.topics import offsets_if_there
@@ -35,14 +35,14 @@ from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
 from glassflow_dagster.streaming.spark.session import SHUFFLE_PARTITIONS
 from glassflow_dagster.streaming.spark.spark_errors import explain_failure
 from glassflow_dagster.verification.exact.canonical import hashed
-from glassflow_dagster.verification.exact.compare_keys import compared_columns
+from glassflow_dagster.verification.exact.compare_keys import by_table, compared_tables
 from glassflow_dagster.verification.exact.expected import declare_for_reading
 
 Report = Callable[[str], None]
 
 
 def rebuild_checkpoint(
-    spark: SparkSession, config: PipelineConfig, table: Table, checkpoint: Checkpoint, report: Report
+    spark: SparkSession, config: PipelineConfig, tables: Sequence[Table], checkpoint: Checkpoint, report: Report
 ) -> None:
     """Write a checkpoint that continues after the ledger's last batch.
 
@@ -51,27 +51,38 @@ def rebuild_checkpoint(
     so that they are not written again. What that batch left in the bookkeeping tables is deleted, as it is repeated.
     Last, the new checkpoint is moved to its place.
 
-    spark: the session that the pipeline will run in. Raises `GlassflowError` when the state cannot be rebuilt exactly.
+    spark: the session that the pipeline will run in. tables: the sink's. Raises `GlassflowError` when the state cannot
+    be rebuilt exactly.
     """
     require_possible(config)
     client = connect(config.sink.connection_params)
     past, checkpoint_id = _read_lost_checkpoint(client, config)
     database = config.sink.connection_params.database
-    begin_epoch(client, database, config.pipeline_id, checkpoint_id, str(checkpoint.folder.parent), table.rows)
-    table = require_table(client, table.database, table.name)
+    begin_epoch(
+        client,
+        database,
+        config.pipeline_id,
+        checkpoint_id,
+        str(checkpoint.folder.parent),
+        sum(table.rows for table in tables),
+    )
     # The time of the next batch, which must be after the last one's.
     now_ms = max(int(time.time() * 1000), past.batches[-1].batch_time_ms + 1)
-    compared = compared_columns(config, table)
-    row_hash, _ = hashed(compared.values)
+    # Reads the tables' row counts again, now that no other driver writes.
+    compared = compared_tables(client, config)
+    [row_hash] = by_table([{"row_hash": hashed(of_table.values)[0]} for of_table in compared])
     undecoded = read_undecoded(client, database, config.pipeline_id, checkpoint_id)
     declare_for_reading(spark, config)
-    records = Records(spark, config, table, checkpoint_id, row_hash.alias("row_hash"), undecoded)
+    records = Records(spark, config, tables, checkpoint_id, row_hash, undecoded)
     totals = read_totals(client, database, config.pipeline_id)
     try:
         accepted = replay_dedup(records, past, now_ms, report)
         ranges = following_ranges(past, now_ms)
-        report(f"searching {table.database}.{table.name} for rows of an in-flight batch ...")
-        written = find_written_records(records, ranges, accepted, compared, unknown_rows(config, table, totals))
+        written: list[tuple[int, int, int]] = []
+        for of_table in compared:
+            report(f"searching {of_table.name} for rows of an in-flight batch ...")
+            unknown = unknown_rows(of_table, totals)
+            written += find_written_records(records, ranges, accepted, of_table, unknown)
         work = checkpoint.folder.with_name("checkpoint.new")
         shutil.rmtree(work, ignore_errors=True)
         rebuilt = _write_checkpoint(records, past, accepted, work, now_ms)
@@ -91,7 +102,8 @@ def rebuild_checkpoint(
         named = [(config.topics[rank], partition, offset) for rank, partition, offset in written]
         rebuilt.keep_already_written(past.batches[-1].batch_id + 1, named)
     partitions = int(str(spark.conf.get(SHUFFLE_PARTITIONS)))
-    rebuilt.create(config, f"{table.database}.{table.name}", totals.rows_before, partitions, checkpoint_id)
+    before = totals.by_table.named_before
+    rebuilt.create(config, totals.rows_before, partitions, before, checkpoint_id)
     # This folder holds nothing but topic ids, if anything: a damaged checkpoint was moved aside before.
     shutil.rmtree(checkpoint.folder, ignore_errors=True)
     rebuilt.folder.rename(checkpoint.folder)
@@ -100,7 +112,7 @@ def rebuild_checkpoint(
     checkpoint.follow_move()
     report(
         f"the state is rebuilt after batch {past.batches[-1].batch_id}; {len(written):,} rows of the in-flight batch "
-        "are in the table and stay"
+        "are in their table and stay"
     )
 
 

@@ -14,20 +14,20 @@ from glassflow_dagster.verification.exact.expected import rows_of_batches
 # The columns of `Records.rows`.
 ROWS = (
     "topic STRING, topic_rank INT, partition INT, offset LONG, batch_id LONG, batch_ms LONG, exempt BOOLEAN, "
-    "dedup_key BINARY, row_hash STRING"
+    "dedup_key BINARY, table_index INT, row_hash STRING"
 )
 
 
 @dataclass(frozen=True)
 class Records:
-    """Reads the records of a pipeline as rows. `row_hash` hashes `row`, a STRUCT as in `read_values`.
+    """Reads the records of a pipeline as rows. row_hash: of the values of the row's table, by its `row_column`.
 
     undecoded: records that have no row, although their schema may be known by now (`read_undecoded`).
     """
 
     spark: SparkSession
     config: PipelineConfig
-    table: Table
+    tables: Sequence[Table]
     checkpoint_id: str
     row_hash: Column
     undecoded: Sequence[tuple[str, int, int]] = ()
@@ -38,7 +38,7 @@ class Records:
         if not not_empty:
             return self.spark.createDataFrame([], ROWS)
         return rows_of_batches(
-            self.spark, self.config, self.table, not_empty, self.checkpoint_id, self.undecoded, [self.row_hash]
+            self.spark, self.config, self.tables, not_empty, self.checkpoint_id, self.undecoded, [self.row_hash]
         )
 
 

@@ -7,7 +7,6 @@ from pyspark.sql import functions as F
 
 from glassflow_dagster.clickhouse.tables import Table, filled_columns
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.types import ColumnType
 from glassflow_dagster.config.stages import FilterStage, TransformStage, plan_stages
 from glassflow_dagster.streaming.stages.dead_letters import dead_letters_of_joined, keep_raw_of_dead_letters
 from glassflow_dagster.streaming.stages.decode.decode import decode
@@ -23,9 +22,10 @@ from glassflow_dagster.streaming.stages.event_time import read_event_time, read_
 from glassflow_dagster.streaming.stages.filter import keep_matching
 from glassflow_dagster.streaming.stages.join import join_inputs
 from glassflow_dagster.streaming.stages.join_events import as_events, to_join_inputs, unpack_fields
-from glassflow_dagster.streaming.stages.mapping import map_columns
+from glassflow_dagster.streaming.stages.mapping import TableColumns, map_columns
 from glassflow_dagster.streaming.stages.record_counter import MAX_EVENT_TIMES, TALLIES, JoinCounter
 from glassflow_dagster.streaming.stages.replays import mark_replays
+from glassflow_dagster.streaming.stages.route import choose_table
 from glassflow_dagster.streaming.stages.scope import Scope, field_scope
 from glassflow_dagster.streaming.stages.source_index import add_source_index, is_of
 from glassflow_dagster.streaming.stages.transform import transform
@@ -43,17 +43,19 @@ _JOINED_COLUMNS = (
 )
 
 
-def build_query(records: DataFrame, config: PipelineConfig, table: Table, checkpoint_id: str) -> DataFrame:
-    """Build the query of a pipeline with one source. checkpoint_id: the checkpoint's id, to recognize its replays.
+def build_query(records: DataFrame, config: PipelineConfig, tables: Sequence[Table], checkpoint_id: str) -> DataFrame:
+    """Build the query of a pipeline with one source.
+
+    tables: the sink's, in the order of `Sink.by_table`. checkpoint_id: the checkpoint's id, to recognize its replays.
 
     Columns in: those of `read_records`.
-    Columns out: topic_rank INT, partition INT, offset LONG, row BINARY, size INT, timestamp
+    Columns out: topic_rank INT, partition INT, offset LONG, row as in `map_columns`, size INT, timestamp
     LONG, dead_letter STRUCT, drop_reason STRING, duplicates LONG; see `PartitionWriter` for their meaning.
     """
-    return _deduplicate(map_records(records, config, table, checkpoint_id), config)
+    return _deduplicate(map_records(records, config, tables, checkpoint_id), config)
 
 
-def map_records(records: DataFrame, config: PipelineConfig, table: Table, checkpoint_id: str) -> DataFrame:
+def map_records(records: DataFrame, config: PipelineConfig, tables: Sequence[Table], checkpoint_id: str) -> DataFrame:
     """Apply the stages before deduplication: decode, mark replays, filters and stateless transforms, mapping.
 
     checkpoint_id: the checkpoint's id; only replays that were sent to it are read.
@@ -64,11 +66,11 @@ def map_records(records: DataFrame, config: PipelineConfig, table: Table, checkp
     marked = mark_replays(decoded, config.replay_topic, checkpoint_id)
     steps = plan_stages(config).steps
     events, scope = _apply(marked, steps, field_scope(config.fields_of(config.source)))
-    return map_columns(events, filled_columns(config, table), scope, _types(table))
+    return _map(events, config, tables, scope)
 
 
 def build_join_query(
-    records: DataFrame, clock_rows: DataFrame, config: PipelineConfig, table: Table, checkpoint_id: str
+    records: DataFrame, clock_rows: DataFrame, config: PipelineConfig, tables: Sequence[Table], checkpoint_id: str
 ) -> DataFrame:
     """Build the query of a pipeline that joins two sources.
 
@@ -99,7 +101,7 @@ def build_join_query(
 
     rows, joined_scope = unpack_fields(as_events(joined), join, scopes)
     transformed, final_scope = _apply(rows, stages.steps, joined_scope)
-    mapped = map_columns(transformed, filled_columns(config, table), final_scope, _types(table))
+    mapped = _map(transformed, config, tables, final_scope)
     # The join's state keeps no timestamp, so the age of a joined row is not measured.
     unmeasured = F.lit(None).cast("bigint").alias("timestamp")
     return dead_letters_of_joined(mapped, joined_scope).select(*_JOINED_COLUMNS, unmeasured)
@@ -114,8 +116,20 @@ def _decode(records: DataFrame, config: PipelineConfig) -> DataFrame:
     return decode(records, decoders, dropping)
 
 
-def _types(table: Table) -> dict[str, ColumnType]:
-    return {name: column.type for name, column in table.columns.items()}
+def _map(events: DataFrame, config: PipelineConfig, tables: Sequence[Table], scope: Scope) -> DataFrame:
+    """Choose the table of each event, where there is a choice, and map its fields to the table's columns."""
+    conditions = plan_stages(config).tables
+    if len(conditions) > 1 or conditions[0]:
+        events = choose_table(events, conditions, scope, config.sink.unrouted)
+    return map_columns(events, table_columns(config, tables), scope)
+
+
+def table_columns(config: PipelineConfig, tables: Sequence[Table]) -> list[TableColumns]:
+    """Return the filled columns of the sink's tables. tables: in the order of `Sink.by_table`."""
+    return [
+        TableColumns(filled_columns(of_table, table), {name: column.type for name, column in table.columns.items()})
+        for of_table, table in zip(config.by_table, tables, strict=True)
+    ]
 
 
 def _apply(events: DataFrame, steps: Sequence[FilterStage | TransformStage], scope: Scope) -> tuple[DataFrame, Scope]:

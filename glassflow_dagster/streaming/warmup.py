@@ -62,13 +62,13 @@ def main(java_options: str) -> None:
         _load_classes(spark)
         records = _records(spark, folder / "records")
         _run(
-            build_query(records, _config(joins=False), _table(), checkpoint_id=_unique_name()),
+            build_query(records, _config(joins=False), [_table()], checkpoint_id=_unique_name()),
             SingleTopicCounter().position_columns,
             folder / "single",
         )
         clock_source = ClockSource(spark, _unique_name())
         joined = build_join_query(
-            records, clock_source.read(), _config(joins=True), _table(), checkpoint_id=_unique_name()
+            records, clock_source.read(), _config(joins=True), [_table()], checkpoint_id=_unique_name()
         )
         _run(joined, JoinCounter().position_columns, folder / "joined")
         spark.stop()

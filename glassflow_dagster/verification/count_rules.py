@@ -5,11 +5,11 @@ number of rows; then the bounds that still must hold are compared, and the repor
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from glassflow_dagster.bookkeeping.ledger import Outcomes
+from glassflow_dagster.bookkeeping.ledger import Outcomes, TableRows
 from glassflow_dagster.bookkeeping.losses import LossReason
 from glassflow_dagster.bookkeeping.totals import LedgerTotals
 from glassflow_dagster.clickhouse.tables import Table
@@ -53,11 +53,11 @@ class Distinct:
 
 @dataclass(frozen=True)
 class Facts:
-    """The input of `evaluate_counts`.
+    """The input of `evaluate_counts` about one table.
 
-    joins: the pipeline has a join. window: the deduplication window; None without deduplication, on the event clock,
-    and for a join. recent_written: rows that the batches of the last window wrote, which must have
-    distinct keys.
+    rows: those that the table has; table_rows: those that the ledger has for it. joins: the pipeline has a join.
+    window: the deduplication window; None without deduplication, on the event clock, and for a join. recent_written:
+    rows that the batches of the last window wrote, which must have distinct keys.
     """
 
     table: Table
@@ -67,6 +67,7 @@ class Facts:
     window: timedelta | None
     key_columns: tuple[str, ...] | None
     rows: int
+    table_rows: TableRows
     totals: LedgerTotals
     kafka: KafkaCount
     distinct: Distinct
@@ -103,14 +104,24 @@ class Facts:
         return self.totals.outcomes.taken if self.joins else self.totals.outcomes.written
 
     @property
+    def is_only_table(self) -> bool:
+        """True when all rows that the ledger has went to this table."""
+        return self.table_rows.written == self.totals.outcomes.written
+
+    @property
+    def rows_before(self) -> int:
+        """The table's rows before the pipeline first wrote to it: all that it has, if no batch has written to it."""
+        return self.rows if self.table_rows.before is None else self.table_rows.before
+
+    @property
     def expected(self) -> int:
         """The number of rows that the table should have: by Kafka's count if that is exact, else by the ledger's.
 
-        The number of rows that a join produces is known to the ledger alone.
+        The number of rows that a join produces, or that go to one of several tables, is known to the ledger alone.
         """
-        by_kafka = self.kafka.exact and not self.joins
-        written = self.kafka.records - self.left_out if by_kafka else self.totals.outcomes.written
-        return self.totals.rows_before + written
+        by_kafka = self.kafka.exact and not self.joins and self.is_only_table
+        written = self.kafka.records - self.left_out if by_kafka else self.table_rows.written
+        return self.rows_before + written
 
     @property
     def within_one_window(self) -> bool:
@@ -118,24 +129,30 @@ class Facts:
         first, last = self.totals.first_batch_time, self.totals.last_batch_time
         if self.window is None or first is None or last is None:
             return False
-        return not self.totals.rows_before and last - first < self.window
+        return not self.rows_before and last - first < self.window
 
 
-def evaluate_counts(facts: Facts) -> CountsReport:
-    """Compare the counts of Kafka's records, the ledger's outcomes, the table's rows and its distinct keys.
+def evaluate_counts(tables: Sequence[Facts]) -> CountsReport:
+    """Compare the counts of Kafka's records, the ledger's outcomes, each table's rows and its distinct keys.
 
-    The report passes when no rule is violated. It is exact when the row count had to equal the ledger's, and not only
-    to lie within the bounds that hold for merging engines, a TTL or other writers.
+    tables: the facts of each of the sink's tables, which differ in what is of the table. The report passes when no rule
+    is violated. It is exact when the row counts had to equal the ledger's, and not only to lie within the bounds that
+    hold for merging engines, a TTL or other writers.
     """
-    problems = [*_kafka_problems(facts), *_ledger_problems(facts), *_row_problems(facts), *_key_problems(facts)]
-    reasons = _why_not_exact(facts)
-    agreement = f"{_sum(facts)}; {facts.name} holds {pluralize(facts.rows, 'row')}."
-    description = " ".join(problems) or agreement
+    facts = tables[0]
+    problems = [*_kafka_problems(facts), *_ledger_problems(facts)]
+    for of_table in tables:
+        problems += [*_row_problems(of_table), *_key_problems(of_table)]
+    reasons = [*(reason for of_table in tables for reason in _inexact_table(of_table)), *_why_not_exact(facts)]
+    held = ", ".join(f"{of_table.name} holds {pluralize(of_table.rows, 'row')}" for of_table in tables)
+    description = " ".join(problems) or f"{_sum(facts)}; {held}."
     if reasons:
         description += f" Not exact: {'; '.join(reasons)}."
-    if facts.distinct.keys is None and facts.distinct.reason:
-        description += f" Keys not counted: {facts.distinct.reason}."
-    return CountsReport(passed=not problems, exact=not reasons, description=description, figures=_figures(facts))
+    not_counted = {f.distinct.reason: None for f in tables if f.distinct.keys is None and f.distinct.reason}
+    if not_counted:
+        description += f" Keys not counted: {'; '.join(not_counted)}."
+    figures = _figures(facts) if len(tables) == 1 else _figures_of_many(tables)
+    return CountsReport(passed=not problems, exact=not reasons, description=description, figures=figures)
 
 
 def rows_fit(table: Table, rows: int, expected: int, *, may_hold_more: bool) -> bool:
@@ -187,6 +204,9 @@ def _ledger_problems(facts: Facts) -> Iterator[str]:
     if facts.joins:
         yield from _join_problems(outcomes, facts.lost_waiting)
     totals = facts.totals
+    by_table = sum(totals.by_table.written.values())
+    if by_table != outcomes.written:
+        yield f"The ledger does not add up: {outcomes.written:,} written, but {by_table:,} to the single tables."
     if totals.dead_letters_stored + totals.dead_letters_purged + totals.dead_letters_expired != outcomes.dead_letters:
         gone = [
             f"{count:,} {word}"
@@ -222,7 +242,7 @@ def _row_problems(facts: Facts) -> Iterator[str]:
     many = "more" if difference > 0 else "fewer"
     yield (
         f"{facts.name} holds {pluralize(abs(difference), 'row')} {many} than it should: {facts.rows:,}, "
-        f"but {_sum(facts)}, which makes {facts.expected:,}."
+        f"but {_sum(facts) if facts.is_only_table else _sum_of_table(facts)}, which makes {facts.expected:,}."
     )
 
 
@@ -259,8 +279,8 @@ def keeps_every_key(table: Table, key_columns: tuple[str, ...] | None) -> bool:
     return table.family == "ReplacingMergeTree" and not may_delete and set(key_columns) <= sorted_by
 
 
-def _why_not_exact(facts: Facts) -> list[str]:
-    """Return the reasons for which the row count need not agree exactly, or rests on the ledger alone."""
+def _inexact_table(facts: Facts) -> list[str]:
+    """Return the reasons that a table gives for its row count not to agree exactly."""
     reasons = []
     if facts.table.merges_rows:
         reasons.append(f"{facts.table.engine} merges rows with the same sorting key in the background")
@@ -268,6 +288,12 @@ def _why_not_exact(facts: Facts) -> list[str]:
         reasons.append("the table's TTL removes rows")
     if facts.table.may_hold_fewer and not (facts.table.merges_rows or facts.table.ttl):
         reasons.append(f"a {facts.table.engine} table may not keep the rows that are written to it")
+    return reasons
+
+
+def _why_not_exact(facts: Facts) -> list[str]:
+    """Return the other reasons for which the row counts need not agree exactly, or rest on the ledger alone."""
+    reasons = []
     if facts.delivery == "at_least_once":
         reasons.append("a repeated batch may have duplicated rows (sink.delivery: at_least_once)")
     if facts.other_writers:
@@ -299,9 +325,17 @@ def _sum(facts: Facts) -> str:
     for name, count in left_out.items():
         if count:
             text += f" - {pluralize(count, name) if name in ('duplicate', 'dead letter') else f'{count:,} {name}'}"
-    if facts.totals.rows_before:
-        text += f" + {pluralize(facts.totals.rows_before, 'row')} that existed before"
-    return text
+    return text + _existed_before(facts)
+
+
+def _sum_of_table(facts: Facts) -> str:
+    """Return the sum that makes the expected rows of one of several tables, as text."""
+    return f"{pluralize(facts.table_rows.written, 'row')} written to it{_existed_before(facts)}"
+
+
+def _existed_before(facts: Facts) -> str:
+    """Return the last part of a sum; '' without rows that existed before."""
+    return f" + {pluralize(facts.rows_before, 'row')} that existed before" if facts.rows_before else ""
 
 
 def _sum_of_joined(facts: Facts) -> str:
@@ -315,9 +349,7 @@ def _sum_of_joined(facts: Facts) -> str:
         text += f" - {o.joined_filtered:,} filtered"
     if o.joined_dead_letters:
         text += f" - {pluralize(o.joined_dead_letters, 'dead letter')}"
-    if facts.totals.rows_before:
-        text += f" + {pluralize(facts.totals.rows_before, 'row')} that existed before"
-    return text
+    return text + _existed_before(facts)
 
 
 def pluralize(count: int, thing: str) -> str:
@@ -340,7 +372,7 @@ def _figures(facts: Facts) -> Figures:
         "dead_letters_purged": facts.totals.dead_letters_purged,
         "dead_letters_expired": facts.totals.dead_letters_expired,
         "written": outcomes.written,
-        "rows_before": facts.totals.rows_before,
+        "rows_before": facts.rows_before,
         "expected_rows": facts.expected,
         "rows": facts.rows,
         "difference": facts.rows - facts.expected,
@@ -355,4 +387,17 @@ def _figures(facts: Facts) -> Figures:
         figures["unique_keys"] = facts.distinct.keys
     elif facts.distinct.reason:
         figures["unique_keys_not_counted"] = facts.distinct.reason
+    return figures
+
+
+# The figures of one table, in `_figures`; all others are of the whole pipeline.
+_OF_TABLE = ("rows_before", "expected_rows", "rows", "difference", "unique_keys", "unique_keys_not_counted")
+
+
+def _figures_of_many(tables: Sequence[Facts]) -> Figures:
+    """Return the figures of a sink with several tables: those of the pipeline, then those of each table."""
+    figures = {name: value for name, value in _figures(tables[0]).items() if name not in _OF_TABLE}
+    for of_table in tables:
+        own = _figures(of_table) | {"written": of_table.table_rows.written}
+        figures |= {f"{of_table.name} {name}": own[name] for name in ("written", *_OF_TABLE) if name in own}
     return figures

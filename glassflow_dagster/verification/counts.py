@@ -4,12 +4,12 @@ Records are counted in Kafka, rows in ClickHouse; the ledger explains the differ
 `count_rules.py` evaluates the counts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.bookkeeping.ledger import LedgerSums, add_later_batches, read_rows_written
+from glassflow_dagster.bookkeeping.ledger import LedgerSums, RowsByTable, add_later_batches, read_rows_written
 from glassflow_dagster.bookkeeping.losses import read_losses
 from glassflow_dagster.bookkeeping.totals import LedgerTotals, complete_totals, read_sums
 from glassflow_dagster.clickhouse.errors import LimitReached
@@ -38,41 +38,48 @@ def _compare(config: PipelineConfig, report: Callable[[str], None]) -> CountsRep
     """Read all counts, and return their evaluation; before the first batch it passes without a comparison."""
     client = connect_within_limits(config)
     database = config.sink.connection_params.database
-    table = require_table(client, *config.sink.full_table)
-    sums, rows = _sums_and_rows(client, config, table)
+    tables = [require_table(client, *sink.full_table) for sink in config.sink.by_table]
+    sums, rows = _sums_and_rows(client, config, tables)
     totals = complete_totals(client, database, config.pipeline_id, sums)
     if not totals.batches:
         return CountsReport(
             passed=True, exact=False, description="No batch has been written yet; there is nothing to compare."
         )
-    columns = key_columns(config, table)
+    kafka = count_kafka(config, totals, report)
     # Batch times tell which rows are within one window only on the processing clock and without a join, where an event
     # may be written long after it was read.
     dedup = None if config.join else config.dedup_of(config.source)
     window = dedup.time_window if dedup and dedup.clock == "processing" else None
-    return evaluate_counts(
-        Facts(
-            table=table,
-            other_writers=config.checks.other_writers,
-            delivery=config.sink.delivery,
-            window=window,
-            key_columns=columns,
-            rows=rows,
-            totals=totals,
-            joins=config.join is not None,
-            kafka=count_kafka(config, totals, report),
-            distinct=_count_distinct(client, table, columns, config.checks, rows) if dedup else Distinct(),
-            recent_written=_recent_written(client, database, config.pipeline_id, totals, window),
+    recent = _recent_written(client, database, config.pipeline_id, totals, window)
+    facts = []
+    for index, (of_table, table) in enumerate(zip(config.by_table, tables, strict=True)):
+        columns = key_columns(of_table, table)
+        name, own = of_table.sink.table_name, index == 0
+        facts.append(
+            Facts(
+                table=table,
+                other_writers=config.checks.other_writers,
+                delivery=config.sink.delivery,
+                window=window,
+                key_columns=columns,
+                rows=rows[index],
+                table_rows=totals.by_table.of(name, own=own),
+                totals=totals,
+                joins=config.join is not None,
+                kafka=kafka,
+                distinct=_count_distinct(client, table, columns, config.checks, rows[index]) if dedup else Distinct(),
+                recent_written=recent.of(name, own=own).written,
+            )
         )
-    )
+    return evaluate_counts(facts)
 
 
-def _sums_and_rows(client: Client, config: PipelineConfig, table: Table) -> tuple[LedgerSums, int]:
-    """Return the ledger's sums and the table's row count as soon as they agree, or as they are when they do not.
+def _sums_and_rows(client: Client, config: PipelineConfig, tables: Sequence[Table]) -> tuple[LedgerSums, list[int]]:
+    """Return the ledger's sums and the tables' row counts as soon as they agree, or as they are when they do not.
 
     The whole ledger is summed once; each further reading adds the batches that have been written since.
     """
-    database, name = config.sink.connection_params.database, config.sink.full_table
+    database = config.sink.connection_params.database
     sums = read_sums(client, database, config.pipeline_id)
     may_hold_more = (
         config.checks.other_writers
@@ -80,22 +87,34 @@ def _sums_and_rows(client: Client, config: PipelineConfig, table: Table) -> tupl
         or bool(read_losses(client, database, config.pipeline_id, sums.checkpoint_id))
     )
 
-    def read() -> tuple[LedgerSums, int]:
+    def count() -> list[int]:
+        return [count_rows(client, table.database, table.name) for table in tables]
+
+    def read() -> tuple[LedgerSums, list[int]]:
         nonlocal sums
         # The ledger first: a batch in flight may then add rows to the table, but never rows to the ledger alone.
         more = add_later_batches(client, database, config.pipeline_id, sums)
         # Before the first batch its checkpoint is unknown, so read the newest checkpoint again.
         sums = more if more.batches else read_sums(client, database, config.pipeline_id)
-        return sums, count_rows(client, *name)
+        return sums, count()
 
-    def fits(reading: tuple[LedgerSums, int]) -> bool:
-        ledger, rows = reading
-        return rows_fit(table, rows, ledger.rows_before + ledger.outcomes.written, may_hold_more=may_hold_more)
+    def fits(reading: tuple[LedgerSums, list[int]]) -> bool:
+        ledger, counts = reading
+        by_table = zip(config.sink.by_table, tables, counts, strict=True)
+        return all(
+            rows_fit(
+                table,
+                rows,
+                ledger.by_table.of(sink.table_name, own=index == 0).expected(rows),
+                may_hold_more=may_hold_more,
+            )
+            for index, (sink, table, rows) in enumerate(by_table)
+        )
 
     reading = wait_until_stable(read, fits)
     if not fits(reading):
         # Report a difference on a fresh sum of the whole ledger, whose newest checkpoint may be another one by now.
-        return read_sums(client, database, config.pipeline_id), count_rows(client, *name)
+        return read_sums(client, database, config.pipeline_id), count()
     return reading
 
 
@@ -119,9 +138,9 @@ def _count_distinct(
 
 def _recent_written(
     client: Client, database: str, pipeline_id: str, totals: LedgerTotals, window: timedelta | None
-) -> int:
-    """Return the number of rows that the batches of the last deduplication window wrote; 0 without a window."""
+) -> RowsByTable:
+    """Return the rows that the batches of the last deduplication window wrote; none without a window."""
     if window is None or totals.last_batch_time is None:
-        return 0
+        return RowsByTable()
     last_ms = round(totals.last_batch_time.timestamp() * 1000)
     return read_rows_written(client, database, pipeline_id, after_ms=last_ms - milliseconds(window), until_ms=last_ms)

@@ -8,7 +8,7 @@ a doubled row some day, but every query without FINAL sees it until then.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Literal
@@ -114,13 +114,29 @@ class Search:
 
 
 def find_residual_duplicates(config: PipelineConfig, report: Callable[[str], None]) -> DuplicatesReport:
-    """Search the target for keys with two rows within one window.
+    """Search each of the sink's tables for keys with two rows within one window.
 
-    report: receives a message when only a part of the table is searched. Raises `LimitReached` when a limit ends a
-    query, and another `GlassflowError` when ClickHouse cannot be reached or the table is missing.
+    report: receives a message when only a part of a table is searched. Raises `LimitReached` when a limit ends a
+    query, and another `GlassflowError` when ClickHouse cannot be reached or a table is missing.
     """
     with explaining_limits(config.checks):
-        return _search(config, report)
+        reports = {of_table.sink.table_name: _search(of_table, report) for of_table in config.by_table}
+    return _together(reports)
+
+
+def _together(reports: Mapping[str, DuplicatesReport]) -> DuplicatesReport:
+    """Return the report on several tables, with the worst result and the names of the tables. reports: by table."""
+    if len(reports) == 1:
+        return next(iter(reports.values()))
+    failed = [report for report in reports.values() if not report.passed]
+    severity: Literal["error", "warn"] = "error" if any(report.severity == "error" for report in failed) else "warn"
+    return DuplicatesReport(
+        passed=not failed,
+        severity=severity if failed else "error",
+        # Those without a search do not name their table.
+        description=" ".join(dict.fromkeys(report.description for report in reports.values())),
+        figures={f"{table} {name}": v for table, report in reports.items() for name, v in report.figures.items()},
+    )
 
 
 def _search(config: PipelineConfig, report: Callable[[str], None]) -> DuplicatesReport:

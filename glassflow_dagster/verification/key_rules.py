@@ -3,7 +3,7 @@
 The keys are compared by `exact/compare_keys.py`, which needs Spark.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from glassflow_dagster.bookkeeping.ledger import BatchHistory
@@ -61,13 +61,14 @@ class KeyDifferences:
 class KeysContext:
     """The circumstances by which `evaluate_keys` decides whether a difference is allowed.
 
-    key_columns: the columns of the key; None when there are none. left_out: mapped columns whose values were not
-    compared.
+    rows_before: the table's rows before the pipeline first wrote to it. key_columns: the columns of the key; None when
+    there are none. left_out: mapped columns whose values were not compared.
     """
 
     config: PipelineConfig
     table: Table
     totals: LedgerTotals
+    rows_before: int
     key_columns: tuple[str, ...] | None
     left_out: tuple[str, ...]
 
@@ -127,6 +128,18 @@ def evaluate_keys(differences: KeyDifferences, context: KeysContext) -> KeysRepo
     return KeysReport(not problems, decided=True, description=text, figures=_figures(differences))
 
 
+def together(reports: Mapping[str, KeysReport]) -> KeysReport:
+    """Return the report on several tables: it passes when each one does. reports: by table, at least one."""
+    if len(reports) == 1:
+        return next(iter(reports.values()))
+    return KeysReport(
+        passed=all(report.passed for report in reports.values()),
+        decided=all(report.decided for report in reports.values()),
+        description=" ".join(report.description for report in reports.values()),
+        figures={f"{table} {name}": v for table, report in reports.items() for name, v in report.figures.items()},
+    )
+
+
 def undecided(reasons: list[str]) -> KeysReport:
     """Return the report for keys that could not be compared; it has not passed."""
     return KeysReport(passed=False, decided=False, description=f"Cannot be decided: {'; '.join(reasons)}.")
@@ -154,8 +167,8 @@ def _surplus_reasons(context: KeysContext) -> Iterator[str]:
     surplus = "rows that no record accounts for, since"
     if context.config.checks.other_writers:
         yield f"{surplus} others write to the table too (checks.other_writers)"
-    if context.totals.rows_before:
-        yield f"{surplus} {pluralize(context.totals.rows_before, 'row')} existed before"
+    if context.rows_before:
+        yield f"{surplus} {pluralize(context.rows_before, 'row')} existed before"
     if context.config.sink.delivery == "at_least_once":
         yield f"{surplus} a repeated batch may have duplicated them (sink.delivery: at_least_once)"
 

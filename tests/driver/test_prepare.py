@@ -75,7 +75,7 @@ def a_key(definition: dict[str, Any]) -> None:
 
 def new_checkpoint(state: Path) -> Checkpoint:
     made = Checkpoint(state / CONFIG.pipeline_id / "checkpoint")
-    made.create(CONFIG, "d.t", rows_before=0, shuffle_partitions=1)
+    made.create(CONFIG, rows_before=0, shuffle_partitions=1)
     return made
 
 
@@ -149,13 +149,13 @@ def test_an_open_batch_is_finished_by_the_definition_and_the_types_that_it_was_b
     plan = batch_plan({"t": {0: (0, 2)}}).model_copy(update=begun)
     monkeypatch.setattr(Checkpoint, "pending_plan", lambda _: plan)
     for config in (CONFIG, edited(smaller_blocks)):
-        found = find_outdated_batch(config, now, checkpoint)
+        found = find_outdated_batch(config, [now], checkpoint)
         assert found is not None
         assert (found.batch_id, found.config.digest) == (3, CONFIG.digest)
-        assert str(found.table.columns["x"].type) == "Int64"
+        assert str(found.tables([now])[0].columns["x"].type) == "Int64"
 
     then = replace(TABLE, columns={"x": Column(parse_column_type("Int64"), "", "Int64")})
-    assert find_outdated_batch(CONFIG, then, checkpoint) is None
+    assert find_outdated_batch(CONFIG, [then], checkpoint) is None
 
 
 def test_a_batch_of_an_older_definition_reaches_the_registry_with_the_secrets_of_the_new_one() -> None:

@@ -38,7 +38,8 @@ The workload `table` has a partitioned table with a default, an index, a TTL and
 sums its rows, keys of more than 24 bytes, a window that ends during a repetition, and another writer, whose rows and
 sums are checked too. The workload `shared` is that of the first column in a [pool](guides/operating.md#pools), whose
 processes count as the driver's; only `driver killed` and `driver stopped` leave them running. The workloads `avro` and
-`protobuf` are that of the first column in these formats.
+`protobuf` are that of the first column in these formats; `routed` is that of the first column with two routes, so that
+each row must be in the right one of three tables, each of which rejects some.
 
 A figure is the number of exact repetitions; in brackets is the version of the code, as printed by
 `git rev-parse --short=10 HEAD:glassflow_dagster`. If your checkout prints another version, the code has changed since,

@@ -20,7 +20,8 @@ from tests.faults.records import PARTITIONS, Event, offset_ranges
 from tests.faults.table_workload import TableWorkload
 from tests.faults.world import NotHit, World
 
-ROWS = frozenset({"events"})
+# The tables of all workloads.
+ROWS = frozenset({"events", "odd", "tens"})
 # The most inserts that pass before a fault strikes; a batch here makes about ten.
 SKIPPED = 20
 _LARGE = 5_000_000  # bytes of a record's text

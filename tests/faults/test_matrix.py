@@ -19,7 +19,7 @@ from tests.conftest import FAULT_SEED
 from tests.faults.dedup_workload import DedupWorkload
 from tests.faults.driver import Driver
 from tests.faults.http_proxy import Answer, Exchange, Rule
-from tests.faults.kinds import AVRO, DEDUPLICATION, KINDS, LEDGER, PROTOBUF, SHARED, TABLE, Kind
+from tests.faults.kinds import AVRO, DEDUPLICATION, KINDS, LEDGER, PROTOBUF, ROUTED, SHARED, TABLE, Kind
 from tests.faults.repetition import repeat, run_pass
 from tests.faults.servers import Servers
 from tests.faults.surroundings import ROWS
@@ -40,8 +40,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 
 @pytest.mark.parametrize(
     ("workload", "lasting", "deadly"),
-    [(DEDUPLICATION, 2, 1), (TABLE, 1, 0), (SHARED, 0, 1), (SCHEMA, 0, 1)],
-    ids=["deduplication", "table", "shared", "schema"],
+    [(DEDUPLICATION, 2, 1), (TABLE, 1, 0), (SHARED, 0, 1), (SCHEMA, 0, 1), (ROUTED, 0, 1)],
+    ids=["deduplication", "table", "shared", "schema", "routed"],
 )
 def test_a_draw_of_faults_changes_no_row(
     workload: str, lasting: int, deadly: int, servers: Servers, tmp_path: Path

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from glassflow_dagster.bookkeeping.ledger import Outcomes
+from glassflow_dagster.bookkeeping.ledger import Outcomes, RowsByTable
 from glassflow_dagster.bookkeeping.totals import LedgerTotals, ReadRange
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.load import load_pipeline
@@ -35,6 +35,7 @@ LEDGER = LedgerTotals(
     rows_before=0,
     outcomes=Outcomes(read=100, written=80, duplicates=15, filtered=2, late=1, dead_letters=2),
     dead_letters_stored=2,
+    by_table=RowsByTable({"": 80}, {"": 0}),
     ranges=(
         ReadRange("a", TOPIC, 0, first=0, until=30, covered=30),
         ReadRange("b", TOPIC, 0, first=30, until=50, covered=20),
@@ -42,6 +43,7 @@ LEDGER = LedgerTotals(
     ),
 )
 FOUND = {0: Offsets(10, 55), 1: Offsets(0, 61)}
+NAME = "analytics.sms_statuses_latest"
 TABLE = Table("analytics", "sms_statuses_latest", "MergeTree", "MergeTree ORDER BY sms_id", {}, rows=80, ttl=False)
 
 
@@ -61,7 +63,7 @@ def health(offsets: dict[str, dict[int, int]], **found: object) -> Health:
         state_bytes=4096,
     )
     status = StreamStatus(CONFIG.pipeline_id, StreamState.RUNNING, "", heartbeat, Path("state/sms_status"), wanted=True)
-    answers = {"topics": {TOPIC: FOUND}, "table": TABLE, "ledger": LEDGER} | found
+    answers = {"topics": {TOPIC: FOUND}, "tables": (TABLE,), "ledger": LEDGER} | found
     return Health(status=status, **answers)  # type: ignore[arg-type]
 
 
@@ -92,7 +94,7 @@ def test_the_stream_shows_its_pace_and_what_it_let_pass() -> None:
 
 
 def test_the_table_shows_its_rows_and_what_was_written() -> None:
-    figures = table_metadata(health({}))
+    figures = table_metadata(health({}), NAME, 0)
     assert figures == {
         "dagster/row_count": 80,
         "engine": "MergeTree",
@@ -103,7 +105,7 @@ def test_the_table_shows_its_rows_and_what_was_written() -> None:
 
 
 def test_a_table_that_is_not_there_yet_is_a_problem_in_words() -> None:
-    assert "does not exist yet" in table_metadata(health({}, table=None))["problem"]
+    assert "does not exist yet" in table_metadata(health({}, tables=(None,)), NAME, 0)["problem"]
 
 
 def test_committed_offsets_are_the_drivers_then_the_ledgers_then_unknown() -> None:

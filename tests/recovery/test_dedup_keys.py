@@ -32,7 +32,7 @@ class FakeRecords(Records):
     """Returns one record with the key for each requested batch."""
 
     def rows(self, ranges: Iterable[BatchRange]) -> DataFrame:
-        rows = [("t", 0, 0, r.first, r.batch_id, r.batch_time_ms, False, bytearray(b"k"), "") for r in ranges]
+        rows = [("t", 0, 0, r.first, r.batch_id, r.batch_time_ms, False, bytearray(b"k"), 0, "") for r in ranges]
         return self.spark.createDataFrame(rows, ROWS)
 
 

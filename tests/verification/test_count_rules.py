@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from glassflow_dagster.bookkeeping.ledger import Outcomes
+from glassflow_dagster.bookkeeping.ledger import Outcomes, RowsByTable
 from glassflow_dagster.bookkeeping.totals import LedgerTotals, ReadRange
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.kafka.topics import Offsets
@@ -32,12 +32,16 @@ def totals(**changes: Any) -> LedgerTotals:
         dead_letters_stored=2,
         ranges=(),
     )
-    return replace(plain, **changes)
+    changed = replace(plain, **changes)
+    by_table = RowsByTable({"": changed.outcomes.written}, {"": changed.rows_before})
+    return replace(changed, by_table=changes.get("by_table", by_table))
 
 
 def facts(**changes: Any) -> Facts:
     """Return figures that agree: 100 records in Kafka, 85 rows, all within one window."""
+    of_ledger: LedgerTotals = changes.get("totals", totals())
     agreeing = Facts(
+        table_rows=of_ledger.by_table.of("d.t", own=True),
         table=table(),
         other_writers=False,
         joins=False,
@@ -54,7 +58,43 @@ def facts(**changes: Any) -> Facts:
 
 
 def counts_report(**changes: Any) -> CountsReport:
-    return evaluate_counts(facts(**changes))
+    return evaluate_counts([facts(**changes)])
+
+
+def of_tables(rows: tuple[int, int]) -> CountsReport:
+    """Return the report on two tables, of which the ledger has 80 rows and 5 rows, and that had 0 and 3 before."""
+    by_table = RowsByTable({"d.t": 80, "d.u": 5}, {"d.t": 0, "d.u": 3})
+    both = totals(by_table=by_table)
+    tables = [table(), replace(table(), name="u")]
+    return evaluate_counts([
+        facts(table=of, table_rows=by_table.of(f"d.{of.name}", own=of.name == "t"), totals=both, rows=count,
+              distinct=Distinct(), recent_written=0)
+        for of, count in zip(tables, rows, strict=True)
+    ])  # fmt: skip
+
+
+def test_each_of_several_tables_must_have_its_rows() -> None:
+    found = of_tables((80, 8))
+    assert found.passed
+    assert found.description.endswith("dead letters; d.t holds 80 rows, d.u holds 8 rows.")
+    assert (found.figures["d.u written"], found.figures["d.u rows"], found.figures["d.u rows_before"]) == (5, 8, 3)
+    # The sum is right.
+    swapped = of_tables((81, 7))
+    assert not swapped.passed
+    assert "d.t holds 1 row more than it should: 81, but 80 rows written to it, which makes 80." in swapped.description
+    assert "d.u holds 1 row fewer than it should: 7, but 5 rows written to it + 3 rows that" in swapped.description
+
+
+def test_a_table_that_no_batch_could_write_to_yet_has_nothing_to_compare() -> None:
+    assert RowsByTable({"": 7}, {"": 1}).of("d.new", own=False).expected(12) == 12
+    assert RowsByTable({"": 7}, {"": 1}).of("d.t", own=True).expected(0) == 8
+    both = RowsByTable({"": 7}, {"": 1}) + RowsByTable({"d.t": 2, "d.new": 3}, {"d.t": 1, "d.new": 12})
+    assert (both.of("d.t", own=True).expected(0), both.of("d.new", own=False).expected(0)) == (10, 15)
+
+
+def test_rows_by_table_must_make_the_rows_that_were_written() -> None:
+    found = counts_report(totals=totals(by_table=RowsByTable({"": 84}, {"": 0})))
+    assert "The ledger does not add up: 85 written, but 84 to the single tables." in found.description
 
 
 def test_counts_that_agree_are_said_as_a_sum() -> None:

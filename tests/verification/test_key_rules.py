@@ -32,14 +32,16 @@ def table(engine: str, *, ttl: bool = False, sorting_key: str = "sms_id") -> Tab
     return Table("d", "t", engine, engine, {}, rows=5, ttl=ttl, sorting_key=sorting_key)
 
 
-def judge(differences: KeyDifferences, of: Table, config: PipelineConfig | None = None, **totals: Any) -> KeysReport:
+def judge(
+    differences: KeyDifferences, of: Table, config: PipelineConfig | None = None, rows_before: int = 0, **totals: Any
+) -> KeysReport:
     summed = LedgerTotals(
         **{
-            "batches": 1, "first_batch_time": None, "last_batch_time": None, "rows_before": 0,
+            "batches": 1, "first_batch_time": None, "last_batch_time": None, "rows_before": rows_before,
             "outcomes": Outcomes(), "dead_letters_stored": 0, "ranges": (), **totals,
         }
     )  # fmt: skip
-    return evaluate_keys(differences, KeysContext(config or sms_status(), of, summed, ("sms_id",), ()))
+    return evaluate_keys(differences, KeysContext(config or sms_status(), of, summed, rows_before, ("sms_id",), ()))
 
 
 def test_keys_that_agree_are_said_in_a_sentence() -> None:

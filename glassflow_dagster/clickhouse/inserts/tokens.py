@@ -36,6 +36,10 @@ class Token:
         """Return the token of a block of replay marks; first, last: offsets in the replay topic."""
         return cls(f"{replay_topic}/{checkpoint_id}/{first}-{last}")
 
+    def to_table(self, name: str) -> "Token":
+        """Return the token of the block's rows for a further table, of a sink with several. name: database.table."""
+        return self._with(f"to/{name}")
+
     def dead_letters(self) -> "Token":
         """Return the token of the block's dead letters that failed before the insert."""
         return self._with("dead-letters")

@@ -58,15 +58,16 @@ def new_columns(config: PipelineConfig) -> list[NewColumn]:
     allows it: not when a clause of the table uses it, nor when the type cannot be Nullable.
     """
     creation = config.sink.create_table or CreateTable()
-    optional = nullable_names(config)
+    optional, paths = nullable_names(config), config.sink.paths
     columns = []
     for index, mapping in enumerate(config.sink.mapping):
         kind = mapping.column_type
         if mapping.name in optional and not is_used_in_clauses(creation, mapping.column_name):
             kind = as_nullable(kind)
-        columns.append(NewColumn(f"sink.mapping[{index}]", mapping.column_name, kind))
+        columns.append(NewColumn(f"{paths.mapping}[{index}]", mapping.column_name, kind))
     for index, extra in enumerate(creation.columns):
-        columns.append(NewColumn(f"sink.create_table.columns[{index}]", extra.name, extra.type, extra.default or ""))
+        path = f"{paths.create_table}.columns[{index}]"
+        columns.append(NewColumn(path, extra.name, extra.type, extra.default or ""))
     return columns
 
 

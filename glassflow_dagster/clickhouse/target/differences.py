@@ -64,7 +64,7 @@ def differences(config: PipelineConfig, table: Table) -> Iterator[Difference]:
     if not (table.family.endswith("MergeTree") or table.engine == "Distributed"):
         stops = config.sink.delivery == "exactly_once" or is_view(table.engine)
         explain = unsupported_engine_reason if stops else no_token_window_reason
-        yield Difference("sink.table", explain(table.database, table.name, table.engine), stops=stops)
+        yield Difference(config.sink.paths.table, explain(table.database, table.name, table.engine), stops=stops)
     columns = new_columns(config)  # the mapped columns, then those of `create_table.columns`
     mapped, extra = columns[: len(config.sink.mapping)], columns[len(config.sink.mapping) :]
     for index, column in enumerate(mapped):
@@ -72,9 +72,9 @@ def differences(config: PipelineConfig, table: Table) -> Iterator[Difference]:
     yield from _null_notes(config, {name: column.type for name, column in table.columns.items()})
     for column in extra:
         yield from _extra_column(column, table)
-    yield from _unfilled_columns(columns, table)
+    yield from _unfilled_columns(columns, table, config.sink.paths.mapping)
     if config.sink.create_table:
-        yield from _creation_notes(config.sink.create_table, table)
+        yield from _creation_notes(config.sink.create_table, table, config.sink.paths.create_table)
 
 
 def notes_on_creation(config: PipelineConfig) -> Iterator[Difference]:
@@ -131,7 +131,7 @@ def _null_notes(config: PipelineConfig, types: Mapping[str, ColumnType]) -> Iter
         elif is_used_in_clauses(creation, mapping.column_name):
             remedy = f"{otherwise}, or remove {mapping.column_name!r} from create_table's clauses"
         yield Difference(
-            f"sink.mapping[{index}].column_type",
+            f"{config.sink.paths.mapping}[{index}].column_type",
             f"{value} may be null, but column {mapping.column_name!r} ({kind}) accepts no NULL, so such a record "
             f"becomes a dead letter; {remedy}",
             stops=False,
@@ -152,23 +152,27 @@ def _extra_column(wanted: NewColumn, table: Table) -> Iterator[Difference]:
         yield Difference(f"{wanted.path}.default", text, stops=False)
 
 
-def _unfilled_columns(columns: list[NewColumn], table: Table) -> Iterator[Difference]:
-    """Yield a note on each column of the table without a default that the definition does not name."""
+def _unfilled_columns(columns: list[NewColumn], table: Table, path: str) -> Iterator[Difference]:
+    """Yield a note on each column of the table without a default that the definition does not name.
+
+    path: of the mapping.
+    """
     in_definition = {column.name for column in columns}
     for name, column in table.columns.items():
         if name not in in_definition and not column.default_kind:
             yield Difference(
-                "sink.mapping",
+                path,
                 f"nothing fills column {name!r} ({column.type}) of {table.database}.{table.name}, which has no "
                 f"default: every row gets {_empty(column)}; map a field to it, or ignore this note",
                 stops=False,
             )
 
 
-def _creation_notes(creation: CreateTable, table: Table) -> Iterator[Difference]:
+def _creation_notes(creation: CreateTable, table: Table, path: str) -> Iterator[Difference]:
     """Yield a note on each clause of `create_table` that the existing table does not have.
 
     Engines are compared by family and column arguments; that one is replicated and the other is not has its own note.
+    path: of `create_table`.
     """
     # engine_full has the other clauses after the engine.
     engine = _CLAUSE.split(f"{table.engine_full} ", maxsplit=1)[0].strip() or table.engine
@@ -188,7 +192,7 @@ def _creation_notes(creation: CreateTable, table: Table) -> Iterator[Difference]
     for key, wanted, actual, same in clauses:
         if not same:
             yield Difference(
-                f"sink.create_table.{key}",
+                f"{path}.{key}",
                 f"is {wanted or 'none'}, but {table.database}.{table.name} has {actual or 'none'}; create_table does "
                 "not change an existing table: correct the definition, or recreate the table",
                 stops=False,
@@ -197,7 +201,7 @@ def _creation_notes(creation: CreateTable, table: Table) -> Iterator[Difference]
         text = (
             f"is {creation.engine}, but {table.database}.{table.name} is not replicated ({engine}); recreate the table"
         )
-        yield Difference("sink.create_table.engine", text, stops=False)
+        yield Difference(f"{path}.engine", text, stops=False)
 
 
 def _family_and_columns(engine: str) -> str:

@@ -79,10 +79,11 @@ def cluster_token_window_statement(distributed: Distributed, engine: str) -> str
     )
 
 
-def require_repeatable(client: Client, table: Table, filled: set[str]) -> None:
+def require_repeatable(client: Client, table: Table, filled: set[str], path: str) -> None:
     """Raise `TableProblem`, with the remedies, when a repeated insert into a Distributed table may double rows.
 
-    filled: the columns that the pipeline fills, always with the same values for a record.
+    filled: the columns that the pipeline fills, always with the same values for a record. path: of the table in the
+    definition, for the error.
     """
     distributed = parse_distributed(table.engine_full)
     servers = "SELECT shard_num, count() FROM system.clusters WHERE cluster = {cluster:String} GROUP BY 1"
@@ -94,7 +95,7 @@ def require_repeatable(client: Client, table: Table, filled: set[str]) -> None:
     if find_written_tables(client, table.database, table.name).views:
         problems.append(f"has its own materialized views; attach them to the shards' tables, {_OTHERWISE}")
     if problems:
-        raise TableProblem("\n".join(f"sink.table: {table.database}.{table.name} {problem}" for problem in problems))
+        raise TableProblem("\n".join(f"{path}: {table.database}.{table.name} {problem}" for problem in problems))
 
 
 def _sharding_problems(distributed: Distributed, table: Table, filled: set[str], shards: int) -> Iterator[str]:

@@ -37,8 +37,8 @@ def prepare_target(client: Client, config: PipelineConfig, *, create: bool) -> T
     if table is None:
         if not create and config.sink.create_table is None:
             raise TableProblem(
-                f"sink.table: {database}.{name} does not exist; run with --create-table, add sink.create_table, or "
-                "create it: glassflow-dagster table FILE --create (--print shows the statement)"
+                f"{config.sink.paths.table}: {database}.{name} does not exist; run with --create-table, add "
+                "sink.create_table, or create it: glassflow-dagster table FILE --create (--print shows the statement)"
             )
         table = create_target(client, config)
     stopping = [str(difference) for difference in differences(config, table) if difference.stops]
@@ -61,11 +61,11 @@ def secure_target(
     `delivery: at_least_once` the reasons are passed to `warn` instead. Views that the user cannot see are passed to
     `warn` in any case.
     """
-    filled = {mapping.column_name for mapping in config.sink.mapping}
+    filled, path = {mapping.column_name for mapping in config.sink.mapping}, config.sink.paths.table
     exactly_once = config.sink.delivery == "exactly_once"
     if table.engine == "Distributed" and exactly_once:
         # It stores neither rows nor tokens: the tables of its shards must do that.
-        require_repeatable(client, table, filled)
+        require_repeatable(client, table, filled, path)
         _require_one_server(client, [notes.bookkeeping_table])
         return table
     written = find_written_tables(client, table.database, table.name)
@@ -80,10 +80,10 @@ def secure_target(
     faults = [str(fault) for fault in keys.faults()]
     # Raised before `switch_on_windows` alters any table.
     if exactly_once and faults:
-        raise TableProblem("\n".join(f"sink.table: {fault}" for fault in faults))
+        raise TableProblem("\n".join(f"{path}: {fault}" for fault in faults))
     problems = [*faults, *switch_on_windows(client, config, written, notes, warn)]
     if exactly_once and problems:
-        raise TableProblem("\n".join(f"sink.table: {problem}" for problem in problems))
+        raise TableProblem("\n".join(f"{path}: {problem}" for problem in problems))
     for problem in problems:
         warn(f"{_AT_LEAST_ONCE} ({problem})")
     return replace(table, clock_columns=tuple(sorted(keys.clocks)))
@@ -107,7 +107,7 @@ def create_target(client: Client, config: PipelineConfig) -> Table:
     """
     database, name = config.sink.full_table
     incomplete = [
-        f"sink.mapping[{index}].column_type: {reason}"
+        f"{config.sink.paths.mapping}[{index}].column_type: {reason}"
         for index, mapping in enumerate(config.sink.mapping)
         if (reason := incomplete_reason(mapping.parsed_type))
     ]

@@ -76,8 +76,8 @@ class TargetWatch:
             secured = secure_target(self.client, self.config, self.table, self.notes, self.warn)
             if secured.clock_columns != self.table.clock_columns:
                 raise TableProblem(
-                    f"sink.table: a view of {self.table.database}.{self.table.name} was created or changed, and its "
-                    "table is partitioned by columns that the server's clock fills "
+                    f"{self.config.sink.paths.table}: a view of {self.table.database}.{self.table.name} was created or "
+                    "changed, and its table is partitioned by columns that the server's clock fills "
                     f"({', '.join(secured.clock_columns)}); start the pipeline again; it then fills them with the "
                     "batch time"
                 )
@@ -121,7 +121,7 @@ class TargetWatch:
         run = ServerRun.of_marked(server, display_name, uuid, started_ms)
         if written.target not in dependents:
             raise TableProblem(
-                f"{'.'.join(written.target)} no longer exists; recreate it or correct sink.table, then start the "
-                "pipeline again"
+                f"{'.'.join(written.target)} no longer exists; recreate it or correct {self.config.sink.paths.table}, "
+                "then start the pipeline again"
             )
         return _QueryResult(definition, dependents, run, lead_ms)

@@ -76,6 +76,16 @@ class PipelineConfig(Part):
         return copy
 
     @property
+    def by_table(self) -> tuple["PipelineConfig", ...]:
+        """The definition for each table that it fills, its sink being that of the table: `Sink.by_table`.
+
+        For what is done table by table. The records of a table follow from the whole definition only.
+        """
+        if not self.sink.routes:
+            return (self,)
+        return tuple(self.model_copy(update={"sink": sink}) for sink in self.sink.by_table)
+
+    @property
     def inputs(self) -> tuple[Source, ...]:
         """The sources that the pipeline reads: a join's left and right one, else the only one."""
         if self.join is None:
@@ -162,6 +172,7 @@ class PipelineConfig(Part):
                     "deduplication_window": True,
                     "bookkeeping_engine": True,
                     "cluster": True,
+                    "routes": {"__all__": {"create_table": True}},
                 },
             },
         )

@@ -1,12 +1,13 @@
 """The sink: the ClickHouse table, the mapping to its columns, and the size of insert blocks.
 
 This project's extensions: Kafka's own columns in `mapping` (`_topic`, `_partition`, `_offset`, `_timestamp`, `_key`,
-and `_batch_time`), `create_table`, `delivery`, `deduplication_window`, `bookkeeping_engine` and `cluster`.
+and `_batch_time`), `create_table`, `delivery`, `deduplication_window`, `bookkeeping_engine` and `cluster`; `routes` to
+further tables, with `filter` and `unrouted`.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.config.model.fields import DELAY, ColumnTypeText, Delay, Part, Text
@@ -16,6 +17,8 @@ from glassflow_dagster.config.model.types import ColumnType, parse_column_type
 Delivery = Literal["exactly_once", "at_least_once"]
 # How to treat a table that does not remember insert tokens: set its deduplication window, or refuse to start.
 DeduplicationWindow = Literal["set", "require"]
+# What becomes of an event that no table takes.
+Unrouted = Literal["drop", "dead_letter"]
 # Engines for bookkeeping tables: none that replaces, sums or collapses rows.
 BookkeepingEngine = Annotated[str, Field(pattern=r"^(Replicated|Shared)?MergeTree(\([^;]*\))?$")]
 
@@ -51,6 +54,29 @@ class CreateTable(Part):
     columns: tuple[ExtraColumn, ...] = ()
 
 
+class Route(Part):
+    """A further table, for the events for which a condition is true.
+
+    Each event goes to the table of the first route that takes it, and to the sink's own table if none does.
+    """
+
+    table: Text
+    filter: Text = Field(description="the condition, in the language of filters; it reads what a last filter would")
+    mapping: Annotated[tuple[Mapping, ...], Field(min_length=1)] | None = Field(
+        default=None, description="that of the sink, if omitted"
+    )
+    create_table: CreateTable | None = Field(default=None, description="that of the sink, if omitted")
+
+
+class SinkPaths(NamedTuple):
+    """The paths in a definition of a table, its filter, its mapping and its `create_table`, for error messages."""
+
+    table: str = "sink.table"
+    filter: str = "sink.filter"
+    mapping: str = "sink.mapping"
+    create_table: str = "sink.create_table"
+
+
 class Sink(Part):
     """The ClickHouse table, and the size of insert blocks."""
 
@@ -83,8 +109,58 @@ class Sink(Part):
         description="cluster on which tables are created and altered; needed where a database is not Replicated",
     )
 
+    # The keys from here on are excluded from dumps and digests where they are not set.
+    filter: Text | None = Field(
+        default=None, exclude_if=lambda condition: condition is None,
+        description="the condition of the events that the own table takes, of those that no route takes; if omitted: "
+        "all of them",
+    )  # fmt: skip
+    routes: tuple[Route, ...] = Field(default=(), exclude_if=lambda routes: not routes)
+    unrouted: Unrouted | None = Field(
+        default=None, exclude_if=lambda unrouted: unrouted is None,
+        description="what becomes of an event that neither a route nor `filter` takes",
+    )  # fmt: skip
+    _paths: SinkPaths = PrivateAttr(default=SinkPaths())
+
     @property
     def full_table(self) -> tuple[str, str]:
         """Database and table; the definition may write the table as `database.table`."""
         database, dot, table = self.table.partition(".")
         return (database, table) if dot else (self.connection_params.database, self.table)
+
+    @property
+    def table_name(self) -> str:
+        """The table as `database.table`."""
+        return ".".join(self.full_table)
+
+    @property
+    def paths(self) -> SinkPaths:
+        """Where the sink's parts are in the definition."""
+        return self._paths
+
+    @property
+    def by_table(self) -> tuple["Sink", ...]:
+        """The sink of each table, as if it were the only one: first that of the own table, then those of the routes."""
+        if not self.routes:
+            return (self,)
+        without = self.model_copy(update={"routes": ()})
+        return (without, *(without._of_route(index, route) for index, route in enumerate(self.routes)))  # noqa: SLF001
+
+    def _of_route(self, index: int, route: Route) -> "Sink":
+        """Return the sink of a route's table."""
+        path, own = f"sink.routes[{index}]", self.paths
+        copy = self.model_copy(
+            update={
+                "table": route.table,
+                "filter": route.filter,
+                "mapping": route.mapping or self.mapping,
+                "create_table": route.create_table or self.create_table,
+            }
+        )
+        copy._paths = SinkPaths(  # noqa: SLF001 - of this class
+            table=f"{path}.table",
+            filter=f"{path}.filter",
+            mapping=f"{path}.mapping" if route.mapping else own.mapping,
+            create_table=f"{path}.create_table" if route.create_table else own.create_table,
+        )
+        return copy

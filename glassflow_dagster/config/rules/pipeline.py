@@ -3,12 +3,11 @@
 Each rule yields `Problem`s; all of them are reported at once.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 
 from glassflow_dagster.config.model.durations import format_duration
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.source import METADATA_FIELDS, SchemaField, Source
+from glassflow_dagster.config.model.source import SchemaField, Source
 from glassflow_dagster.config.model.spark import is_session_setting, refused_in_pool
 from glassflow_dagster.config.model.transforms import (
     MAX_DEDUP_WINDOW,
@@ -17,14 +16,14 @@ from glassflow_dagster.config.model.transforms import (
     Dedup,
     DedupConfig,
 )
-from glassflow_dagster.config.model.types import INTEGER_LIMITS, declared_as, kinds_taken, takes
+from glassflow_dagster.config.model.types import INTEGER_LIMITS
 from glassflow_dagster.config.problems import Problem, suggestion
 from glassflow_dagster.config.rules.avro import avro_problem
 from glassflow_dagster.config.rules.clock import event_time_problems, only_with_event_clock
 from glassflow_dagster.config.rules.connections import WITH_OWN_JVM, connection_problems
 from glassflow_dagster.config.rules.join import join_problems, transform_problems
-from glassflow_dagster.config.sql import changing_function
-from glassflow_dagster.config.stages import Stages, TransformStage, plan_stages
+from glassflow_dagster.config.rules.sink import sink_problems
+from glassflow_dagster.config.stages import plan_stages
 from glassflow_dagster.expressions.language.patterns import engine_pattern
 
 
@@ -36,9 +35,7 @@ def problems(config: PipelineConfig) -> Iterator[Problem]:
     yield from _dedup_problems(config)
     stages = plan_stages(config)
     yield from stages.problems
-    yield from _mapping_problems(config, stages)
-    yield from _delivery_problems(config)
-    yield from _partition_problems(config)
+    yield from sink_problems(config, stages)
     yield from connection_problems(config)
     yield from _resource_problems(config)
     yield from _pool_problems(config)
@@ -194,91 +191,6 @@ def _clock_problems(path: str, dedup: DedupConfig, fields: Mapping[str, SchemaFi
             f"is more than {MAX_WINDOWS_LATE} times time_window; choose {longest} or less, or a longer time_window",
         )
     yield from event_time_problems(path, dedup, fields)
-
-
-def _mapping_problems(config: PipelineConfig, stages: Stages) -> Iterator[Problem]:
-    """Yield the problems of `sink.mapping`: unknown names, types that do not fit, columns that are filled twice."""
-    kinds = stages.mappable
-    columns: set[str] = set()
-    for index, mapping in enumerate(config.sink.mapping):
-        path = f"sink.mapping[{index}]"
-        if mapping.column_name in columns:
-            yield Problem(f"{path}.column_name", f"column {mapping.column_name!r} is filled twice; keep one")
-        columns.add(mapping.column_name)
-        if mapping.name in stages.invalid_names:
-            continue  # reported already, with the expression or the join
-        if mapping.name not in kinds:
-            yield Problem(f"{path}.name", f"{mapping.name!r} is {_unmapped(mapping.name, config, stages)}")
-        elif not takes(mapping.parsed_type, kinds[mapping.name]):
-            kinds_text = " or ".join(declared_as(kind) for kind in kinds_taken(mapping.parsed_type))
-            field = f"field {mapping.name!r} is {declared_as(kinds[mapping.name])}"
-            yield Problem(
-                f"{path}.column_type",
-                f"{mapping.column_type} takes {kinds_text}, but {field}; change the column's or the field's type",
-            )
-    for index, extra in enumerate(config.sink.create_table.columns if config.sink.create_table else ()):
-        if extra.name in columns:
-            yield Problem(
-                f"sink.create_table.columns[{index}].name", f"{extra.name!r} is mapped already; remove it here"
-            )
-
-
-# Engines that may deduplicate inserts, which is checked at the start; no other engine does.
-_MAY_DEDUPLICATE = re.compile(r"\s*(\w*MergeTree|Distributed)\b")
-
-
-def _delivery_problems(config: PipelineConfig) -> Iterator[Problem]:
-    """Yield a problem when exactly-once delivery is asked of an engine that does not deduplicate inserts."""
-    table = config.sink.create_table
-    if table and config.sink.delivery == "exactly_once" and not _MAY_DEDUPLICATE.match(table.engine):
-        yield Problem(
-            "sink.create_table.engine",
-            f"{table.engine} does not recognise a repeated insert; use an engine of the MergeTree family, or set "
-            "sink.delivery: at_least_once, with which a repeated batch may duplicate rows",
-        )
-
-
-def _partition_problems(config: PipelineConfig) -> Iterator[Problem]:
-    """Yield a problem when the partition of a row may change in a repeated insert.
-
-    ClickHouse deduplicates insert tokens per partition, so a repeated block must go to the same partition.
-    """
-    table = config.sink.create_table
-    if table is None or not table.partition_by or config.sink.delivery == "at_least_once":
-        return
-    path = "sink.create_table.partition_by"
-    if function := changing_function(table.partition_by):
-        yield Problem(
-            path, f"calls {function}, which may put a repeated row into another partition; partition by fields"
-        )
-    for column in table.columns:
-        is_used = re.search(rf"(?<!\w){re.escape(column.name)}(?!\w)", table.partition_by)
-        if is_used and (function := changing_function(column.default or "")):
-            yield Problem(
-                path,
-                f"uses column {column.name!r}, which the server fills with {function}, so a repeated row may get "
-                "another partition; remove the column from columns and map _batch_time to it",
-            )
-
-
-def _unmapped(name: str, config: PipelineConfig, stages: Stages) -> str:
-    """Return why a mapping cannot use a name, and what to do; the text follows "... is".
-
-    The sink maps outputs of the last stateless transform; without one, a join's output_fields, or else the source's
-    fields.
-    """
-    join, nearest_remedy = config.join, suggestion(name, list(stages.mappable))
-    # Without a join only the first source is read.
-    sources = config.sources if join else config.sources[:1]
-    declared = {field.name for source in sources for field in source.schema_fields}
-    if any(isinstance(step, TransformStage) for step in stages.steps):
-        if name in ({output.joined_name for output in join.output_fields} if join else declared):
-            return "not among the outputs of the last stateless transform; list it there"
-        return f"not an output of the last stateless transform; {nearest_remedy}"
-    if join:
-        remedy = "list it there" if name in declared | METADATA_FIELDS.keys() else nearest_remedy
-        return f"not among join.output_fields; {remedy}"
-    return f"not in schema_fields; {nearest_remedy}"
 
 
 def _resource_problems(config: PipelineConfig) -> Iterator[Problem]:

@@ -77,10 +77,19 @@ class CheckpointIdentity(BaseModel):
     # The number of state partitions: Spark cannot change it later.
     shuffle_partitions: int
     state: str
+    # Of a sink with several tables: database.table -> its rows before the pipeline first wrote to it.
+    rows_before_by_table: dict[str, int] = {}
     batches_before: int = 0
     first_batch: int = 0
     look_until: dict[str, dict[int, int]] = {}
     starting: dict[str, dict[int, int]] = {}
+
+
+class TablePlan(BaseModel):
+    """What decides the rows of one table of a batch: the types of its mapped columns, and its columns as DDL."""
+
+    types: dict[str, str]
+    table: str
 
 
 class BatchPlan(BaseModel):
@@ -108,12 +117,19 @@ class BatchPlan(BaseModel):
     server: ServerRun | None = None
     # The number of records in compacted topics, topic -> partition -> count.
     records: dict[str, dict[int, int]] | None = None
-    # The tables that the batch's inserts reach: the target and those behind its views (database.table).
+    # The same of the sink's further tables, in the order of `Sink.by_table`.
+    further_tables: tuple[TablePlan, ...] = ()
+    # The tables that the batch's inserts reach: the sink's and those behind their views (database.table).
     written: tuple[str, ...] | None = None
     # How far ClickHouse's clock was ahead of the driver's, milliseconds.
     server_lead_ms: int | None = None
     # Whether its blocks are cut from all of its rows together, not from those of each partition.
     inline: bool = False
+
+    @property
+    def tables(self) -> tuple[TablePlan, ...]:
+        """Types and DDL of each of the sink's tables, in the order of `Sink.by_table`."""
+        return (TablePlan(types=self.types, table=self.table), *self.further_tables)
 
     @property
     def next_offsets(self) -> dict[str, dict[int, int]]:
@@ -200,13 +216,17 @@ class Checkpoint:
         return self.last_begun is None and self._last("commits") is None
 
     def create(
-        self, config: PipelineConfig, table: str, rows_before: int, shuffle_partitions: int,
+        self,
+        config: PipelineConfig,
+        rows_before: int,
+        shuffle_partitions: int,
+        rows_before_by_table: Mapping[str, int] | None = None,
         checkpoint_id: str | None = None,
-    ) -> CheckpointIdentity:  # fmt: skip
+    ) -> CheckpointIdentity:
         """Create the identity of a new checkpoint and return it.
 
-        table: database.table. rows_before: the target's rows now. checkpoint_id: the id of a lost checkpoint that this
-        one replaces, else None.
+        rows_before: the rows that the sink's own table has now. The last two are those of a lost checkpoint that this
+        one replaces.
         """
         # Unless it replaces a lost one, the checkpoint's id is its token prefix.
         token_prefix = str(uuid.uuid4())
@@ -215,8 +235,9 @@ class Checkpoint:
             token_prefix=token_prefix,
             pipeline_id=config.pipeline_id,
             topics=config.topics,
-            table=table,
+            table=config.sink.table_name,
             rows_before=rows_before,
+            rows_before_by_table=dict(rows_before_by_table or {}),
             created_at=time.time(),
             shuffle_partitions=shuffle_partitions,
             state=state_shape(config),

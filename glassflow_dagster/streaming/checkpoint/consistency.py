@@ -38,11 +38,11 @@ _DELETED_AFTER = 5.0  # seconds
 def require_same_definition(config: PipelineConfig, checkpoint: Checkpoint) -> None:
     """Raise `CheckpointError` if the definition has another table, other topics or another state than the checkpoint.
 
-    These are fixed when a checkpoint is created; only topics may be added, behind the others, so that these keep their
-    order. The state of a join has positions of records with the number of their topic, so it takes no further topic. No
-    server is contacted.
+    These are fixed when a checkpoint is created; routes to further tables may change, and topics may be added, behind
+    the others, so that these keep their order. The state of a join has positions of records with the number of their
+    topic, so it takes no further topic. No server is contacted.
     """
-    identity, table = checkpoint.identity(), ".".join(config.sink.full_table)
+    identity, table = checkpoint.identity(), config.sink.table_name
     if identity is None:
         return
     if identity.table != table:
@@ -129,7 +129,9 @@ def require_known_tables(client: Client, config: PipelineConfig, plan: BatchPlan
     """
     if plan is None or plan.written is None or config.sink.delivery == "at_least_once":
         return
-    for view in find_written_tables(client, *config.sink.full_table).views:
+    # A table that a route names since then has no rows of the batch.
+    tables = [sink.full_table for sink in config.sink.by_table if sink.table_name in plan.written]
+    for view in (view for table in tables for view in find_written_tables(client, *table).views):
         target = ".".join(view.target)
         if target not in plan.written and not read_window(client, *view.target).suffices:
             raise CheckpointError(

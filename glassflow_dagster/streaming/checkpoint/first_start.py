@@ -5,57 +5,61 @@ or expired. Two first starts at the same time, on different state folders, are d
 `glassflow_epochs`: the later one continues only if the earlier one has written nothing.
 """
 
+from collections.abc import Sequence
+
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.bookkeeping.fencing import Epoch, read_rival_starts
 from glassflow_dagster.bookkeeping.totals import read_totals
 from glassflow_dagster.clickhouse.identifiers import full_name
 from glassflow_dagster.clickhouse.queries import fetch
-from glassflow_dagster.clickhouse.tables import Table, count_rows
+from glassflow_dagster.clickhouse.tables import Table, count_all_rows
 from glassflow_dagster.clickhouse.target.views import find_written_tables
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.streaming.checkpoint.checkpoint import CheckpointError
 
 
-def require_nothing_written(client: Client, config: PipelineConfig, table: Table) -> None:
+def require_nothing_written(client: Client, config: PipelineConfig) -> None:
     """Raise `CheckpointError` if the ledger has batches of the pipeline: a new checkpoint would write them again."""
     if read_totals(client, config.sink.connection_params.database, config.pipeline_id).batches:
         raise CheckpointError(
             f"{config.pipeline_id} has no checkpoint in this state folder, but it has written to "
-            f"{table.database}.{table.name} before; name the state folder it ran with (--state DIR), rebuild the "
+            f"{config.sink.table_name} before; name the state folder it ran with (--state DIR), rebuild the "
             "checkpoint from the ledger, the topic and the table (glassflow-dagster run FILE --rebuild-state), or "
             "read the topics from their beginning into empty tables (glassflow-dagster run FILE --start-over)"
         )
 
 
-def require_alone(client: Client, config: PipelineConfig, table: Table, epoch: Epoch) -> None:
+def require_alone(client: Client, config: PipelineConfig, tables: Sequence[Table], epoch: Epoch) -> None:
     """Raise `CheckpointError` if another new checkpoint of the pipeline was started and may have written rows.
 
-    It has written none if the ledger has no batch of it, and the target has as many rows as when it was started; the
-    number of rows proves that only for a plain table without views.
-    epoch: of this start; drivers of earlier epochs write no more.
+    It has written none if the ledger has no batch of it, and the sink's tables have as many rows as when it was
+    started; the number of rows proves that only for plain tables without views.
+    tables: the sink's. epoch: of this start; drivers of earlier epochs write no more.
     """
     # The starts of the pipeline's other checkpoints, the oldest first.
     rivals = read_rival_starts(client, epoch)
     if not rivals:
         return
     first, has_batches = rivals[0], any(rival.closed for rival in rivals)
-    has_views = bool(find_written_tables(client, table.database, table.name).views)
-    rows = count_rows(client, table.database, table.name)
-    if not has_batches and table.is_plain and not has_views and rows == first.rows:
+    rows_prove_it = all(
+        table.is_plain and not find_written_tables(client, table.database, table.name).views for table in tables
+    )
+    if not has_batches and rows_prove_it and count_all_rows(client, tables) == first.rows:
         return
     raise CheckpointError(
         f"{config.pipeline_id} was started with another checkpoint, on host {first.host} with its state in "
-        f"{first.folder} (since {first.since} UTC), and {table.database}.{table.name} may have rows of a batch that "
+        f"{first.folder} (since {first.since} UTC), and {config.sink.table_name} may have rows of a batch that "
         "this one would read again. Name that state folder (--state DIR); if it is lost, empty the table and run "
         "with --start-over"
     )
 
 
-def require_empty(client: Client, table: Table) -> None:
-    """Raise `CheckpointError`, with TRUNCATE statements to run, if the target or a table behind its views has rows."""
+def require_empty(client: Client, tables: Sequence[Table]) -> None:
+    """Raise `CheckpointError`, with TRUNCATE statements to run, if a target or a table behind its views has rows."""
     filled = [
         name
+        for table in tables
         for name in find_written_tables(client, table.database, table.name).table_ids
         if fetch(client, f"SELECT 1 FROM {full_name(*name)} LIMIT 1")
     ]

@@ -8,6 +8,7 @@ is repeated with the same plan, and ClickHouse drops the blocks that it already 
 import logging
 import math
 import threading
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field, fields, replace
 from datetime import timedelta
 from functools import reduce
@@ -35,6 +36,7 @@ from glassflow_dagster.streaming.checkpoint.checkpoint import (
     CheckpointError,
     CheckpointIdentity,
     OffsetRanges,
+    TablePlan,
 )
 from glassflow_dagster.streaming.delivery.batch_bound import BatchBound
 from glassflow_dagster.streaming.delivery.batch_clock import BatchClock, Reading
@@ -43,6 +45,7 @@ from glassflow_dagster.streaming.delivery.dead_letter_rows import DeadLetterBatc
 from glassflow_dagster.streaming.delivery.partition_writer import (
     MAX_BLOCK_BYTES,
     PARTITION_RESULT_SCHEMA,
+    BatchTable,
     PartitionWriter,
 )
 from glassflow_dagster.streaming.delivery.read_ahead import ReadAhead
@@ -81,16 +84,17 @@ class WriterProgress:
 class BatchWriter:
     """Writes the batches of one query: the function that Spark's `foreachBatch` calls, or a `BatchQuery` (`write`).
 
-    pacer: None unless the query joins. clock: checks the batches' times; None without windows. bound: limits the
-    records of the next batch. compacted: the compacted topics among the sources'. waiting: the number of left events
-    of a join that wait for a match at the start. only_batch: the only batch to write; the query ends after it.
+    tables: the sink's, in the order of `Sink.by_table`; targets: a watch of each. pacer: None unless the query joins.
+    clock: checks the batches' times; None without windows. bound: limits the records of the next batch. compacted: the
+    compacted topics among the sources'. waiting: the number of left events of a join that wait for a match at the
+    start. only_batch: the only batch to write; the query ends after it.
     """
 
     config: PipelineConfig
-    table: Table
+    tables: Sequence[Table]
     checkpoint: Checkpoint
     identity: CheckpointIdentity
-    target: TargetWatch
+    targets: Sequence[TargetWatch]
     retry_seconds: float
     epoch: Epoch
     _: KW_ONLY
@@ -105,14 +109,17 @@ class BatchWriter:
     _stopping: threading.Event = field(default_factory=threading.Event, init=False)
     _has_refused_batch: bool = field(default=False, init=False)
     _progress: WriterProgress = field(init=False)
-    _target_reads: ReadAhead[TargetState] = field(init=False)
+    _target_reads: ReadAhead[list[TargetState]] = field(init=False)
 
     def __post_init__(self, waiting: int) -> None:
         """Begin with no batch written, and the left events that wait."""
         self._progress = WriterProgress(totals=Totals(waiting=waiting))
         self._target_reads = ReadAhead(
-            self.target.read, lambda: retry(self.target.read, self.retry_seconds, _logger.warning)
+            self._read_targets, lambda: retry(self._read_targets, self.retry_seconds, _logger.warning)
         )
+
+    def _read_targets(self) -> list[TargetState]:
+        return [target.read() for target in self.targets]
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write one micro-batch of a query that Spark plans; see `write`. Columns in: those of `build_join_query`."""
@@ -172,7 +179,7 @@ class BatchWriter:
         if plan is None:
             plan = self._make_plan(stages, batch_id, offsets, reading)
             self.checkpoint.record(plan)
-        elif plan.offsets != offsets or not fits(plan, self.config, self.table):
+        elif plan.offsets != offsets or not fits(plan, self.config, self.tables):
             raise CheckpointError(
                 f"{self.checkpoint.folder}: batch {batch_id} was started with other offsets or another definition; "
                 "restore the checkpoint and the definition that belong together"
@@ -186,30 +193,35 @@ class BatchWriter:
     def _make_plan(self, stages: BatchStages, batch_id: int, offsets: OffsetRanges, reading: Reading) -> BatchPlan:
         """Return the plan of a new batch; raise `ClockMoved` where the batch's time is not plausible.
 
-        The columns and constraints of the target, and ClickHouse's clock, are as the server had them when it was asked,
+        The columns and constraints of the tables, and ClickHouse's clock, are as the server had them when it was asked,
         at most `MAX_AGE_SECONDS` ago.
         offsets: those of Spark's log. reading: this machine's clocks when the batch began.
         """
         batch_time_ms = self.checkpoint.batch_time_ms(batch_id)
-        target = self._target_reads.result()
+        targets = self._target_reads.result()
+        # The server and its clock are the same for all tables; those that were asked for first are older.
+        own, *_ = targets
         if self.clock:
-            self.clock.require_plausible(batch_time_ms, reading, target.lead_ms)
+            self.clock.require_plausible(batch_time_ms, reading, own.lead_ms)
+        types = mapped_types(self.config, self.tables)
+        table_plans = [TablePlan(types=t, table=target.definition) for t, target in zip(types, targets, strict=True)]
         return BatchPlan(
             batch_id=batch_id,
             batch_time_ms=batch_time_ms,
             offsets=offsets,
             definition=self.config.digest,
-            types=mapped_types(self.config, self.table),
-            table=target.definition,
+            types=table_plans[0].types,
+            table=table_plans[0].table,
+            further_tables=tuple(table_plans[1:]),
             dead_letters_expire_at=expiry(self.config.dead_letters.retention, batch_time_ms),
             rows=self.config.sink.max_batch_size,
             bytes=MAX_BLOCK_BYTES,
             max_event_times=self.pacer.max_event_times if self.pacer else None,
-            server=target.run,
+            server=own.run,
             records=count_records(stages.spark, self.config, offsets, self.compacted),
             inline=self._may_inline(stages, offsets),
-            written=target.written,
-            server_lead_ms=target.lead_ms,
+            written=tuple(dict.fromkeys(name for target in targets for name in target.written)),
+            server_lead_ms=own.lead_ms,
         )
 
     def _write(self, stages: BatchStages, plan: BatchPlan, *, repeated: bool) -> tuple[BatchOutcomes, Measures]:
@@ -228,25 +240,29 @@ class BatchWriter:
 
     def _partition_writer(self, plan: BatchPlan, *, repeated: bool) -> PartitionWriter:
         """Return the writer of the batch's partitions. repeated: see `_write`."""
-        database, table = self.config.sink.full_table
-        mapping = filled_columns(self.config, self.table)
         return PartitionWriter(
             counter=JoinCounter() if self.config.join else SingleTopicCounter(),
             connection=self.config.sink.connection_params,
-            database=database,
-            table=table,
-            columns=tuple((m.column_name, self.table.columns[m.column_name].text) for m in mapping),
+            tables=tuple(
+                BatchTable(
+                    *of_table.sink.full_table,
+                    engine=table.engine,
+                    columns=tuple(
+                        (m.column_name, table.columns[m.column_name].text) for m in filled_columns(of_table, table)
+                    ),
+                    ddl=table_plan.table,
+                )
+                for of_table, table, table_plan in zip(self.config.by_table, self.tables, plan.tables, strict=True)
+            ),
             source=self.config.source,
             topics=self.config.topics,
             dead_letters=self._dead_letter_batch(plan),
             limits=plan.limits,
             retry_seconds=self.retry_seconds,
-            table_ddl=plan.table,
             server_run=plan.server,
             repeated=repeated,
             epoch=self.epoch,
             cluster=self.config.sink.cluster,
-            engine=self.table.engine,
             delivery=self.config.sink.delivery,
             already_written=self.checkpoint.already_written(plan.batch_id, self.config.topics),
             compare_values=self._may_be_written(plan),
@@ -303,11 +319,12 @@ class BatchWriter:
             blocks=outcomes.blocks,
             bytes=outcomes.bytes,
             dead_letters_expire_at=plan.dead_letters_expire_at,
+            **self._by_table(outcomes),
         )
         token = Token.of_ledger_row(self.config.pipeline_id, self.identity.token_prefix, plan.batch_id)
         database = self.config.sink.connection_params.database
         inserter = Inserter(
-            self.target.client,
+            self.targets[0].client,
             self.retry_seconds,
             _logger.warning,
             self.epoch,
@@ -317,6 +334,17 @@ class BatchWriter:
         )
         insert_ledger_row(inserter, database, row, token)
         return before + Totals.of(ledger_outcomes)
+
+    def _by_table(self, outcomes: BatchOutcomes) -> dict[str, dict[str, int]]:
+        """Return the fields of a ledger row that only a sink with several tables has."""
+        if len(self.tables) == 1:
+            return {}
+        names = [sink.table_name for sink in self.config.sink.by_table]
+        known = self.identity.rows_before_by_table
+        return {
+            "written_by_table": dict(zip(names, outcomes.by_table(len(names)), strict=True)),
+            "rows_before_by_table": {name: known[name] for name in names},
+        }
 
 
 def _write_as_job(writer: PartitionWriter, stages: BatchStages, plan: BatchPlan) -> list[dict[str, Any]]:
@@ -351,11 +379,19 @@ def expiry(retention: timedelta | None, batch_time_ms: int) -> int:
     return min(NEVER, math.ceil(batch_time_ms / 1000 + retention.total_seconds()))
 
 
-def mapped_types(config: PipelineConfig, table: Table) -> dict[str, str]:
-    """Return the mapped columns' ClickHouse types: column name -> type, as the target table has it."""
-    return {m.column_name: str(table.columns[m.column_name].type) for m in config.sink.mapping}
+def mapped_types(config: PipelineConfig, tables: Sequence[Table]) -> list[dict[str, str]]:
+    """Return the mapped columns' ClickHouse types of each table: column name -> type, as the table has it.
+
+    tables: the sink's, in the order of `Sink.by_table`.
+    """
+    return [
+        {m.column_name: str(table.columns[m.column_name].type) for m in sink.mapping}
+        for sink, table in zip(config.sink.by_table, tables, strict=True)
+    ]
 
 
-def fits(plan: BatchPlan, config: PipelineConfig, table: Table) -> bool:
-    """Return whether a definition and a table still produce the rows and blocks that a plan was made for."""
-    return plan.definition == config.digest and plan.types == mapped_types(config, table)
+def fits(plan: BatchPlan, config: PipelineConfig, tables: Sequence[Table]) -> bool:
+    """Return whether a definition and its tables still produce the rows and blocks that a plan was made for."""
+    if plan.definition != config.digest:
+        return False
+    return [planned.types for planned in plan.tables] == mapped_types(config, tables)

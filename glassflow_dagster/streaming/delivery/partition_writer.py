@@ -4,7 +4,8 @@ One insert is one block with one token: pipeline, checkpoint, batch, and the pos
 record. A replay cuts the same blocks, because the rows are in a fixed order and the limits are those of the batch's
 plan; ClickHouse drops a block whose token it knows. The number of Spark's partition cannot be part of the token:
 without a shuffle Spark numbers a topic's partitions in another order when it replays a batch from its log. Dead letters
-are inserted into their own table in the same way.
+are inserted into their own table in the same way. Where the sink has several tables, a block is one insert for each
+table that it has rows for.
 """
 
 import time
@@ -49,41 +50,54 @@ PARTITION_RESULT_SCHEMA = f"{BATCH_OUTCOMES_SCHEMA}, measures string"
 
 
 @dataclass(frozen=True)
+class BatchTable:
+    """A table that a batch writes to.
+
+    columns: (name, type) of each value of a row, the type as the server writes it. ddl: its columns and constraints
+    when the batch was begun.
+    """
+
+    database: str
+    name: str
+    engine: str
+    columns: tuple[tuple[str, str], ...] = field(repr=False)
+    ddl: str = field(repr=False)
+
+    def block(self, rows: pa.Table) -> RowBinaryBlock:
+        """Return rows as ClickHouse is sent them. Column in: row BINARY."""
+        return RowBinaryBlock(self.columns, rows.column("row"))
+
+
+@dataclass(frozen=True)
 class PartitionWriter:
     """Writes one partition of a batch, in a Python worker on the executor; or a whole batch, inline in the driver.
 
     Columns in, sorted by the counter's position columns: topic_rank INT, partition INT, offset LONG; row BINARY (the
-    values of `columns` in RowBinary); dead_letter STRUCT (its topic is NULL where the record must be read again);
-    drop_reason ('filtered' or 'late'); size INT (bytes of the raw record); timestamp LONG (Kafka's, microseconds
-    since 1970; NULL where it is not known); stage_attempt INT (in a worker: how often Spark has begun this stage
-    before); and those that the counter takes. At most one of row, dead_letter and drop_reason is set; none
-    of them for a record that is only counted, such as a duplicate.
-    Columns out: those of `BatchOutcomes`, and measures STRING (`Measures` as JSON); one row.
+    values of the table's columns in RowBinary), with several tables STRUCT<table INT, values BINARY>; dead_letter
+    STRUCT (its topic is NULL where the record must be read again); drop_reason ('filtered' or 'late'); size INT (bytes
+    of the raw record); timestamp LONG (Kafka's, microseconds since 1970; NULL where it is not known); stage_attempt INT
+    (in a worker: how often Spark has begun this stage before); and those that the counter takes. At most one of row,
+    dead_letter and drop_reason is set; none of them for a record that is only counted, such as a duplicate. Columns
+    out: those of `BatchOutcomes`, and measures STRING (`Measures` as JSON); one row.
 
-    counter: counts the records of this kind of query. columns: (name, type) of each value of a row, the type as the
-    server writes it. topics: in the order of topic_rank. table_ddl: the target's
-    columns and constraints when the batch was begun; server_run: the run of the ClickHouse server then. repeated: some
-    of the batch may have been written before. epoch: the driver's number, for fencing. engine: the target's; cluster:
-    where tables are altered. already_written: positions (topic_rank, partition, offset) of records whose rows an
-    earlier run wrote before its checkpoint was lost. compare_values: find such rows by their values instead. report:
-    prints a line for the user.
+    counter: counts the records of this kind of query. tables: the sink's. topics: in the order of topic_rank.
+    server_run: the run of the ClickHouse server when the batch was begun. repeated: some of the batch may have been
+    written before. epoch: the driver's number, for fencing. cluster: where tables are altered. already_written:
+    positions (topic_rank, partition, offset) of records whose rows an earlier run wrote before its checkpoint was lost.
+    compare_values: find such rows by their values instead. report: prints a line for the user.
     """
 
     counter: RecordCounter
     connection: ClickHouseConnection
-    database: str
-    table: str
-    columns: tuple[tuple[str, str], ...] = field(repr=False)
+    tables: tuple[BatchTable, ...]
     source: Source
     topics: tuple[str, ...]
     dead_letters: DeadLetterBatch
     limits: BlockLimits
     retry_seconds: float
-    table_ddl: str = field(repr=False)
     server_run: ServerRun | None
     repeated: bool
     epoch: Epoch
-    engine: str = "MergeTree"
     delivery: Delivery = "exactly_once"
     cluster: str | None = None
     compare_values: bool = False
@@ -111,43 +125,65 @@ class PartitionWriter:
         Rows that the server refuses become dead letters, too. With `compare_values`, rows that the table already has
         are counted and not inserted.
         """
-        rows = block.filter(pc.is_valid(block.column("row")))
         dead_letters = block.filter(pc.is_valid(block.column("dead_letter")))
-        if rows.num_rows and self.compare_values:
-            rows = self._drop_written_values(writers, rows, outcomes)
-        if rows.num_rows:
-            refused = writers.rows.insert(self._block(rows), token)
-            _measure_ages(rows.column("timestamp"), writers.inserter.measures)
-            outcomes.blocks += 1
-            outcomes.written += rows.num_rows - len(refused)
-            outcomes.bytes += pc.sum(rows.column("size")).as_py()
-            if refused:
-                refused_rows = rows.take([entry.row for entry in refused])
-                outcomes.bytes -= pc.sum(refused_rows.column("size")).as_py()
-                raw = self._raw_of_refused(writers, refused_rows, refused)
-                self._insert_dead_letters(writers, raw, token.dead_letters_of_server())
-                self.counter.count_dead_letters(refused_rows, outcomes)
+        for index, table in enumerate(self.tables):
+            if (rows := self._rows_of(index, block)).num_rows:
+                # As it was before a sink had several tables.
+                of_table = token.to_table(f"{table.database}.{table.name}") if index else token
+                self._write_rows(writers, index, rows, of_table, outcomes)
         if dead_letters.num_rows:
             self._insert_dead_letters(writers, self._raw_of_dead_letters(dead_letters), token.dead_letters())
             self.counter.count_dead_letters(dead_letters, outcomes)
         self.counter.count_stored(block, outcomes)
 
-    def _drop_written_values(self, writers: "_Writers", rows: pa.Table, outcomes: BatchOutcomes) -> pa.Table:
-        """Return the rows that the table does not have yet, compared by their values; count the others as written.
+    def _rows_of(self, index: int, records: pa.Table) -> pa.Table:
+        """Return the records that are rows of a table; their column row is BINARY then. index: in `tables`."""
+        row = records.column("row")
+        if len(self.tables) == 1:
+            return records.filter(pc.is_valid(row))
+        rows = records.filter(pc.equal(pc.struct_field(row, "table"), index))
+        values = pc.struct_field(rows.column("row"), "values")
+        return rows.set_column(rows.column_names.index("row"), "row", values)
+
+    def _write_rows(
+        self, writers: "_Writers", index: int, rows: pa.Table, token: Token, outcomes: BatchOutcomes
+    ) -> None:
+        """Insert rows into a table, and count them. index: of the table. token: of these rows of the block."""
+        table = self.tables[index]
+        if self.compare_values:
+            rows = self._drop_written_values(writers, index, rows, outcomes)
+            if not rows.num_rows:
+                return
+        refused = writers.rows[index].insert(table.block(rows), token)
+        _measure_ages(rows.column("timestamp"), writers.inserter.measures)
+        outcomes.blocks += 1
+        outcomes.count_written(index, rows.num_rows - len(refused))
+        outcomes.bytes += pc.sum(rows.column("size")).as_py()
+        if refused:
+            refused_rows = rows.take([entry.row for entry in refused])
+            outcomes.bytes -= pc.sum(refused_rows.column("size")).as_py()
+            raw = self._raw_of_refused(writers, table, refused_rows, refused)
+            self._insert_dead_letters(writers, raw, token.dead_letters_of_server())
+            self.counter.count_dead_letters(refused_rows, outcomes)
+
+    def _drop_written_values(
+        self, writers: "_Writers", index: int, rows: pa.Table, outcomes: BatchOutcomes
+    ) -> pa.Table:
+        """Return the rows that a table does not have yet, compared by their values; count the others as written.
 
         Those were written before the checkpoint was lost: under other tokens, so that ClickHouse would not drop them.
         """
-        client, inserter = writers.inserter.client, writers.inserter
-        block = self._block(rows)
+        client, inserter, table = writers.inserter.client, writers.inserter, self.tables[index]
+        block = table.block(rows)
 
         def find_written() -> list[int]:
             return translate_errors(
-                client, lambda: written_rows(client, inserter.layout(self.database, self.table), block)
+                client, lambda: written_rows(client, inserter.layout(table.database, table.name), block)
             )
 
         written = set(retry(find_written, self.retry_seconds, self.report))
         is_written = pa.array([row in written for row in range(rows.num_rows)], pa.bool_())
-        outcomes.written += len(written)
+        outcomes.count_written(index, len(written))
         # The sum of no rows is NULL.
         outcomes.bytes += pc.sum(rows.filter(is_written).column("size")).as_py() or 0
         return rows.filter(pc.invert(is_written))
@@ -160,24 +196,23 @@ class PartitionWriter:
         """
         client = _client(self.connection, self.retry_seconds, self.report)
         inserter = Inserter(client, self.retry_seconds, self.report, self.epoch, self.server_run, repeated=repeated)
-        if self.engine == "Distributed" and self.delivery == "exactly_once":
-            return _Writers(inserter, WholeBlockWriter(inserter, self.database, self.table))
         ids = self.dead_letters
         batch = BatchName(self.connection.database, ids.pipeline_id, ids.checkpoint_id, ids.batch_id)
         splits = retry(lambda: read_splits(client, batch), self.retry_seconds, self.report) if repeated else None
-        writer = BlockWriter(
-            inserter, self.database, self.table, batch, self.table_ddl, splits,
-            delivery=self.delivery, cluster=self.cluster,
-        )  # fmt: skip
-        return _Writers(inserter, writer)
+
+        def writer(table: BatchTable) -> BlockWriter | WholeBlockWriter:
+            if table.engine == "Distributed" and self.delivery == "exactly_once":
+                return WholeBlockWriter(inserter, table.database, table.name)
+            return BlockWriter(
+                inserter, table.database, table.name, batch, table.ddl, splits,
+                delivery=self.delivery, cluster=self.cluster,
+            )  # fmt: skip
+
+        return _Writers(inserter, tuple(writer(table) for table in self.tables))
 
     def _insert_dead_letters(self, writers: "_Writers", raw: pa.Table, token: Token) -> None:
         """Insert records into the dead letter table. Columns of `raw`: those of `RAW_SCHEMA`."""
         insert_dead_letters(writers.inserter, self.connection.database, self.dead_letters.rows(raw), token)
-
-    def _block(self, rows: pa.Table) -> RowBinaryBlock:
-        """Return the rows as ClickHouse is sent them."""
-        return RowBinaryBlock(self.columns, rows.column("row"))
 
     def _raw_of_dead_letters(self, records: pa.Table) -> pa.Table:
         """Return the raw records of dead letters that a stage of the query made; columns out: those of `RAW_SCHEMA`.
@@ -203,12 +238,14 @@ class PartitionWriter:
         ]
         return pa.concat_tables([raw.cast(RAW_SCHEMA), self._fetch_raw(rows)])
 
-    def _raw_of_refused(self, writers: "_Writers", rows: pa.Table, refused: Sequence[RefusedRow]) -> pa.Table:
-        """Return the raw records of rows that the server refused; columns out: those of `RAW_SCHEMA`.
+    def _raw_of_refused(
+        self, writers: "_Writers", table: BatchTable, rows: pa.Table, refused: Sequence[RefusedRow]
+    ) -> pa.Table:
+        """Return the raw records of rows that the server refused for a table; columns out: those of `RAW_SCHEMA`.
 
         A row goes along as JSON, for the case that Kafka no longer has its record. refused: in the order of the rows.
         """
-        client, block = writers.inserter.client, self._block(rows)
+        client, block = writers.inserter.client, table.block(rows)
         rows_as_json = retry(
             lambda: translate_errors(client, lambda: read_as_json(client, block)), self.retry_seconds, self.report
         )
@@ -247,17 +284,18 @@ class PartitionWriter:
         is_written = pa.array((position in self.already_written for position in positions), pa.bool_())
         written = pa.Table.from_batches([batch.filter(is_written)])
         self.counter.count_stored(written, outcomes)
-        outcomes.written += written.num_rows
+        for index in range(len(self.tables)):
+            outcomes.count_written(index, self._rows_of(index, written).num_rows)
         outcomes.bytes += pc.sum(written.column("size")).as_py() or 0
         return batch.filter(pc.invert(is_written))
 
 
 @dataclass(frozen=True)
 class _Writers:
-    """The inserter of one partition, for its dead letters, and the block writer, for its rows."""
+    """The inserter of one partition, for its dead letters, and the writer of each table, for its rows."""
 
     inserter: Inserter
-    rows: BlockWriter | WholeBlockWriter
+    rows: tuple[BlockWriter | WholeBlockWriter, ...]
 
 
 def _is_retried(block: pa.Table) -> bool:

@@ -19,17 +19,8 @@ def keep_matching(events: DataFrame, stage: FilterStage, scope: Scope, among: Co
     Columns in: the columns in scope, error, drop_reason. Columns changed: drop_reason is 'filtered' where the condition
     is false; error is set where it cannot be evaluated, or is neither true nor false.
     """
-    steps = Steps()
-    condition = as_output(compile_expression(stage.condition, scope.visible, steps), "bool")
-    # NULL where the condition is true or false.
-    problem = F.coalesce(condition.error, F.when(condition.value.isNull(), F.lit("nil is neither true nor false")))
-    condition_on_one_line = " ".join(stage.condition.text.split())
-    reason = F.concat(F.lit(f"{condition_on_one_line}: "), problem)
-    # The result is a column of its own, so that the condition is computed once, not once for each use.
     applies = is_active() if among is None else is_active() & among
-    outcome = F.struct(condition.value.alias("passes"), reason.alias("reason"))
-    # Parts of the condition are temporary columns: `steps` adds them before the result, and removes them after.
-    evaluated = steps.after(steps.before(events).withColumn("_result", F.when(applies, outcome)))
+    evaluated = evaluate(events, stage, scope, applies, "_result")
     result = F.col("_result")
     filtered = applies & result["reason"].isNull() & ~result["passes"]
     return (
@@ -37,3 +28,21 @@ def keep_matching(events: DataFrame, stage: FilterStage, scope: Scope, among: Co
         .withColumn("drop_reason", F.when(filtered, F.lit("filtered")).otherwise(F.col("drop_reason")))
         .drop("_result")
     )
+
+
+def evaluate(events: DataFrame, stage: FilterStage, scope: Scope, applies: Column, name: str) -> DataFrame:
+    """Evaluate a condition for the events for which `applies`, BOOLEAN, is true.
+
+    Columns in: the columns in scope. Column added: `name` STRUCT<passes BOOLEAN, reason STRING (why the condition
+    cannot be evaluated, or is neither true nor false)>, NULL for the other events.
+    """
+    steps = Steps()
+    condition = as_output(compile_expression(stage.condition, scope.visible, steps), "bool")
+    # NULL where the condition is true or false.
+    problem = F.coalesce(condition.error, F.when(condition.value.isNull(), F.lit("nil is neither true nor false")))
+    condition_on_one_line = " ".join(stage.condition.text.split())
+    reason = F.concat(F.lit(f"{condition_on_one_line}: "), problem)
+    # The result is a column of its own, so that the condition is computed once, not once for each use.
+    outcome = F.struct(condition.value.alias("passes"), reason.alias("reason"))
+    # Parts of the condition are temporary columns: `steps` adds them before the result, and removes them after.
+    return steps.after(steps.before(events).withColumn(name, F.when(applies, outcome)))

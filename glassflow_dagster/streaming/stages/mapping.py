@@ -8,6 +8,7 @@ scala/types/Converter.scala and scala/types/NestedValues.scala; this module desc
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -16,47 +17,68 @@ from pyspark.sql import functions as F
 from glassflow_dagster.config.model.sink import Mapping as ColumnMapping
 from glassflow_dagster.config.model.types import ColumnType, decimal_digits, second_digits
 from glassflow_dagster.streaming.stages.errors import is_active, set_error
+from glassflow_dagster.streaming.stages.route import TABLE_INDEX
 from glassflow_dagster.streaming.stages.scope import Scope
 
 
-def map_columns(
-    events: DataFrame, mapping: Sequence[ColumnMapping], scope: Scope, types: Mapping[str, ColumnType]
-) -> DataFrame:
-    """Convert fields to the target's columns.
+@dataclass(frozen=True)
+class TableColumns:
+    """The columns of one of the sink's tables that are filled.
 
-    Columns in: the columns in scope, error, drop_reason. Column added: row BINARY (the values of the mapped columns in
-    RowBinary, in the mapping's order), NULL for a record that is dropped or a dead letter. error is set where a value
-    does not fit.
-
-    types: the target table's actual types by column name; they decide what may be NULL and which names an Enum has.
+    types: the table's actual types by column name; they decide what may be NULL and which names an Enum has.
     """
+
+    mapping: Sequence[ColumnMapping]
+    types: Mapping[str, ColumnType]
+
+
+def map_columns(events: DataFrame, tables: Sequence[TableColumns], scope: Scope) -> DataFrame:
+    """Convert fields to the columns of the event's table.
+
+    tables: in the order of `Sink.by_table`. Columns in: the columns in scope, error, drop_reason, and with several
+    tables table_index as `choose_table` adds it. Column added: row, NULL for a record that is dropped or a dead letter:
+    BINARY (the values of the mapped columns in RowBinary, in the mapping's order), and with several tables
+    STRUCT<table INT, values BINARY>. error is set where a value does not fit.
+    """
+    mapped = F.when(is_active(), _converted(tables[0], scope))
+    if len(tables) > 1:
+        mapped = F.when(is_active() & (F.col(TABLE_INDEX) == 0), _converted(tables[0], scope))
+        for index, table in enumerate(tables[1:], 1):
+            mapped = mapped.when(is_active() & (F.col(TABLE_INDEX) == index), _converted(table, scope))
+    # A column of its own first: the conversion runs once, whatever refers to it.
+    converted = events.withColumn("_mapped", mapped)
+    checked = set_error(converted, "mapping", F.col("_mapped.reason"))
+    row = F.col("_mapped.row")
+    if len(tables) > 1:
+        row = F.when(row.isNotNull(), F.struct(F.col(TABLE_INDEX).alias("table"), row.alias("values")))
+    return checked.withColumn("row", row).drop("_mapped", TABLE_INDEX)
+
+
+def _converted(table: TableColumns, scope: Scope) -> Column:
+    """Return the values of a table's columns, STRUCT<row BINARY, reason STRING>; one of the two is NULL."""
     positions = scope.decoded.positions
     decoded = F.col(scope.decoded.column) if positions else _struct([])
-    computed = [m.name for m in mapping if m.name not in positions]
+    computed = [m.name for m in table.mapping if m.name not in positions]
     values = _struct([scope.mappable[name] for name in computed])
     spec = [
         {
             "column": m.column_name,
             "kind": scope.kinds[m.name],
-            "type": _type_spec(types[m.column_name]),
+            "type": _type_spec(table.types[m.column_name]),
             "decoded": m.name in positions,
             "position": positions[m.name] if m.name in positions else computed.index(m.name),
         }
-        for m in mapping
+        for m in table.mapping
     ]
-    mapped = F.call_function("glassflow_map", decoded, values, F.lit(json.dumps(spec)))
-    # A column of its own first: the conversion runs once, whatever refers to it.
-    converted = events.withColumn("_mapped", F.when(is_active(), mapped))
-    checked = set_error(converted, "mapping", F.col("_mapped.reason"))
-    return checked.withColumn("row", F.col("_mapped.row")).drop("_mapped")
+    return F.call_function("glassflow_map", decoded, values, F.lit(json.dumps(spec)))
 
 
-def read_values(row: Column, mapping: Sequence[ColumnMapping], types: Mapping[str, ColumnType]) -> Column:
-    """Return the values of a row of `map_columns` as a STRUCT of the mapped columns.
+def read_values(row: Column, table: TableColumns) -> Column:
+    """Return the values of a row of `map_columns`, BINARY, as a STRUCT of the mapped columns.
 
     Only types that `scala/types/RowReader.scala` names; the others' values are NULL.
     """
-    spec = [{"column": m.column_name, "type": _type_spec(types[m.column_name])} for m in mapping]
+    spec = [{"column": m.column_name, "type": _type_spec(table.types[m.column_name])} for m in table.mapping]
     return F.call_function("glassflow_values", row, F.lit(json.dumps(spec)))
 
 

@@ -1,8 +1,10 @@
 """Counts the outcomes of a partition's records (written, duplicates, dead letters, ...) from the records themselves."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import reduce
+from itertools import zip_longest
+from operator import add
 from typing import Protocol
 
 import pyarrow as pa
@@ -34,18 +36,36 @@ class BatchOutcomes(Outcomes):
     sized_bytes: int = 0
     left_max_event_time: int = NO_EVENT_TIME
     right_max_event_time: int = NO_EVENT_TIME
+    # The rows that were written to each of the sink's tables, in their order; zeros at the end are left out.
+    written_by_table: list[int] = field(default_factory=list)
+
+    def count_written(self, table: int, rows: int) -> None:
+        """Count rows that were written. table: its position among the sink's tables."""
+        self.written += rows
+        self.written_by_table = self.by_table(table + 1)
+        self.written_by_table[table] += rows
+
+    def by_table(self, tables: int) -> list[int]:
+        """Return the rows that were written to each table, with zeros for at least so many tables."""
+        return self.written_by_table + [0] * (tables - len(self.written_by_table))
 
     def __add__(self, other: "BatchOutcomes") -> "BatchOutcomes":
         """Add field by field; of the newest event times take the later one."""
-        pairs = ((f.name, getattr(self, f.name), getattr(other, f.name)) for f in fields(BatchOutcomes))
-        return BatchOutcomes(**{name: max(a, b) if name in MAX_EVENT_TIMES else a + b for name, a, b in pairs})
+        sums = {
+            name: (max if name in MAX_EVENT_TIMES else add)(getattr(self, name), getattr(other, name))
+            for name in _NUMBERS
+        }
+        by_table = [sum(pair) for pair in zip_longest(self.written_by_table, other.written_by_table, fillvalue=0)]
+        return BatchOutcomes(**sums, written_by_table=by_table)
 
     def to_batch(self) -> pa.RecordBatch:
         """Return one row with the columns of `BATCH_OUTCOMES_SCHEMA`."""
-        return pa.RecordBatch.from_pylist([{f.name: getattr(self, f.name) for f in fields(BatchOutcomes)}])
+        return pa.RecordBatch.from_pylist([vars(self)], schema=_ARROW_SCHEMA)
 
 
-BATCH_OUTCOMES_SCHEMA = ", ".join(f"{f.name} bigint" for f in fields(BatchOutcomes))
+_NUMBERS = tuple(f.name for f in fields(BatchOutcomes) if f.name != "written_by_table")
+_ARROW_SCHEMA = pa.schema([*((name, pa.int64()) for name in _NUMBERS), ("written_by_table", pa.list_(pa.int64()))])
+BATCH_OUTCOMES_SCHEMA = ", ".join([*(f"{name} bigint" for name in _NUMBERS), "written_by_table array<bigint>"])
 
 
 def total(outcomes: Iterable[BatchOutcomes]) -> BatchOutcomes:

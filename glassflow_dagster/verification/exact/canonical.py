@@ -17,22 +17,30 @@ from glassflow_dagster.config.model.types import ColumnType, second_digits
 _MICROSECOND_DIGITS = 6
 
 
+def row_column(table: int) -> str:
+    """Return the name of the STRUCT column with a row's values. table: its position among the sink's tables."""
+    return f"row_{table}"
+
+
 @dataclass(frozen=True)
 class Comparable:
-    """A column of the target: two expressions, in Spark on the struct `row` and in SQL, for the same text or NULL."""
+    """A column of a table: two expressions, in Spark on its `row_column` and in SQL, for the same text or NULL."""
 
     name: str
     spark: Column
     sql: str
 
 
-def comparable(table: Table, name: str) -> Comparable | None:
-    """Return the canonical text of a column; None for a missing column or a type that is not compared."""
+def comparable(table: Table, name: str, index: int) -> Comparable | None:
+    """Return the canonical text of a column; None for a missing column or a type that is not compared.
+
+    index: the table's position among the sink's.
+    """
     column = table.columns.get(name)
     canonical = _canonical_form(column.type.base) if column else None
     if canonical is None:
         return None
-    spark, sql = canonical(F.col("row").getField(name), quote_name(name))
+    spark, sql = canonical(F.col(row_column(index)).getField(name), quote_name(name))
     return Comparable(name, spark.cast("string"), f"toString({sql})")
 
 

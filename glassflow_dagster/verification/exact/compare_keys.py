@@ -5,7 +5,7 @@ again: the topics between the ledger's first and last offsets, and the compared 
 are compared; a few keys that differ are looked up for the report.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from clickhouse_connect.driver.client import Client
@@ -36,6 +36,7 @@ from glassflow_dagster.verification.key_rules import (
     KeysContext,
     KeysReport,
     evaluate_keys,
+    together,
     undecided,
     why_undecided,
 )
@@ -49,57 +50,69 @@ _EXAMPLES = 3  # keys named in the report, of each kind
 
 @dataclass(frozen=True)
 class Compared:
-    """The columns of the key, the columns whose values are compared, and mapped columns that cannot be compared."""
+    """A table, the columns of its key, the columns whose values are compared, and those that cannot be compared.
 
+    config: the definition with the sink of the table (`PipelineConfig.by_table`). index: the table's position in it.
+    """
+
+    config: PipelineConfig
+    table: Table
+    index: int
     key: tuple[Comparable, ...]
     values: tuple[Comparable, ...]
     left_out: tuple[str, ...]
 
     @property
-    def of_expected(self) -> list[Column]:
+    def of_expected(self) -> dict[str, Column]:
         """The columns of a row that Kafka's records lead to: key_hash, row_hash and key (its text), all STRING."""
         # `hashed` and `joined` return a pair: a column for Spark, and the same as SQL for ClickHouse.
         key_hash, _ = hashed(self.key)
         row_hash, _ = hashed(self.values)
         key, _ = joined(self.key)
-        return [key_hash.alias("key_hash"), row_hash.alias("row_hash"), key.alias("key")]
+        return {"key_hash": key_hash, "row_hash": row_hash, "key": key}
 
     @property
     def key_names(self) -> tuple[str, ...] | None:
         """The names of the key's columns; None when the key cannot be compared."""
         return tuple(column.name for column in self.key) or None
 
+    @property
+    def name(self) -> str:
+        """The table's name, as `database.table`."""
+        return self.config.sink.table_name
+
 
 def reconcile_keys(spark: SparkSession, config: PipelineConfig, report: Callable[[str], None]) -> KeysReport:
-    """Return the comparison of the rows expected from Kafka's records with the table's rows, by key.
+    """Return the comparison of the rows expected from Kafka's records with the tables' rows, by key.
 
     spark: a session of `start_session`; its settings are not changed. report: receives progress. Raises
     `GlassflowError` when Kafka, ClickHouse or Spark fails.
 
-    The pipeline may be running: the table is read first, then the ledger is read again. Rows of batches in the first
-    ledger reading must be in the table, rows of later batches may be.
+    The pipeline may be running: the tables are read first, then the ledger is read again. Rows of batches in the first
+    ledger reading must be in their table, rows of later batches may be.
     """
     client, database = connect(config.sink.connection_params), config.sink.connection_params.database
-    table = require_table(client, *config.sink.full_table)
+    compared = compared_tables(client, config)
     totals = read_totals(client, database, config.pipeline_id)
     history_before = read_history(client, database, config.pipeline_id)
     if history_before.last_batch is None or not whole_ranges(history_before.ranges):
         return undecided(["no batch has been written yet"])
-    compared = compared_columns(config, table)
-    reasons = list(why_undecided(config, history_before, _spans(config, totals), compared.key_names))
+    reasons = _why_undecided(config, history_before, totals, compared)
     if totals.losses:
         reasons.append("run --accept-loss skipped records or discarded a state (glassflow_losses)")
     if reasons:
         return undecided(reasons)
     session = spark.newSession()
-    session.conf.set(SHUFFLE_PARTITIONS, _partitions(spark, totals, table))
-    report(f"reading {table.rows:,} rows of {table.database}.{table.name} ...")
-    actual = _actual(session, config, compared).persist()
+    session.conf.set(SHUFFLE_PARTITIONS, _partitions(spark, totals, compared))
+    cached: list[DataFrame] = []
     try:
-        # Reads the table now, before the ledger is read again.
-        actual.count()
+        for of_table in compared:
+            report(f"reading {of_table.table.rows:,} rows of {of_table.name} ...")
+            cached.append(_actual(session, of_table).persist())
+            # Reads the table now, before the ledger is read again.
+            cached[-1].count()
         history = _history_after_open_batch(client, database, config)
-        reasons = list(why_undecided(config, history, _spans(config, totals), compared.key_names))
+        reasons = _why_undecided(config, history, totals, compared)
         if reasons:
             return undecided(reasons)
         report(f"reading the records of {', '.join(sorted(whole_ranges(history.ranges)))} ...")
@@ -107,31 +120,79 @@ def reconcile_keys(spark: SparkSession, config: PipelineConfig, report: Callable
         declare_for_reading(session, config)
         # Of a pattern, the topics that were read: they decide the order within a batch.
         read = with_topics(config, whole_ranges(history.ranges).keys() - {config.replay_topic})
-        rows = expected_rows(session, read, table, history, undecoded, keep=compared.of_expected)
+        tables = [of_table.table for of_table in compared]
+        keep = by_table([of_table.of_expected for of_table in compared])
+        rows = expected_rows(session, read, tables, history, undecoded, keep)
         positions = read_refused_by_server(client, database, config.pipeline_id)
         refused = session.createDataFrame(positions, POSITIONS)
         expected = _expected(rows, until_batch=history_before.last_batch, refused=refused)
-        differences = _differences(client, config, compared, expected, actual)
+        if len(compared) > 1:
+            # Each table takes its part.
+            cached.append(expected.persist())
+        reports = []
+        for of_table, actual in zip(compared, cached, strict=False):
+            differences = _differences(client, of_table, expected, actual)
+            reports.append(evaluate_keys(differences, _context(config, of_table, totals)))
     except PySparkException as error:
         raise GlassflowError(f"the keys could not be compared: {explain_failure(error, rest='')}") from error
     finally:
-        actual.unpersist()
-    return evaluate_keys(differences, KeysContext(config, table, totals, compared.key_names, compared.left_out))
+        for frame in cached:
+            frame.unpersist()
+    return together({of_table.name: found for of_table, found in zip(compared, reports, strict=True)})
 
 
-def compared_columns(config: PipelineConfig, table: Table) -> Compared:
+def compared_tables(client: Client, config: PipelineConfig) -> list[Compared]:
+    """Return the columns to compare of each of the sink's tables; raises `TableProblem` when one is missing."""
+    return [
+        compared_columns(of_table, require_table(client, *of_table.sink.full_table), index)
+        for index, of_table in enumerate(config.by_table)
+    ]
+
+
+def compared_columns(config: PipelineConfig, table: Table, index: int) -> Compared:
     """Return the columns to compare. Without deduplication the key of a row is all its compared values.
 
-    The key is empty when one of its columns is missing or cannot be compared.
+    The key is empty when one of its columns is missing or cannot be compared. config, index: see `Compared`.
     """
     mapped = [mapping.column_name for mapping in config.sink.mapping]
-    values = tuple(column for name in mapped if (column := comparable(table, name)))
-    left_out = tuple(name for name in mapped if comparable(table, name) is None)
-    if config.dedup_of(config.source) is None:
-        return Compared(key=values, values=values, left_out=left_out)
-    columns = [comparable(table, name) for name in key_columns(config, table) or ()]
-    key = tuple(column for column in columns if column) if all(columns) else ()
-    return Compared(key=key, values=values, left_out=left_out)
+    values = tuple(column for name in mapped if (column := comparable(table, name, index)))
+    left_out = tuple(name for name in mapped if comparable(table, name, index) is None)
+    key = values
+    if config.dedup_of(config.source) is not None:
+        columns = [comparable(table, name, index) for name in key_columns(config, table) or ()]
+        key = tuple(column for column in columns if column) if all(columns) else ()
+    return Compared(config, table, index, key=key, values=values, left_out=left_out)
+
+
+def by_table(columns: Sequence[Mapping[str, Column]]) -> list[Column]:
+    """Return named columns, each that of the row's table. columns: of each table, by name. Column in: table_index."""
+    if len(columns) == 1:
+        return [column.alias(name) for name, column in columns[0].items()]
+    return [
+        F.coalesce(
+            *(F.when(F.col("table_index") == index, of_table[name]) for index, of_table in enumerate(columns))
+        ).alias(name)
+        for name in columns[0]
+    ]
+
+
+def _why_undecided(
+    config: PipelineConfig, history: BatchHistory, totals: LedgerTotals, compared: Sequence[Compared]
+) -> list[str]:
+    """Return the reasons why the keys cannot be compared, each once."""
+    spans = _spans(config, totals)
+    return list(
+        dict.fromkeys(
+            reason for of_table in compared for reason in why_undecided(config, history, spans, of_table.key_names)
+        )
+    )
+
+
+def _context(config: PipelineConfig, compared: Compared, totals: LedgerTotals) -> KeysContext:
+    """Return the circumstances by which the differences of a table are evaluated."""
+    before = totals.by_table.of(compared.name, own=compared.index == 0).before
+    rows_before = compared.table.rows if before is None else before
+    return KeysContext(config, compared.table, totals, rows_before, compared.key_names, compared.left_out)
 
 
 def _spans(config: PipelineConfig, totals: LedgerTotals) -> Spans:
@@ -142,9 +203,9 @@ def _spans(config: PipelineConfig, totals: LedgerTotals) -> Spans:
     return measure(totals.ranges, available)
 
 
-def _partitions(spark: SparkSession, totals: LedgerTotals, table: Table) -> int:
+def _partitions(spark: SparkSession, totals: LedgerTotals, compared: Sequence[Compared]) -> int:
     """Return the number of shuffle partitions: by the number of records, but no fewer than Spark's parallelism."""
-    records = max(totals.outcomes.read, table.rows)
+    records = max(totals.outcomes.read, *(of_table.table.rows for of_table in compared))
     return max(spark.sparkContext.defaultParallelism, records // RECORDS_PER_PARTITION + 1)
 
 
@@ -161,22 +222,22 @@ def _history_after_open_batch(client: Client, database: str, config: PipelineCon
     return read_history(client, database, config.pipeline_id)
 
 
-def _actual(spark: SparkSession, config: PipelineConfig, compared: Compared) -> DataFrame:
-    """Return the table's rows by key. Columns out: key_hash STRING, rows LONG, values DECIMAL (`_values`)."""
-    rows = actual_rows(spark, config, hashed(compared.key)[1], hashed(compared.values)[1])
+def _actual(spark: SparkSession, compared: Compared) -> DataFrame:
+    """Return a table's rows by key. Columns out: key_hash STRING, rows LONG, values DECIMAL (`_values`)."""
+    rows = actual_rows(spark, compared.config, hashed(compared.key)[1], hashed(compared.values)[1])
     return rows.groupBy("key_hash").agg(F.count("*").alias("rows"), _values().alias("values"))
 
 
 def _expected(rows: DataFrame, until_batch: int, refused: DataFrame) -> DataFrame:
     """Return the expected rows by key. refused: the records whose rows ClickHouse rejected; they are left out.
 
-    Columns out: key_hash STRING, key STRING, must LONG (rows of the batches up to `until_batch`, which the table must
-    have), may LONG (rows of all batches; later ones were written while the table was read), wanted DECIMAL (the sum of
-    the hashes of the `may` rows, which is compared where the table has that many).
+    Columns out: table_index INT, key_hash STRING, key STRING, must LONG (rows of the batches up to `until_batch`, which
+    the table must have), may LONG (rows of all batches; later ones were written while the table was read), wanted
+    DECIMAL (the sum of the hashes of the `may` rows, which is compared where the table has that many).
     """
     accepted = rows.join(refused, ["topic", "partition", "offset"], "left_anti")
     must = F.count_if(F.col("batch_id") <= F.lit(until_batch)).alias("must")
-    return accepted.groupBy("key_hash").agg(
+    return accepted.groupBy("table_index", "key_hash").agg(
         F.min("key").alias("key"), must, F.count("*").alias("may"), _values().alias("wanted")
     )
 
@@ -186,13 +247,12 @@ def _values() -> Column:
     return F.sum(F.xxhash64("row_hash").cast("decimal(38, 0)"))
 
 
-def _differences(
-    client: Client, config: PipelineConfig, compared: Compared, expected: DataFrame, actual: DataFrame
-) -> KeyDifferences:
-    """Join the rows by key, and return the number of rows and keys of each kind of difference.
+def _differences(client: Client, compared: Compared, expected: DataFrame, actual: DataFrame) -> KeyDifferences:
+    """Join a table's rows by key, and return the number of rows and keys of each kind of difference.
 
-    expected: columns of `_expected`; actual: columns of `_actual`.
+    expected: columns of `_expected`, of all tables; actual: columns of `_actual`, of this one.
     """
+    expected = expected.where(F.col("table_index") == compared.index)
     # For a key that only one side has, the numbers of the other side are NULL, and so is the comparison of the values.
     both = expected.join(actual, "key_hash", "full_outer").select(
         "key_hash",
@@ -223,7 +283,7 @@ def _differences(
         total = kinds.agg(*sums, *keys).first()
         assert total is not None
         differing = {
-            name: DifferingRows(total[name], total[f"{name}_keys"], _examples(client, config, compared, kinds, name))
+            name: DifferingRows(total[name], total[f"{name}_keys"], _examples(client, compared, kinds, name))
             for name in kind_names
             if total[name]
         }
@@ -233,9 +293,7 @@ def _differences(
     return KeyDifferences(expected=total["must"] or 0, rows=total["rows"] or 0, **differing)
 
 
-def _examples(
-    client: Client, config: PipelineConfig, compared: Compared, kinds: DataFrame, name: str
-) -> tuple[str, ...]:
+def _examples(client: Client, compared: Compared, kinds: DataFrame, name: str) -> tuple[str, ...]:
     """Return a few keys with a difference of kind `name`, the same ones on each call.
 
     kinds: per key its hash, its text (NULL when no record has it), and the number of differing rows of each kind. The
@@ -246,7 +304,7 @@ def _examples(
     texts = {}
     if unknown:
         (_, text), (_, digest) = joined(compared.key), hashed(compared.key)
-        source = full_name(*config.sink.full_table)
+        source = full_name(*compared.config.sink.full_table)
         query = f"SELECT {digest} AS key_hash, any({text}) FROM {source} WHERE key_hash IN {{keys:Array(String)}} GROUP BY 1"  # noqa: E501 - quoted
         texts = dict(fetch(client, query, {"keys": unknown}))
     return tuple(_readable(row["key"] or texts[row["key_hash"]]) for row in rows)

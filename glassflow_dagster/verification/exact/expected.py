@@ -1,4 +1,4 @@
-"""The rows that the table should have, computed from the records in Kafka and the batches in the ledger.
+"""The rows that the tables should have, computed from the records in Kafka and the batches in the ledger.
 
 Every record is decoded, filtered and mapped by the pipeline's own stages. Deduplication is repeated without the
 pipeline's state: of each key the first record of its first batch is accepted, then the first record of the next batch
@@ -14,18 +14,19 @@ from pyspark.sql import functions as F
 
 from glassflow_dagster.bookkeeping.dead_letters import UNKNOWN_SCHEMA
 from glassflow_dagster.bookkeeping.ledger import BatchHistory, BatchRange
-from glassflow_dagster.clickhouse.tables import Table, filled_columns
+from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model.durations import milliseconds
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.transforms import DedupConfig
-from glassflow_dagster.streaming.query import map_records
+from glassflow_dagster.streaming.query import map_records, table_columns
 from glassflow_dagster.streaming.stages.dead_letters import keep_raw_of_dead_letters
 from glassflow_dagster.streaming.stages.decode.registry import declare_registries, registries_of
 from glassflow_dagster.streaming.stages.dedup import dedup_key
-from glassflow_dagster.streaming.stages.mapping import read_values
+from glassflow_dagster.streaming.stages.mapping import TableColumns, read_values
 from glassflow_dagster.streaming.stages.record_counter import SingleTopicCounter
 from glassflow_dagster.streaming.stages.source import read_ranges
 from glassflow_dagster.streaming.stages.source_index import ONLY_FIELDS
+from glassflow_dagster.verification.exact.canonical import row_column
 
 # The columns of a record's position: topic_rank, partition, offset.
 _POSITION = SingleTopicCounter.position_columns
@@ -39,17 +40,18 @@ _BATCH_SCHEMA = "batch_id LONG, batch_ms LONG, topic STRING, partition INT, firs
 def expected_rows(  # noqa: PLR0913, PLR0917 - what makes a record a row
     spark: SparkSession,
     config: PipelineConfig,
-    table: Table,
+    tables: Sequence[Table],
     history: BatchHistory,
     undecoded: Sequence[tuple[str, int, int]],
     keep: Sequence[Column],
 ) -> DataFrame:
-    """Return the rows that the pipeline should have sent to the table, those that ClickHouse rejected included.
+    """Return the rows that the pipeline should have sent to its tables, those that ClickHouse rejected included.
 
-    undecoded: see `read_undecoded`. keep: named columns to compute from `row`, a STRUCT of the target's columns.
-    Columns out: topic STRING, partition INT, offset LONG (of the record), batch_id LONG, and those of keep.
+    undecoded: see `read_undecoded`. keep: named columns to compute, see `rows_of_batches`.
+    Columns out: topic STRING, partition INT, offset LONG (of the record), batch_id LONG, table_index INT, and those of
+    keep.
     """
-    rows = rows_of_batches(spark, config, table, history.ranges, history.checkpoint_id, undecoded, keep)
+    rows = rows_of_batches(spark, config, tables, history.ranges, history.checkpoint_id, undecoded, keep)
     dedup = config.dedup_of(config.source)
     if dedup is not None:
         rows = first_of_windows(rows, dedup)
@@ -59,7 +61,7 @@ def expected_rows(  # noqa: PLR0913, PLR0917 - what makes a record a row
 def rows_of_batches(  # noqa: PLR0913, PLR0917 - what makes a record a row
     spark: SparkSession,
     config: PipelineConfig,
-    table: Table,
+    tables: Sequence[Table],
     ranges: Sequence[BatchRange],
     checkpoint_id: str,
     undecoded: Sequence[tuple[str, int, int]],
@@ -69,27 +71,40 @@ def rows_of_batches(  # noqa: PLR0913, PLR0917 - what makes a record a row
 
     The registries must be declared (`declare_for_reading`).
 
-    undecoded: see `read_undecoded`. keep: columns to compute besides the ones below from `row`, a STRUCT of the
-    target's columns: NULL in those of types that are not compared (`read_values`). exempt: rows that skip deduplication
-    (replays of records that passed it before). topic_rank: the topic's place in the order of a batch. batch_ms: the
-    batch's time.
-    Columns out: topic STRING, topic_rank INT, partition INT, offset LONG, batch_id LONG, batch_ms LONG, exempt BOOLEAN,
-    dedup_key BINARY, and those of keep.
+    tables: the sink's, in the order of `Sink.by_table`; table_index: that of the row among them. undecoded: see
+    `read_undecoded`. keep: columns to compute besides the ones below, from each table's `row_column`, a STRUCT of its
+    columns: NULL in those of types that are not compared (`read_values`), and for the rows of other tables. exempt:
+    rows that skip deduplication (replays of records that passed it before). topic_rank: the topic's place in the order
+    of a batch. batch_ms: the batch's time. Columns out: topic STRING, topic_rank INT, partition INT, offset LONG,
+    batch_id LONG, batch_ms LONG, exempt BOOLEAN, dedup_key BINARY, table_index INT, and those of keep.
     """
     records = read_ranges(spark, config.source, config.topics, whole_ranges(ranges))
     if undecoded:
         positions = spark.createDataFrame(undecoded, POSITIONS)
         records = records.join(positions, positions.columns, "left_anti")
-    mapped = map_records(with_batches(records, ranges), config, table, checkpoint_id)
-    raw = keep_raw_of_dead_letters(mapped, "topic", "batch_id", "batch_ms")
+    mapped = map_records(with_batches(records, ranges), config, tables, checkpoint_id)
+    # The number keeps Spark from pushing conditions below the stages: it would repeat in them whatever the stages
+    # compute, each time that a stage refers to it, and the plan of a sink with some routes would not fit into memory.
+    numbered = mapped.withColumn("number", F.monotonically_increasing_id())
+    raw = keep_raw_of_dead_letters(numbered, "topic", "batch_id", "batch_ms", "number")
     if registries_of(config, config):
         raw = _require_known_schemas(raw)
-    good = raw.where("dead_letter IS NULL AND drop_reason IS NULL")
+    good = raw.where("dead_letter IS NULL AND drop_reason IS NULL AND number >= 0")
     # Of the only source: a join's rows are not compared.
     key = dedup_key(config.dedup_of(config.source), ONLY_FIELDS).alias("dedup_key")
-    types = {name: column.type for name, column in table.columns.items()}
-    values = read_values(F.col("row"), filled_columns(config, table), types)
-    return good.withColumn("row", values).select("topic", *_POSITION, "batch_id", "batch_ms", "exempt", key, *keep)
+    for index, columns in enumerate(table_columns(config, tables)):
+        good = good.withColumn(row_column(index), _values_of(columns, index, tables))
+    table_index = F.lit(0) if len(tables) == 1 else F.col("row.table")
+    return good.select(
+        "topic", *_POSITION, "batch_id", "batch_ms", "exempt", key, table_index.alias("table_index"), *keep
+    )
+
+
+def _values_of(columns: TableColumns, index: int, tables: Sequence[Table]) -> Column:
+    """Return the values of a row of one of the tables, STRUCT; NULL for a row of another table. Column in: row."""
+    if len(tables) == 1:
+        return read_values(F.col("row"), columns)
+    return F.when(F.col("row.table") == index, read_values(F.col("row.values"), columns))
 
 
 def declare_for_reading(spark: SparkSession, config: PipelineConfig) -> None:

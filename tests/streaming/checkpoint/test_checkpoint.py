@@ -89,7 +89,7 @@ def test_old_plans_are_forgotten(tmp_path: Path) -> None:
 def test_an_identity_is_made_once(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path)
     assert checkpoint.identity() is None
-    made = checkpoint.create(CONFIG, "a.t", 3, 2)
+    made = checkpoint.create(CONFIG, 3, 2)
     assert checkpoint.identity() == made
 
 
@@ -103,7 +103,7 @@ def test_a_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
     (tmp_path / "offsets/0").write_text("v1\n")
     with pytest.raises(CheckpointError, match="offsets/0: is truncated"):
         checkpoint.offset_ranges(0)
-    checkpoint.create(CONFIG, "a.t", 0, 2)
+    checkpoint.create(CONFIG, 0, 2)
     (tmp_path / "glassflow/identity.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"identity\.json: is truncated or was changed; restore"):
         checkpoint.identity()
@@ -130,7 +130,7 @@ def test_a_checkpoint_of_another_version_is_refused_with_the_version_that_reads_
 def test_the_sums_beside_sparks_files_are_those_of_hadoop(tmp_path: Path) -> None:
     """Compare with a file and its checksums as Spark 4.3 wrote them."""
     checkpoint = spark_files(tmp_path, batches=1, committed=1)
-    checkpoint.create(CONFIG, "a.t", 0, 2)
+    checkpoint.create(CONFIG, 0, 2)
     metadata = tmp_path / "metadata"
     metadata.write_bytes(b'{"id":"68c87db2-518a-4c9e-870d-b622a0f8f9fe"}')
     (tmp_path / ".metadata.crc").write_bytes(b"crc\x00\x00\x00\x02\x00\x03\x99\xa2\x02")
@@ -153,7 +153,7 @@ def test_the_sums_beside_sparks_files_are_those_of_hadoop(tmp_path: Path) -> Non
 )
 def test_a_checkpoint_of_which_files_are_missing_is_refused(tmp_path: Path, lost: str, message: str) -> None:
     checkpoint = spark_files(tmp_path, batches=2, committed=2)
-    checkpoint.create(CONFIG, "a.t", 0, 2)
+    checkpoint.create(CONFIG, 0, 2)
     (tmp_path / "metadata").write_text('{"id":"x"}')
     checkpoint.inspect()
     for name in lost.split():
@@ -164,7 +164,7 @@ def test_a_checkpoint_of_which_files_are_missing_is_refused(tmp_path: Path, lost
 
 def test_a_crash_in_the_moment_of_the_first_batch_leaves_a_new_checkpoint(tmp_path: Path) -> None:
     checkpoint = spark_files(tmp_path, batches=0, committed=0)
-    checkpoint.create(CONFIG, "a.t", 0, 2)
+    checkpoint.create(CONFIG, 0, 2)
     (tmp_path / "offsets/.0.5f0c.tmp").write_text("v1")
     assert checkpoint.is_new
     checkpoint.inspect()

@@ -66,7 +66,7 @@ class StartedPipeline:
     def may_start(self, epoch: Epoch) -> bool:
         """Return whether a first start with this epoch is allowed."""
         try:
-            require_alone(self.client, self.config, self.table, epoch)
+            require_alone(self.client, self.config, [self.table], epoch)
         except CheckpointError:
             return False
         return True
@@ -80,12 +80,12 @@ def started(stack: Any) -> StartedPipeline:
 def test_a_pipeline_that_has_a_batch_in_the_ledger_has_written_whatever_its_table_holds(
     started: StartedPipeline,
 ) -> None:
-    require_nothing_written(started.client, started.config, started.table)
+    require_nothing_written(started.client, started.config)
     started.close_batch(started.begin("/first"))
     for engine in ("Null", "MergeTree ORDER BY id"):
         started.make(engine)
         with pytest.raises(CheckpointError, match=r"has written to .*--rebuild-state.*--start-over"):
-            require_nothing_written(started.client, started.config, started.table)
+            require_nothing_written(started.client, started.config)
 
 
 def test_of_two_first_starts_the_later_one_goes_on_where_the_earlier_one_has_written_nothing(
@@ -118,12 +118,12 @@ def test_starting_over_needs_empty_tables_also_behind_views(started: StartedPipe
     execute(started.client, f"CREATE TABLE {started.database}.sums (id Int64) ENGINE = MergeTree ORDER BY id")
     target = f"{started.database}.v TO {started.database}.sums"
     execute(started.client, f"CREATE MATERIALIZED VIEW {target} AS SELECT id FROM {started.database}.t")
-    require_empty(started.client, started.table)
+    require_empty(started.client, [started.table])
     started.write()
     for left in (("t", "sums"), ("sums",)):
         statements = "; ".join(f"TRUNCATE TABLE `{started.database}`.`{name}`" for name in left)
         with pytest.raises(CheckpointError, match="must be empty for --start-over") as raised:
-            require_empty(started.client, started.table)
+            require_empty(started.client, [started.table])
         assert str(raised.value).endswith(statements)
         execute(started.client, f"TRUNCATE TABLE {started.database}.{left[0]}")
-    require_empty(started.client, started.table)
+    require_empty(started.client, [started.table])

@@ -37,7 +37,7 @@ from glassflow_dagster.streaming.delivery import batch_writer as module
 from glassflow_dagster.streaming.delivery import partition_writer
 from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
 from glassflow_dagster.streaming.delivery.dead_letter_rows import DeadLetterBatch
-from glassflow_dagster.streaming.delivery.partition_writer import PartitionWriter
+from glassflow_dagster.streaming.delivery.partition_writer import BatchTable, PartitionWriter
 from glassflow_dagster.streaming.stages.record_counter import BatchOutcomes, SingleTopicCounter
 
 CONNECTION = ClickHouseConnection(host="127.0.0.1", port=9000, database="d", username="u")
@@ -65,9 +65,10 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
 
 def writer(rows: int) -> PartitionWriter:
     return PartitionWriter(
-        counter=SingleTopicCounter(), connection=CONNECTION, database="d", table="t", columns=(("n", "UInt8"),),
+        counter=SingleTopicCounter(), connection=CONNECTION,
+        tables=(BatchTable("d", "t", "MergeTree", (("n", "UInt8"),), ""),),
         source=SOURCE, topics=("t",), dead_letters=DeadLetterBatch("p", "i", "i", 7, 0, "replay", 0),
-        limits=BlockLimits(rows, 1000), retry_seconds=0, table_ddl="", server_run=None, repeated=False,
+        limits=BlockLimits(rows, 1000), retry_seconds=0, server_run=None, repeated=False,
         epoch=EPOCH,
     )  # fmt: skip
 
@@ -110,9 +111,30 @@ def test_a_block_has_the_name_of_its_first_record_whichever_task_writes_it(sent:
 def test_every_record_is_counted_from_the_blocks(sent: Sent) -> None:
     counts = counted(list(writer(2)([records(0, range(3))])))
     assert counts == BatchOutcomes(
-        read=9, written=3, duplicates=6, dead_letters=0, blocks=2, bytes=3, sized=3, sized_bytes=3
+        read=9,
+        written=3,
+        duplicates=6,
+        dead_letters=0,
+        blocks=2,
+        bytes=3,
+        sized=3,
+        sized_bytes=3,
+        written_by_table=[3],
     )
     assert list(sent.values()) == [[0, 1], [2]]
+
+
+def test_a_block_is_one_insert_for_each_table_that_it_has_rows_for(sent: Sent) -> None:
+    """The rows of the first table have the token that they have without further tables."""
+    batch = records(0, range(6))
+    rows = [{"table": table, "values": bytes([n])} for n, table in enumerate((0, 1, 0, 2, 2, 2))]
+    row = pa.array(rows, pa.struct([("table", pa.int32()), ("values", pa.binary())]))
+    batch = batch.set_column(3, pa.field("row", row.type), row)
+    tables = tuple(BatchTable("d", name, "MergeTree", (("n", "UInt8"),), "") for name in ("t", "a", "b"))
+    counts = counted(list(replace(writer(4), tables=tables)([batch])))
+    assert sent == {"p/i/7/0/0/0": [0, 2], "p/i/7/0/0/0/to/d.a": [1], "p/i/7/0/0/0/to/d.b": [3],
+                    "p/i/7/0/0/4/to/d.b": [4, 5]}  # fmt: skip
+    assert (counts.written, counts.by_table(3), counts.blocks) == (6, [2, 1, 3], 4)
 
 
 @pytest.mark.usefixtures("sent")
@@ -141,14 +163,18 @@ def test_what_is_not_stored_is_counted_and_belongs_to_no_block(sent: Sent) -> No
     batch = batch.set_column(6, "drop_reason", pa.array(dropped, pa.string()))
     batch = batch.set_column(7, "duplicates", pa.array([0] * 6, pa.int64()))
     counts = counted(list(writer(2)([batch.slice(0, 2), batch.slice(2)])))
-    assert counts == BatchOutcomes(read=6, written=3, filtered=2, late=1, blocks=2, bytes=3, sized=6, sized_bytes=6)
+    assert counts == BatchOutcomes(
+        read=6, written=3, filtered=2, late=1, blocks=2, bytes=3, sized=6, sized_bytes=6, written_by_table=[3]
+    )
     assert sent == {"p/i/7/0/0/0": [0, 3], "p/i/7/0/0/5": [5]}
 
 
 def test_rows_that_are_in_the_table_are_counted_and_not_sent(sent: Sent) -> None:
     found = replace(writer(2), already_written=frozenset({(0, 0, 0), (0, 0, 2), (0, 1, 1), (1, 0, 1)}))
     counts = counted(list(found([records(0, range(4))])))
-    assert counts == BatchOutcomes(read=12, written=4, duplicates=8, blocks=1, bytes=4, sized=4, sized_bytes=4)
+    assert counts == BatchOutcomes(
+        read=12, written=4, duplicates=8, blocks=1, bytes=4, sized=4, sized_bytes=4, written_by_table=[4]
+    )
     assert sent == {"p/i/7/0/0/1": [1, 3]}
 
 
@@ -174,7 +200,7 @@ def batch_writer(folder: Path) -> BatchWriter:
     )  # fmt: skip
     watch: Any = SimpleNamespace(client=None, read=None)
     table = Table("d", "t", "MergeTree", "", {}, 0, ttl=False)
-    return BatchWriter(config, table, Checkpoint(folder), identity, watch, 0, EPOCH)
+    return BatchWriter(config, [table], Checkpoint(folder), identity, [watch], 0, EPOCH)
 
 
 def batch_plan(offsets: OffsetRanges) -> BatchPlan:

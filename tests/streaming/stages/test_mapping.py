@@ -18,7 +18,7 @@ from glassflow_dagster.config.model.source import SchemaField
 from glassflow_dagster.config.model.types import ColumnType, parse_column_type, second_digits
 from glassflow_dagster.streaming.stages.decode.decode import decode
 from glassflow_dagster.streaming.stages.decode.json_format import json_decoder
-from glassflow_dagster.streaming.stages.mapping import map_columns, read_values
+from glassflow_dagster.streaming.stages.mapping import TableColumns, map_columns, read_values
 from glassflow_dagster.streaming.stages.scope import field_scope
 from tests.streaming.row_binary import read_row
 
@@ -291,24 +291,22 @@ def mapped(spark: SparkSession, cases: list[tuple[str, str, Any]]) -> list[tuple
 
     Returns in the order of the cases: the values of the row, None for a dead letter, and the error.
     """
-    frame, _, types = frame_of(spark, cases)
+    frame, table = frame_of(spark, cases)
     rows = frame.orderBy("i").select("row", "error").collect()
-    return [(row.row and read_row(bytes(row.row), list(types.values())), row.error) for row in rows]
+    return [(row.row and read_row(bytes(row.row), list(table.types.values())), row.error) for row in rows]
 
 
-def frame_of(
-    spark: SparkSession, cases: list[tuple[str, str, Any]]
-) -> tuple[DataFrame, list[Mapping], dict[str, ColumnType]]:
-    """Return the mapped records, and the mapping with its types; see `mapped`."""
+def frame_of(spark: SparkSession, cases: list[tuple[str, str, Any]]) -> tuple[DataFrame, TableColumns]:
+    """Return the mapped records, and the table's columns; see `mapped`."""
     names = [f"c{i}" for i in range(len(cases))]
     fields = [SchemaField(name=n, type=case[0], required=False) for n, case in zip(names, cases, strict=True)]
     mapping = [Mapping(name=n, column_name=n, column_type=case[1]) for n, case in zip(names, cases, strict=True)]
     # Every column is Nullable here, because each record fills only one.
-    types = {m.column_name: ColumnType("Nullable", (m.parsed_type,)) for m in mapping}
+    table = TableColumns(mapping, {m.column_name: ColumnType("Nullable", (m.parsed_type,)) for m in mapping})
     values = [str(v) if isinstance(v, Json) else json.dumps(v) for _, _, v in cases]
     records = [(i, f'{{"c{i}":{value}}}'.encode()) for i, value in enumerate(values)]
     frame = spark.createDataFrame(records, f"i int, {RECORD}").coalesce(1)
-    return map_columns(decode(frame, [json_decoder(fields)]), mapping, field_scope(fields), types), mapping, types
+    return map_columns(decode(frame, [json_decoder(fields)]), [table], field_scope(fields)), table
 
 
 # The types that `read_values` reads.
@@ -335,9 +333,9 @@ def test_a_value_that_fits_arrives_converted(spark: SparkSession) -> None:
 
 
 def test_values_that_are_compared_can_be_read_from_a_row_and_others_are_skipped(spark: SparkSession) -> None:
-    frame, mapping, types = frame_of(spark, [case[:3] for case in FITS])
+    frame, table = frame_of(spark, [case[:3] for case in FITS])
     options = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "ignoreNullFields": "false"}
-    values = read_values(F.col("row"), mapping, types)
+    values = read_values(F.col("row"), table)
     found = [row[0] for row in frame.orderBy("i").select(F.to_json(values, options)).collect()]
     compared = 0
     for i, (text, (_, column, _, expected)) in enumerate(zip(found, FITS, strict=True)):
@@ -368,7 +366,7 @@ def test_null_is_refused_where_the_column_takes_none(spark: SparkSession, column
     fields = [SchemaField(name="x", type=kind, required=False)]
     mapping = [Mapping(name="x", column_name="c", column_type=column)]
     decoded = decode(spark.createDataFrame([(b"{}",)], RECORD), [json_decoder(fields)])
-    found = map_columns(decoded, mapping, field_scope(fields), {"c": parse_column_type(column)})
+    found = map_columns(decoded, [TableColumns(mapping, {"c": parse_column_type(column)})], field_scope(fields))
     row = found.select("row", "error").collect()[0]
     assert row.row is None
     assert row.error.reason == f"column 'c' ({column}): null, but the column is not Nullable"
@@ -400,7 +398,7 @@ def test_kafkas_own_columns_can_be_mapped(spark: SparkSession) -> None:
     )
     types = {name: parse_column_type(kind) for name, kind in columns.items()}
     row = (
-        map_columns(decode(records, [json_decoder(fields)]), mapping, field_scope(fields), types)
+        map_columns(decode(records, [json_decoder(fields)]), [TableColumns(mapping, types)], field_scope(fields))
         .select("row")
         .collect()[0]
     )

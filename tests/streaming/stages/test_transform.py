@@ -13,7 +13,7 @@ from glassflow_dagster.config.stages import FilterStage, plan_stages
 from glassflow_dagster.streaming.stages.decode.decode import decode
 from glassflow_dagster.streaming.stages.decode.formats import decoder_of
 from glassflow_dagster.streaming.stages.filter import keep_matching
-from glassflow_dagster.streaming.stages.mapping import map_columns
+from glassflow_dagster.streaming.stages.mapping import TableColumns, map_columns
 from glassflow_dagster.streaming.stages.scope import field_scope
 from glassflow_dagster.streaming.stages.transform import transform
 from tests.definition import definition, filter_transform, mapping, sink, source, stateless_transform
@@ -73,7 +73,7 @@ def through_all_stages(records: DataFrame) -> DataFrame:
             events = keep_matching(events, stage, names)
         else:
             events, names = transform(events, stage, names, place)
-    return map_columns(events, CONFIG.sink.mapping, names, types)
+    return map_columns(events, [TableColumns(CONFIG.sink.mapping, types)], names)
 
 
 @pytest.fixture(scope="module")

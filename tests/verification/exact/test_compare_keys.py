@@ -21,7 +21,7 @@ def test_rows_of_batches_that_came_while_the_table_was_read_may_be_there_and_nee
         ],
         "key STRING, row_hash STRING, batch_id LONG, offset LONG",
     ).selectExpr("key AS key_hash", "'3:' || left(key, 3) AS key", "row_hash", "batch_id", "'t' AS topic",
-                 "0 AS partition", "offset")  # fmt: skip
+                 "0 AS partition", "offset", "0 AS table_index")  # fmt: skip
     there = spark.createDataFrame(
         [("in time", "1"), ("late, there", "1"), ("twice", "2"), ("twice", "1"), ("swapped", "2")],
         "key_hash STRING, row_hash STRING",
@@ -29,9 +29,10 @@ def test_rows_of_batches_that_came_while_the_table_was_read_may_be_there_and_nee
     actual = there.groupBy("key_hash").agg({"*": "count"}).withColumnRenamed("count(1)", "rows")
     actual = actual.join(there.groupBy("key_hash").agg(_values().alias("values")), "key_hash")
     refused = spark.createDataFrame([("t", 0, 5)], "topic STRING, partition INT, offset LONG")
-    compared = Compared((), (), ())
+    table = Table("d", "t", "MergeTree", "MergeTree", {}, rows=0, ttl=False)
+    compared = Compared(sms_status(), table, 0, (), (), ())
 
-    found = _differences(None, sms_status(), compared, _expected(expected, 1, refused), actual)  # type: ignore[arg-type]
+    found = _differences(None, compared, _expected(expected, 1, refused), actual)  # type: ignore[arg-type]
 
     assert (found.expected, found.rows) == (5, 5)
     assert (found.missing.examples, found.lost.keys, found.surplus.rows) == (("los",), 1, 0)
@@ -49,13 +50,13 @@ def test_types_that_the_two_do_not_write_alike_are_not_compared(
     table = Table(
         "d", "t", "MergeTree", "MergeTree", {"a": Column(parse_column_type(kind), "", kind)}, rows=0, ttl=False
     )
-    assert (comparable(table, "a") is not None) is is_compared
+    assert (comparable(table, "a", 0) is not None) is is_compared
 
 
 def test_values_cannot_run_into_each_other(spark: SparkSession) -> None:
     kinds = {name: Column(parse_column_type("Nullable(String)"), "", "Nullable(String)") for name in ("a", "b")}
     table = Table("d", "t", "MergeTree", "MergeTree", kinds, rows=0, ttl=False)
-    columns = [found for name in kinds if (found := comparable(table, name))]
+    columns = [found for name in kinds if (found := comparable(table, name, 0))]
     pairs: list[tuple[Any, Any]] = [
         ("1", "2:"),
         ("12", ":"),
@@ -65,7 +66,7 @@ def test_values_cannot_run_into_each_other(spark: SparkSession) -> None:
         (None, ""),
         ("é,", " x"),
     ]
-    rows = spark.createDataFrame([((pair),) for pair in pairs], "row STRUCT<a STRING, b STRING>")
+    rows = spark.createDataFrame([((pair),) for pair in pairs], "row_0 STRUCT<a STRING, b STRING>")
     found = rows.select(joined(columns)[0].alias("text"), hashed(columns)[0].alias("hash")).collect()
     assert len({row["hash"] for row in found}) == len(pairs)
     assert [_readable(row["text"]) for row in found[2:4]] == ["NULL, -", "-, NULL"]
