@@ -61,7 +61,7 @@ def test_routes_decide_rows_and_a_table_s_creation_does_not(tmp_path: Path) -> N
     [
         (
             {"sink__routes__1__table": "few"},
-            "sink.routes[1].table: d.few is sink.routes[0].table already; join the conditions by ||, or name another table",
+            "sink.routes[1].table: d.few is sink.routes[0].table already; join the conditions by ||",
         ),
         (
             {"sink__routes__0__table": "d.rest"},
