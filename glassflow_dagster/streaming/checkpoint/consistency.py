@@ -5,13 +5,13 @@ rows: a recreated topic has other records at the same offsets, and a checkpoint 
 records again whose rows are in the table.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.bookkeeping.ledger import LEDGER, last_batch, read_offsets
 from glassflow_dagster.clickhouse.target.token_window import read_window
-from glassflow_dagster.clickhouse.target.views import find_written_tables
+from glassflow_dagster.clickhouse.target.views import View, find_written_tables
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.kafka.errors import TopicMissing
 from glassflow_dagster.kafka.topics import Offsets, offsets_if_there, require_readable, topic_ids, wait_for_topic
@@ -129,9 +129,9 @@ def require_known_tables(client: Client, config: PipelineConfig, plan: BatchPlan
     """
     if plan is None or plan.written is None or config.sink.delivery == "at_least_once":
         return
-    # A table that a route names since then has no rows of the batch.
-    tables = [sink.full_table for sink in config.sink.by_table if sink.table_name in plan.written]
-    for view in (view for table in tables for view in find_written_tables(client, *table).views):
+    # Not those of the definition's sink: a route may have come since then, whose table has no rows of the batch, or
+    # have gone.
+    for view in _views_of(client, config, plan.written):
         target = ".".join(view.target)
         if target not in plan.written and not read_window(client, *view.target).suffices:
             raise CheckpointError(
@@ -139,6 +139,15 @@ def require_known_tables(client: Client, config: PipelineConfig, plan: BatchPlan
                 "no insert tokens of that batch, so its rows would come twice. Drop the view, start the pipeline, "
                 "and recreate the view after that batch (with an empty target if it is to have all rows)"
             )
+
+
+def _views_of(client: Client, config: PipelineConfig, tables: Iterable[str]) -> Iterator[View]:
+    """Yield the views that an insert into one of the tables triggers. tables: database.table."""
+    # Names with dots cannot be told apart where the definition does not have them.
+    named = {sink.table_name: sink.full_table for sink in config.sink.by_table}
+    for table in tables:
+        database, _, name = table.partition(".")
+        yield from find_written_tables(client, *named.get(table, (database, name))).views
 
 
 def wait_for_topics(

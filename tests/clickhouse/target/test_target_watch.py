@@ -80,6 +80,17 @@ def test_a_table_that_is_dropped_is_said(watched: WatchedTarget) -> None:
         watched.watch.read()
 
 
+def test_a_view_of_a_route_s_table_stops_the_start_also_where_the_route_is_gone(watched: WatchedTarget) -> None:
+    execute(
+        watched.client, f"CREATE TABLE {watched.database}.routed (sms_id String) ENGINE = MergeTree ORDER BY sms_id"
+    )
+    plan = watched.plan()
+    plan = plan.model_copy(update={"written": (*(plan.written or ()), f"{watched.database}.routed")})
+    watched.make_view("seen", "sms_id String", "ORDER BY sms_id", behind="routed")
+    with pytest.raises(CheckpointError, match=r"seen_view was created while batch 7 was in flight"):
+        require_known_tables(watched.client, watched.config, plan)
+
+
 @pytest.mark.parametrize(("settings", "stops"), [("", True), (WINDOW, False)])
 def test_a_view_that_came_within_an_open_batch_stops_the_start_unless_its_table_remembers(
     watched: WatchedTarget, settings: str, stops: bool
