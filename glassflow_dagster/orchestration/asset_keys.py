@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 
 import dagster as dg
 
@@ -106,8 +107,9 @@ def _table_names(config: PipelineConfig, taken: Collection[str]) -> Iterator[str
     for sink in config.sink.by_table:
         name = identifier(sink.full_table[1])
         name = f"{name}_table" if name in taken else name
-        yield f"{name}_{len(names) + 1}" if name in names else name
-        names.append(name)
+        numbered = (f"{name}_{number}" for number in count(len(names) + 1))
+        names.append(name if name not in names else next(free for free in numbered if free not in names))
+        yield names[-1]
 
 
 def _topic_names(sources: tuple[Source, ...]) -> Iterator[str]:

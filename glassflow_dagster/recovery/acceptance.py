@@ -72,6 +72,11 @@ def accept_loss(
     if identity is None and not totals.batches:
         report("nothing was read yet, so nothing is lost")
         return
+    open_batch = checkpoint.pending_plan() if identity else None
+    # Without a usable checkpoint, the ledger's last batch tells of the definition.
+    begun_with = history.batches[-1].definition if identity is None else open_batch and open_batch.definition
+    if begun_with and (config.sink.routes or totals.by_table.named_before):
+        _require_same_definition(config, begun_with)
     topics = _read_topics(config, checkpoint.topic_ids() if identity else {})
     checkpoint_id = identity.checkpoint_id if identity else history.checkpoint_id
     # From now on no driver on another host writes rows that the losses would not account for (fencing).
@@ -87,6 +92,18 @@ def accept_loss(
         _keep_state(client, config, checkpoint, identity, topics, report)
     else:
         _begin_without_state(client, config, checkpoint, (totals, history), topics, str(problem), report)
+
+
+def _require_same_definition(config: PipelineConfig, begun_with: str) -> None:
+    """Raise `CheckpointError` if rows of an open batch may be in other tables than those in which they are looked for.
+
+    These are the tables that the definition's routes choose. begun_with: the digest of the batch's definition.
+    """
+    if begun_with not in config.digests:
+        raise CheckpointError(
+            f"{config.pipeline_id}: the definition was edited since the last batch, so rows of an open batch may be in "
+            "other tables; undo the edit, run it with --accept-loss, then edit again"
+        )
 
 
 def _why_unusable(client: Client, config: PipelineConfig, checkpoint: Checkpoint) -> CheckpointError | None:

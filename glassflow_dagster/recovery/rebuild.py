@@ -75,6 +75,12 @@ def rebuild_checkpoint(
     declare_for_reading(spark, config)
     records = Records(spark, config, tables, checkpoint_id, row_hash, undecoded)
     totals = read_totals(client, database, config.pipeline_id)
+    if past.batches[-1].definition not in config.digests and (config.sink.routes or totals.by_table.named_before):
+        raise CannotRebuild(
+            config.pipeline_id,
+            "the definition was edited since the last batch, so rows of the batch after it may be in other tables",
+            "undo the edit, rebuild the state, then edit again",
+        )
     try:
         accepted = replay_dedup(records, past, now_ms, report)
         ranges = following_ranges(past, now_ms)

@@ -66,10 +66,11 @@ def batch_limits(config: PipelineConfig, record_bytes: int = 0, *, partitioned: 
 
     The blocks of one batch stay below half of the table's deduplication window, so that the window still has the tokens
     of all of them at a replay. A partitioned table stores a token for each partition that a block touches.
+    With several tables a block is an insert into each, and a view's target may be behind all of them.
     record_bytes: the mean size of the next records, 0 where it is not known. partitioned: whether the table is.
     """
     tokens_per_block = PARTITIONS_PER_BLOCK if partitioned else 1
-    max_blocks = TOKENS_KEPT // 2 // tokens_per_block
+    max_blocks = max(1, TOKENS_KEPT // 2 // (tokens_per_block * len(config.sink.by_table)))
     max_records = min(MAX_BATCH_RECORDS, max_blocks * config.sink.max_batch_size)
     return BatchLimits(
         start_records=min(config.sink.max_batch_size, max_records),
