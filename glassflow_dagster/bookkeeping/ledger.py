@@ -190,9 +190,9 @@ LEDGER = BookkeepingTable(
 )
 
 _SCHEMA = LEDGER.schema
-# `waiting` is a gauge: its value is that of the last batch. All other outcomes are counters.
 _WRITTEN_BY_TABLE = f"if(empty(written_by_table), map({_OWN_TABLE!r}, written), written_by_table)"
 _ROWS_BEFORE_BY_TABLE = f"if(empty(rows_before_by_table), map({_OWN_TABLE!r}, rows_before), rows_before_by_table)"
+# `waiting` is a gauge: its value is that of the last batch. All other outcomes are counters.
 _SUMS = ", ".join("argMax(waiting, batch_id)" if name == "waiting" else f"sum({name})" for name in _OUTCOMES)
 
 

@@ -83,7 +83,7 @@ def build_asset_keys(
     deduplicated = [f"deduplicated_{topic}" for topic in topics]
     joined = "_".join(identifier(part) for part in ("joined", *(source.source_id for source in config.inputs)))
     others = (*raw, *deduplicated, joined) if config.join else (*raw, *deduplicated)
-    tables = list(_table_names(config, taken=others if table_prefix is None else ()))
+    tables = _table_names(config, taken=others if table_prefix is None else ())
     folder = (*prefix, pipeline)
     table_folder = folder if table_prefix is None else table_prefix
     own_table, *routes = (dg.AssetKey([*table_folder, table]) for table in tables)
@@ -101,15 +101,15 @@ def build_asset_keys(
     )
 
 
-def _table_names(config: PipelineConfig, taken: Collection[str]) -> Iterator[str]:
-    """Yield the sink's tables as identifiers, in their order. taken: the names of other assets."""
+def _table_names(config: PipelineConfig, taken: Collection[str]) -> list[str]:
+    """Return the sink's tables as identifiers, in their order. taken: the names of other assets."""
     names: list[str] = []
     for sink in config.sink.by_table:
         name = identifier(sink.full_table[1])
         name = f"{name}_table" if name in taken else name
         numbered = (f"{name}_{number}" for number in count(len(names) + 1))
         names.append(name if name not in names else next(free for free in numbered if free not in names))
-        yield names[-1]
+    return names
 
 
 def _topic_names(sources: tuple[Source, ...]) -> Iterator[str]:

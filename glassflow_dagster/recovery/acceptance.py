@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.bookkeeping.fencing import begin_epoch
 from glassflow_dagster.bookkeeping.ledger import BatchHistory, last_batch, read_history
 from glassflow_dagster.bookkeeping.losses import Loss, LossReason, note_losses
 from glassflow_dagster.bookkeeping.totals import LedgerTotals, read_totals
@@ -28,6 +27,7 @@ from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.kafka.records import count_records
 from glassflow_dagster.kafka.topics import Offsets, offsets_if_there, topic_ids
+from glassflow_dagster.recovery.open_batch import fence_off, may_be_in_other_tables
 from glassflow_dagster.streaming.checkpoint.checkpoint import (
     BatchPlan,
     Checkpoint,
@@ -75,35 +75,19 @@ def accept_loss(
     open_batch = checkpoint.pending_plan() if identity else None
     # Without a usable checkpoint, the ledger's last batch tells of the definition.
     begun_with = history.batches[-1].definition if identity is None else open_batch and open_batch.definition
-    if begun_with and (config.sink.routes or totals.by_table.named_before):
-        _require_same_definition(config, begun_with)
-    topics = _read_topics(config, checkpoint.topic_ids() if identity else {})
-    checkpoint_id = identity.checkpoint_id if identity else history.checkpoint_id
-    # From now on no driver on another host writes rows that the losses would not account for (fencing).
-    begin_epoch(
-        client,
-        database,
-        config.pipeline_id,
-        checkpoint_id,
-        str(checkpoint.folder.parent),
-        sum(table.rows for table in tables),
-    )
-    if identity:
-        _keep_state(client, config, checkpoint, identity, topics, report)
-    else:
-        _begin_without_state(client, config, checkpoint, (totals, history), topics, str(problem), report)
-
-
-def _require_same_definition(config: PipelineConfig, begun_with: str) -> None:
-    """Raise `CheckpointError` if rows of an open batch may be in other tables than those in which they are looked for.
-
-    These are the tables that the definition's routes choose. begun_with: the digest of the batch's definition.
-    """
-    if begun_with not in config.digests:
+    if begun_with and may_be_in_other_tables(config, totals, begun_with):
         raise CheckpointError(
             f"{config.pipeline_id}: the definition was edited since the last batch, so rows of an open batch may be in "
             "other tables; undo the edit, run it with --accept-loss, then edit again"
         )
+    topics = _read_topics(config, checkpoint.topic_ids() if identity else {})
+    checkpoint_id = identity.checkpoint_id if identity else history.checkpoint_id
+    # From now on no driver on another host writes rows that the losses would not account for.
+    fence_off(client, config, checkpoint, checkpoint_id, tables)
+    if identity:
+        _keep_state(client, config, checkpoint, identity, topics, report)
+    else:
+        _begin_without_state(client, config, checkpoint, (totals, history), topics, str(problem), report)
 
 
 def _why_unusable(client: Client, config: PipelineConfig, checkpoint: Checkpoint) -> CheckpointError | None:

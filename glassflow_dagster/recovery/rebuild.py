@@ -17,7 +17,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.bookkeeping.dead_letters import DEAD_LETTERS, read_undecoded
-from glassflow_dagster.bookkeeping.fencing import begin_epoch
 from glassflow_dagster.bookkeeping.ledger import BatchRange, read_history
 from glassflow_dagster.bookkeeping.splits import SPLITS
 from glassflow_dagster.bookkeeping.totals import read_totals
@@ -30,6 +29,7 @@ from glassflow_dagster.recovery.checkpoint_files import begin_batch, continue_af
 from glassflow_dagster.recovery.dedup_keys import Accepted, replay_dedup
 from glassflow_dagster.recovery.errors import CannotRebuild
 from glassflow_dagster.recovery.inflight_batch import find_written_records, following_ranges, unknown_rows
+from glassflow_dagster.recovery.open_batch import fence_off, may_be_in_other_tables
 from glassflow_dagster.recovery.records import LostCheckpoint, Records
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
 from glassflow_dagster.streaming.spark.session import SHUFFLE_PARTITIONS
@@ -58,14 +58,7 @@ def rebuild_checkpoint(
     client = connect(config.sink.connection_params)
     past, checkpoint_id = _read_lost_checkpoint(client, config)
     database = config.sink.connection_params.database
-    begin_epoch(
-        client,
-        database,
-        config.pipeline_id,
-        checkpoint_id,
-        str(checkpoint.folder.parent),
-        sum(table.rows for table in tables),
-    )
+    fence_off(client, config, checkpoint, checkpoint_id, tables)
     # The time of the next batch, which must be after the last one's.
     now_ms = max(int(time.time() * 1000), past.batches[-1].batch_time_ms + 1)
     # Reads the tables' row counts again, now that no other driver writes.
@@ -75,7 +68,7 @@ def rebuild_checkpoint(
     declare_for_reading(spark, config)
     records = Records(spark, config, tables, checkpoint_id, row_hash, undecoded)
     totals = read_totals(client, database, config.pipeline_id)
-    if past.batches[-1].definition not in config.digests and (config.sink.routes or totals.by_table.named_before):
+    if may_be_in_other_tables(config, totals, past.batches[-1].definition):
         raise CannotRebuild(
             config.pipeline_id,
             "the definition was edited since the last batch, so rows of the batch after it may be in other tables",

@@ -5,7 +5,7 @@ number of rows; then the bounds that still must hold are compared, and the repor
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -394,10 +394,16 @@ def _figures(facts: Facts) -> Figures:
 _OF_TABLE = ("rows_before", "expected_rows", "rows", "difference", "unique_keys", "unique_keys_not_counted")
 
 
+def figures_by_table(figures: Mapping[str, Figures]) -> Figures:
+    """Return the figures of several tables as one report has them: `database.table name` -> figure."""
+    return {f"{table} {name}": figure for table, own in figures.items() for name, figure in own.items()}
+
+
 def _figures_of_many(tables: Sequence[Facts]) -> Figures:
     """Return the figures of a sink with several tables: those of the pipeline, then those of each table."""
-    figures = {name: value for name, value in _figures(tables[0]).items() if name not in _OF_TABLE}
+    of_pipeline = {name: value for name, value in _figures(tables[0]).items() if name not in _OF_TABLE}
+    of_tables: dict[str, Figures] = {}
     for of_table in tables:
         own = _figures(of_table) | {"written": of_table.table_rows.written}
-        figures |= {f"{of_table.name} {name}": own[name] for name in ("written", *_OF_TABLE) if name in own}
-    return figures
+        of_tables[of_table.name] = {name: own[name] for name in ("written", *_OF_TABLE) if name in own}
+    return of_pipeline | figures_by_table(of_tables)

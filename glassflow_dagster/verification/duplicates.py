@@ -32,11 +32,10 @@ from glassflow_dagster.verification.budget import (
     explaining_limits,
     max_rows_at_once,
 )
+from glassflow_dagster.verification.count_rules import Figures, figures_by_table
 from glassflow_dagster.verification.event_time import event_time_column
 from glassflow_dagster.verification.keys import count_keys, key_columns, key_expression, sources_of_unique_key
 from glassflow_dagster.verification.row_time import RowTime, arrival_column
-
-Figures = dict[str, int | float | str]
 
 # Of a table too large for a full search, only rows of this time are searched, or of two windows if that is longer.
 RECENT = timedelta(days=1)
@@ -135,7 +134,7 @@ def _together(reports: Mapping[str, DuplicatesReport]) -> DuplicatesReport:
         severity=severity if failed else "error",
         # Those without a search do not name their table.
         description=" ".join(dict.fromkeys(report.description for report in reports.values())),
-        figures={f"{table} {name}": v for table, report in reports.items() for name, v in report.figures.items()},
+        figures=figures_by_table({table: report.figures for table, report in reports.items()}),
     )
 
 

@@ -10,7 +10,7 @@ from glassflow_dagster.bookkeeping.ledger import BatchHistory
 from glassflow_dagster.bookkeeping.totals import LedgerTotals
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.verification.count_rules import Figures, keeps_every_key, pluralize
+from glassflow_dagster.verification.count_rules import Figures, figures_by_table, keeps_every_key, pluralize
 from glassflow_dagster.verification.kafka_counts import Spans
 
 # Engines that never change the values of a row.
@@ -136,7 +136,7 @@ def together(reports: Mapping[str, KeysReport]) -> KeysReport:
         passed=all(report.passed for report in reports.values()),
         decided=all(report.decided for report in reports.values()),
         description=" ".join(report.description for report in reports.values()),
-        figures={f"{table} {name}": v for table, report in reports.items() for name, v in report.figures.items()},
+        figures=figures_by_table({table: report.figures for table, report in reports.items()}),
     )
 
 

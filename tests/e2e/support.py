@@ -15,6 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 import clickhouse_connect
+import pytest
 import yaml
 from click.testing import CliRunner
 from clickhouse_connect.driver.client import Client
@@ -29,7 +30,9 @@ from glassflow_dagster.driver.lock import Holder
 from glassflow_dagster.driver.options import RunOptions
 from glassflow_dagster.driver.pipeline_metrics import read_pipeline
 from glassflow_dagster.driver.run import run_pipeline
+from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
+from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
 from tests import definition as v3
 from tests.waiting import DEADLINE, wait_until
 
@@ -154,6 +157,18 @@ class Pipeline:
         (metrics,) = read_pipeline(self.state, config.pipeline_id)
         assert metrics.residual == 0
         return totals
+
+    def die_at(self, method: str, **how: Any) -> None:
+        """Run in this process up to a method of the batch writer, in place of which the driver dies.
+
+        how: as in `catch_up`.
+        """
+        death = GlassflowError(f"the driver died at {method}")
+        with (
+            patch.object(BatchWriter, method, side_effect=death),
+            pytest.raises(GlassflowError, match="driver died at"),
+        ):
+            self.catch_up(**how)
 
     def client(self) -> Client:
         return self._client

@@ -9,10 +9,8 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame
 
 from glassflow_dagster.driver.query_start import FIRST_RECORDS
-from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.streaming.batch_query import INLINE_RECORDS, INLINE_RECORDS_SETTING, BatchQuery
 from glassflow_dagster.streaming.checkpoint.checkpoint import BatchPlan, Checkpoint
-from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
 from tests.e2e.support import Pipeline, rows, start, stop
 from tests.waiting import wait_until
 
@@ -89,17 +87,11 @@ def test_a_batch_whose_plan_says_inline_is_repeated_as_a_job_with_the_same_block
 ) -> None:
     """So it is on a cluster, where the state is not in the driver. The table drops the blocks, as it knows them."""
 
-    def die(*_: object, **__: object) -> None:
-        raise GlassflowError("the driver died before the ledger row")
-
     # Several blocks, and a state of several partitions.
     pipeline.sink = {"max_batch_size": 50}
     pipeline.write().create_topic()
     pipeline.send([*events(range(FEW)), *events(range(FEW))])
-    with monkeypatch.context() as patch:
-        patch.setattr(BatchWriter, "_account", die)
-        with pytest.raises(GlassflowError, match="the driver died"):
-            pipeline.catch_up(create_table=True)
+    pipeline.die_at("_account", create_table=True)
     assert plan(pipeline, 0).inline
     require_one_row_each(pipeline, FEW)
     monkeypatch.setattr(BatchQuery, "inline", lambda *_: None)

@@ -12,13 +12,11 @@ from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.dead_letters.replay import replay
-from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.pipelines import Orchestration, build_folder_definitions
 from glassflow_dagster.recovery.acceptance import accept_loss
 from glassflow_dagster.recovery.rebuild import rebuild_checkpoint
 from glassflow_dagster.runners.local import LocalRunner
 from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
-from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
 from glassflow_dagster.verification.exact.compare_keys import reconcile_keys
 from glassflow_dagster.verification.verify import verify_pipeline
 from tests.conftest import one_of
@@ -55,6 +53,15 @@ def routed(pipeline: Pipeline) -> Pipeline:
 
 def counts(pipeline: Pipeline, *tables: str) -> list[int]:
     return [pipeline.query(f"SELECT count() FROM {{db}}.{table}")[0][0] for table in tables]
+
+
+def create(pipeline: Pipeline, table: str, constraint: str = "") -> None:
+    """Create the table of a route, with room for tokens."""
+    pipeline.client().command(f"CREATE DATABASE IF NOT EXISTS {pipeline.name}")
+    pipeline.client().command(
+        f"CREATE TABLE {pipeline.name}.{table} (id String, n Int32, type LowCardinality(String){constraint}) "
+        "ENGINE = MergeTree ORDER BY id SETTINGS non_replicated_deduplication_window = 10000"
+    )
 
 
 def test_each_event_goes_to_one_table(routed: Pipeline, spark: SparkSession) -> None:
@@ -119,53 +126,28 @@ def test_a_condition_that_cannot_be_evaluated_makes_a_dead_letter(routed: Pipeli
 
 
 @pytest.mark.parametrize("as_job", one_of([False, True]))
-def test_a_repeated_batch_doubles_no_row_of_any_table(
-    routed: Pipeline, monkeypatch: pytest.MonkeyPatch, as_job: bool
-) -> None:
+def test_a_repeated_batch_doubles_no_row_of_any_table(routed: Pipeline, as_job: bool) -> None:
     """Inserts of some tables have arrived, and the driver dies; one table refuses a row."""
     if as_job:
         routed.more["spark"] = {INLINE_RECORDS_SETTING: "0"}
     routed.sink["max_batch_size"] = 7
     routed.write()
-    routed.client().command(f"CREATE DATABASE IF NOT EXISTS {routed.name}")
-    routed.client().command(
-        f"CREATE TABLE {routed.name}.buys (id String, n Int32, type LowCardinality(String), CONSTRAINT c CHECK n != 4) "
-        "ENGINE = MergeTree ORDER BY id SETTINGS non_replicated_deduplication_window = 10000"
-    )
+    create(routed, "buys", ", CONSTRAINT c CHECK n != 4")
     routed.send(EVENTS)
-    write = BatchWriter._account
-
-    def fail(*_: object, **__: object) -> None:
-        raise GlassflowError("the driver died before the ledger")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(BatchWriter, "_account", fail)
-        with pytest.raises(GlassflowError, match="the driver died"):
-            routed.catch_up()
+    routed.die_at("_account")
     assert counts(routed, "buys", "refunds", "events") == [9, 9, 21]
-    monkeypatch.setattr(BatchWriter, "_account", write)
     totals = routed.catch_up()
     assert (totals["written"], totals["dead_letters"]) == (39, 1)
     assert counts(routed, "buys", "refunds", "events") == [9, 9, 21]
     assert verify_pipeline(load_pipeline(routed.file), print).passed
 
 
-def test_a_route_may_come_and_go_while_a_batch_is_open(routed: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_route_may_come_and_go_while_a_batch_is_open(routed: Pipeline) -> None:
     """The open batch is finished with the tables that it was begun with."""
     first, second = EVENTS[:20], EVENTS[20:]
     routed.send(first)
-
-    def fail(*_: object, **__: object) -> None:
-        raise GlassflowError("the driver died behind the plan")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(BatchWriter, "_write", fail)
-        with pytest.raises(GlassflowError, match="the driver died"):
-            routed.catch_up()
-    routed.client().command(
-        f"CREATE TABLE {routed.name}.views (id String, n Int32, type String) ENGINE = MergeTree ORDER BY id "
-        "SETTINGS non_replicated_deduplication_window = 10000"
-    )
+    routed.die_at("_write")
+    create(routed, "views")
     routed.client().command(f"INSERT INTO {routed.name}.views VALUES ('before', 0, '')")
     buys, refunds = routed.sink["routes"]
     routed.sink["routes"] = [buys, {"table": "views", "filter": 'type == "view"'}]
@@ -188,20 +170,11 @@ def test_a_route_may_come_and_go_while_a_batch_is_open(routed: Pipeline, monkeyp
 
 
 @pytest.mark.parametrize("recovery", one_of(["rebuild", "accept_loss"]))
-def test_a_lost_checkpoint_costs_no_row_of_any_table(
-    routed: Pipeline, monkeypatch: pytest.MonkeyPatch, recovery: str, tmp_path: Path
-) -> None:
+def test_a_lost_checkpoint_costs_no_row_of_any_table(routed: Pipeline, recovery: str, tmp_path: Path) -> None:
     routed.send(EVENTS[:20])
     routed.catch_up()
     routed.send(EVENTS[20:])
-
-    def fail(*_: object, **__: object) -> None:
-        raise GlassflowError("the driver died before the ledger")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(BatchWriter, "_account", fail)
-        with pytest.raises(GlassflowError, match="the driver died"):
-            routed.catch_up()
+    routed.die_at("_account")
     assert counts(routed, "buys", "refunds", "events") == [10, 9, 21]
     (routed.state / routed.name / "checkpoint").rename(tmp_path / "lost")
     how: dict[str, Any] = {"rebuild": rebuild_checkpoint} if recovery == "rebuild" else {"accept": accept_loss}
@@ -216,11 +189,7 @@ def test_a_lost_checkpoint_costs_no_row_of_any_table(
 
 def test_a_replayed_dead_letter_finds_its_table(routed: Pipeline) -> None:
     """A row that a table has refused goes to the table that the current routes choose."""
-    routed.client().command(f"CREATE DATABASE IF NOT EXISTS {routed.name}")
-    routed.client().command(
-        f"CREATE TABLE {routed.name}.buys (id String, n Int32, type String, CONSTRAINT c CHECK n != 4) "
-        "ENGINE = MergeTree ORDER BY id SETTINGS non_replicated_deduplication_window = 10000"
-    )
+    create(routed, "buys", ", CONSTRAINT c CHECK n != 4")
     routed.send(EVENTS[:8])
     assert routed.catch_up()["dead_letters"] == 1
     routed.sink["routes"][0]["filter"] = 'type == "buy" && n != 4'

@@ -19,7 +19,6 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.pipelines import Orchestration, build_folder_definitions
 from glassflow_dagster.recovery.acceptance import accept_loss
 from glassflow_dagster.runners.local import LocalRunner
-from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
 from glassflow_dagster.verification import wait_until_stable
 from glassflow_dagster.verification.exact.compare_keys import reconcile_keys
 from glassflow_dagster.verification.verify import verify_pipeline
@@ -49,7 +48,7 @@ def by_topic(pipeline: Pipeline) -> dict[str, int]:
 
 
 def test_the_topics_make_one_stream_and_a_further_one_is_read_from_its_beginning(
-    topics: tuple[Pipeline, Pipeline, Pipeline], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    topics: tuple[Pipeline, Pipeline, Pipeline], spark: SparkSession
 ) -> None:
     """Within a batch, the first topic of the list wins. A batch that is open at the edit ends as it was begun."""
     pipeline, second, third = topics
@@ -60,14 +59,7 @@ def test_the_topics_make_one_stream_and_a_further_one_is_read_from_its_beginning
     assert pipeline.catch_up()["duplicates"] == 10
     assert by_topic(pipeline) == {pipeline.name: 20, second.name: 10}
     second.send(events(30, 35, "second"))
-
-    def fail(*_: object, **__: object) -> None:
-        raise GlassflowError("the driver died behind the plan")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(BatchWriter, "_write", fail)
-        with pytest.raises(GlassflowError, match="the driver died"):
-            pipeline.catch_up()
+    pipeline.die_at("_write")
     pipeline.source["topics"] = [pipeline.name, second.name, third.name]
     pipeline.write()
     assert pipeline.catch_up()["read"] == 20
@@ -140,7 +132,7 @@ def test_topics_that_match_later_are_read_while_the_pipeline_runs(
 
 
 def test_a_batch_that_is_open_when_a_topic_appears_is_repeated_as_it_was_begun(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline,
 ) -> None:
     """The new topic's name comes first, so that it moves the others in the order of a batch."""
     late, early, begun = (replace(pipeline, name=f"{pipeline.name}.{name}") for name in ("z", "a", "m"))
@@ -150,14 +142,7 @@ def test_a_batch_that_is_open_when_a_topic_appears_is_repeated_as_it_was_begun(
     for each in (late, begun):
         each.create_topic()
         each.send({"id": f"{each.name[-1]}{number}", "n": number} for number in range(20))
-
-    def fail(*_: object, **__: object) -> None:
-        raise GlassflowError("the driver died behind the inserts")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(BatchWriter, "_account", fail)
-        with pytest.raises(GlassflowError, match="the driver died"):
-            pipeline.catch_up()
+    pipeline.die_at("_account")
     assert rows(pipeline) == 40
     early.create_topic()
     early.send({"id": f"a{number}", "n": number} for number in range(20))

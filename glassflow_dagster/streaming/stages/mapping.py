@@ -40,11 +40,10 @@ def map_columns(events: DataFrame, tables: Sequence[TableColumns], scope: Scope)
     BINARY (the values of the mapped columns in RowBinary, in the mapping's order), and with several tables
     STRUCT<table INT, values BINARY>. error is set where a value does not fit.
     """
-    mapped = F.when(is_active(), _converted(tables[0], scope))
-    if len(tables) > 1:
-        mapped = F.when(is_active() & (F.col(TABLE_INDEX) == 0), _converted(tables[0], scope))
-        for index, table in enumerate(tables[1:], 1):
-            mapped = mapped.when(is_active() & (F.col(TABLE_INDEX) == index), _converted(table, scope))
+    mapped: Any = F  # begins a CASE by the method that goes on with one
+    for index, table in enumerate(tables):
+        is_of_table = is_active() if len(tables) == 1 else is_active() & (F.col(TABLE_INDEX) == index)
+        mapped = mapped.when(is_of_table, _converted(table, scope))
     # A column of its own first: the conversion runs once, whatever refers to it.
     converted = events.withColumn("_mapped", mapped)
     checked = set_error(converted, "mapping", F.col("_mapped.reason"))

@@ -1,6 +1,7 @@
 """Routing: each event goes to the first of the sink's tables whose condition is true for it."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -54,12 +55,13 @@ def _first(
 ) -> Column:
     """Return an expression of the first table that takes an event, or whose condition cannot be evaluated.
 
-    results: the index of each table that has a condition, and the condition's result, in the order in which they are
-    asked. taken: the value where the table takes the event, by its index; failed: where its condition fails, by its
-    result.
+    results: the index of each table that has a condition (at least one), and the condition's result, in the order in
+    which they are asked. taken: the value where the table takes the event, by its index; failed: where its condition
+    fails, by its result.
     """
-    # A CASE needs a first branch, for which there may be no condition.
-    chain = F.when(F.lit(0) == F.lit(1), F.lit(None))
+    # The module begins a CASE by the method that goes on with one.
+    chain: Any = F
     for index, result in results:
         chain = chain.when(result["reason"].isNotNull(), failed(result)).when(result["passes"], taken(index))
-    return chain
+    case: Column = chain
+    return case

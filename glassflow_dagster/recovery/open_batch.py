@@ -1,0 +1,32 @@
+"""What both recoveries must know of a batch that may be open: who may still write it, and where its rows may be."""
+
+from collections.abc import Iterable
+
+from clickhouse_connect.driver.client import Client
+
+from glassflow_dagster.bookkeeping.fencing import begin_epoch
+from glassflow_dagster.bookkeeping.totals import LedgerTotals
+from glassflow_dagster.clickhouse.tables import Table
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
+
+
+def fence_off(
+    client: Client, config: PipelineConfig, checkpoint: Checkpoint, checkpoint_id: str, tables: Iterable[Table]
+) -> None:
+    """Begin an epoch, so that no older driver of the pipeline, on any host, writes any more.
+
+    checkpoint_id: of the checkpoint that is continued. tables: the sink's, as they were when the command began.
+    """
+    database, folder = config.sink.connection_params.database, str(checkpoint.folder.parent)
+    rows = sum(table.rows for table in tables)
+    begin_epoch(client, database, config.pipeline_id, checkpoint_id, folder, rows)
+
+
+def may_be_in_other_tables(config: PipelineConfig, totals: LedgerTotals, begun_with: str) -> bool:
+    """Return whether rows of an open batch may be in other tables than those that the definition's routes choose.
+
+    begun_with: the digest of the definition that the batch, or else the one before it, ran with.
+    """
+    has_routes = bool(config.sink.routes or totals.by_table.named_before)
+    return has_routes and begun_with not in config.digests
