@@ -12,6 +12,7 @@ This module runs inside Spark's Python workers: it imports neither pyspark nor p
 import socket
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from clickhouse_connect.driver.client import Client
@@ -33,7 +34,7 @@ EPOCHS = BookkeepingTable(
         Column("driver", "UUID"),
         Column("host", "String"),
         Column("folder", "String"),
-        Column("rows", "UInt64"),
+        Column("rows_by_table", "Map(String, UInt64)"),
     ),
     order_by="(pipeline_id, checkpoint_id, epoch)",
     settings=WRITE_EVERYWHERE,
@@ -105,15 +106,16 @@ class Epoch:
 
 @dataclass(frozen=True)
 class DriverStart:
-    """A recorded start of a driver: its host and state folder, the time (UTC), and the target's row count then.
+    """A recorded start of a driver: its host and state folder, and the time (UTC).
 
-    closed: whether the ledger has a batch of its checkpoint.
+    rows_by_table: database.table of each of the sink's tables -> its rows then. closed: whether the ledger has a batch
+    of its checkpoint.
     """
 
     host: str
     folder: str
     since: str
-    rows: int
+    rows_by_table: Mapping[str, int]
     closed: bool
 
 
@@ -127,7 +129,8 @@ def read_rival_starts(client: Client, epoch: Epoch) -> list[DriverStart]:
     own_checkpoint = "pipeline_id = {pipeline:String} AND checkpoint_id = {checkpoint_id:UUID}"
     starts = fetch(
         client,
-        f"SELECT host, folder, toString(inserted_at), rows, checkpoint_id IN (SELECT checkpoint_id FROM {ledger} "
+        "SELECT host, folder, toString(inserted_at), rows_by_table, "
+        f"checkpoint_id IN (SELECT checkpoint_id FROM {ledger} "
         f"WHERE pipeline_id = {{pipeline:String}}) AS closed FROM {epochs} WHERE pipeline_id = {{pipeline:String}} "
         f"AND checkpoint_id != {{checkpoint_id:UUID}} AND (NOT closed OR epoch >= "
         f"(SELECT min(epoch) FROM {epochs} WHERE {own_checkpoint})) ORDER BY epoch, toString(driver)",
@@ -137,11 +140,16 @@ def read_rival_starts(client: Client, epoch: Epoch) -> list[DriverStart]:
 
 
 def begin_epoch(  # noqa: PLR0913, PLR0917 - the columns of a row
-    client: Client, database: str, pipeline_id: str, checkpoint_id: str, folder: str, rows: int
+    client: Client,
+    database: str,
+    pipeline_id: str,
+    checkpoint_id: str,
+    folder: str,
+    rows_by_table: Mapping[str, int],
 ) -> Epoch:
     """Insert a row with the next epoch of a pipeline; when this returns, no older driver begins another insert.
 
-    folder: the driver's state folder, which the error of a fenced driver names. rows: the target's row count now.
+    folder: the driver's state folder, which the error of a fenced driver names. rows_by_table: see `DriverStart`.
     Raises what `fetch` and `execute` raise.
     """
     last, _ = _last_epoch_and_count(client, database, pipeline_id)
@@ -157,7 +165,7 @@ def begin_epoch(  # noqa: PLR0913, PLR0917 - the columns of a row
             "driver": epoch.driver,
             "host": socket.gethostname(),
             "folder": folder,
-            "rows": rows,
+            "rows_by_table": rows_by_table,
         },
     )
     # The pipeline's first driver (no earlier epoch, one row) need not wait. Of two first drivers that start at once, at

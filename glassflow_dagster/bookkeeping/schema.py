@@ -58,8 +58,15 @@ class Column:
 
     @property
     def parameter(self) -> str:
-        """The placeholder `{name:Type}` of a query parameter that has the column's name and type."""
-        return f"{{{self.name}:{parse_column_type(self.type).base}}}"
+        """The placeholder `{name:Type}` of a query parameter that has the column's name and type.
+
+        A map has two parameters, as the client writes a map as JSON, which ClickHouse does not take for one.
+        """
+        kind = parse_column_type(self.type).base
+        if kind.name == "Map":
+            keys, values = kind.inner
+            return f"mapFromArrays({{{self.name}_keys:Array({keys})}}, {{{self.name}_values:Array({values})}})"
+        return f"{{{self.name}:{kind}}}"
 
     @property
     def field(self) -> pa.Field:
@@ -123,7 +130,7 @@ class BookkeepingTable:
             client,
             f"INSERT INTO {self.full_name(database)} ({names}) {self.settings_clause} "
             f"SELECT {', '.join(column.parameter for column in columns)}",
-            dict(values),
+            _parameters(values),
         )
 
     @property
@@ -158,3 +165,14 @@ POSITION = (
 )
 KEPT_FOR_EVER = f"toDateTime({NEVER}, 'UTC')"
 EXPIRES_AT = Column("expires_at", "DateTime('UTC')", KEPT_FOR_EVER)
+
+
+def _parameters(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of `Column.parameter` for the columns' values; a map is sent as two arrays."""
+    parameters: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            parameters |= {f"{name}_keys": list(value), f"{name}_values": list(value.values())}
+        else:
+            parameters[name] = value
+    return parameters

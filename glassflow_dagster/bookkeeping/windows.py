@@ -1,14 +1,12 @@
 """Notes on tables whose token window a pipeline switched on or relies on, with the settings they had before."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.bookkeeping.ledger import LEDGER
 from glassflow_dagster.bookkeeping.schema import PIPELINE_ID, WRITE_EVERYWHERE, BookkeepingTable, Column
-from glassflow_dagster.clickhouse.identifiers import quote_text
-from glassflow_dagster.clickhouse.queries import execute, fetch
+from glassflow_dagster.clickhouse.queries import fetch
 from glassflow_dagster.clickhouse.target.views import TableId
 from glassflow_dagster.clickhouse.target.window_changes import WindowChange
 
@@ -73,16 +71,14 @@ class Windows:
 
     def _note(self, pipeline_id: str, change: WindowChange, *, released: bool) -> None:
         """Insert a note on a table, with the settings that it had before the pipeline's change."""
-        execute(
+        WINDOWS.insert_row(
             self.client,
-            f"INSERT INTO {WINDOWS.full_name(self.database)} ({', '.join(WINDOWS.column_names)}) "
-            f"{WINDOWS.settings_clause} "
-            f"SELECT {{pipeline:String}}, {{database:String}}, {{name:String}}, {_map(change.before)}, {int(released)}",
-            {"pipeline": pipeline_id, "database": change.database, "name": change.table},
+            self.database,
+            {
+                "pipeline_id": pipeline_id,
+                "database": change.database,
+                "table": change.table,
+                "before": change.before,
+                "released": released,
+            },
         )
-
-
-def _map(pairs: Mapping[str, str]) -> str:
-    """Return a ClickHouse map literal."""
-    texts = ", ".join(quote_text(text) for pair in pairs.items() for text in pair)
-    return f"map({texts})" if texts else "CAST(map(), 'Map(String, String)')"

@@ -49,6 +49,11 @@ class Table:
     clock_columns: tuple[str, ...] = ()
 
     @property
+    def full_name(self) -> str:
+        """Database and name as `database.table`, for messages and the ledger; not quoted."""
+        return f"{self.database}.{self.name}"
+
+    @property
     def is_plain(self) -> bool:
         """True when rows stay as they were inserted: plain MergeTree (no merging by key), no TTL."""
         return self.family == "MergeTree" and not self.ttl
@@ -116,9 +121,9 @@ def count_rows(client: Client, database: str, name: str) -> int:
     return int(fetch(client, f"SELECT count() FROM {full_name(database, name)}")[0][0])
 
 
-def count_all_rows(client: Client, tables: Iterable[Table]) -> int:
-    """Return the row count of several tables together."""
-    return sum(count_rows(client, table.database, table.name) for table in tables)
+def count_by_table(client: Client, tables: Iterable[Table]) -> dict[str, int]:
+    """Return the row counts of several tables: database.table -> rows."""
+    return {table.full_name: count_rows(client, table.database, table.name) for table in tables}
 
 
 def filled_columns(config: PipelineConfig, table: Table) -> tuple[Mapping, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.bookkeeping.fencing import Epoch, begin_epoch
-from glassflow_dagster.clickhouse.tables import Table, count_all_rows
+from glassflow_dagster.clickhouse.tables import Table, count_by_table
 from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.prepare import Prepared
 from glassflow_dagster.driver.spark_process import fit_to_state, shuffle_partitions, spark_settings_of
@@ -81,8 +81,8 @@ def _with_tables(checkpoint: Checkpoint, identity: CheckpointIdentity, tables: S
     if len(tables) == 1:
         return identity
     own, *further = tables
-    rows = {f"{table.database}.{table.name}": table.rows for table in further}
-    known = {**rows, f"{own.database}.{own.name}": identity.rows_before, **identity.rows_before_by_table}
+    rows = {table.full_name: table.rows for table in further}
+    known = {**rows, own.full_name: identity.rows_before, **identity.rows_before_by_table}
     if known == identity.rows_before_by_table:
         return identity
     with_rows = identity.model_copy(update={"rows_before_by_table": known})
@@ -93,10 +93,10 @@ def _with_tables(checkpoint: Checkpoint, identity: CheckpointIdentity, tables: S
 def _begin_epoch(run: RunContext, prepared: Prepared, identity: CheckpointIdentity) -> Epoch:
     """Fence off older drivers of the pipeline, on any host; return this driver's epoch.
 
-    Its row has the row count of the sink's tables, by which a later first start elsewhere sees whether this driver has
+    Its row has the row counts of the sink's tables, by which a later first start elsewhere sees whether this driver has
     written.
     """
     client, config = prepared.client, run.config
     scope = (config.sink.connection_params.database, config.pipeline_id, identity.checkpoint_id)
-    rows = run.retry(lambda: count_all_rows(client, prepared.tables))
+    rows = run.retry(lambda: count_by_table(client, prepared.tables))
     return run.retry(lambda: begin_epoch(client, *scope, str(run.folder), rows))

@@ -27,7 +27,7 @@ from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.kafka.records import count_records
 from glassflow_dagster.kafka.topics import Offsets, offsets_if_there, topic_ids
-from glassflow_dagster.recovery.open_batch import fence_off, may_be_in_other_tables
+from glassflow_dagster.recovery.open_batch import fence_off, why_in_other_tables
 from glassflow_dagster.streaming.checkpoint.checkpoint import (
     BatchPlan,
     Checkpoint,
@@ -75,11 +75,8 @@ def accept_loss(
     open_batch = checkpoint.pending_plan() if identity else None
     # Without a usable checkpoint, the ledger's last batch tells of the definition.
     begun_with = history.batches[-1].definition if identity is None else open_batch and open_batch.definition
-    if begun_with and may_be_in_other_tables(config, totals, begun_with):
-        raise CheckpointError(
-            f"{config.pipeline_id}: the definition was edited since the last batch, so rows of an open batch may be in "
-            "other tables; undo the edit, run it with --accept-loss, then edit again"
-        )
+    if begun_with and (why := why_in_other_tables(config, totals, begun_with)):
+        raise CheckpointError(f"{config.pipeline_id}: {why}; undo the edit, run it with --accept-loss, then edit again")
     topics = _read_topics(config, checkpoint.topic_ids() if identity else {})
     checkpoint_id = identity.checkpoint_id if identity else history.checkpoint_id
     # From now on no driver on another host writes rows that the losses would not account for.

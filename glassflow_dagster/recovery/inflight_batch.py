@@ -81,7 +81,9 @@ def unknown_rows(compared: Compared, totals: LedgerTotals) -> int | None:
     None when the row count does not tell: rows may be merged, expired or deleted, or others write to the table; or its
     rows before the first batch are not known.
     """
-    table, of_ledger = compared.table, totals.by_table.of(compared.name, own=compared.index == 0)
+    if compared.table.is_plain and not compared.table.rows:
+        return 0
+    table, of_ledger = compared.table, totals.by_table.of(compared.name, own=compared.config.sink.is_own)
     if of_ledger.before is None or not table.is_plain or compared.config.checks.other_writers:
         return None
     surplus = table.rows - of_ledger.before - of_ledger.written

@@ -29,7 +29,7 @@ from glassflow_dagster.recovery.checkpoint_files import begin_batch, continue_af
 from glassflow_dagster.recovery.dedup_keys import Accepted, replay_dedup
 from glassflow_dagster.recovery.errors import CannotRebuild
 from glassflow_dagster.recovery.inflight_batch import find_written_records, following_ranges, unknown_rows
-from glassflow_dagster.recovery.open_batch import fence_off, may_be_in_other_tables
+from glassflow_dagster.recovery.open_batch import fence_off, why_in_other_tables
 from glassflow_dagster.recovery.records import LostCheckpoint, Records
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
 from glassflow_dagster.streaming.spark.session import SHUFFLE_PARTITIONS
@@ -68,12 +68,8 @@ def rebuild_checkpoint(
     declare_for_reading(spark, config)
     records = Records(spark, config, tables, checkpoint_id, row_hash, undecoded)
     totals = read_totals(client, database, config.pipeline_id)
-    if may_be_in_other_tables(config, totals, past.batches[-1].definition):
-        raise CannotRebuild(
-            config.pipeline_id,
-            "the definition was edited since the last batch, so rows of the batch after it may be in other tables",
-            "undo the edit, rebuild the state, then edit again",
-        )
+    if why := why_in_other_tables(config, totals, past.batches[-1].definition):
+        raise CannotRebuild(config.pipeline_id, why, "undo the edit, rebuild the state, then edit again")
     try:
         accepted = replay_dedup(records, past, now_ms, report)
         ranges = following_ranges(past, now_ms)

@@ -36,7 +36,8 @@ class Checkpoint:
 
     def begin(self, folder: str = "/state/p", checkpoint_id: str | None = None) -> Epoch:
         """Begin an epoch, as a driver does when it starts."""
-        return begin_epoch(self.client, self.database, "p", checkpoint_id or self.checkpoint_id, folder, self.rows)
+        rows = {"t": self.rows}
+        return begin_epoch(self.client, self.database, "p", checkpoint_id or self.checkpoint_id, folder, rows)
 
     def insert(self, epoch: Epoch | None) -> None:
         """Insert one row as the driver of an epoch."""
@@ -81,7 +82,7 @@ def test_an_older_driver_writes_nothing_and_is_told_who_took_over(checkpoint: Ch
 
 def test_an_epoch_of_another_checkpoint_fences_and_of_another_pipeline_does_not(checkpoint: Checkpoint) -> None:
     mine = checkpoint.begin()
-    begin_epoch(checkpoint.client, checkpoint.database, "q", checkpoint.checkpoint_id, "", 0)
+    begin_epoch(checkpoint.client, checkpoint.database, "q", checkpoint.checkpoint_id, "", {})
     checkpoint.insert(mine)
     checkpoint.begin("/elsewhere", str(uuid4()))
     with pytest.raises(Fenced, match="in /elsewhere"):
@@ -91,7 +92,8 @@ def test_an_epoch_of_another_checkpoint_fences_and_of_another_pipeline_does_not(
 
 def test_a_first_start_knows_of_those_before_it_and_what_the_table_held_then(checkpoint: Checkpoint) -> None:
     def rivals(of: Epoch) -> list[tuple[str, int, bool]]:
-        return [(start.folder, start.rows, start.closed) for start in read_rival_starts(checkpoint.client, of)]
+        starts = read_rival_starts(checkpoint.client, of)
+        return [(start.folder, start.rows_by_table["t"], start.closed) for start in starts]
 
     first = checkpoint.begin("/first")
     checkpoint.insert(first)
@@ -209,3 +211,11 @@ def test_the_fencing_query_is_retried_until_the_deadline(
     monkeypatch.undo()
     assert len(tried) > 1
     assert checkpoint.rows == 0
+
+
+def test_the_names_of_tables_are_kept_as_they_are(checkpoint: Checkpoint) -> None:
+    """They are part of a query parameter, in which quotes and backslashes have a meaning."""
+    rows = {r"d.it's": 1, "d.back\\slash\\n": 2, 'd."t"': 3, "d.tab\t": 4}
+    begin_epoch(checkpoint.client, checkpoint.database, "p", str(uuid4()), "", rows)
+    [rival] = read_rival_starts(checkpoint.client, checkpoint.begin())
+    assert rival.rows_by_table == rows

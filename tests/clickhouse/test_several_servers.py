@@ -78,7 +78,7 @@ def test_a_single_server_is_taken_for_one(pair: Pair) -> None:
 
 def test_a_row_that_the_other_server_does_not_have_is_not_another_driver(pair: Pair, both: Client) -> None:
     with connect(pair.one) as client:
-        epoch = begin_epoch(client, DATABASE, "p", str(uuid4()), "/state/p", 0)
+        epoch = begin_epoch(client, DATABASE, "p", str(uuid4()), "/state/p", {})
         epoch.require_newest(client)
     with connect(pair.other) as client, pytest.raises(Fenced, match="has lost this driver's row"):
         epoch.require_newest(client)

@@ -13,7 +13,7 @@ from glassflow_dagster.bookkeeping.fencing import Epoch, read_rival_starts
 from glassflow_dagster.bookkeeping.totals import read_totals
 from glassflow_dagster.clickhouse.identifiers import full_name
 from glassflow_dagster.clickhouse.queries import fetch
-from glassflow_dagster.clickhouse.tables import Table, count_all_rows
+from glassflow_dagster.clickhouse.tables import Table, count_by_table
 from glassflow_dagster.clickhouse.target.views import find_written_tables
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.streaming.checkpoint.checkpoint import CheckpointError
@@ -22,10 +22,11 @@ from glassflow_dagster.streaming.checkpoint.checkpoint import CheckpointError
 def require_nothing_written(client: Client, config: PipelineConfig) -> None:
     """Raise `CheckpointError` if the ledger has batches of the pipeline: a new checkpoint would write them again."""
     if read_totals(client, config.sink.connection_params.database, config.pipeline_id).batches:
+        tables = " and ".join(sink.table_name for sink in config.sink.by_table)
         raise CheckpointError(
-            f"{config.pipeline_id} has no checkpoint in this state folder, but it has written to "
-            f"{config.sink.table_name} before; name the state folder it ran with (--state DIR), rebuild the "
-            "checkpoint from the ledger, the topic and the table (glassflow-dagster run FILE --rebuild-state), or "
+            f"{config.pipeline_id} has no checkpoint in this state folder, but it has written to {tables} before; name "
+            "the state folder it ran with (--state DIR), rebuild the checkpoint from the ledger, the topic and the "
+            "table (glassflow-dagster run FILE --rebuild-state), or "
             "read the topics from their beginning into empty tables (glassflow-dagster run FILE --start-over)"
         )
 
@@ -33,8 +34,8 @@ def require_nothing_written(client: Client, config: PipelineConfig) -> None:
 def require_alone(client: Client, config: PipelineConfig, tables: Sequence[Table], epoch: Epoch) -> None:
     """Raise `CheckpointError` if another new checkpoint of the pipeline was started and may have written rows.
 
-    It has written none if the ledger has no batch of it, and the sink's tables have as many rows as when it was
-    started; the number of rows proves that only for plain tables without views.
+    It has written none if the ledger has no batch of it, and each of the sink's tables has as many rows as when it was
+    started; the number of rows proves that only for plain tables without views, and for the tables of that start.
     tables: the sink's. epoch: of this start; drivers of earlier epochs write no more.
     """
     # The starts of the pipeline's other checkpoints, the oldest first.
@@ -45,13 +46,13 @@ def require_alone(client: Client, config: PipelineConfig, tables: Sequence[Table
     rows_prove_it = all(
         table.is_plain and not find_written_tables(client, table.database, table.name).views for table in tables
     )
-    if not has_batches and rows_prove_it and count_all_rows(client, tables) == first.rows:
+    if not has_batches and rows_prove_it and count_by_table(client, tables) == first.rows_by_table:
         return
     raise CheckpointError(
         f"{config.pipeline_id} was started with another checkpoint, on host {first.host} with its state in "
-        f"{first.folder} (since {first.since} UTC), and {config.sink.table_name} may have rows of a batch that "
-        "this one would read again. Name that state folder (--state DIR); if it is lost, empty the table and run "
-        "with --start-over"
+        f"{first.folder} (since {first.since} UTC), and {' or '.join(table.full_name for table in tables)} may have "
+        "rows of a batch that this one would read again. Name that state folder (--state DIR); if it is lost, empty "
+        f"{'the table' if len(tables) == 1 else 'these tables'} and run with --start-over"
     )
 
 

@@ -12,7 +12,7 @@ from glassflow_dagster.bookkeeping.ledger import LEDGER
 from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
 from glassflow_dagster.clickhouse.client import connect
 from glassflow_dagster.clickhouse.queries import execute
-from glassflow_dagster.clickhouse.tables import Table, count_rows, find_table
+from glassflow_dagster.clickhouse.tables import Table, count_by_table, find_table
 from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.streaming.checkpoint.checkpoint import CheckpointError
 from glassflow_dagster.streaming.checkpoint.first_start import require_alone, require_empty, require_nothing_written
@@ -47,7 +47,7 @@ class StartedPipeline:
 
     def begin(self, folder: str, checkpoint: str | None = None) -> Epoch:
         """Begin an epoch, as a start in this folder does."""
-        rows = count_rows(self.client, self.database, "t")
+        rows = count_by_table(self.client, [self.table])
         pipeline, checkpoint = self.config.pipeline_id, checkpoint or str(uuid4())
         return begin_epoch(self.client, self.database, pipeline, checkpoint, folder, rows)
 
@@ -96,6 +96,17 @@ def test_of_two_first_starts_the_later_one_goes_on_where_the_earlier_one_has_wri
     assert started.may_start(started.begin("/second"))
     started.write()
     assert not started.may_start(started.begin("/third"))
+
+
+def test_row_counts_of_other_tables_prove_nothing(started: StartedPipeline) -> None:
+    """Since that start, a route was added: as many rows in all, but not in the same tables."""
+    assert started.may_start(started.begin("/first"))
+    second = started.begin("/second")
+    execute(started.client, f"CREATE TABLE {started.database}.u (id Int64) ENGINE = MergeTree ORDER BY id")
+    further = find_table(started.client, started.database, "u")
+    assert further is not None
+    with pytest.raises(CheckpointError, match=rf"{started.database}.t or {started.database}.u may have .* these tabl"):
+        require_alone(started.client, started.config, [started.table, further], second)
 
 
 @pytest.mark.parametrize("engine", ["Null", "ReplacingMergeTree ORDER BY id", "MergeTree ORDER BY id"])

@@ -70,7 +70,7 @@ class Target:
         """Begin a new batch, which is planned with the table as it is now."""
         self.batch = BatchName(self.database, "pipeline", str(uuid4()), 0)
         self.planned = read_table_ddl(self.client, self.database, "t")
-        self.epoch = begin_epoch(self.client, self.database, self.batch.pipeline_id, self.batch.checkpoint_id, "", 0)
+        self.epoch = begin_epoch(self.client, self.database, self.batch.pipeline_id, self.batch.checkpoint_id, "", {})
         self.tried = False
 
     def write(self, ids: list[int]) -> list[int]:
