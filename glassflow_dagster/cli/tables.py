@@ -53,8 +53,9 @@ def _print(file: Path, config: PipelineConfig) -> None:
 
     for of_table in config.by_table:
         click.echo(f"{create_target(of_table)};")
-        for note in notes_on_creation(of_table):
-            report(_line(file, note))
+    # Tables without a mapping of their own have the notes of the sink's, which are shown once.
+    for note in dict.fromkeys(note for of_table in config.by_table for note in notes_on_creation(of_table)):
+        report(_line(file, note))
 
 
 def _create(file: Path, config: PipelineConfig) -> None:

@@ -88,7 +88,7 @@ def _mapped_column(config: PipelineConfig, index: int, wanted: NewColumn, table:
 
     index: of its mapping. wanted: the column that the definition would create.
     """
-    mapping, where = config.sink.mapping[index], f"{table.database}.{table.name}"
+    mapping, where = config.sink.mapping[index], table.full_name
     column = table.columns.get(mapping.column_name)
     if column is None:
         near = nearest(mapping.column_name, table.columns)
@@ -140,7 +140,7 @@ def _null_notes(config: PipelineConfig, types: Mapping[str, ColumnType]) -> Iter
 
 def _extra_column(wanted: NewColumn, table: Table) -> Iterator[Difference]:
     """Yield a note on a column of `create_table.columns`: the table lacks it, or its type or default differs."""
-    where, column = f"{table.database}.{table.name}", table.columns.get(wanted.name)
+    where, column = table.full_name, table.columns.get(wanted.name)
     if column is None:
         text = f"{where} has no column {wanted.name!r}; {_ADD}, or remove it here"
         yield Difference(wanted.path, text, stops=False, missing=wanted)
@@ -162,7 +162,7 @@ def _unfilled_columns(columns: list[NewColumn], table: Table, path: str) -> Iter
         if name not in in_definition and not column.default_kind:
             yield Difference(
                 path,
-                f"nothing fills column {name!r} ({column.type}) of {table.database}.{table.name}, which has no "
+                f"nothing fills column {name!r} ({column.type}) of {table.full_name}, which has no "
                 f"default: every row gets {_empty(column)}; map a field to it, or ignore this note",
                 stops=False,
             )
@@ -193,14 +193,12 @@ def _creation_notes(creation: CreateTable, table: Table, path: str) -> Iterator[
         if not same:
             yield Difference(
                 f"{path}.{key}",
-                f"is {wanted or 'none'}, but {table.database}.{table.name} has {actual or 'none'}; create_table does "
+                f"is {wanted or 'none'}, but {table.full_name} has {actual or 'none'}; create_table does "
                 "not change an existing table: correct the definition, or recreate the table",
                 stops=False,
             )
     if is_replicated(creation.engine) and not is_replicated(table.engine):
-        text = (
-            f"is {creation.engine}, but {table.database}.{table.name} is not replicated ({engine}); recreate the table"
-        )
+        text = f"is {creation.engine}, but {table.full_name} is not replicated ({engine}); recreate the table"
         yield Difference(f"{path}.engine", text, stops=False)
 
 

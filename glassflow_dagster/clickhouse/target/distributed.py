@@ -95,7 +95,7 @@ def require_repeatable(client: Client, table: Table, filled: set[str], path: str
     if find_written_tables(client, table.database, table.name).views:
         problems.append(f"has its own materialized views; attach them to the shards' tables, {_OTHERWISE}")
     if problems:
-        raise TableProblem("\n".join(f"{path}: {table.database}.{table.name} {problem}" for problem in problems))
+        raise TableProblem("\n".join(f"{path}: {table.full_name} {problem}" for problem in problems))
 
 
 def _sharding_problems(distributed: Distributed, table: Table, filled: set[str], shards: int) -> Iterator[str]:

@@ -38,7 +38,8 @@ def prepare_target(client: Client, config: PipelineConfig, *, create: bool) -> T
         if not create and config.sink.create_table is None:
             raise TableProblem(
                 f"{config.sink.paths.table}: {database}.{name} does not exist; run with --create-table, add "
-                "sink.create_table, or create it: glassflow-dagster table FILE --create (--print shows the statement)"
+                f"{config.sink.paths.create_table}, or create it: glassflow-dagster table FILE --create (--print shows "
+                "the statement)"
             )
         table = create_target(client, config)
     stopping = [str(difference) for difference in differences(config, table) if difference.stops]
@@ -139,7 +140,5 @@ def add_missing_columns(
             report(statement)
     altered = find_table(client, table.database, table.name)
     if altered is None:
-        raise TableProblem(
-            f"{table.database}.{table.name} was dropped while the pipeline altered it; find out what dropped it"
-        )
+        raise TableProblem(f"{table.full_name} was dropped while the pipeline altered it; find out what dropped it")
     return list(differences(config, altered))

@@ -76,7 +76,7 @@ class TargetWatch:
             secured = secure_target(self.client, self.config, self.table, self.notes, self.warn)
             if secured.clock_columns != self.table.clock_columns:
                 raise TableProblem(
-                    f"{self.config.sink.paths.table}: a view of {self.table.database}.{self.table.name} was created or "
+                    f"{self.config.sink.paths.table}: a view of {self.table.full_name} was created or "
                     "changed, and its table is partitioned by columns that the server's clock fills "
                     f"({', '.join(secured.clock_columns)}); start the pipeline again; it then fills them with the "
                     "batch time"

@@ -22,7 +22,7 @@ from glassflow_dagster.clickhouse.target.token_window import (
     read_window,
     token_window_statement,
 )
-from glassflow_dagster.clickhouse.target.views import TableId, WrittenTables, views_into
+from glassflow_dagster.clickhouse.target.views import TableId, WrittenTables, find_written_tables, views_into
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 
 _WINDOW_SETTING = re.compile(r"\b((?:non_)?replicated_deduplication_window(?:_seconds)?) = '?(\d+)")
@@ -91,7 +91,7 @@ def switch_on_windows(
         if window.suffices:
             _note_reliance(notes, config, table_id)
             continue
-        reason = _reason_against(client, config, written, table_id)
+        reason = _reason_against(client, config, table_id)
         if reason:
             statement = token_window_statement(*table_id, window.engine, cluster=config.sink.cluster)
             problems.append(
@@ -130,7 +130,7 @@ def release_windows(client: Client, config: PipelineConfig, notes: WindowNotes, 
         notes.note_released(config.pipeline_id, change)
 
 
-def _reason_against(client: Client, config: PipelineConfig, written: WrittenTables, table_id: TableId) -> str:
+def _reason_against(client: Client, config: PipelineConfig, table_id: TableId) -> str:
     """Return why a table's token window must not be switched on automatically; '' when it may be.
 
     `sink.deduplication_window: set` allows it always, `require` never. Otherwise others must not write to the table:
@@ -142,7 +142,9 @@ def _reason_against(client: Client, config: PipelineConfig, written: WrittenTabl
         return "the definition says sink.deduplication_window: require"
     if config.checks.other_writers:
         return "the definition says that others write to it (checks.other_writers)"
-    own_views = {view.table_id for view in written.views}
+    # An insert into another table of the sink may also reach this one; `written` is of one of them.
+    own = (find_written_tables(client, *name).views for name in config.sink.all_tables)
+    own_views = {view.table_id for views in own for view in views}
     feeding = [view for view in views_into(client, table_id) if view not in own_views]
     if feeding:
         return f"view {'.'.join(feeding[0])}, which reads another table, writes to it, too"

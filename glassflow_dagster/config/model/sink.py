@@ -121,6 +121,8 @@ class Sink(Part):
         description="what becomes of an event that neither a route nor `filter` takes",
     )  # fmt: skip
     _paths: SinkPaths = PrivateAttr(default=SinkPaths())
+    # Of a sink in `by_table`: the full names of all of them.
+    _all_tables: tuple[tuple[str, str], ...] = PrivateAttr(default=())
 
     @property
     def full_table(self) -> tuple[str, str]:
@@ -139,12 +141,25 @@ class Sink(Part):
         return self._paths
 
     @property
+    def all_tables(self) -> tuple[tuple[str, str], ...]:
+        """Database and table of the own table and of each route's, also for a sink in `by_table`."""
+        return self._all_tables or tuple(sink.full_table for sink in self.by_table)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this is, in `by_table`, the sink of the own table, and not that of a route's."""
+        return self.full_table == self.all_tables[0]
+
+    @property
     def by_table(self) -> tuple["Sink", ...]:
         """The sink of each table, as if it were the only one: first that of the own table, then those of the routes."""
         if not self.routes:
             return (self,)
         without = self.model_copy(update={"routes": ()})
-        return (without, *(without._of_route(index, route) for index, route in enumerate(self.routes)))  # noqa: SLF001
+        sinks = (without, *(without._of_route(index, route) for index, route in enumerate(self.routes)))  # noqa: SLF001
+        for sink in sinks:
+            sink._all_tables = tuple(each.full_table for each in sinks)  # noqa: SLF001 - of this class
+        return sinks
 
     def _of_route(self, index: int, route: Route) -> "Sink":
         """Return the sink of a route's table."""

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.sink import Sink, SinkPaths
 from glassflow_dagster.config.model.source import METADATA_FIELDS
 from glassflow_dagster.config.model.types import declared_as, kinds_taken, takes
 from glassflow_dagster.config.problems import Problem, suggestion
@@ -29,11 +30,18 @@ def _route_problems(config: PipelineConfig) -> Iterator[Problem]:
     sink = config.sink
     tables: dict[tuple[str, str], str] = {}
     for of_table in sink.by_table:
+        yield from _name_problems(of_table)
         first = tables.setdefault(of_table.full_table, of_table.paths.table)
         if first != of_table.paths.table:
             yield Problem(
                 of_table.paths.table,
                 f"{of_table.table_name} is {first} already; join the conditions by ||, or name another table",
+            )
+    for index, route in enumerate(sink.routes):
+        if sink.create_table and not route.create_table and (one := _made_for_one_table(sink.create_table.engine)):
+            yield Problem(
+                f"sink.routes[{index}].create_table",
+                f"is missing, and that of the sink is for one table only, since its engine names {one}; add one here",
             )
     if sink.filter is not None and sink.unrouted is None:
         text = "is missing, since sink.filter may leave events to no table; add drop or dead_letter"
@@ -43,11 +51,39 @@ def _route_problems(config: PipelineConfig) -> Iterator[Problem]:
         yield Problem("sink.unrouted", text)
 
 
+# The product's own tables in the database of the connection; bookkeeping/tables.py creates them.
+BOOKKEEPING_TABLES = frozenset(
+    f"glassflow_{name}"
+    for name in ("ledger", "dead_letters", "splits", "replays", "purges", "epochs", "windows", "losses")
+)
+
+
+def _name_problems(sink: Sink) -> Iterator[Problem]:
+    """Yield a problem for a name that no table can have, and for one of the product's own tables."""
+    database, table = sink.full_table
+    if not database or not table:
+        text = f"{sink.table!r} has an empty part; write TABLE or DATABASE.TABLE"
+        yield Problem(sink.paths.table, text)
+    elif table in BOOKKEEPING_TABLES and database == sink.connection_params.database:
+        text = f"{sink.table!r} is a table in which this product keeps what it has done; name another table"
+        yield Problem(sink.paths.table, text)
+
+
+def _made_for_one_table(engine: str) -> str:
+    """Return what an engine names that two tables cannot have in common; '' when there is nothing."""
+    if engine.lstrip().startswith("Distributed"):
+        return "the table that stores the rows"
+    is_replicated = re.match(r"\s*Replicated\w*MergeTree\s*\(\s*'([^']*)'", engine)
+    if is_replicated and not re.search(r"\{(table|uuid)\}", is_replicated[1]):
+        return "a path in Keeper without {table} or {uuid}"
+    return ""
+
+
 def _mapping_problems(config: PipelineConfig, stages: Stages) -> Iterator[Problem]:
     """Yield the problems of a table's mapping: unknown names, types that do not fit, columns that are filled twice."""
     kinds = stages.mappable
     columns: set[str] = set()
-    sink = config.sink
+    sink, own = config.sink, SinkPaths()
     for index, mapping in enumerate(sink.mapping):
         path = f"{sink.paths.mapping}[{index}]"
         if mapping.column_name in columns:
@@ -67,7 +103,10 @@ def _mapping_problems(config: PipelineConfig, stages: Stages) -> Iterator[Proble
     for index, extra in enumerate(sink.create_table.columns if sink.create_table else ()):
         if extra.name in columns:
             path = f"{sink.paths.create_table}.columns[{index}].name"
-            yield Problem(path, f"{extra.name!r} is mapped already; remove it here")
+            remedy = "remove it here"
+            if sink.paths.mapping != own.mapping and sink.paths.create_table == own.create_table:
+                remedy = f"give the route of {sink.paths.table} a create_table of its own"
+            yield Problem(path, f"{extra.name!r} is mapped already in {sink.paths.mapping}; {remedy}")
 
 
 # Engines that may deduplicate inserts, which is checked at the start; no other engine does.

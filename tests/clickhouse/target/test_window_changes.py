@@ -17,6 +17,7 @@ from glassflow_dagster.clickhouse.target.token_window import TOKENS_KEPT, read_w
 from glassflow_dagster.clickhouse.target.window_changes import release_windows
 from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.sink import Route
 from glassflow_dagster.local.ports import free_port
 from tests.clickhouse.definitions import sms_status
 from tests.local.conftest import Server
@@ -180,3 +181,15 @@ def test_a_view_that_cannot_be_seen_is_told_of(writer: tuple[Client, ClickHouseC
     )
     tables.secure(tables.pipeline())
     assert any(text.startswith("view theirs.v reads mine.t") and "GRANT" in text.upper() for text in tables.messages)
+
+
+def test_a_view_of_another_table_of_the_sink_is_no_other_writer(tables: Tables) -> None:
+    for name in ("u", "both"):
+        tables.make(name)
+    tables.view("from_t", "t", "both")
+    tables.view("from_u", "u", "both")
+    with pytest.raises(TableProblem, match="from_u, which reads another table, writes to it, too"):
+        tables.secure(tables.pipeline())
+    own, _ = tables.pipeline(routes=(Route(table="u", filter="true"),)).by_table
+    tables.secure(own)
+    assert tables.blocks("both") == TOKENS_KEPT

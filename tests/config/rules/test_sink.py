@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 import yaml
 
+from glassflow_dagster.bookkeeping.tables import TABLES
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.problems import DefinitionError
+from glassflow_dagster.config.rules.sink import BOOKKEEPING_TABLES
 from tests.config.changes import changed
 
 MAPPING = [{"name": "id", "column_name": "id", "column_type": "String"}]
@@ -49,6 +51,19 @@ def test_each_table_has_a_definition_as_if_it_were_the_only_one(tmp_path: Path) 
     assert load(tmp_path, sink__routes=None).by_table[0].sink.paths.table == "sink.table"
 
 
+def test_the_own_table_is_told_from_a_route_s(tmp_path: Path) -> None:
+    config = load(tmp_path)
+    assert [sink.is_own for sink in config.sink.by_table] == [True, False, False]
+    assert {sink.all_tables for sink in (config.sink, *config.sink.by_table)} == {
+        (("d", "rest"), ("d", "few"), ("other", "many"))
+    }
+    assert load(tmp_path, sink__routes=None).sink.is_own
+
+
+def test_the_names_of_all_bookkeeping_tables_are_known() -> None:
+    assert {table.name for table in TABLES} == BOOKKEEPING_TABLES
+
+
 def test_routes_decide_rows_and_a_table_s_creation_does_not(tmp_path: Path) -> None:
     digest = load(tmp_path).digest
     assert load(tmp_path, sink__routes__0__create_table={"order_by": "id"}).digest == digest
@@ -80,6 +95,17 @@ def test_routes_decide_rows_and_a_table_s_creation_does_not(tmp_path: Path) -> N
             {"sink__routes__0__create_table": {"engine": "Log"}},
             "sink.routes[0].create_table.engine: Log does not recognise a repeated insert",
         ),
+        (
+            {"sink__routes__0__table": "d.glassflow_ledger"},
+            "sink.routes[0].table: 'd.glassflow_ledger' is a table in which this product keeps what it has done",
+        ),
+        ({"sink__table": "glassflow_losses"}, "sink.table: 'glassflow_losses' is a table in which this product"),
+        ({"sink__routes__1__table": "other."}, "sink.routes[1].table: 'other.' has an empty part"),
+        ({"sink__table": ".rest"}, "sink.table: '.rest' has an empty part; write TABLE or DATABASE.TABLE"),
+        (
+            {"sink__create_table__columns": [{"name": "key", "type": "String"}]},
+            "'key' is mapped already in sink.routes[1].mapping; give the route of sink.routes[1].table a create_table",
+        ),
         ({"sink__filter": "n == 5"}, "sink.unrouted: is missing, since sink.filter may leave events to no table"),
         (
             {"sink__unrouted": "drop"},
@@ -92,3 +118,23 @@ def test_a_mistake_is_one_line_with_its_place(tmp_path: Path, changes: dict[str,
         load(tmp_path, **changes)
     [line] = str(error.value).splitlines()
     assert problem in line
+
+
+@pytest.mark.parametrize(
+    ("engine", "what"),
+    [
+        ("Distributed(c, d, rows, rand())", "the table that stores the rows"),
+        ("ReplicatedMergeTree('/tables/rest', '{replica}')", "a path in Keeper without {table} or {uuid}"),
+    ],
+)
+def test_an_engine_for_one_table_is_not_taken_over_by_routes(tmp_path: Path, engine: str, what: str) -> None:
+    with pytest.raises(DefinitionError) as error:
+        load(tmp_path, sink__create_table__engine=engine, sink__routes__1__create_table={"order_by": "key"})
+    [line] = str(error.value).splitlines()
+    assert "sink.routes[0].create_table: is missing, and that of the sink is for one table only" in line
+    assert f"since its engine names {what}; add one here" in line
+
+
+@pytest.mark.parametrize("engine", ["ReplicatedMergeTree", "ReplicatedMergeTree('/tables/{table}', '{replica}')"])
+def test_an_engine_for_any_table_is_taken_over_by_routes(tmp_path: Path, engine: str) -> None:
+    assert [one.sink.create_table for one in load(tmp_path, sink__create_table__engine=engine).by_table]

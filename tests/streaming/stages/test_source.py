@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.model.sink import Route
 from glassflow_dagster.streaming.stages.source import MAX_BATCH_RECORDS, BatchLimits, batch_limits
 
 CONFIG = load_pipeline(Path("pipelines/sms_status.yaml"), {})
@@ -25,6 +26,12 @@ CONFIG = load_pipeline(Path("pipelines/sms_status.yaml"), {})
 def test_limits(rows: int, partitioned: bool, limits: BatchLimits) -> None:
     sink = CONFIG.sink.model_copy(update={"max_batch_size": rows})
     assert batch_limits(CONFIG.model_copy(update={"sink": sink}), partitioned=partitioned) == limits
+
+
+def test_several_tables_share_the_tokens_that_a_view_s_target_remembers() -> None:
+    routes = (Route(table="a", filter="true"), Route(table="b", filter="true"), Route(table="c", filter="true"))
+    sink = CONFIG.sink.model_copy(update={"max_batch_size": 1, "routes": routes})
+    assert batch_limits(CONFIG.model_copy(update={"sink": sink}), partitioned=False).max_records == 1250
 
 
 @pytest.mark.parametrize(("record_bytes", "polled"), [(0, 500), (190, 500), (900_000, 18), (100_000_000, 1)])
