@@ -145,6 +145,11 @@ class RowsByTable:
         """The rows before, of the tables of batches in which the sink had several."""
         return {table: rows for table, rows in self.before.items() if table != _OWN_TABLE}
 
+    @property
+    def named_written(self) -> dict[str, int]:
+        """The written rows, of the tables of batches in which the sink had several."""
+        return {table: rows for table, rows in self.written.items() if table != _OWN_TABLE}
+
     def __add__(self, later: "RowsByTable") -> "RowsByTable":
         """Add the rows of later batches."""
         return RowsByTable(Counter(self.written) + Counter(later.written), {**self.before, **later.before})

@@ -76,7 +76,7 @@ class Facts:
     @property
     def name(self) -> str:
         """The table's name, as `database.table`."""
-        return f"{self.table.database}.{self.table.name}"
+        return self.table.full_name
 
     @property
     def may_hold_more(self) -> bool:
@@ -144,15 +144,44 @@ def evaluate_counts(tables: Sequence[Facts]) -> CountsReport:
     for of_table in tables:
         problems += [*_row_problems(of_table), *_key_problems(of_table)]
     reasons = [*(reason for of_table in tables for reason in _inexact_table(of_table)), *_why_not_exact(facts)]
-    held = ", ".join(f"{of_table.name} holds {pluralize(of_table.rows, 'row')}" for of_table in tables)
-    description = " ".join(problems) or f"{_sum(facts)}; {held}."
+    description = " ".join(problems) or f"{_account(tables)}."
     if reasons:
         description += f" Not exact: {'; '.join(reasons)}."
-    not_counted = {f.distinct.reason: None for f in tables if f.distinct.keys is None and f.distinct.reason}
+    not_counted = {_why_not_counted(of_table, tables): None for of_table in tables if of_table.distinct.reason}
     if not_counted:
         description += f" Keys not counted: {'; '.join(not_counted)}."
-    figures = _figures(facts) if len(tables) == 1 else _figures_of_many(tables)
+    one = len(tables) == 1 and not _rows_of_former_tables(tables)
+    figures = _figures(facts) if one else _figures_of_many(tables)
     return CountsReport(passed=not problems, exact=not reasons, description=description, figures=figures)
+
+
+def _account(tables: Sequence[Facts]) -> str:
+    """Return what became of the records, and how many rows each table has, as text."""
+    facts, gone = tables[0], _rows_of_former_tables(tables)
+    if len(tables) == 1 and not gone:
+        return f"{_sum(facts)}{_existed_before(facts)}; {facts.name} holds {pluralize(facts.rows, 'row')}"
+    held = [
+        f"{of_table.name} holds {pluralize(of_table.rows, 'row')}"
+        + (f" ({of_table.rows_before:,} existed before)" if of_table.rows_before else "")
+        for of_table in tables
+    ]
+    held += [
+        f"{pluralize(rows, 'row')} went to {name}, which is no table of the sink any more"
+        for name, rows in gone.items()
+    ]
+    return f"{_sum(facts)}; {', '.join(held)}"
+
+
+def _rows_of_former_tables(tables: Sequence[Facts]) -> dict[str, int]:
+    """Return the rows that went to tables of routes that the definition no longer has: database.table -> rows."""
+    written = tables[0].totals.by_table.named_written
+    names = {of_table.name for of_table in tables}
+    return {name: rows for name, rows in written.items() if name not in names and rows}
+
+
+def _why_not_counted(of_table: Facts, tables: Sequence[Facts]) -> str:
+    """Return why the keys of a table were not counted, with its name where there are several."""
+    return of_table.distinct.reason if len(tables) == 1 else f"of {of_table.name}, {of_table.distinct.reason}"
 
 
 def rows_fit(table: Table, rows: int, expected: int, *, may_hold_more: bool) -> bool:
@@ -242,7 +271,8 @@ def _row_problems(facts: Facts) -> Iterator[str]:
     many = "more" if difference > 0 else "fewer"
     yield (
         f"{facts.name} holds {pluralize(abs(difference), 'row')} {many} than it should: {facts.rows:,}, "
-        f"but {_sum(facts) if facts.is_only_table else _sum_of_table(facts)}, which makes {facts.expected:,}."
+        f"but {_sum(facts) if facts.is_only_table else _sum_of_table(facts)}{_existed_before(facts)}, "
+        f"which makes {facts.expected:,}."
     )
 
 
@@ -325,12 +355,12 @@ def _sum(facts: Facts) -> str:
     for name, count in left_out.items():
         if count:
             text += f" - {pluralize(count, name) if name in ('duplicate', 'dead letter') else f'{count:,} {name}'}"
-    return text + _existed_before(facts)
+    return text
 
 
 def _sum_of_table(facts: Facts) -> str:
     """Return the sum that makes the expected rows of one of several tables, as text."""
-    return f"{pluralize(facts.table_rows.written, 'row')} written to it{_existed_before(facts)}"
+    return f"{pluralize(facts.table_rows.written, 'row')} written to it"
 
 
 def _existed_before(facts: Facts) -> str:
@@ -349,7 +379,7 @@ def _sum_of_joined(facts: Facts) -> str:
         text += f" - {o.joined_filtered:,} filtered"
     if o.joined_dead_letters:
         text += f" - {pluralize(o.joined_dead_letters, 'dead letter')}"
-    return text + _existed_before(facts)
+    return text
 
 
 def pluralize(count: int, thing: str) -> str:
@@ -406,4 +436,5 @@ def _figures_of_many(tables: Sequence[Facts]) -> Figures:
     for of_table in tables:
         own = _figures(of_table) | {"written": of_table.table_rows.written}
         of_tables[of_table.name] = {name: own[name] for name in ("written", *_OF_TABLE) if name in own}
+    of_tables |= {name: {"written": rows} for name, rows in _rows_of_former_tables(tables).items()}
     return of_pipeline | figures_by_table(of_tables)

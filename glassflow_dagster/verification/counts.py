@@ -52,9 +52,9 @@ def _compare(config: PipelineConfig, report: Callable[[str], None]) -> CountsRep
     window = dedup.time_window if dedup and dedup.clock == "processing" else None
     recent = _recent_written(client, database, config.pipeline_id, totals, window)
     facts = []
-    for index, (of_table, table) in enumerate(zip(config.by_table, tables, strict=True)):
+    for of_table, table, count in zip(config.by_table, tables, rows, strict=True):
         columns = key_columns(of_table, table)
-        name, own = of_table.sink.table_name, index == 0
+        name, own = of_table.sink.table_name, of_table.sink.is_own
         facts.append(
             Facts(
                 table=table,
@@ -62,12 +62,12 @@ def _compare(config: PipelineConfig, report: Callable[[str], None]) -> CountsRep
                 delivery=config.sink.delivery,
                 window=window,
                 key_columns=columns,
-                rows=rows[index],
+                rows=count,
                 table_rows=totals.by_table.of(name, own=own),
                 totals=totals,
                 joins=config.join is not None,
                 kafka=kafka,
-                distinct=_count_distinct(client, table, columns, config.checks, rows[index]) if dedup else Distinct(),
+                distinct=_count_distinct(client, table, columns, config.checks, count) if dedup else Distinct(),
                 recent_written=recent.of(name, own=own).written,
             )
         )
@@ -105,10 +105,10 @@ def _sums_and_rows(client: Client, config: PipelineConfig, tables: Sequence[Tabl
             rows_fit(
                 table,
                 rows,
-                ledger.by_table.of(sink.table_name, own=index == 0).expected(rows),
+                ledger.by_table.of(sink.table_name, own=sink.is_own).expected(rows),
                 may_hold_more=may_hold_more,
             )
-            for index, (sink, table, rows) in enumerate(by_table)
+            for sink, table, rows in by_table
         )
 
     reading = wait_until_stable(read, fits)

@@ -8,7 +8,7 @@ a doubled row some day, but every query without FINAL sees it until then.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Literal
@@ -132,10 +132,18 @@ def _together(reports: Mapping[str, DuplicatesReport]) -> DuplicatesReport:
     return DuplicatesReport(
         passed=not failed,
         severity=severity if failed else "error",
-        # Those without a search do not name their table.
-        description=" ".join(dict.fromkeys(report.description for report in reports.values())),
+        description=" ".join(_texts_by_table(reports)),
         figures=figures_by_table({table: report.figures for table, report in reports.items()}),
     )
+
+
+def _texts_by_table(reports: Mapping[str, DuplicatesReport]) -> Iterator[str]:
+    """Yield the descriptions, each once, behind the names of their tables where they do not name them."""
+    tables: dict[str, list[str]] = {}
+    for table, report in reports.items():
+        tables.setdefault(report.description, []).append(table)
+    for text, names in tables.items():
+        yield text if len(names) == len(reports) or names[0] in text else f"{', '.join(names)}: {text}"
 
 
 def _search(config: PipelineConfig, report: Callable[[str], None]) -> DuplicatesReport:
@@ -167,7 +175,7 @@ def _search(config: PipelineConfig, report: Callable[[str], None]) -> Duplicates
         )
     scope = _choose_scope(client, table, time, window, config.checks)
     if str(scope):  # '' when all rows are searched
-        report(f"{table.database}.{table.name} is large.{scope}")
+        report(f"{table.full_name} is large.{scope}")
     database = config.sink.connection_params.database
     require_bookkeeping_tables(client, database)
     search = Search(
@@ -298,7 +306,7 @@ def _search_within_window(client: Client, search: Search, dedup: DedupConfig, wi
     It is a warning where late events are kept on the event clock: they may repeat a key that deduplication has
     forgotten. For an engine that merges rows, the duplicates left by merges (FINAL) are counted as well.
     """
-    name = f"{search.table.database}.{search.table.name}"
+    name = search.table.full_name
     rows, keys = count_keys(client, full_name(search.table.database, search.table.name), search.key, search.condition)
     # extra: the number of duplicate rows; affected: of their keys. Not searched when every row has its own key.
     extra, affected, examples = fetch(client, duplicates_query(search, final=False))[0] if rows > keys else (0, 0, "")
@@ -337,7 +345,7 @@ def _compare_whole_table(client: Client, table: Table, key: str, checks: Checks,
 
     The result is a warning at most: more rows than keys may be allowed repetitions after the window.
     """
-    name = f"{table.database}.{table.name}"
+    name = table.full_name
     scope = Scope(share=choose_share(table.rows, checks))
     rows, keys = count_keys(client, full_name(table.database, table.name), key, scope.share.condition(key))
     text = f"{rows:,} rows, {keys:,} keys in {name}. {reason}{scope}"

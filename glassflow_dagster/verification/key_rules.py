@@ -73,10 +73,15 @@ class KeysContext:
     left_out: tuple[str, ...]
 
 
-def why_undecided(
-    config: PipelineConfig, history: BatchHistory, spans: Spans, columns: tuple[str, ...] | None
-) -> Iterator[str]:
-    """Yield the reasons why a pipeline's keys cannot be compared. columns: those of its key or None."""
+# Why the rows of a table cannot be compared by key.
+NO_KEY_COLUMNS = (
+    "a key field has no column that keeps its values distinct and can be compared; map each key field to a String or "
+    "an integer column"
+)
+
+
+def why_undecided(config: PipelineConfig, history: BatchHistory, spans: Spans) -> Iterator[str]:
+    """Yield the reasons why the keys of a pipeline's tables cannot be compared."""
     dedup = config.dedup_of(config.source)
     if config.join:
         yield (
@@ -85,11 +90,6 @@ def why_undecided(
         )
     elif dedup and dedup.clock == "event":
         yield "on the event clock the survivor of a key depends on the watermark of each batch, which is not recorded"
-    elif columns is None:
-        yield (
-            "a key field has no column that keeps its values distinct and can be compared; map each key field to a "
-            "String or an integer column"
-        )
     if history.definitions - config.digests:
         yield (
             "batches ran with an earlier definition, so the current one does not determine the outcome of their records"
@@ -107,7 +107,7 @@ def evaluate_keys(differences: KeyDifferences, context: KeysContext) -> KeysRepo
 
     Differences of a kind that may be legitimate are not compared, and the description says why.
     """
-    table, name = context.table, f"{context.table.database}.{context.table.name}"
+    table, name = context.table, context.table.full_name
     missing, reason = _forbidden_missing(differences, context)
     reasons = [reason] if reason else []
     problems = [f"{name} lacks {missing}."] if missing.rows else []
@@ -129,13 +129,20 @@ def evaluate_keys(differences: KeyDifferences, context: KeysContext) -> KeysRepo
 
 
 def together(reports: Mapping[str, KeysReport]) -> KeysReport:
-    """Return the report on several tables: it passes when each one does. reports: by table, at least one."""
+    """Return the report on several tables: it passes when each one does. reports: by table, at least one.
+
+    It is undecided where one table is, unless another one has failed.
+    """
     if len(reports) == 1:
         return next(iter(reports.values()))
+    texts = (
+        report.description if report.decided else f"{table}: {report.description}" for table, report in reports.items()
+    )
     return KeysReport(
         passed=all(report.passed for report in reports.values()),
-        decided=all(report.decided for report in reports.values()),
-        description=" ".join(report.description for report in reports.values()),
+        decided=all(report.decided for report in reports.values())
+        or any(report.decided and not report.passed for report in reports.values()),
+        description=" ".join(texts),
         figures=figures_by_table({table: report.figures for table, report in reports.items()}),
     )
 

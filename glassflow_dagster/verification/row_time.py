@@ -62,7 +62,7 @@ def arrival_column(config: PipelineConfig, table: Table) -> RowTime | None:
     if named is not None:
         if named not in _time_columns(table):
             raise TableProblem(
-                f"checks.arrival_column: {table.database}.{table.name} has no DateTime column {named!r}; "
+                f"checks.arrival_column: {table.full_name} has no DateTime column {named!r}; "
                 f"{suggestion(named, _time_columns(table) or ['(none)'])}"
             )
         return time_column(table, named, is_clock=named in batch_time)

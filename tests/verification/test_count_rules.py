@@ -76,13 +76,33 @@ def of_tables(rows: tuple[int, int]) -> CountsReport:
 def test_each_of_several_tables_must_have_its_rows() -> None:
     found = of_tables((80, 8))
     assert found.passed
-    assert found.description.endswith("dead letters; d.t holds 80 rows, d.u holds 8 rows.")
+    assert found.description.endswith("dead letters; d.t holds 80 rows, d.u holds 8 rows (3 existed before).")
     assert (found.figures["d.u written"], found.figures["d.u rows"], found.figures["d.u rows_before"]) == (5, 8, 3)
     # The sum is right.
     swapped = of_tables((81, 7))
     assert not swapped.passed
     assert "d.t holds 1 row more than it should: 81, but 80 rows written to it, which makes 80." in swapped.description
     assert "d.u holds 1 row fewer than it should: 7, but 5 rows written to it + 3 rows that" in swapped.description
+
+
+def test_rows_of_tables_that_the_sink_has_no_more_are_told() -> None:
+    of_ledger = totals(by_table=RowsByTable({"d.t": 80, "d.gone": 5}, {"d.t": 0, "d.gone": 0}))
+    found = counts_report(totals=of_ledger, table_rows=of_ledger.by_table.of("d.t", own=True), rows=80)
+    assert found.passed
+    assert "; d.t holds 80 rows, 5 rows went to d.gone, which is no table of the sink any more." in found.description
+    assert (found.figures["d.t rows"], found.figures["d.gone written"]) == (80, 5)
+
+
+def test_the_reason_for_keys_that_are_not_counted_names_its_table() -> None:
+    tables = [table(), replace(table(), name="u")]
+    by_table = RowsByTable({"d.t": 80, "d.u": 5}, {"d.t": 0, "d.u": 0})
+    reasons = (Distinct(keys=80, rows=80), Distinct(reason="a key field has no column"))
+    found = evaluate_counts([
+        facts(table=of, table_rows=by_table.of(f"d.{of.name}", own=of.name == "t"), totals=totals(by_table=by_table),
+              rows=rows, distinct=distinct, recent_written=0)
+        for of, distinct, rows in zip(tables, reasons, (80, 5), strict=True)
+    ])  # fmt: skip
+    assert found.description.endswith("Keys not counted: of d.u, a key field has no column.")
 
 
 def test_a_table_that_no_batch_could_write_to_yet_has_nothing_to_compare() -> None:

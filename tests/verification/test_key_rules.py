@@ -16,6 +16,7 @@ from glassflow_dagster.verification.key_rules import (
     KeysContext,
     KeysReport,
     evaluate_keys,
+    together,
     undecided,
     why_undecided,
 )
@@ -110,14 +111,22 @@ def test_expired_dead_letters_may_have_been_rows_that_the_server_refused() -> No
 def test_what_cannot_be_decided_is_said_and_is_no_proof() -> None:
     config = sms_status()
     history = BatchHistory("i", (BatchEntry(3, 0, config.digest, 0, ()),))
-    columns = ("sms_id",)
-    assert list(why_undecided(config, history, NO_LOSS, columns)) == []
-    assert "a key field has no column" in next(why_undecided(config, history, NO_LOSS, None))
+    assert list(why_undecided(config, history, NO_LOSS)) == []
     older = replace(history, batches=(BatchEntry(2, 0, "other", 0, ()), *history.batches))
-    assert "an earlier definition" in next(why_undecided(config, older, NO_LOSS, columns))
-    assert "retention removed 2" in next(why_undecided(config, history, replace(NO_LOSS, expired=2), columns))
-    assert "Kafka lacks 2" in next(why_undecided(config, history, replace(NO_LOSS, unknown=2), columns))
-    assert "gap or overlap" in next(why_undecided(config, history, replace(NO_LOSS, repeated=1), columns))
+    assert "an earlier definition" in next(why_undecided(config, older, NO_LOSS))
+    assert "retention removed 2" in next(why_undecided(config, history, replace(NO_LOSS, expired=2)))
+    assert "Kafka lacks 2" in next(why_undecided(config, history, replace(NO_LOSS, unknown=2)))
+    assert "gap or overlap" in next(why_undecided(config, history, replace(NO_LOSS, repeated=1)))
     found = undecided(["one reason", "another"])
     assert (found.passed, found.decided) == (False, False)
     assert found.description == "Cannot be decided: one reason; another."
+
+
+def test_of_several_tables_one_that_fails_counts_more_than_one_that_is_undecided() -> None:
+    good, bad = judge(AGREEING, table("MergeTree")), judge(MISSING, table("MergeTree"))
+    unknown = undecided(["no key"])
+    found = together({"d.t": good, "d.u": unknown})
+    assert (found.passed, found.decided) == (False, False)
+    assert found.description == f"{good.description} d.u: Cannot be decided: no key."
+    found = together({"d.t": bad, "d.u": unknown})
+    assert (found.passed, found.decided) == (False, True)

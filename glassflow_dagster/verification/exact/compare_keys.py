@@ -31,6 +31,7 @@ from glassflow_dagster.verification.exact.expected import POSITIONS, declare_for
 from glassflow_dagster.verification.exact.table_rows import actual_rows
 from glassflow_dagster.verification.kafka_counts import Spans, measure
 from glassflow_dagster.verification.key_rules import (
+    NO_KEY_COLUMNS,
     DifferingRows,
     KeyDifferences,
     KeysContext,
@@ -98,15 +99,14 @@ def reconcile_keys(spark: SparkSession, config: PipelineConfig, report: Callable
     if history_before.last_batch is None or not whole_ranges(history_before.ranges):
         return undecided(["no batch has been written yet"])
     reasons = _why_undecided(config, history_before, totals, compared)
-    if totals.losses:
-        reasons.append("run --accept-loss skipped records or discarded a state (glassflow_losses)")
     if reasons:
         return undecided(reasons)
+    with_key = [of_table for of_table in compared if of_table.key]
     session = spark.newSession()
     session.conf.set(SHUFFLE_PARTITIONS, _partitions(spark, totals, compared))
     cached: list[DataFrame] = []
     try:
-        for of_table in compared:
+        for of_table in with_key:
             report(f"reading {of_table.table.rows:,} rows of {of_table.name} ...")
             cached.append(_actual(session, of_table).persist())
             # Reads the table now, before the ledger is read again.
@@ -126,19 +126,19 @@ def reconcile_keys(spark: SparkSession, config: PipelineConfig, report: Callable
         positions = read_refused_by_server(client, database, config.pipeline_id)
         refused = session.createDataFrame(positions, POSITIONS)
         expected = _expected(rows, until_batch=history_before.last_batch, refused=refused)
-        if len(compared) > 1:
+        if len(with_key) > 1:
             # Each table takes its part.
             cached.append(expected.persist())
-        reports = []
-        for of_table, actual in zip(compared, cached, strict=False):
+        reports = {of_table.name: undecided([NO_KEY_COLUMNS]) for of_table in compared}
+        for of_table, actual in zip(with_key, cached, strict=False):
             differences = _differences(client, of_table, expected, actual)
-            reports.append(evaluate_keys(differences, _context(config, of_table, totals)))
+            reports[of_table.name] = evaluate_keys(differences, _context(config, of_table, totals))
     except PySparkException as error:
         raise GlassflowError(f"the keys could not be compared: {explain_failure(error, rest='')}") from error
     finally:
         for frame in cached:
             frame.unpersist()
-    return together({of_table.name: found for of_table, found in zip(compared, reports, strict=True)})
+    return together(reports)
 
 
 def compared_tables(client: Client, config: PipelineConfig) -> list[Compared]:
@@ -179,18 +179,18 @@ def by_table(columns: Sequence[Mapping[str, Column]]) -> list[Column]:
 def _why_undecided(
     config: PipelineConfig, history: BatchHistory, totals: LedgerTotals, compared: Sequence[Compared]
 ) -> list[str]:
-    """Return the reasons why the keys cannot be compared, each once."""
-    spans = _spans(config, totals)
-    return list(
-        dict.fromkeys(
-            reason for of_table in compared for reason in why_undecided(config, history, spans, of_table.key_names)
-        )
-    )
+    """Return the reasons why no table's keys can be compared."""
+    reasons = list(why_undecided(config, history, _spans(config, totals)))
+    if not any(of_table.key for of_table in compared):
+        reasons.append(NO_KEY_COLUMNS)
+    if totals.losses:
+        reasons.append("run --accept-loss skipped records or discarded a state (glassflow_losses)")
+    return reasons
 
 
 def _context(config: PipelineConfig, compared: Compared, totals: LedgerTotals) -> KeysContext:
     """Return the circumstances by which the differences of a table are evaluated."""
-    before = totals.by_table.of(compared.name, own=compared.index == 0).before
+    before = totals.by_table.of(compared.name, own=compared.config.sink.is_own).before
     rows_before = compared.table.rows if before is None else before
     return KeysContext(config, compared.table, totals, rows_before, compared.key_names, compared.left_out)
 
