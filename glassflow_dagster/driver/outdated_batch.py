@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from glassflow_dagster.clickhouse.tables import Table
+from clickhouse_connect.driver.client import Client
+
+from glassflow_dagster.clickhouse.tables import Table, find_table
+from glassflow_dagster.clickhouse.target import ddl
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.types import parse_column_type
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint, CheckpointError
@@ -55,13 +58,47 @@ def find_outdated_batch(
     return OutdatedBatch(pending.batch_id, old, tuple(planned.types for planned in pending.tables))
 
 
+def find_tables_of(client: Client, batch: OutdatedBatch) -> list[Table]:
+    """Return the tables that the batch is written to, as they are now: those of its definition's sink.
+
+    Raises `CheckpointError` with the statement to run where one was dropped since, or a column that the batch fills.
+    """
+    tables, problems = [], []
+    for of_table, types in zip(batch.config.by_table, batch.types, strict=True):
+        table = find_table(client, *of_table.sink.full_table)
+        if table is None:
+            problems.append(f"{of_table.sink.table_name} was dropped since: {ddl.create_target(of_table)}")
+            continue
+        tables.append(table)
+        dropped = [ddl.NewColumn("", name, kind) for name, kind in types.items() if name not in table.columns]
+        problems += [
+            f"column {column.name!r} was dropped since: {ddl.add_column(table.database, table.name, column)}"
+            for column in dropped
+        ]
+    if problems:
+        statements = "; ".join(problems)
+        raise CheckpointError(
+            f"{batch.config.pipeline_id}: batch {batch.batch_id} was begun before the definition was edited, and must "
+            f"be written in full to what it was begun with, but {statements}; run the statement, start the pipeline, "
+            "which finishes the batch, then drop it again"
+        )
+    return tables
+
+
+# What does not decide rows or blocks, but how the tables are reached and prepared.
+_AS_NOW = ("connection_params", "delivery", "deduplication_window", "bookkeeping_engine", "cluster")
+
+
 def _with_connections_of(config: PipelineConfig, kept_definition: dict[str, Any]) -> PipelineConfig:
-    """Return the definition that the checkpoint kept, which has no secrets, with the connections of `config`."""
+    """Return the definition that the checkpoint kept, which has no secrets, with the connections of `config`.
+
+    So are the settings by which tables are prepared: an edit of them is often the remedy for what stopped the pipeline.
+    """
     old = PipelineConfig.model_validate(kept_definition)
     connection = {"connection_params": config.connection}
     sources = tuple(source.model_copy(update=connection) for source in old.sources)
-    sink = old.sink.model_copy(update={"connection_params": config.sink.connection_params})
-    return old.model_copy(update={"sources": sources, "sink": sink})
+    sink = old.sink.model_copy(update={name: getattr(config.sink, name) for name in _AS_NOW})
+    return old.model_copy(update={"sources": sources, "sink": sink, "checks": config.checks})
 
 
 def _with_types(table: Table, types: Mapping[str, str]) -> Table:

@@ -19,7 +19,7 @@ from glassflow_dagster.clickhouse.target.prepare import prepare_target, secure_t
 from glassflow_dagster.config.load import warnings
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.context import RunContext
-from glassflow_dagster.driver.outdated_batch import find_outdated_batch
+from glassflow_dagster.driver.outdated_batch import find_outdated_batch, find_tables_of
 from glassflow_dagster.kafka.errors import TopicForbidden, TopicMissing
 from glassflow_dagster.kafka.replay_topic import ensure_replay_topic
 from glassflow_dagster.kafka.start_offsets import starting_offsets
@@ -66,9 +66,15 @@ def prepare(run: RunContext) -> Prepared:
     require_topics(run.config, checkpoint)
     if checkpoint.next_batch == 0 and checkpoint.pending_plan() is None:
         _require_first_start(run, client, checkpoint)
-    # Only for its error: the batch is finished once Spark runs.
-    find_outdated_batch(run.config, tables, checkpoint)
+    _require_finishable(run, client, tables, checkpoint)
     return Prepared(client, tables, checkpoint, compacted_topics(run))
+
+
+def _require_finishable(run: RunContext, client: Client, tables: Sequence[Table], checkpoint: Checkpoint) -> None:
+    """Raise `CheckpointError` if a batch that was begun with another definition cannot be finished, once Spark runs."""
+    outdated = find_outdated_batch(run.config, tables, checkpoint)
+    if outdated is not None:
+        run.retry(lambda: find_tables_of(client, outdated))
 
 
 def _prepare_checkpoint_files(run: RunContext, checkpoint: Checkpoint) -> None:

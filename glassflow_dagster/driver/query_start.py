@@ -10,13 +10,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from glassflow_dagster.bookkeeping.ledger import read_outcomes
 from glassflow_dagster.bookkeeping.windows import Windows
-from glassflow_dagster.clickhouse.tables import Table, require_table
+from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.clickhouse.target.target_watch import TargetWatch
 from glassflow_dagster.clickhouse.target.token_window import may_be_partitioned
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.open_checkpoint import OpenCheckpoint
-from glassflow_dagster.driver.outdated_batch import find_outdated_batch
+from glassflow_dagster.driver.outdated_batch import OutdatedBatch, find_outdated_batch, find_tables_of
 from glassflow_dagster.driver.prepare import Prepared, secured
 from glassflow_dagster.driver.running_query import RunningQuery
 from glassflow_dagster.kafka.replay_topic import REPLAY_PARTITION, find_replay_topic
@@ -62,16 +62,16 @@ class QueryStarter:
         if batch is None:
             return Totals()
         self.run.report(f"finishing batch {batch.batch_id} with the definition it was started with")
-        running = self._start(batch.config, batch.tables(self._tables_of(batch.config)), only_batch=batch.batch_id)
+        running = self._start(batch.config, batch.tables(self._tables_of(batch)), only_batch=batch.batch_id)
         running.wait_until_committed(batch.batch_id)
         running.end()
         return running.written().totals
 
-    def _tables_of(self, config: PipelineConfig) -> tuple[Table, ...]:
+    def _tables_of(self, batch: OutdatedBatch) -> tuple[Table, ...]:
         """Return the tables of another definition's sink, which may have routes that the current one has not."""
         client = self.prepared.client
-        tables = self.run.retry(lambda: [require_table(client, *sink.full_table) for sink in config.sink.by_table])
-        return secured(self.run, client, config, tables)
+        tables = self.run.retry(lambda: find_tables_of(client, batch))
+        return secured(self.run, client, batch.config, tables)
 
     def start(self) -> RunningQuery:
         """Store the definition in the checkpoint, and start the pipeline's query with it.

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.dead_letters.replay import replay
+from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.pipelines import Orchestration, build_folder_definitions
 from glassflow_dagster.recovery.acceptance import accept_loss
 from glassflow_dagster.recovery.rebuild import rebuild_checkpoint
@@ -166,7 +167,89 @@ def test_a_route_may_come_and_go_while_a_batch_is_open(routed: Pipeline) -> None
     routed.write().send([{"id": "last", "n": 7, "type": "refund"}])
     routed.catch_up()
     assert counts(routed, "events") == [22]
-    assert verify_pipeline(load_pipeline(routed.file), print).passed
+    report = verify_pipeline(load_pipeline(routed.file), print)
+    assert report.passed
+    # The views' table had a row before, which is none of the pipeline's.
+    assert f"5 rows went to {routed.name}.views, which is no table of the sink any more" in report.counts.description
+
+
+def test_an_open_batch_needs_the_table_and_the_columns_that_it_was_begun_with(routed: Pipeline) -> None:
+    """A route and a mapping are gone from the definition, and from the server; the error has the statements."""
+    routed.send(EVENTS)
+    routed.die_at("_account")
+    assert counts(routed, "buys", "refunds", "events") == [10, 9, 21]
+    routed.sink["routes"] = routed.sink["routes"][:1]
+    routed.columns = {name: kind for name, kind in routed.columns.items() if name != "n"}
+    routed.write()
+    routed.client().command(f"DROP TABLE {routed.name}.refunds")
+    routed.client().command(f"ALTER TABLE {routed.name}.events DROP COLUMN n")
+    refused = routed.run_without_spark("--until-caught-up")
+    assert refused.code == 1
+    [dropped_column] = re.findall(r"'n' was dropped since: (.*?); ", refused.err)
+    [dropped_table] = re.findall(
+        r"refunds was dropped since: (.*?)(?:; run the statement|; column)", refused.err, re.DOTALL
+    )
+    routed.client().command(dropped_column)
+    routed.client().command(dropped_table)
+    routed.catch_up()
+    assert counts(routed, "buys", "refunds", "events") == [10, 9, 21]
+    assert verify_pipeline(load_pipeline(routed.file), print).counts.passed
+
+
+def test_an_open_batch_is_finished_with_the_delivery_that_the_definition_has_now(routed: Pipeline) -> None:
+    """The remedy for a table that cannot hold tokens is an edit, which the open batch follows, too."""
+    routed.send(EVENTS)
+    routed.die_at("_account")
+    routed.client().command(f"RENAME TABLE {routed.name}.buys TO {routed.name}.old")
+    routed.client().command(
+        f"CREATE TABLE {routed.name}.buys (id String, n Int32, type LowCardinality(String)) ENGINE = Log"
+    )
+    routed.sink["max_batch_size"] = 500
+    refused = routed.write().run_without_spark("--until-caught-up")
+    assert "does not recognise a repeated insert" in refused.err
+    routed.sink["delivery"] = "at_least_once"
+    routed.write().catch_up()
+    assert counts(routed, "old", "buys", "refunds", "events") == [10, 10, 9, 21]
+
+
+@pytest.mark.parametrize("recovery", one_of(["rebuild", "accept_loss"]))
+def test_a_recovery_is_refused_where_edited_routes_may_have_moved_rows(
+    routed: Pipeline, recovery: str, tmp_path: Path
+) -> None:
+    routed.send(EVENTS[:20])
+    routed.catch_up()
+    routed.send(EVENTS[20:])
+    routed.die_at("_account")
+    (routed.state / routed.name / "checkpoint").rename(tmp_path / "lost")
+    before = routed.sink["routes"]
+    routed.sink["routes"] = [*before, {"table": "views", "filter": 'type == "view"'}]
+    routed.write()
+    how: dict[str, Any] = {"rebuild": rebuild_checkpoint} if recovery == "rebuild" else {"accept": accept_loss}
+    with pytest.raises(GlassflowError, match=rf"edited since .*{routed.name}.views, to which no batch .*undo the edit"):
+        routed.catch_up(**how)
+    routed.sink["routes"] = before
+    routed.write().catch_up(**how)
+    assert counts(routed, "buys", "refunds", "events") == [10, 9, 21]
+
+
+def test_a_table_without_the_key_is_named_and_the_others_are_compared(routed: Pipeline, spark: SparkSession) -> None:
+    routed.sink["routes"][1]["mapping"][0] = {"name": "n", "column_name": "n", "column_type": "Int32"}
+    routed.write().send(EVENTS)
+    routed.catch_up()
+    config = load_pipeline(routed.file)
+    report = verify_pipeline(config, print)
+    assert report.counts.passed
+    assert f"Keys not counted: of {routed.name}.refunds, a key field has no column" in report.counts.description
+    assert (report.duplicates.passed, report.duplicates.severity) == (False, "warn")
+    assert f"{routed.name}.refunds: Cannot be checked: a key field has no column" in report.duplicates.description
+    found = reconcile_keys(spark, config, print)
+    assert (found.passed, found.decided) == (False, False)
+    assert f"and {routed.name}.buys has them." in found.description
+    assert f"{routed.name}.refunds: Cannot be decided: a key field has no column" in found.description
+    routed.client().command(f"ALTER TABLE {routed.name}.buys DELETE WHERE id = 'k0' SETTINGS mutations_sync = 1")
+    found = reconcile_keys(spark, config, print)
+    assert (found.passed, found.decided) == (False, True)
+    assert f"{routed.name}.buys lacks 1 row of 1 key." in found.description
 
 
 @pytest.mark.parametrize("recovery", one_of(["rebuild", "accept_loss"]))
