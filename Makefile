@@ -57,7 +57,7 @@ test-joins: setup ## runs every kind of join with kills, idle sources and outage
 	GLASSFLOW_TEST_JOINS=all $(BIN)/python -m pytest tests/e2e/test_join.py
 
 test-variants: setup ## runs both variants of each long test; `make test` draws one
-	GLASSFLOW_TEST_VARIANTS=all $(BIN)/python -m pytest tests/e2e/test_fencing.py tests/e2e/test_pool.py tests/e2e/test_rebuild.py tests/e2e/test_routes.py
+	GLASSFLOW_TEST_VARIANTS=all $(BIN)/python -m pytest tests/e2e/test_fencing.py tests/e2e/test_pool.py tests/e2e/test_rebuild.py tests/e2e/test_routes.py tests/e2e/test_schema_evolution.py
 
 faults: setup ## runs the missing repetitions of the fault matrix (`make test`: a sample); writes docs/faults.md
 	GLASSFLOW_TEST_FAULTS=all $(BIN)/python -m pytest tests/faults

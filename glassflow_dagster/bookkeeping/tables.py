@@ -15,6 +15,7 @@ from glassflow_dagster.bookkeeping.losses import LOSSES
 from glassflow_dagster.bookkeeping.purges import PURGES
 from glassflow_dagster.bookkeeping.replays import REPLAYS
 from glassflow_dagster.bookkeeping.schema import BookkeepingTable, Column
+from glassflow_dagster.bookkeeping.schema_changes import SCHEMA_CHANGES
 from glassflow_dagster.bookkeeping.splits import SPLITS
 from glassflow_dagster.bookkeeping.windows import WINDOWS
 from glassflow_dagster.clickhouse.errors import TableProblem
@@ -23,7 +24,7 @@ from glassflow_dagster.clickhouse.queries import execute, fetch
 from glassflow_dagster.clickhouse.target.ddl import ensure_database
 from glassflow_dagster.clickhouse.target.token_window import ensure_tokens_kept, is_replicated, window_settings
 
-TABLES = (LEDGER, DEAD_LETTERS, SPLITS, REPLAYS, PURGES, EPOCHS, WINDOWS, LOSSES)
+TABLES = (LEDGER, DEAD_LETTERS, SPLITS, REPLAYS, PURGES, EPOCHS, WINDOWS, LOSSES, SCHEMA_CHANGES)
 
 _INSERTED_AT = "`inserted_at` DateTime64(3, 'UTC') DEFAULT now64(3)"
 

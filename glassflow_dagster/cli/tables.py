@@ -1,7 +1,7 @@
 """The command that prints, creates, compares, alters or releases a pipeline's target tables."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,8 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 
 if TYPE_CHECKING:
+    from clickhouse_connect.driver.client import Client
+
     from glassflow_dagster.clickhouse.target.differences import Difference
 
 
@@ -60,12 +62,14 @@ def _print(file: Path, config: PipelineConfig) -> None:
 
 def _create(file: Path, config: PipelineConfig) -> None:
     """Create the tables unless they exist, then print their differences from the definition."""
+    from glassflow_dagster.bookkeeping.schema_changes import effective_definition
     from glassflow_dagster.clickhouse.client import connect
     from glassflow_dagster.clickhouse.tables import find_table
     from glassflow_dagster.clickhouse.target.differences import differences
     from glassflow_dagster.clickhouse.target.prepare import create_target
 
     client = connect(config.sink.connection_params)
+    config = effective_definition(client, config)
     found: list[Difference] = []
     for of_table in config.by_table:
         # Looked up first: CREATE TABLE IF NOT EXISTS needs the right to create even when the table exists.
@@ -78,13 +82,15 @@ def _create(file: Path, config: PipelineConfig) -> None:
 
 def _compare(file: Path, config: PipelineConfig, *, alter: bool) -> None:
     """Print the tables' differences from the definition; with `alter` after the missing columns are added."""
+    from glassflow_dagster.bookkeeping.schema_changes import effective_definition
     from glassflow_dagster.clickhouse.client import connect
     from glassflow_dagster.clickhouse.tables import find_table
     from glassflow_dagster.clickhouse.target.differences import Difference, differences
     from glassflow_dagster.clickhouse.target.prepare import add_missing_columns
 
     client = connect(config.sink.connection_params)
-    found: list[Difference] = []
+    found = list(_schema_changes(client, config))
+    config = effective_definition(client, config)
     for of_table in config.by_table:
         target = find_table(client, *of_table.sink.full_table)
         if target is None:
@@ -95,6 +101,23 @@ def _compare(file: Path, config: PipelineConfig, *, alter: bool) -> None:
         else:
             found += differences(of_table, target)
     _print_differences(file, config, found)
+
+
+def _schema_changes(client: "Client", config: PipelineConfig) -> "Iterator[Difference]":
+    """Yield a note on each field that the pipeline took up, or could not, as far as the definition lets it."""
+    from glassflow_dagster.bookkeeping.schema_changes import Change, read_schema_changes
+    from glassflow_dagster.clickhouse.target.differences import Difference
+
+    if config.schema_evolution == "ignore":
+        return
+    for change in read_schema_changes(client, config.sink.connection_params.database, config.pipeline_id):
+        if change.change is Change.ADDED:
+            text = (
+                f"{change.field} ({change.type}) was taken up and fills column {change.column} ({change.column_type})"
+            )
+            yield Difference("schema_evolution", text, stops=False)
+        elif change.change is Change.REFUSED:
+            yield Difference("schema_evolution", f"{change.field} was not taken up: {change.reason}", stops=False)
 
 
 def _release(config: PipelineConfig, state: Path) -> None:

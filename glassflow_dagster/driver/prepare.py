@@ -6,11 +6,12 @@ looks like a failure of the stream.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from clickhouse_connect.driver.client import Client
 
+from glassflow_dagster.bookkeeping.schema_changes import effective_definition
 from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
 from glassflow_dagster.bookkeeping.windows import Windows
 from glassflow_dagster.clickhouse.client import wait_for_clickhouse
@@ -38,10 +39,12 @@ from glassflow_dagster.streaming.checkpoint.first_start import require_empty, re
 class Prepared:
     """The result of the preparation. client: stays open during the run; its connection pool survives an outage.
 
-    tables: the sink's, in the order of `Sink.by_table`.
+    config: the definition with the fields that the pipeline took up. tables: the sink's, in the order of
+    `Sink.by_table`.
     """
 
     client: Client
+    config: PipelineConfig
     tables: tuple[Table, ...]
     checkpoint: Checkpoint
     compacted_topics: frozenset[str]
@@ -58,6 +61,7 @@ def prepare(run: RunContext) -> Prepared:
         run.warn(warning)
     connection = run.config.sink.connection_params
     client = wait_for_clickhouse(connection, run.options.timeout_seconds, run.report_unreachable)
+    run = replace(run, config=run.retry(lambda: effective_definition(client, run.config)))
     tables = _prepare_tables(run, client, checkpoint)
     _prepare_topics(run, checkpoint)
     if run.options.accept:
@@ -67,7 +71,7 @@ def prepare(run: RunContext) -> Prepared:
     if checkpoint.next_batch == 0 and checkpoint.pending_plan() is None:
         _require_first_start(run, client, checkpoint)
     _require_finishable(run, client, tables, checkpoint)
-    return Prepared(client, tables, checkpoint, compacted_topics(run))
+    return Prepared(client, run.config, tables, checkpoint, compacted_topics(run))
 
 
 def _require_finishable(run: RunContext, client: Client, tables: Sequence[Table], checkpoint: Checkpoint) -> None:
@@ -122,9 +126,7 @@ def _prepare_tables(run: RunContext, client: Client, checkpoint: Checkpoint) -> 
     `secure_target` sees to the deduplication windows of all tables that inserts reach.
     """
     config, options = run.config, run.options
-    tables = run.retry(
-        lambda: [prepare_target(client, of_table, create=options.create_table) for of_table in config.by_table]
-    )
+    tables = _find_or_create(run, client)
     bookkeeping = (config.sink.connection_params.database, config.sink.bookkeeping_engine, config.sink.cluster)
     run.retry(lambda: ensure_bookkeeping(client, *bookkeeping))
     if not options.accept:
@@ -132,6 +134,17 @@ def _prepare_tables(run: RunContext, client: Client, checkpoint: Checkpoint) -> 
     if options.start_over:
         run.retry(lambda: require_empty(client, tables))
     return secured(run, client, config, tables)
+
+
+def find_tables(run: RunContext, client: Client) -> tuple[Table, ...]:
+    """Return the sink's tables as they are now, checked against the definition and secured as at a start."""
+    return secured(run, client, run.config, _find_or_create(run, client))
+
+
+def _find_or_create(run: RunContext, client: Client) -> list[Table]:
+    """Return the sink's tables; create missing ones where the options or the definition allow it."""
+    create = run.options.create_table
+    return run.retry(lambda: [prepare_target(client, of_table, create=create) for of_table in run.config.by_table])
 
 
 def secured(run: RunContext, client: Client, config: PipelineConfig, tables: Sequence[Table]) -> tuple[Table, ...]:

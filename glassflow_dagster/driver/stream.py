@@ -14,6 +14,7 @@ from glassflow_dagster.driver.pipeline_metrics import read_pipeline
 from glassflow_dagster.driver.prepare import Prepared, compacted_topics, prepare
 from glassflow_dagster.driver.query_start import QueryStarter, begins_inline
 from glassflow_dagster.driver.record_sample import sample_records
+from glassflow_dagster.driver.schema_changes import SchemaChanges, require_not_stopped
 from glassflow_dagster.driver.signals import Stopped, StopRequest
 from glassflow_dagster.driver.spark_process import SparkStart
 from glassflow_dagster.driver.supervise import supervise
@@ -33,7 +34,8 @@ def stream(run: RunContext, spark_start: SparkStart, stop: StopRequest) -> Total
         with stop.ending_waits():
             run = with_matching_topics(run)
             prepared = prepare(run)
-        return _run_query(run, prepared, spark_start, stop)
+            require_not_stopped(prepared.client, prepared.config)
+        return _run_query(replace(run, config=prepared.config), prepared, spark_start, stop)
 
 
 def _run_query(run: RunContext, prepared: Prepared, spark_start: SparkStart, stop: StopRequest) -> Totals:
@@ -50,16 +52,21 @@ def _run_query(run: RunContext, prepared: Prepared, spark_start: SparkStart, sto
             bound = BatchBound(spark, run.config.pipeline_id)
             bound.update(sample.records, sample.bytes)
             opened = open_checkpoint(run, prepared, spark)
+            changes = SchemaChanges(prepared.client, opened.epoch)
             totals = Totals()
+            run, prepared = changes.at_start(run, prepared)
             while True:
                 queries = QueryStarter(run, prepared, opened, spark, bound)
                 totals += queries.finish_outdated_batch()
-                ended = supervise(run, queries.start(), stop, spark)
+                ended = supervise(run, queries.start(), stop, spark, changes.known(run.config))
                 totals += ended.totals
-                if not ended.new_topics:
+                if not ended.new_topics and not ended.schema:
                     return totals
                 try:
                     with stop.ending_waits():
+                        if ended.schema:
+                            run, prepared = changes.take(run, prepared, ended.schema)
+                            continue
                         run = with_further_topics(run, prepared.checkpoint, ended.new_topics)
                         prepared = replace(prepared, compacted_topics=compacted_topics(run))
                 except Stopped:

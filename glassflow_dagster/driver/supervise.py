@@ -19,6 +19,7 @@ from glassflow_dagster.driver.log import Level
 from glassflow_dagster.driver.progress import batch_position
 from glassflow_dagster.driver.progress_watch import ProgressWatch
 from glassflow_dagster.driver.running_query import RunningQuery
+from glassflow_dagster.driver.schema_watch import Found, SchemaWatch, watched_schema
 from glassflow_dagster.driver.server_samples import sampled_servers
 from glassflow_dagster.driver.signals import StopRequest
 from glassflow_dagster.driver.topic_watch import TopicWatch, watched_topics
@@ -37,16 +38,22 @@ _JOIN_FIGURES = {"unmatched", "waiting"}
 
 @dataclass(frozen=True)
 class Supervised:
-    """The end of a query: the totals of its batches, and the topics for which it was ended, to be read as well."""
+    """The end of a query: the totals of its batches, and for what it was ended.
+
+    new_topics: topics to be read as well. schema: what is new in the events; None for nothing.
+    """
 
     totals: Totals
-    new_topics: tuple[str, ...]
+    new_topics: tuple[str, ...] = ()
+    schema: Found | None = None
 
 
-def supervise(run: RunContext, running: RunningQuery, stop: StopRequest, spark: SparkSession) -> Supervised:
-    """Watch the query until it ends; stop it between two batches on request, or when a further topic is to be read.
+def supervise(
+    run: RunContext, running: RunningQuery, stop: StopRequest, spark: SparkSession, known: frozenset[str]
+) -> Supervised:
+    """Watch the query until it ends; stop it between two batches on request, or for a further topic or field.
 
-    Raises `GlassflowError` where the query fails.
+    known: the fields of events on which nothing is left to decide. Raises `GlassflowError` where the query fails.
     """
     run.heartbeat.set_state(DriverState.RUNNING)
     run.report(f"{run.config.pipeline_id} is running")
@@ -59,10 +66,10 @@ def supervise(run: RunContext, running: RunningQuery, stop: StopRequest, spark: 
         ProgressWatch(running.written, lambda: _records_wait(running), patience, jvm_pid(spark), run.report) as watch,
         run.heartbeat.report_stalls(lambda: watch.stalled),
         watched_topics(run) as topics,
+        watched_schema(run, known) as schema,
     ):
-        supervisor = _Supervisor(run, running, watch, backlog, topics, _key_count(run, running))
-        new_topics = supervisor.watch_until_end(stop)
-    return Supervised(running.written().totals, new_topics)
+        supervisor = _Supervisor(run, running, watch, backlog, topics, schema, _key_count(run, running))
+        return supervisor.watch_until_end(stop)
 
 
 def _figures_at_start(run: RunContext, running: RunningQuery) -> dict[str, Any]:
@@ -127,18 +134,20 @@ class _Supervisor:
     watch: ProgressWatch
     backlog: Backlog
     topics: TopicWatch
+    schema: SchemaWatch
     keys: KeyCount | None = None
     phases: BatchPhases = field(default_factory=BatchPhases)
     _reported_batch: int | None = field(default=None, init=False)
     _report_again: float = field(default=0.0, init=False)
 
-    def watch_until_end(self, stop: StopRequest) -> tuple[str, ...]:
-        """Poll the query until it ends, or end it between two batches: when `stop` was asked, or for new topics.
+    def watch_until_end(self, stop: StopRequest) -> Supervised:
+        """Poll the query until it ends, or end it between two batches: when `stop` was asked, or for what is new.
 
-        Returns these topics. Raises `GlassflowError` where the query has failed.
+        Raises `GlassflowError` where the query has failed.
         """
         opened = self.running.opened
         new_topics: tuple[str, ...] = ()
+        found = Found()
         committed = batch_position(opened.checkpoint.last_committed())
         self.run.heartbeat.update({"checkpoint_id": opened.identity.checkpoint_id, **committed})
         while (progress := self._poll()) is not None:
@@ -154,11 +163,17 @@ class _Supervisor:
                 self.run.report(f"new topics: {', '.join(new_topics)}; reading them from their first records ...")
                 self.running.end()
                 break
+            found = self.schema.found()
+            if found.fields or found.misfits:
+                self.run.report("the events have changed; finishing the batch ...")
+                self.running.end()
+                break
             self._report_now_and_then()
         self.running.raise_failure()
         self.run.heartbeat.update({**self.running.progress(), **self._figures()})
         self._report(self.running.written())
-        return new_topics
+        is_new = found.fields or found.misfits
+        return Supervised(self.running.written().totals, new_topics, found if is_new else None)
 
     def _poll(self) -> dict[str, Any] | None:
         """Wait a second; return the query's progress as fields of a heartbeat, or None when the query has ended."""

@@ -21,7 +21,7 @@ from glassflow_dagster.kafka.consumer import (
 )
 from glassflow_dagster.kafka.errors import TopicMissing
 from glassflow_dagster.kafka.records import RangeCount, Record, is_end, partition_and_offset, read_record
-from glassflow_dagster.kafka.topics import Offsets, offsets
+from glassflow_dagster.kafka.topics import Offsets, offsets, offsets_if_there
 
 # Bytes of record values in a sample: a thousand records of a megabyte each would need a gigabyte of memory.
 SAMPLE_BYTES = 64 * 1024 * 1024
@@ -73,6 +73,18 @@ def sample_records(connection: KafkaConnection, topic: str, limit: int, timeout_
         about=len(records) if all_read else offset_count,
         complete=reader.complete,
     )
+
+
+def sample_newest(connection: KafkaConnection, topic: str, limit: int, timeout_seconds: float) -> tuple[Record, ...]:
+    """Read about `limit` records from the ends of the partitions; () where the topic is empty or does not exist.
+
+    Raises `KafkaUnreachable`.
+    """
+    available = offsets_if_there(connection, topic) or {}
+    share = -(-limit // max(1, sum(high > low for low, high in available.values())))
+    reader = _Reader(connection, topic, limit, time.monotonic() + timeout_seconds)
+    reader.read({p: (max(low, high - share), high) for p, (low, high) in available.items() if low < high})
+    return tuple(sorted(reader.records, key=lambda record: (record.partition, record.offset)))
 
 
 def sample_ranges(available: dict[int, Offsets], limit: int) -> tuple[Ranges, Ranges]:

@@ -12,7 +12,15 @@ from typing import Any
 import dagster as dg
 
 from glassflow_dagster.bookkeeping.dead_letters import DeadLetter
+from glassflow_dagster.bookkeeping.schema_changes import (
+    Change,
+    added_fields,
+    read_schema_changes,
+    undecided_changes,
+)
+from glassflow_dagster.clickhouse.client import connect
 from glassflow_dagster.clickhouse.errors import LimitReached
+from glassflow_dagster.config.added_fields import with_added_fields
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.process import StreamState, StreamStatus
 from glassflow_dagster.errors import GlassflowError
@@ -33,6 +41,7 @@ NO_RESIDUAL_DUPLICATES = "no_residual_duplicates"
 STREAM_IS_LIVE = "stream_is_live"
 DEAD_LETTERS = "dead_letters"
 UNMATCHED_SHARE = "unmatched_share"
+SCHEMA_CHANGES_TAKEN = "schema_changes_taken"
 
 # Bytes of a record's value in the check's metadata, which Dagster keeps forever.
 _VALUE_SHOWN = 200
@@ -49,6 +58,7 @@ _DESCRIPTIONS = {
         "Of the left events that were decided within the last day, the share without a match does not exceed "
         "checks.max_unmatched."
     ),
+    SCHEMA_CHANGES_TAKEN: "Every change of the events' schema was taken up (`schema_evolution`).",
 }
 _DESCRIPTIONS_OF_JOINS = _DESCRIPTIONS | {
     COUNTS_AGREE: (
@@ -73,17 +83,23 @@ class _Result:
 
 
 # All checks, of which a pipeline has those that apply to it.
-ALL_CHECKS = (COUNTS_AGREE, NO_RESIDUAL_DUPLICATES, STREAM_IS_LIVE, DEAD_LETTERS, UNMATCHED_SHARE)
+ALL_CHECKS = (COUNTS_AGREE, NO_RESIDUAL_DUPLICATES, STREAM_IS_LIVE, DEAD_LETTERS, UNMATCHED_SHARE, SCHEMA_CHANGES_TAKEN)
 
 
 def check_names(config: PipelineConfig) -> tuple[str, ...]:
     """Return the names of the checks for a pipeline.
 
-    Duplicates only where a key is unique in the table, by deduplication or a join; unmatched events only with a join.
+    Duplicates only where a key is unique in the table, by deduplication or a join; unmatched events only with a join;
+    changes of the schema only where they are not ignored.
     """
+    where_it_applies = {UNMATCHED_SHARE: config.join is not None, SCHEMA_CHANGES_TAKEN: _evolves(config)}
     always_checked = (COUNTS_AGREE, STREAM_IS_LIVE, DEAD_LETTERS)
     with_unique_key = (NO_RESIDUAL_DUPLICATES,) if sources_of_unique_key(config) else ()
-    return (*always_checked, *with_unique_key, *((UNMATCHED_SHARE,) if config.join else ()))
+    return (*always_checked, *with_unique_key, *(name for name, applies in where_it_applies.items() if applies))
+
+
+def _evolves(config: PipelineConfig) -> bool:
+    return config.schema_evolution != "ignore"
 
 
 def check_specs(
@@ -111,6 +127,7 @@ def run_checks(
         NO_RESIDUAL_DUPLICATES: lambda: _no_residual_duplicates(pipeline, report),
         DEAD_LETTERS: lambda: _dead_letters(pipeline),
         UNMATCHED_SHARE: lambda: _unmatched_share(pipeline),
+        SCHEMA_CHANGES_TAKEN: lambda: _schema_changes_taken(pipeline),
         STREAM_IS_LIVE: lambda: _stream_is_live(runner.status(pipeline.pipeline_id)),
     }
     for key in sorted(selected):
@@ -145,6 +162,21 @@ def _counts_agree(pipeline: PipelineConfig, report: Callable[[str], None]) -> _R
     """Check that the counts in Kafka and ClickHouse agree."""
     comparison = compare_counts(pipeline, report)
     return _Result(comparison.passed, comparison.description, {"exact": comparison.exact, **comparison.figures})
+
+
+def _schema_changes_taken(pipeline: PipelineConfig) -> _Result:
+    """Check that no change of the schema was refused or has stopped the pipeline, under the current definition."""
+    client = connect(pipeline.sink.connection_params)
+    changes = read_schema_changes(client, pipeline.sink.connection_params.database, pipeline.pipeline_id)
+    added = [change.field for change in changes if change.change is Change.ADDED]
+    open_changes = undecided_changes(changes, with_added_fields(pipeline, added_fields(changes)))
+    told = "; ".join(f"{change.field}: {change.reason or 'is new, and stops the pipeline'}" for change in open_changes)
+    return _Result(
+        passed=not open_changes,
+        description=told or f"{len(added):,} fields were taken up, and no change is left.",
+        figures={"added": ", ".join(added), "open": len(open_changes)},
+        severity=dg.AssetCheckSeverity.WARN,
+    )
 
 
 def _no_residual_duplicates(pipeline: PipelineConfig, report: Callable[[str], None]) -> _Result:

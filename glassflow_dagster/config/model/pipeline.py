@@ -26,6 +26,8 @@ from glassflow_dagster.config.model.transforms import Dedup, DedupConfig, Transf
 REPLAY_SUFFIX = ".glassflow-replay"
 # Also the name of a folder.
 POOL_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$"
+# What happens when a field appears that the definition does not declare.
+SchemaEvolution = Literal["ignore", "add_columns", "fail"]
 PoolName = Annotated[str, Field(pattern=POOL_NAME)]
 
 
@@ -62,7 +64,16 @@ class PipelineConfig(Part):
     )  # fmt: skip
     # Excluded from dumps and fingerprints when nothing is set.
     metrics: Metrics = Field(default=Metrics(), exclude_if=lambda metrics: metrics == Metrics())
+    # Excluded from dumps and fingerprints when it is the default.
+    schema_evolution: SchemaEvolution = Field(
+        default="ignore", exclude_if=lambda mode: mode == "ignore",
+        description="what a field does that the definition does not declare and that begins to appear: nothing; it "
+        "gets a column, which it fills from then on; or the pipeline stops",
+    )  # fmt: skip
     _origin: Origin = PrivateAttr(default_factory=Origin)
+    # Of a definition with fields that its pipeline took up: itself before the last of them, and their columns.
+    _before: "PipelineConfig | None" = PrivateAttr(default=None)
+    _added_columns: tuple[str, ...] = PrivateAttr(default=())
 
     @property
     def origin(self) -> Origin:
@@ -74,6 +85,21 @@ class PipelineConfig(Part):
         copy = self.model_copy()
         copy._origin = origin  # noqa: SLF001 - of this class
         return copy
+
+    @property
+    def added_columns(self) -> tuple[str, ...]:
+        """The columns of the fields that the pipeline took up (config/added_fields.py).
+
+        Rows that are older than such a column do not have its values.
+        """
+        return self._added_columns
+
+    def after_adding(self, column: str, update: dict[str, Any]) -> "PipelineConfig":
+        """Return the definition with the parts of a further field (`update`), which fills a column."""
+        with_field = self.model_copy(update=update)
+        with_field._before = self  # noqa: SLF001 - of this class
+        with_field._added_columns = (*self._added_columns, column)  # noqa: SLF001
+        return with_field
 
     @property
     def by_table(self) -> tuple["PipelineConfig", ...]:
@@ -164,6 +190,7 @@ class PipelineConfig(Part):
                 "spark": True,
                 "pool": True,
                 "metrics": True,
+                "schema_evolution": True,
                 "sources": {"__all__": {"connection_params": True, "schema_registry": _REGISTRY_ACCESS}},
                 "sink": {
                     "connection_params": True,
@@ -191,7 +218,8 @@ class PipelineConfig(Part):
     def digests(self) -> frozenset[str]:
         """The digests of the definitions that decide the records of their topics as this one does.
 
-        These are its own, and those with fewer topics, as topics are only added behind the others.
+        These are its own, and those with fewer topics, as topics are only added behind the others. So are those before
+        a field was taken up, but for its column.
         """
         source = self.source
         fewer: list[dict[str, Any]] = [{"topics": source.topics[:count]} for count in range(1, len(source.topics))]
@@ -200,7 +228,8 @@ class PipelineConfig(Part):
             self.model_copy(update={"sources": (source.model_copy(update=change), *self.sources[1:])})
             for change in (*fewer, *first)
         )
-        return frozenset({self.digest, *(config.digest for config in earlier)})
+        before = self._before.digests if self._before else frozenset()
+        return frozenset({self.digest, *(config.digest for config in earlier), *before})
 
     @property
     def fingerprint(self) -> str:

@@ -39,6 +39,7 @@ def problems(config: PipelineConfig) -> Iterator[Problem]:
     yield from connection_problems(config)
     yield from _resource_problems(config)
     yield from _pool_problems(config)
+    yield from _evolution_problems(config)
     if config.checks.max_unmatched is not None and config.join is None:
         yield Problem("checks.max_unmatched", "applies to a join only; remove it")
 
@@ -52,6 +53,22 @@ def _pool_problems(config: PipelineConfig) -> Iterator[Problem]:
             yield Problem("spark", refused_in_pool(key, config.pool))
     if config.connection.mechanism in WITH_OWN_JVM:
         yield Problem("pool", f"{config.connection.mechanism} needs a JVM of its own; remove it")
+
+
+def _evolution_problems(config: PipelineConfig) -> Iterator[Problem]:
+    """Yield a problem where new fields cannot be told, or have no way to the table."""
+    if config.schema_evolution == "ignore":
+        return
+    source = config.source
+    why = ""
+    if config.join is not None:
+        why = "a join's output_fields choose the fields"
+    elif source.format == "protobuf":
+        why = "fields of Protobuf are not looked up yet"
+    elif source.format == "avro" and source.schema_registry is None:
+        why = "the schema is in the definition, and changes with it"
+    if why:
+        yield Problem("schema_evolution", f"{config.schema_evolution} has no effect here, since {why}; remove it")
 
 
 def _source_problems(config: PipelineConfig) -> Iterator[Problem]:

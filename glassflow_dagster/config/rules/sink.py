@@ -54,7 +54,17 @@ def _route_problems(config: PipelineConfig) -> Iterator[Problem]:
 # The product's own tables in the database of the connection; bookkeeping/tables.py creates them.
 BOOKKEEPING_TABLES = frozenset(
     f"glassflow_{name}"
-    for name in ("ledger", "dead_letters", "splits", "replays", "purges", "epochs", "windows", "losses")
+    for name in (
+        "ledger",
+        "dead_letters",
+        "splits",
+        "replays",
+        "purges",
+        "epochs",
+        "windows",
+        "losses",
+        "schema_changes",
+    )
 )
 
 

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from glassflow_dagster.bookkeeping.dead_letters import read_refused_by_server, read_undecoded
 from glassflow_dagster.bookkeeping.ledger import BatchHistory, last_batch, read_history
+from glassflow_dagster.bookkeeping.schema_changes import effective_definition
 from glassflow_dagster.bookkeeping.totals import LedgerTotals, read_totals
 from glassflow_dagster.clickhouse.client import connect
 from glassflow_dagster.clickhouse.identifiers import full_name
@@ -93,6 +94,7 @@ def reconcile_keys(spark: SparkSession, config: PipelineConfig, report: Callable
     ledger reading must be in their table, rows of later batches may be.
     """
     client, database = connect(config.sink.connection_params), config.sink.connection_params.database
+    config = effective_definition(client, config)
     compared = compared_tables(client, config)
     totals = read_totals(client, database, config.pipeline_id)
     history_before = read_history(client, database, config.pipeline_id)
@@ -155,8 +157,10 @@ def compared_columns(config: PipelineConfig, table: Table, index: int) -> Compar
     The key is empty when one of its columns is missing or cannot be compared. config, index: see `Compared`.
     """
     mapped = [mapping.column_name for mapping in config.sink.mapping]
-    values = tuple(column for name in mapped if (column := comparable(table, name, index)))
-    left_out = tuple(name for name in mapped if comparable(table, name, index) is None)
+    # Rows that are older than such a column do not have its values.
+    added = {*config.added_columns}
+    values = tuple(column for name in mapped if name not in added and (column := comparable(table, name, index)))
+    left_out = tuple(name for name in mapped if name in added or comparable(table, name, index) is None)
     key = values
     if config.dedup_of(config.source) is not None:
         columns = [comparable(table, name, index) for name in key_columns(config, table) or ()]

@@ -1,0 +1,108 @@
+"""Compares a sample of a topic with a definition: fields that it does not declare, and declared ones that are gone."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from glassflow_dagster.config.added_fields import AddedField
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.source import SchemaField
+from glassflow_dagster.config.model.types import FieldKind, declared_as
+from glassflow_dagster.inference.columns import choose_column
+from glassflow_dagster.inference.events import Events
+from glassflow_dagster.inference.fields import Declared, Field, Fields, collect_fields, declared_fields
+
+# Without a schema, a field counts from so many events of a sample: a typing error of one producer is no new field.
+STEADY_EVENTS = 100
+# Kind of field -> the column that takes all of its values; arrays and objects as JSON text, which can be null.
+_WIDEST: dict[FieldKind, str] = {
+    "bool": "Bool", "string": "String", "array": "String", "map": "String", "int": "Int64", "uint": "UInt64",
+    "float": "Float64", "bigint": "Int256", "ubigint": "UInt256",
+}  # fmt: skip
+# JSON type of a value -> the kinds of field that take it.
+_KINDS_OF = {
+    "bool": {"bool"}, "string": {"string"}, "array": {"array"}, "object": {"map"},
+    "number": {"int", "uint", "float", "decimal", "bigint", "ubigint"},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """A declared field that many events do not have, or not of its type: they become dead letters."""
+
+    field: str
+    reason: str
+
+
+def undeclared_fields(config: PipelineConfig, events: Events, *, steady: int) -> list[Field]:
+    """Return the fields of a sample that the definition does not declare, in the order of their first appearance.
+
+    steady: in how many events a field must have a value, where the events have no schema that declares it.
+    """
+    names = {field.name for field in config.source.schema_fields}
+    return [
+        field
+        for field in _fields(events).declared
+        if not _is_declared(field.name, names) and (field.declared or len(field.values) >= steady)
+    ]
+
+
+def proposed(field: Field, used_columns: Collection[str]) -> AddedField:
+    """Return the type and the column of a field: Nullable, as older events lack it.
+
+    Without a schema the column takes all values of the field's kind, not only such as the sample has: an event that was
+    written before the field was taken up must not become a dead letter after it. used_columns: the columns that have
+    another field already.
+    """
+    column = re.sub(r"\W", "_", field.name)
+    numbered = (f"{column}_{number}" for number in range(2, len(used_columns) + 3))
+    name = next(each for each in (column, *numbered) if each not in used_columns)
+    if field.declared is None:
+        return AddedField(field.name, declared_as(field.kind), name, f"Nullable({_WIDEST[field.kind]})")
+    optional = Field(field.name, 1, declared=replace(field.declared, optional=True))
+    return AddedField(field.name, field.declared.type, name, choose_column(optional).type)
+
+
+def misfits(config: PipelineConfig, events: Events) -> Iterator[Misfit]:
+    """Yield the declared fields that a schema has no more, or that many events of a sample lack or have otherwise."""
+    for field in config.fields:
+        if events.declared is not None:
+            if field.needed and not _is_declared_in(field.name, events.declared):
+                yield Misfit(field.name, "is gone from the newest schema")
+            continue
+        [found] = declared_fields(events.objects, {field.name: None}).declared
+        empty = found.missing + found.nulls
+        if field.needed and empty >= STEADY_EVENTS:
+            yield Misfit(field.name, "is missing or null in many events")
+        others = sum(1 for value in found.values if not _fits(field, value))
+        if others >= STEADY_EVENTS:
+            yield Misfit(field.name, f"is not of type {field.type} in many events")
+
+
+def _fields(events: Events) -> Fields:
+    if events.declared is not None:
+        return declared_fields(events.objects, events.declared)
+    return collect_fields(events.objects)
+
+
+def _is_declared(name: str, names: Collection[str]) -> bool:
+    """Return whether a definition declares a field, an object around it, or a field in it."""
+    parts = name.split(".")
+    around = {".".join(parts[: count + 1]) for count in range(len(parts))}
+    return not around.isdisjoint(names) or any(other.startswith(f"{name}.") for other in names)
+
+
+def _is_declared_in(name: str, declared: Mapping[str, Declared | None]) -> bool:
+    return _is_declared(name, declared)
+
+
+def _fits(field: SchemaField, value: object) -> bool:
+    """Return whether a field takes a value that is not null."""
+    if field.kind == "any":
+        return True
+    found = Field("", 1, [value])
+    [json_type] = found.types
+    whole_only = {"int", "uint", "bigint", "ubigint"}
+    if isinstance(value, float) and field.kind in whole_only:
+        return False
+    return field.kind in _KINDS_OF[json_type]

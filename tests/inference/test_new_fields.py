@@ -1,0 +1,108 @@
+"""What a sample of a topic has beside a definition."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from glassflow_dagster.config.added_fields import AddedField
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.inference.events import Events
+from glassflow_dagster.inference.fields import Declared
+from glassflow_dagster.inference.new_fields import STEADY_EVENTS, Misfit, misfits, proposed, undeclared_fields
+from tests.config.rules.test_sink import BASE
+
+FIELDS = [
+    {"name": "id", "type": "string"},
+    {"name": "n", "type": "int"},
+    {"name": "address.zip", "type": "string", "required": False},
+    {"name": "tags", "type": "map", "required": False},
+    {"name": "free", "type": "any", "required": False},
+]
+CONFIG = PipelineConfig.model_validate(
+    {**BASE, "sources": [{**BASE["sources"][0], "schema_fields": FIELDS}], "sink": {**BASE["sink"], "routes": []}}
+)
+KNOWN: dict[str, Any] = {"id": "a", "n": 1}
+
+
+def sample(*events: dict[str, Any], times: int = STEADY_EVENTS, **declared: Declared | None) -> Events:
+    return Events([event for event in events for _ in range(times)], Counter(), declared=declared or None)
+
+
+def new(events: Events) -> list[str]:
+    return [field.name for field in undeclared_fields(CONFIG, events, steady=STEADY_EVENTS)]
+
+
+def test_a_field_is_new_when_enough_events_have_a_value_of_it() -> None:
+    assert new(sample({**KNOWN, "colour": "red"})) == ["colour"]
+    assert new(sample({**KNOWN, "colour": "red"}, times=STEADY_EVENTS - 1)) == []
+    assert new(sample({**KNOWN, "colour": None})) == []
+
+
+def test_parts_of_declared_fields_and_what_is_around_them_are_not_new() -> None:
+    events = sample({**KNOWN, "address": {"zip": "1", "city": "Ulm"}, "tags": {"a": 1}, "free": {"b": 2}})
+    assert new(events) == ["address.city"]
+    # An object without a key stays whole in the sample.
+    assert new(sample({**KNOWN, "address": {}})) == []
+
+
+def test_with_a_schema_a_field_is_new_that_it_declares() -> None:
+    price = Declared("float", "Float64", "", optional=False)
+    events = sample(KNOWN, times=1, id=None, n=None, price=price)
+    [field] = undeclared_fields(CONFIG, events, steady=STEADY_EVENTS)
+    assert proposed(field, ()) == AddedField("price", "float", "price", "Nullable(Float64)")
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "column_type"),
+    [
+        ("2026-01-01", "string", "Nullable(String)"),
+        ("8c2f1f5e-6d8e-4c55-9a54-3c1f4f9f3a10", "string", "Nullable(String)"),
+        (1, "int", "Nullable(Int64)"),
+        (1_700_000_000, "int", "Nullable(Int64)"),
+        (2**63, "uint", "Nullable(UInt64)"),
+        (2**64, "uint256", "Nullable(UInt256)"),
+        (-(2**64), "int256", "Nullable(Int256)"),
+        (1.5, "float", "Nullable(Float64)"),
+        (True, "bool", "Nullable(Bool)"),
+        ([1, 2], "array", "Nullable(String)"),
+        ({}, "map", "Nullable(String)"),
+    ],
+)
+def test_a_column_takes_all_values_of_a_kind_and_not_only_the_samples(value: Any, kind: str, column_type: str) -> None:
+    [field] = undeclared_fields(CONFIG, sample({**KNOWN, "more": value}), steady=STEADY_EVENTS)
+    found = proposed(field, ())
+    assert (found.column, found.column_type) == ("more", column_type)
+    assert found.type.startswith(kind.removesuffix("256"))
+
+
+def test_a_column_has_a_name_that_no_other_field_fills() -> None:
+    [field] = undeclared_fields(CONFIG, sample({**KNOWN, "address": {"city": "Ulm", "zip": "1"}}), steady=STEADY_EVENTS)
+    assert proposed(field, ()).column == "address_city"
+    assert proposed(field, {"address_city", "address_city_2"}).column == "address_city_3"
+
+
+@pytest.mark.parametrize(
+    ("event", "found"),
+    [
+        (KNOWN, []),
+        ({"id": "a"}, [Misfit("n", "is missing or null in many events")]),
+        ({"id": "a", "n": None}, [Misfit("n", "is missing or null in many events")]),
+        ({"id": 5, "n": 1}, [Misfit("id", "is not of type string in many events")]),
+        ({"id": "a", "n": 1.5}, [Misfit("n", "is not of type int in many events")]),
+        ({"id": "a", "n": "1"}, [Misfit("n", "is not of type int in many events")]),
+        ({**KNOWN, "tags": [1]}, [Misfit("tags", "is not of type map in many events")]),
+        ({**KNOWN, "free": [1]}, []),
+    ],
+)
+def test_a_declared_field_that_many_events_lack_or_have_otherwise_is_told(
+    event: dict[str, Any], found: list[Misfit]
+) -> None:
+    assert list(misfits(CONFIG, sample(event))) == found
+    assert list(misfits(CONFIG, sample(event, times=STEADY_EVENTS - 1))) == []
+
+
+def test_a_needed_field_that_the_schema_has_no_more_is_told_at_once() -> None:
+    assert list(misfits(CONFIG, sample({"id": "a"}, times=1, id=None))) == [
+        Misfit("n", "is gone from the newest schema")
+    ]
