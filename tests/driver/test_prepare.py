@@ -158,8 +158,8 @@ def test_an_open_batch_is_finished_by_the_definition_and_the_types_that_it_was_b
     assert find_outdated_batch(CONFIG, [then], checkpoint) is None
 
 
-def test_a_batch_of_an_older_definition_reaches_the_registry_with_the_secrets_of_the_new_one() -> None:
-    """The kept definition has none."""
+def test_a_batch_of_an_older_definition_reaches_the_registry_of_the_new_one() -> None:
+    """The kept definition has no secrets, and its address may be wrong."""
 
     def with_registry(**keys: str) -> Callable[[dict[str, Any]], None]:
         def change(definition: dict[str, Any]) -> None:
@@ -169,7 +169,7 @@ def test_a_batch_of_an_older_definition_reaches_the_registry_with_the_secrets_of
 
     kept = PipelineConfig.model_validate(edited(with_registry(api_key="old", api_secret="x")).model_dump(mode="json"))
     (registry,) = registries_of(kept, edited(with_registry(url="http://other", bearer_token="shh"))).values()
-    assert (registry.url, registry.api_key) == ("http://registry", None)
+    assert (registry.url, registry.api_key) == ("http://other", None)
     assert registry.bearer_token is not None
     assert registry.bearer_token.get_secret_value() == "shh"
     with pytest.raises(GlassflowError, match="put it back, run once, then remove it"):

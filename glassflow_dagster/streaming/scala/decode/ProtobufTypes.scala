@@ -170,6 +170,7 @@ final class ProtobufTypes(texts: Seq[String]) {
         built.put(name, made)
         val plain = message.getFields.asScala.map(_ -> null)
         val ofOneOfs = message.getOneOfs.asScala.flatMap(one => one.getFields.asScala.map(_ -> one.getName))
+        requireUnique(name, (plain ++ ofOneOfs).map { case (field, _) => field }.toSeq)
         made.set((plain ++ ofOneOfs).zipWithIndex.map { case ((field, oneOf), index) =>
           fieldOf(field, oneOf, index, name, isProto3(file))
         }.toArray)
@@ -178,6 +179,15 @@ final class ProtobufTypes(texts: Seq[String]) {
       case (other, _) => throw new Refusal(s"the schema has ${other.getName}, which is neither a message nor an enum")
     }
   )
+
+  /** The parser lets two fields have one number, as no compiler does. Throws Refusal. */
+  private def requireUnique(message: String, fields: Seq[FieldElement]): Unit =
+    fields.groupBy(_.getTag).values.foreach { same =>
+      if (same.size > 1)
+        throw new Refusal(
+          s"'${same(0).getName}' and '${same(1).getName}' of $message have the number ${same.head.getTag}"
+        )
+    }
 
   private def fieldOf(
       field: FieldElement,

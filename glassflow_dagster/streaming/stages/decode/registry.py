@@ -23,10 +23,11 @@ def registry_name(pipeline_id: str, source_id: str) -> str:
 
 
 def registries_of(config: PipelineConfig, current: PipelineConfig) -> dict[str, SchemaRegistry]:
-    """Return the registries of the sources that need one, by source_id, with the credentials of the current definition.
+    """Return the registries of the sources that need one, by source_id, as the current definition has them.
 
-    config: that one, or an older one that the checkpoint has kept without secrets, whose addresses hold.
-    Raises `GlassflowError` for an older one whose registry the current one does not have.
+    config: that one, or an older one that the checkpoint has kept without secrets, and whose address may be the very
+    mistake that stopped the pipeline. Raises `GlassflowError` for an older one whose registry the current one does not
+    have.
     """
     found = {}
     now = {source.source_id: source.schema_registry for source in current.sources}
@@ -39,7 +40,7 @@ def registries_of(config: PipelineConfig, current: PipelineConfig) -> dict[str, 
                 f"sources[{index}].schema_registry: an open batch was begun with it, and its credentials are not "
                 "stored; put it back, run once, then remove it"
             )
-        found[source.source_id] = registry.model_copy(update={"url": source.schema_registry.url})
+        found[source.source_id] = registry
     return found
 
 
@@ -64,7 +65,8 @@ def declare_registries(
         if not is_local(str(spark.conf.get("spark.master"))):
             raise GlassflowError(f"{place}: needs spark.master local[...]; on a cluster it is not supported")
         name = registry_name(config.pipeline_id, source.source_id)
-        own = _own_folder(folder, source.source_id, registry) if folder else None
+        # Of the definition that is run: an open batch finds what it has read there, whatever the address is now.
+        own = _own_folder(folder, source.source_id, source.schema_registry or registry) if folder else None
         java(spark).glassflow.SchemaStore.forget(name)
         try:
             java(spark).glassflow.RegistrySettings.declare(name, json.dumps(_settings(registry, patience_seconds, own)))
