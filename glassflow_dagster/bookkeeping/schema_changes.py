@@ -85,8 +85,9 @@ def note_schema_change(client: Client, database: str, pipeline_id: str, change: 
 
 
 def added_fields(changes: Iterable[SchemaChange]) -> list[AddedField]:
-    """Return the fields that were taken up, in their order."""
-    return [change.added_field for change in changes if change.change is Change.ADDED]
+    """Return the fields that were taken up, in their order, each once: a row may be written again after an error."""
+    added = {change.field: change.added_field for change in changes if change.change is Change.ADDED}
+    return list(added.values())
 
 
 def undecided_changes(changes: Iterable[SchemaChange], config: PipelineConfig) -> list[SchemaChange]:
@@ -104,8 +105,8 @@ def undecided_changes(changes: Iterable[SchemaChange], config: PipelineConfig) -
 
 
 def effective_definition(client: Client, config: PipelineConfig) -> PipelineConfig:
-    """Return the definition with the fields that its pipeline took up; the definition itself unless it adds columns."""
-    if config.schema_evolution != "add_columns":
+    """Return the definition with the fields that its pipeline took up; itself where it ignores new fields."""
+    if config.schema_evolution == "ignore":
         return config
     database = config.sink.connection_params.database
     return with_added_fields(config, added_fields(read_schema_changes(client, database, config.pipeline_id)))

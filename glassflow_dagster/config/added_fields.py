@@ -18,6 +18,10 @@ from glassflow_dagster.config.rules.pipeline import problems
 # What an expression can name; a field with another name cannot pass a stateless transform.
 _IN_EXPRESSIONS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z", re.ASCII)
 
+# Words of the language of expressions.
+_WORDS = frozenset({"nil", "true", "false", "in", "not", "and", "or", "matches", "contains", "startsWith", "endsWith",
+                    "let", "if", "else"})  # fmt: skip
+
 
 @dataclass(frozen=True)
 class AddedField:
@@ -30,9 +34,13 @@ class AddedField:
 
 
 def with_added_fields(config: PipelineConfig, added: Iterable[AddedField]) -> PipelineConfig:
-    """Return the definition with further fields, in their order; those that it declares itself are left out."""
+    """Return the definition with further fields, in their order.
+
+    Those that it declares itself are left out, and those that it has no place for since it was edited.
+    """
     for field in added:
-        if field.name not in {declared.name for declared in config.source.schema_fields}:
+        declared = {declared.name for declared in config.source.schema_fields}
+        if field.name not in declared and not why_not_addable(config, field):
             config = _with(config, field)
     return config
 
@@ -42,7 +50,7 @@ def why_not_addable(config: PipelineConfig, field: AddedField) -> str:
     for transform in config.transforms:
         if not isinstance(transform, Stateless) or not transform.config.transforms:
             continue
-        if not _IN_EXPRESSIONS.match(field.name):
+        if not _IN_EXPRESSIONS.match(field.name) or field.name.split(".")[0] in _WORDS:
             return "a stateless transform cannot name it"
         hiding = {output.output_name for output in transform.config.transforms}
         if hiding & set(_with_parents(field.name)):
@@ -83,7 +91,7 @@ def _with(config: PipelineConfig, field: AddedField) -> PipelineConfig:
         inner = transform.config.model_copy(update={"transforms": (*transform.config.transforms, _output(field))})
         changed = transform.model_copy(update={"config": inner})
         update["transforms"] = (*config.transforms[:index], changed, *config.transforms[index + 1 :])
-    return config.after_adding(field.column, update)
+    return config.model_copy(update=update)
 
 
 def _schema_field(field: AddedField) -> SchemaField:

@@ -62,8 +62,21 @@ class QueryStarter:
         if batch is None:
             return Totals()
         self.run.report(f"finishing batch {batch.batch_id} with the definition it was started with")
-        running = self._start(batch.config, batch.tables(self._tables_of(batch)), only_batch=batch.batch_id)
-        running.wait_until_committed(batch.batch_id)
+        return self._finish(batch.batch_id, batch.config, batch.tables(self._tables_of(batch)))
+
+    def finish_open_batch(self) -> Totals:
+        """Finish the open batch, if there is one, as it was begun; return its totals."""
+        pending = self.opened.checkpoint.pending_plan()
+        if pending is None:
+            return Totals()
+        if find_outdated_batch(self.run.config, self.prepared.tables, self.opened.checkpoint):
+            return self.finish_outdated_batch()
+        return self._finish(pending.batch_id, self.run.config, self.prepared.tables)
+
+    def _finish(self, batch_id: int, config: PipelineConfig, tables: Sequence[Table]) -> Totals:
+        """Write an open batch, and no other; return its totals."""
+        running = self._start(config, tables, only_batch=batch_id)
+        running.wait_until_committed(batch_id)
         running.end()
         return running.written().totals
 

@@ -7,6 +7,7 @@ begun (outdated_batch.py).
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from clickhouse_connect.driver.client import Client
 
@@ -14,11 +15,12 @@ from glassflow_dagster.bookkeeping.fencing import Epoch
 from glassflow_dagster.bookkeeping.schema_changes import (
     Change,
     SchemaChange,
+    effective_definition,
     note_schema_change,
     read_schema_changes,
     undecided_changes,
 )
-from glassflow_dagster.clickhouse.errors import AccessDenied
+from glassflow_dagster.clickhouse.errors import AccessDenied, TableProblem
 from glassflow_dagster.clickhouse.queries import execute
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.clickhouse.target.ddl import NewColumn, add_column
@@ -27,10 +29,10 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.types import parse_column_type, same_values
 from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.prepare import Prepared, find_tables
-from glassflow_dagster.driver.schema_watch import Found, look, without
+from glassflow_dagster.driver.schema_watch import Found, look
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.fields import MAX_FIELDS, Field
-from glassflow_dagster.inference.new_fields import STEADY_EVENTS, proposed
+from glassflow_dagster.inference.new_fields import proposed, why_unsteady
 
 
 def require_not_stopped(client: Client, config: PipelineConfig) -> None:
@@ -58,9 +60,12 @@ class SchemaChanges:
     client: Client
     epoch: Epoch
 
-    def known(self, config: PipelineConfig) -> frozenset[str]:
-        """Return the fields on which nothing is left to decide; empty before the first look."""
-        return _known(self._read(config), config)
+    def known(self, run: RunContext) -> frozenset[str] | None:
+        """Return the fields on which nothing is left to decide; None before the first look."""
+        if run.config.schema_evolution == "ignore":
+            return frozenset()
+        changes = run.retry(lambda: self._read(run.config))
+        return _known(changes, run.config) if changes else None
 
     def at_start(self, run: RunContext, prepared: Prepared) -> tuple[RunContext, Prepared]:
         """Look before the query starts; return the run as `take` does.
@@ -68,18 +73,22 @@ class SchemaChanges:
         At the pipeline's first look, all undeclared fields count as known: the definition leaves them out on purpose.
         """
         config = run.config
-        if config.schema_evolution == "ignore":
-            return run, prepared
-        is_first = not run.retry(lambda: self._read(config))
+        # Again, as an older driver may have taken up fields until this one began.
+        further = run.retry(lambda: effective_definition(self.client, config))
+        if further != config:
+            run = replace(run, config=further)
+            prepared = replace(prepared, config=further, tables=find_tables(run, self.client))
+        known = self.known(run)
+        if known is not None:
+            # What a table refused may be possible by now.
+            changes = run.retry(lambda: self._read(run.config))
+            known -= {change.field for change in changes if change.change is Change.REFUSED and change.column}
         try:
-            found = look(config, steady=1 if is_first else STEADY_EVENTS)
+            found = look(run.config, known)
         except GlassflowError:
             # Kafka or the registry does not answer: the query says so.
             return run, prepared
-        if is_first:
-            self._ignore(run, [field.name for field in found.fields])
-            return run, prepared
-        return self.take(run, prepared, without(found, self.known(config)))
+        return self.take(run, prepared, found)
 
     def _ignore(self, run: RunContext, names: Sequence[str]) -> None:
         """Note the fields that the topic had at the first look; a row without a field says that it has been."""
@@ -94,9 +103,12 @@ class SchemaChanges:
         What cannot be taken up is noted, and reported once. Raises `GlassflowError` where the definition says
         `schema_evolution: fail`, and `Fenced` where a newer driver has started.
         """
-        if not found.fields and not found.misfits:
+        if not found.is_new:
             return run, prepared
         run.retry(lambda: self.epoch.require_newest(self.client))
+        if found.is_first:
+            self._ignore(run, [field.name for field in found.fields])
+            return run, prepared
         for misfit in found.misfits:
             self._refuse(run, SchemaChange(0, Change.REFUSED, misfit.field, reason=misfit.reason))
         for field in found.fields:
@@ -112,7 +124,11 @@ class SchemaChanges:
             self._note(run, replace(change, change=Change.STOPPED))
             raise _stopped(config, added.name, added.type)
         further = with_added_fields(config, [added])
-        if reason := why_not_addable(config, added) or self._add_columns(run, further, prepared.tables, added):
+        if reason := (
+            why_unsteady(field)
+            or why_not_addable(config, added)
+            or self._add_columns(run, further, prepared.tables, added)
+        ):
             self._refuse(run, replace(change, change=Change.REFUSED, reason=reason))
             return run, prepared
         self._note(run, change)
@@ -123,10 +139,9 @@ class SchemaChanges:
     def _add_columns(self, run: RunContext, config: PipelineConfig, tables: Sequence[Table], added: AddedField) -> str:
         """Add the field's column to the tables that lack it; return why that is not possible, '' if it is done."""
         # Not those of routes with a mapping of their own.
+        own = config.sink.mapping
         filled = [
-            table
-            for of_table, table in zip(config.by_table, tables, strict=True)
-            if added.column in {mapping.column_name for mapping in of_table.sink.mapping}
+            table for of_table, table in zip(config.by_table, tables, strict=True) if of_table.sink.mapping == own
         ]
         for table in filled:
             if reason := _why_no_column(table, added, config):
@@ -135,14 +150,17 @@ class SchemaChanges:
             try:
                 if added.column not in table.columns:
                     statement = add_column(table.database, table.name, NewColumn("", added.column, added.column_type))
-                    execute(self.client, statement)
+                    run.retry(partial(execute, self.client, statement))
                     run.report(statement)
-            except AccessDenied as problem:
+            except (AccessDenied, TableProblem) as problem:
                 return str(problem)
         return ""
 
     def _refuse(self, run: RunContext, change: SchemaChange) -> None:
-        """Note and report a change that cannot be taken; the stream goes on."""
+        """Note and report a change that cannot be taken, unless that is noted; the stream goes on."""
+        noted = run.retry(lambda: self._read(run.config))
+        if (change.field, change.reason) in {(known.field, known.reason) for known in noted}:
+            return
         self._note(run, change)
         run.warn(f"{change.field}: {change.reason}; the stream goes on without this change of the schema")
 
@@ -161,7 +179,10 @@ def _known(changes: Iterable[SchemaChange], config: PipelineConfig) -> frozenset
     """Return the fields of the rows; a change that was refused may fit an edited definition."""
     digests = config.digests
     return frozenset(
-        change.field for change in changes if change.change is not Change.REFUSED or change.definition in digests
+        change.field
+        for change in changes
+        if (change.change is not Change.REFUSED or change.definition in digests)
+        and (change.change is not Change.STOPPED or config.schema_evolution == "fail")
     )
 
 
@@ -177,11 +198,10 @@ def _why_no_column(table: Table, added: AddedField, config: PipelineConfig) -> s
             f"no column can be added to {table.full_name} ({table.engine}) from here; add it there and behind it, then "
             "declare and map the field"
         )
-    if column.default_kind in ("MATERIALIZED", "ALIAS") or not same_values(
-        parse_column_type(added.column_type), column.type
-    ):
+    takes_it = same_values(parse_column_type(added.column_type), column.type) and column.type.nullable
+    if column.default_kind or not takes_it:
         return (
-            f"{table.full_name} has a column {added.column!r} already, of type {column.type}, which does not take "
-            f"{added.type}; declare the field and map it to another column"
+            f"{table.full_name} has a column {added.column!r} already, {column.type}, which is not {added.column_type} "
+            f"without a default; declare the field and map it to another column"
         )
     return ""

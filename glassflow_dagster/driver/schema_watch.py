@@ -25,23 +25,41 @@ _READ_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Found:
-    """What a look has found: fields that the definition does not declare, and declared ones that do not fit."""
+    """What a look has found: fields that the definition does not declare, and declared ones that do not fit.
+
+    is_first: no look has seen an event before; then the fields are those that the definition leaves out on purpose.
+    """
 
     fields: tuple[Field, ...] = ()
     misfits: tuple[Misfit, ...] = ()
+    is_first: bool = False
+
+    @property
+    def is_new(self) -> bool:
+        """Whether there is something to decide."""
+        return bool(self.fields or self.misfits or self.is_first)
 
 
-def look(config: PipelineConfig, *, steady: int = STEADY_EVENTS) -> Found:
-    """Compare the newest records with the definition. steady: see `undeclared_fields`; raises `GlassflowError`."""
+def look(config: PipelineConfig, known: frozenset[str] | None) -> Found:
+    """Compare the newest records with the definition; return what is not known yet. Raises `GlassflowError`.
+
+    known: the fields on which nothing is left to decide; None before the first look that sees an event.
+    """
     events = _newest_events(config)
     if not events.objects:
         return Found()
-    return Found(tuple(undeclared_fields(config, events, steady=steady)), tuple(misfits(config, events)))
+    if known is None:
+        return Found(tuple(undeclared_fields(config, events, steady=1)), is_first=True)
+    return Found(
+        tuple(field for field in undeclared_fields(config, events, steady=STEADY_EVENTS) if field.name not in known),
+        tuple(misfit for misfit in misfits(config, events) if misfit.field not in known),
+    )
 
 
 def _newest_events(config: PipelineConfig) -> Events:
     # It loads a library for Avro, which most drivers do not need.
-    from glassflow_dagster.inference.formats import read_events
+    from glassflow_dagster.inference.avro_events import read_avro_events
+    from glassflow_dagster.inference.json_events import read_json_events
 
     topics, registry = config.source_topics, config.source.schema_registry
     records = [
@@ -49,20 +67,21 @@ def _newest_events(config: PipelineConfig) -> Events:
         for topic in topics
         for record in sample_newest(config.connection, topic, -(-NEWEST_RECORDS // len(topics)), _READ_SECONDS)
     ]
+    if config.source.format == "avro" and registry is not None:
+        return read_avro_events(records, RegistryReader(registry))
     # JSON with a schema id needs no registry.
-    reader = RegistryReader(registry) if registry is not None and config.source.format == "avro" else None
-    return read_events(records, reader)
+    return read_json_events(record.value for record in records)
 
 
 @dataclass
 class SchemaWatch:
     """Looks on a thread, so that the driver never waits for a broker.
 
-    known: the fields on which nothing is left to decide.
+    known: see `look`.
     """
 
     run: RunContext
-    known: frozenset[str]
+    known: frozenset[str] | None
     _thread: ThreadPoolExecutor
     _answer: Future[Found] | None = None
     _next_look: float = field(default_factory=lambda: time.monotonic() + _INTERVAL)
@@ -79,7 +98,7 @@ class SchemaWatch:
         answer, self._answer = self._answer, None
         self._next_look = time.monotonic() + _INTERVAL
         try:
-            return without(answer.result(), self.known)
+            return answer.result()
         except GlassflowError:
             # The query meets the same error, if it lasts, and reports it.
             return Found()
@@ -90,20 +109,17 @@ class SchemaWatch:
         ends = {topic: offsets_if_there(config.connection, topic) for topic in config.source_topics}
         if ends == self._ends:
             return Found()
+        found = look(config, self.known)
         self._ends = ends
-        return look(config)
-
-
-def without(found: Found, known: frozenset[str]) -> Found:
-    """Return what was found, without known fields."""
-    return Found(
-        tuple(field for field in found.fields if field.name not in known),
-        tuple(misfit for misfit in found.misfits if misfit.field not in known),
-    )
+        return found
 
 
 @contextmanager
-def watched_schema(run: RunContext, known: frozenset[str]) -> Iterator[SchemaWatch]:
+def watched_schema(run: RunContext, known: frozenset[str] | None) -> Iterator[SchemaWatch]:
     """Watch the topics of a run for the block."""
-    with ThreadPoolExecutor(1, "schema") as thread:
+    thread = ThreadPoolExecutor(1, "schema")
+    try:
         yield SchemaWatch(run, known, thread)
+    finally:
+        # A look ends by itself, and nobody waits for what it finds.
+        thread.shutdown(wait=False, cancel_futures=True)

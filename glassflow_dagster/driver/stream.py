@@ -34,7 +34,7 @@ def stream(run: RunContext, spark_start: SparkStart, stop: StopRequest) -> Total
         with stop.ending_waits():
             run = with_matching_topics(run)
             prepared = prepare(run)
-            require_not_stopped(prepared.client, prepared.config)
+            run.retry(lambda: require_not_stopped(prepared.client, prepared.config))
         return _run_query(replace(run, config=prepared.config), prepared, spark_start, stop)
 
 
@@ -54,11 +54,15 @@ def _run_query(run: RunContext, prepared: Prepared, spark_start: SparkStart, sto
             opened = open_checkpoint(run, prepared, spark)
             changes = SchemaChanges(prepared.client, opened.epoch)
             totals = Totals()
-            run, prepared = changes.at_start(run, prepared)
+            if run.config.schema_evolution != "ignore":
+                # First, as a column that is added changes the table of an open batch.
+                totals += QueryStarter(run, prepared, opened, spark, bound).finish_open_batch()
+                run, prepared = changes.at_start(run, prepared)
             while True:
                 queries = QueryStarter(run, prepared, opened, spark, bound)
                 totals += queries.finish_outdated_batch()
-                ended = supervise(run, queries.start(), stop, spark, changes.known(run.config))
+                known = changes.known(run)
+                ended = supervise(run, queries.start(), stop, spark, known)
                 totals += ended.totals
                 if not ended.new_topics and not ended.schema:
                     return totals

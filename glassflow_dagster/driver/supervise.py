@@ -49,11 +49,11 @@ class Supervised:
 
 
 def supervise(
-    run: RunContext, running: RunningQuery, stop: StopRequest, spark: SparkSession, known: frozenset[str]
+    run: RunContext, running: RunningQuery, stop: StopRequest, spark: SparkSession, known: frozenset[str] | None
 ) -> Supervised:
     """Watch the query until it ends; stop it between two batches on request, or for a further topic or field.
 
-    known: the fields of events on which nothing is left to decide. Raises `GlassflowError` where the query fails.
+    known: see `schema_watch.look`. Raises `GlassflowError` where the query fails.
     """
     run.heartbeat.set_state(DriverState.RUNNING)
     run.report(f"{run.config.pipeline_id} is running")
@@ -164,7 +164,7 @@ class _Supervisor:
                 self.running.end()
                 break
             found = self.schema.found()
-            if found.fields or found.misfits:
+            if found.is_new:
                 self.run.report("the events have changed; finishing the batch ...")
                 self.running.end()
                 break
@@ -172,8 +172,7 @@ class _Supervisor:
         self.running.raise_failure()
         self.run.heartbeat.update({**self.running.progress(), **self._figures()})
         self._report(self.running.written())
-        is_new = found.fields or found.misfits
-        return Supervised(self.running.written().totals, new_topics, found if is_new else None)
+        return Supervised(self.running.written().totals, new_topics, found if found.is_new else None)
 
     def _poll(self) -> dict[str, Any] | None:
         """Wait a second; return the query's progress as fields of a heartbeat, or None when the query has ended."""

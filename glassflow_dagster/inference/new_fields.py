@@ -1,16 +1,16 @@
 """Compares a sample of a topic with a definition: fields that it does not declare, and declared ones that are gone."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from glassflow_dagster.config.added_fields import AddedField
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.source import SchemaField
+from glassflow_dagster.config.model.source import METADATA_FIELDS, SchemaField
 from glassflow_dagster.config.model.types import FieldKind, declared_as
 from glassflow_dagster.inference.columns import choose_column
 from glassflow_dagster.inference.events import Events
-from glassflow_dagster.inference.fields import Declared, Field, Fields, collect_fields, declared_fields
+from glassflow_dagster.inference.fields import Field, Fields, collect_fields, declared_fields
 
 # Without a schema, a field counts from so many events of a sample: a typing error of one producer is no new field.
 STEADY_EVENTS = 100
@@ -37,9 +37,11 @@ class Misfit:
 def undeclared_fields(config: PipelineConfig, events: Events, *, steady: int) -> list[Field]:
     """Return the fields of a sample that the definition does not declare, in the order of their first appearance.
 
+    Not those with the name of Kafka's metadata, which a mapping may use.
+
     steady: in how many events a field must have a value, where the events have no schema that declares it.
     """
-    names = {field.name for field in config.source.schema_fields}
+    names = {field.name for field in config.source.schema_fields} | METADATA_FIELDS.keys()
     return [
         field
         for field in _fields(events).declared
@@ -50,9 +52,8 @@ def undeclared_fields(config: PipelineConfig, events: Events, *, steady: int) ->
 def proposed(field: Field, used_columns: Collection[str]) -> AddedField:
     """Return the type and the column of a field: Nullable, as older events lack it.
 
-    Without a schema the column takes all values of the field's kind, not only such as the sample has: an event that was
-    written before the field was taken up must not become a dead letter after it. used_columns: the columns that have
-    another field already.
+    Without a schema the column takes all values of the field's kind, not only such as the sample has. used_columns: the
+    columns that have another field already.
     """
     column = re.sub(r"\W", "_", field.name)
     numbered = (f"{column}_{number}" for number in range(2, len(used_columns) + 3))
@@ -60,17 +61,30 @@ def proposed(field: Field, used_columns: Collection[str]) -> AddedField:
     if field.declared is None:
         return AddedField(field.name, declared_as(field.kind), name, f"Nullable({_WIDEST[field.kind]})")
     optional = Field(field.name, 1, declared=replace(field.declared, optional=True))
-    return AddedField(field.name, field.declared.type, name, choose_column(optional).type)
+    # ClickHouse has no Nullable array or map: only JSON text can tell a missing one from an empty one.
+    is_nested = field.declared.column.startswith(("Array(", "Map("))
+    return AddedField(
+        field.name, field.declared.type, name, "Nullable(String)" if is_nested else choose_column(optional).type
+    )
+
+
+def why_unsteady(field: Field) -> str:
+    """Return why a field has no one type; '' if it has."""
+    if field.declared is not None or len(field.types) < 2:  # noqa: PLR2004 - one type
+        return ""
+    return f"has values of several types ({', '.join(sorted(field.types))}); declare it, with the type that you want"
 
 
 def misfits(config: PipelineConfig, events: Events) -> Iterator[Misfit]:
     """Yield the declared fields that a schema has no more, or that many events of a sample lack or have otherwise."""
     for field in config.fields:
+        [found] = declared_fields(events.objects, {field.name: None}).declared
         if events.declared is not None:
-            if field.needed and not _is_declared_in(field.name, events.declared):
+            # With a schema of the definition's own, its aliases and defaults decide.
+            is_gone = not _is_declared(field.name, events.declared) and not found.values
+            if field.needed and is_gone and config.source.schema_ is None:
                 yield Misfit(field.name, "is gone from the newest schema")
             continue
-        [found] = declared_fields(events.objects, {field.name: None}).declared
         empty = found.missing + found.nulls
         if field.needed and empty >= STEADY_EVENTS:
             yield Misfit(field.name, "is missing or null in many events")
@@ -92,10 +106,6 @@ def _is_declared(name: str, names: Collection[str]) -> bool:
     return not around.isdisjoint(names) or any(other.startswith(f"{name}.") for other in names)
 
 
-def _is_declared_in(name: str, declared: Mapping[str, Declared | None]) -> bool:
-    return _is_declared(name, declared)
-
-
 def _fits(field: SchemaField, value: object) -> bool:
     """Return whether a field takes a value that is not null."""
     if field.kind == "any":
@@ -104,5 +114,5 @@ def _fits(field: SchemaField, value: object) -> bool:
     [json_type] = found.types
     whole_only = {"int", "uint", "bigint", "ubigint"}
     if isinstance(value, float) and field.kind in whole_only:
-        return False
+        return value.is_integer()
     return field.kind in _KINDS_OF[json_type]

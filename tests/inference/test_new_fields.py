@@ -9,7 +9,14 @@ from glassflow_dagster.config.added_fields import AddedField
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.inference.events import Events
 from glassflow_dagster.inference.fields import Declared
-from glassflow_dagster.inference.new_fields import STEADY_EVENTS, Misfit, misfits, proposed, undeclared_fields
+from glassflow_dagster.inference.new_fields import (
+    STEADY_EVENTS,
+    Misfit,
+    misfits,
+    proposed,
+    undeclared_fields,
+    why_unsteady,
+)
 from tests.config.rules.test_sink import BASE
 
 FIELDS = [
@@ -46,6 +53,17 @@ def test_parts_of_declared_fields_and_what_is_around_them_are_not_new() -> None:
     assert new(sample({**KNOWN, "address": {}})) == []
 
 
+def test_a_field_with_the_name_of_metadata_is_not_new() -> None:
+    assert new(sample({**KNOWN, "_offset": 1, "_topic": "t", "_other": 1})) == ["_other"]
+
+
+def test_a_field_of_several_types_is_not_steady() -> None:
+    [field] = undeclared_fields(CONFIG, sample({**KNOWN, "x": 1}, {**KNOWN, "x": "a"}), steady=STEADY_EVENTS)
+    assert why_unsteady(field).startswith("has values of several types (number, string)")
+    [field] = undeclared_fields(CONFIG, sample({**KNOWN, "x": 1}, {**KNOWN, "x": 1.5}), steady=STEADY_EVENTS)
+    assert why_unsteady(field) == ""
+
+
 def test_with_a_schema_a_field_is_new_that_it_declares() -> None:
     price = Declared("float", "Float64", "", optional=False)
     events = sample(KNOWN, times=1, id=None, n=None, price=price)
@@ -69,7 +87,7 @@ def test_with_a_schema_a_field_is_new_that_it_declares() -> None:
         ({}, "map", "Nullable(String)"),
     ],
 )
-def test_a_column_takes_all_values_of_a_kind_and_not_only_the_samples(value: Any, kind: str, column_type: str) -> None:
+def test_a_column_is_the_widest_of_its_kind(value: Any, kind: str, column_type: str) -> None:
     [field] = undeclared_fields(CONFIG, sample({**KNOWN, "more": value}), steady=STEADY_EVENTS)
     found = proposed(field, ())
     assert (found.column, found.column_type) == ("more", column_type)
@@ -91,6 +109,7 @@ def test_a_column_has_a_name_that_no_other_field_fills() -> None:
         ({"id": 5, "n": 1}, [Misfit("id", "is not of type string in many events")]),
         ({"id": "a", "n": 1.5}, [Misfit("n", "is not of type int in many events")]),
         ({"id": "a", "n": "1"}, [Misfit("n", "is not of type int in many events")]),
+        ({"id": "a", "n": 3.0}, []),
         ({**KNOWN, "tags": [1]}, [Misfit("tags", "is not of type map in many events")]),
         ({**KNOWN, "free": [1]}, []),
     ],

@@ -71,9 +71,6 @@ class PipelineConfig(Part):
         "gets a column, which it fills from then on; or the pipeline stops",
     )  # fmt: skip
     _origin: Origin = PrivateAttr(default_factory=Origin)
-    # Of a definition with fields that its pipeline took up: itself before the last of them, and their columns.
-    _before: "PipelineConfig | None" = PrivateAttr(default=None)
-    _added_columns: tuple[str, ...] = PrivateAttr(default=())
 
     @property
     def origin(self) -> Origin:
@@ -85,21 +82,6 @@ class PipelineConfig(Part):
         copy = self.model_copy()
         copy._origin = origin  # noqa: SLF001 - of this class
         return copy
-
-    @property
-    def added_columns(self) -> tuple[str, ...]:
-        """The columns of the fields that the pipeline took up (config/added_fields.py).
-
-        Rows that are older than such a column do not have its values.
-        """
-        return self._added_columns
-
-    def after_adding(self, column: str, update: dict[str, Any]) -> "PipelineConfig":
-        """Return the definition with the parts of a further field (`update`), which fills a column."""
-        with_field = self.model_copy(update=update)
-        with_field._before = self  # noqa: SLF001 - of this class
-        with_field._added_columns = (*self._added_columns, column)  # noqa: SLF001
-        return with_field
 
     @property
     def by_table(self) -> tuple["PipelineConfig", ...]:
@@ -218,8 +200,7 @@ class PipelineConfig(Part):
     def digests(self) -> frozenset[str]:
         """The digests of the definitions that decide the records of their topics as this one does.
 
-        These are its own, and those with fewer topics, as topics are only added behind the others. So are those before
-        a field was taken up, but for its column.
+        These are its own, and those with fewer topics, as topics are only added behind the others.
         """
         source = self.source
         fewer: list[dict[str, Any]] = [{"topics": source.topics[:count]} for count in range(1, len(source.topics))]
@@ -228,8 +209,7 @@ class PipelineConfig(Part):
             self.model_copy(update={"sources": (source.model_copy(update=change), *self.sources[1:])})
             for change in (*fewer, *first)
         )
-        before = self._before.digests if self._before else frozenset()
-        return frozenset({self.digest, *(config.digest for config in earlier), *before})
+        return frozenset({self.digest, *(config.digest for config in earlier)})
 
     @property
     def fingerprint(self) -> str:

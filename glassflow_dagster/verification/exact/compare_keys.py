@@ -157,10 +157,8 @@ def compared_columns(config: PipelineConfig, table: Table, index: int) -> Compar
     The key is empty when one of its columns is missing or cannot be compared. config, index: see `Compared`.
     """
     mapped = [mapping.column_name for mapping in config.sink.mapping]
-    # Rows that are older than such a column do not have its values.
-    added = {*config.added_columns}
-    values = tuple(column for name in mapped if name not in added and (column := comparable(table, name, index)))
-    left_out = tuple(name for name in mapped if name in added or comparable(table, name, index) is None)
+    values = tuple(column for name in mapped if (column := comparable(table, name, index)))
+    left_out = tuple(name for name in mapped if comparable(table, name, index) is None)
     key = values
     if config.dedup_of(config.source) is not None:
         columns = [comparable(table, name, index) for name in key_columns(config, table) or ()]
