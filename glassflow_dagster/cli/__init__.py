@@ -12,6 +12,7 @@ from glassflow_dagster.cli.definitions import convert, validate
 from glassflow_dagster.cli.expressions import evaluate
 from glassflow_dagster.cli.infer import infer
 from glassflow_dagster.cli.metrics import metrics
+from glassflow_dagster.cli.otlp import otlp
 from glassflow_dagster.cli.pools import pool
 from glassflow_dagster.cli.stack import stack
 from glassflow_dagster.cli.streams import run, start, status, stop
@@ -27,5 +28,6 @@ def main() -> None:
 
 for _command in (
     stack, run, start, stop, status, pool, metrics, verify, validate, convert, infer, table, evaluate, dead_letters,
+    otlp,
 ):  # fmt: skip
     main.add_command(_command)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from glassflow_dagster.cli.options import exit_on_error, report
-from glassflow_dagster.inference.servers import Servers, broker_addresses
+from glassflow_dagster.cli.options import brokers_option, exit_on_error, report
+from glassflow_dagster.inference.servers import Servers
 
 PIPELINE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{4,99}")
 
@@ -15,13 +15,6 @@ def _require_pipeline_id(_context: click.Context, _parameter: click.Parameter, v
     """Return the value of --pipeline-id, None when it is not given; raises BadParameter when it is invalid."""
     if value is not None and not PIPELINE_ID.fullmatch(value):
         raise click.BadParameter("has 5 to 100 letters, digits, '-' and '_', and starts with a letter or digit")
-    return value
-
-
-def _require_addresses(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    """Return the value of --brokers, None when it is not given; raises BadParameter when it has no address."""
-    if value and not broker_addresses(value):
-        raise click.BadParameter("write HOST:PORT, several with commas between them")
     return value
 
 
@@ -34,10 +27,7 @@ def _require_registry_url(_context: click.Context, _parameter: click.Parameter, 
 
 @click.command()
 @click.argument("topic")
-@click.option(
-    "--brokers", metavar="HOST:PORT,...", callback=_require_addresses,
-    help="Kafka brokers, reached without encryption or credentials.",
-)  # fmt: skip
+@brokers_option
 @click.option(
     "--from", "source", metavar="FILE", type=click.Path(path_type=Path),
     help="Use the connection_params of this definition for Kafka and ClickHouse.",

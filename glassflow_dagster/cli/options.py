@@ -11,6 +11,7 @@ import click
 from glassflow_dagster.config.problems import DefinitionError
 from glassflow_dagster.driver.log import LOG_FORMAT, LogFormat
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.inference.servers import broker_addresses
 
 DEFAULT_DATA = Path(".glassflow")
 DEFAULT_STATE = DEFAULT_DATA / "state"
@@ -45,6 +46,19 @@ pool_option = click.option(
     help="Share the Spark JVM of this pool with other pipelines; in place of the definition's.",
 )
 create_table_option = click.option("--create-table", is_flag=True, help="Create the target table when it is missing.")
+
+
+def _require_addresses(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """Return the value of --brokers, None when it is not given; raises BadParameter when it has no address."""
+    if value and not broker_addresses(value):
+        raise click.BadParameter("write HOST:PORT, several with commas between them")
+    return value
+
+
+brokers_option = click.option(
+    "--brokers", metavar="HOST:PORT,...", callback=_require_addresses,
+    help="Kafka brokers, reached without encryption or credentials.",
+)  # fmt: skip
 
 
 def report(text: str) -> None:
