@@ -38,8 +38,8 @@ _port = click.IntRange(0, 65535)
 )  # fmt: skip
 @click.option(
     "--max-in-flight-bytes", type=click.IntRange(min=1024), default=64 * _MEBIBYTE, show_default=True,
-    help="Bytes of requests that are being received, and of messages that wait for Kafka; above it, clients are told "
-    "to try again.",
+    help="Bytes of requests in progress, and as many of messages that wait for Kafka; above it, clients are told to "
+    "try again.",
 )  # fmt: skip
 @click.option(
     "--ack-timeout", type=click.FloatRange(min=0.1, max=300), default=8.0, show_default=True,

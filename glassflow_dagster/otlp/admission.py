@@ -21,9 +21,11 @@ class Token:
         if file is None:
             return cls()
         try:
-            text = file.read_text(encoding="utf-8").strip()
+            text = file.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise GlassflowError(f"--token-file {file}: cannot be read ({error}); write the token into it") from None
+            raise GlassflowError(
+                f"--token-file {file}: cannot be read ({error}); write the token into it, in ASCII"
+            ) from None
         if not text:
             raise GlassflowError(f"--token-file {file}: is empty; write the token into it")
         return cls(text)
@@ -39,7 +41,7 @@ class Token:
 class Admission:
     """The limits.
 
-    token: what clients must send. bodies: the requests that are being received. largest: bytes of one, decompressed.
+    token: what clients must send. bodies: those of requests in progress. largest: bytes of one, decompressed.
     """
 
     token: Token

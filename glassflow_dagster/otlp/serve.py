@@ -85,7 +85,7 @@ class _Serving:
         self._options = options
         self._report = report
         self._metrics = ReceiverMetrics()
-        bodies = Budget(options.in_flight, "requests that are being received")
+        bodies = Budget(options.in_flight, "requests in progress")
         queue = Budget(options.in_flight, "messages that wait for Kafka's acknowledgement")
         self._admission = Admission(options.token, bodies, options.largest_request)
         self._limits = Limits(topic_limit, options.ack_timeout, queue)
@@ -157,7 +157,7 @@ class _Serving:
             raise GlassflowError(f"otlp: cannot listen on {address} (gRPC); choose another --grpc-port") from None
 
     def _show_gauges(self, probe: BrokerProbe) -> None:
-        for name, budget in (("received", self._admission.bodies), ("queued", self._limits.queue)):
+        for name, budget in (("open_request", self._admission.bodies), ("queued", self._limits.queue)):
             self._metrics.show(
                 f"glassflow_otlp_{name}_bytes",
                 f"Bytes of {budget.what}; the limit is --max-in-flight-bytes",

@@ -48,8 +48,8 @@ class Receiver:
         return self._log.read_text()
 
     def post(self, body: bytes, signal_name: str = "traces", **headers: str) -> httpx.Response:
-        """Send a body to a signal's endpoint; `content_type="..."` is the header Content-Type."""
-        given = {"Content-Type": PROTOBUF, **{name.replace("_", "-"): value for name, value in headers.items()}}
+        """Send a body to a signal's endpoint; `content_type="..."` is the header content-type."""
+        given = {"content-type": PROTOBUF, **{name.replace("_", "-"): value for name, value in headers.items()}}
         return httpx.post(f"{self.url}/v1/{signal_name}", content=body, headers=given, timeout=60)
 
     def metrics(self) -> str:
