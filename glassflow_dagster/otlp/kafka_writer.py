@@ -120,7 +120,9 @@ class KafkaWriter:
     def _refusal(self, topic: str, error: KafkaError) -> Refusal:
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return Refusal(
-                Reason.TOO_LARGE, f"topic {topic!r} takes no message of this size; its max.message.bytes has changed"
+                Reason.UNAVAILABLE,
+                f"topic {topic!r} takes no message of this size, as its max.message.bytes has changed; start the "
+                "receiver again",
             )
         if error.code() == KafkaError._MSG_TIMED_OUT:
             return Refusal(

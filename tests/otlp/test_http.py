@@ -1,21 +1,31 @@
 """The HTTP transport: what is accepted, and the specification's answer to everything else."""
 
+import asyncio
 import gzip
 import json
+import os
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from starlette.requests import Request
 
+from glassflow_dagster.otlp import http_server
+from glassflow_dagster.otlp.admission import Admission, Token
+from glassflow_dagster.otlp.budget import Budget
 from glassflow_dagster.otlp.encoding import Encoding
+from glassflow_dagster.otlp.receiver_metrics import ReceiverMetrics
+from glassflow_dagster.otlp.refusals import Reason, Refusal
 from tests.conftest import Stack
 from tests.otlp.conftest import PROTOBUF, Receiver, span_names, traces, values
 from tests.waiting import wait_until
@@ -191,3 +201,41 @@ def test_messages_can_be_written_as_json(
     own = json.dumps(json.loads(Encoding.JSON.encode(traces(["two"]))), indent=1).encode()
     assert receiver.post(own, content_type=JSON).status_code == 200
     assert sorted(values(stack, topic)) == sorted([Encoding.JSON.encode(request), own])
+
+
+def test_a_limit_that_is_lowered_later_loses_nothing(
+    stack: Stack, start: Callable[..., Receiver], new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic()
+    receiver = start("--traces-topic", topic)
+    admin = AdminClient({"bootstrap.servers": stack.kafka})
+    lower = ConfigEntry("max.message.bytes", "10000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[lower])
+    admin.incremental_alter_configs([resource])[resource].result(60)
+    # Random, so that it is not compressed below the limit.
+    request = traces(["large"], os.urandom(20_000).hex())
+    refused = wait_until(
+        lambda: (answer := receiver.post(request.SerializeToString())).status_code == 503 and answer,
+        "the broker has the new limit",
+    )
+    assert "start the receiver again" in Status.FromString(refused.content).message
+
+
+def test_a_body_that_does_not_arrive_ends_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "_BODY_SECONDS", 0.01)
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    admission = Admission(Token(), Budget(1000, "requests"), 1000)
+    endpoints = http_server.HttpEndpoints(Mock(), admission, ReceiverMetrics(), str)
+    request = Request({"type": "http", "method": "POST", "headers": []}, receive)
+
+    async def read() -> None:
+        with admission.bodies.hold() as held:
+            await endpoints._body(request, held)
+
+    with pytest.raises(Refusal, match="has not arrived within") as raised:
+        asyncio.run(read())
+    assert raised.value.reason is Reason.TOO_SLOW
