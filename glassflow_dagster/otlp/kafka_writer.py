@@ -165,6 +165,9 @@ def _producer(connection: KafkaConnection, limits: Limits, on_error: Callable[[K
         "message.timeout.ms": round(limits.ack_timeout * 1000),
         "message.max.bytes": limits.topic,
         "batch.size": min(_LARGEST_BATCH, limits.message),
+        # A client waits for each answer, so no message waits for others; under load, those that arrive meanwhile share
+        # a batch.
+        "linger.ms": 0,
         "compression.type": "lz4",
         "queue.buffering.max.messages": 0,
         "queue.buffering.max.kbytes": _UNLIMITED_KBYTES,
