@@ -203,9 +203,7 @@ def _text(value: AnyValue) -> str:
             return _float_text(value.double_value)
         case "bytes_value":
             return value.bytes_value.hex()
-        case None:
-            return ""
-    return _Json(json.dumps(_json(value)))
+    return _Json(json.dumps(_json(value))) if value.WhichOneof("value") else ""
 
 
 def _float_text(number: float) -> str:

@@ -117,9 +117,11 @@ class Facts:
     def expected(self) -> int:
         """The number of rows that the table should have: by Kafka's count if that is exact, else by the ledger's.
 
-        The number of rows that a join produces, or that go to one of several tables, is known to the ledger alone.
+        The number of rows that a join produces, that go to one of several tables, or that are events of one record, is
+        known to the ledger alone.
         """
-        by_kafka = self.kafka.exact and not self.joins and self.is_only_table
+        outcomes = self.totals.outcomes
+        by_kafka = self.kafka.exact and not self.joins and self.is_only_table and outcomes.records == outcomes.read
         written = self.kafka.records - self.left_out if by_kafka else self.table_rows.written
         return self.rows_before + written
 
@@ -172,7 +174,7 @@ def _kafka_problems(facts: Facts) -> Iterator[str]:
     between Kafka's and that plus the removed offsets where retention removed a part; and at most Kafka's upper bound
     where only a bound is known.
     """
-    kafka, read = facts.kafka, facts.totals.outcomes.read
+    kafka, read = facts.kafka, facts.totals.outcomes.records
     spans = kafka.spans
     if spans.unknown:
         yield (

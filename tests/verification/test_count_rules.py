@@ -22,7 +22,7 @@ def table(engine: str = "MergeTree", *, ttl: bool = False, sorting_key: str = "i
 
 
 def totals(**changes: Any) -> LedgerTotals:
-    outcomes = Outcomes(read=100, written=85, duplicates=10, filtered=2, late=1, dead_letters=2)
+    outcomes = Outcomes(read=100, records=100, written=85, duplicates=10, filtered=2, late=1, dead_letters=2)
     plain = LedgerTotals(
         batches=4,
         first_batch_time=NOW - timedelta(minutes=2),

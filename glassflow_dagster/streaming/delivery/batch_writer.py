@@ -53,7 +53,9 @@ from glassflow_dagster.streaming.delivery.totals import Totals
 from glassflow_dagster.streaming.stages.batch_pacer import BatchPacer
 from glassflow_dagster.streaming.stages.record_counter import (
     BatchOutcomes,
+    ItemCounter,
     JoinCounter,
+    RecordCounter,
     SingleTopicCounter,
     total,
 )
@@ -241,7 +243,7 @@ class BatchWriter:
     def _partition_writer(self, plan: BatchPlan, *, repeated: bool) -> PartitionWriter:
         """Return the writer of the batch's partitions. repeated: see `_write`."""
         return PartitionWriter(
-            counter=JoinCounter() if self.config.join else SingleTopicCounter(),
+            counter=_counter_of(self.config),
             connection=self.config.sink.connection_params,
             tables=tuple(
                 BatchTable(
@@ -345,6 +347,13 @@ class BatchWriter:
             "written_by_table": dict(zip(names, outcomes.by_table(len(names)), strict=True)),
             "rows_before_by_table": {name: known[name] for name in names},
         }
+
+
+def _counter_of(config: PipelineConfig) -> RecordCounter:
+    """Return the counter of a pipeline's query."""
+    if config.join:
+        return JoinCounter()
+    return ItemCounter() if config.source.signal else SingleTopicCounter()
 
 
 def _write_as_job(writer: PartitionWriter, stages: BatchStages, plan: BatchPlan) -> list[dict[str, Any]]:
