@@ -312,12 +312,17 @@ def _why_not_exact(facts: Facts) -> list[str]:
 
 
 def _sum(facts: Facts) -> str:
-    """Return the sum that makes the expected rows, as text: `12 records in Kafka - 3 duplicates`."""
+    """Return the sum that makes the expected rows, as text: `12 records in Kafka - 3 duplicates`.
+
+    Of records that are many events: `40 events of 12 records in Kafka - 3 duplicates`.
+    """
     outcomes = facts.totals.outcomes
     if facts.joins:
         return _sum_of_joined(facts)
-    source, amount = ("in Kafka", facts.kafka.records) if facts.kafka.exact else ("read", outcomes.read)
+    source, amount = ("in Kafka", facts.kafka.records) if facts.kafka.exact else ("read", outcomes.records)
     text = f"{pluralize(amount, 'record')} {source}"
+    if outcomes.records != outcomes.read:
+        text = f"{pluralize(outcomes.read, 'event')} of {text}"
     left_out = {
         "duplicate": outcomes.duplicates,
         "filtered": outcomes.filtered,
@@ -383,6 +388,8 @@ def _figures(facts: Facts) -> Figures:
         "skipped_offsets": sum(read.skipped for read in facts.totals.ranges),
         "accepted_losses": len(facts.totals.losses),
     }
+    if outcomes.records != outcomes.read:
+        figures["records"] = outcomes.records
     if facts.joins:
         figures |= {name: getattr(outcomes, name) for name in _JOIN_FIGURES}
     if facts.distinct.keys is not None:

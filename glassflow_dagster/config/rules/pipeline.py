@@ -163,16 +163,19 @@ def _dedup_problems(config: PipelineConfig) -> Iterator[Problem]:
         source = sources[transform.source_id]
         # Of an OTLP source, those of the key are required, whichever they are.
         fields = {field.name: field for field in (config.fields_of(source) if source.signal else source.schema_fields)}
-        yield from _key_problems(f"{path}.config.key", dedup, fields)
+        yield from _key_problems(f"{path}.config.key", dedup, source, fields)
         if config.join is None or dedup.clock == "processing":
             yield from _clock_problems(f"{path}.config", dedup, fields)
 
 
-def _key_problems(path: str, dedup: DedupConfig, fields: Mapping[str, SchemaField]) -> Iterator[Problem]:
+def _key_problems(
+    path: str, dedup: DedupConfig, source: Source, fields: Mapping[str, SchemaField]
+) -> Iterator[Problem]:
     """Yield a problem for each part of a key that is undeclared, optional, or no scalar."""
     for name in dedup.key_fields:
         if name not in fields:
-            yield Problem(path, f"{name!r} is not in schema_fields; {suggestion(name, list(fields))}")
+            where = f"no field of {source.type}" if source.signal else "not in schema_fields"
+            yield Problem(path, f"{name!r} is {where}; {suggestion(name, list(fields))}")
         elif fields[name].kind in ("array", "map", "any"):
             yield Problem(path, f"{name!r} is {fields[name].type}; a key is a string, number or bool")
         elif not fields[name].needed:
