@@ -143,7 +143,7 @@ class BatchWriter:
             outcomes, measures = self._write(stages, plan, repeated=repeated)
             totals = self._account(plan, outcomes, measures, repeated=repeated)
             if self.bound:
-                self.bound.update(outcomes.sized, outcomes.sized_bytes)
+                self.bound.update(outcomes.sized, outcomes.sized_bytes, outcomes.read)
             before = self._progress
             interval_ms = plan.batch_time_ms - before.last.batch_time_ms if before.last else 0
             # Replaced as a whole, as other threads read it while batches run.
