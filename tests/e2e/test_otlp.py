@@ -1,6 +1,9 @@
 """OTLP sources: a record is many events, each with its own outcome, position and dead letter."""
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
 from glassflow_dagster.verification.exact.compare_keys import reconcile_keys
 from glassflow_dagster.verification.verify import verify_pipeline
 from tests.conftest import one_of
-from tests.e2e.support import Pipeline
+from tests.e2e.support import Pipeline, invoke, tutorial
 from tests.e2e.test_dead_letters import dead_letter_command, listed
 from tests.otlp import attributes, span, to_json, traces
 
@@ -227,3 +230,22 @@ def test_events_have_the_metadata_of_their_record_and_attributes_are_fields(span
     rows = spans.query("SELECT * EXCEPT (trace_id, span_id) FROM {db}.events")
     assert rows == [("shop", "GET", "k", 0, {"h": "1"})]
     assert verify_pipeline(load_pipeline(spans.file), print).counts.passed
+
+
+def test_the_tutorial_does_what_it_says(pipeline: Pipeline, tmp_path: Path) -> None:
+    topic, state = f"{pipeline.name}.spans", pipeline.state
+    text, blocks = tutorial("otlp", pipeline, {'"shop_spans"': f'"{topic}"', "topic: shop_spans": f"topic: {topic}"})
+    (tmp_path / "send.py").write_text(blocks["python"])
+    subprocess.run([sys.executable, tmp_path / "send.py"], check=True)
+    database, pipeline.name = pipeline.name, "shop_spans"
+    pipeline.file.parent.mkdir()
+    pipeline.file.write_text(blocks["yaml"])
+    assert invoke("run", str(pipeline.file), "--until-caught-up", "--state", str(state)).code == 0
+    found = pipeline.query(blocks["sql"].replace("FROM otel", f"FROM {database}.otel"))
+    shown = re.findall(r"^(\w+) +(\d+) +(\d+) +(\d+)$", text, re.MULTILINE)
+    assert found == [(service, *map(int, numbers)) for service, *numbers in shown]
+    done = invoke("verify", pipeline.name, "--pipelines", str(pipeline.file.parent))
+    [told] = re.findall(r"^ok .*$", text, re.MULTILINE)
+    assert told.replace("default.", f"{database}.") in done.out
+    listing = invoke("dead-letters", "list", pipeline.name, "--pipelines", str(pipeline.file.parent))
+    assert "invalid JSON" in listing.out
