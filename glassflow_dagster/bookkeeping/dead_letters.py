@@ -18,6 +18,7 @@ from glassflow_dagster.bookkeeping.schema import (
     BATCH,
     BATCH_TIME,
     EXPIRES_AT,
+    ITEM,
     POSITION,
     BookkeepingTable,
     Column,
@@ -26,6 +27,7 @@ from glassflow_dagster.clickhouse.identifiers import quote_text
 from glassflow_dagster.clickhouse.inserts.insert import Inserter
 from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.queries import execute, fetch
+from glassflow_dagster.kafka.replay_headers import WHOLE_RECORD
 
 # The stage of a dead letter whose row ClickHouse rejected on insert.
 INSERT_STAGE = "insert"
@@ -45,6 +47,7 @@ _RECORD = (
     ),
     Column("stage", "LowCardinality(String)"),
     Column("reason", "String"),
+    ITEM,
 )
 _PASSED_DEDUP = Column("passed_dedup", "Bool")
 
@@ -60,6 +63,7 @@ DEAD_LETTERS = BookkeepingTable(
         Column("origin_topic", "LowCardinality(String)", "topic"),
         Column("origin_partition", "UInt32", "partition"),
         Column("origin_offset", "UInt64", "offset"),
+        Column("origin_item", "Int32", "item"),
         _PASSED_DEDUP,
         EXPIRES_AT,
     ),
@@ -87,7 +91,8 @@ _READ_AS = {
 class DeadLetter:
     """A failed record as it was read from Kafka, with the failing stage and the reason.
 
-    `*_ms` are milliseconds since 1970, `expires_at` is in seconds since 1970. `replayed`: this attempt was sent again.
+    `item`: the index of the event in the record, whose value is then that event; -1 for a whole record. `*_ms` are
+    milliseconds since 1970, `expires_at` is in seconds since 1970. `replayed`: this attempt was sent again.
     """
 
     checkpoint_id: str
@@ -96,6 +101,7 @@ class DeadLetter:
     topic: str
     partition: int
     offset: int
+    item: int
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
@@ -106,9 +112,16 @@ class DeadLetter:
     origin_topic: str
     origin_partition: int
     origin_offset: int
+    origin_item: int
     passed_dedup: bool
     expires_at: int
     replayed: bool
+
+    @property
+    def position(self) -> str:
+        """The position as text: topic/partition/offset, and the item of an event."""
+        item = "" if self.item == WHOLE_RECORD else f"/{self.item}"
+        return f"{self.topic}/{self.partition}/{self.offset}{item}"
 
     @classmethod
     def from_row(cls, row: Sequence[Any]) -> "DeadLetter":
@@ -129,7 +142,7 @@ DEAD_LETTER_COLUMNS = tuple(
     _READ_AS.get(name.removesuffix("_ms"), name.removesuffix("_ms")) for name in DeadLetter.__dataclass_fields__
 )
 # The order in which dead letters were written.
-DEAD_LETTER_ORDER = ("batch_time", "topic", "partition", "offset")
+DEAD_LETTER_ORDER = ("batch_time", "topic", "partition", "offset", "item")
 
 
 def dead_letters_query(database: str) -> str:
@@ -138,7 +151,7 @@ def dead_letters_query(database: str) -> str:
     Columns out: those of the table, and `replayed`: whether this attempt was sent again. Query parameter: `pipeline`.
     """
     # A replay's mark has the attempt that the replay begins. The sum is wider than the column, so it is converted back.
-    next_attempt = "(checkpoint_id, origin_topic, origin_partition, origin_offset, toUInt16(attempt + 1))"
+    next_attempt = "(checkpoint_id, origin_topic, origin_partition, origin_offset, origin_item, toUInt16(attempt + 1))"
     return (
         f"SELECT *, {next_attempt} IN ({replayed_attempts_query(database)}) AS replayed "
         f"FROM {DEAD_LETTERS.full_name(database)} WHERE pipeline_id = {{pipeline:String}} AND expires_at > now() "
@@ -165,20 +178,20 @@ def delete_purged(client: Client, database: str, pipeline_id: str) -> None:
     )
 
 
-def read_refused_by_server(client: Client, database: str, pipeline_id: str) -> list[tuple[str, int, int]]:
-    """Return (topic, partition, offset) of each record whose row ClickHouse may have rejected.
+def read_refused_by_server(client: Client, database: str, pipeline_id: str) -> list[tuple[str, int, int, int]]:
+    """Return (topic, partition, offset, item) of each event whose row ClickHouse may have rejected.
 
     Purged dead letters are included: their stage is no longer known.
     """
     of_pipeline = "WHERE pipeline_id = {pipeline:String}"
     rows = fetch(
         client,
-        f"SELECT toString(topic), partition, offset FROM {DEAD_LETTERS.full_name(database)} {of_pipeline} "
+        f"SELECT toString(topic), partition, offset, item FROM {DEAD_LETTERS.full_name(database)} {of_pipeline} "
         f"AND stage = {quote_text(INSERT_STAGE)} "
-        f"UNION DISTINCT SELECT topic, partition, offset FROM {PURGES.full_name(database)} {of_pipeline}",
+        f"UNION DISTINCT SELECT topic, partition, offset, item FROM {PURGES.full_name(database)} {of_pipeline}",
         {"pipeline": pipeline_id},
     )
-    return [(topic, partition, offset) for topic, partition, offset in rows]
+    return [(topic, partition, offset, item) for topic, partition, offset, item in rows]
 
 
 def read_undecoded(client: Client, database: str, pipeline_id: str, checkpoint_id: str) -> list[tuple[str, int, int]]:

@@ -29,7 +29,9 @@ from glassflow_dagster.clickhouse.queries import fetch
 
 @dataclass
 class Outcomes:
-    """Numbers of records by what became of them, each counted from the records themselves.
+    """Numbers of events by what became of them, each counted from the events themselves.
+
+    `records`: the number of Kafka's records, which is `read`, except where a record is many events (OTLP).
 
     The rest is of a join. `taken`: events that reached the join in time; right events among them are `accepted`, left
     ones `matched`, `unmatched` or `waiting`. `waiting` is a gauge (left events in the state after the batch), all other
@@ -39,6 +41,7 @@ class Outcomes:
     """
 
     read: int = 0
+    records: int = 0
     written: int = 0
     duplicates: int = 0
     filtered: int = 0
@@ -183,7 +186,8 @@ LEDGER = BookkeepingTable(
         Column("definition", "String"),
         Column("offsets", "Array(Tuple(topic String, partition UInt32, `from` UInt64, until UInt64))"),
         Column("rows_before", "UInt64"),
-        *(Column(name, "UInt64") for name in _OUTCOMES),
+        # Of batches before this column was there, each record was one event.
+        *(Column(name, "UInt64", "read" if name == "records" else "") for name in _OUTCOMES),
         Column("dead_letters_expire_at", "DateTime('UTC')", KEPT_FOR_EVER),
         Column("blocks", "UInt32"),
         Column("bytes", "UInt64"),

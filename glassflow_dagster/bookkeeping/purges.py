@@ -7,6 +7,7 @@ from glassflow_dagster.bookkeeping.schema import (
     BATCH_TIME,
     CHECKPOINT_ID,
     EXPIRES_AT,
+    ITEM,
     PIPELINE_ID,
     POSITION,
     BookkeepingTable,
@@ -14,13 +15,13 @@ from glassflow_dagster.bookkeeping.schema import (
 
 PURGES = BookkeepingTable(
     "glassflow_purges",
-    (PIPELINE_ID, CHECKPOINT_ID, BATCH_TIME, *POSITION, EXPIRES_AT),
+    (PIPELINE_ID, CHECKPOINT_ID, BATCH_TIME, *POSITION, ITEM, EXPIRES_AT),
     order_by="(pipeline_id, checkpoint_id, topic, partition, offset)",
     ttl="expires_at",
 )
 
 # The columns that identify a dead letter within its pipeline.
-DEAD_LETTER_ID = "checkpoint_id, topic, partition, offset"
+DEAD_LETTER_ID = "checkpoint_id, topic, partition, offset, item"
 
 
 def mark_purged_statement(database: str, dead_letters: str) -> str:

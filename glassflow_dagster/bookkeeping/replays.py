@@ -9,6 +9,7 @@ from clickhouse_connect.driver.client import Client
 from glassflow_dagster.bookkeeping.schema import (
     CHECKPOINT_ID,
     EXPIRES_AT,
+    ITEM,
     PIPELINE_ID,
     POSITION,
     BookkeepingTable,
@@ -24,6 +25,7 @@ REPLAYS = BookkeepingTable(
         PIPELINE_ID,
         CHECKPOINT_ID,
         *POSITION,
+        ITEM,
         Column("attempt", "UInt16"),
         Column("replay_offset", "UInt64"),
         EXPIRES_AT,
@@ -37,14 +39,15 @@ REPLAYS = BookkeepingTable(
 class ReplayMark:
     """One dead letter that was sent to the replay topic.
 
-    topic, partition, offset: the record's first read (its origin). attempt: 1 for the first replay. replay_offset: its
-    offset in the replay topic. expires_at: seconds since 1970.
+    topic, partition, offset, item: the event's first read (its origin). attempt: 1 for the first replay. replay_offset:
+    its offset in the replay topic. expires_at: seconds since 1970.
     """
 
     checkpoint_id: str
     topic: str
     partition: int
     offset: int
+    item: int
     attempt: int
     replay_offset: int
     expires_at: int
@@ -68,8 +71,8 @@ def last_replay_offset(client: Client, database: str, pipeline_id: str) -> int |
 
 
 def replayed_attempts_query(database: str) -> str:
-    """Return the SELECT of the replayed attempts: checkpoint, origin, attempt. Query parameter: `pipeline`."""
+    """Return the SELECT of the replayed attempts: checkpoint, origin, item, attempt. Query parameter: `pipeline`."""
     return (
-        f"SELECT checkpoint_id, topic, partition, offset, attempt FROM {REPLAYS.full_name(database)} "
+        f"SELECT checkpoint_id, topic, partition, offset, item, attempt FROM {REPLAYS.full_name(database)} "
         "WHERE pipeline_id = {pipeline:String}"
     )

@@ -29,6 +29,7 @@ _ARROW_TYPES = {
     "String": pa.string(),
     "UUID": pa.string(),
     "Bool": pa.bool_(),
+    "Int32": pa.int32(),
     "UInt16": pa.uint16(),
     "UInt32": pa.uint32(),
     "UInt64": pa.uint64(),
@@ -163,6 +164,8 @@ POSITION = (
     Column("partition", "UInt32"),
     Column("offset", "UInt64"),
 )
+# The index of an event in its record; -1 for a record that is one event, or was not split into its events.
+ITEM = Column("item", "Int32", "-1")
 KEPT_FOR_EVER = f"toDateTime({NEVER}, 'UTC')"
 EXPIRES_AT = Column("expires_at", "DateTime('UTC')", KEPT_FOR_EVER)
 

@@ -119,7 +119,7 @@ def _row(dead_letter: "DeadLetter", decoded: dict[str, Any] | None) -> tuple[str
 
     text = _text(dead_letter.value or b"") if decoded is None else json.dumps(decoded, ensure_ascii=False)
     return (
-        f"{dead_letter.topic}/{dead_letter.partition}/{dead_letter.offset}",
+        dead_letter.position,
         # In UTC, like all times here, so without the offset.
         as_json(dead_letter)["batch_time"].replace("+00:00", ""),
         dead_letter.stage,

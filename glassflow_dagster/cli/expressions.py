@@ -50,12 +50,14 @@ def evaluate(
     if fields is not None and file is not None:
         raise click.UsageError("give the fields with --fields or with --from, not with both")
     record = _read_sample(sample)
-    declared = _declared_fields(fields, file, record)
+    config = load_pipeline(file) if file is not None else None
+    declared = config.fields if config else _declared_fields(fields, record)
     kinds: dict[str, FieldKind] = {**METADATA_FIELDS, **{field.name: field.kind for field in declared}}
     checked = check_filter(expression, kinds) if as_filter else check_transform(expression, kinds)
     if suggestion := misspelt_output_type(output_type):
         report(f"warning: --type {output_type} converts nothing; did you mean {suggestion}?")
-    outcome = _evaluate(checked, declared, record, output_type, as_filter=as_filter)
+    of_otlp = config is not None and config.source.signal is not None
+    outcome = _evaluate(checked, declared, record, output_type, as_filter=as_filter, of_otlp=of_otlp)
     click.echo(_json(outcome) if as_json else _text(outcome, as_filter=as_filter))
     sys.exit(0 if outcome.dead_letter is None else 1)
 
@@ -73,10 +75,8 @@ def _read_sample(sample: str) -> bytes:
         raise GlassflowError(f"{file}: {error.strerror}; name a file with one record as JSON") from None
 
 
-def _declared_fields(fields: str | None, file: Path | None, record: bytes) -> tuple[SchemaField, ...]:
-    """Return the fields of the definition `file`, else those of the option --fields, else those of the record."""
-    if file is not None:
-        return load_pipeline(file).fields
+def _declared_fields(fields: str | None, record: bytes) -> tuple[SchemaField, ...]:
+    """Return the fields of the option --fields, else those of the record."""
     if fields is not None:
         return tuple(_parse_field(text.strip()) for text in fields.split(","))
     try:
@@ -121,7 +121,13 @@ def _infer_kind(value: Any) -> FieldKind:
 
 
 def _evaluate(
-    checked: Checked, fields: tuple[SchemaField, ...], record: bytes, output_type: str, *, as_filter: bool
+    checked: Checked,
+    fields: tuple[SchemaField, ...],
+    record: bytes,
+    output_type: str,
+    *,
+    as_filter: bool,
+    of_otlp: bool,
 ) -> "Evaluation":
     """Start a local Spark session and evaluate the expression in it: its value, or why it makes a dead letter."""
     from glassflow_dagster.streaming.evaluate import evaluate_filter, evaluate_output
@@ -132,8 +138,8 @@ def _evaluate(
         spark = start_session("eval", Path(folder), {"spark.master": "local[1]"}, report)
         try:
             if as_filter:
-                return evaluate_filter(spark, checked, fields, record)
-            return evaluate_output(spark, checked, output_type, fields, record)
+                return evaluate_filter(spark, checked, fields, record, of_otlp=of_otlp)
+            return evaluate_output(spark, checked, output_type, fields, record, of_otlp=of_otlp)
         finally:
             stop_session(spark)
 

@@ -13,6 +13,8 @@ from typing import Any
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.variables import VARIABLE
 
+# Keys that a source of the type kafka must have, and an OTLP source need not or must not.
+_NOT_OF_OTLP = ("connection_params", "schema_fields")
 _REFERENCE = {"$ref": "#/$defs/Reference"}
 # JSON Schema uses ECMA's regular expressions, which write named groups in another way.
 _REFERENCE_PATTERN = re.sub(r"\?P<\w+>", "?:", VARIABLE.pattern)
@@ -21,7 +23,9 @@ _REFERENCE_PATTERN = re.sub(r"\?P<\w+>", "?:", VARIABLE.pattern)
 def definition_schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of a v3 definition, this project's extensions included."""
     schema = PipelineConfig.model_json_schema(mode="validation")
-    parts = {name: _with_references(part) for name, part in schema.pop("$defs").items()}
+    definitions = schema.pop("$defs")
+    definitions["Source"] = _source(definitions["Source"])
+    parts = {name: _with_references(part) for name, part in definitions.items()}
     reference = {
         "type": "string",
         "pattern": _REFERENCE_PATTERN,
@@ -33,6 +37,13 @@ def definition_schema() -> dict[str, Any]:
         "title": "Pipeline definition",
         "$defs": {**parts, "Reference": reference},
     }
+
+
+def _source(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a source in which only one of the type kafka must declare what an OTLP source need not."""
+    required = [key for key in schema["required"] if key not in _NOT_OF_OTLP]
+    is_kafka = {"properties": {"type": {"const": "kafka"}}}
+    return {**schema, "required": required, "if": is_kafka, "then": {"required": list(_NOT_OF_OTLP)}}
 
 
 def schema_text() -> str:

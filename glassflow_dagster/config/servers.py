@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from glassflow_dagster.config.model.connections import ClickHouseConnection, KafkaConnection
 from glassflow_dagster.config.model.fields import Part
+from glassflow_dagster.config.model.otlp import signal_of
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.problems import suggestion
 from glassflow_dagster.errors import GlassflowError
@@ -22,10 +23,12 @@ _MODELS: dict[str, type[Part]] = {"kafka": KafkaConnection, "clickhouse": ClickH
 def with_connections_of(definition: dict[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
     """Return a v3 definition with the connection keys of the environment's `GLASSFLOW_CONNECTIONS`, if it is set.
 
+    OTLP sources without a connection get GLASSFLOW_KAFKA_BROKERS, where it is set, and these keys beside it.
     The variable is JSON: {"kafka": {...}, "clickhouse": {...}}, each with keys of `connection_params`, which replace
     those of every source and of the sink. Raises `GlassflowError` for JSON of another shape, and for unknown keys.
     """
     text = environment.get(CONNECTIONS)
+    definition = _with_brokers_of(definition, environment)
     if not text:
         return definition
     connections = _parsed(text)
@@ -37,6 +40,24 @@ def with_connections_of(definition: dict[str, Any], environment: Mapping[str, st
     if sink is not None:
         changed["sink"] = _with_keys(sink, connections.get("clickhouse", {}))
     return changed
+
+
+def _with_brokers_of(definition: dict[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return a definition whose OTLP sources have a connection, where the environment has brokers.
+
+    GlassFlow's have none, since its receiver takes the requests; `with_servers_of` replaces only those that are there.
+    """
+    brokers, sources = environment.get("GLASSFLOW_KAFKA_BROKERS"), definition.get("sources")
+    if not brokers or not isinstance(sources, list):
+        return definition
+    connection = {"connection_params": {"brokers": brokers.split(",")}}
+    completed = [
+        {**source, **connection}
+        if isinstance(source, dict) and signal_of(source.get("type")) and not source.get("connection_params")
+        else source
+        for source in sources
+    ]
+    return {**definition, "sources": completed}
 
 
 def _parsed(text: str) -> dict[str, dict[str, Any]]:

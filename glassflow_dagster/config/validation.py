@@ -5,8 +5,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from glassflow_dagster.config.model.otlp import signal_of
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.problems import Problem
+from glassflow_dagster.config.rules.otlp import MISSING_CONNECTION
 from glassflow_dagster.config.rules.pipeline import problems
 
 # A location in `transforms` is transforms, index, type, key ...: pydantic adds the type of the model that it tried.
@@ -33,8 +35,17 @@ def validate_definition(definition: dict[str, Any]) -> tuple[PipelineConfig | No
         config = PipelineConfig.model_validate(definition)
     except ValidationError as error:
         errors = causes_of(error)
-        return None, [*(to_problem(e) for e in errors), *_further_problems(definition, errors)]
+        found = [_of_otlp(definition, e["loc"], to_problem(e)) for e in errors]
+        return None, [*found, *_further_problems(definition, errors)]
     return config, list(problems(config))
+
+
+def _of_otlp(definition: dict[str, Any], location: tuple[str | int, ...], problem: Problem) -> Problem:
+    """Return the problem of a missing connection with a text for OTLP sources, which have none in GlassFlow."""
+    match location:
+        case ("sources", int(index), "connection_params") if signal_of(definition["sources"][index].get("type")):
+            return Problem(problem.path, MISSING_CONNECTION) if problem.text == _TEXTS["missing"] else problem
+    return problem
 
 
 def _further_problems(definition: dict[str, Any], errors: list[Any]) -> list[Problem]:

@@ -174,6 +174,7 @@ def _mark_of(replay: Replay, replay_offset: int, expires_at: int) -> ReplayMark:
         topic=replay.topic,
         partition=replay.partition,
         offset=replay.offset,
+        item=replay.item,
         attempt=replay.attempt,
         replay_offset=replay_offset,
         expires_at=expires_at,
@@ -241,6 +242,7 @@ class _Sender:
             offset=dead_letter.origin_offset,
             attempt=dead_letter.attempt + 1,
             passed_dedup=dead_letter.passed_dedup,
+            item=dead_letter.origin_item,
         )
 
         def delivered(error: KafkaError | None, message: Message) -> None:
@@ -266,7 +268,7 @@ class _Sender:
 
     def _not_taken(self, dead_letter: DeadLetter, error: KafkaError) -> str:
         """Return the message for a dead letter that the topic rejects, with the remedy."""
-        where, topic = f"{dead_letter.topic}/{dead_letter.partition}/{dead_letter.offset}", self._config.replay_topic
+        where, topic = dead_letter.position, self._config.replay_topic
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return (
                 f"topic {topic!r} rejects the dead letter of {where}: it is too large; raise max.message.bytes of the "

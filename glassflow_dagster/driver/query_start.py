@@ -38,6 +38,7 @@ from glassflow_dagster.streaming.stages.source import (
     Subscription,
     batch_limits,
     kafka_stream,
+    max_rows,
     read_records,
 )
 
@@ -138,6 +139,9 @@ class QueryStarter:
             waiting=before.waiting,
             only_batch=only_batch,
         )
+        if config.source.signal:
+            # Until a batch has told how many events its records have.
+            self.bound.begin_with(FIRST_RECORDS)
         if uses_watermark(config):
             stages, query = None, self._start_planned(events, writer, config, until_caught_up=until_caught_up)
         else:
@@ -183,6 +187,8 @@ class QueryStarter:
         partitioned = self.run.retry(
             lambda: any(may_be_partitioned(client, table.database, table.name) for table in tables)
         )
+        if config.source.signal:
+            self.bound.most_events = max_rows(config, partitioned=partitioned)
         limits = batch_limits(config, self.bound.record_bytes, partitioned=partitioned)
         return kafka_stream(
             self.spark, config.source, subscription, limits, self.bound.query, until_caught_up=until_caught_up

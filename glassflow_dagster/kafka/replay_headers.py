@@ -11,10 +11,15 @@ CHECKPOINT_ID = "glassflow-checkpoint-id"
 ORIGIN_TOPIC = "glassflow-origin-topic"
 ORIGIN_PARTITION = "glassflow-origin-partition"
 ORIGIN_OFFSET = "glassflow-origin-offset"
+ORIGIN_ITEM = "glassflow-origin-item"
 ATTEMPT = "glassflow-attempt"
 PASSED_DEDUP = "glassflow-passed-dedup"
 
-_REPLAY_HEADERS = frozenset({CHECKPOINT_ID, ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ATTEMPT, PASSED_DEDUP})
+_REPLAY_HEADERS = frozenset({
+    CHECKPOINT_ID, ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_ITEM, ATTEMPT, PASSED_DEDUP,
+})  # fmt: skip
+# The item of a record that is one event, or was not split into its events.
+WHOLE_RECORD = -1
 
 Header = tuple[str, bytes | None]
 
@@ -23,6 +28,8 @@ Header = tuple[str, bytes | None]
 class Replay:
     """The origin of a replayed record: its first position, the checkpoint that read it, and the number of replays.
 
+    item: the index of the event in the record that it was first read from, whose value is then that event alone;
+    `WHOLE_RECORD` for any other record.
     `passed_dedup`: deduplication accepted it before, so it must not be dropped as a duplicate of itself.
     """
 
@@ -32,6 +39,7 @@ class Replay:
     offset: int
     attempt: int
     passed_dedup: bool
+    item: int = WHOLE_RECORD
 
     def headers(self) -> list[Header]:
         """Return the Kafka headers for this origin."""
@@ -42,6 +50,8 @@ class Replay:
             ORIGIN_OFFSET: str(self.offset),
             ATTEMPT: str(self.attempt),
         }
+        if self.item != WHOLE_RECORD:
+            texts[ORIGIN_ITEM] = str(self.item)
         if self.passed_dedup:
             texts[PASSED_DEDUP] = "true"
         return [(name, text.encode()) for name, text in texts.items()]
@@ -59,6 +69,7 @@ def read_replay(headers: Iterable[Header]) -> Replay | None:
             offset=int(texts[ORIGIN_OFFSET]),
             attempt=int(texts[ATTEMPT]),
             passed_dedup=texts.get(PASSED_DEDUP) == "true",
+            item=int(texts.get(ORIGIN_ITEM, WHOLE_RECORD)),
         )
     except (KeyError, ValueError):
         return None

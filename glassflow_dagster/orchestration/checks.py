@@ -209,7 +209,7 @@ def _unmatched_share(pipeline: PipelineConfig) -> _Result:
 def _dead_letter(dead_letter: DeadLetter) -> dict[str, str | int]:
     """Return the table row of a dead letter without values of the record."""
     return {
-        "record": f"{dead_letter.topic}/{dead_letter.partition}/{dead_letter.offset}",
+        "record": dead_letter.position,
         "batch_time": datetime.fromtimestamp(dead_letter.batch_time_ms / 1000, UTC).isoformat(timespec="seconds"),
         "stage": dead_letter.stage,
         "attempt": dead_letter.attempt,

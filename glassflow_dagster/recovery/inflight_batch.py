@@ -17,14 +17,15 @@ from glassflow_dagster.config.model.transforms import DedupConfig
 from glassflow_dagster.recovery.dedup_keys import Accepted
 from glassflow_dagster.recovery.errors import CannotRebuild
 from glassflow_dagster.recovery.records import LostCheckpoint, Records
-from glassflow_dagster.streaming.stages.record_counter import SingleTopicCounter
+from glassflow_dagster.streaming.stages.items import position
 from glassflow_dagster.streaming.stages.source import MAX_BATCH_RECORDS
 from glassflow_dagster.verification.exact.canonical import hashed
 from glassflow_dagster.verification.exact.compare_keys import Compared
 from glassflow_dagster.verification.exact.expected import first_of_windows
 from glassflow_dagster.verification.exact.table_rows import actual_rows
 
-_POSITION = SingleTopicCounter.position_columns  # topic_rank, partition, offset
+# The position of an event: the index of the topic, partition, offset, and of an OTLP source the item.
+Position = tuple[int, ...]
 
 
 def following_ranges(past: LostCheckpoint, batch_time_ms: int) -> list[BatchRange]:
@@ -46,8 +47,8 @@ def following_ranges(past: LostCheckpoint, batch_time_ms: int) -> list[BatchRang
 
 def find_written_records(
     records: Records, ranges: Sequence[BatchRange], accepted: Accepted, compared: Compared, unknown: int | None
-) -> list[tuple[int, int, int]]:
-    """Find the records of the ranges whose rows are in a table: (index of the topic, partition, offset).
+) -> list[Position]:
+    """Find the events of the ranges whose rows are in a table: their positions.
 
     accepted: the rows of the batches before, recomputed from Kafka's records; `whole` unless Kafka has lost some.
     compared: the table, and its columns whose values are compared. unknown: the number of the table's rows that no
@@ -105,14 +106,15 @@ def _without_duplicates(
 
 def _written_candidates(
     spark: SparkSession, candidates: DataFrame, accepted: DataFrame, compared: Compared
-) -> list[tuple[int, int, int]]:
+) -> list[Position]:
     """Return the positions of the candidates whose rows are in a table.
 
     Of candidates with equal values (row_hash), these are the first ones, as many as the table has such rows beyond
     those that earlier batches have written (`accepted`).
     """
     of_table = F.col("table_index") == compared.index
-    candidates = candidates.where(of_table).select(*_POSITION, "row_hash").persist()
+    of_event = position(candidates.columns)
+    candidates = candidates.where(of_table).select(*of_event, "row_hash").persist()
     values = candidates.select("row_hash").distinct()
     _, row_hash_sql = hashed(compared.values)
     in_table = (
@@ -124,11 +126,11 @@ def _written_candidates(
     from_earlier_batches = accepted.where(of_table).select("row_hash").join(values, "row_hash", "left_semi")
     counts = _counted(in_table, 1).unionAll(_counted(from_earlier_batches, -1))
     surplus = counts.groupBy("row_hash").agg(F.sum("rows").alias("surplus"))
-    nth = F.row_number().over(Window.partitionBy("row_hash").orderBy(*_POSITION))
-    written = candidates.withColumn("nth", nth).join(surplus, "row_hash").where("nth <= surplus").select(*_POSITION)
+    nth = F.row_number().over(Window.partitionBy("row_hash").orderBy(*of_event))
+    written = candidates.withColumn("nth", nth).join(surplus, "row_hash").where("nth <= surplus").select(*of_event)
     positions = written.collect()
     candidates.unpersist()
-    return sorted((row[0], row[1], row[2]) for row in positions)
+    return sorted(tuple(row) for row in positions)
 
 
 def _counted(rows: DataFrame, sign: int) -> DataFrame:

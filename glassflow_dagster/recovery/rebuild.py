@@ -28,7 +28,7 @@ from glassflow_dagster.kafka.topics import offsets_if_there
 from glassflow_dagster.recovery.checkpoint_files import begin_batch, continue_after, write_state
 from glassflow_dagster.recovery.dedup_keys import Accepted, replay_dedup
 from glassflow_dagster.recovery.errors import CannotRebuild
-from glassflow_dagster.recovery.inflight_batch import find_written_records, following_ranges, unknown_rows
+from glassflow_dagster.recovery.inflight_batch import Position, find_written_records, following_ranges, unknown_rows
 from glassflow_dagster.recovery.open_batch import fence_off, why_in_other_tables
 from glassflow_dagster.recovery.records import LostCheckpoint, Records
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
@@ -73,7 +73,7 @@ def rebuild_checkpoint(
     try:
         accepted = replay_dedup(records, past, now_ms, report)
         ranges = following_ranges(past, now_ms)
-        written: list[tuple[int, int, int]] = []
+        written: list[Position] = []
         for of_table in compared:
             report(f"searching {of_table.name} for rows of an in-flight batch ...")
             unknown = unknown_rows(of_table, totals)
@@ -94,7 +94,7 @@ def rebuild_checkpoint(
     # Only with rows in the table the in-flight batch must be repeated; else the next batch takes any records.
     if written:
         begin_batch(rebuilt.folder, _narrow_to_written(config, ranges, written))
-        named = [(config.topics[rank], partition, offset) for rank, partition, offset in written]
+        named = [(config.topics[rank], *rest) for rank, *rest in written]
         rebuilt.keep_already_written(past.batches[-1].batch_id + 1, named)
     partitions = int(str(spark.conf.get(SHUFFLE_PARTITIONS)))
     before = totals.by_table.named_before
@@ -151,16 +151,16 @@ def _write_checkpoint(
 
 
 def _narrow_to_written(
-    config: PipelineConfig, ranges: Iterable[BatchRange], written: Sequence[tuple[int, int, int]]
+    config: PipelineConfig, ranges: Iterable[BatchRange], written: Sequence[Position]
 ) -> list[BatchRange]:
     """Return the in-flight batch's ranges, each ending with the last record that it has written to the table.
 
     How far the batch has read beyond that is not known: later records are left to the next batch. So a range without a
-    written record becomes empty. ranges: all that the batch may have read. written: (index of the topic, partition,
-    offset) of each record whose row is in the table; all of them are within `ranges`.
+    written record becomes empty. ranges: all that the batch may have read. written: the position of each event
+    whose row is in the table; all of them are within `ranges`.
     """
     ends: dict[tuple[str, int], int] = defaultdict(int)
-    for topic_index, partition, offset in written:
+    for topic_index, partition, offset, *_ in written:
         topic = config.topics[topic_index]
         ends[topic, partition] = max(ends[topic, partition], offset + 1)
     return [replace(r, until=max(r.first, ends[r.topic, r.partition])) for r in ranges]

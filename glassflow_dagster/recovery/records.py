@@ -11,7 +11,7 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.kafka.topics import Offsets
 from glassflow_dagster.verification.exact.expected import rows_of_batches
 
-# The columns of `Records.rows`.
+# The columns of `Records.rows`, but for item INT of an OTLP source.
 ROWS = (
     "topic STRING, topic_rank INT, partition INT, offset LONG, batch_id LONG, batch_ms LONG, exempt BOOLEAN, "
     "dedup_key BINARY, table_index INT, row_hash STRING"
@@ -36,7 +36,7 @@ class Records:
         """Return the rows of the ranges before deduplication. Columns out: `ROWS`."""
         not_empty = [r for r in ranges if r.until > r.first]
         if not not_empty:
-            return self.spark.createDataFrame([], ROWS)
+            return self.spark.createDataFrame([], f"{ROWS}, item INT" if self.config.source.signal else ROWS)
         return rows_of_batches(
             self.spark, self.config, self.tables, not_empty, self.checkpoint_id, self.undecoded, [self.row_hash]
         )

@@ -42,32 +42,41 @@ class Evaluation:
     dead_letter: str | None = None
 
 
-def evaluate_filter(spark: SparkSession, checked: Checked, fields: Sequence[SchemaField], sample: bytes) -> Evaluation:
+def evaluate_filter(
+    spark: SparkSession, checked: Checked, fields: Sequence[SchemaField], sample: bytes, *, of_otlp: bool = False
+) -> Evaluation:
     """Evaluate a filter's condition on a record: whether the event passes, or why it would be a dead letter.
 
-    sample: the record's value, JSON. In the condition now() is the present time.
+    sample: the record's value, JSON. of_otlp: it is an event of an OTLP source. In the condition now() is the present
+    time.
     """
-    events = keep_matching(_decode(spark, fields, sample), FilterStage(checked), field_scope(fields))
+    events = keep_matching(_decode(spark, fields, sample, of_otlp=of_otlp), FilterStage(checked), field_scope(fields))
     row = events.select("error", "drop_reason").collect()[0]
     passes = row["drop_reason"] is None
     return _dead_letter(row, "bool") or Evaluation(passes, "bool")
 
 
-def evaluate_output(
-    spark: SparkSession, checked: Checked, output_type: str, fields: Sequence[SchemaField], sample: bytes
+def evaluate_output(  # noqa: PLR0913 - what an output is evaluated with
+    spark: SparkSession,
+    checked: Checked,
+    output_type: str,
+    fields: Sequence[SchemaField],
+    sample: bytes,
+    *,
+    of_otlp: bool = False,
 ) -> Evaluation:
     """Evaluate an output of a transform on a record: its value, or why the record would be a dead letter.
 
-    output_type: the type that the output declares. sample: the record's value, JSON. now() is the present time.
+    output_type: the type that the output declares. sample, of_otlp: see `evaluate_filter`. now() is the present time.
     """
     kind = output_kind(checked.kind, output_type)
     stage = TransformStage((CheckedOutput(OUTPUT, checked, output_type, kind),))
-    events, scope = transform(_decode(spark, fields, sample), stage, field_scope(fields), index=0)
+    events, scope = transform(_decode(spark, fields, sample, of_otlp=of_otlp), stage, field_scope(fields), index=0)
     row = events.select("error", scope.mappable[OUTPUT].alias("value")).collect()[0]
     return _dead_letter(row, kind) or Evaluation(_to_python(row["value"], kind), kind)
 
 
-def _decode(spark: SparkSession, fields: Sequence[SchemaField], sample: bytes) -> DataFrame:
+def _decode(spark: SparkSession, fields: Sequence[SchemaField], sample: bytes, *, of_otlp: bool) -> DataFrame:
     """Return the sample as a decoded record; columns: those of `decode` and `_RECORD`."""
     # With its zone: pyspark takes a time without one for local time.
     now = datetime.now(UTC)
@@ -76,7 +85,7 @@ def _decode(spark: SparkSession, fields: Sequence[SchemaField], sample: bytes) -
         "batch_time": now, "headers": None,
     }  # fmt: skip
     record = spark.createDataFrame([row], _RECORD)
-    return decode(record, [json_decoder(fields)])
+    return decode(record, [json_decoder(fields, of_otlp=of_otlp)])
 
 
 def _dead_letter(row: Row, kind: FieldKind) -> Evaluation | None:

@@ -23,6 +23,7 @@ from glassflow_dagster.streaming.stages.filter import keep_matching
 from glassflow_dagster.streaming.stages.join import join_inputs
 from glassflow_dagster.streaming.stages.join_events import as_events, to_join_inputs, unpack_fields
 from glassflow_dagster.streaming.stages.mapping import TableColumns, map_columns
+from glassflow_dagster.streaming.stages.otlp import keep_outcomes, require_key, split_requests
 from glassflow_dagster.streaming.stages.record_counter import MAX_EVENT_TIMES, TALLIES, JoinCounter
 from glassflow_dagster.streaming.stages.replays import mark_replays
 from glassflow_dagster.streaming.stages.route import choose_table
@@ -50,7 +51,8 @@ def build_query(records: DataFrame, config: PipelineConfig, tables: Sequence[Tab
 
     Columns in: those of `read_records`.
     Columns out: topic_rank INT, partition INT, offset LONG, row as in `map_columns`, size INT, timestamp
-    LONG, dead_letter STRUCT, drop_reason STRING, duplicates LONG; see `PartitionWriter` for their meaning.
+    LONG, dead_letter STRUCT, drop_reason STRING, duplicates LONG, and of an OTLP source item INT and event BINARY; see
+    `PartitionWriter` for their meaning.
     """
     return _deduplicate(map_records(records, config, tables, checkpoint_id), config)
 
@@ -59,10 +61,11 @@ def map_records(records: DataFrame, config: PipelineConfig, tables: Sequence[Tab
     """Apply the stages before deduplication: decode, mark replays, filters and stateless transforms, mapping.
 
     checkpoint_id: the checkpoint's id; only replays that were sent to it are read.
-    Columns in: those of `read_records`, and any others, which pass unchanged.
-    Columns added: those of `decode`, `mark_replays` and `map_columns`.
+    Columns in: those of `read_records`, and any others, which pass unchanged. Of an OTLP source, whose records are many
+    events, each event is a row, and each record another one.
+    Columns added: those of `decode`, `mark_replays` and `map_columns`, and of an OTLP source item INT.
     """
-    decoded = _decode(records, config)
+    decoded = _decode_requests(records, config) if config.source.signal else _decode(records, config)
     marked = mark_replays(decoded, config.replay_topic, checkpoint_id)
     steps = plan_stages(config).steps
     events, scope = _apply(marked, steps, field_scope(config.fields_of(config.source)))
@@ -114,6 +117,13 @@ def _decode(records: DataFrame, config: PipelineConfig) -> DataFrame:
     ]
     dropping = [index for index, source in enumerate(config.inputs) if source.tombstones == "drop"]
     return decode(records, decoders, dropping)
+
+
+def _decode_requests(records: DataFrame, config: PipelineConfig) -> DataFrame:
+    """Split the export requests of an OTLP source into events, and decode these."""
+    source, dedup = config.source, config.dedup_of(config.source)
+    events = keep_outcomes(_decode(split_requests(records, source, config.replay_topic), config))
+    return require_key(events, dedup, config.fields_of(source)) if dedup else events
 
 
 def _map(events: DataFrame, config: PipelineConfig, tables: Sequence[Table], scope: Scope) -> DataFrame:

@@ -117,9 +117,11 @@ class Facts:
     def expected(self) -> int:
         """The number of rows that the table should have: by Kafka's count if that is exact, else by the ledger's.
 
-        The number of rows that a join produces, or that go to one of several tables, is known to the ledger alone.
+        The number of rows that a join produces, that go to one of several tables, or that are events of one record, is
+        known to the ledger alone.
         """
-        by_kafka = self.kafka.exact and not self.joins and self.is_only_table
+        outcomes = self.totals.outcomes
+        by_kafka = self.kafka.exact and not self.joins and self.is_only_table and outcomes.records == outcomes.read
         written = self.kafka.records - self.left_out if by_kafka else self.table_rows.written
         return self.rows_before + written
 
@@ -201,7 +203,7 @@ def _kafka_problems(facts: Facts) -> Iterator[str]:
     between Kafka's and that plus the removed offsets where retention removed a part; and at most Kafka's upper bound
     where only a bound is known.
     """
-    kafka, read = facts.kafka, facts.totals.outcomes.read
+    kafka, read = facts.kafka, facts.totals.outcomes.records
     spans = kafka.spans
     if spans.unknown:
         yield (
@@ -340,12 +342,17 @@ def _why_not_exact(facts: Facts) -> list[str]:
 
 
 def _sum(facts: Facts) -> str:
-    """Return the sum that makes the expected rows, as text: `12 records in Kafka - 3 duplicates`."""
+    """Return the sum that makes the expected rows, as text: `12 records in Kafka - 3 duplicates`.
+
+    Of records that are many events: `40 events of 12 records in Kafka - 3 duplicates`.
+    """
     outcomes = facts.totals.outcomes
     if facts.joins:
         return _sum_of_joined(facts)
-    source, amount = ("in Kafka", facts.kafka.records) if facts.kafka.exact else ("read", outcomes.read)
+    source, amount = ("in Kafka", facts.kafka.records) if facts.kafka.exact else ("read", outcomes.records)
     text = f"{pluralize(amount, 'record')} {source}"
+    if outcomes.records != outcomes.read:
+        text = f"{pluralize(outcomes.read, 'event')} of {text}"
     left_out = {
         "duplicate": outcomes.duplicates,
         "filtered": outcomes.filtered,
@@ -411,6 +418,8 @@ def _figures(facts: Facts) -> Figures:
         "skipped_offsets": sum(read.skipped for read in facts.totals.ranges),
         "accepted_losses": len(facts.totals.losses),
     }
+    if outcomes.records != outcomes.read:
+        figures["records"] = outcomes.records
     if facts.joins:
         figures |= {name: getattr(outcomes, name) for name in _JOIN_FIGURES}
     if facts.distinct.keys is not None:

@@ -79,7 +79,7 @@ def count_kafka(config: PipelineConfig, totals: LedgerTotals, report: Callable[[
     """
     connection, source = config.connection, config.source
     available = {topic: offsets(connection, topic) for topic in sorted({r.topic for r in totals.ranges if not r.gone})}
-    spans, read = measure(totals.ranges, available), totals.outcomes.read
+    spans, read = measure(totals.ranges, available), totals.outcomes.records
     if not spans.expired and not spans.unknown and spans.total == read:
         return KafkaCount(spans.total, Proof.OFFSETS, spans)
     # Replays are sent in transactions, whose markers occupy offsets, but they are few: count their records, so that the

@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.bookkeeping.ledger import LedgerRow, Outcomes, insert_ledger_row
+from glassflow_dagster.bookkeeping.ledger import LEDGER, LedgerRow, Outcomes, insert_ledger_row
 from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
 from glassflow_dagster.bookkeeping.totals import read_totals
 from glassflow_dagster.clickhouse.errors import TableProblem
@@ -57,3 +57,14 @@ def test_a_ledger_without_batches_is_all_zero_and_a_missing_one_is_said(
     ensure_bookkeeping(client, connection.database)
     totals = read_totals(client, connection.database, "mine")
     assert (totals.batches, totals.ranges, totals.last_batch_time) == (0, (), None)
+
+
+def test_in_batches_of_older_versions_each_record_is_one_event(
+    client: Client, connection: ClickHouseConnection
+) -> None:
+    ensure_bookkeeping(client, connection.database)
+    ledger = LEDGER.full_name(connection.database)
+    client.command(f"ALTER TABLE {ledger} DROP COLUMN records")
+    client.command(f"INSERT INTO {ledger} (pipeline_id, checkpoint_id, read) VALUES ('mine', generateUUIDv4(), 10)")
+    ensure_bookkeeping(client, connection.database)
+    assert read_totals(client, connection.database, "mine").outcomes.records == 10

@@ -131,7 +131,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"version": "v9"}, "version: must be 'v3'"),
     ({"sources__0__topic": None}, "sources[0].topic: is missing; add it"),
     ({"sources__0__topci": "x"}, "sources[0].topci: unknown key; remove it or check its spelling"),
-    ({"sources__0__type": "otlp.logs"}, "sources[0].type: must be 'kafka'"),
+    ({"sources__0__type": "rabbit"}, "sources[0].type: must be 'kafka', 'otlp.logs', 'otlp.metrics' or 'otlp.traces'"),
     ({"sources__0__connection_params__brokers": []}, "sources[0].connection_params.brokers: "),
     ({"sources__0__connection_params__mechanism": "PLAIN"}, "sources[0].connection_params.username: is needed"),
     (
@@ -198,7 +198,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"transforms__0__type": "filtre"}, "transforms[0].type: must be 'dedup', 'filter' or 'stateless'"),
     ({"sources__0__start": "yesterday"}, "sources[0].start: must be one of earliest, latest, committed, or a time"),
     ({"sources__0__consumer_group": "g"}, "sources[0].consumer_group: applies to start: committed only"),
-    ({"sources__0__format": "csv"}, "sources[0].format: must be 'json', 'json_schema', 'avro' or 'protobuf'"),
+    ({"sources__0__format": "csv"}, "sources[0].format: must be 'json', 'json_schema', 'avro', 'protobuf', "),
     ({"sources__0__format": "avro"}, "sources[0].format: avro needs a schema; add schema.file or schema_registry"),
     ({"sources__0__schema": {"file": RECORD}}, "sources[0].schema: format json has no schema; remove it, or add"),
     (avro(file="{"), "sources[0].schema.file: is no Avro schema, which is JSON"),

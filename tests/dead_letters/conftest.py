@@ -15,6 +15,7 @@ from glassflow_dagster.bookkeeping.schema import NEVER
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.dead_letters.store import DeadLetterStore
 from glassflow_dagster.kafka.records import Record, read_to_end
+from glassflow_dagster.kafka.replay_headers import WHOLE_RECORD
 from glassflow_dagster.streaming.delivery.dead_letter_rows import DeadLetterBatch
 from tests.verification.batches import Batches
 from tests.verification.conftest import Pipeline, new_pipeline
@@ -47,6 +48,7 @@ class DeadLetterPipeline(Batches):
             "headers": pa.array([[{"name": "h", "value": None}]] * count, _HEADERS),
             "stage": [stage] * count,
             "reason": [f"invalid JSON: byte {index}" for index in range(count)],
+            "item": [WHOLE_RECORD] * count,
             "passed_dedup": [stage == "insert"] * count,
         }
         names = self.config.pipeline_id, self.checkpoint_id, self.checkpoint_id
@@ -58,7 +60,7 @@ class DeadLetterPipeline(Batches):
             )
         self.insert(self.database, DEAD_LETTERS.name, dead_letters)
         offsets = {topic: {0: (100 * self.batches, 100 * (self.batches + 1))}}
-        self.close_batch(batch_time_ms, offsets, Outcomes(read=count, dead_letters=count), expires_at)
+        self.close_batch(batch_time_ms, offsets, Outcomes(read=count, records=count, dead_letters=count), expires_at)
 
     def start_new_checkpoint(self) -> None:
         """Continue with a new checkpoint."""

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from pyspark.sql import DataFrame
 
 from glassflow_dagster.driver.query_start import FIRST_RECORDS
 from glassflow_dagster.streaming.batch_query import INLINE_RECORDS, INLINE_RECORDS_SETTING, BatchQuery
@@ -17,20 +16,6 @@ from tests.waiting import wait_until
 FEW = 200
 # A first batch, which is inline whatever there is, and a job.
 MANY = FIRST_RECORDS + INLINE_RECORDS + 1
-
-
-@pytest.fixture
-def jobs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list of the batches that run as jobs from now on."""
-    found: list[int] = []
-    run = BatchQuery.job
-
-    def job(query: BatchQuery, batch_id: int, time_ms: int) -> DataFrame:
-        found.append(batch_id)
-        return run(query, batch_id, time_ms)
-
-    monkeypatch.setattr(BatchQuery, "job", job)
-    return found
 
 
 def events(numbers: range) -> Iterator[dict[str, Any]]:

@@ -72,3 +72,11 @@ def test_the_batch_time_is_the_present_in_any_time_zone(spark: SparkSession) -> 
     before = time.time()
     found = evaluate_output(spark, check_transform("_batch_time", KINDS), "", FIELDS, b'{"name": "a"}')
     assert before - 1 < found.value < time.time() + 1
+
+
+def test_an_attribute_of_an_otlp_event_is_a_field(spark: SparkSession) -> None:
+    fields = [SchemaField(name="attributes.http.method", type="string")]
+    checked = check_transform("attributes.http.method", {"attributes.http.method": "string"})
+    sample = b'{"attributes": {"http.method": "GET"}}'
+    assert evaluate_output(spark, checked, "", fields, sample, of_otlp=True) == Evaluation("GET", "string")
+    assert evaluate_output(spark, checked, "", fields, sample).dead_letter

@@ -58,7 +58,8 @@ class Pipeline(Batches):
             columns["came"] = pa.array([batch_time_ms] * len(written), pa.timestamp("ms", "UTC"))
         self.insert(*self.config.sink.full_table, pa.table(columns))
         offsets = {self.config.source.topic: {0: (self.offset, self.offset + records)}}
-        outcomes = Outcomes(read=records if read is None else read, written=len(written), duplicates=duplicates)
+        count = records if read is None else read
+        outcomes = Outcomes(read=count, records=count, written=len(written), duplicates=duplicates)
         self.close_batch(batch_time_ms, offsets, outcomes)
         self.offset += records
 

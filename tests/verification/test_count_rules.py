@@ -22,7 +22,7 @@ def table(engine: str = "MergeTree", *, ttl: bool = False, sorting_key: str = "i
 
 
 def totals(**changes: Any) -> LedgerTotals:
-    outcomes = Outcomes(read=100, written=85, duplicates=10, filtered=2, late=1, dead_letters=2)
+    outcomes = Outcomes(read=100, records=100, written=85, duplicates=10, filtered=2, late=1, dead_letters=2)
     plain = LedgerTotals(
         batches=4,
         first_batch_time=NOW - timedelta(minutes=2),
@@ -290,3 +290,16 @@ def test_ranges_are_held_against_what_the_brokers_still_have() -> None:
     ]
     known = {"a": {0: Offsets(14, 99), 1: Offsets(0, 30)}, "b": {0: Offsets(0, 3)}}
     assert measure(ranges, known) == Spans(total=47, expired=4, unknown=2 + 2, uncovered=5, repeated=1)
+
+
+def test_records_of_many_events_are_compared_with_kafka_as_records() -> None:
+    outcomes = Outcomes(read=100, records=12, written=85, duplicates=10, filtered=2, late=1, dead_letters=2)
+    kafka = KafkaCount(records=12, proof=Proof.OFFSETS, spans=replace(NO_LOSS, total=12))
+    report = counts_report(totals=totals(outcomes=outcomes), kafka=kafka)
+    assert report.passed
+    assert report.description.startswith(
+        "100 events of 12 records in Kafka - 10 duplicates - 2 filtered - 1 late - 2 dead"
+    )
+    assert (report.figures["records"], report.figures["kafka_records"], report.figures["read"]) == (12, 12, 100)
+    missing = counts_report(totals=totals(outcomes=outcomes), kafka=replace(kafka, records=13))
+    assert missing.description == "Kafka holds 13 records up to the committed offsets, but 12 were read."

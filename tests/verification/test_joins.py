@@ -77,7 +77,7 @@ class Joined(Batches):
             })  # fmt: skip
             self.insert(*self.config.sink.full_table, block)
         offsets = {"orders": {0: (self.batches, self.batches + 1)}}
-        self.close_batch(batch_time_ms, offsets, Outcomes(**outcomes))
+        self.close_batch(batch_time_ms, offsets, Outcomes(records=outcomes.get("read", 0), **outcomes))
 
     def doubled(self) -> DuplicatesReport:
         """Search for duplicates."""

@@ -8,7 +8,7 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, SecretStr
+from pydantic import Field, PrivateAttr, SecretStr, model_validator
 
 from glassflow_dagster.config.model.checks import Checks, DeadLetters
 from glassflow_dagster.config.model.connections import KafkaConnection
@@ -16,6 +16,7 @@ from glassflow_dagster.config.model.fields import Part
 from glassflow_dagster.config.model.join import OptionalJoin
 from glassflow_dagster.config.model.metrics import Metrics
 from glassflow_dagster.config.model.origin import Origin
+from glassflow_dagster.config.model.otlp import complete
 from glassflow_dagster.config.model.resources import Resources
 from glassflow_dagster.config.model.sink import Sink
 from glassflow_dagster.config.model.source import SchemaField, Source
@@ -72,6 +73,12 @@ class PipelineConfig(Part):
     )  # fmt: skip
     _origin: Origin = PrivateAttr(default_factory=Origin)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _complete_otlp(cls, raw: Any) -> Any:
+        """Add what the type of an OTLP source decides, such as its fields."""
+        return complete(raw)
+
     @property
     def origin(self) -> Origin:
         """Where the definition comes from; no part of its content."""
@@ -121,10 +128,15 @@ class PipelineConfig(Part):
 
         With a schema registry most fields are optional (see `Source.fields`), but not those of the deduplication key,
         which are as declared: without its key an event cannot be deduplicated. Those of a join's key are optional, as
-        an event without it has no match.
+        an event without it has no match. Of an OTLP source, which declares no fields, those of the key are required.
         """
         dedup = self.dedup_of(source)
         keys = dedup.key_fields if dedup else ()
+        if source.signal:
+            return tuple(
+                field.model_copy(update={"required": True, "default": None}) if field.name in keys else field
+                for field in source.schema_fields
+            )
         pairs = zip(source.schema_fields, source.fields, strict=True)
         return tuple(declared if declared.name in keys else field for declared, field in pairs)
 

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from glassflow_dagster.config.model.connections import KafkaConnection, SchemaRegistry
 from glassflow_dagster.config.model.fields import LOWER_CASE, FieldType, Part, Start, Text, empty_means
+from glassflow_dagster.config.model.otlp import Signal, attribute_path, fields_of, signal_of
 from glassflow_dagster.config.model.types import FIELD_KINDS, FieldKind
 
 # Metadata for the mapping -> its kind: Kafka's, named as by ClickHouse's Kafka engine, and the batch time.
@@ -62,7 +63,7 @@ class SourceSchema(Part):
 class Source(Part):
     """One topic, or several of the same events, and the fields of these events."""
 
-    type: Annotated[Literal["kafka"], LOWER_CASE]
+    type: Annotated[Literal["kafka", "otlp.logs", "otlp.metrics", "otlp.traces"], LOWER_CASE]
     source_id: Text
     connection_params: KafkaConnection
     topic: Text | None = None
@@ -78,7 +79,9 @@ class Source(Part):
     schema_fields: Annotated[tuple[SchemaField, ...], Field(min_length=1)]
     schema_version: str = "1"
     schema_registry: SchemaRegistry | None = None
-    format: Annotated[Literal["json", "json_schema", "avro", "protobuf"], empty_means("json")] = "json"
+    format: Annotated[
+        Literal["json", "json_schema", "avro", "protobuf", "otlp_proto", "otlp_json"], empty_means("json")
+    ] = "json"
     # The key is `schema`, which is a method of pydantic's models.
     schema_: SourceSchema | None = Field(default=None, alias="schema")
     consumer_group_initial_offset: Annotated[Literal["earliest", "latest"], empty_means("earliest")] = "earliest"
@@ -101,6 +104,18 @@ class Source(Part):
         Empty for a pattern, unless the definition is of a driver, which has looked them up.
         """
         return self.topics if self.topic is None else (self.topic,)
+
+    @property
+    def signal(self) -> Signal | None:
+        """The signal of OpenTelemetry whose export requests the records are; None for records of one event each."""
+        return signal_of(self.type)
+
+    @property
+    def has_fields_of_signal(self) -> bool:
+        """Whether the fields are those of the signal's events, and attributes of them."""
+        attributes = [field.name for field in self.schema_fields if len(attribute_path(field.name)) > 1]
+        fixed = tuple(SchemaField.model_validate(field) for field in fields_of(self.signal or "", attributes))
+        return self.schema_fields == fixed
 
     @property
     def has_schema(self) -> bool:

@@ -181,6 +181,11 @@ def unsupported_reason(column: ColumnType) -> str | None:
     Arguments that a definition may leave to the table (an Enum's values, a FixedString's length) may be missing.
     """
     base = column.base
+    if base.name == "Nested":
+        # Without a setting of the table's, the server stores it as an array of each element.
+        return (
+            "Nested is no type of one column; use Array(Tuple(name Type, ...)), with the names that the elements have"
+        )
     if base.name not in _KINDS_TAKEN:
         return f"unsupported ClickHouse column type {str(column)!r}; use one of {', '.join(_KINDS_TAKEN)}"
     problem = _argument_problem(base)

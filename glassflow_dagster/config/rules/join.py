@@ -24,7 +24,7 @@ def join_problems(config: PipelineConfig) -> Iterator[Problem]:
     """Yield every problem of the join, and of a join that is missing although there are two sources."""
     join = config.join
     if join is None:
-        if len(config.sources) > 1:
+        if len(config.sources) > 1 and not any(source.signal for source in config.sources):
             yield Problem("sources", "two sources need a join; add `join`, or keep one source")
         return
     yield from _sources_problems(config.sources)

@@ -22,6 +22,7 @@ from glassflow_dagster.config.rules.avro import avro_problem
 from glassflow_dagster.config.rules.clock import event_time_problems, only_with_event_clock
 from glassflow_dagster.config.rules.connections import WITH_OWN_JVM, connection_problems
 from glassflow_dagster.config.rules.join import join_problems, transform_problems
+from glassflow_dagster.config.rules.otlp import MISSING_TOPIC, otlp_problems
 from glassflow_dagster.config.rules.sink import sink_problems
 from glassflow_dagster.config.stages import plan_stages
 from glassflow_dagster.expressions.language.patterns import engine_pattern
@@ -30,6 +31,7 @@ from glassflow_dagster.expressions.language.patterns import engine_pattern
 def problems(config: PipelineConfig) -> Iterator[Problem]:
     """Yield every problem of a definition that the models have accepted."""
     yield from _source_problems(config)
+    yield from otlp_problems(config)
     yield from join_problems(config)
     yield from _transform_problems(config)
     yield from _dedup_problems(config)
@@ -65,6 +67,8 @@ def _evolution_problems(config: PipelineConfig) -> Iterator[Problem]:
         why = "a join's output_fields choose the fields"
     elif source.format == "protobuf":
         why = "fields of Protobuf are not looked up yet"
+    elif source.signal is not None:
+        why = "the fields of an OTLP source are fixed"
     elif source.format == "avro" and source.schema_registry is None:
         why = "the schema is in the definition, and changes with it"
     if why:
@@ -91,6 +95,8 @@ def _source_problems(config: PipelineConfig) -> Iterator[Problem]:
 def _format_problems(path: str, source: Source) -> Iterator[Problem]:
     """Yield a problem for a schema that the format does not have, or needs and has not."""
     schema, registry = source.schema_, source.schema_registry
+    if source.signal:
+        return
     if not source.has_schema:
         if schema is not None:
             remedy = "remove it, or add format: avro or protobuf"
@@ -117,7 +123,8 @@ def _topic_problems(path: str, source: Source) -> Iterator[Problem]:
     """Yield a problem for a source without a topic, and for topics that are there twice."""
     given = [key for key in ("topic", "topics", "topic_pattern") if getattr(source, key)]
     if not given:
-        yield Problem(f"{path}.topic", "is missing; add it, or topics: [NAME, ...]")
+        remedy = MISSING_TOPIC if source.signal else "is missing; add it, or topics: [NAME, ...]"
+        yield Problem(f"{path}.topic", remedy)
     for key in given[1:]:
         yield Problem(f"{path}.{key}", f"is there beside {given[0]}; keep one of them")
     if source.topic_pattern:
@@ -172,17 +179,22 @@ def _dedup_problems(config: PipelineConfig) -> Iterator[Problem]:
             yield Problem(f"{path}.config", "name the key once: either key (one field) or keys (a list)")
         if dedup.time_window > MAX_DEDUP_WINDOW:
             yield Problem(f"{path}.config.time_window", "is longer than 7 days; choose 7d or less")
-        fields = {field.name: field for field in sources[transform.source_id].schema_fields}
-        yield from _key_problems(f"{path}.config.key", dedup, fields)
+        source = sources[transform.source_id]
+        # Of an OTLP source, those of the key are required, whichever they are.
+        fields = {field.name: field for field in (config.fields_of(source) if source.signal else source.schema_fields)}
+        yield from _key_problems(f"{path}.config.key", dedup, source, fields)
         if config.join is None or dedup.clock == "processing":
             yield from _clock_problems(f"{path}.config", dedup, fields)
 
 
-def _key_problems(path: str, dedup: DedupConfig, fields: Mapping[str, SchemaField]) -> Iterator[Problem]:
+def _key_problems(
+    path: str, dedup: DedupConfig, source: Source, fields: Mapping[str, SchemaField]
+) -> Iterator[Problem]:
     """Yield a problem for each part of a key that is undeclared, optional, or no scalar."""
     for name in dedup.key_fields:
         if name not in fields:
-            yield Problem(path, f"{name!r} is not in schema_fields; {suggestion(name, list(fields))}")
+            where = f"no field of {source.type}" if source.signal else "not in schema_fields"
+            yield Problem(path, f"{name!r} is {where}; {suggestion(name, list(fields))}")
         elif fields[name].kind in ("array", "map", "any"):
             yield Problem(path, f"{name!r} is {fields[name].type}; a key is a string, number or bool")
         elif not fields[name].needed:

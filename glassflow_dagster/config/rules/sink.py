@@ -174,4 +174,5 @@ def _unmapped(name: str, config: PipelineConfig, stages: Stages) -> str:
     if join:
         remedy = "list it there" if name in declared | METADATA_FIELDS.keys() else nearest_remedy
         return f"not among join.output_fields; {remedy}"
-    return f"not in schema_fields; {nearest_remedy}"
+    where = f"no field of {config.source.type}" if config.source.signal else "not in schema_fields"
+    return f"{where}; {nearest_remedy}"

@@ -292,21 +292,22 @@ class Checkpoint:
         _write_json(self._plan_file(plan.batch_id), plan.model_dump(mode="json"))
         self._plan_file(plan.batch_id - PLANS_KEPT).unlink(missing_ok=True)
 
-    def keep_already_written(self, batch_id: int, positions: Iterable[tuple[str, int, int]]) -> None:
-        """Store the positions of those records of a batch whose rows are in the table before the batch runs.
+    def keep_already_written(self, batch_id: int, positions: Iterable[tuple[Any, ...]]) -> None:
+        """Store the positions of those events of a batch whose rows are in the table before the batch runs.
 
-        Recovery finds them, so that the batch does not write these rows again. positions: (topic, partition, offset).
+        Recovery finds them, so that the batch does not write these rows again. positions: (topic, partition, offset),
+        of an OTLP source with the item.
         """
         _write_json(self._already_written_file(batch_id), sorted(positions))
 
-    def already_written(self, batch_id: int, topics: Sequence[str]) -> frozenset[tuple[int, int, int]]:
-        """Read what `keep_already_written` stored for a batch: (topic rank, partition, offset) of each record.
+    def already_written(self, batch_id: int, topics: Sequence[str]) -> frozenset[tuple[int, ...]]:
+        """Read what `keep_already_written` stored for a batch: the positions, with the topic's rank for its name.
 
         topics: of the pipeline; a topic's rank is its index among them.
         """
         file = self._already_written_file(batch_id)
         positions = _read_json(file) if file.exists() else ()
-        return frozenset((topics.index(topic), partition, offset) for topic, partition, offset in positions)
+        return frozenset((topics.index(topic), *rest) for topic, *rest in positions)
 
     def keep_definition(self, config: PipelineConfig) -> None:
         """Keep the definition of the batches from now on, without its secrets, so that a replay can use it."""

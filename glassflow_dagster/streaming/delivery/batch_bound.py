@@ -3,7 +3,8 @@
 A batch is sorted and shuffled on disk, and the records of one shard of its keys are in memory together, so the limit
 must be one of bytes. But Kafka's offsets count records and have no sizes: the next records are assumed to be as large
 as the last ones. If they are larger, the batch only takes more disk and time; the blocks that go to Python and on to
-ClickHouse are limited in bytes in any case.
+ClickHouse are limited in bytes in any case. Where a record is many events (OTLP), the events are limited, too, as their
+rows make the blocks of a batch, whose insert tokens the table must have room for.
 """
 
 import time
@@ -23,6 +24,9 @@ from glassflow_dagster.streaming.spark.session import java
 # limit of 200,000 records a batch applies first.
 BATCH_BYTES = 256 * 1024 * 1024
 
+# As JSON events a request of OpenTelemetry's is larger than it is in Kafka, since each event has the attributes of its
+# resource. How much larger is known after a batch; until then so many times.
+_GROWTH_OF_REQUESTS = 16
 # Java's greatest long.
 _UNLIMITED = 2**63 - 1
 
@@ -39,13 +43,15 @@ _SAMPLE_SECONDS = 4.0
 class BatchBound:
     """The limit of one query's micro-batches, in records; the query's source reads it (scala/spark/BoundedKafka.scala).
 
-    query: the query's name. record_bytes: the mean size of the last records; 0 before the first.
+    query: the query's name. record_bytes: the mean size of the last records; 0 before the first. most_events: the
+    events that a batch may have.
     """
 
     spark: SparkSession
     query: str
     record_bytes: int = 0
-    # The records that fit into `BATCH_BYTES`.
+    most_events: int = _UNLIMITED
+    # The records that fit into `BATCH_BYTES`, and have `most_events`.
     _most: int = field(default=_UNLIMITED, init=False)
     # Looked up once: each lookup has the JVM search its class path for the parts of the name.
     _limits: Any = field(init=False, repr=False)
@@ -54,14 +60,17 @@ class BatchBound:
         """Look up the JVM's limits."""
         self._limits = java(self.spark).glassflow.BatchBound
 
-    def update(self, records: int, size: int) -> None:
+    def update(self, records: int, size: int, events: int = 0) -> None:
         """Limit the next batch to the records that fit into `BATCH_BYTES`, by the mean size of the last ones.
 
-        records, size: the number of the last records and their bytes; without a record this limit stays.
+        records, size, events: the number of the last records, their bytes, and their events where these are known;
+        without a record this limit stays.
         """
         if records:
             self.record_bytes = size // records
             self._most = records_within(BATCH_BYTES, records, size)
+            if events:
+                self._most = min(self._most, records_within(self.most_events, records, events))
         self._limits.set(self.query, self._most)
 
     def begin_with(self, records: int) -> None:
@@ -70,13 +79,16 @@ class BatchBound:
 
 
 def records_within(limit: int, records: int, size: int) -> int:
-    """Return the number of records that fit into `limit` bytes, at least one, if `records` took `size` bytes."""
+    """Return the number of records that fit into `limit`, at least one, if `records` took `size` of it."""
     return max(1, limit * records // max(1, size))
 
 
 @dataclass(frozen=True)
 class RecordSample:
-    """The number of records in a sample, the bytes of their values, and whether no more records were waiting."""
+    """The number of records in a sample, the bytes of their values, and whether no more records were waiting.
+
+    The bytes of an export request of OpenTelemetry's are about those of its events.
+    """
 
     records: int = 0
     bytes: int = 0
@@ -99,6 +111,7 @@ def sample_sizes(source: Source, starts: Mapping[str, Mapping[int, int]]) -> Rec
     ]
     unread = {(partition.topic, partition.partition) for partition in partitions}
     records = size = 0
+    growth = _GROWTH_OF_REQUESTS if source.signal else 1
     deadline = time.monotonic() + _SAMPLE_SECONDS
     connection = source.connection_params
     with (
@@ -113,5 +126,5 @@ def sample_sizes(source: Source, starts: Mapping[str, Mapping[int, int]]) -> Rec
                     unread.discard((message.topic(), message.partition()))
                 else:
                     records += 1
-                    size += len(message.value() or b"")
+                    size += len(message.value() or b"") * growth
     return RecordSample(records, size, is_complete=not unread)

@@ -53,7 +53,9 @@ from glassflow_dagster.streaming.delivery.totals import Totals
 from glassflow_dagster.streaming.stages.batch_pacer import BatchPacer
 from glassflow_dagster.streaming.stages.record_counter import (
     BatchOutcomes,
+    ItemCounter,
     JoinCounter,
+    RecordCounter,
     SingleTopicCounter,
     total,
 )
@@ -141,7 +143,7 @@ class BatchWriter:
             outcomes, measures = self._write(stages, plan, repeated=repeated)
             totals = self._account(plan, outcomes, measures, repeated=repeated)
             if self.bound:
-                self.bound.update(outcomes.sized, outcomes.sized_bytes)
+                self.bound.update(outcomes.sized, outcomes.sized_bytes, outcomes.read)
             before = self._progress
             interval_ms = plan.batch_time_ms - before.last.batch_time_ms if before.last else 0
             # Replaced as a whole, as other threads read it while batches run.
@@ -241,7 +243,7 @@ class BatchWriter:
     def _partition_writer(self, plan: BatchPlan, *, repeated: bool) -> PartitionWriter:
         """Return the writer of the batch's partitions. repeated: see `_write`."""
         return PartitionWriter(
-            counter=JoinCounter() if self.config.join else SingleTopicCounter(),
+            counter=_counter_of(self.config),
             connection=self.config.sink.connection_params,
             tables=tuple(
                 BatchTable(
@@ -345,6 +347,13 @@ class BatchWriter:
             "written_by_table": dict(zip(names, outcomes.by_table(len(names)), strict=True)),
             "rows_before_by_table": {name: known[name] for name in names},
         }
+
+
+def _counter_of(config: PipelineConfig) -> RecordCounter:
+    """Return the counter of a pipeline's query."""
+    if config.join:
+        return JoinCounter()
+    return ItemCounter() if config.source.signal else SingleTopicCounter()
 
 
 def _write_as_job(writer: PartitionWriter, stages: BatchStages, plan: BatchPlan) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from glassflow_dagster.bookkeeping.dead_letters import RAW_SCHEMA, SCHEMA
 from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.kafka.records import Record, RecordPosition
-from glassflow_dagster.kafka.replay_headers import Header, read_replay, without_replay
+from glassflow_dagster.kafka.replay_headers import WHOLE_RECORD, Header, read_replay, without_replay
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,16 @@ class DeadLetterWithoutRaw:
     """A dead letter whose record's raw bytes are gone, so that the record must be read from Kafka again.
 
     position: the record's position in Kafka. row: the refused row as JSON, used when Kafka no longer has the record.
+    item, event: of an event that is one of many in its record, its index and its value, which takes the place of the
+    record's.
     """
 
     position: RecordPosition
     stage: str
     reason: str
     row: bytes
+    item: int = WHOLE_RECORD
+    event: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,8 @@ class DeadLetterBatch:
         """Build rows of the dead letter table, in the order of the records.
 
         Columns in (`RAW_SCHEMA`): topic, partition, offset, timestamp, key, value, headers (LIST<STRUCT<name, value>>),
-        stage, reason and passed_dedup. Columns out: those of `DEAD_LETTERS`. For a record of the replay topic, origin
-        and attempt are read from its replay headers, and these headers are removed.
+        stage, reason, item and passed_dedup. Columns out: those of `DEAD_LETTERS`. For a record of the replay topic,
+        origin and attempt are read from its replay headers, and these headers are removed.
         """
         raw = raw.select(RAW_SCHEMA.names).cast(RAW_SCHEMA)
         count = raw.num_rows
@@ -73,7 +77,7 @@ class DeadLetterBatch:
         return pa.table({**batch_columns, **record_columns, **self._origins(raw)}, schema=SCHEMA)
 
     def _origins(self, raw: pa.Table) -> dict[str, Any]:
-        """Return the columns attempt, origin_topic, origin_partition, origin_offset and passed_dedup, by name.
+        """Return the columns attempt, origin_topic, origin_partition, origin_offset, origin_item and passed_dedup.
 
         A record is its own origin, with attempt 0. For a replay of this checkpoint's dead letter, the replay headers
         name both; passed_dedup is then also true if the first reading had passed deduplication. With records of the
@@ -84,6 +88,7 @@ class DeadLetterBatch:
             "origin_topic": raw.column("topic"),
             "origin_partition": raw.column("partition"),
             "origin_offset": raw.column("offset"),
+            "origin_item": raw.column("item"),
             "passed_dedup": raw.column("passed_dedup"),
         }
         if not pc.any(pc.equal(raw.column("topic"), self.replay_topic)).as_py():
@@ -101,6 +106,8 @@ class DeadLetterBatch:
                 columns["origin_topic"][row] = replay.topic
                 columns["origin_partition"][row] = replay.partition
                 columns["origin_offset"][row] = replay.offset
+                if replay.item != WHOLE_RECORD:
+                    columns["origin_item"][row] = replay.item
                 columns["passed_dedup"][row] |= replay.passed_dedup
             columns["headers"].append([{"name": name, "value": value} for name, value in headers])
         return {name: pa.array(column, SCHEMA.field(name).type) for name, column in columns.items()}
@@ -110,21 +117,24 @@ def dead_letters_of_rows(rows: Sequence[DeadLetterWithoutRaw], records: Mapping[
     """Combine rows that could not be written with their records from Kafka; columns out: those of `RAW_SCHEMA`.
 
     records: the records that Kafka still has, by position. Where a record is gone, the dead letter's value is the row
-    as JSON, and its reason says so. These rows failed after deduplication had accepted them, hence `passed_dedup`.
+    as JSON, and its reason says so; one of many events in a record has its value with it. These rows failed after
+    deduplication had accepted them, hence `passed_dedup`.
     """
     dead_letters = []
     for row in rows:
         record = records.get(row.position)
         reason_if_gone = f"{row.reason}; Kafka no longer has the record: value is the row, as JSON"
+        has_value = record is not None or row.event is not None
         dead_letters.append({
             **row.position._asdict(),
+            "item": row.item,
             # 0, as the column cannot be NULL, where Kafka no longer has the record, or it has no timestamp.
             "timestamp": (record.timestamp_ms if record else None) or 0,
             "key": record.key if record else None,
-            "value": record.value if record else row.row,
+            "value": row.event if row.event is not None else record.value if record else row.row,
             "headers": [{"name": name, "value": value} for name, value in record.headers] if record else [],
             "stage": row.stage,
-            "reason": row.reason if record else reason_if_gone,
+            "reason": row.reason if has_value else reason_if_gone,
             "passed_dedup": True,
         })  # fmt: skip
     return pa.Table.from_pylist(dead_letters, schema=RAW_SCHEMA)

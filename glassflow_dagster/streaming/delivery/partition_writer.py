@@ -32,6 +32,7 @@ from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.config.model.sink import Delivery
 from glassflow_dagster.config.model.source import Source
 from glassflow_dagster.kafka.records import RecordPosition, fetch_records
+from glassflow_dagster.kafka.replay_headers import WHOLE_RECORD
 from glassflow_dagster.metrics.measures import Measures
 from glassflow_dagster.streaming.checkpoint.blocks import BlockLimits, cut
 from glassflow_dagster.streaming.delivery.block_writer import BlockWriter, WholeBlockWriter
@@ -40,6 +41,7 @@ from glassflow_dagster.streaming.delivery.dead_letter_rows import (
     DeadLetterWithoutRaw,
     dead_letters_of_rows,
 )
+from glassflow_dagster.streaming.stages.items import EVENT, ITEM
 from glassflow_dagster.streaming.stages.record_counter import BATCH_OUTCOMES_SCHEMA, BatchOutcomes, RecordCounter
 
 # Bytes of raw records in one block: the server parses blocks in memory, those of several pipelines at once.
@@ -76,14 +78,15 @@ class PartitionWriter:
     values of the table's columns in RowBinary), with several tables STRUCT<table INT, values BINARY>; dead_letter
     STRUCT (its topic is NULL where the record must be read again); drop_reason ('filtered' or 'late'); size INT (bytes
     of the raw record); timestamp LONG (Kafka's, microseconds since 1970; NULL where it is not known); stage_attempt INT
-    (in a worker: how often Spark has begun this stage before); and those that the counter takes. At most one of row,
+    (in a worker: how often Spark has begun this stage before); of a source whose records are many events item INT (the
+    event's index in its record) and event BINARY (its value); and those that the counter takes. At most one of row,
     dead_letter and drop_reason is set; none of them for a record that is only counted, such as a duplicate. Columns
     out: those of `BatchOutcomes`, and measures STRING (`Measures` as JSON); one row.
 
     counter: counts the records of this kind of query. tables: the sink's. topics: in the order of topic_rank.
     server_run: the run of the ClickHouse server when the batch was begun. repeated: some of the batch may have been
     written before. epoch: the driver's number, for fencing. cluster: where tables are altered. already_written:
-    positions (topic_rank, partition, offset) of records whose rows an earlier run wrote before its checkpoint was lost.
+    positions (of the counter's columns) of records whose rows an earlier run wrote before its checkpoint was lost.
     compare_values: find such rows by their values instead. report: prints a line for the user.
     """
 
@@ -101,7 +104,7 @@ class PartitionWriter:
     delivery: Delivery = "exactly_once"
     cluster: str | None = None
     compare_values: bool = False
-    already_written: frozenset[tuple[int, int, int]] = frozenset()
+    already_written: frozenset[tuple[int, ...]] = frozenset()
     report: Callable[[str], None] = print
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -223,7 +226,8 @@ class PartitionWriter:
         flat = pa.table(_struct_columns(records, "dead_letter"))
         has_raw = pc.is_valid(flat.column("topic"))
         complete = flat.filter(has_raw)
-        positions = records.filter(has_raw).select(["partition", "offset"])
+        of_complete = records.filter(has_raw)
+        positions = of_complete.select(["partition", "offset"]).append_column(ITEM, _items(of_complete))
         # Deduplication has accepted none of these records: they failed before it, or were late.
         passed_dedup = pa.repeat(False, complete.num_rows)  # noqa: FBT003 - a value
         columns = {**_columns_of(complete), **_columns_of(positions), "passed_dedup": passed_dedup}
@@ -243,16 +247,20 @@ class PartitionWriter:
     ) -> pa.Table:
         """Return the raw records of rows that the server refused for a table; columns out: those of `RAW_SCHEMA`.
 
-        A row goes along as JSON, for the case that Kafka no longer has its record. refused: in the order of the rows.
+        A row goes along as JSON, for the case that Kafka no longer has its record. An event that is one of many in its
+        record goes along as it is, since Kafka does not have it. refused: in the order of the rows.
         """
         client, block = writers.inserter.client, table.block(rows)
         rows_as_json = retry(
             lambda: translate_errors(client, lambda: read_as_json(client, block)), self.retry_seconds, self.report
         )
+        has_items = EVENT in rows.column_names
+        events = rows.column(EVENT).to_pylist() if has_items else [None] * rows.num_rows
+        found = zip(self._positions(rows), refused, rows_as_json, _items(rows).to_pylist(), events, strict=True)
         return self._fetch_raw(
             [
-                DeadLetterWithoutRaw(position, INSERT_STAGE, reason, row_as_json)
-                for position, (_, reason), row_as_json in zip(self._positions(rows), refused, rows_as_json, strict=True)
+                DeadLetterWithoutRaw(position, INSERT_STAGE, reason, row_as_json, item, event)
+                for position, (_, reason), row_as_json, item, event in found
             ]
         )
 
@@ -271,10 +279,6 @@ class PartitionWriter:
         """Yield the records that become a row or a dead letter; count the dropped ones, which are in no block."""
         for batch in batches:
             self.counter.count_dropped(batch, outcomes)
-            # Records that have a value and their bytes, which limit the next batch; the sum of no rows is NULL.
-            sizes = batch.column("size")
-            outcomes.sized += pc.sum(pc.greater(sizes, 0)).as_py() or 0
-            outcomes.sized_bytes += pc.sum(sizes).as_py() or 0
             stored = batch.filter(pc.or_(pc.is_valid(batch.column("row")), pc.is_valid(batch.column("dead_letter"))))
             yield self._drop_already_written(stored, outcomes) if self.already_written else stored
 
@@ -318,6 +322,13 @@ def _struct_columns(table: pa.Table, name: str) -> dict[str, pa.ChunkedArray]:
     """Return the fields of a STRUCT column as columns."""
     column = table.column(name)
     return {member.name: pc.struct_field(column, index) for index, member in enumerate(column.type)}
+
+
+def _items(rows: pa.Table) -> pa.Array | pa.ChunkedArray:
+    """Return the events' indexes in their records, INT; those of whole records where rows have none."""
+    if ITEM in rows.column_names:
+        return rows.column(ITEM)
+    return pa.repeat(pa.scalar(WHOLE_RECORD, pa.int32()), rows.num_rows)
 
 
 def _columns_of(table: pa.Table) -> dict[str, pa.ChunkedArray]:

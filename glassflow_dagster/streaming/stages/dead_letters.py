@@ -6,6 +6,7 @@ A good record's raw bytes are dropped before deduplication and the sort; a dead 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from glassflow_dagster.streaming.stages.items import EVENT, ITEM
 from glassflow_dagster.streaming.stages.scope import Scope
 
 
@@ -15,12 +16,15 @@ def keep_raw_of_dead_letters(events: DataFrame, *more: str) -> DataFrame:
     Columns in: those of `read_records`, fields, error, drop_reason, exempt, row, and `more`, which pass unchanged.
     Columns out: topic_rank INT, partition INT, offset LONG, fields, row, drop_reason, exempt, size INT (bytes of the
     raw value), timestamp LONG (Kafka's, microseconds since 1970), dead_letter STRUCT<topic, timestamp, key, value,
-    headers ARRAY<STRUCT<name, value>>, stage, reason>, NULL for a good record, and `more`.
+    headers ARRAY<STRUCT<name, value>>, stage, reason>, NULL for a good record, and `more`. Of an OTLP source also item
+    INT, and event BINARY: the value of an event that becomes a row, which Kafka does not have by itself.
     """
+    of_items = [F.col(ITEM), F.when(F.col("row").isNotNull(), F.col("value")).alias(EVENT)]
     return events.select(
         "topic_rank",
         "partition",
         "offset",
+        *(of_items if ITEM in events.columns else ()),
         "fields",
         "row",
         "drop_reason",

@@ -4,7 +4,7 @@ This module is the Python bridge. The stateful processors, on the processing and
 scala/state/ProcessingTimeDedup.scala and scala/state/EventTimeDedup.scala.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -13,10 +13,16 @@ from glassflow_dagster.config.model.durations import microseconds, milliseconds
 from glassflow_dagster.config.model.transforms import DedupConfig
 from glassflow_dagster.streaming.spark.session import java
 from glassflow_dagster.streaming.stages.event_time import late_dead_letter
+from glassflow_dagster.streaming.stages.items import EVENT, ITEM, position
 from glassflow_dagster.streaming.stages.source_index import ONLY_FIELDS
 
 # The source index of a pipeline without a join.
 _ONLY_SOURCE = 0
+
+# The item of the row that stands for a record, the least there is (scala/otlp/OtlpSplitter.scala: MARK).
+_LEAST_ITEM = -2
+# A record has less than 2^20 events, and no partition of Kafka's has 2^43 records.
+_ITEM_BITS = 20
 
 # Columns that pass the stateful processor packed into one BINARY column: of a pipeline with one source, and of a join.
 _PAYLOAD = ("row", "size", "timestamp", "dead_letter", "drop_reason")
@@ -39,13 +45,14 @@ def drop_duplicates(events: DataFrame, dedup: DedupConfig) -> DataFrame:
     Dead letters, dropped and exempt records pass unchanged.
 
     Columns in: those of `keep_raw_of_dead_letters`.
-    Columns out: topic_rank, partition, offset, row, size, timestamp, dead_letter, drop_reason, and duplicates LONG. A
+    Columns out: topic_rank, partition, offset, row, size, timestamp, dead_letter, drop_reason, and duplicates LONG, and
+    item and event where they come in. A
     key has one row per batch: its first event, and in duplicates the number of its other events in the batch. If the
     key was accepted in an earlier batch, duplicates counts all of them; row, timestamp, dead_letter and drop_reason are
     NULL.
     """
     keyed = events.withColumn("key", _key(dedup, ONLY_FIELDS)).withColumn("source", F.lit(_ONLY_SOURCE))
-    return _drop_in_processing_time(keyed, [dedup], _PAYLOAD)
+    return _drop_in_processing_time(keyed, [dedup], _payload(events.columns))
 
 
 def drop_duplicates_of_join_inputs(events: DataFrame, dedups: Sequence[DedupConfig | None]) -> DataFrame:
@@ -86,20 +93,20 @@ def _drop_in_processing_time(
     """Run the stateful processor of the processing clock, which has one row per key and batch as its result.
 
     dedups: by source index. columns: those that pass the processor packed into one BINARY column.
-    Columns in: key BINARY, source INT, topic_rank, partition, offset and `columns`. Columns out: topic_rank, partition,
-    offset, size, duplicates and `columns`, NULL for a key that was accepted before.
+    Columns in: key BINARY, source INT, topic_rank, partition, offset and `columns`, and item, if it is there. Columns
+    out: topic_rank, partition, offset, item, size, duplicates and `columns`, NULL for a key that was accepted before.
     """
     payload = F.struct(*columns)
     packed = F.call_function("glassflow_pack", payload).alias("payload")
-    events = keyed.select("key", F.col("source"), *_position(), packed)
+    events = keyed.select("key", F.col("source"), *_position(keyed.columns), packed)
     spark = keyed.sparkSession
     # A source without deduplication needs no window: its records have no key and always pass.
     windows = [milliseconds(dedup.time_window) if dedup else 0 for dedup in dedups]
     results = java(spark).glassflow.ProcessingTimeDedup.apply(events._jdf, windows)
-    unpacked = _unpack(DataFrame(results, spark), unpacked=keyed.select(payload.alias("payload")))
+    rows = _unpack(DataFrame(results, spark), unpacked=keyed.select(payload.alias("payload")))
     # Without size, which is among the common columns.
     payload_columns = [F.col(f"payload.{name}") for name in columns if name != "size"]
-    return unpacked.select(*_common_columns(), *payload_columns)
+    return rows.select(*_common_columns(keyed.columns), *payload_columns)
 
 
 def drop_duplicates_in_event_time(events: DataFrame, dedup: DedupConfig) -> DataFrame:
@@ -111,11 +118,12 @@ def drop_duplicates_in_event_time(events: DataFrame, dedup: DedupConfig) -> Data
     Columns out: those of `drop_duplicates`. A late event has either its dead letter (timing.if_late) in dead_letter,
     or 'late' in drop_reason where timing.if_late is NULL; its row is NULL.
     """
-    payload = F.struct(*_PAYLOAD, "timing.if_late")
+    names = _payload(events.columns)
+    payload = F.struct(*names, "timing.if_late")
     # Records without timing (dead letters, dropped records) pass by their key: their time and keepLate are not read.
     keyed = events.select(
         _key(dedup, ONLY_FIELDS).alias("key"),
-        *_position(),
+        *_position(events.columns),
         F.coalesce("timing.event_time", F.lit(0)).alias("time"),
         F.coalesce("timing.keep_late", F.lit(0).cast("boolean")).alias("keepLate"),
         F.call_function("glassflow_pack", payload).alias("payload"),
@@ -128,8 +136,8 @@ def drop_duplicates_in_event_time(events: DataFrame, dedup: DedupConfig) -> Data
     is_dead_letter = F.col("payload.if_late").isNotNull()
     dead_letter = late_dead_letter(F.col("payload.if_late"), F.col("watermark"))
     return _unpack(results, unpacked=events.select(payload.alias("payload"))).select(
-        *_common_columns(),
-        F.col("payload.timestamp").alias("timestamp"),
+        *_common_columns(events.columns),
+        *(F.col(f"payload.{name}") for name in names if name in ("timestamp", EVENT)),
         F.when(~late, F.col("payload.row")).alias("row"),
         F.when(late, F.when(is_dead_letter, dead_letter)).otherwise(F.col("payload.dead_letter")).alias("dead_letter"),
         F.when(late, F.when(~is_dead_letter, F.lit("late")))
@@ -140,7 +148,13 @@ def drop_duplicates_in_event_time(events: DataFrame, dedup: DedupConfig) -> Data
 
 def keep_duplicates(events: DataFrame) -> DataFrame:
     """Pass every event, for a source without deduplication. Columns as in `drop_duplicates`; duplicates is 0."""
-    return events.select("topic_rank", "partition", "offset", *_PAYLOAD, F.lit(0).cast("bigint").alias("duplicates"))
+    no_duplicates = F.lit(0).cast("bigint").alias("duplicates")
+    return events.select(*position(events.columns), *_payload(events.columns), no_duplicates)
+
+
+def _payload(columns: Collection[str]) -> tuple[str, ...]:
+    """Return the columns that pass a processor packed, of those that come in."""
+    return (*_PAYLOAD, *((EVENT,) if EVENT in columns else ()))
 
 
 def _is_deduplicated() -> Column:
@@ -166,9 +180,25 @@ def _no_key() -> Column:
     return F.call_function("glassflow_no_key", F.col("partition"))
 
 
-def _position() -> list[Column]:
-    """Return the columns of a record's position, as the stateful processors name them."""
-    return [F.col("topic_rank").alias("topic"), F.col("partition"), F.col("offset")]
+def _position(columns: Collection[str]) -> list[Column]:
+    """Return the columns of an event's position, as the stateful processors name them. columns: that come in."""
+    return [F.col("topic_rank").alias("topic"), F.col("partition"), _packed_offset(columns).alias("offset")]
+
+
+def _packed_offset(columns: Collection[str]) -> Column:
+    """Return offset and item as one LONG that orders as the pair does; without items the offset.
+
+    The processors order the events of a partition by one number. columns: that come in.
+    """
+    if ITEM not in columns:
+        return F.col("offset")
+    return F.shiftleft("offset", _ITEM_BITS).bitwiseOR(F.col(ITEM).cast("bigint") - F.lit(_LEAST_ITEM))
+
+
+def _unpacked(offset: Column) -> list[Column]:
+    """Return the columns offset and item of a `_packed_offset`."""
+    item = offset.bitwiseAND(F.lit(2**_ITEM_BITS - 1)) + F.lit(_LEAST_ITEM)
+    return [F.shiftright(offset, _ITEM_BITS).alias("offset"), item.cast("int").alias(ITEM)]
 
 
 def _unpack(results: DataFrame, unpacked: DataFrame) -> DataFrame:
@@ -180,8 +210,9 @@ def _unpack(results: DataFrame, unpacked: DataFrame) -> DataFrame:
     return results.withColumn("payload", F.call_function("glassflow_unpack", F.col("payload"), F.lit(schema)))
 
 
-def _common_columns() -> list[Column]:
-    """Return the columns that both processors' results have: position, size and duplicates."""
+def _common_columns(columns: Collection[str]) -> list[Column]:
+    """Return the columns that both processors' results have: position, size and duplicates. columns: that came in."""
     # For a key that was accepted before, the processor returns no payload.
     size = F.coalesce("payload.size", F.lit(0)).alias("size")
-    return [F.col("topic").alias("topic_rank"), F.col("partition"), F.col("offset"), size, F.col("duplicates")]
+    offset = _unpacked(F.col("offset")) if ITEM in columns else [F.col("offset")]
+    return [F.col("topic").alias("topic_rank"), F.col("partition"), *offset, size, F.col("duplicates")]

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glassflow_dagster.bookkeeping.ledger import Outcomes
+from glassflow_dagster.streaming.stages.items import ITEM, RECORD, position
 
 # The counts that a join's state adds to its rows: each is a LONG column of the query and a field of `Outcomes`.
 TALLIES = ("duplicates", "taken", "accepted", "matched", "unmatched", "waiting", "late", "null_keys")
@@ -38,6 +39,17 @@ class BatchOutcomes(Outcomes):
     right_max_event_time: int = NO_EVENT_TIME
     # The rows that were written to each of the sink's tables, in their order; zeros at the end are left out.
     written_by_table: list[int] = field(default_factory=list)
+
+    def count_read(self, records: int) -> None:
+        """Count records that are one event each."""
+        self.read += records
+        self.records += records
+
+    def count_sizes(self, records: int, sizes: pa.Array) -> None:
+        """Count records that have a value, and the bytes of their values, which limit the next batch."""
+        self.sized += records
+        # The sum of no rows is NULL.
+        self.sized_bytes += pc.sum(sizes).as_py() or 0
 
     def count_written(self, table: int, rows: int) -> None:
         """Count rows that were written. table: its position among the sink's tables."""
@@ -81,7 +93,10 @@ class RecordCounter(Protocol):
         """The columns that order the rows of a partition; together they identify a row of a batch."""
 
     def count_dropped(self, batch: pa.RecordBatch, outcomes: BatchOutcomes) -> None:
-        """Count the records that become neither a row nor a dead letter. Columns: those of the query."""
+        """Count the records that become neither a row nor a dead letter, and the sizes of all of them.
+
+        Columns: those of the query.
+        """
 
     def count_stored(self, block: pa.Table, outcomes: BatchOutcomes) -> None:
         """Count the records of a block of rows and dead letters as read. Columns: those of the query."""
@@ -97,24 +112,41 @@ class SingleTopicCounter:
     Each method adds the records that it counts to `read`, too.
     """
 
-    position_columns: tuple[str, ...] = ("topic_rank", "partition", "offset")
+    position_columns: tuple[str, ...] = position(())
 
     def count_dropped(self, batch: pa.RecordBatch, outcomes: BatchOutcomes) -> None:
         """Count duplicates, filtered and late records, which have no row. batch: all rows, also those that have one."""
-        duplicates = _sum(batch, "duplicates")
-        filtered, late = _filtered_and_late(batch.column("drop_reason"))
-        outcomes.duplicates += duplicates
-        outcomes.filtered += filtered
-        outcomes.late += late
-        outcomes.read += duplicates + filtered + late
+        outcomes.count_read(_count_dropped(batch, outcomes))
+        _count_sizes_of_records(batch, outcomes)
 
     def count_stored(self, block: pa.Table, outcomes: BatchOutcomes) -> None:
         """Count the records as read."""
-        outcomes.read += block.num_rows
+        outcomes.count_read(block.num_rows)
 
     def count_dead_letters(self, dead_letters: pa.Table, outcomes: BatchOutcomes) -> None:
         """Count the dead letters."""
         outcomes.dead_letters += dead_letters.num_rows
+
+
+@dataclass(frozen=True)
+class ItemCounter(SingleTopicCounter):
+    """The counter for the query of an OTLP source: a row is one event, or stands for a record of many events.
+
+    `read` and the outcomes count events. A record's size is that of its events, which are what a batch has to hold.
+    """
+
+    position_columns: tuple[str, ...] = position((ITEM,))
+
+    def count_dropped(self, batch: pa.RecordBatch, outcomes: BatchOutcomes) -> None:
+        """Count duplicates, filtered and late events, which have no row, and the records."""
+        records = _dropped_as(batch.column("drop_reason")).get(RECORD, 0)
+        outcomes.read += _count_dropped(batch, outcomes)
+        outcomes.records += records
+        outcomes.count_sizes(records, batch.column("size"))
+
+    def count_stored(self, block: pa.Table, outcomes: BatchOutcomes) -> None:
+        """Count the events as read."""
+        outcomes.read += block.num_rows
 
 
 @dataclass(frozen=True)
@@ -144,7 +176,8 @@ class JoinCounter:
         outcomes.joined_filtered += filtered_after
         outcomes.filtered += filtered_before + filtered_after
         # Each record of the topics is one of these: a duplicate, taken by the join, late, or filtered before the join.
-        outcomes.read += tallies["duplicates"] + tallies["taken"] + tallies["late"] + filtered_before
+        outcomes.count_read(tallies["duplicates"] + tallies["taken"] + tallies["late"] + filtered_before)
+        _count_sizes_of_records(batch, outcomes)
 
     def count_stored(self, block: pa.Table, outcomes: BatchOutcomes) -> None:
         """Count a block's joined rows, and as read its other records: dead letters from before the join.
@@ -153,7 +186,7 @@ class JoinCounter:
         """
         joined = _sum(block, "is_joined")
         outcomes.joined += joined
-        outcomes.read += block.num_rows - joined
+        outcomes.count_read(block.num_rows - joined)
 
     def count_dead_letters(self, dead_letters: pa.Table, outcomes: BatchOutcomes) -> None:
         """Count the dead letters, and those of them that are joined rows."""
@@ -161,10 +194,31 @@ class JoinCounter:
         outcomes.joined_dead_letters += _sum(dead_letters, "is_joined")
 
 
+def _count_dropped(batch: pa.RecordBatch, outcomes: BatchOutcomes) -> int:
+    """Count the duplicates, filtered and late events of a query on one source; return their number."""
+    duplicates = _sum(batch, "duplicates")
+    filtered, late = _filtered_and_late(batch.column("drop_reason"))
+    outcomes.duplicates += duplicates
+    outcomes.filtered += filtered
+    outcomes.late += late
+    return int(duplicates + filtered + late)
+
+
+def _count_sizes_of_records(batch: pa.RecordBatch, outcomes: BatchOutcomes) -> None:
+    """Count the sizes of records that are one event each; a tombstone has none."""
+    sizes = batch.column("size")
+    outcomes.count_sizes(pc.sum(pc.greater(sizes, 0)).as_py() or 0, sizes)
+
+
 def _filtered_and_late(reasons: pa.Array) -> tuple[int, int]:
     """Return how many drop reasons are 'filtered', and how many 'late'."""
-    counts = {entry["values"]: entry["counts"] for entry in pc.value_counts(reasons).to_pylist()}
+    counts = _dropped_as(reasons)
     return counts.get("filtered", 0), counts.get("late", 0)
+
+
+def _dropped_as(reasons: pa.Array) -> dict[str | None, int]:
+    """Return the number of rows by their drop reason."""
+    return {entry["values"]: entry["counts"] for entry in pc.value_counts(reasons).to_pylist()}
 
 
 def _sum(batch: pa.RecordBatch | pa.Table, column: str) -> int:

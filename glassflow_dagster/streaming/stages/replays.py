@@ -19,10 +19,12 @@ def mark_replays(events: DataFrame, replay_topic: str, checkpoint_id: str) -> Da
     sent_to_checkpoint = F.when(F.col("topic") == F.lit(replay_topic), _header(CHECKPOINT_ID))
     of_earlier_checkpoint = F.coalesce(sent_to_checkpoint != F.lit(checkpoint_id), F.lit(0).cast("boolean"))
     replayed = F.coalesce(sent_to_checkpoint == F.lit(checkpoint_id), F.lit(0).cast("boolean"))
+    # A row that is dropped already keeps its reason.
+    drop_reason = F.coalesce(F.col("drop_reason"), F.when(of_earlier_checkpoint, F.lit("filtered")))
     return (
         events.withColumn("replayed", replayed)
-        .withColumn("exempt", F.col("replayed") & _header(PASSED_DEDUP).isNotNull())
-        .withColumn("drop_reason", F.when(of_earlier_checkpoint, F.lit("filtered")).otherwise(F.col("drop_reason")))
+        .withColumn("exempt", F.col("replayed") & has_replay_header(PASSED_DEDUP))
+        .withColumn("drop_reason", drop_reason)
         .withColumn("error", F.when(~of_earlier_checkpoint, F.col("error")))
     )
 
@@ -31,6 +33,11 @@ def origin_topic(replay_topic: str) -> Column:
     """Return the topic that a record was first read from, STRING. Columns in: topic, headers."""
     origin = F.when(F.col("topic") == F.lit(replay_topic), _header(ORIGIN_TOPIC))
     return F.coalesce(origin, F.col("topic"))
+
+
+def has_replay_header(name: str) -> Column:
+    """Return a condition, BOOLEAN, never NULL: the record has a header of a name. Column in: headers."""
+    return F.coalesce(_header(name).isNotNull(), F.lit(0).cast("boolean"))
 
 
 def _header(name: str) -> Column:

@@ -69,15 +69,20 @@ def batch_limits(config: PipelineConfig, record_bytes: int = 0, *, partitioned: 
     With several tables a block is an insert into each, and a view's target may be behind all of them.
     record_bytes: the mean size of the next records, 0 where it is not known. partitioned: whether the table is.
     """
-    tokens_per_block = PARTITIONS_PER_BLOCK if partitioned else 1
-    max_blocks = max(1, TOKENS_KEPT // 2 // (tokens_per_block * len(config.sink.by_table)))
-    max_records = min(MAX_BATCH_RECORDS, max_blocks * config.sink.max_batch_size)
+    max_records = min(MAX_BATCH_RECORDS, max_rows(config, partitioned=partitioned))
     return BatchLimits(
         start_records=min(config.sink.max_batch_size, max_records),
         start_after_ms=milliseconds(config.sink.max_delay_time),
         max_records=max_records,
         polled_records=max(1, min(_POLLED_RECORDS, _POLLED_BYTES // max(1, record_bytes))),
     )
+
+
+def max_rows(config: PipelineConfig, *, partitioned: bool) -> int:
+    """Return the rows of the most blocks that a batch may have; see `batch_limits`."""
+    tokens_per_block = PARTITIONS_PER_BLOCK if partitioned else 1
+    max_blocks = max(1, TOKENS_KEPT // 2 // (tokens_per_block * len(config.sink.by_table)))
+    return max_blocks * config.sink.max_batch_size
 
 
 def kafka_stream(  # noqa: PLR0913 - what a stream is made of

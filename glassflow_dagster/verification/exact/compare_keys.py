@@ -28,7 +28,12 @@ from glassflow_dagster.kafka.topics import offsets
 from glassflow_dagster.streaming.spark.session import SHUFFLE_PARTITIONS
 from glassflow_dagster.streaming.spark.spark_errors import explain_failure
 from glassflow_dagster.verification.exact.canonical import Comparable, comparable, hashed, joined
-from glassflow_dagster.verification.exact.expected import POSITIONS, declare_for_reading, expected_rows, whole_ranges
+from glassflow_dagster.verification.exact.expected import (
+    ITEM_POSITIONS,
+    declare_for_reading,
+    expected_rows,
+    whole_ranges,
+)
 from glassflow_dagster.verification.exact.table_rows import actual_rows
 from glassflow_dagster.verification.kafka_counts import Spans, measure
 from glassflow_dagster.verification.key_rules import (
@@ -126,7 +131,7 @@ def reconcile_keys(spark: SparkSession, config: PipelineConfig, report: Callable
         keep = by_table([of_table.of_expected for of_table in compared])
         rows = expected_rows(session, read, tables, history, undecoded, keep)
         positions = read_refused_by_server(client, database, config.pipeline_id)
-        refused = session.createDataFrame(positions, POSITIONS)
+        refused = session.createDataFrame(positions, ITEM_POSITIONS)
         expected = _expected(rows, until_batch=history_before.last_batch, refused=refused)
         if len(with_key) > 1:
             # Each table takes its part.
@@ -231,13 +236,13 @@ def _actual(spark: SparkSession, compared: Compared) -> DataFrame:
 
 
 def _expected(rows: DataFrame, until_batch: int, refused: DataFrame) -> DataFrame:
-    """Return the expected rows by key. refused: the records whose rows ClickHouse rejected; they are left out.
+    """Return the expected rows by key. refused: the events whose rows ClickHouse rejected; they are left out.
 
     Columns out: table_index INT, key_hash STRING, key STRING, must LONG (rows of the batches up to `until_batch`, which
     the table must have), may LONG (rows of all batches; later ones were written while the table was read), wanted
     DECIMAL (the sum of the hashes of the `may` rows, which is compared where the table has that many).
     """
-    accepted = rows.join(refused, ["topic", "partition", "offset"], "left_anti")
+    accepted = rows.join(refused, [name for name in refused.columns if name in rows.columns], "left_anti")
     must = F.count_if(F.col("batch_id") <= F.lit(until_batch)).alias("must")
     return accepted.groupBy("table_index", "key_hash").agg(
         F.min("key").alias("key"), must, F.count("*").alias("may"), _values().alias("wanted")

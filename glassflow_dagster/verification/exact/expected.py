@@ -22,18 +22,17 @@ from glassflow_dagster.streaming.query import map_records, table_columns
 from glassflow_dagster.streaming.stages.dead_letters import keep_raw_of_dead_letters
 from glassflow_dagster.streaming.stages.decode.registry import declare_registries, registries_of
 from glassflow_dagster.streaming.stages.dedup import dedup_key
+from glassflow_dagster.streaming.stages.items import position
 from glassflow_dagster.streaming.stages.mapping import TableColumns, read_values
-from glassflow_dagster.streaming.stages.record_counter import SingleTopicCounter
 from glassflow_dagster.streaming.stages.source import read_ranges
 from glassflow_dagster.streaming.stages.source_index import ONLY_FIELDS
 from glassflow_dagster.verification.exact.canonical import row_column
 
-# The columns of a record's position: topic_rank, partition, offset.
-_POSITION = SingleTopicCounter.position_columns
 # How long a schema registry is waited for.
 _REGISTRY_SECONDS = 60.0
-# Positions in Kafka.
+# Positions in Kafka, and of events in records of many (the item is -1 for other records).
 POSITIONS = "topic STRING, partition INT, offset LONG"
+ITEM_POSITIONS = f"{POSITIONS}, item INT"
 _BATCH_SCHEMA = "batch_id LONG, batch_ms LONG, topic STRING, partition INT, first LONG, until LONG"
 
 
@@ -48,8 +47,8 @@ def expected_rows(  # noqa: PLR0913, PLR0917 - what makes a record a row
     """Return the rows that the pipeline should have sent to its tables, those that ClickHouse rejected included.
 
     undecoded: see `read_undecoded`. keep: named columns to compute, see `rows_of_batches`.
-    Columns out: topic STRING, partition INT, offset LONG (of the record), batch_id LONG, table_index INT, and those of
-    keep.
+    Columns out: topic STRING, partition INT, offset LONG (of the record), batch_id LONG, table_index INT, of an OTLP
+    source item INT (the event's index in the record), and those of keep.
     """
     rows = rows_of_batches(spark, config, tables, history.ranges, history.checkpoint_id, undecoded, keep)
     dedup = config.dedup_of(config.source)
@@ -75,8 +74,9 @@ def rows_of_batches(  # noqa: PLR0913, PLR0917 - what makes a record a row
     `read_undecoded`. keep: columns to compute besides the ones below, from each table's `row_column`, a STRUCT of its
     columns: NULL in those of types that are not compared (`read_values`), and for the rows of other tables. exempt:
     rows that skip deduplication (replays of records that passed it before). topic_rank: the topic's place in the order
-    of a batch. batch_ms: the batch's time. Columns out: topic STRING, topic_rank INT, partition INT, offset LONG,
-    batch_id LONG, batch_ms LONG, exempt BOOLEAN, dedup_key BINARY, table_index INT, and those of keep.
+    of a batch. batch_ms: the batch's time. Columns out: topic STRING, topic_rank INT, partition INT, offset LONG, item
+    INT (of an OTLP source only), batch_id LONG, batch_ms LONG, exempt BOOLEAN, dedup_key BINARY, table_index INT, and
+    those of keep.
     """
     records = read_ranges(spark, config.source, config.topics, whole_ranges(ranges))
     if undecoded:
@@ -96,7 +96,7 @@ def rows_of_batches(  # noqa: PLR0913, PLR0917 - what makes a record a row
         good = good.withColumn(row_column(index), _values_of(columns, index, tables))
     table_index = F.lit(0) if len(tables) == 1 else F.col("row.table")
     return good.select(
-        "topic", *_POSITION, "batch_id", "batch_ms", "exempt", key, table_index.alias("table_index"), *keep
+        "topic", *position(good.columns), "batch_id", "batch_ms", "exempt", key, table_index.alias("table_index"), *keep
     )
 
 
@@ -159,15 +159,15 @@ def with_batches(records: DataFrame, ranges: Iterable[BatchRange]) -> DataFrame:
 def first_of_windows(rows: DataFrame, dedup: DedupConfig) -> DataFrame:
     """Keep the first row of each key in each deduplication window of the processing clock, and every exempt row.
 
-    Columns in: dedup_key BINARY (an exempt row's differs from every event's), exempt BOOLEAN, batch_ms, topic_rank,
-    partition, offset, and any others. Columns out: the same.
+    Columns in: dedup_key BINARY (an exempt row's differs from every event's), exempt BOOLEAN, batch_ms, those of
+    `position`, and any others. Columns out: the same.
     """
     group = ("dedup_key", "batch_ms", "exempt")
     other_columns = [name for name in rows.columns if name not in group]
-    position = F.struct(*_POSITION)
+    of_row = F.struct(*position(rows.columns))
     # Of each key and batch only the first row can be accepted. An exempt row is grouped alone, so that none is dropped.
-    of_batch = rows.groupBy(*group, F.when(F.col("exempt"), position).alias("alone")).agg(
-        F.min_by(F.struct(*other_columns), position).alias("first")
+    of_batch = rows.groupBy(*group, F.when(F.col("exempt"), of_row).alias("alone")).agg(
+        F.min_by(F.struct(*other_columns), of_row).alias("first")
     )
     ordered = of_batch.repartition("dedup_key").sortWithinPartitions("dedup_key", "batch_ms")
     accepted = ordered.mapInArrow(FirstOfWindows(milliseconds(dedup.time_window)), ordered.schema)

@@ -77,6 +77,7 @@ def test_a_declared_type_means_the_columns_own(declared: str, actual: str, same:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
+        ("Nested(a Int8)", "Nested is no type of one column; use Array(Tuple(name Type, ...))"),
         ("Float16", "unsupported ClickHouse column type 'Float16'; use one of Bool, Int8"),
         ("Array(Float16)", "unsupported ClickHouse column type 'Float16'"),
         ("Tuple(a Map(String, Variant(String, Int8)))", "unsupported ClickHouse column type 'Variant(String, Int8)'"),

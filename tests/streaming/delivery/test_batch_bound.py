@@ -33,6 +33,18 @@ def test_a_query_is_bounded_by_what_it_saw_last(spark: SparkSession) -> None:
     assert bounds.of("another") == 2**63 - 1
 
 
+def test_records_of_many_events_are_bounded_by_these(spark: SparkSession) -> None:
+    """Their rows make the blocks of a batch, of whose tokens a table keeps so many."""
+    bounds = java(spark).glassflow.BatchBound
+    bound = BatchBound(spark, "events", most_events=5000)
+    bound.update(10, 10_000, 1000)
+    assert bounds.of("events") == 50
+    bound.update(10, BATCH_BYTES, 1000)
+    assert bounds.of("events") == 10
+    bound.update(1, 100, 6000)
+    assert bounds.of("events") == 1
+
+
 def test_the_first_batch_is_small_until_its_records_are_known(spark: SparkSession) -> None:
     bounds = java(spark).glassflow.BatchBound
     bound = BatchBound(spark, "begins")

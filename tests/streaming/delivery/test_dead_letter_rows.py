@@ -3,6 +3,7 @@
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from glassflow_dagster.kafka.records import Record, RecordPosition
 from glassflow_dagster.kafka.replay_headers import Replay, read_replay
@@ -16,7 +17,7 @@ BATCH = DeadLetterBatch("p", "inc", "inc", 7, 1_700_000_000_000, "p.glassflow-re
 ORIGIN = ("attempt", "origin_topic", "origin_partition", "origin_offset", "passed_dedup")
 
 
-def dead_letter(topic: str, stage: str, headers: list[tuple[str, bytes | None]]) -> dict[str, Any]:
+def dead_letter(topic: str, stage: str, headers: list[tuple[str, bytes | None]], item: int = -1) -> dict[str, Any]:
     pairs = [{"name": name, "value": value} for name, value in headers]
     raw: dict[str, Any] = {
         "topic": topic,
@@ -27,13 +28,23 @@ def dead_letter(topic: str, stage: str, headers: list[tuple[str, bytes | None]])
         "value": b"\xff",
     }
     types = pa.schema([("timestamp", pa.timestamp("us", "UTC")), ("partition", pa.int32()), ("offset", pa.int64())])
-    raw |= {"stage": stage, "reason": "why", "passed_dedup": stage == "insert"}
+    raw |= {"stage": stage, "reason": "why", "item": item, "passed_dedup": stage == "insert"}
     columns = {
         name: pa.array([value], types.field(name).type if name in types.names else None) for name, value in raw.items()
     }
     kind = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
     found: dict[str, Any] = BATCH.rows(pa.table({**columns, "headers": pa.array([pairs], kind)})).to_pylist()[0]
     return found
+
+
+@pytest.mark.parametrize(("item", "origin"), [(-1, 4), (7, 7)])
+def test_an_event_of_a_record_keeps_its_item_through_replays(item: int, origin: int) -> None:
+    """Replayed by itself it has no item; an event of a record that is split only now has its own."""
+    assert dead_letter("source", "decode", [], item=7)["origin_item"] == 7
+    headers = Replay("inc", "t", 1, 2, 3, passed_dedup=False, item=4 if item == -1 else -1).headers()
+    found = dead_letter("p.glassflow-replay", "mapping", headers, item)
+    assert [found[name] for name in ("origin_topic", "origin_offset", "item", "origin_item")] == ["t", 2, item, origin]
+    assert found["headers"] == []
 
 
 def test_a_record_of_the_source_is_its_own_origin_whatever_its_headers_say() -> None:

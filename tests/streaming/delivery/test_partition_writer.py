@@ -38,7 +38,7 @@ from glassflow_dagster.streaming.delivery import partition_writer
 from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
 from glassflow_dagster.streaming.delivery.dead_letter_rows import DeadLetterBatch
 from glassflow_dagster.streaming.delivery.partition_writer import BatchTable, PartitionWriter
-from glassflow_dagster.streaming.stages.record_counter import BatchOutcomes, SingleTopicCounter
+from glassflow_dagster.streaming.stages.record_counter import BatchOutcomes, ItemCounter, SingleTopicCounter
 
 CONNECTION = ClickHouseConnection(host="127.0.0.1", port=9000, database="d", username="u")
 SOURCE = Source(
@@ -112,6 +112,7 @@ def test_every_record_is_counted_from_the_blocks(sent: Sent) -> None:
     counts = counted(list(writer(2)([records(0, range(3))])))
     assert counts == BatchOutcomes(
         read=9,
+        records=9,
         written=3,
         duplicates=6,
         dead_letters=0,
@@ -164,7 +165,16 @@ def test_what_is_not_stored_is_counted_and_belongs_to_no_block(sent: Sent) -> No
     batch = batch.set_column(7, "duplicates", pa.array([0] * 6, pa.int64()))
     counts = counted(list(writer(2)([batch.slice(0, 2), batch.slice(2)])))
     assert counts == BatchOutcomes(
-        read=6, written=3, filtered=2, late=1, blocks=2, bytes=3, sized=6, sized_bytes=6, written_by_table=[3]
+        read=6,
+        records=6,
+        written=3,
+        filtered=2,
+        late=1,
+        blocks=2,
+        bytes=3,
+        sized=6,
+        sized_bytes=6,
+        written_by_table=[3],
     )
     assert sent == {"p/i/7/0/0/0": [0, 3], "p/i/7/0/0/5": [5]}
 
@@ -173,9 +183,27 @@ def test_rows_that_are_in_the_table_are_counted_and_not_sent(sent: Sent) -> None
     found = replace(writer(2), already_written=frozenset({(0, 0, 0), (0, 0, 2), (0, 1, 1), (1, 0, 1)}))
     counts = counted(list(found([records(0, range(4))])))
     assert counts == BatchOutcomes(
-        read=12, written=4, duplicates=8, blocks=1, bytes=4, sized=4, sized_bytes=4, written_by_table=[4]
+        read=12, records=12, written=4, duplicates=8, blocks=1, bytes=4, sized=4, sized_bytes=4, written_by_table=[4]
     )
     assert sent == {"p/i/7/0/0/1": [1, 3]}
+
+
+def test_events_of_one_record_are_told_apart_and_records_are_counted_by_their_own_rows(sent: Sent) -> None:
+    """Three events of the record 0, of which one is in the table, one of the record 1, and a row for each record."""
+    batch = records(0, range(6)).set_column(2, "offset", pa.array([0, 0, 0, 0, 1, 1], pa.int64()))
+    row = [None if number in (0, 4) else bytes([number]) for number in range(6)]
+    batch = batch.set_column(3, "row", pa.array(row, pa.binary()))
+    batch = batch.set_column(4, "size", pa.array([0 if value is None else 2 for value in row], pa.int32()))
+    dropped = ["record" if value is None else None for value in row]
+    batch = batch.set_column(6, "drop_reason", pa.array(dropped, pa.string()))
+    batch = batch.set_column(7, "duplicates", pa.array([0, 2, 0, 0, 0, 0], pa.int64()))
+    batch = batch.append_column("item", pa.array([-2, 0, 1, 2, -2, 0], pa.int32()))
+    of_events = replace(writer(2), counter=ItemCounter(), already_written=frozenset({(0, 0, 0, 1)}))
+    counts = counted(list(of_events([batch])))
+    assert counts == BatchOutcomes(
+        read=6, records=2, written=4, duplicates=2, blocks=2, bytes=8, sized=2, sized_bytes=8, written_by_table=[4]
+    )
+    assert sent == {"p/i/7/0/0/0/0": [1, 3], "p/i/7/0/0/1/0": [5]}
 
 
 def test_a_new_worker_waits_for_a_server_that_restarts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,9 @@
 package glassflow
 
-/** A declared field: its name, its kind, and whether a record must have it. */
-final case class JsonField(name: String, kind: String, required: Boolean)
+/** A declared field: its name, its kind, whether a record must have it, and the names of the objects that lead to it,
+  * with its own as the last one.
+  */
+final case class JsonField(name: String, kind: String, required: Boolean, path: Seq[String])
 
 /** A field that takes the value of a name: by the literal name, or as the end of a path. */
 final case class Taker(index: Int, literal: Boolean)
@@ -20,10 +22,10 @@ final class Node {
 
 object Node {
 
-  /** The declared names as a tree: a name "a.b" is looked for as the member "a.b", and as the path a -> b. */
+  /** The declared names as a tree: a name is looked for as it is, and by its path. */
   def apply(fields: Array[JsonField]): Node = fields.zipWithIndex.foldLeft(new Node) { case (root, (field, index)) =>
     root.child(field.name).take(index, literal = true)
-    val path = field.name.split('.')
+    val path = field.path
     if (path.length > 1) path.foldLeft(root)((at, name) => at.child(name)).take(index, literal = false)
     root
   }

@@ -2,6 +2,8 @@ package glassflow
 
 import java.nio.charset.StandardCharsets.UTF_8
 
+import scala.jdk.CollectionConverters._
+
 import com.fasterxml.jackson.core.{JsonFactory, JsonFactoryBuilder, JsonParser, JsonToken, StreamReadConstraints}
 import com.fasterxml.jackson.core.exc.StreamConstraintsException
 import com.fasterxml.jackson.core.io.JsonStringEncoder
@@ -18,8 +20,8 @@ import org.apache.spark.unsafe.types.UTF8String
   * field is there twice, or its value is anything else than exactly one JSON object.
   *
   * @param spec
-  *   JSON: [[name, kind, required], ...]; kinds: string, int, uint, float, bool, array, map, any (whatever JSON has),
-  *   and decimal, bigint and ubigint: numbers whose digits no type of 64 bits holds
+  *   JSON: see readFields; kinds: string, int, uint, float, bool, array, map, any (whatever JSON has), and decimal,
+  *   bigint and ubigint: numbers whose digits no type of 64 bits holds
   */
 class StrictJson(spec: String) extends Serializable {
   import StrictJson._
@@ -321,9 +323,14 @@ object StrictJson {
   /** The result for a value that does not fit its field's kind. */
   private case class Refused(problem: String)
 
-  /** The declared fields, from [[name, kind, required], ...]. */
+  /** The declared fields, from [[name, kind, required], ...]. A fourth part, a list, is the field's path; without it
+    * the name "a.b" stands for the path a -> b.
+    */
   def readFields(nodes: JsonNode): Array[JsonField] = Array.tabulate(nodes.size) { i =>
-    JsonField(nodes.get(i).get(0).asText, nodes.get(i).get(1).asText, nodes.get(i).get(2).asBoolean)
+    val node = nodes.get(i)
+    val name = node.get(0).asText
+    val path = Option(node.get(3)).map(_.elements.asScala.map(_.asText).toSeq)
+    JsonField(name, node.get(1).asText, node.get(2).asBoolean, path.getOrElse(name.split('.').toSeq))
   }
 
   /** The columns that a decoder makes of these fields. */

@@ -23,6 +23,7 @@ import org.apache.spark.unsafe.types.UTF8String
   *   - glassflow_decode(value BINARY, spec STRING) -> STRUCT: see StrictJson
   *   - glassflow_decode_avro, glassflow_decode_protobuf(value BINARY, headers ARRAY<STRUCT<key STRING, value BINARY>>,
   *     spec STRING) -> STRUCT: see AvroDecoder and ProtobufDecoder
+  *   - glassflow_split_otlp(value BINARY, is_event BOOLEAN, spec STRING) -> ARRAY<STRUCT>: see OtlpSplitter
   *   - glassflow_headers(headers ARRAY<STRUCT<key STRING, value BINARY>>) -> STRING: see RecordHeaders
   *   - glassflow_map(decoded STRUCT, computed STRUCT, spec STRING) -> STRUCT: see ColumnMapper
   *   - glassflow_values(row BINARY, spec STRING) -> STRUCT: see RowReader
@@ -49,6 +50,11 @@ class Functions extends (SparkSessionExtensions => Unit) {
     }
     withSchema(extensions, "glassflow_decode_avro")(new AvroDecoder(_))
     withSchema(extensions, "glassflow_decode_protobuf")(new ProtobufDecoder(_))
+    register(extensions, "glassflow_split_otlp") { case Seq(value, isEvent, Text(spec)) =>
+      val arguments = Seq(OrNull(value), isEvent)
+      val types = Seq(BinaryType, BooleanType)
+      Invoke(constant(new OtlpSplitter(spec)), "split", OtlpSplitter.TYPE, arguments, types, propagateNull = false)
+    }
     register(extensions, "glassflow_map") { case Seq(decoded, computed, Text(spec)) =>
       MapColumns(decoded, computed, spec)
     }

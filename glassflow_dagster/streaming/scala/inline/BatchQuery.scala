@@ -112,8 +112,8 @@ class BatchQuery(
   }
 
   /** Run the stages on the records of the current batch inline, and write the rows to a file, as an Arrow stream in the
-    * order of their records (topic_rank, partition and offset, the offset first). Return false where only a job can run
-    * them: they have a plan without a place inline, or the records are too large.
+    * order of their records (topic_rank, partition, offset and item, the offset first). Return false where only a job
+    * can run them: they have a plan without a place inline, or the records are too large.
     *
     * A file, as py4j would send the bytes as text, and in pieces for which the receiver's kernel waits 40 ms each.
     */

@@ -29,7 +29,8 @@ class InlinePlan private (
 ) {
   private val conf = session.sessionState.conf
   private val arrow = new RowsToArrow(DataTypeUtils.fromAttributes(output), conf.sessionLocalTimeZone)
-  private val position = InlinePlan.POSITION.map(name => output.indexWhere(_.name == name))
+  private val Seq(offset, rank, partition, item) =
+    InlinePlan.POSITION.map(name => output.indexWhere(_.name == name))
 
   /** Memory and files of the state in bytes, after the last batch. */
   def stateBytes: Long = state.map(_._1.bytes.sum).getOrElse(0)
@@ -75,10 +76,10 @@ class InlinePlan private (
   def close(): Unit = arrow.close()
 
   private def precedes(one: UnsafeRow, other: UnsafeRow): Boolean = {
-    val Seq(offset, rank, partition) = position
     val byOffset = java.lang.Long.compare(one.getLong(offset), other.getLong(offset))
     val byRank = if (byOffset != 0) byOffset else Integer.compare(one.getInt(rank), other.getInt(rank))
-    (if (byRank != 0) byRank else Integer.compare(one.getInt(partition), other.getInt(partition))) < 0
+    val byPartition = if (byRank != 0) byRank else Integer.compare(one.getInt(partition), other.getInt(partition))
+    if (byPartition != 0 || item < 0) byPartition < 0 else one.getInt(item) < other.getInt(item)
   }
 }
 
@@ -87,8 +88,9 @@ object InlinePlan {
   // by the size of earlier records (batch_query.py), so this bound is for records that are much larger than those.
   private val MOST_BYTES = 32L * 1024 * 1024
 
-  // In this order they order the rows of a batch: offset LONG, topic_rank INT, partition INT.
-  private val POSITION = Seq("offset", "topic_rank", "partition")
+  // In this order they order the rows of a batch: offset LONG, topic_rank INT, partition INT, and of a source whose
+  // records are many events item INT.
+  private val POSITION = Seq("offset", "topic_rank", "partition", "item")
 
   /** Prepare the physical plan of a batch; None where it has a node that only a job can run. */
   def of(plan: SparkPlan, session: SparkSession, clock: BatchTimeHolder): Option[InlinePlan] = {
@@ -125,7 +127,7 @@ object InlinePlan {
   private def narrow(plan: SparkPlan): Option[PreparedStage] = {
     val held = plan.transform { case scan: RDDScanExec => HeldRows(scan.output)() }
     val isNarrow = !held.exists {
-      case _: ProjectExec | _: FilterExec | _: SerializeFromObjectExec | _: HeldRows => false
+      case _: ProjectExec | _: FilterExec | _: GenerateExec | _: SerializeFromObjectExec | _: HeldRows => false
       case _ => true
     }
     Option.when(isNarrow)(PreparedStage.of(held))

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from pyspark.sql import Column
 
+from glassflow_dagster.config.model.otlp import attribute_path
 from glassflow_dagster.config.model.source import SchemaField
 
 
@@ -20,9 +21,15 @@ class Decoded(NamedTuple):
     error: Column
 
 
-def field_specs(fields: Sequence[SchemaField]) -> list[list[object]]:
-    """Return the fields to decode as the JVM's decoders take them: [[name, kind, required], ...]."""
-    return [[field.name, field.kind, field.needed] for field in fields]
+def field_specs(fields: Sequence[SchemaField], *, of_otlp: bool = False) -> list[list[object]]:
+    """Return the fields to decode as the JVM's decoders take them: [[name, kind, required], ...].
+
+    of_otlp: they are of an OTLP event; each spec then has the field's path as a fourth part, since an attribute's name
+    may hold points.
+    """
+    return [
+        [field.name, field.kind, field.needed, *([attribute_path(field.name)] if of_otlp else [])] for field in fields
+    ]
 
 
 # Columns in: a record's value, BINARY, NULL for a tombstone; its headers, ARRAY<STRUCT<key STRING, value BINARY>>.

@@ -26,9 +26,16 @@ def _json(source: Source, fields: Sequence[SchemaField], _registry: str) -> Deco
     return strip_schema_id(decoder) if source.has_schema_id else decoder
 
 
+def _otlp(_source: Source, fields: Sequence[SchemaField], _registry: str) -> Decoder:
+    """Return the decoder of an event that stages/otlp.py has split off."""
+    return json_decoder(fields, of_otlp=True)
+
+
 FORMATS: Mapping[str, Callable[[Source, Sequence[SchemaField], str], Decoder]] = {
     "json": _json,
     "json_schema": _json,
     "avro": schema_decoder,
     "protobuf": schema_decoder,
+    "otlp_proto": _otlp,
+    "otlp_json": _otlp,
 }

@@ -10,9 +10,9 @@ from glassflow_dagster.config.model.source import SchemaField
 from glassflow_dagster.streaming.stages.decode.decoder import Decoded, Decoder, field_specs
 
 
-def json_decoder(fields: Sequence[SchemaField]) -> Decoder:
-    """Return the decoder of one JSON object in UTF-8 with the declared fields."""
-    spec = json.dumps(field_specs(fields))
+def json_decoder(fields: Sequence[SchemaField], *, of_otlp: bool = False) -> Decoder:
+    """Return the decoder of one JSON object in UTF-8 with the declared fields. of_otlp: see `field_specs`."""
+    spec = json.dumps(field_specs(fields, of_otlp=of_otlp))
 
     def decode(value: Column, _headers: Column) -> Decoded:
         # No second error: glassflow_decode (Scala) returns the only one in the field `_error`.
