@@ -259,7 +259,7 @@ def test_every_insert_of_a_batch_asks_for_a_newer_driver(monkeypatch: pytest.Mon
     asked: dict[str, Epoch | None] = {}
     monkeypatch.setattr(partition_writer, "_client", lambda *_: None)
     monkeypatch.setattr(Inserter, "insert", lambda self, _database, table, *_: asked.update({table: self.fence}))
-    raw = pa.struct([f for f in RAW_SCHEMA if f.name not in {"partition", "offset", "passed_dedup"}])
+    raw = pa.struct([f for f in RAW_SCHEMA if f.name not in {"partition", "offset", "item", "passed_dedup"}])
     dead_letter = {"topic": "t", "value": b"x", "stage": "decode", "reason": "no JSON"}
     batch = records(0, range(2))
     refused = pa.array([None, dead_letter], raw)
