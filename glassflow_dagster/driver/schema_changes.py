@@ -109,8 +109,8 @@ class SchemaChanges:
         if found.is_first:
             self._ignore(run, [field.name for field in found.fields])
             return run, prepared
-        for misfit in found.misfits:
-            self._refuse(run, SchemaChange(0, Change.REFUSED, misfit.field, reason=misfit.reason))
+        for conflict in found.conflicts:
+            self._refuse(run, SchemaChange(0, Change.REFUSED, conflict.field, reason=conflict.reason))
         for field in found.fields:
             run, prepared = self._take_field(run, prepared, field)
         return run, prepared

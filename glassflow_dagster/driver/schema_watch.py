@@ -11,7 +11,7 @@ from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.events import Events
 from glassflow_dagster.inference.fields import Field
-from glassflow_dagster.inference.new_fields import STEADY_EVENTS, Misfit, misfits, undeclared_fields
+from glassflow_dagster.inference.new_fields import STEADY_EVENTS, FieldConflict, conflicts, undeclared_fields
 from glassflow_dagster.kafka.samples import sample_newest
 from glassflow_dagster.kafka.schema_registry import RegistryReader
 from glassflow_dagster.kafka.topics import offsets_if_there
@@ -31,13 +31,13 @@ class Found:
     """
 
     fields: tuple[Field, ...] = ()
-    misfits: tuple[Misfit, ...] = ()
+    conflicts: tuple[FieldConflict, ...] = ()
     is_first: bool = False
 
     @property
     def is_new(self) -> bool:
         """Whether there is something to decide."""
-        return bool(self.fields or self.misfits or self.is_first)
+        return bool(self.fields or self.conflicts or self.is_first)
 
 
 def look(config: PipelineConfig, known: frozenset[str] | None) -> Found:
@@ -52,7 +52,7 @@ def look(config: PipelineConfig, known: frozenset[str] | None) -> Found:
         return Found(tuple(undeclared_fields(config, events, steady=1)), is_first=True)
     return Found(
         tuple(field for field in undeclared_fields(config, events, steady=STEADY_EVENTS) if field.name not in known),
-        tuple(misfit for misfit in misfits(config, events) if misfit.field not in known),
+        tuple(conflict for conflict in conflicts(config, events) if conflict.field not in known),
     )
 
 

@@ -27,7 +27,7 @@ _KINDS_OF = {
 
 
 @dataclass(frozen=True)
-class Misfit:
+class FieldConflict:
     """A declared field that many events do not have, or not of its type: they become dead letters."""
 
     field: str
@@ -75,7 +75,7 @@ def why_unsteady(field: Field) -> str:
     return f"has values of several types ({', '.join(sorted(field.types))}); declare it, with the type that you want"
 
 
-def misfits(config: PipelineConfig, events: Events) -> Iterator[Misfit]:
+def conflicts(config: PipelineConfig, events: Events) -> Iterator[FieldConflict]:
     """Yield the declared fields that a schema has no more, or that many events of a sample lack or have otherwise."""
     for field in config.fields:
         [found] = declared_fields(events.objects, {field.name: None}).declared
@@ -83,14 +83,14 @@ def misfits(config: PipelineConfig, events: Events) -> Iterator[Misfit]:
             # With a schema of the definition's own, its aliases and defaults decide.
             is_gone = not _is_declared(field.name, events.declared) and not found.values
             if field.needed and is_gone and config.source.schema_ is None:
-                yield Misfit(field.name, "is gone from the newest schema")
+                yield FieldConflict(field.name, "is gone from the newest schema")
             continue
         empty = found.missing + found.nulls
         if field.needed and empty >= STEADY_EVENTS:
-            yield Misfit(field.name, "is missing or null in many events")
+            yield FieldConflict(field.name, "is missing or null in many events")
         others = sum(1 for value in found.values if not _fits(field, value))
         if others >= STEADY_EVENTS:
-            yield Misfit(field.name, f"is not of type {field.type} in many events")
+            yield FieldConflict(field.name, f"is not of type {field.type} in many events")
 
 
 def _fields(events: Events) -> Fields:

@@ -11,8 +11,8 @@ from glassflow_dagster.inference.events import Events
 from glassflow_dagster.inference.fields import Declared
 from glassflow_dagster.inference.new_fields import (
     STEADY_EVENTS,
-    Misfit,
-    misfits,
+    FieldConflict,
+    conflicts,
     proposed,
     undeclared_fields,
     why_unsteady,
@@ -104,24 +104,24 @@ def test_a_column_has_a_name_that_no_other_field_fills() -> None:
     ("event", "found"),
     [
         (KNOWN, []),
-        ({"id": "a"}, [Misfit("n", "is missing or null in many events")]),
-        ({"id": "a", "n": None}, [Misfit("n", "is missing or null in many events")]),
-        ({"id": 5, "n": 1}, [Misfit("id", "is not of type string in many events")]),
-        ({"id": "a", "n": 1.5}, [Misfit("n", "is not of type int in many events")]),
-        ({"id": "a", "n": "1"}, [Misfit("n", "is not of type int in many events")]),
+        ({"id": "a"}, [FieldConflict("n", "is missing or null in many events")]),
+        ({"id": "a", "n": None}, [FieldConflict("n", "is missing or null in many events")]),
+        ({"id": 5, "n": 1}, [FieldConflict("id", "is not of type string in many events")]),
+        ({"id": "a", "n": 1.5}, [FieldConflict("n", "is not of type int in many events")]),
+        ({"id": "a", "n": "1"}, [FieldConflict("n", "is not of type int in many events")]),
         ({"id": "a", "n": 3.0}, []),
-        ({**KNOWN, "tags": [1]}, [Misfit("tags", "is not of type map in many events")]),
+        ({**KNOWN, "tags": [1]}, [FieldConflict("tags", "is not of type map in many events")]),
         ({**KNOWN, "free": [1]}, []),
     ],
 )
 def test_a_declared_field_that_many_events_lack_or_have_otherwise_is_told(
-    event: dict[str, Any], found: list[Misfit]
+    event: dict[str, Any], found: list[FieldConflict]
 ) -> None:
-    assert list(misfits(CONFIG, sample(event))) == found
-    assert list(misfits(CONFIG, sample(event, times=STEADY_EVENTS - 1))) == []
+    assert list(conflicts(CONFIG, sample(event))) == found
+    assert list(conflicts(CONFIG, sample(event, times=STEADY_EVENTS - 1))) == []
 
 
 def test_a_needed_field_that_the_schema_has_no_more_is_told_at_once() -> None:
-    assert list(misfits(CONFIG, sample({"id": "a"}, times=1, id=None))) == [
-        Misfit("n", "is gone from the newest schema")
+    assert list(conflicts(CONFIG, sample({"id": "a"}, times=1, id=None))) == [
+        FieldConflict("n", "is gone from the newest schema")
     ]
