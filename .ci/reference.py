@@ -284,13 +284,14 @@ def _metrics(of_glassflow: Mapping[str, str]) -> str:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         other = of_glassflow.get(metric.name, "none")
         lines.append(f"| `{metric.name}`{mark} | {metric.kind} | {labels} | {metric.meaning} | {other} |")
+    outcomes = ", ".join(f"`{name}`" for name in OUTCOMES)
     lines += [
         "",
         "## Labels",
         "",
         "| label | values |",
         "|---|---|",
-        f"| `outcome` | {', '.join(f'`{name}`' for name in OUTCOMES)}; without a join `read` is the others' sum |",
+        f"| `outcome` | {outcomes}; without a join `read` and `copy` together are the sum of the others |",
         _PHASES,
         "| `code` | ClickHouse's error code, such as `252`; `none` for an attempt without an answer |",
         "| `table` | `database.table` of the insert: the target, `glassflow_dead_letters`, `glassflow_ledger` |",

@@ -19,6 +19,7 @@ from glassflow_dagster.bookkeeping.schema import (
     BATCH_TIME,
     EXPIRES_AT,
     ITEM,
+    ONLY_TABLE,
     POSITION,
     BookkeepingTable,
     Column,
@@ -48,6 +49,7 @@ _RECORD = (
     Column("stage", "LowCardinality(String)"),
     Column("reason", "String"),
     ITEM,
+    ONLY_TABLE,
 )
 _PASSED_DEDUP = Column("passed_dedup", "Bool")
 
@@ -91,8 +93,9 @@ _READ_AS = {
 class DeadLetter:
     """A failed record as it was read from Kafka, with the failing stage and the reason.
 
-    `item`: the index of the event in the record, whose value is then that event; -1 for a whole record. `*_ms` are
-    milliseconds since 1970, `expires_at` is in seconds since 1970. `replayed`: this attempt was sent again.
+    `item`: the index of the event in the record, whose value is then that event; -1 for a whole record. `only_table`:
+    the only table that lacks the event, where others have it; else ''. `*_ms` are milliseconds since 1970,
+    `expires_at` is in seconds since 1970. `replayed`: this attempt was sent again.
     """
 
     checkpoint_id: str
@@ -108,6 +111,7 @@ class DeadLetter:
     headers: tuple[tuple[str, bytes | None], ...]
     stage: str
     reason: str
+    only_table: str
     attempt: int
     origin_topic: str
     origin_partition: int
@@ -142,7 +146,7 @@ DEAD_LETTER_COLUMNS = tuple(
     _READ_AS.get(name.removesuffix("_ms"), name.removesuffix("_ms")) for name in DeadLetter.__dataclass_fields__
 )
 # The order in which dead letters were written.
-DEAD_LETTER_ORDER = ("batch_time", "topic", "partition", "offset", "item")
+DEAD_LETTER_ORDER = ("batch_time", "topic", "partition", "offset", "item", "only_table")
 
 
 def dead_letters_query(database: str) -> str:
@@ -151,7 +155,8 @@ def dead_letters_query(database: str) -> str:
     Columns out: those of the table, and `replayed`: whether this attempt was sent again. Query parameter: `pipeline`.
     """
     # A replay's mark has the attempt that the replay begins. The sum is wider than the column, so it is converted back.
-    next_attempt = "(checkpoint_id, origin_topic, origin_partition, origin_offset, origin_item, toUInt16(attempt + 1))"
+    origin = "origin_topic, origin_partition, origin_offset, origin_item, only_table"
+    next_attempt = f"(checkpoint_id, {origin}, toUInt16(attempt + 1))"
     return (
         f"SELECT *, {next_attempt} IN ({replayed_attempts_query(database)}) AS replayed "
         f"FROM {DEAD_LETTERS.full_name(database)} WHERE pipeline_id = {{pipeline:String}} AND expires_at > now() "
@@ -178,20 +183,21 @@ def delete_purged(client: Client, database: str, pipeline_id: str) -> None:
     )
 
 
-def read_refused_by_server(client: Client, database: str, pipeline_id: str) -> list[tuple[str, int, int, int]]:
-    """Return (topic, partition, offset, item) of each event whose row ClickHouse may have rejected.
+def read_refused_by_server(client: Client, database: str, pipeline_id: str) -> list[tuple[str, int, int, int, str]]:
+    """Return (topic, partition, offset, item, only_table) of each event whose row ClickHouse may have rejected.
 
     Purged dead letters are included: their stage is no longer known.
     """
     of_pipeline = "WHERE pipeline_id = {pipeline:String}"
+    names = "toString(topic), partition, offset, item, toString(only_table)"
     rows = fetch(
         client,
-        f"SELECT toString(topic), partition, offset, item FROM {DEAD_LETTERS.full_name(database)} {of_pipeline} "
+        f"SELECT {names} FROM {DEAD_LETTERS.full_name(database)} {of_pipeline} "
         f"AND stage = {quote_text(INSERT_STAGE)} "
-        f"UNION DISTINCT SELECT topic, partition, offset, item FROM {PURGES.full_name(database)} {of_pipeline}",
+        f"UNION DISTINCT SELECT {names} FROM {PURGES.full_name(database)} {of_pipeline}",
         {"pipeline": pipeline_id},
     )
-    return [(topic, partition, offset, item) for topic, partition, offset, item in rows]
+    return [(topic, partition, offset, item, table) for topic, partition, offset, item, table in rows]
 
 
 def read_undecoded(client: Client, database: str, pipeline_id: str, checkpoint_id: str) -> list[tuple[str, int, int]]:

@@ -31,7 +31,9 @@ from glassflow_dagster.clickhouse.queries import fetch
 class Outcomes:
     """Numbers of events by what became of them, each counted from the events themselves.
 
-    `records`: the number of Kafka's records, which is `read`, except where a record is many events (OTLP).
+    `records`: the number of Kafka's records, which is `read`, except where a record is many events (OTLP). `copies`: of
+    events that go to several tables (`sink.match: all`), the outcomes beyond the first of each: an event that three
+    tables take adds two.
 
     The rest is of a join. `taken`: events that reached the join in time; right events among them are `accepted`, left
     ones `matched`, `unmatched` or `waiting`. `waiting` is a gauge (left events in the state after the batch), all other
@@ -56,6 +58,7 @@ class Outcomes:
     joined: int = 0
     joined_filtered: int = 0
     joined_dead_letters: int = 0
+    copies: int = 0
 
     @property
     def left_out(self) -> int:
@@ -72,16 +75,17 @@ class Outcomes:
 def residual(outcomes: Outcomes, *, joins: bool, lost_waiting: int = 0) -> int:
     """Return how many records the sums of guarantees.md leave unaccounted for; 0 where every record has its outcome.
 
-    Without a join the sum is read = written + duplicates + filtered + late + dead letters. With one, of the absolute
-    differences of three sums: records read are those that reached the join and those left out before it; of these
-    events each is accepted, matched, unmatched or waiting; each joined row is written, filtered or a dead letter.
+    Without a join the sum is read + copies = written + duplicates + filtered + late + dead letters. With one, of the
+    absolute differences of three sums: records read are those that reached the join and those left out before it; of
+    these events each is accepted, matched, unmatched or waiting; each joined row, and each copy of one, is written,
+    filtered or a dead letter.
     lost_waiting: waiting left events that accepted losses discarded.
     """
     o = outcomes
     if not joins:
-        return o.read - o.written - o.left_out
-    rows = o.written + o.joined_filtered + o.joined_dead_letters
-    return abs(o.read - o.taken - o.left_out) + abs(o.taken - o.decided - lost_waiting) + abs(o.joined - rows)
+        return o.read + o.copies - o.written - o.left_out
+    unwritten = o.joined + o.copies - (o.written + o.joined_filtered + o.joined_dead_letters)
+    return abs(o.read - o.taken - o.left_out) + abs(o.taken - o.decided - lost_waiting) + abs(unwritten)
 
 
 @dataclass(frozen=True)

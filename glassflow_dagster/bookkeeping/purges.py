@@ -8,6 +8,7 @@ from glassflow_dagster.bookkeeping.schema import (
     CHECKPOINT_ID,
     EXPIRES_AT,
     ITEM,
+    ONLY_TABLE,
     PIPELINE_ID,
     POSITION,
     BookkeepingTable,
@@ -15,13 +16,13 @@ from glassflow_dagster.bookkeeping.schema import (
 
 PURGES = BookkeepingTable(
     "glassflow_purges",
-    (PIPELINE_ID, CHECKPOINT_ID, BATCH_TIME, *POSITION, ITEM, EXPIRES_AT),
+    (PIPELINE_ID, CHECKPOINT_ID, BATCH_TIME, *POSITION, ITEM, ONLY_TABLE, EXPIRES_AT),
     order_by="(pipeline_id, checkpoint_id, topic, partition, offset)",
     ttl="expires_at",
 )
 
 # The columns that identify a dead letter within its pipeline.
-DEAD_LETTER_ID = "checkpoint_id, topic, partition, offset, item"
+DEAD_LETTER_ID = "checkpoint_id, topic, partition, offset, item, only_table"
 
 
 def mark_purged_statement(database: str, dead_letters: str) -> str:

@@ -10,6 +10,7 @@ from glassflow_dagster.bookkeeping.schema import (
     CHECKPOINT_ID,
     EXPIRES_AT,
     ITEM,
+    ONLY_TABLE,
     PIPELINE_ID,
     POSITION,
     BookkeepingTable,
@@ -26,6 +27,7 @@ REPLAYS = BookkeepingTable(
         CHECKPOINT_ID,
         *POSITION,
         ITEM,
+        ONLY_TABLE,
         Column("attempt", "UInt16"),
         Column("replay_offset", "UInt64"),
         EXPIRES_AT,
@@ -39,8 +41,8 @@ REPLAYS = BookkeepingTable(
 class ReplayMark:
     """One dead letter that was sent to the replay topic.
 
-    topic, partition, offset, item: the event's first read (its origin). attempt: 1 for the first replay. replay_offset:
-    its offset in the replay topic. expires_at: seconds since 1970.
+    topic, partition, offset, item: the event's first read (its origin). only_table: the only table that lacks it, or
+    ''. attempt: 1 for the first replay. replay_offset: its offset in the replay topic. expires_at: seconds since 1970.
     """
 
     checkpoint_id: str
@@ -48,6 +50,7 @@ class ReplayMark:
     partition: int
     offset: int
     item: int
+    only_table: str
     attempt: int
     replay_offset: int
     expires_at: int
@@ -71,8 +74,8 @@ def last_replay_offset(client: Client, database: str, pipeline_id: str) -> int |
 
 
 def replayed_attempts_query(database: str) -> str:
-    """Return the SELECT of the replayed attempts: checkpoint, origin, item, attempt. Query parameter: `pipeline`."""
+    """Return the SELECT of the replayed attempts: checkpoint, origin, table, attempt. Query parameter: `pipeline`."""
     return (
-        f"SELECT checkpoint_id, topic, partition, offset, item, attempt FROM {REPLAYS.full_name(database)} "
+        f"SELECT checkpoint_id, topic, partition, offset, item, only_table, attempt FROM {REPLAYS.full_name(database)} "
         "WHERE pipeline_id = {pipeline:String}"
     )

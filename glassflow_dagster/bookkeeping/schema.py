@@ -166,6 +166,9 @@ POSITION = (
 )
 # The index of an event in its record; -1 for a record that is one event, or was not split into its events.
 ITEM = Column("item", "Int32", "-1")
+# Of an event that went to several tables (`sink.match: all`), the one that refused its row, as `database.table`; ''
+# for any other event.
+ONLY_TABLE = Column("only_table", "LowCardinality(String)")
 KEPT_FOR_EVER = f"toDateTime({NEVER}, 'UTC')"
 EXPIRES_AT = Column("expires_at", "DateTime('UTC')", KEPT_FOR_EVER)
 

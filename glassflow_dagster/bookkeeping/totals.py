@@ -172,7 +172,7 @@ def _dead_letters(client: Client, database: str, batches: dict[str, Any]) -> dic
     unexpired = f"{_UP_TO_LAST_BATCH} AND toUnixTimestamp(expires_at) > {{soon:UInt64}}"
     parameters = {**batches, "soon": soon}
     dead_letters, purges = DEAD_LETTERS.full_name(database), PURGES.full_name(database)
-    positions = "SELECT DISTINCT toString(topic), partition, offset, item"
+    positions = "SELECT DISTINCT toString(topic), partition, offset, item, toString(only_table)"
     purged = f"{positions} FROM {purges} WHERE {unexpired} EXCEPT {positions} FROM {dead_letters} WHERE {unexpired}"
     expired = f"{_UP_TO_LAST_BATCH} AND toUnixTimestamp(dead_letters_expire_at) <= {{soon:UInt64}}"
     row = fetch(

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from glassflow_dagster.streaming.delivery.totals import Totals
 
 # Fields of the JSON object in the last line of a run, for scripts.
-RUN_TOTALS = {"read", "written", "duplicates", "filtered", "dead_letters", "unmatched", "late", "waiting"}
+RUN_TOTALS = {"read", "copies", "written", "duplicates", "filtered", "dead_letters", "unmatched", "late", "waiting"}
 
 take_over_option = click.option(
     "--take-over", "taking_over", is_flag=True,
@@ -273,9 +273,11 @@ def _status_lines(name: str, stream: StreamStatus) -> list[str]:
         rates = (
             f"in {heartbeat.input_rows_per_second:,.0f} rows/s, out {heartbeat.processed_rows_per_second:,.0f} rows/s"
         )
+        # Where events go to several tables.
+        copies = f"copies {totals.copies:,}, " if totals.copies else ""
         lines += [
             f"  batch {batch}, lag {lag}, {rates}",
-            f"  read {totals.read:,}, written {totals.written:,}, duplicates {totals.duplicates:,}",
+            f"  read {totals.read:,}, {copies}written {totals.written:,}, duplicates {totals.duplicates:,}",
             f"  filtered {totals.filtered:,}, late {totals.late:,}, dead letters {totals.dead_letters:,}",
         ]
         if heartbeat.joins:

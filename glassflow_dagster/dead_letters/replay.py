@@ -57,8 +57,8 @@ _LARGEST_RECORD = 1_000_000_000
 class ReplayResult:
     """Numbers of the selected dead letters: sent, and skipped by reason.
 
-    of_earlier_checkpoint: the records were read again by the newest checkpoint. of_pairs: dead letters of
-    single pairs of a join, see `lines`.
+    of_earlier_checkpoint: the records were read again by the newest checkpoint. of_pairs: dead letters of single rows
+    of a joined event that has more than one, see `lines`.
     """
 
     sent: int
@@ -84,8 +84,8 @@ class ReplayResult:
             )
         if self.of_pairs:
             yield (
-                f"skipped: {self.of_pairs:,} of single pairs of a join (match: all); replaying their left event would "
-                "duplicate the rows of its other pairs"
+                f"skipped: {self.of_pairs:,} of single rows of a join (match: all); replaying their left event would "
+                "duplicate its other rows"
             )
 
 
@@ -102,9 +102,11 @@ def replay(config: PipelineConfig, condition: str, report: Report) -> ReplayResu
     store = DeadLetterStore.open(config)
     checkpoint_id = newest_checkpoint(store.client, store.database, store.pipeline_id)
     max_attempts = config.dead_letters.max_attempts
-    # With match: all a left event makes several rows. A dead letter with passed_dedup is one of them; replaying its
-    # left event would produce the others again.
+    # With match: all, of the join or of the sink, a left event makes several rows. A dead letter with passed_dedup, or
+    # of only one table, is one of them; replaying its left event would produce the others again.
     is_pair = "passed_dedup" if config.join and config.join.match == "all" else "false"
+    if config.join:
+        is_pair = f"({is_pair} OR only_table != '')"
     is_newest = "toString(checkpoint_id) = {checkpoint_id:String}"
     # Numbers of the dead letters that are not sent, by reason; a dead letter with several reasons counts for the first.
     skipped_query = (
@@ -175,6 +177,7 @@ def _mark_of(replay: Replay, replay_offset: int, expires_at: int) -> ReplayMark:
         partition=replay.partition,
         offset=replay.offset,
         item=replay.item,
+        only_table=replay.only_table,
         attempt=replay.attempt,
         replay_offset=replay_offset,
         expires_at=expires_at,
@@ -243,6 +246,7 @@ class _Sender:
             attempt=dead_letter.attempt + 1,
             passed_dedup=dead_letter.passed_dedup,
             item=dead_letter.origin_item,
+            only_table=dead_letter.only_table,
         )
 
         def delivered(error: KafkaError | None, message: Message) -> None:

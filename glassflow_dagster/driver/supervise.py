@@ -212,11 +212,15 @@ class _Supervisor:
             return
         t, has_join = written.totals, self.run.config.join is not None
         text = (
-            f"batch {written.last.batch_id}: so far read {t.read:,}, written {t.written:,}, "
+            f"batch {written.last.batch_id}: so far read {t.read:,}, "
+            + (f"copies {t.copies:,}, " if t.copies else "")
+            + f"written {t.written:,}, "
             f"duplicates {t.duplicates:,}, filtered {t.filtered:,}, late {t.late:,}, dead letters {t.dead_letters:,}"
             + (f", unmatched {t.unmatched:,}, waiting {t.waiting:,}" if has_join else "")
         )
-        figures = t.model_dump(include=_FIGURES | (_JOIN_FIGURES if has_join else set()))
+        figures = t.model_dump(
+            include=_FIGURES | (_JOIN_FIGURES if has_join else set()) | ({"copies"} if t.copies else set())
+        )
         self.run.report.message(Level.INFO, text, figures, written.last.batch_id)
         self._commit_offsets(written.last)
 

@@ -12,11 +12,12 @@ ORIGIN_TOPIC = "glassflow-origin-topic"
 ORIGIN_PARTITION = "glassflow-origin-partition"
 ORIGIN_OFFSET = "glassflow-origin-offset"
 ORIGIN_ITEM = "glassflow-origin-item"
+ONLY_TABLE = "glassflow-only-table"
 ATTEMPT = "glassflow-attempt"
 PASSED_DEDUP = "glassflow-passed-dedup"
 
 _REPLAY_HEADERS = frozenset({
-    CHECKPOINT_ID, ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_ITEM, ATTEMPT, PASSED_DEDUP,
+    CHECKPOINT_ID, ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_ITEM, ONLY_TABLE, ATTEMPT, PASSED_DEDUP,
 })  # fmt: skip
 # The item of a record that is one event, or was not split into its events.
 WHOLE_RECORD = -1
@@ -30,6 +31,7 @@ class Replay:
 
     item: the index of the event in the record that it was first read from, whose value is then that event alone;
     `WHOLE_RECORD` for any other record.
+    only_table: of an event that went to several tables, the one that refused it, as `database.table`; else ''.
     `passed_dedup`: deduplication accepted it before, so it must not be dropped as a duplicate of itself.
     """
 
@@ -40,6 +42,7 @@ class Replay:
     attempt: int
     passed_dedup: bool
     item: int = WHOLE_RECORD
+    only_table: str = ""
 
     def headers(self) -> list[Header]:
         """Return the Kafka headers for this origin."""
@@ -52,6 +55,8 @@ class Replay:
         }
         if self.item != WHOLE_RECORD:
             texts[ORIGIN_ITEM] = str(self.item)
+        if self.only_table:
+            texts[ONLY_TABLE] = self.only_table
         if self.passed_dedup:
             texts[PASSED_DEDUP] = "true"
         return [(name, text.encode()) for name, text in texts.items()]
@@ -70,6 +75,7 @@ def read_replay(headers: Iterable[Header]) -> Replay | None:
             attempt=int(texts[ATTEMPT]),
             passed_dedup=texts.get(PASSED_DEDUP) == "true",
             item=int(texts.get(ORIGIN_ITEM, WHOLE_RECORD)),
+            only_table=texts.get(ONLY_TABLE, ""),
         )
     except (KeyError, ValueError):
         return None

@@ -15,6 +15,7 @@ OUTCOMES = {
     "late": "late",
     "dead_letter": "dead_letters",
     "unmatched": "unmatched",
+    "copy": "copies",
 }
 
 

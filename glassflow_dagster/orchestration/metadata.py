@@ -86,6 +86,7 @@ def stream_metadata(health: Health, action: str) -> Metadata:
         "filtered": outcomes.filtered,
         "late": outcomes.late,
         "dead_letters": outcomes.dead_letters,
+        **({"copies": outcomes.copies} if outcomes.copies else {}),
     }
 
 

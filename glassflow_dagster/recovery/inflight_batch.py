@@ -21,7 +21,7 @@ from glassflow_dagster.streaming.stages.items import position
 from glassflow_dagster.streaming.stages.source import MAX_BATCH_RECORDS
 from glassflow_dagster.verification.exact.canonical import hashed
 from glassflow_dagster.verification.exact.compare_keys import Compared
-from glassflow_dagster.verification.exact.expected import first_of_windows
+from glassflow_dagster.verification.exact.expected import first_of_windows, single_rows
 from glassflow_dagster.verification.exact.table_rows import actual_rows
 
 # The position of an event: the index of the topic, partition, offset, and of an OTLP source the item.
@@ -114,6 +114,7 @@ def _written_candidates(
     """
     of_table = F.col("table_index") == compared.index
     of_event = position(candidates.columns)
+    candidates, accepted = single_rows(candidates), single_rows(accepted)
     candidates = candidates.where(of_table).select(*of_event, "row_hash").persist()
     values = candidates.select("row_hash").distinct()
     _, row_hash_sql = hashed(compared.values)

@@ -8,7 +8,7 @@ are already in the table are found and not written again.
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
 from glassflow_dagster.streaming.spark.session import SHUFFLE_PARTITIONS
 from glassflow_dagster.streaming.spark.spark_errors import explain_failure
 from glassflow_dagster.verification.exact.canonical import hashed
-from glassflow_dagster.verification.exact.compare_keys import by_table, compared_tables
+from glassflow_dagster.verification.exact.compare_keys import compared_tables
 from glassflow_dagster.verification.exact.expected import declare_for_reading
 
 Report = Callable[[str], None]
@@ -63,7 +63,7 @@ def rebuild_checkpoint(
     now_ms = max(int(time.time() * 1000), past.batches[-1].batch_time_ms + 1)
     # Reads the tables' row counts again, now that no other driver writes.
     compared = compared_tables(client, config)
-    [row_hash] = by_table([{"row_hash": hashed(of_table.values)[0]} for of_table in compared])
+    row_hash = [{"row_hash": hashed(of_table.values)[0]} for of_table in compared]
     undecoded = read_undecoded(client, database, config.pipeline_id, checkpoint_id)
     declare_for_reading(spark, config)
     records = Records(spark, config, tables, checkpoint_id, row_hash, undecoded)
@@ -73,11 +73,11 @@ def rebuild_checkpoint(
     try:
         accepted = replay_dedup(records, past, now_ms, report)
         ranges = following_ranges(past, now_ms)
-        written: list[Position] = []
+        written: dict[str, list[Position]] = {}
         for of_table in compared:
             report(f"searching {of_table.name} for rows of an in-flight batch ...")
             unknown = unknown_rows(of_table, totals)
-            written += find_written_records(records, ranges, accepted, of_table, unknown)
+            written[of_table.name] = find_written_records(records, ranges, accepted, of_table, unknown)
         work = checkpoint.folder.with_name("checkpoint.new")
         shutil.rmtree(work, ignore_errors=True)
         rebuilt = _write_checkpoint(records, past, accepted, work, now_ms)
@@ -92,10 +92,10 @@ def rebuild_checkpoint(
         last = past.batches[-1].batch_id
         bookkeeping.delete_later_batches(client, database, config.pipeline_id, checkpoint_id, last)
     # Only with rows in the table the in-flight batch must be repeated; else the next batch takes any records.
-    if written:
-        begin_batch(rebuilt.folder, _narrow_to_written(config, ranges, written))
-        named = [(config.topics[rank], *rest) for rank, *rest in written]
-        rebuilt.keep_already_written(past.batches[-1].batch_id + 1, named)
+    positions = [position for of_table in written.values() for position in of_table]
+    if positions:
+        begin_batch(rebuilt.folder, _narrow_to_written(config, ranges, positions))
+        rebuilt.keep_already_written(past.batches[-1].batch_id + 1, _named(config, written))
     partitions = int(str(spark.conf.get(SHUFFLE_PARTITIONS)))
     before = totals.by_table.named_before
     rebuilt.create(config, totals.rows_before, partitions, before, checkpoint_id)
@@ -106,9 +106,21 @@ def rebuild_checkpoint(
     shutil.rmtree(work, ignore_errors=True)
     checkpoint.follow_move()
     report(
-        f"the state is rebuilt after batch {past.batches[-1].batch_id}; {len(written):,} rows of the in-flight batch "
+        f"the state is rebuilt after batch {past.batches[-1].batch_id}; {len(positions):,} rows of the in-flight batch "
         "are in their table and stay"
     )
+
+
+def _named(config: PipelineConfig, written: Mapping[str, Sequence[Position]]) -> list[tuple[int | str, ...]]:
+    """Return positions with the topic's name, and with several tables the table's, as the checkpoint keeps them.
+
+    written: database.table -> the positions of the events whose rows are in the table.
+    """
+    return [
+        (config.topics[rank], *rest, *((table,) if len(written) > 1 else ()))
+        for table, positions in written.items()
+        for rank, *rest in positions
+    ]
 
 
 def require_possible(config: PipelineConfig) -> None:

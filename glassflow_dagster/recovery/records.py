@@ -11,7 +11,8 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.kafka.topics import Offsets
 from glassflow_dagster.verification.exact.expected import rows_of_batches
 
-# The columns of `Records.rows`, but for item INT of an OTLP source.
+# The columns of `Records.rows`, but for item INT of an OTLP source. With `sink.match: all` the last two of the rows are
+# in of_tables (`single_rows`); here there are no rows.
 ROWS = (
     "topic STRING, topic_rank INT, partition INT, offset LONG, batch_id LONG, batch_ms LONG, exempt BOOLEAN, "
     "dedup_key BINARY, table_index INT, row_hash STRING"
@@ -20,7 +21,7 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Records:
-    """Reads the records of a pipeline as rows. row_hash: of the values of the row's table, by its `row_column`.
+    """Reads the records of a pipeline as rows. row_hash: of each table, the column of that name, by its `row_column`.
 
     undecoded: records that have no row, although their schema may be known by now (`read_undecoded`).
     """
@@ -29,7 +30,7 @@ class Records:
     config: PipelineConfig
     tables: Sequence[Table]
     checkpoint_id: str
-    row_hash: Column
+    row_hash: Sequence[Mapping[str, Column]]
     undecoded: Sequence[tuple[str, int, int]] = ()
 
     def rows(self, ranges: Iterable[BatchRange]) -> DataFrame:
@@ -38,7 +39,7 @@ class Records:
         if not not_empty:
             return self.spark.createDataFrame([], f"{ROWS}, item INT" if self.config.source.signal else ROWS)
         return rows_of_batches(
-            self.spark, self.config, self.tables, not_empty, self.checkpoint_id, self.undecoded, [self.row_hash]
+            self.spark, self.config, self.tables, not_empty, self.checkpoint_id, self.undecoded, self.row_hash
         )
 
 

@@ -22,11 +22,11 @@ from glassflow_dagster.streaming.stages.event_time import read_event_time, read_
 from glassflow_dagster.streaming.stages.filter import keep_matching
 from glassflow_dagster.streaming.stages.join import join_inputs
 from glassflow_dagster.streaming.stages.join_events import as_events, to_join_inputs, unpack_fields
-from glassflow_dagster.streaming.stages.mapping import TableColumns, map_columns
+from glassflow_dagster.streaming.stages.mapping import TableColumns, map_columns, map_columns_of_all
 from glassflow_dagster.streaming.stages.otlp import keep_outcomes, require_key, split_requests
 from glassflow_dagster.streaming.stages.record_counter import MAX_EVENT_TIMES, TALLIES, JoinCounter
 from glassflow_dagster.streaming.stages.replays import mark_replays
-from glassflow_dagster.streaming.stages.route import choose_table
+from glassflow_dagster.streaming.stages.route import choose_table, choose_tables
 from glassflow_dagster.streaming.stages.scope import Scope, field_scope
 from glassflow_dagster.streaming.stages.source_index import add_source_index, is_of
 from glassflow_dagster.streaming.stages.transform import transform
@@ -127,17 +127,25 @@ def _decode_requests(records: DataFrame, config: PipelineConfig) -> DataFrame:
 
 
 def _map(events: DataFrame, config: PipelineConfig, tables: Sequence[Table], scope: Scope) -> DataFrame:
-    """Choose the table of each event, where there is a choice, and map its fields to the table's columns."""
-    conditions = plan_stages(config).tables
+    """Choose the table or tables of each event, where there is a choice, and map its fields to the tables' columns."""
+    conditions, columns, unrouted = plan_stages(config).tables, table_columns(config, tables), config.sink.unrouted
+    if config.sink.match == "all":
+        # A joined row's headers are not known; its dead letters are not replayed to one table (dead_letters/replay.py).
+        names = [] if config.join else [table.name for table in columns]
+        return map_columns_of_all(choose_tables(events, conditions, scope, unrouted, names), columns, scope)
     if len(conditions) > 1 or conditions[0]:
-        events = choose_table(events, conditions, scope, config.sink.unrouted)
-    return map_columns(events, table_columns(config, tables), scope)
+        events = choose_table(events, conditions, scope, unrouted)
+    return map_columns(events, columns, scope)
 
 
 def table_columns(config: PipelineConfig, tables: Sequence[Table]) -> list[TableColumns]:
     """Return the filled columns of the sink's tables. tables: in the order of `Sink.by_table`."""
     return [
-        TableColumns(filled_columns(of_table, table), {name: column.type for name, column in table.columns.items()})
+        TableColumns(
+            table.full_name,
+            filled_columns(of_table, table),
+            {name: column.type for name, column in table.columns.items()},
+        )
         for of_table, table in zip(config.by_table, tables, strict=True)
     ]
 

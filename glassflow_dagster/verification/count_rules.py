@@ -121,7 +121,8 @@ class Facts:
         known to the ledger alone.
         """
         outcomes = self.totals.outcomes
-        by_kafka = self.kafka.exact and not self.joins and self.is_only_table and outcomes.records == outcomes.read
+        one_each = outcomes.records == outcomes.read and not outcomes.copies
+        by_kafka = self.kafka.exact and not self.joins and self.is_only_table and one_each
         written = self.kafka.records - self.left_out if by_kafka else self.table_rows.written
         return self.rows_before + written
 
@@ -229,9 +230,11 @@ def _kafka_problems(facts: Facts) -> Iterator[str]:
 def _ledger_problems(facts: Facts) -> Iterator[str]:
     """Yield how the ledger's own counts, and those of the dead letter table, do not add up."""
     outcomes = facts.totals.outcomes
-    if outcomes.read != facts.passed_on + facts.left_out:
+    copies = 0 if facts.joins else outcomes.copies
+    if outcomes.read + copies != facts.passed_on + facts.left_out:
         passed_on = f"{facts.passed_on:,} {'came to the join' if facts.joins else 'written'}"
-        yield (f"The ledger does not add up: {outcomes.read:,} read, but {passed_on} and {facts.left_out:,} left out.")
+        read = f"{outcomes.read:,} read{_and_copies(copies)}"
+        yield f"The ledger does not add up: {read}, but {passed_on} and {facts.left_out:,} left out."
     if facts.joins:
         yield from _join_problems(outcomes, facts.lost_waiting)
     totals = facts.totals
@@ -258,9 +261,10 @@ def _join_problems(o: Outcomes, lost: int) -> Iterator[str]:
             f"The ledger does not add up: {o.taken:,} reached the join, but {o.accepted:,} right events, "
             f"{o.matched:,} matched, {o.unmatched:,} unmatched and {o.waiting:,} waiting left events are {decided:,}."
         )
-    if o.joined != o.written + o.joined_filtered + o.joined_dead_letters:
+    if o.joined + o.copies != o.written + o.joined_filtered + o.joined_dead_letters:
+        made = f"{pluralize(o.joined, 'row')}{_and_copies(o.copies)}"
         yield (
-            f"The ledger does not add up: the join made {pluralize(o.joined, 'row')}, but {o.written:,} are written, "
+            f"The ledger does not add up: the join made {made}, but {o.written:,} are written, "
             f"{o.joined_filtered:,} filtered and {o.joined_dead_letters:,} dead letters."
         )
 
@@ -353,6 +357,7 @@ def _sum(facts: Facts) -> str:
     text = f"{pluralize(amount, 'record')} {source}"
     if outcomes.records != outcomes.read:
         text = f"{pluralize(outcomes.read, 'event')} of {text}"
+    text += _and_copies(outcomes.copies)
     left_out = {
         "duplicate": outcomes.duplicates,
         "filtered": outcomes.filtered,
@@ -381,12 +386,18 @@ def _sum_of_joined(facts: Facts) -> str:
     text = (
         f"{pluralize(o.read, 'record')} read, {o.accepted:,} right events, {o.matched:,} left events matched, "
         f"{o.unmatched:,} unmatched, {o.waiting:,} waiting: {pluralize(o.joined, 'joined row')}"
+        f"{_and_copies(o.copies)}"
     )
     if o.joined_filtered:
         text += f" - {o.joined_filtered:,} filtered"
     if o.joined_dead_letters:
         text += f" - {pluralize(o.joined_dead_letters, 'dead letter')}"
     return text
+
+
+def _and_copies(copies: int) -> str:
+    """Return the second part of a sum; '' where each event went to one table at most."""
+    return f" + {copies:,} for further tables" if copies else ""
 
 
 def pluralize(count: int, thing: str) -> str:
@@ -420,6 +431,8 @@ def _figures(facts: Facts) -> Figures:
     }
     if outcomes.records != outcomes.read:
         figures["records"] = outcomes.records
+    if outcomes.copies:
+        figures["copies"] = outcomes.copies
     if facts.joins:
         figures |= {name: getattr(outcomes, name) for name in _JOIN_FIGURES}
     if facts.distinct.keys is not None:

@@ -31,7 +31,8 @@ def test_statements_come_from_the_columns() -> None:
     assert create_table("d", PURGES) == (
         "CREATE TABLE IF NOT EXISTS `d`.`glassflow_purges` (`pipeline_id` String, `checkpoint_id` UUID, "
         "`batch_time` DateTime64(3, 'UTC'), `topic` LowCardinality(String), `partition` UInt32, `offset` UInt64, "
-        "`item` Int32 DEFAULT -1, `expires_at` DateTime('UTC') DEFAULT toDateTime(4294967295, 'UTC'), "
+        "`item` Int32 DEFAULT -1, `only_table` LowCardinality(String), "
+        "`expires_at` DateTime('UTC') DEFAULT toDateTime(4294967295, 'UTC'), "
         "`inserted_at` DateTime64(3, 'UTC') DEFAULT now64(3)) ENGINE = MergeTree "
         "ORDER BY (pipeline_id, checkpoint_id, topic, partition, offset) TTL expires_at "
         "SETTINGS non_replicated_deduplication_window = 10000"

@@ -49,6 +49,7 @@ class DeadLetterPipeline(Batches):
             "stage": [stage] * count,
             "reason": [f"invalid JSON: byte {index}" for index in range(count)],
             "item": [WHOLE_RECORD] * count,
+            "only_table": [""] * count,
             "passed_dedup": [stage == "insert"] * count,
         }
         names = self.config.pipeline_id, self.checkpoint_id, self.checkpoint_id

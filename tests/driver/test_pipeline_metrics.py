@@ -39,7 +39,7 @@ def test_a_running_driver_is_up_and_every_record_has_its_outcome(tmp_path: Path)
     assert (found.driver.up, found.driver.wanted) == (True, True)
     assert 0 <= found.driver.heartbeat_age < 30
     assert found.outcomes == {
-        "read": 10, "written": 6, "duplicate": 3, "filtered": 0, "late": 0, "dead_letter": 1, "unmatched": 0,
+        "read": 10, "written": 6, "duplicate": 3, "filtered": 0, "late": 0, "dead_letter": 1, "unmatched": 0, "copy": 0,
     }  # fmt: skip
     assert (found.residual, found.epoch, found.lags) == (0, 2, {"t": {0: (4, 2.0)}})
     assert found.watermark_lag == pytest.approx(60, abs=30)

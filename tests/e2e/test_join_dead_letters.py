@@ -88,7 +88,7 @@ def test_of_several_pairs_the_refused_ones_are_not_sent_again(stack: Stack, tmp_
     fix(pipeline)
     said = dead_letter_command(pipeline, "replay").stdout
     assert "sent again: 0" in said
-    assert "skipped: 3 of single pairs of a join (match: all)" in said
+    assert "skipped: 3 of single rows of a join (match: all)" in said
     assert verified(pipeline)["counts"]["passed"]
 
 
@@ -124,3 +124,28 @@ def test_each_side_of_a_join_may_have_several_topics(stack: Stack, tmp_path: Pat
     assert pipeline.catch_up()["written"] == 1
     assert pipeline.rows()["refused", "r1"] == 1
     assert verified(pipeline)["counts"]["passed"]
+
+
+@pytest.mark.usefixtures("shared_session")
+def test_a_joined_row_goes_to_each_table_and_is_not_sent_again_to_the_one_that_refused_it(
+    stack: Stack, tmp_path: Path
+) -> None:
+    """The replayed left event would be joined once more, and written to its other tables, too."""
+    pipeline = set_up(stack, tmp_path, "latest")
+    definition = yaml.safe_load(pipeline.file.read_text())
+    table = f"{pipeline.name}.large"
+    routes = [{"table": table, "filter": "at > 10", "create_table": {"order_by": "left_id"}}]
+    definition["sink"] |= {"match": "all", "filter": "true", "unrouted": "drop", "routes": routes}
+    pipeline.file.write_text(yaml.safe_dump(definition))
+    right = (RIGHT, {"id": "r", "owner": "u", "at": 0})
+    pipeline.send_both([right, left("good", 1), left("large", 50), left("refused", 200), left("too large", 300)])
+
+    totals = pipeline.catch_up()
+
+    assert (totals["written"], totals["dead_letters"], totals["copies"]) == (4, 2, 2)
+    assert pipeline.rows() == {("good", "r"): 1, ("large", "r"): 1}
+    assert pipeline.query(f"SELECT left_id FROM {table} ORDER BY ALL") == [("large",), ("refused",)]
+    assert verified(pipeline)["counts"]["passed"]
+    said = dead_letter_command(pipeline, "replay").stdout
+    assert "sent again: 1" in said
+    assert "skipped: 1 of single rows of a join (match: all)" in said

@@ -146,6 +146,7 @@ def _batches(ledger: Sequence[Mapping[str, Any]], expected: Expected) -> list[st
             for offset in offsets
         ]
         must: Counter[Hashable] = Counter(expected.fates.get(position) for position in positions)
+        must.update(fate for position in positions for fate in expected.further.get(position, ()))
         found = {fate: row[fate] for fate in _FATES}
         if found != {fate: must[fate] for fate in _FATES}:
             wrong.append(f"ledger: batch {row['batch_id']} says {found}, not {dict(must)}")

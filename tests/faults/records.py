@@ -43,13 +43,15 @@ class Record(NamedTuple):
 class Expected:
     """The rows, dead letters (position -> stage) and ledger sums that a pipeline must produce from its topics.
 
-    `fates` has the outcome of each record, except for joins, where outcomes belong to pairs.
+    `fates` has the outcome of each record, except for joins, where outcomes belong to pairs. `further`: the other
+    outcomes of a record that has several.
     """
 
     rows: Counter[tuple[Any, ...]]
     dead_letters: dict[Position, str]
     sums: dict[str, int]
     fates: dict[Position, str] = field(default_factory=dict)
+    further: dict[Position, Sequence[str]] = field(default_factory=dict)
 
 
 class Workload(Protocol):

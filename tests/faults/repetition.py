@@ -9,9 +9,20 @@ from pathlib import Path
 
 from tests.faults.dedup_workload import DedupWorkload
 from tests.faults.join_workload import JoinWorkload
-from tests.faults.kinds import AVRO, DEDUPLICATION, JOIN, PROTOBUF, ROUTED, SHARED, SMALL_DISK, TABLE, Kind
+from tests.faults.kinds import (
+    AVRO,
+    COPIED,
+    DEDUPLICATION,
+    JOIN,
+    PROTOBUF,
+    ROUTED,
+    SHARED,
+    SMALL_DISK,
+    TABLE,
+    Kind,
+)
 from tests.faults.records import Workload
-from tests.faults.routed_workload import RoutedWorkload
+from tests.faults.routed_workload import CopiedWorkload, RoutedWorkload
 from tests.faults.schema_workloads import AvroWorkload, ProtobufWorkload
 from tests.faults.servers import Servers
 from tests.faults.shared_workload import SharedWorkload
@@ -20,7 +31,7 @@ from tests.faults.world import COMPLETE_SECONDS, NotHit, World
 
 WORKLOADS: dict[str, type[Workload]] = {
     DEDUPLICATION: DedupWorkload, TABLE: TableWorkload, JOIN: JoinWorkload, SHARED: SharedWorkload,
-    AVRO: AvroWorkload, PROTOBUF: ProtobufWorkload, ROUTED: RoutedWorkload,
+    AVRO: AvroWorkload, PROTOBUF: ProtobufWorkload, ROUTED: RoutedWorkload, COPIED: CopiedWorkload,
 }  # fmt: skip
 # Enough for the state of one pass, with little to spare.
 _SMALL_DISK = "192m"

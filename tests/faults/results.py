@@ -39,7 +39,8 @@ sums its rows, keys of more than 24 bytes, a window that ends during a repetitio
 sums are checked too. The workload `shared` is that of the first column in a [pool](guides/operating.md#pools), whose
 processes count as the driver's; only `driver killed` and `driver stopped` leave them running. The workloads `avro` and
 `protobuf` are that of the first column in these formats; `routed` is that of the first column with two routes, so that
-each row must be in the right one of three tables, each of which rejects some.
+each row must be in the right one of three tables, each of which rejects some. In `copied` these events go to all tables
+that take them (`match: all`): all of them to the first, which rejects some, and about half to one or two others.
 
 A figure is the number of exact repetitions; in brackets is the version of the code, as printed by
 `git rev-parse --short=10 HEAD:glassflow_dagster`. If your checkout prints another version, the code has changed since,

@@ -19,7 +19,18 @@ from tests.conftest import FAULT_SEED
 from tests.faults.dedup_workload import DedupWorkload
 from tests.faults.driver import Driver
 from tests.faults.http_proxy import Answer, Exchange, Rule
-from tests.faults.kinds import AVRO, DEDUPLICATION, KINDS, LEDGER, PROTOBUF, ROUTED, SHARED, TABLE, Kind
+from tests.faults.kinds import (
+    AVRO,
+    COPIED,
+    DEDUPLICATION,
+    KINDS,
+    LEDGER,
+    PROTOBUF,
+    ROUTED,
+    SHARED,
+    TABLE,
+    Kind,
+)
 from tests.faults.repetition import repeat, run_pass
 from tests.faults.servers import Servers
 from tests.faults.surroundings import ROWS
@@ -27,7 +38,7 @@ from tests.faults.world import QUICK_COMPILATION, World
 
 SEED = int(os.environ[FAULT_SEED])
 # One of the workloads that differ from the first one in a single stage.
-OTHER = (AVRO, PROTOBUF, ROUTED)[SEED % 3]
+OTHER = (AVRO, PROTOBUF, ROUTED, COPIED)[SEED % 4]
 
 pytestmark = pytest.mark.servers
 

@@ -2,7 +2,7 @@
 
 This project's extensions: Kafka's own columns in `mapping` (`_topic`, `_partition`, `_offset`, `_timestamp`, `_key`,
 and `_batch_time`), `create_table`, `delivery`, `deduplication_window`, `bookkeeping_engine` and `cluster`; `routes` to
-further tables, with `filter` and `unrouted`.
+further tables, with `match`, `filter` and `unrouted`.
 """
 
 from typing import Annotated, Literal, NamedTuple
@@ -17,6 +17,8 @@ from glassflow_dagster.config.model.types import ColumnType, parse_column_type
 Delivery = Literal["exactly_once", "at_least_once"]
 # How to treat a table that does not remember insert tokens: set its deduplication window, or refuse to start.
 DeduplicationWindow = Literal["set", "require"]
+# Whether an event goes to the first table that takes it, or to each one.
+Match = Literal["first", "all"]
 # What becomes of an event that no table takes.
 Unrouted = Literal["drop", "dead_letter"]
 # Engines for bookkeeping tables: none that replaces, sums or collapses rows.
@@ -57,7 +59,8 @@ class CreateTable(Part):
 class Route(Part):
     """A further table, for the events for which a condition is true.
 
-    Each event goes to the table of the first route that takes it, and to the sink's own table if none does.
+    Each event goes to the table of the first route that takes it, with `match: all` to that of each, and to the sink's
+    own table if none does.
     """
 
     table: Text
@@ -112,10 +115,14 @@ class Sink(Part):
     # The keys from here on are excluded from dumps and digests where they are not set.
     filter: Text | None = Field(
         default=None, exclude_if=lambda condition: condition is None,
-        description="the condition of the events that the own table takes, of those that no route takes; if omitted: "
-        "all of them",
+        description="the condition of the events that the own table takes; with `match: first` of those that no route "
+        "takes; if omitted: all that no route takes",
     )  # fmt: skip
     routes: tuple[Route, ...] = Field(default=(), exclude_if=lambda routes: not routes)
+    match: Match = Field(
+        default="first", exclude_if=lambda match: match == "first",
+        description="all: an event goes to each table that takes it, not only to the first",
+    )  # fmt: skip
     unrouted: Unrouted | None = Field(
         default=None, exclude_if=lambda unrouted: unrouted is None,
         description="what becomes of an event that neither a route nor `filter` takes",

@@ -43,6 +43,9 @@ def _route_problems(config: PipelineConfig) -> Iterator[Problem]:
                 f"sink.routes[{index}].create_table",
                 f"is missing, and that of the sink is for one table only, since its engine names {one}; add one here",
             )
+    if sink.match == "all" and not sink.routes:
+        text = f"applies to sink.routes, and there are none: {sink.table_name} is the only table; remove it"
+        yield Problem("sink.match", text)
     if sink.filter is not None and sink.unrouted is None:
         text = "is missing, since sink.filter may leave events to no table; add drop or dead_letter"
         yield Problem("sink.unrouted", text)

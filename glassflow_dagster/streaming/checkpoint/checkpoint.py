@@ -296,18 +296,22 @@ class Checkpoint:
         """Store the positions of those events of a batch whose rows are in the table before the batch runs.
 
         Recovery finds them, so that the batch does not write these rows again. positions: (topic, partition, offset),
-        of an OTLP source with the item.
+        of an OTLP source with the item, and of a sink with several tables with the table's name, `database.table`.
         """
         _write_json(self._already_written_file(batch_id), sorted(positions))
 
-    def already_written(self, batch_id: int, topics: Sequence[str]) -> frozenset[tuple[int, ...]]:
-        """Read what `keep_already_written` stored for a batch: the positions, with the topic's rank for its name.
+    def already_written(
+        self, batch_id: int, topics: Sequence[str], tables: Sequence[str]
+    ) -> frozenset[tuple[int, ...]]:
+        """Read what `keep_already_written` stored for a batch: the positions, with ranks for the names.
 
-        topics: of the pipeline; a topic's rank is its index among them.
+        topics: of the pipeline. tables: of the sink. A name's rank is its index among them.
         """
         file = self._already_written_file(batch_id)
         positions = _read_json(file) if file.exists() else ()
-        return frozenset((topics.index(topic), *rest) for topic, *rest in positions)
+        if len(tables) == 1:
+            return frozenset((topics.index(topic), *rest) for topic, *rest in positions)
+        return frozenset((topics.index(topic), *rest, tables.index(table)) for topic, *rest, table in positions)
 
     def keep_definition(self, config: PipelineConfig) -> None:
         """Keep the definition of the batches from now on, without its secrets, so that a replay can use it."""

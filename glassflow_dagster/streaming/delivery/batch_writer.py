@@ -242,6 +242,7 @@ class BatchWriter:
 
     def _partition_writer(self, plan: BatchPlan, *, repeated: bool) -> PartitionWriter:
         """Return the writer of the batch's partitions. repeated: see `_write`."""
+        names = [sink.table_name for sink in self.config.sink.by_table]
         return PartitionWriter(
             counter=_counter_of(self.config),
             connection=self.config.sink.connection_params,
@@ -266,7 +267,8 @@ class BatchWriter:
             epoch=self.epoch,
             cluster=self.config.sink.cluster,
             delivery=self.config.sink.delivery,
-            already_written=self.checkpoint.already_written(plan.batch_id, self.config.topics),
+            to_all_tables=self.config.sink.match == "all",
+            already_written=self.checkpoint.already_written(plan.batch_id, self.config.topics, names),
             compare_values=self._may_be_written(plan),
         )
 

@@ -23,7 +23,7 @@ class DeadLetterWithoutRaw:
 
     position: the record's position in Kafka. row: the refused row as JSON, used when Kafka no longer has the record.
     item, event: of an event that is one of many in its record, its index and its value, which takes the place of the
-    record's.
+    record's. only_table: the column of that name.
     """
 
     position: RecordPosition
@@ -32,6 +32,7 @@ class DeadLetterWithoutRaw:
     row: bytes
     item: int = WHOLE_RECORD
     event: bytes | None = None
+    only_table: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,8 @@ class DeadLetterBatch:
         """Build rows of the dead letter table, in the order of the records.
 
         Columns in (`RAW_SCHEMA`): topic, partition, offset, timestamp, key, value, headers (LIST<STRUCT<name, value>>),
-        stage, reason, item and passed_dedup. Columns out: those of `DEAD_LETTERS`. For a record of the replay topic,
-        origin and attempt are read from its replay headers, and these headers are removed.
+        stage, reason, item, only_table and passed_dedup. Columns out: those of `DEAD_LETTERS`. For a record of the
+        replay topic, origin and attempt are read from its replay headers, and these headers are removed.
         """
         raw = raw.select(RAW_SCHEMA.names).cast(RAW_SCHEMA)
         count = raw.num_rows
@@ -77,7 +78,7 @@ class DeadLetterBatch:
         return pa.table({**batch_columns, **record_columns, **self._origins(raw)}, schema=SCHEMA)
 
     def _origins(self, raw: pa.Table) -> dict[str, Any]:
-        """Return the columns attempt, origin_topic, origin_partition, origin_offset, origin_item and passed_dedup.
+        """Return the columns of the origin (origin_*), attempt, only_table and passed_dedup.
 
         A record is its own origin, with attempt 0. For a replay of this checkpoint's dead letter, the replay headers
         name both; passed_dedup is then also true if the first reading had passed deduplication. With records of the
@@ -89,6 +90,7 @@ class DeadLetterBatch:
             "origin_partition": raw.column("partition"),
             "origin_offset": raw.column("offset"),
             "origin_item": raw.column("item"),
+            "only_table": raw.column("only_table"),
             "passed_dedup": raw.column("passed_dedup"),
         }
         if not pc.any(pc.equal(raw.column("topic"), self.replay_topic)).as_py():
@@ -108,6 +110,8 @@ class DeadLetterBatch:
                 columns["origin_offset"][row] = replay.offset
                 if replay.item != WHOLE_RECORD:
                     columns["origin_item"][row] = replay.item
+                if replay.only_table:
+                    columns["only_table"][row] = replay.only_table
                 columns["passed_dedup"][row] |= replay.passed_dedup
             columns["headers"].append([{"name": name, "value": value} for name, value in headers])
         return {name: pa.array(column, SCHEMA.field(name).type) for name, column in columns.items()}
@@ -128,6 +132,7 @@ def dead_letters_of_rows(rows: Sequence[DeadLetterWithoutRaw], records: Mapping[
         dead_letters.append({
             **row.position._asdict(),
             "item": row.item,
+            "only_table": row.only_table,
             # 0, as the column cannot be NULL, where Kafka no longer has the record, or it has no timestamp.
             "timestamp": (record.timestamp_ms if record else None) or 0,
             "key": record.key if record else None,

@@ -75,19 +75,21 @@ class PartitionWriter:
     """Writes one partition of a batch, in a Python worker on the executor; or a whole batch, inline in the driver.
 
     Columns in, sorted by the counter's position columns: topic_rank INT, partition INT, offset LONG; row BINARY (the
-    values of the table's columns in RowBinary), with several tables STRUCT<table INT, values BINARY>; dead_letter
-    STRUCT (its topic is NULL where the record must be read again); drop_reason ('filtered' or 'late'); size INT (bytes
-    of the raw record); timestamp LONG (Kafka's, microseconds since 1970; NULL where it is not known); stage_attempt INT
-    (in a worker: how often Spark has begun this stage before); of a source whose records are many events item INT (the
-    event's index in its record) and event BINARY (its value); and those that the counter takes. At most one of row,
-    dead_letter and drop_reason is set; none of them for a record that is only counted, such as a duplicate. Columns
-    out: those of `BatchOutcomes`, and measures STRING (`Measures` as JSON); one row.
+    values of the table's columns in RowBinary), with several tables STRUCT<table INT, values BINARY>, and an ARRAY of
+    these where an event may go to all of them; dead_letter STRUCT (its topic is NULL where the record must be read
+    again); drop_reason ('filtered' or 'late'); size INT (bytes of the raw record); timestamp LONG (Kafka's,
+    microseconds since 1970; NULL where it is not known); stage_attempt INT (in a worker: how often Spark has begun this
+    stage before); of a source whose records are many events item INT (the event's index in its record) and event BINARY
+    (its value); and those that the counter takes. At most one of row, dead_letter and drop_reason is set; none of them
+    for a record that is only counted, such as a duplicate. Columns out: those of `BatchOutcomes`, and measures STRING
+    (`Measures` as JSON); one row.
 
     counter: counts the records of this kind of query. tables: the sink's. topics: in the order of topic_rank.
     server_run: the run of the ClickHouse server when the batch was begun. repeated: some of the batch may have been
-    written before. epoch: the driver's number, for fencing. cluster: where tables are altered. already_written:
-    positions (of the counter's columns) of records whose rows an earlier run wrote before its checkpoint was lost.
-    compare_values: find such rows by their values instead. report: prints a line for the user.
+    written before. epoch: the driver's number, for fencing. cluster: where tables are altered. to_all_tables: an event
+    may go to several tables. already_written: positions (of the counter's columns, and with several tables the table's
+    index) of rows that an earlier run wrote before its checkpoint was lost. compare_values: find such rows by their
+    values instead. report: prints a line for the user.
     """
 
     counter: RecordCounter
@@ -103,6 +105,7 @@ class PartitionWriter:
     epoch: Epoch
     delivery: Delivery = "exactly_once"
     cluster: str | None = None
+    to_all_tables: bool = False
     compare_values: bool = False
     already_written: frozenset[tuple[int, ...]] = frozenset()
     report: Callable[[str], None] = print
@@ -138,14 +141,19 @@ class PartitionWriter:
             self._insert_dead_letters(writers, self._raw_of_dead_letters(dead_letters), token.dead_letters())
             self.counter.count_dead_letters(dead_letters, outcomes)
         self.counter.count_stored(block, outcomes)
+        outcomes.copies += _copies(block.column("row"))
 
     def _rows_of(self, index: int, records: pa.Table) -> pa.Table:
         """Return the records that are rows of a table; their column row is BINARY then. index: in `tables`."""
         row = records.column("row")
         if len(self.tables) == 1:
             return records.filter(pc.is_valid(row))
-        rows = records.filter(pc.equal(pc.struct_field(row, "table"), index))
-        values = pc.struct_field(rows.column("row"), "values")
+        if pa.types.is_list(row.type):
+            of_all = row.combine_chunks()
+            records, row = records.take(pc.list_parent_indices(of_all)), pc.list_flatten(of_all)
+        is_of_table = pc.equal(pc.struct_field(row, "table"), index)
+        rows = records.filter(is_of_table)
+        values = pc.struct_field(row.filter(is_of_table), "values")
         return rows.set_column(rows.column_names.index("row"), "row", values)
 
     def _write_rows(
@@ -153,10 +161,12 @@ class PartitionWriter:
     ) -> None:
         """Insert rows into a table, and count them. index: of the table. token: of these rows of the block."""
         table = self.tables[index]
+        if self.already_written:
+            rows = self._without(self._positions_written(index, rows), index, rows, outcomes)
         if self.compare_values:
-            rows = self._drop_written_values(writers, index, rows, outcomes)
-            if not rows.num_rows:
-                return
+            rows = self._without(self._values_written(writers, index, rows), index, rows, outcomes)
+        if not rows.num_rows:
+            return
         refused = writers.rows[index].insert(table.block(rows), token)
         _measure_ages(rows.column("timestamp"), writers.inserter.measures)
         outcomes.blocks += 1
@@ -169,13 +179,26 @@ class PartitionWriter:
             self._insert_dead_letters(writers, raw, token.dead_letters_of_server())
             self.counter.count_dead_letters(refused_rows, outcomes)
 
-    def _drop_written_values(
-        self, writers: "_Writers", index: int, rows: pa.Table, outcomes: BatchOutcomes
-    ) -> pa.Table:
-        """Return the rows that a table does not have yet, compared by their values; count the others as written.
+    @staticmethod
+    def _without(is_written: pa.Array, index: int, rows: pa.Table, outcomes: BatchOutcomes) -> pa.Table:
+        """Return the rows that a table does not have yet; count the others as written. is_written: BOOLEAN, by row.
 
         Those were written before the checkpoint was lost: under other tokens, so that ClickHouse would not drop them.
         """
+        written = rows.filter(is_written)
+        outcomes.count_written(index, written.num_rows)
+        # The sum of no rows is NULL.
+        outcomes.bytes += pc.sum(written.column("size")).as_py() or 0
+        return rows.filter(pc.invert(is_written))
+
+    def _positions_written(self, index: int, rows: pa.Table) -> pa.Array:
+        """Return of each row of a table whether its position is in `already_written`, BOOLEAN."""
+        of_table = (index,) if len(self.tables) > 1 else ()
+        positions = zip(*(rows.column(name).to_pylist() for name in self.counter.position_columns), strict=True)
+        return pa.array(((*position, *of_table) in self.already_written for position in positions), pa.bool_())
+
+    def _values_written(self, writers: "_Writers", index: int, rows: pa.Table) -> pa.Array:
+        """Return of each row whether its table has it already, by its values, BOOLEAN."""
         client, inserter, table = writers.inserter.client, writers.inserter, self.tables[index]
         block = table.block(rows)
 
@@ -185,11 +208,7 @@ class PartitionWriter:
             )
 
         written = set(retry(find_written, self.retry_seconds, self.report))
-        is_written = pa.array([row in written for row in range(rows.num_rows)], pa.bool_())
-        outcomes.count_written(index, len(written))
-        # The sum of no rows is NULL.
-        outcomes.bytes += pc.sum(rows.filter(is_written).column("size")).as_py() or 0
-        return rows.filter(pc.invert(is_written))
+        return pa.array([row in written for row in range(rows.num_rows)], pa.bool_())
 
     def _open(self, *, repeated: bool) -> "_Writers":
         """Return the writers of the partition. repeated: an earlier attempt may have written some of it.
@@ -230,7 +249,10 @@ class PartitionWriter:
         positions = of_complete.select(["partition", "offset"]).append_column(ITEM, _items(of_complete))
         # Deduplication has accepted none of these records: they failed before it, or were late.
         passed_dedup = pa.repeat(False, complete.num_rows)  # noqa: FBT003 - a value
-        columns = {**_columns_of(complete), **_columns_of(positions), "passed_dedup": passed_dedup}
+        # They went to no table.
+        no_table = pa.repeat("", complete.num_rows)
+        of_all = {"passed_dedup": passed_dedup, "only_table": no_table}
+        columns = {**_columns_of(complete), **_columns_of(positions), **of_all}
         raw = pa.table(columns).select(RAW_SCHEMA.names)
         incomplete = records.filter(pc.invert(has_raw))
         if not incomplete.num_rows:
@@ -257,9 +279,10 @@ class PartitionWriter:
         has_items = EVENT in rows.column_names
         events = rows.column(EVENT).to_pylist() if has_items else [None] * rows.num_rows
         found = zip(self._positions(rows), refused, rows_as_json, _items(rows).to_pylist(), events, strict=True)
+        only_table = f"{table.database}.{table.name}" if self.to_all_tables else ""
         return self._fetch_raw(
             [
-                DeadLetterWithoutRaw(position, INSERT_STAGE, reason, row_as_json, item, event)
+                DeadLetterWithoutRaw(position, INSERT_STAGE, reason, row_as_json, item, event, only_table)
                 for position, (_, reason), row_as_json, item, event in found
             ]
         )
@@ -280,18 +303,7 @@ class PartitionWriter:
         for batch in batches:
             self.counter.count_dropped(batch, outcomes)
             stored = batch.filter(pc.or_(pc.is_valid(batch.column("row")), pc.is_valid(batch.column("dead_letter"))))
-            yield self._drop_already_written(stored, outcomes) if self.already_written else stored
-
-    def _drop_already_written(self, batch: pa.RecordBatch, outcomes: BatchOutcomes) -> pa.RecordBatch:
-        """Return the records whose position is not in `already_written`; count the others as read and written."""
-        positions = zip(*(batch.column(name).to_pylist() for name in self.counter.position_columns), strict=True)
-        is_written = pa.array((position in self.already_written for position in positions), pa.bool_())
-        written = pa.Table.from_batches([batch.filter(is_written)])
-        self.counter.count_stored(written, outcomes)
-        for index in range(len(self.tables)):
-            outcomes.count_written(index, self._rows_of(index, written).num_rows)
-        outcomes.bytes += pc.sum(written.column("size")).as_py() or 0
-        return batch.filter(pc.invert(is_written))
+            yield stored
 
 
 @dataclass(frozen=True)
@@ -300,6 +312,13 @@ class _Writers:
 
     inserter: Inserter
     rows: tuple[BlockWriter | WholeBlockWriter, ...]
+
+
+def _copies(row: pa.ChunkedArray) -> int:
+    """Return the rows beyond the first of events that go to several tables. row: of the records of a block."""
+    if not pa.types.is_list(row.type):
+        return 0
+    return int((pc.sum(pc.list_value_length(row)).as_py() or 0) - (len(row) - row.null_count))
 
 
 def _is_retried(block: pa.Table) -> bool:

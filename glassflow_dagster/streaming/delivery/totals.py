@@ -32,6 +32,7 @@ class Totals(BaseModel):
     taken: int = 0
     joined_filtered: int = 0
     joined_dead_letters: int = 0
+    copies: int = 0
 
     @classmethod
     def of(cls, outcomes: "Outcomes") -> "Totals":

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from glassflow_dagster.config.model.sink import Mapping as ColumnMapping
 from glassflow_dagster.config.model.types import ColumnType, decimal_digits, second_digits
 from glassflow_dagster.streaming.stages.errors import is_active, set_error
-from glassflow_dagster.streaming.stages.route import TABLE_INDEX
+from glassflow_dagster.streaming.stages.route import TABLE_INDEX, TABLE_INDEXES
 from glassflow_dagster.streaming.stages.scope import Scope
 
 
@@ -25,9 +25,11 @@ from glassflow_dagster.streaming.stages.scope import Scope
 class TableColumns:
     """The columns of one of the sink's tables that are filled.
 
-    types: the table's actual types by column name; they decide what may be NULL and which names an Enum has.
+    name: `database.table`. types: the table's actual types by column name; they decide what may be NULL and which names
+    an Enum has.
     """
 
+    name: str
     mapping: Sequence[ColumnMapping]
     types: Mapping[str, ColumnType]
 
@@ -51,6 +53,32 @@ def map_columns(events: DataFrame, tables: Sequence[TableColumns], scope: Scope)
     if len(tables) > 1:
         row = F.when(row.isNotNull(), F.struct(F.col(TABLE_INDEX).alias("table"), row.alias("values")))
     return checked.withColumn("row", row).drop("_mapped", TABLE_INDEX)
+
+
+def map_columns_of_all(events: DataFrame, tables: Sequence[TableColumns], scope: Scope) -> DataFrame:
+    """Convert fields to the columns of each table that takes the event.
+
+    tables: in the order of `Sink.by_table`. Columns in: as of `map_columns`, with table_indexes as `choose_tables` adds
+    it. Column added: row ARRAY<STRUCT<table INT, values BINARY>>, as the row of `map_columns`, for each table. error is
+    set where a value does not fit into one of them: then the event goes to none.
+    """
+    names = [f"_mapped_{index}" for index in range(len(tables))]
+    for index, (name, table) in enumerate(zip(names, tables, strict=True)):
+        is_taken = is_active() & F.array_contains(TABLE_INDEXES, index)
+        # A column of its own first: the conversion runs once, whatever refers to it.
+        events = events.withColumn(name, F.when(is_taken, _converted(table, scope)))
+    reasons = [
+        F.concat(F.col(name)["reason"], F.lit(f" (for {table.name})"))
+        for name, table in zip(names, tables, strict=True)
+    ]
+    checked = set_error(events, "mapping", F.coalesce(*reasons))
+    values = [(index, F.col(name)["row"]) for index, name in enumerate(names)]
+    rows = [
+        F.when(of_table.isNotNull(), F.struct(F.lit(index).alias("table"), of_table.alias("values")))
+        for index, of_table in values
+    ]
+    row = F.when(is_active(), F.array_compact(F.array(*rows)))
+    return checked.withColumn("row", row).drop(*names, TABLE_INDEXES)
 
 
 def _converted(table: TableColumns, scope: Scope) -> Column:

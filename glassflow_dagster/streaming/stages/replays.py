@@ -3,7 +3,7 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from glassflow_dagster.kafka.replay_headers import CHECKPOINT_ID, ORIGIN_TOPIC, PASSED_DEDUP
+from glassflow_dagster.kafka.replay_headers import CHECKPOINT_ID, ONLY_TABLE, ORIGIN_TOPIC, PASSED_DEDUP
 
 
 def mark_replays(events: DataFrame, replay_topic: str, checkpoint_id: str) -> DataFrame:
@@ -33,6 +33,14 @@ def origin_topic(replay_topic: str) -> Column:
     """Return the topic that a record was first read from, STRING. Columns in: topic, headers."""
     origin = F.when(F.col("topic") == F.lit(replay_topic), _header(ORIGIN_TOPIC))
     return F.coalesce(origin, F.col("topic"))
+
+
+def replayed_for() -> Column:
+    """Return the only table that lacks a replayed event, as `database.table`, STRING; NULL for any other event.
+
+    Columns in: replayed, headers.
+    """
+    return F.when(F.col("replayed"), _header(ONLY_TABLE))
 
 
 def has_replay_header(name: str) -> Column:

@@ -1,6 +1,12 @@
-"""Routing: each event goes to the first of the sink's tables whose condition is true for it."""
+"""Routing: each event goes to the first of the sink's tables whose condition is true for it, or to all of them.
+
+Where it goes to all of them, it has one outcome nevertheless until it is written: it passes deduplication once, and if
+its fields do not fit into one of the tables, it is a dead letter and goes to none.
+"""
 
 from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -10,9 +16,11 @@ from glassflow_dagster.config.model.sink import Unrouted
 from glassflow_dagster.config.stages import FilterStage
 from glassflow_dagster.streaming.stages.errors import is_active, set_error
 from glassflow_dagster.streaming.stages.filter import evaluate
+from glassflow_dagster.streaming.stages.replays import replayed_for
 from glassflow_dagster.streaming.stages.scope import Scope
 
 TABLE_INDEX = "table_index"
+TABLE_INDEXES = "table_indexes"
 _STAGE = "route"
 
 
@@ -27,21 +35,80 @@ def choose_table(
     for a record that is dropped or a dead letter. Columns changed: error is set where a condition cannot be evaluated;
     of an event that no table takes, drop_reason is 'filtered', or error is set.
     """
-    # All conditions at once: one after the other, for the events that are left, they would nest in each other, and
-    # where Spark pushes a condition on the error down, as `verify --exact` has one, the plan would not fit into memory.
+    events, results = _evaluate_all(events, conditions, scope)
+    takes_the_rest = F.lit(0) if conditions[0] is None else F.lit(None).cast("int")
+    chosen = _first(results, F.lit, lambda _: F.lit(None)).otherwise(takes_the_rest)
+    reason = _first(results, lambda _: F.lit(None), lambda result: result["reason"])
+    reason = reason.otherwise(_why_not(unrouted) if conditions[0] else F.lit(None))
+    return _with_choice(events, TABLE_INDEX, chosen, reason, results)
+
+
+def choose_tables(
+    events: DataFrame,
+    conditions: Sequence[FilterStage | None],
+    scope: Scope,
+    unrouted: Unrouted | None,
+    names: Sequence[str],
+) -> DataFrame:
+    """Choose all tables that take each event.
+
+    conditions, unrouted: as of `choose_table`. names: the tables', `database.table`, of which a replay may name one as
+    the only one that lacks the event; empty where replays cannot be told (behind a join).
+    Columns in: the columns in scope, error, drop_reason, and with `names` replayed, headers. Column added:
+    table_indexes ARRAY<INT> (positions in `conditions`, ascending), NULL for a record that is dropped or a dead letter.
+    Columns changed: as by `choose_table`.
+    """
+    events, results = _evaluate_all(events, conditions, scope)
+    by_index = dict(results)
+    if conditions[0] is None:
+        is_rest = ~reduce(or_, (result["passes"] for _, result in results))
+    only = replayed_for() if names else None
+    chosen = []
+    for index in range(len(conditions)):
+        takes = by_index[index]["passes"] if index in by_index else is_rest
+        if only is not None:
+            takes &= only.isNull() | (only == F.lit(names[index]))
+        chosen.append(F.when(takes, F.lit(index)))
+    reason = F.coalesce(*(result["reason"] for _, result in results))
+    indexes = F.array_compact(F.array(*chosen))
+    taken = F.when(reason.isNull() & (F.size(indexes) > 0), indexes)
+    # Its other tables have it, and the only one that does not takes it no more: that is no event that none takes.
+    has_others = F.lit(0).cast("boolean") if only is None else only.isNotNull()
+    no_table = F.when(reason.isNull() & taken.isNull() & ~has_others, _why_not(unrouted))
+    return _with_choice(events, TABLE_INDEXES, taken, F.coalesce(reason, no_table), results)
+
+
+def _evaluate_all(
+    events: DataFrame, conditions: Sequence[FilterStage | None], scope: Scope
+) -> tuple[DataFrame, list[tuple[int, Column]]]:
+    """Evaluate the conditions of all tables that have one; the results are in the order in which they are asked.
+
+    All at once: one after the other, for the events that are left, they would nest in each other, and where Spark
+    pushes a condition on the error down, as `verify --exact` has one, the plan would not fit into memory.
+    """
     results = []
     for index in (*range(1, len(conditions)), 0):
         if condition := conditions[index]:
             name = f"_result_{index}"
             events = evaluate(events, condition, scope, is_active(), name)
             results.append((index, F.col(name)))
-    takes_the_rest = F.lit(0) if conditions[0] is None else F.lit(None).cast("int")
-    why_not = F.lit("no table of the sink takes this event" if unrouted == "dead_letter" else None).cast("string")
-    chosen = _first(results, F.lit, lambda _: F.lit(None)).otherwise(takes_the_rest)
-    reason = _first(results, lambda _: F.lit(None), lambda result: result["reason"])
-    reason = reason.otherwise(why_not if conditions[0] else F.lit(None))
+    return events, results
+
+
+def _why_not(unrouted: Unrouted | None) -> Column:
+    """Return the reason of an event that no table takes, STRING; NULL where it is dropped."""
+    return F.lit("no table of the sink takes this event" if unrouted == "dead_letter" else None).cast("string")
+
+
+def _with_choice(
+    events: DataFrame, name: str, chosen: Column, reason: Column, results: Sequence[tuple[int, Column]]
+) -> DataFrame:
+    """Add the column `name`, what was chosen for each event; an event without it is dropped, or fails for a reason.
+
+    results: the columns of the conditions' results, which are removed. Columns changed: error, drop_reason.
+    """
     route = F.when(is_active(), F.struct(chosen.alias("table"), reason.alias("reason")))
-    routed = events.withColumn("_route", route).withColumn(TABLE_INDEX, F.col("_route.table"))
+    routed = events.withColumn("_route", route).withColumn(name, F.col("_route.table"))
     left = is_active() & F.col("_route.table").isNull()
     return (
         set_error(routed, _STAGE, F.col("_route.reason"))

@@ -5,7 +5,7 @@ again: the topics between the ledger's first and last offsets, and the compared 
 are compared; a few keys that differ are looked up for the report.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from clickhouse_connect.driver.client import Client
@@ -29,7 +29,7 @@ from glassflow_dagster.streaming.spark.session import SHUFFLE_PARTITIONS
 from glassflow_dagster.streaming.spark.spark_errors import explain_failure
 from glassflow_dagster.verification.exact.canonical import Comparable, comparable, hashed, joined
 from glassflow_dagster.verification.exact.expected import (
-    ITEM_POSITIONS,
+    ROW_POSITIONS,
     declare_for_reading,
     expected_rows,
     whole_ranges,
@@ -128,11 +128,12 @@ def reconcile_keys(spark: SparkSession, config: PipelineConfig, report: Callable
         # Of a pattern, the topics that were read: they decide the order within a batch.
         read = with_topics(config, whole_ranges(history.ranges).keys() - {config.replay_topic})
         tables = [of_table.table for of_table in compared]
-        keep = by_table([of_table.of_expected for of_table in compared])
+        keep = [of_table.of_expected for of_table in compared]
         rows = expected_rows(session, read, tables, history, undecoded, keep)
         positions = read_refused_by_server(client, database, config.pipeline_id)
-        refused = session.createDataFrame(positions, ITEM_POSITIONS)
-        expected = _expected(rows, until_batch=history_before.last_batch, refused=refused)
+        refused = session.createDataFrame(positions, ROW_POSITIONS)
+        names = [of_table.name for of_table in compared]
+        expected = _expected(_without_refused(rows, refused, names), until_batch=history_before.last_batch)
         if len(with_key) > 1:
             # Each table takes its part.
             cached.append(expected.persist())
@@ -169,18 +170,6 @@ def compared_columns(config: PipelineConfig, table: Table, index: int) -> Compar
         columns = [comparable(table, name, index) for name in key_columns(config, table) or ()]
         key = tuple(column for column in columns if column) if all(columns) else ()
     return Compared(config, table, index, key=key, values=values, left_out=left_out)
-
-
-def by_table(columns: Sequence[Mapping[str, Column]]) -> list[Column]:
-    """Return named columns, each that of the row's table. columns: of each table, by name. Column in: table_index."""
-    if len(columns) == 1:
-        return [column.alias(name) for name, column in columns[0].items()]
-    return [
-        F.coalesce(
-            *(F.when(F.col("table_index") == index, of_table[name]) for index, of_table in enumerate(columns))
-        ).alias(name)
-        for name in columns[0]
-    ]
 
 
 def _why_undecided(
@@ -235,16 +224,28 @@ def _actual(spark: SparkSession, compared: Compared) -> DataFrame:
     return rows.groupBy("key_hash").agg(F.count("*").alias("rows"), _values().alias("values"))
 
 
-def _expected(rows: DataFrame, until_batch: int, refused: DataFrame) -> DataFrame:
-    """Return the expected rows by key. refused: the events whose rows ClickHouse rejected; they are left out.
+def _without_refused(rows: DataFrame, refused: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Return the expected rows without those that ClickHouse rejected. Columns in: those of `expected_rows`.
+
+    refused: columns of `ROW_POSITIONS`. names: the tables', by table_index.
+    """
+    position = [name for name in refused.columns if name in rows.columns]
+    name_of = F.array(*(F.lit(name) for name in names))
+    # '' where the event could go to one table only.
+    is_refused = (refused["only_table"] == "") | (refused["only_table"] == name_of[rows["table_index"]])
+    at_position = [rows[name] == refused[name] for name in position]
+    return rows.join(refused, [*at_position, is_refused], "left_anti")
+
+
+def _expected(rows: DataFrame, until_batch: int) -> DataFrame:
+    """Return the expected rows by key.
 
     Columns out: table_index INT, key_hash STRING, key STRING, must LONG (rows of the batches up to `until_batch`, which
     the table must have), may LONG (rows of all batches; later ones were written while the table was read), wanted
     DECIMAL (the sum of the hashes of the `may` rows, which is compared where the table has that many).
     """
-    accepted = rows.join(refused, [name for name in refused.columns if name in rows.columns], "left_anti")
     must = F.count_if(F.col("batch_id") <= F.lit(until_batch)).alias("must")
-    return accepted.groupBy("table_index", "key_hash").agg(
+    return rows.groupBy("table_index", "key_hash").agg(
         F.min("key").alias("key"), must, F.count("*").alias("may"), _values().alias("wanted")
     )
 

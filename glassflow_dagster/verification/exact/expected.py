@@ -5,7 +5,7 @@ pipeline's state: of each key the first record of its first batch is accepted, t
 that is a window or more after the last accepted one.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -30,9 +30,10 @@ from glassflow_dagster.verification.exact.canonical import row_column
 
 # How long a schema registry is waited for.
 _REGISTRY_SECONDS = 60.0
-# Positions in Kafka, and of events in records of many (the item is -1 for other records).
+# Positions in Kafka, and of rows: of events in records of many (the item is -1 for other records), and the only table
+# that refused the row ('' where the event could go to one only).
 POSITIONS = "topic STRING, partition INT, offset LONG"
-ITEM_POSITIONS = f"{POSITIONS}, item INT"
+ROW_POSITIONS = f"{POSITIONS}, item INT, only_table STRING"
 _BATCH_SCHEMA = "batch_id LONG, batch_ms LONG, topic STRING, partition INT, first LONG, until LONG"
 
 
@@ -42,11 +43,11 @@ def expected_rows(  # noqa: PLR0913, PLR0917 - what makes a record a row
     tables: Sequence[Table],
     history: BatchHistory,
     undecoded: Sequence[tuple[str, int, int]],
-    keep: Sequence[Column],
+    keep: Sequence[Mapping[str, Column]],
 ) -> DataFrame:
     """Return the rows that the pipeline should have sent to its tables, those that ClickHouse rejected included.
 
-    undecoded: see `read_undecoded`. keep: named columns to compute, see `rows_of_batches`.
+    undecoded: see `read_undecoded`. keep: columns to compute, see `rows_of_batches`.
     Columns out: topic STRING, partition INT, offset LONG (of the record), batch_id LONG, table_index INT, of an OTLP
     source item INT (the event's index in the record), and those of keep.
     """
@@ -54,7 +55,7 @@ def expected_rows(  # noqa: PLR0913, PLR0917 - what makes a record a row
     dedup = config.dedup_of(config.source)
     if dedup is not None:
         rows = first_of_windows(rows, dedup)
-    return rows.drop("topic_rank", "batch_ms", "exempt", "dedup_key")
+    return single_rows(rows).drop("topic_rank", "batch_ms", "exempt", "dedup_key")
 
 
 def rows_of_batches(  # noqa: PLR0913, PLR0917 - what makes a record a row
@@ -64,19 +65,20 @@ def rows_of_batches(  # noqa: PLR0913, PLR0917 - what makes a record a row
     ranges: Sequence[BatchRange],
     checkpoint_id: str,
     undecoded: Sequence[tuple[str, int, int]],
-    keep: Sequence[Column],
+    keep: Sequence[Mapping[str, Column]],
 ) -> DataFrame:
     """Return the rows before deduplication, without filtered records and dead letters. A range at least has records.
 
     The registries must be declared (`declare_for_reading`).
 
     tables: the sink's, in the order of `Sink.by_table`; table_index: that of the row among them. undecoded: see
-    `read_undecoded`. keep: columns to compute besides the ones below, from each table's `row_column`, a STRUCT of its
+    `read_undecoded`. keep: of each table, the columns to compute by name, from its `row_column`, a STRUCT of its
     columns: NULL in those of types that are not compared (`read_values`), and for the rows of other tables. exempt:
     rows that skip deduplication (replays of records that passed it before). topic_rank: the topic's place in the order
     of a batch. batch_ms: the batch's time. Columns out: topic STRING, topic_rank INT, partition INT, offset LONG, item
     INT (of an OTLP source only), batch_id LONG, batch_ms LONG, exempt BOOLEAN, dedup_key BINARY, table_index INT, and
-    those of keep.
+    those of keep. Where an event may go to all tables (`sink.match: all`), table_index and those of keep are in the
+    column of_tables, an ARRAY<STRUCT>: see `single_rows`.
     """
     records = read_ranges(spark, config.source, config.topics, whole_ranges(ranges))
     if undecoded:
@@ -93,18 +95,58 @@ def rows_of_batches(  # noqa: PLR0913, PLR0917 - what makes a record a row
     # Of the only source: a join's rows are not compared.
     key = dedup_key(config.dedup_of(config.source), ONLY_FIELDS).alias("dedup_key")
     for index, columns in enumerate(table_columns(config, tables)):
-        good = good.withColumn(row_column(index), _values_of(columns, index, tables))
-    table_index = F.lit(0) if len(tables) == 1 else F.col("row.table")
-    return good.select(
-        "topic", *position(good.columns), "batch_id", "batch_ms", "exempt", key, table_index.alias("table_index"), *keep
-    )
+        good = good.withColumn(row_column(index), _values_of(columns, index, config))
+    names = ("topic", *position(good.columns), "batch_id", "batch_ms", "exempt")
+    of_event = [*(F.col(name) for name in names), key]
+    if config.sink.match == "first":
+        return good.select(*of_event, _table_index(tables), *_by_table(keep))
+    of_each = [
+        F.when(F.col(row_column(index)).isNotNull(), F.struct(F.lit(index).alias("table_index"), *_named(of_table)))
+        for index, of_table in enumerate(keep)
+    ]
+    return good.select(*of_event, F.array_compact(F.array(*of_each)).alias("of_tables"))
 
 
-def _values_of(columns: TableColumns, index: int, tables: Sequence[Table]) -> Column:
-    """Return the values of a row of one of the tables, STRUCT; NULL for a row of another table. Column in: row."""
-    if len(tables) == 1:
+def _table_index(tables: Sequence[Table]) -> Column:
+    """Return the index of the row's table, INT. Column in: row."""
+    return (F.lit(0) if len(tables) == 1 else F.col("row.table")).alias("table_index")
+
+
+def _named(columns: Mapping[str, Column]) -> list[Column]:
+    """Return columns with their names."""
+    return [column.alias(name) for name, column in columns.items()]
+
+
+def single_rows(rows: DataFrame) -> DataFrame:
+    """Return one row for each table that an event goes to, of `rows_of_batches`; the same where it has one only.
+
+    Column in: of_tables ARRAY<STRUCT>. Columns out: the others, and those of the STRUCT.
+    """
+    if "of_tables" not in rows.columns:
+        return rows
+    return rows.select(*(name for name in rows.columns if name != "of_tables"), F.inline("of_tables"))
+
+
+def _by_table(columns: Sequence[Mapping[str, Column]]) -> list[Column]:
+    """Return named columns, each that of the row's table. columns: of each table, by name. Column in: row."""
+    if len(columns) == 1:
+        return _named(columns[0])
+    return [
+        F.coalesce(
+            *(F.when(F.col("row.table") == index, of_table[name]) for index, of_table in enumerate(columns))
+        ).alias(name)
+        for name in columns[0]
+    ]
+
+
+def _values_of(columns: TableColumns, index: int, config: PipelineConfig) -> Column:
+    """Return the values of a row of one of the tables, STRUCT; NULL for an event without one. Column in: row."""
+    if not config.sink.routes:
         return read_values(F.col("row"), columns)
-    return F.when(F.col("row.table") == index, read_values(F.col("row.values"), columns))
+    if config.sink.match == "first":
+        return F.when(F.col("row.table") == index, read_values(F.col("row.values"), columns))
+    of_table = F.filter("row", lambda row: row["table"] == index)
+    return F.when(F.size(of_table) > 0, read_values(of_table[0]["values"], columns))
 
 
 def declare_for_reading(spark: SparkSession, config: PipelineConfig) -> None:

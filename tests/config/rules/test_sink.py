@@ -108,6 +108,10 @@ def test_routes_decide_rows_and_a_table_s_creation_does_not(tmp_path: Path) -> N
         ),
         ({"sink__filter": "n == 5"}, "sink.unrouted: is missing, since sink.filter may leave events to no table"),
         (
+            {"sink__match": "all", "sink__routes": []},
+            "sink.match: applies to sink.routes, and there are none: d.rest is the only table; remove it",
+        ),
+        (
             {"sink__unrouted": "drop"},
             "sink.unrouted: applies to events that sink.filter leaves; without it d.rest takes them all; remove it",
         ),

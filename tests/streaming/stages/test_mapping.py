@@ -302,7 +302,7 @@ def frame_of(spark: SparkSession, cases: list[tuple[str, str, Any]]) -> tuple[Da
     fields = [SchemaField(name=n, type=case[0], required=False) for n, case in zip(names, cases, strict=True)]
     mapping = [Mapping(name=n, column_name=n, column_type=case[1]) for n, case in zip(names, cases, strict=True)]
     # Every column is Nullable here, because each record fills only one.
-    table = TableColumns(mapping, {m.column_name: ColumnType("Nullable", (m.parsed_type,)) for m in mapping})
+    table = TableColumns("d.t", mapping, {m.column_name: ColumnType("Nullable", (m.parsed_type,)) for m in mapping})
     values = [str(v) if isinstance(v, Json) else json.dumps(v) for _, _, v in cases]
     records = [(i, f'{{"c{i}":{value}}}'.encode()) for i, value in enumerate(values)]
     frame = spark.createDataFrame(records, f"i int, {RECORD}").coalesce(1)
@@ -366,7 +366,7 @@ def test_null_is_refused_where_the_column_takes_none(spark: SparkSession, column
     fields = [SchemaField(name="x", type=kind, required=False)]
     mapping = [Mapping(name="x", column_name="c", column_type=column)]
     decoded = decode(spark.createDataFrame([(b"{}",)], RECORD), [json_decoder(fields)])
-    found = map_columns(decoded, [TableColumns(mapping, {"c": parse_column_type(column)})], field_scope(fields))
+    found = map_columns(decoded, [TableColumns("d.t", mapping, {"c": parse_column_type(column)})], field_scope(fields))
     row = found.select("row", "error").collect()[0]
     assert row.row is None
     assert row.error.reason == f"column 'c' ({column}): null, but the column is not Nullable"
@@ -398,7 +398,7 @@ def test_kafkas_own_columns_can_be_mapped(spark: SparkSession) -> None:
     )
     types = {name: parse_column_type(kind) for name, kind in columns.items()}
     row = (
-        map_columns(decode(records, [json_decoder(fields)]), [TableColumns(mapping, types)], field_scope(fields))
+        map_columns(decode(records, [json_decoder(fields)]), [TableColumns("d.t", mapping, types)], field_scope(fields))
         .select("row")
         .collect()[0]
     )

@@ -73,7 +73,7 @@ def through_all_stages(records: DataFrame) -> DataFrame:
             events = keep_matching(events, stage, names)
         else:
             events, names = transform(events, stage, names, place)
-    return map_columns(events, [TableColumns(CONFIG.sink.mapping, types)], names)
+    return map_columns(events, [TableColumns("d.t", CONFIG.sink.mapping, types)], names)
 
 
 @pytest.fixture(scope="module")
