@@ -37,7 +37,7 @@ def _require_registry_url(_context: click.Context, _parameter: click.Parameter, 
 )
 @click.option(
     "--schema-registry", metavar="URL", callback=_require_registry_url,
-    help="Schema registry of an Avro topic, reached without credentials; others are those of --from.",
+    help="Schema registry of an Avro or Protobuf topic, reached without credentials; others are those of --from.",
 )  # fmt: skip
 @click.option("--pipeline-id", callback=_require_pipeline_id, help="pipeline_id; derived from the topic if not given.")
 @click.option(
@@ -67,7 +67,7 @@ def infer(
     from glassflow_dagster.inference.topic import propose_for_topic
 
     servers = Servers(brokers, source, clickhouse_url, schema_registry)
-    proposal = propose_for_topic(topic, servers, pipeline_id, messages, timeout)
+    proposal = propose_for_topic(topic, servers, pipeline_id, messages, timeout, report)
     click.echo(proposal.text, nl=False)
     if not proposal.complete:
         report(f"warning: stopped reading after {proposal.messages:,} messages; --timeout gives it more time")

@@ -5,9 +5,10 @@ from collections.abc import Iterable
 
 from glassflow_dagster.inference.avro_schema import declared_fields
 from glassflow_dagster.inference.events import Event, Events
-from glassflow_dagster.kafka.avro_values import AvroReader, NotDecodedError
+from glassflow_dagster.kafka.avro_values import AvroReader
 from glassflow_dagster.kafka.records import Record
 from glassflow_dagster.kafka.schema_registry import RegistryReader
+from glassflow_dagster.kafka.schema_values import NotDecodedError
 
 
 def read_avro_events(records: Iterable[Record], registry: RegistryReader) -> Events:
@@ -31,4 +32,4 @@ def read_avro_events(records: Iterable[Record], registry: RegistryReader) -> Eve
         newest = max(numbers, key=int)
     schema = reader.parsed.get(newest)
     declared = declared_fields(schema.schema, schema.named) if schema else None
-    return Events(objects, skipped, with_schema=True, declared=declared)
+    return Events(objects, skipped, with_schema=True, format="avro", declared=declared)

@@ -24,6 +24,11 @@ COMMENT_COLUMN = 80
 COMMENT_WIDTH = 110  # characters of a line of comment
 # Field names listed in a comment.
 NAMES_SHOWN = 5
+_CONTENT = {
+    "json": "JSON objects",
+    "avro": "Avro records, whose schema has the types",
+    "protobuf": "Protobuf messages, whose schema has the types",
+}
 _MIN_ID, _MAX_ID = 5, 100  # characters of a pipeline_id
 # SQL keywords, which ClickHouse does not take for a column name without backquotes.
 _RESERVED = frozenset({
@@ -70,10 +75,7 @@ def propose(sampled: SampledTopic, events: Events, connections: Connections, pip
     if not events.objects:
         remedy = "a definition is proposed for JSON objects only"
         if FROM_A_REGISTRY in events.skipped:
-            remedy = (
-                "of Avro, name the registry: --schema-registry URL; for Protobuf, write the definition by hand, with "
-                "format: protobuf and schema_registry"
-            )
+            remedy = "of Avro or Protobuf, name the registry: --schema-registry URL"
         raise GlassflowError(
             f"topic {sampled.topic!r}: none of the {events.messages:,} messages read is a JSON object "
             f"({events.skipped_text}); {remedy}"
@@ -117,7 +119,7 @@ def _heading(sampled: SampledTopic, events: Events) -> list[str]:
     read_count, estimated = events.messages, sampled.estimated_messages
     sample = f"all {read_count:,}" if read_count >= estimated else f"{read_count:,} of about {estimated:,}"
     where = "" if read_count >= estimated else ", from the beginning and the end of each"
-    content = "JSON objects" if events.declared is None else "Avro records, whose schema has the types"
+    content = _CONTENT[events.format]
     skipped_text = f" The rest become dead letters: {events.skipped_text}." if events.skipped else ""
     return [
         *_comment(
@@ -163,10 +165,10 @@ def _registry(events: Events, connections: Connections) -> Iterator[str]:
     if not events.with_schema:
         return
     if events.declared is not None:
-        yield "    format: avro"
+        yield f"    format: {events.format}"
         remark = f"  # {connections.registry_remark}" if connections.registry_remark else ""
     else:
-        remark = "  # the messages begin with a schema's id; the registry itself is not queried"
+        remark = "  # the messages have a schema's id; the registry itself is not queried"
     yield f"    schema_registry:{remark}"
     for key, value in (connections.registry or {"url": REGISTRY_URL}).items():
         yield f"      {key}: {_scalar(value)}"

@@ -1,5 +1,6 @@
 """Propose a definition for a topic: read a sample of its messages, and write the definition."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from glassflow_dagster.inference.definition import SampledTopic, pipeline_name, propose
@@ -23,17 +24,25 @@ class Proposal:
     complete: bool
 
 
-def propose_for_topic(topic: str, servers: Servers, pipeline_id: str | None, messages: int, timeout: float) -> Proposal:
+def propose_for_topic(  # noqa: PLR0913, PLR0917 - what the command takes
+    topic: str,
+    servers: Servers,
+    pipeline_id: str | None,
+    messages: int,
+    timeout: float,
+    report: Callable[[str], None],
+) -> Proposal:
     """Read messages from the beginning and the end of every partition, and propose a definition for them.
 
-    No offset is committed, nothing is created. pipeline_id: None derives it from the topic. timeout: seconds. Raises
-    `GlassflowError` where Kafka or the topic cannot be read, or its messages give no definition.
+    No offset is committed, nothing is created. pipeline_id: None derives it from the topic. timeout: seconds. report:
+    receives progress. Raises `GlassflowError` where Kafka or the topic cannot be read, or its messages give no
+    definition.
     """
     connection = servers.kafka()
     connections = servers.connections(connection)
     sample = sample_records(connection, topic, messages, timeout)
     registry = servers.registry()
-    events = read_events(sample.records, RegistryReader(registry) if registry else None)
+    events = read_events(sample.records, RegistryReader(registry) if registry else None, report)
     sampled = SampledTopic(topic, sample.about, sample.partitions)
     return Proposal(
         pipeline_id=pipeline_id or pipeline_name(topic),

@@ -278,3 +278,9 @@ def java(spark: SparkSession) -> Any:
     if jvm is None:
         raise RuntimeError("the Spark session has no JVM: it was stopped")
     return jvm
+
+
+def protobuf_answers(spark: SparkSession) -> Callable[[str], str]:
+    """Return the function that asks a session's JVM for Protobuf messages and their fields (ProtobufReader.scala)."""
+    answer: Callable[[str], str] = java(spark).glassflow.ProtobufReader().answer
+    return answer
