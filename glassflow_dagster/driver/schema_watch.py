@@ -12,9 +12,8 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.events import Events
 from glassflow_dagster.inference.fields import Field
 from glassflow_dagster.inference.new_fields import STEADY_EVENTS, FieldConflict, conflicts, undeclared_fields
-from glassflow_dagster.kafka.protobuf_values import Ask, ProtobufReader
+from glassflow_dagster.kafka.protobuf_values import Ask
 from glassflow_dagster.kafka.samples import sample_newest
-from glassflow_dagster.kafka.schema_registry import RegistryReader
 from glassflow_dagster.kafka.topics import offsets_if_there
 
 # Seconds between two looks. One takes some 0.2 s of one core; none is taken while no record comes.
@@ -60,20 +59,17 @@ def look(config: PipelineConfig, known: frozenset[str] | None, ask: Ask) -> Foun
 
 def _newest_events(config: PipelineConfig, ask: Ask) -> Events:
     # It loads a library for Avro, which most drivers do not need.
-    from glassflow_dagster.inference.avro_events import read_avro_events
+    from glassflow_dagster.inference.formats import read_with_schema
     from glassflow_dagster.inference.json_events import read_json_events
-    from glassflow_dagster.inference.protobuf_events import read_protobuf_events
 
-    topics, source, registry = config.source_topics, config.source, config.source.schema_registry
+    topics = config.source_topics
     records = [
         record
         for topic in topics
         for record in sample_newest(config.connection, topic, -(-NEWEST_RECORDS // len(topics)), _READ_SECONDS)
     ]
-    if source.format == "avro" and registry is not None:
-        return read_avro_events(records, RegistryReader(registry))
-    if source.format == "protobuf":
-        return read_protobuf_events(records, ProtobufReader.of(source, ask))
+    if config.source.has_schema:
+        return read_with_schema(records, config.source, ask)
     # JSON with a schema id needs no registry.
     return read_json_events(records)
 

@@ -7,17 +7,15 @@ from glassflow_dagster.inference.avro_schema import declared_fields
 from glassflow_dagster.inference.events import Event, Events
 from glassflow_dagster.kafka.avro_values import AvroReader
 from glassflow_dagster.kafka.records import Record
-from glassflow_dagster.kafka.schema_registry import RegistryReader
 from glassflow_dagster.kafka.schema_values import NotDecodedError
 
 
-def read_avro_events(records: Iterable[Record], registry: RegistryReader) -> Events:
-    """Decode messages by the schemas of a registry; count those that cannot be decoded by reason.
+def read_avro_events(records: Iterable[Record], reader: AvroReader) -> Events:
+    """Decode messages by their schemas; count those that cannot be decoded by reason.
 
     The declared fields are those of the schema with the greatest number, or else of the last message. Raises
     `GlassflowError` where the registry does not answer, or its schema is not Avro's.
     """
-    reader = AvroReader(registry)
     objects: list[Event] = []
     skipped: Counter[str] = Counter()
     newest = ""

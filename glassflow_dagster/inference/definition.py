@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from glassflow_dagster.config.model.types import declared_as
 from glassflow_dagster.config.yaml_text import write_flow
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.columns import ColumnChoice, choose_column, is_time_column
@@ -144,8 +143,7 @@ def _source(topic: str, events: Events, fields: Fields, connections: Connections
     yield "    schema_fields:"
     entries = []
     for field in fields.declared:
-        declared_type = field.declared.type if field.declared else declared_as(field.kind)
-        entry: dict[str, Any] = {"name": field.name, "type": declared_type}
+        entry: dict[str, Any] = {"name": field.name, "type": field.type}
         if not field.required:
             entry["required"] = False
         elif events.with_schema:

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+from glassflow_dagster.config.model.source import Source
 from glassflow_dagster.inference.avro_events import read_avro_events
 from glassflow_dagster.inference.events import Events
 from glassflow_dagster.inference.json_events import FROM_A_REGISTRY, read_json_events
 from glassflow_dagster.inference.protobuf_events import read_protobuf_events
+from glassflow_dagster.kafka.avro_values import AvroReader
 from glassflow_dagster.kafka.confluent_wire_format import split_schema_id
-from glassflow_dagster.kafka.protobuf_values import ProtobufReader
+from glassflow_dagster.kafka.protobuf_values import Ask, ProtobufReader
 from glassflow_dagster.kafka.records import Record
 from glassflow_dagster.kafka.schema_registry import RegistryReader
 from glassflow_dagster.streaming.scala.reader_process import ReaderProcess
@@ -23,9 +25,23 @@ def read_events(records: Sequence[Record], registry: RegistryReader | None, repo
     if registry is None or len(events.objects) >= events.skipped[FROM_A_REGISTRY]:
         return events
     if _first_type(records, registry) != "PROTOBUF":
-        return read_avro_events(records, registry)
+        return read_avro_events(records, AvroReader(registry))
     with ReaderProcess(report) as process:
         return read_protobuf_events(records, ProtobufReader(process.ask, registry))
+
+
+def read_with_schema(records: Iterable[Record], source: Source, ask: Ask) -> Events:
+    """Return the events in messages of a source whose format is Avro or Protobuf, by its registry or its own schema.
+
+    ask: the JVM, which reads Protobuf. Raises `GlassflowError` where the registry does not answer, or a schema is none
+    of the format.
+    """
+    reader = AvroReader.of(source)
+    return (
+        read_protobuf_events(records, ProtobufReader.of(source, ask))
+        if reader is None
+        else read_avro_events(records, reader)
+    )
 
 
 def _first_type(records: Iterable[Record], registry: RegistryReader) -> str:

@@ -26,6 +26,9 @@ from glassflow_dagster.kafka.schema_registry import RegistryReader
 from glassflow_dagster.streaming.scala.reader_process import ReaderProcess
 from tests.registry import Registry, serving
 
+# They start a JVM.
+pytestmark = pytest.mark.servers
+
 GOOGLES = "".join(
     f'import "google/protobuf/{name}.proto"; ' for name in ("timestamp", "duration", "wrappers", "struct", "field_mask")
 )
