@@ -10,23 +10,20 @@ from typing import TYPE_CHECKING, Any
 import click
 from pydantic import ValidationError
 
-from glassflow_dagster.cli.options import exit_on_error, json_option, report
+from glassflow_dagster.cli.options import exit_on_error, given_schema_options, json_option, report
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.source import METADATA_FIELDS, SchemaField, Source, SourceSchema
+from glassflow_dagster.config.model.source import METADATA_FIELDS, SchemaField, Source
 from glassflow_dagster.config.model.types import INTEGER_LIMITS, FieldKind
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.expressions.language.check import Checked, check_filter, check_transform
 from glassflow_dagster.expressions.language.outputs import misspelt_output_type
+from glassflow_dagster.inference.given_schema import GivenSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from glassflow_dagster.streaming.evaluate import Evaluation, Sample
-
-# Until the schema says which ones there are.
-_NO_FIELDS = (SchemaField(name="_", type="any", required=False),)
 
 
 @click.command("eval")
@@ -42,12 +39,7 @@ _NO_FIELDS = (SchemaField(name="_", type="any", required=False),)
     "--encoded", is_flag=True,
     help="The sample is a record's value as Kafka has it, in the format of --from, with its schema or registry.",
 )  # fmt: skip
-@click.option(
-    "--schema", type=click.Path(path_type=Path), metavar="FILE",
-    help="The sample is encoded with this schema: a .proto file, or an Avro schema of another name.",
-)  # fmt: skip
-@click.option("--message-type", help="Name of Protobuf's message; if not given, the first of the schema.")
-@click.option("--with-schema-id", is_flag=True, help="With --schema: a schema id precedes the sample, as in Kafka.")
+@given_schema_options
 @json_option
 @exit_on_error
 def evaluate(
@@ -58,9 +50,7 @@ def evaluate(
     fields: str | None,
     file: Path | None,
     encoded: bool,
-    schema: Path | None,
-    message_type: str | None,
-    with_schema_id: bool,
+    schema: GivenSchema | None,
     as_json: bool,
 ) -> None:
     """Evaluate EXPRESSION for a sample record, as a pipeline does.
@@ -71,12 +61,12 @@ def evaluate(
     """
     if as_filter and output_type:
         raise click.UsageError("--type is for transforms; a filter is true or false")
-    _require_one_format(fields, file, schema, encoded=encoded, of_schema=bool(message_type) or with_schema_id)
+    _require_one_format(fields, file, schema, encoded=encoded)
     record = _read_sample(sample)
     config = load_pipeline(file) if file is not None else None
     source = _encoded_source(config) if config and encoded else None
     if schema is not None:
-        source = _source_of_schema(schema, message_type, fields, record, with_schema_id=with_schema_id)
+        source = _source_of_schema(schema, fields, record)
     described = source or config
     declared = described.fields if described else _declared_fields(fields, record)
     kinds: dict[str, FieldKind] = {**METADATA_FIELDS, **{field.name: field.kind for field in declared}}
@@ -96,17 +86,13 @@ def evaluate(
     sys.exit(0 if outcome.dead_letter is None else 1)
 
 
-def _require_one_format(
-    fields: str | None, file: Path | None, schema: Path | None, *, encoded: bool, of_schema: bool
-) -> None:
-    """Raise UsageError where options contradict each other. of_schema: one that applies to --schema alone is given."""
+def _require_one_format(fields: str | None, file: Path | None, schema: GivenSchema | None, *, encoded: bool) -> None:
+    """Raise UsageError where options contradict each other."""
     if file is not None and (fields is not None or schema is not None):
         other = "--fields" if fields is not None else "--schema"
         raise click.UsageError(f"give the fields with {other} or with --from, not with both")
     if encoded and file is None:
         raise click.UsageError("--encoded needs the format of a definition, --from; with a schema alone use --schema")
-    if of_schema and schema is None:
-        raise click.UsageError("--message-type and --with-schema-id apply to --schema; a definition says both itself")
 
 
 def _encoded_source(config: PipelineConfig) -> Source:
@@ -129,29 +115,14 @@ def _read_sample(sample: str) -> bytes:
         raise GlassflowError(f"{file}: {error.strerror}; name a file with one record as JSON") from None
 
 
-def _source_of_schema(
-    schema: Path, message_type: str | None, fields: str | None, record: bytes, *, with_schema_id: bool
-) -> Source:
-    """Return a source whose records are encoded with the schema in a file; its fields are those of `_declared_fields`.
+def _source_of_schema(schema: GivenSchema, fields: str | None, record: bytes) -> Source:
+    """Return a source whose records have a schema; its fields are those of the option --fields, else the schema's.
 
     Raises `GlassflowError` where the file cannot be read, or the fields are to be the schema's and it is none.
     """
-    try:
-        text = schema.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        problem = getattr(error, "strerror", None) or "not in UTF-8"
-        raise GlassflowError(f"{schema}: {problem}; name a file with an Avro schema, or a .proto file") from None
-    source = Source(
-        type="kafka", source_id="sample", topic="sample", connection_params=KafkaConnection(brokers=("unused:1",)),
-        format="protobuf" if schema.suffix == ".proto" else "avro",
-        schema=SourceSchema(
-            file=text, message_type=message_type, wire_format="confluent" if with_schema_id else "none"
-        ),
-        schema_fields=_parse_fields(fields) if fields is not None else _NO_FIELDS,
-    )  # fmt: skip
-    return (
-        source if fields is not None else source.model_copy(update={"schema_fields": _fields_of_schema(source, record)})
-    )
+    if fields is not None:
+        return schema.source(_parse_fields(fields))
+    return schema.source(_fields_of_schema(schema.source(), record))
 
 
 def _fields_of_schema(source: Source, record: bytes) -> tuple[SchemaField, ...]:

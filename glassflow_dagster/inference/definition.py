@@ -12,6 +12,7 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.columns import ColumnChoice, choose_column, is_time_column
 from glassflow_dagster.inference.events import Events
 from glassflow_dagster.inference.fields import Field, Fields, collect_fields, declared_fields
+from glassflow_dagster.inference.given_schema import GivenSchema
 from glassflow_dagster.inference.json_events import FROM_A_REGISTRY
 from glassflow_dagster.inference.keys import Key, key_candidates
 
@@ -69,14 +70,26 @@ class _Column:
     choice: ColumnChoice
 
 
-def propose(sampled: SampledTopic, events: Events, connections: Connections, pipeline_id: str | None = None) -> str:
-    """Return the text of a definition for a topic; raises `GlassflowError` when the sample has no field to declare."""
+def propose(
+    sampled: SampledTopic,
+    events: Events,
+    connections: Connections,
+    pipeline_id: str | None = None,
+    given: GivenSchema | None = None,
+) -> str:
+    """Return the text of a definition for a topic; raises `GlassflowError` when the sample has no field to declare.
+
+    given: the schema that the events were read with; None for that of a registry, or JSON.
+    """
     if not events.objects:
         remedy = "a definition is proposed for JSON objects only"
         if FROM_A_REGISTRY in events.skipped:
             remedy = "of Avro or Protobuf, name the registry: --schema-registry URL"
+        if given is not None:
+            remedy = "correct the schema, its message or --with-schema-id"
+        kind = "a JSON object" if given is None else f"a record of {given.file}"
         raise GlassflowError(
-            f"topic {sampled.topic!r}: none of the {events.messages:,} messages read is a JSON object "
+            f"topic {sampled.topic!r}: none of the {events.messages:,} messages read is {kind} "
             f"({events.skipped_text}); {remedy}"
         )
     objects, declared = events.objects, events.declared
@@ -95,7 +108,7 @@ def propose(sampled: SampledTopic, events: Events, connections: Connections, pip
         *_heading(sampled, events),
         "version: v3",
         f"pipeline_id: {_scalar(pipeline)}",
-        *_source(sampled.topic, events, fields, connections),
+        *_source(sampled.topic, events, fields, connections, given),
         *_dedup(sampled.topic, key, keys),
         *_sink(sampled.topic, columns, key, connections),
     ]
@@ -132,14 +145,16 @@ def _heading(sampled: SampledTopic, events: Events) -> list[str]:
     ]
 
 
-def _source(topic: str, events: Events, fields: Fields, connections: Connections) -> Iterator[str]:
+def _source(
+    topic: str, events: Events, fields: Fields, connections: Connections, given: GivenSchema | None
+) -> Iterator[str]:
     """Yield the lines of `sources`, with the fields and what the sample shows of them."""
     yield "sources:"
     yield "  - type: kafka"
     yield f"    source_id: {_scalar(topic)}"
     yield from _connection(connections.kafka, connections.kafka_remark)
     yield f"    topic: {_scalar(topic)}"
-    yield from _registry(events, connections)
+    yield from _registry(events, connections) if given is None else _schema(given)
     yield "    schema_fields:"
     entries = []
     for field in fields.declared:
@@ -170,6 +185,15 @@ def _registry(events: Events, connections: Connections) -> Iterator[str]:
     yield f"    schema_registry:{remark}"
     for key, value in (connections.registry or {"url": REGISTRY_URL}).items():
         yield f"      {key}: {_scalar(value)}"
+
+
+def _schema(given: GivenSchema) -> Iterator[str]:
+    """Yield the lines of the format and of `schema`, for messages that all have one schema."""
+    yield f"    format: {given.format}"
+    yield "    schema:"
+    for key, value in given.keys().items():
+        remark = "  # or the path from the definition's folder" if key == "file" else ""
+        yield f"      {key}: {_scalar(value)}{remark}"
 
 
 def _field_remark(field: Field) -> str:

@@ -1,6 +1,7 @@
 """From a topic to rows: the definition that `infer` prints runs unchanged and behaves as its comments say."""
 
 import base64
+import json
 import random
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -159,6 +160,49 @@ def test_of_a_protobuf_topic_the_schema_has_the_types(pipeline: Pipeline, tmp_pa
         ("2024-10-28 10:00:05.123456789", "PAID", ["a"], 42, {"a": 1}, None, 5, None),
         ("2024-10-28 10:00:05.123456789", "PAID", ["a"], 43, {"a": 1}, 2**64 - 1, None, "c"),
     ]
+
+
+@pytest.mark.parametrize("start", [b"", b"\0\0\0\0\7"])
+@pytest.mark.parametrize("name", ["order.proto", "order.avsc"])
+def test_a_schema_may_be_in_a_file(pipeline: Pipeline, tmp_path: Path, name: str, start: bytes) -> None:
+    avro = {"type": "record", "name": "Order", "fields": [
+        {"name": "order_id", "type": "string"}, {"name": "n", "type": ["null", "int"]},
+    ]}  # fmt: skip
+    proto = """
+    syntax = "proto3";
+    message Other { string name = 1; }
+    message Order { string order_id = 1; optional int32 n = 2; }
+    """
+    is_protobuf = name.endswith(".proto")
+    (tmp_path / name).write_text(proto if is_protobuf else json.dumps(avro))
+    identifiers = [f"o{number:03}".encode() for number in range(100)]
+    contents = [b"\x0a\4" + each + b"\x10\5" if is_protobuf else b"\x08" + each + b"\2\x0a" for each in identifiers]
+    path = b"\2\2" if is_protobuf and start else b""
+    pipeline.create_topic(2)
+    pipeline.send([*(start + path + each for each in contents), b"\7"])
+    options = ("--schema", str(tmp_path / name), *(["--with-schema-id"] if start else []))
+    # An id is followed by the message's index.
+    said = infer(pipeline, *options, *(["--message-type", "Order"] if is_protobuf and not start else []))
+    assert "The rest become dead letters: 1 " in said
+    totals = pipeline.catch_up()
+    assert (totals["written"], totals["dead_letters"]) == (100, 1)
+    found = pipeline.query(f"SELECT order_id, n FROM {{db}}.{pipeline.name} ORDER BY order_id LIMIT 1")
+    assert found == [("o000", 5)]
+    columns = pipeline.query(
+        f"SELECT name, type FROM system.columns WHERE database = '{{db}}' AND table = '{pipeline.name}'"
+    )
+    assert dict(columns) == {"order_id": "String", "n": "Nullable(Int32)", "ingested_at": "DateTime64(3)"}
+
+
+def test_a_schema_that_fits_no_message_is_told(pipeline: Pipeline, tmp_path: Path) -> None:
+    file = tmp_path / "order.proto"
+    file.write_text('syntax = "proto3"; message Order { string id = 1; }')
+    pipeline.create_topic()
+    pipeline.send([{"a": 1}] * 3)
+    inferred = cli("infer", pipeline.name, "--brokers", pipeline.brokers, "--schema", str(file))
+    assert inferred.code == 1
+    assert f"none of the 3 messages read is a record of {file} (3 not decoded (invalid Protobuf" in inferred.err
+    assert "correct the schema, its message or --with-schema-id" in inferred.err
 
 
 def test_the_definition_that_is_printed_runs_and_keeps_its_word(pipeline: Pipeline) -> None:

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
@@ -282,5 +283,10 @@ def java(spark: SparkSession) -> Any:
 
 def protobuf_answers(spark: SparkSession) -> Callable[[str], str]:
     """Return the function that asks a session's JVM for Protobuf messages and their fields (ProtobufReader.scala)."""
-    answer: Callable[[str], str] = java(spark).glassflow.ProtobufReader().answer
-    return answer
+
+    @cache
+    def reader() -> Any:
+        # Most pipelines never ask.
+        return java(spark).glassflow.ProtobufReader()
+
+    return lambda request: str(reader().answer(request))
