@@ -415,6 +415,31 @@ def test_in_protobuf_a_field_is_new_with_the_schema_that_declares_it(
         assert refusals(pipeline) == {}
 
 
+@pytest.mark.parametrize("pool", [None, "shared"])
+def test_in_protobuf_a_field_is_taken_up_while_the_pipeline_runs(
+    pipeline: Pipeline, registry: Registry, pool: str | None
+) -> None:
+    """Also in a pool, whose JVM reads the messages."""
+    pipeline.more |= {"schema_evolution": "add_columns", **({"pool": pool} if pool else {})}
+    pipeline.source = {"format": "protobuf", "schema_registry": {"url": registry.url}}
+    pipeline.create_topic()
+    pipeline.write()
+    pipeline.send([protobuf(registry, "int32 n = 2;", b"\n\1a\x10\1")])
+    start(pipeline)
+    try:
+        wait_until(lambda: pipeline.ledger()["read"] == 1, "the first event is read")
+        wait_until(lambda: book(pipeline) == [("ignored", "", "")], "the topic was looked at")
+        pipeline.send([protobuf(registry, "int32 n = 2; double price = 3;", b"\n\1b\x10\1\x19" + bytes(6) + b"\4\x40")])
+        wait_until(lambda: ("added", "price", "Nullable(Float64)") in book(pipeline), "the field is taken up")
+        pipeline.send([protobuf(registry, "int32 n = 2; double price = 3;", b"\n\1c\x10\1\x19" + bytes(6) + b"\4\x40")])
+        filling = "SELECT count() FROM {db}.events WHERE id = 'c' AND price = 2.5"
+        wait_until(lambda: pipeline.query(filling) == [(1,)], "the field is filled")
+    finally:
+        stop(pipeline)
+        if pool:
+            assert invoke("pool", "stop", pool, "--state", str(pipeline.state)).code == 0
+
+
 def test_in_protobuf_a_needed_field_that_all_new_events_lack_is_told(pipeline: Pipeline, registry: Registry) -> None:
     pipeline.more["schema_evolution"] = "add_columns"
     pipeline.source = {"format": "protobuf", "schema_registry": {"url": registry.url}}
