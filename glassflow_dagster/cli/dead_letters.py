@@ -1,7 +1,8 @@
 """The commands that list, replay and delete dead letters."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,13 @@ import click
 from glassflow_dagster.cli.options import exit_on_error, json_option, pipelines_option, report
 from glassflow_dagster.config.folder import find_definition
 from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.source import Source
 from glassflow_dagster.errors import GlassflowError
 
 if TYPE_CHECKING:
     from glassflow_dagster.bookkeeping.dead_letters import DeadLetter
+    from glassflow_dagster.kafka.protobuf_values import Ask
+    from glassflow_dagster.kafka.schema_values import ValueReader
 
 # Rows of the table that `list` prints without --limit; JSON output has no default limit.
 DEFAULT_LIMIT = 100
@@ -45,14 +49,15 @@ def list_dead_letters(pipeline: str, pipelines: Path, where: str, limit: int | N
 
     config = find_definition(pipeline, pipelines)
     store = stores.DeadLetterStore.open(config)
-    decode = _decoder(config)
+    if limit is None and not as_json:
+        limit = DEFAULT_LIMIT
+    with _decoder(config) as decode:
+        selected = [(each, decode(each)) for each in store.read(where, newest_first=True, limit=limit)]
     if as_json:
-        selected = store.read(where, newest_first=True, limit=limit)
-        objects = [stores.as_json(dead_letter, decode(dead_letter)) for dead_letter in selected]
+        objects = [stores.as_json(dead_letter, decoded) for dead_letter, decoded in selected]
         click.echo(json.dumps(objects, indent=2, ensure_ascii=False))
         return
-    limit = DEFAULT_LIMIT if limit is None else limit
-    rows = [_row(dead_letter, decode(dead_letter)) for dead_letter in store.read(where, newest_first=True, limit=limit)]
+    rows = [_row(dead_letter, decoded) for dead_letter, decoded in selected]
     for line in _table(("record", "batch time", "stage", "attempt", "replayed", "reason", "value"), rows):
         click.echo(line)
     count = store.count(where)
@@ -89,28 +94,38 @@ def purge_dead_letters(pipeline: str, pipelines: Path, where: str) -> None:
     click.echo(f"deleted: {deleted:,}")
 
 
-def _decoder(config: PipelineConfig) -> Callable[["DeadLetter"], dict[str, Any] | None]:
-    """Return a function that decodes a dead letter's Avro value, or returns None.
+@contextmanager
+def _decoder(config: PipelineConfig) -> Iterator[Callable[["DeadLetter"], dict[str, Any] | None]]:
+    """Yield a function that decodes a dead letter's value by its schema, or returns None.
 
     It stops asking a schema registry that has not answered, and says so.
     """
     from glassflow_dagster.dead_letters.store import decoded_value
+    from glassflow_dagster.streaming.scala.reader_process import ReaderProcess
+
+    with ReaderProcess(report) as process:
+        # By source: the topics of a pattern are not known here.
+        readers = {source.source_id: _reader(source, process.ask) for source in config.inputs}
+
+        def decode(dead_letter: "DeadLetter") -> dict[str, Any] | None:
+            origin = dead_letter.origin_topic or dead_letter.topic
+            source = next((source for source in config.inputs if origin in source.topic_names), config.source)
+            try:
+                return decoded_value(dead_letter, readers.get(source.source_id))
+            except GlassflowError as problem:
+                report(f"warning: values are shown encoded: {problem}")
+                readers.clear()
+                return None
+
+        yield decode
+
+
+def _reader(source: Source, ask: "Ask") -> "ValueReader | None":
+    """Return the reader of a source's values; None where they have no schema."""
     from glassflow_dagster.kafka.avro_values import AvroReader
+    from glassflow_dagster.kafka.protobuf_values import ProtobufReader
 
-    # By source: the topics of a pattern are not known here.
-    readers = {source.source_id: AvroReader.of(source) for source in config.inputs}
-
-    def decode(dead_letter: "DeadLetter") -> dict[str, Any] | None:
-        origin = dead_letter.origin_topic or dead_letter.topic
-        source = next((source for source in config.inputs if origin in source.topic_names), config.source)
-        try:
-            return decoded_value(dead_letter, readers.get(source.source_id))
-        except GlassflowError as problem:
-            report(f"warning: values are shown encoded: {problem}")
-            readers.clear()
-            return None
-
-    return decode
+    return ProtobufReader.of(source, ask) if source.format == "protobuf" else AvroReader.of(source)
 
 
 def _row(dead_letter: "DeadLetter", decoded: dict[str, Any] | None) -> tuple[str, ...]:

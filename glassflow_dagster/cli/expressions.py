@@ -3,31 +3,43 @@
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from pydantic import ValidationError
 
-from glassflow_dagster.cli.options import exit_on_error, json_option, report
+from glassflow_dagster.cli.options import exit_on_error, given_schema_options, json_option, report
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model.source import METADATA_FIELDS, SchemaField
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.source import METADATA_FIELDS, SchemaField, Source
 from glassflow_dagster.config.model.types import INTEGER_LIMITS, FieldKind
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.expressions.language.check import Checked, check_filter, check_transform
 from glassflow_dagster.expressions.language.outputs import misspelt_output_type
+from glassflow_dagster.inference.given_schema import GivenSchema
 
 if TYPE_CHECKING:
-    from glassflow_dagster.streaming.evaluate import Evaluation
+    from pyspark.sql import SparkSession
+
+    from glassflow_dagster.streaming.evaluate import Evaluation, Sample
 
 
 @click.command("eval")
 @click.argument("expression")
-@click.option("--sample", required=True, help="Sample record as JSON; @FILE reads it from a file, - from stdin.")
+@click.option(
+    "--sample", required=True, help="Sample record, as JSON if nothing else is said; @FILE reads a file, - stdin."
+)
 @click.option("--filter", "as_filter", is_flag=True, help="Evaluate EXPRESSION as a filter instead of a transform.")
 @click.option("--type", "output_type", default="", help="output_type of the transform, such as string.")
 @click.option("--fields", help="Declared fields: NAME:TYPE,...; NAME:TYPE? for a field that may be missing or null.")
 @click.option("--from", "file", type=click.Path(path_type=Path), help="Use the fields that this definition declares.")
+@click.option(
+    "--encoded", is_flag=True,
+    help="The sample is a record's value as Kafka has it, in the format of --from, with its schema or registry.",
+)  # fmt: skip
+@given_schema_options
 @json_option
 @exit_on_error
 def evaluate(
@@ -37,29 +49,57 @@ def evaluate(
     output_type: str,
     fields: str | None,
     file: Path | None,
+    encoded: bool,
+    schema: GivenSchema | None,
     as_json: bool,
 ) -> None:
     """Evaluate EXPRESSION for a sample record, as a pipeline does.
 
-    Without --fields and --from, the fields are inferred from the sample; none is required. now() is the current time;
-    in a pipeline it is the time of the batch. Exit code 1: the expression is invalid, or the record would become a
-    dead letter.
+    Without --fields and --from, the fields are those of the schema, or else inferred from the sample; none is required.
+    now() is the current time; in a pipeline it is the time of the batch. Exit code 1: the expression is invalid, or the
+    record would become a dead letter.
     """
     if as_filter and output_type:
         raise click.UsageError("--type is for transforms; a filter is true or false")
-    if fields is not None and file is not None:
-        raise click.UsageError("give the fields with --fields or with --from, not with both")
+    _require_one_format(fields, file, schema, encoded=encoded)
     record = _read_sample(sample)
     config = load_pipeline(file) if file is not None else None
-    declared = config.fields if config else _declared_fields(fields, record)
+    source = _encoded_source(config) if config and encoded else None
+    if schema is not None:
+        source = _source_of_schema(schema, fields, record)
+    described = source or config
+    declared = described.fields if described else _declared_fields(fields, record)
     kinds: dict[str, FieldKind] = {**METADATA_FIELDS, **{field.name: field.kind for field in declared}}
     checked = check_filter(expression, kinds) if as_filter else check_transform(expression, kinds)
     if suggestion := misspelt_output_type(output_type):
         report(f"warning: --type {output_type} converts nothing; did you mean {suggestion}?")
-    of_otlp = config is not None and config.source.signal is not None
-    outcome = _evaluate(checked, declared, record, output_type, as_filter=as_filter, of_otlp=of_otlp)
+
+    def make_sample(spark: "SparkSession") -> "Sample":
+        from glassflow_dagster.streaming.evaluate import encoded_sample, json_sample
+
+        if source is not None:
+            return encoded_sample(spark, record, source)
+        return json_sample(record, declared, of_otlp=config is not None and config.source.signal is not None)
+
+    outcome = _evaluate(checked, make_sample, output_type, as_filter=as_filter)
     click.echo(_json(outcome) if as_json else _text(outcome, as_filter=as_filter))
     sys.exit(0 if outcome.dead_letter is None else 1)
+
+
+def _require_one_format(fields: str | None, file: Path | None, schema: GivenSchema | None, *, encoded: bool) -> None:
+    """Raise UsageError where options contradict each other."""
+    if file is not None and (fields is not None or schema is not None):
+        other = "--fields" if fields is not None else "--schema"
+        raise click.UsageError(f"give the fields with {other} or with --from, not with both")
+    if encoded and file is None:
+        raise click.UsageError("--encoded needs the format of a definition, --from; with a schema alone use --schema")
+
+
+def _encoded_source(config: PipelineConfig) -> Source:
+    """Return the source whose format the sample has; raises UsageError where a record has no one event."""
+    if config.source.signal is not None:
+        raise click.UsageError("a request of OpenTelemetry has many events; give one as JSON, without --encoded")
+    return config.source
 
 
 def _read_sample(sample: str) -> bytes:
@@ -75,16 +115,52 @@ def _read_sample(sample: str) -> bytes:
         raise GlassflowError(f"{file}: {error.strerror}; name a file with one record as JSON") from None
 
 
+def _source_of_schema(schema: GivenSchema, fields: str | None, record: bytes) -> Source:
+    """Return a source whose records have a schema; its fields are those of the option --fields, else the schema's.
+
+    Raises `GlassflowError` where the file cannot be read, or the fields are to be the schema's and it is none.
+    """
+    if fields is not None:
+        return schema.source(_parse_fields(fields))
+    return schema.source(_fields_of_schema(schema.source(), record))
+
+
+def _fields_of_schema(source: Source, record: bytes) -> tuple[SchemaField, ...]:
+    """Return the fields that a source's schema declares, none of them required; a record has one of its messages.
+
+    Raises `GlassflowError` for a record that the schema does not fit.
+    """
+    from glassflow_dagster.inference.fields import declared_fields
+    from glassflow_dagster.inference.formats import read_with_schema
+    from glassflow_dagster.kafka.records import Record
+    from glassflow_dagster.streaming.scala.reader_process import ReaderProcess
+
+    with ReaderProcess(report) as process:
+        events = read_with_schema([Record("", 0, 0, None, None, record, ())], source, process.ask)
+    if events.declared is None or not events.objects:
+        raise GlassflowError(
+            f"the sample is no record of the schema ({events.skipped_text}); correct it, or declare the --fields"
+        )
+    return tuple(
+        SchemaField(name=field.name, type=field.type, required=False)
+        for field in declared_fields(events.objects, events.declared).declared
+    )
+
+
 def _declared_fields(fields: str | None, record: bytes) -> tuple[SchemaField, ...]:
     """Return the fields of the option --fields, else those of the record."""
     if fields is not None:
-        return tuple(_parse_field(text.strip()) for text in fields.split(","))
+        return _parse_fields(fields)
     try:
         return _infer_fields(record)
     except ValueError as error:
         raise GlassflowError(
             f'the sample is not a JSON object ({error}); write one, such as {{"n": 1}}, or declare the --fields'
         ) from None
+
+
+def _parse_fields(fields: str) -> tuple[SchemaField, ...]:
+    return tuple(_parse_field(text.strip()) for text in fields.split(","))
 
 
 def _parse_field(text: str) -> SchemaField:
@@ -121,13 +197,7 @@ def _infer_kind(value: Any) -> FieldKind:
 
 
 def _evaluate(
-    checked: Checked,
-    fields: tuple[SchemaField, ...],
-    record: bytes,
-    output_type: str,
-    *,
-    as_filter: bool,
-    of_otlp: bool,
+    checked: Checked, make_sample: Callable[["SparkSession"], "Sample"], output_type: str, *, as_filter: bool
 ) -> "Evaluation":
     """Start a local Spark session and evaluate the expression in it: its value, or why it makes a dead letter."""
     from glassflow_dagster.streaming.evaluate import evaluate_filter, evaluate_output
@@ -137,9 +207,10 @@ def _evaluate(
     with tempfile.TemporaryDirectory(prefix="glassflow-eval-") as folder:
         spark = start_session("eval", Path(folder), {"spark.master": "local[1]"}, report)
         try:
+            sample = make_sample(spark)
             if as_filter:
-                return evaluate_filter(spark, checked, fields, record, of_otlp=of_otlp)
-            return evaluate_output(spark, checked, output_type, fields, record, of_otlp=of_otlp)
+                return evaluate_filter(spark, checked, sample)
+            return evaluate_output(spark, checked, output_type, sample)
         finally:
             stop_session(spark)
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import click
 
-from glassflow_dagster.cli.options import brokers_option, exit_on_error, report
+from glassflow_dagster.cli.options import brokers_option, exit_on_error, given_schema_options, report
+from glassflow_dagster.inference.given_schema import GivenSchema
 from glassflow_dagster.inference.servers import Servers
 
 PIPELINE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{4,99}")
@@ -37,8 +38,9 @@ def _require_registry_url(_context: click.Context, _parameter: click.Parameter, 
 )
 @click.option(
     "--schema-registry", metavar="URL", callback=_require_registry_url,
-    help="Schema registry of an Avro topic, reached without credentials; others are those of --from.",
+    help="Schema registry of an Avro or Protobuf topic, reached without credentials; others are those of --from.",
 )  # fmt: skip
+@given_schema_options
 @click.option("--pipeline-id", callback=_require_pipeline_id, help="pipeline_id; derived from the topic if not given.")
 @click.option(
     "--messages", type=click.IntRange(min=1), default=1000, show_default=True, help="Number of messages to read."
@@ -54,6 +56,7 @@ def infer(
     source: Path | None,
     clickhouse_url: str | None,
     schema_registry: str | None,
+    schema: GivenSchema | None,
     pipeline_id: str | None,
     messages: int,
     timeout: float,
@@ -64,10 +67,12 @@ def infer(
     Servers without an option are those of GLASSFLOW_KAFKA_BROKERS and GLASSFLOW_CLICKHOUSE_URL, or else those of the
     embedded stack.
     """
+    if schema is not None and schema_registry is not None:
+        raise click.UsageError("give the schema with --schema or by --schema-registry, not with both")
     from glassflow_dagster.inference.topic import propose_for_topic
 
     servers = Servers(brokers, source, clickhouse_url, schema_registry)
-    proposal = propose_for_topic(topic, servers, pipeline_id, messages, timeout)
+    proposal = propose_for_topic(topic, servers, pipeline_id, messages, timeout, report, schema)
     click.echo(proposal.text, nl=False)
     if not proposal.complete:
         report(f"warning: stopped reading after {proposal.messages:,} messages; --timeout gives it more time")

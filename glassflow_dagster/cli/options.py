@@ -11,6 +11,7 @@ import click
 from glassflow_dagster.config.problems import DefinitionError
 from glassflow_dagster.driver.log import LOG_FORMAT, LogFormat
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.inference.given_schema import GivenSchema
 from glassflow_dagster.inference.servers import broker_addresses
 
 DEFAULT_DATA = Path(".glassflow")
@@ -59,6 +60,29 @@ brokers_option = click.option(
     "--brokers", metavar="HOST:PORT,...", callback=_require_addresses,
     help="Kafka brokers, reached without encryption or credentials.",
 )  # fmt: skip
+
+
+def given_schema_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a command: add the options of a schema in a file, which it gets as `schema`, a `GivenSchema` or None."""
+
+    @click.option(
+        "--schema", type=click.Path(path_type=Path), metavar="FILE",
+        help="Schema of Avro or Protobuf values: a .proto file, or an Avro schema under another name.",
+    )  # fmt: skip
+    @click.option(
+        "--message-type",
+        metavar="NAME",
+        help="Protobuf's message in --schema; by default the one that the value names, or the first.",
+    )
+    @click.option("--with-schema-id", is_flag=True, help="With --schema: a schema id precedes each value.")
+    @wraps(command)
+    def run(*args: Any, schema: Path | None, message_type: str | None, with_schema_id: bool, **kwargs: Any) -> Any:
+        if (message_type or with_schema_id) and schema is None:
+            raise click.UsageError("--message-type and --with-schema-id apply to --schema; add it")
+        given = None if schema is None else GivenSchema(schema, message_type, with_schema_id)
+        return command(*args, schema=given, **kwargs)
+
+    return run
 
 
 def report(text: str) -> None:

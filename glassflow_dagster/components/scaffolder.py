@@ -3,6 +3,7 @@
 With a topic, it reads some of its messages and writes a definition for them beside `defs.yaml`, as `infer` does.
 """
 
+import click
 import dagster as dg
 from dagster.components.component_scaffolding import scaffold_component
 from pydantic import BaseModel, Field
@@ -54,7 +55,7 @@ class PipelineFolderScaffolder(dg.Scaffolder[ScaffoldParameters]):
         params = request.params
         servers = Servers(params.brokers, None, params.clickhouse_url)
         try:
-            proposal = propose_for_topic(topic, servers, params.pipeline_id, _MESSAGES, _SECONDS)
+            proposal = propose_for_topic(topic, servers, params.pipeline_id, _MESSAGES, _SECONDS, click.echo)
         except GlassflowError as error:
             raise dg.DagsterInvalidInvocationError(str(error)) from None
         file = request.target_path / f"{proposal.pipeline_id}.yaml"

@@ -25,7 +25,7 @@ from glassflow_dagster.clickhouse.errors import TableProblem, explain
 from glassflow_dagster.clickhouse.queries import fetch, to_glassflow_error
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.dead_letters.condition import WrongCondition, within_parentheses
-from glassflow_dagster.kafka.avro_values import AvroReader, NotDecodedError
+from glassflow_dagster.kafka.schema_values import NotDecodedError, UnusableSchemaError, ValueReader
 
 ALL = "1"
 
@@ -126,8 +126,8 @@ def as_json(dead_letter: DeadLetter, decoded: dict[str, Any] | None = None) -> d
     }
 
 
-def decoded_value(dead_letter: DeadLetter, reader: AvroReader | None) -> dict[str, Any] | None:
-    """Return the record of an Avro value; None for any other value, and one that cannot be decoded.
+def decoded_value(dead_letter: DeadLetter, reader: ValueReader | None) -> dict[str, Any] | None:
+    """Return the record of a value with a schema; None without a reader, and for a value that it cannot decode.
 
     Raises `GlassflowError` where the schema registry does not answer.
     """
@@ -135,7 +135,8 @@ def decoded_value(dead_letter: DeadLetter, reader: AvroReader | None) -> dict[st
         return None
     try:
         _, record = reader.decode(dead_letter.value, dead_letter.headers)
-    except NotDecodedError:
+    except (NotDecodedError, UnusableSchemaError):
+        # One dead letter's schema says nothing of those of others.
         return None
     return record
 

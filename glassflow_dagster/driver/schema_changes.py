@@ -33,6 +33,7 @@ from glassflow_dagster.driver.schema_watch import Found, look
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.fields import MAX_FIELDS, Field
 from glassflow_dagster.inference.new_fields import proposed, why_unsteady
+from glassflow_dagster.kafka.protobuf_values import Ask
 
 
 def require_not_stopped(client: Client, config: PipelineConfig) -> None:
@@ -55,10 +56,14 @@ def _stopped(config: PipelineConfig, field: str, kind: str) -> GlassflowError:
 
 @dataclass(frozen=True)
 class SchemaChanges:
-    """The changes of one pipeline's schema. epoch: of this driver, which alone may make them."""
+    """The changes of one pipeline's schema.
+
+    epoch: of this driver, which alone may make them. ask: see `look`.
+    """
 
     client: Client
     epoch: Epoch
+    ask: Ask
 
     def known(self, run: RunContext) -> frozenset[str] | None:
         """Return the fields on which nothing is left to decide; None before the first look."""
@@ -84,7 +89,7 @@ class SchemaChanges:
             changes = run.retry(lambda: self._read(run.config))
             known -= {change.field for change in changes if change.change is Change.REFUSED and change.column}
         try:
-            found = look(run.config, known)
+            found = look(run.config, known, self.ask)
         except GlassflowError:
             # Kafka or the registry does not answer: the query says so.
             return run, prepared

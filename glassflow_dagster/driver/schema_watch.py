@@ -12,8 +12,8 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.events import Events
 from glassflow_dagster.inference.fields import Field
 from glassflow_dagster.inference.new_fields import STEADY_EVENTS, FieldConflict, conflicts, undeclared_fields
+from glassflow_dagster.kafka.protobuf_values import Ask
 from glassflow_dagster.kafka.samples import sample_newest
-from glassflow_dagster.kafka.schema_registry import RegistryReader
 from glassflow_dagster.kafka.topics import offsets_if_there
 
 # Seconds between two looks. One takes some 0.2 s of one core; none is taken while no record comes.
@@ -40,12 +40,13 @@ class Found:
         return bool(self.fields or self.conflicts or self.is_first)
 
 
-def look(config: PipelineConfig, known: frozenset[str] | None) -> Found:
+def look(config: PipelineConfig, known: frozenset[str] | None, ask: Ask) -> Found:
     """Compare the newest records with the definition; return what is not known yet. Raises `GlassflowError`.
 
-    known: the fields on which nothing is left to decide; None before the first look that sees an event.
+    known: the fields on which nothing is left to decide; None before the first look that sees an event. ask: the JVM,
+    which reads Protobuf.
     """
-    events = _newest_events(config)
+    events = _newest_events(config, ask)
     if not events.objects:
         return Found()
     if known is None:
@@ -56,32 +57,33 @@ def look(config: PipelineConfig, known: frozenset[str] | None) -> Found:
     )
 
 
-def _newest_events(config: PipelineConfig) -> Events:
+def _newest_events(config: PipelineConfig, ask: Ask) -> Events:
     # It loads a library for Avro, which most drivers do not need.
-    from glassflow_dagster.inference.avro_events import read_avro_events
+    from glassflow_dagster.inference.formats import read_with_schema
     from glassflow_dagster.inference.json_events import read_json_events
 
-    topics, registry = config.source_topics, config.source.schema_registry
+    topics = config.source_topics
     records = [
         record
         for topic in topics
         for record in sample_newest(config.connection, topic, -(-NEWEST_RECORDS // len(topics)), _READ_SECONDS)
     ]
-    if config.source.format == "avro" and registry is not None:
-        return read_avro_events(records, RegistryReader(registry))
+    if config.source.has_schema:
+        return read_with_schema(records, config.source, ask)
     # JSON with a schema id needs no registry.
-    return read_json_events(record.value for record in records)
+    return read_json_events(records)
 
 
 @dataclass
 class SchemaWatch:
     """Looks on a thread, so that the driver never waits for a broker.
 
-    known: see `look`.
+    known, ask: see `look`.
     """
 
     run: RunContext
     known: frozenset[str] | None
+    ask: Ask
     _thread: ThreadPoolExecutor
     _answer: Future[Found] | None = None
     _next_look: float = field(default_factory=lambda: time.monotonic() + _INTERVAL)
@@ -109,17 +111,17 @@ class SchemaWatch:
         ends = {topic: offsets_if_there(config.connection, topic) for topic in config.source_topics}
         if ends == self._ends:
             return Found()
-        found = look(config, self.known)
+        found = look(config, self.known, self.ask)
         self._ends = ends
         return found
 
 
 @contextmanager
-def watched_schema(run: RunContext, known: frozenset[str] | None) -> Iterator[SchemaWatch]:
-    """Watch the topics of a run for the block."""
+def watched_schema(run: RunContext, known: frozenset[str] | None, ask: Ask) -> Iterator[SchemaWatch]:
+    """Watch the topics of a run for the block. known, ask: see `look`."""
     thread = ThreadPoolExecutor(1, "schema")
     try:
-        yield SchemaWatch(run, known, thread)
+        yield SchemaWatch(run, known, ask, thread)
     finally:
         # A look ends by itself, and nobody waits for what it finds.
         thread.shutdown(wait=False, cancel_futures=True)

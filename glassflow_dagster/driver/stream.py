@@ -23,6 +23,7 @@ from glassflow_dagster.metrics.server import serve_metrics
 from glassflow_dagster.streaming.delivery.batch_bound import BatchBound
 from glassflow_dagster.streaming.delivery.totals import Totals
 from glassflow_dagster.streaming.spark.python_workers import start_workers
+from glassflow_dagster.streaming.spark.session import protobuf_answers
 
 
 def stream(run: RunContext, spark_start: SparkStart, stop: StopRequest) -> Totals:
@@ -52,7 +53,7 @@ def _run_query(run: RunContext, prepared: Prepared, spark_start: SparkStart, sto
             bound = BatchBound(spark, run.config.pipeline_id)
             bound.update(sample.records, sample.bytes)
             opened = open_checkpoint(run, prepared, spark)
-            changes = SchemaChanges(prepared.client, opened.epoch)
+            changes = SchemaChanges(prepared.client, opened.epoch, protobuf_answers(spark))
             totals = Totals()
             if run.config.schema_evolution != "ignore":
                 # First, as a column that is added changes the table of an open batch.

@@ -28,6 +28,7 @@ from glassflow_dagster.kafka.topics import commit_offsets, offsets_if_there
 from glassflow_dagster.streaming.checkpoint.checkpoint import BatchPlan
 from glassflow_dagster.streaming.delivery.batch_writer import WriterProgress
 from glassflow_dagster.streaming.delivery.totals import Totals
+from glassflow_dagster.streaming.spark.session import protobuf_answers
 
 # How often at most progress is printed and offsets are committed for lag tools: there may be several batches a second.
 _REPORT_SECONDS = 5.0
@@ -66,7 +67,7 @@ def supervise(
         ProgressWatch(running.written, lambda: _records_wait(running), patience, jvm_pid(spark), run.report) as watch,
         run.heartbeat.report_stalls(lambda: watch.stalled),
         watched_topics(run) as topics,
-        watched_schema(run, known) as schema,
+        watched_schema(run, known, protobuf_answers(spark)) as schema,
     ):
         supervisor = _Supervisor(run, running, watch, backlog, topics, schema, _key_count(run, running))
         return supervisor.watch_until_end(stop)

@@ -5,18 +5,17 @@ from collections.abc import Iterable
 
 from glassflow_dagster.inference.avro_schema import declared_fields
 from glassflow_dagster.inference.events import Event, Events
-from glassflow_dagster.kafka.avro_values import AvroReader, NotDecodedError
+from glassflow_dagster.kafka.avro_values import AvroReader
 from glassflow_dagster.kafka.records import Record
-from glassflow_dagster.kafka.schema_registry import RegistryReader
+from glassflow_dagster.kafka.schema_values import NotDecodedError
 
 
-def read_avro_events(records: Iterable[Record], registry: RegistryReader) -> Events:
-    """Decode messages by the schemas of a registry; count those that cannot be decoded by reason.
+def read_avro_events(records: Iterable[Record], reader: AvroReader) -> Events:
+    """Decode messages by their schemas; count those that cannot be decoded by reason.
 
     The declared fields are those of the schema with the greatest number, or else of the last message. Raises
     `GlassflowError` where the registry does not answer, or its schema is not Avro's.
     """
-    reader = AvroReader(registry)
     objects: list[Event] = []
     skipped: Counter[str] = Counter()
     newest = ""
@@ -31,4 +30,4 @@ def read_avro_events(records: Iterable[Record], registry: RegistryReader) -> Eve
         newest = max(numbers, key=int)
     schema = reader.parsed.get(newest)
     declared = declared_fields(schema.schema, schema.named) if schema else None
-    return Events(objects, skipped, with_schema=True, declared=declared)
+    return Events(objects, skipped, with_schema=True, format="avro", declared=declared)

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from glassflow_dagster.config.model.types import declared_as
 from glassflow_dagster.config.yaml_text import write_flow
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.columns import ColumnChoice, choose_column, is_time_column
 from glassflow_dagster.inference.events import Events
 from glassflow_dagster.inference.fields import Field, Fields, collect_fields, declared_fields
+from glassflow_dagster.inference.given_schema import GivenSchema
 from glassflow_dagster.inference.json_events import FROM_A_REGISTRY
 from glassflow_dagster.inference.keys import Key, key_candidates
 
@@ -24,6 +24,11 @@ COMMENT_COLUMN = 80
 COMMENT_WIDTH = 110  # characters of a line of comment
 # Field names listed in a comment.
 NAMES_SHOWN = 5
+_CONTENT = {
+    "json": "JSON objects",
+    "avro": "Avro records, whose schema has the types",
+    "protobuf": "Protobuf messages, whose schema has the types",
+}
 _MIN_ID, _MAX_ID = 5, 100  # characters of a pipeline_id
 # SQL keywords, which ClickHouse does not take for a column name without backquotes.
 _RESERVED = frozenset({
@@ -65,17 +70,26 @@ class _Column:
     choice: ColumnChoice
 
 
-def propose(sampled: SampledTopic, events: Events, connections: Connections, pipeline_id: str | None = None) -> str:
-    """Return the text of a definition for a topic; raises `GlassflowError` when the sample has no field to declare."""
+def propose(
+    sampled: SampledTopic,
+    events: Events,
+    connections: Connections,
+    pipeline_id: str | None = None,
+    given: GivenSchema | None = None,
+) -> str:
+    """Return the text of a definition for a topic; raises `GlassflowError` when the sample has no field to declare.
+
+    given: the schema that the events were read with; None for that of a registry, or JSON.
+    """
     if not events.objects:
         remedy = "a definition is proposed for JSON objects only"
         if FROM_A_REGISTRY in events.skipped:
-            remedy = (
-                "of Avro, name the registry: --schema-registry URL; for Protobuf, write the definition by hand, with "
-                "format: protobuf and schema_registry"
-            )
+            remedy = "of Avro or Protobuf, name the registry: --schema-registry URL"
+        if given is not None:
+            remedy = "correct the schema, its message or --with-schema-id"
+        kind = "a JSON object" if given is None else f"a record of {given.file}"
         raise GlassflowError(
-            f"topic {sampled.topic!r}: none of the {events.messages:,} messages read is a JSON object "
+            f"topic {sampled.topic!r}: none of the {events.messages:,} messages read is {kind} "
             f"({events.skipped_text}); {remedy}"
         )
     objects, declared = events.objects, events.declared
@@ -94,7 +108,7 @@ def propose(sampled: SampledTopic, events: Events, connections: Connections, pip
         *_heading(sampled, events),
         "version: v3",
         f"pipeline_id: {_scalar(pipeline)}",
-        *_source(sampled.topic, events, fields, connections),
+        *_source(sampled.topic, events, fields, connections, given),
         *_dedup(sampled.topic, key, keys),
         *_sink(sampled.topic, columns, key, connections),
     ]
@@ -117,7 +131,7 @@ def _heading(sampled: SampledTopic, events: Events) -> list[str]:
     read_count, estimated = events.messages, sampled.estimated_messages
     sample = f"all {read_count:,}" if read_count >= estimated else f"{read_count:,} of about {estimated:,}"
     where = "" if read_count >= estimated else ", from the beginning and the end of each"
-    content = "JSON objects" if events.declared is None else "Avro records, whose schema has the types"
+    content = _CONTENT[events.format]
     skipped_text = f" The rest become dead letters: {events.skipped_text}." if events.skipped else ""
     return [
         *_comment(
@@ -131,19 +145,20 @@ def _heading(sampled: SampledTopic, events: Events) -> list[str]:
     ]
 
 
-def _source(topic: str, events: Events, fields: Fields, connections: Connections) -> Iterator[str]:
+def _source(
+    topic: str, events: Events, fields: Fields, connections: Connections, given: GivenSchema | None
+) -> Iterator[str]:
     """Yield the lines of `sources`, with the fields and what the sample shows of them."""
     yield "sources:"
     yield "  - type: kafka"
     yield f"    source_id: {_scalar(topic)}"
     yield from _connection(connections.kafka, connections.kafka_remark)
     yield f"    topic: {_scalar(topic)}"
-    yield from _registry(events, connections)
+    yield from _registry(events, connections) if given is None else _schema(given)
     yield "    schema_fields:"
     entries = []
     for field in fields.declared:
-        declared_type = field.declared.type if field.declared else declared_as(field.kind)
-        entry: dict[str, Any] = {"name": field.name, "type": declared_type}
+        entry: dict[str, Any] = {"name": field.name, "type": field.type}
         if not field.required:
             entry["required"] = False
         elif events.with_schema:
@@ -163,13 +178,22 @@ def _registry(events: Events, connections: Connections) -> Iterator[str]:
     if not events.with_schema:
         return
     if events.declared is not None:
-        yield "    format: avro"
+        yield f"    format: {events.format}"
         remark = f"  # {connections.registry_remark}" if connections.registry_remark else ""
     else:
-        remark = "  # the messages begin with a schema's id; the registry itself is not queried"
+        remark = "  # the messages have a schema's id; the registry itself is not queried"
     yield f"    schema_registry:{remark}"
     for key, value in (connections.registry or {"url": REGISTRY_URL}).items():
         yield f"      {key}: {_scalar(value)}"
+
+
+def _schema(given: GivenSchema) -> Iterator[str]:
+    """Yield the lines of the format and of `schema`, for messages that all have one schema."""
+    yield f"    format: {given.format}"
+    yield "    schema:"
+    for key, value in given.keys().items():
+        remark = "  # or the path from the definition's folder" if key == "file" else ""
+        yield f"      {key}: {_scalar(value)}{remark}"
 
 
 def _field_remark(field: Field) -> str:

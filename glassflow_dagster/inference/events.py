@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from glassflow_dagster.inference.fields import Declared
@@ -15,13 +15,14 @@ Event = dict[str, Any]
 class Events:
     """The events among the sampled messages, in order, and the number of the other messages by reason.
 
-    with_schema: a schema id in Confluent's wire format precedes the events. declared: the fields of their Avro schema,
-    by name (None for one of several types); None for JSON.
+    with_schema: a schema id in Confluent's wire format precedes the events, or is in a header. declared: the fields of
+    their schema, by name (None for one of several types); None for JSON.
     """
 
     objects: list[Event]
     skipped: Counter[str]
     with_schema: bool = False
+    format: Literal["json", "avro", "protobuf"] = "json"
     declared: "Mapping[str, Declared | None] | None" = None
 
     @property

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from glassflow_dagster.config.model.types import FIELD_KINDS, FieldKind
+from glassflow_dagster.config.model.types import FIELD_KINDS, FieldKind, declared_as
 from glassflow_dagster.config.variables import holds_variable
 from glassflow_dagster.inference.events import Event
 
@@ -58,6 +58,11 @@ class Field:
     values: list[Any] = field(default_factory=list)
     nulls: int = 0
     declared: Declared | None = None
+
+    @property
+    def type(self) -> str:
+        """Its type in a definition."""
+        return self.declared.type if self.declared else declared_as(self.kind)
 
     @property
     def missing(self) -> int:

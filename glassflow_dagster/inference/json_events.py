@@ -1,4 +1,4 @@
-"""The format `json`: messages that are one JSON object each, with or without a schema id before it."""
+"""The format `json`: messages that are one JSON object each, with or without a schema id before it or in a header."""
 
 import json
 from collections import Counter
@@ -6,27 +6,26 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 from glassflow_dagster.inference.events import Event, Events
+from glassflow_dagster.kafka.confluent_wire_format import split_schema_id
+from glassflow_dagster.kafka.records import Record
 
-# Confluent's wire format: this byte and the schema id in four bytes, then the content.
-_MAGIC_BYTE = b"\x00"
-_HEADER_SIZE = 5
 FROM_A_REGISTRY = "of a schema registry, but not JSON (Avro or Protobuf)"
 
 
-def read_json_events(values: Iterable[bytes | None]) -> Events:
+def read_json_events(records: Iterable[Record]) -> Events:
     """Parse messages as the pipeline would: one JSON object each, in UTF-8; count the others by reason.
 
     A topic is read either with schema ids or without: as most of its objects are. The other objects count as skipped.
     """
     objects: dict[bool, list[Event]] = {True: [], False: []}  # has a schema id -> the objects
     skipped: Counter[str] = Counter()
-    for value in values:
-        has_schema_id = value is not None and value.startswith(_MAGIC_BYTE)
-        event = _parse(value[_HEADER_SIZE:] if value and has_schema_id else value)
+    for record in records:
+        split = split_schema_id(record.value, record.headers) if record.value is not None else None
+        event = _parse(split.content if split else record.value)
         if isinstance(event, str):
-            skipped[FROM_A_REGISTRY if has_schema_id else event] += 1
+            skipped[FROM_A_REGISTRY if split else event] += 1
         else:
-            objects[has_schema_id].append(event)
+            objects[split is not None].append(event)
     with_schema = len(objects[True]) > len(objects[False])
     if objects[not with_schema]:
         skipped["without a schema's id" if with_schema else "with a schema's id"] = len(objects[not with_schema])

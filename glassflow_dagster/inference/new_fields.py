@@ -80,9 +80,10 @@ def conflicts(config: PipelineConfig, events: Events) -> Iterator[FieldConflict]
     for field in config.fields:
         [found] = declared_fields(events.objects, {field.name: None}).declared
         if events.declared is not None:
-            # With a schema of the definition's own, its aliases and defaults decide.
             is_gone = not _is_declared(field.name, events.declared) and not found.values
-            if field.needed and is_gone and config.source.schema_ is None:
+            # With a schema of the definition's own, its aliases and defaults decide.
+            has_own = config.source.schema_ is not None and config.source.schema_.file is not None
+            if field.needed and is_gone and not has_own:
                 yield FieldConflict(field.name, "is gone from the newest schema")
             continue
         empty = found.missing + found.nulls

@@ -1,12 +1,17 @@
 """Propose a definition for a topic: read a sample of its messages, and write the definition."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from glassflow_dagster.inference.definition import SampledTopic, pipeline_name, propose
-from glassflow_dagster.inference.formats import read_events
+from glassflow_dagster.inference.events import Events
+from glassflow_dagster.inference.formats import read_events, read_with_schema
+from glassflow_dagster.inference.given_schema import GivenSchema
 from glassflow_dagster.inference.servers import Servers
+from glassflow_dagster.kafka.records import Record
 from glassflow_dagster.kafka.samples import sample_records
 from glassflow_dagster.kafka.schema_registry import RegistryReader
+from glassflow_dagster.streaming.scala.reader_process import ReaderProcess
 
 
 @dataclass(frozen=True)
@@ -23,22 +28,41 @@ class Proposal:
     complete: bool
 
 
-def propose_for_topic(topic: str, servers: Servers, pipeline_id: str | None, messages: int, timeout: float) -> Proposal:
+def propose_for_topic(  # noqa: PLR0913, PLR0917 - what the command takes
+    topic: str,
+    servers: Servers,
+    pipeline_id: str | None,
+    messages: int,
+    timeout: float,
+    report: Callable[[str], None],
+    given: GivenSchema | None = None,
+) -> Proposal:
     """Read messages from the beginning and the end of every partition, and propose a definition for them.
 
-    No offset is committed, nothing is created. pipeline_id: None derives it from the topic. timeout: seconds. Raises
-    `GlassflowError` where Kafka or the topic cannot be read, or its messages give no definition.
+    No offset is committed, nothing is created. pipeline_id: None derives it from the topic. timeout: seconds. report:
+    receives progress. given: the messages' schema; None for that of a registry, or JSON. Raises `GlassflowError` where
+    Kafka, the topic or the schema cannot be read, or the messages give no definition.
     """
     connection = servers.kafka()
     connections = servers.connections(connection)
     sample = sample_records(connection, topic, messages, timeout)
-    registry = servers.registry()
-    events = read_events(sample.records, RegistryReader(registry) if registry else None)
+    events = _read_events(sample.records, servers, given, report)
     sampled = SampledTopic(topic, sample.about, sample.partitions)
     return Proposal(
         pipeline_id=pipeline_id or pipeline_name(topic),
-        text=propose(sampled, events, connections, pipeline_id),
+        text=propose(sampled, events, connections, pipeline_id, given),
         messages=events.messages,
         estimated_messages=sample.about,
         complete=sample.complete,
     )
+
+
+def _read_events(
+    records: Sequence[Record], servers: Servers, given: GivenSchema | None, report: Callable[[str], None]
+) -> Events:
+    """Return the events in messages; parameters and errors as of `propose_for_topic`."""
+    if given is not None:
+        with ReaderProcess(report) as process:
+            return read_with_schema(records, given.source(), process.ask)
+    registry = servers.registry()
+    return read_events(records, RegistryReader(registry) if registry else None, report)

@@ -3,9 +3,8 @@
 import base64
 import io
 import json
-import struct
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -15,18 +14,19 @@ import fastavro
 from fastavro.schema import SchemaParseException
 
 from glassflow_dagster.config.model.source import Source
-from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.kafka.confluent_wire_format import Headers, split_schema_id
 from glassflow_dagster.kafka.schema_registry import RegisteredSchema, RegistryReader
+from glassflow_dagster.kafka.schema_values import (
+    UNKNOWN_ID,
+    WITHOUT_ID,
+    WITHOUT_VALUE,
+    NotDecodedError,
+    UnusableSchemaError,
+)
 
-Headers = Iterable[tuple[str, bytes | None]]
-
-# A header with the schema's id, which newer clients write in place of the bytes before the value.
-_ID_HEADER = "__value_schema_id"
-_NUMBERED, _UNIQUE = 0, 1
-_NUMBER_BYTES, _UNIQUE_BYTES = 5, 17
+_DAMAGED = "not in its schema's Avro"
 # Stands for the schema in a definition, which has no id.
 _OWN = ""
-_DAMAGED = "not in its schema's Avro"
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,6 @@ class AvroSchema:
 
     schema: Any
     named: dict[str, Any]
-
-
-class NotDecodedError(Exception):
-    """A value that is no Avro record of a known schema; the text is the reason."""
 
 
 @dataclass
@@ -65,10 +61,10 @@ class AvroReader:
     def decode(self, value: bytes | None, headers: Headers) -> tuple[str, dict[str, Any]]:
         """Return the schema's id ("" for the definition's own) and the record, with values of JSON in it.
 
-        Raises `NotDecodedError`, and `GlassflowError` where the registry does not answer or has no Avro schema.
+        Raises `NotDecodedError`, `UnusableSchemaError`, and `GlassflowError` where the registry does not answer.
         """
         if not value:
-            raise NotDecodedError("without a value")
+            raise NotDecodedError(WITHOUT_VALUE)
         schema_id, content = _split(value, headers) if self.has_schema_id else (_OWN, value)
         if self.own is not None:
             schema_id = _OWN
@@ -84,37 +80,27 @@ class AvroReader:
 
 def _split(value: bytes, headers: Headers) -> tuple[str, bytes]:
     """Return the schema's id, as text, and the encoded record; raises `NotDecodedError` where there is none."""
-    in_header = [content for name, content in headers if name == _ID_HEADER]
-    # Of several headers the last one counts; one without a value says that the id is in the value.
-    if in_header and in_header[-1]:
-        return _id_of(in_header[-1]), value
-    length = {_NUMBERED: _NUMBER_BYTES, _UNIQUE: _UNIQUE_BYTES}.get(value[0], 0)
-    return _id_of(value[:length]), value[length:]
-
-
-def _id_of(content: bytes) -> str:
-    if len(content) == _NUMBER_BYTES and content[0] == _NUMBERED:
-        return str(struct.unpack(">I", content[1:])[0])
-    if len(content) == _UNIQUE_BYTES and content[0] == _UNIQUE:
-        return str(uuid.UUID(bytes=content[1:]))
-    raise NotDecodedError("without a schema id")
+    found = split_schema_id(value, headers)
+    if found is None:
+        raise NotDecodedError(WITHOUT_ID)
+    return found.schema_id, found.content
 
 
 def _parse(schema: RegisteredSchema | None, schema_id: str) -> AvroSchema:
     if schema is None:
-        raise NotDecodedError("with a schema id that the registry does not know")
+        raise NotDecodedError(UNKNOWN_ID)
     told = f"schema {schema_id} of the registry" if schema_id else "sources[0].schema.file"
     if schema.type != "AVRO":
-        raise GlassflowError(f"{told} is of type {schema.type}, not AVRO; correct the source's format")
+        raise UnusableSchemaError(f"{told} is of type {schema.type}, not AVRO; correct the source's format")
     named: dict[str, Any] = {}
     try:
         for text in schema.references:
             fastavro.parse_schema(json.loads(text), named_schemas=named)
         parsed = fastavro.parse_schema(json.loads(schema.text), named_schemas=named)
     except (ValueError, TypeError, SchemaParseException) as error:
-        raise GlassflowError(f"{told} is no Avro schema: {error}") from error
+        raise UnusableSchemaError(f"{told} is no Avro schema: {error}") from error
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
-        raise GlassflowError(f"{told} is not that of a record, so it has no fields")
+        raise UnusableSchemaError(f"{told} is not that of a record, so it has no fields")
     return AvroSchema(parsed, named)
 
 

@@ -7,21 +7,31 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from glassflow_dagster.config.model.source import SchemaField
+from glassflow_dagster.config.model.source import SchemaField, Source
 from glassflow_dagster.config.model.types import FieldKind
 from glassflow_dagster.config.stages import CheckedOutput, FilterStage, TransformStage
+from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.expressions.language.check import Checked
 from glassflow_dagster.expressions.language.outputs import output_kind
+from glassflow_dagster.streaming.spark.spark_errors import explain_failure
 from glassflow_dagster.streaming.stages.decode.decode import decode
+from glassflow_dagster.streaming.stages.decode.decoder import Decoder
+from glassflow_dagster.streaming.stages.decode.formats import decoder_of
 from glassflow_dagster.streaming.stages.decode.json_format import json_decoder
+from glassflow_dagster.streaming.stages.decode.registry import declare_registry, schema_problem
 from glassflow_dagster.streaming.stages.filter import keep_matching
 from glassflow_dagster.streaming.stages.scope import field_scope
 from glassflow_dagster.streaming.stages.transform import transform
 
 # The name of the output that is evaluated; it is in the reason of a dead letter.
 OUTPUT = "value"
+
+# How long a schema registry is waited for.
+_REGISTRY_SECONDS = 10.0
 
 # The columns of a record. All but the value are made up, as a sample is not in Kafka.
 _RECORD = (
@@ -42,50 +52,73 @@ class Evaluation:
     dead_letter: str | None = None
 
 
-def evaluate_filter(
-    spark: SparkSession, checked: Checked, fields: Sequence[SchemaField], sample: bytes, *, of_otlp: bool = False
-) -> Evaluation:
+@dataclass(frozen=True)
+class Sample:
+    """The value of a sample record, the declared fields, and what decodes it to them."""
+
+    value: bytes
+    fields: Sequence[SchemaField]
+    decoder: Decoder
+
+
+def json_sample(value: bytes, fields: Sequence[SchemaField], *, of_otlp: bool = False) -> Sample:
+    """Return a sample that is JSON. of_otlp: it is an event of an OTLP source."""
+    return Sample(value, fields, json_decoder(fields, of_otlp=of_otlp))
+
+
+def encoded_sample(spark: SparkSession, value: bytes, source: Source) -> Sample:
+    """Return a sample as Kafka has it, in the format of a source, with the source's schema or registry.
+
+    Raises `GlassflowError` for a schema that is none, and certificates of a registry that are none.
+    """
+    if problem := schema_problem(spark, source):
+        raise GlassflowError(f"schema: {problem}; correct it")
+    if source.has_schema and source.schema_registry is not None:
+        declare_registry(spark, OUTPUT, source.schema_registry, _REGISTRY_SECONDS)
+    return Sample(value, source.fields, decoder_of(source, source.fields, OUTPUT))
+
+
+def evaluate_filter(spark: SparkSession, checked: Checked, sample: Sample) -> Evaluation:
     """Evaluate a filter's condition on a record: whether the event passes, or why it would be a dead letter.
 
-    sample: the record's value, JSON. of_otlp: it is an event of an OTLP source. In the condition now() is the present
-    time.
+    In the condition now() is the present time. Raises `GlassflowError` where the schema registry does not answer.
     """
-    events = keep_matching(_decode(spark, fields, sample, of_otlp=of_otlp), FilterStage(checked), field_scope(fields))
-    row = events.select("error", "drop_reason").collect()[0]
+    events = keep_matching(_decode(spark, sample), FilterStage(checked), field_scope(sample.fields))
+    row = _only_row(events.select("error", "drop_reason"))
     passes = row["drop_reason"] is None
     return _dead_letter(row, "bool") or Evaluation(passes, "bool")
 
 
-def evaluate_output(  # noqa: PLR0913 - what an output is evaluated with
-    spark: SparkSession,
-    checked: Checked,
-    output_type: str,
-    fields: Sequence[SchemaField],
-    sample: bytes,
-    *,
-    of_otlp: bool = False,
-) -> Evaluation:
+def evaluate_output(spark: SparkSession, checked: Checked, output_type: str, sample: Sample) -> Evaluation:
     """Evaluate an output of a transform on a record: its value, or why the record would be a dead letter.
 
-    output_type: the type that the output declares. sample, of_otlp: see `evaluate_filter`. now() is the present time.
+    output_type: the type that the output declares. now() is the present time. Raises as `evaluate_filter` does.
     """
     kind = output_kind(checked.kind, output_type)
     stage = TransformStage((CheckedOutput(OUTPUT, checked, output_type, kind),))
-    events, scope = transform(_decode(spark, fields, sample, of_otlp=of_otlp), stage, field_scope(fields), index=0)
-    row = events.select("error", scope.mappable[OUTPUT].alias("value")).collect()[0]
+    events, scope = transform(_decode(spark, sample), stage, field_scope(sample.fields), index=0)
+    row = _only_row(events.select("error", scope.mappable[OUTPUT].alias("value")))
     return _dead_letter(row, kind) or Evaluation(_to_python(row["value"], kind), kind)
 
 
-def _decode(spark: SparkSession, fields: Sequence[SchemaField], sample: bytes, *, of_otlp: bool) -> DataFrame:
+def _decode(spark: SparkSession, sample: Sample) -> DataFrame:
     """Return the sample as a decoded record; columns: those of `decode` and `_RECORD`."""
     # With its zone: pyspark takes a time without one for local time.
     now = datetime.now(UTC)
     row = {
-        "value": sample, "topic": "sample", "partition": 0, "offset": 0, "timestamp": now, "key": None,
+        "value": sample.value, "topic": "sample", "partition": 0, "offset": 0, "timestamp": now, "key": None,
         "batch_time": now, "headers": None,
     }  # fmt: skip
     record = spark.createDataFrame([row], _RECORD)
-    return decode(record, [json_decoder(fields, of_otlp=of_otlp)])
+    return decode(record, [sample.decoder])
+
+
+def _only_row(events: DataFrame) -> Row:
+    """Return the sample's row; raises `GlassflowError` where the schema registry cannot be used."""
+    try:
+        return events.collect()[0]
+    except (Py4JJavaError, PySparkException) as error:
+        raise GlassflowError(explain_failure(error, rest="")) from error
 
 
 def _dead_letter(row: Row, kind: FieldKind) -> Evaluation | None:

@@ -54,6 +54,8 @@ def written(folder: Path, **changes: dict[str, Any]) -> Path:
         (("orders", "--brokers", ","), "write HOST:PORT"),
         (("orders", "--messages", "0"), "range"),
         ((), "Missing argument"),
+        (("orders", "--message-type", "A"), "apply to --schema"),
+        (("orders", "--schema", "a.proto", "--schema-registry", "http://r:1"), "not with both"),
     ],
 )
 def test_wrong_usage_is_told(arguments: tuple[str, ...], text: str) -> None:

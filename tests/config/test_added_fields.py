@@ -100,7 +100,7 @@ def test_a_field_that_has_no_way_to_the_table_is_refused(
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"sources__0__format": "protobuf"}, "fields of Protobuf are not looked up yet; remove it"),
+        ({"sources__0__format": "protobuf"}, "since the schema is in the definition, and changes with it; remove it"),
         ({"sources__0__format": "avro"}, "since the schema is in the definition, and changes with it; remove it"),
     ],
 )

@@ -115,8 +115,12 @@ class Pipeline:
         events: Iterable[Any],
         partition: Callable[[int], int] = lambda index: index % 2,
         compression: str = "none",
+        headers: Iterable[tuple[str, bytes]] = (),
     ) -> int:
-        """Send events (objects as JSON, bytes unchanged), by default to the partitions in turn."""
+        """Send events (objects as JSON, bytes unchanged), by default to the partitions in turn.
+
+        headers: of each record, beside one of its own.
+        """
         producer = Producer({
             "bootstrap.servers": self.brokers, "message.max.bytes": LARGEST_MESSAGE,
             "compression.type": compression,
@@ -127,7 +131,7 @@ class Pipeline:
         for index, event in enumerate(events):
             value = event if isinstance(event, bytes | None) else json.dumps(event).encode()
             producer.produce(
-                self.name, value, key=b"k", headers=[("h", b"1")], partition=partition(index),
+                self.name, value, key=b"k", headers=[("h", b"1"), *headers], partition=partition(index),
                 on_delivery=lambda error, _: errors.append(error) if error else None,
             )  # fmt: skip
             producer.poll(0)

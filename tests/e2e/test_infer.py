@@ -1,13 +1,23 @@
 """From a topic to rows: the definition that `infer` prints runs unchanged and behaves as its comments say."""
 
+import base64
+import json
 import random
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf import json_format
 
 from tests.e2e.support import Pipeline, cli
 from tests.e2e.test_schemas import serialized
 from tests.registry import Registry, serving
+from tests.streaming.stages.test_protobuf import compiled
 
 HOME = {"type": "record", "name": "Home", "fields": [{"name": "zip", "type": "long"}]}
 USER = {"type": "record", "name": "User", "fields": [
@@ -89,6 +99,110 @@ def test_of_an_avro_topic_the_schema_has_the_types(pipeline: Pipeline) -> None:
     }  # fmt: skip
     [row] = pipeline.query(f"SELECT total, at, tags, user_home_zip FROM {{db}}.{pipeline.name} WHERE order_id = 'o42'")
     assert row == (Decimal("0.42"), moment.replace(tzinfo=None), ["a"], 42)
+
+
+SHOP = """
+syntax = "proto3";
+package shop;
+import "google/protobuf/timestamp.proto";
+message Other { string name = 1; }
+message Order {
+  string order_id = 1; google.protobuf.Timestamp at = 2; State state = 3; repeated string tags = 4; User user = 5;
+  map<string, int64> counts = 6; optional uint64 big = 7; oneof pay { int64 cents = 8; Card card = 9; }
+  message User { string name = 1; Home home = 2; } message Home { uint32 zip = 1; } message Card { string no = 1; }
+  enum State { NEW = 0; PAID = 1; }
+}
+"""
+
+
+@pytest.mark.parametrize("in_header", [False, True])
+def test_of_a_protobuf_topic_the_schema_has_the_types(pipeline: Pipeline, tmp_path: Path, in_header: bool) -> None:
+    """The messages are those of Confluent's own serializer."""
+    order_class = compiled(SHOP, tmp_path)("shop.Order")
+    with serving(Registry()) as registry:
+        registry.texts[base64.b64encode(order_class.DESCRIPTOR.file.serialized_pb).decode()] = SHOP
+        orders = [
+            {
+                "order_id": f"o{index}", "at": "2024-10-28T10:00:05.123456789Z", "state": "PAID", "tags": ["a"],
+                "user": {"name": "n", "home": {"zip": index}}, "counts": {"a": "1"},
+                **({"big": str(2**64 - 1), "card": {"no": "c"}} if index % 2 else {"cents": "5"}),
+            }
+            for index in range(100)
+        ]  # fmt: skip
+        headers: list[tuple[str, bytes]] = []
+        settings = {"schema.id.serializer": header_schema_id_serializer} if in_header else {}
+        serializer = ProtobufSerializer(order_class, SchemaRegistryClient({"url": registry.url}), settings)
+        context = SerializationContext(pipeline.name, MessageField.VALUE, headers)
+        values = [serializer(json_format.ParseDict(order, order_class()), context) for order in orders]
+        assert [name for name, _ in headers[-1:]] == (["__value_schema_id"] if in_header else [])
+        broken = b"\x0a" if in_header else values[0][:7] + b"\x0a"
+        pipeline.create_topic(2)
+        pipeline.send([*values, *values[:20], broken], headers=headers[-1:])
+        said = infer(pipeline, "--schema-registry", registry.url)
+        assert "120 of them are Protobuf messages, whose schema has the types." in said
+        assert "The rest become dead letters: 1 not decoded (invalid Protobuf" in said
+        totals = pipeline.catch_up()
+    assert (totals["written"], totals["duplicates"], totals["dead_letters"]) == (100, 20, 1)
+    columns = pipeline.query(
+        f"SELECT name, type FROM system.columns WHERE database = '{{db}}' AND table = '{pipeline.name}'"
+    )
+    assert dict(columns) == {
+        "order_id": "String", "at": "Nullable(DateTime64(9))", "state": "LowCardinality(String)",
+        "tags": "Array(String)", "user_name": "LowCardinality(Nullable(String))", "user_home_zip": "Nullable(UInt32)",
+        "counts": "Map(String, Int64)", "big": "Nullable(UInt64)", "cents": "Nullable(Int64)",
+        "card_no": "LowCardinality(Nullable(String))", "ingested_at": "DateTime64(3)",
+    }  # fmt: skip
+    names = "toString(at), state, tags, user_home_zip, counts, big, cents, card_no"
+    found = pipeline.query(
+        f"SELECT {names} FROM {{db}}.{pipeline.name} WHERE order_id IN ('o42', 'o43') ORDER BY order_id"
+    )
+    assert found == [
+        ("2024-10-28 10:00:05.123456789", "PAID", ["a"], 42, {"a": 1}, None, 5, None),
+        ("2024-10-28 10:00:05.123456789", "PAID", ["a"], 43, {"a": 1}, 2**64 - 1, None, "c"),
+    ]
+
+
+@pytest.mark.parametrize("start", [b"", b"\0\0\0\0\7"])
+@pytest.mark.parametrize("name", ["order.proto", "order.avsc"])
+def test_a_schema_may_be_in_a_file(pipeline: Pipeline, tmp_path: Path, name: str, start: bytes) -> None:
+    avro = {"type": "record", "name": "Order", "fields": [
+        {"name": "order_id", "type": "string"}, {"name": "n", "type": ["null", "int"]},
+    ]}  # fmt: skip
+    proto = """
+    syntax = "proto3";
+    message Other { string name = 1; }
+    message Order { string order_id = 1; optional int32 n = 2; }
+    """
+    is_protobuf = name.endswith(".proto")
+    (tmp_path / name).write_text(proto if is_protobuf else json.dumps(avro))
+    identifiers = [f"o{number:03}".encode() for number in range(100)]
+    contents = [b"\x0a\4" + each + b"\x10\5" if is_protobuf else b"\x08" + each + b"\2\x0a" for each in identifiers]
+    path = b"\2\2" if is_protobuf and start else b""
+    pipeline.create_topic(2)
+    pipeline.send([*(start + path + each for each in contents), b"\7"])
+    options = ("--schema", str(tmp_path / name), *(["--with-schema-id"] if start else []))
+    # An id is followed by the message's index.
+    said = infer(pipeline, *options, *(["--message-type", "Order"] if is_protobuf and not start else []))
+    assert "The rest become dead letters: 1 " in said
+    totals = pipeline.catch_up()
+    assert (totals["written"], totals["dead_letters"]) == (100, 1)
+    found = pipeline.query(f"SELECT order_id, n FROM {{db}}.{pipeline.name} ORDER BY order_id LIMIT 1")
+    assert found == [("o000", 5)]
+    columns = pipeline.query(
+        f"SELECT name, type FROM system.columns WHERE database = '{{db}}' AND table = '{pipeline.name}'"
+    )
+    assert dict(columns) == {"order_id": "String", "n": "Nullable(Int32)", "ingested_at": "DateTime64(3)"}
+
+
+def test_a_schema_that_fits_no_message_is_told(pipeline: Pipeline, tmp_path: Path) -> None:
+    file = tmp_path / "order.proto"
+    file.write_text('syntax = "proto3"; message Order { string id = 1; }')
+    pipeline.create_topic()
+    pipeline.send([{"a": 1}] * 3)
+    inferred = cli("infer", pipeline.name, "--brokers", pipeline.brokers, "--schema", str(file))
+    assert inferred.code == 1
+    assert f"none of the 3 messages read is a record of {file} (3 not decoded (invalid Protobuf" in inferred.err
+    assert "correct the schema, its message or --with-schema-id" in inferred.err
 
 
 def test_the_definition_that_is_printed_runs_and_keeps_its_word(pipeline: Pipeline) -> None:

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from glassflow_dagster.bookkeeping.fencing import begin_epoch
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.driver import schema_changes
-from glassflow_dagster.driver.schema_watch import look
+from glassflow_dagster.driver.schema_watch import NEWEST_RECORDS, look
 from glassflow_dagster.errors import Fenced, GlassflowError
 from glassflow_dagster.inference.new_fields import STEADY_EVENTS
 from glassflow_dagster.orchestration.checks import SCHEMA_CHANGES_TAKEN
@@ -330,7 +330,7 @@ def test_a_driver_that_is_fenced_off_takes_up_nothing(evolving: Pipeline) -> Non
     def look_late() -> schema_changes.Found:
         """Look, while a newer driver starts elsewhere."""
         begin_epoch(evolving.client(), evolving.name, config.pipeline_id, str(uuid4()), "/elsewhere", {})
-        return look(config, frozenset())
+        return look(config, frozenset(), str)
 
     with patch.object(schema_changes, "look", lambda *_, **__: look_late()), pytest.raises(Fenced):
         evolving.catch_up()
@@ -367,6 +367,90 @@ def test_in_avro_a_field_is_new_with_the_schema_that_declares_it(
         assert totals["dead_letters"] == 1
         # Events of the older schema still have it.
         assert refusals(pipeline) == {}
+
+
+def protobuf(registry: Registry, fields: str, content: bytes) -> bytes:
+    """Return an event in Confluent's wire format, its schema registered; it is the schema's second message."""
+    text = f'syntax = "proto3"; message Other {{}} message Event {{ string id = 1; {fields} }}'
+    return b"\0" + registry.register("events-value", text, kind="PROTOBUF").to_bytes(4, "big") + b"\2\2" + content
+
+
+@pytest.mark.parametrize(("kept", "names"), [(True, True), (False, False), (False, True)])
+def test_in_protobuf_a_field_is_new_with_the_schema_that_declares_it(
+    pipeline: Pipeline, registry: Registry, spark: SparkSession, kept: bool, names: bool
+) -> None:
+    """One record is enough, also where the definition names the message. A field that is gone is told."""
+    pipeline.more["schema_evolution"] = "add_columns"
+    pipeline.source = {"format": "protobuf", "schema_registry": {"url": registry.url}}
+    if names:
+        pipeline.source["schema"] = {"message_type": "Event"}
+    pipeline.fields = [{**field, "required": True} for field in pipeline.fields]
+    pipeline.create_topic()
+    pipeline.write()
+    first = "int32 n = 2; string source = 3;"
+    pipeline.send(
+        protobuf(registry, first, f"\n\2k{number}\x10{chr(number)}\x1a\3web".encode()) for number in range(10)
+    )
+    assert pipeline.catch_up()["written"] == 10
+    assert book(pipeline) == [("ignored", "", ""), ("ignored", "source", "")]
+    second = f"""
+    {"int32 n = 2;" if kept else ""} string source = 3; double price = 4; repeated string tags = 5;
+    message Address {{ string city = 1; }} Address to = 6; map<string, int64> counts = 7; optional bool paid = 8;
+    """
+    event = b"\n\4last\x10\1\x21\0\0\0\0\0\0\4\x40\x2a\1a\x32\5\n\3Ulm"
+    pipeline.send([protobuf(registry, second, event)])
+    totals = pipeline.catch_up()
+    assert {name: kind for name, kind in columns(pipeline).items() if name not in ("id", "n")} == {
+        "price": "Nullable(Float64)", "tags": "Nullable(String)", "to_city": "Nullable(String)",
+        "counts": "Nullable(String)", "paid": "Nullable(Bool)",
+    }  # fmt: skip
+    if kept:
+        assert pipeline.query("SELECT id, price, tags, to_city, counts, paid FROM {db}.events WHERE price > 0") == [
+            ("last", 2.5, '["a"]', "Ulm", "{}", None)
+        ]
+        require_exact(pipeline, spark)
+    else:
+        assert totals["dead_letters"] == 1
+        # Events of the older schema still have it.
+        assert refusals(pipeline) == {}
+
+
+@pytest.mark.parametrize("pool", [None, "shared"])
+def test_in_protobuf_a_field_is_taken_up_while_the_pipeline_runs(
+    pipeline: Pipeline, registry: Registry, pool: str | None
+) -> None:
+    """Also in a pool, whose JVM reads the messages."""
+    pipeline.more |= {"schema_evolution": "add_columns", **({"pool": pool} if pool else {})}
+    pipeline.source = {"format": "protobuf", "schema_registry": {"url": registry.url}}
+    pipeline.create_topic()
+    pipeline.write()
+    pipeline.send([protobuf(registry, "int32 n = 2;", b"\n\1a\x10\1")])
+    start(pipeline)
+    try:
+        wait_until(lambda: pipeline.ledger()["read"] == 1, "the first event is read")
+        wait_until(lambda: book(pipeline) == [("ignored", "", "")], "the topic was looked at")
+        pipeline.send([protobuf(registry, "int32 n = 2; double price = 3;", b"\n\1b\x10\1\x19" + bytes(6) + b"\4\x40")])
+        wait_until(lambda: ("added", "price", "Nullable(Float64)") in book(pipeline), "the field is taken up")
+        pipeline.send([protobuf(registry, "int32 n = 2; double price = 3;", b"\n\1c\x10\1\x19" + bytes(6) + b"\4\x40")])
+        filling = "SELECT count() FROM {db}.events WHERE id = 'c' AND price = 2.5"
+        wait_until(lambda: pipeline.query(filling) == [(1,)], "the field is filled")
+    finally:
+        stop(pipeline)
+        if pool:
+            assert invoke("pool", "stop", pool, "--state", str(pipeline.state)).code == 0
+
+
+def test_in_protobuf_a_needed_field_that_all_new_events_lack_is_told(pipeline: Pipeline, registry: Registry) -> None:
+    pipeline.more["schema_evolution"] = "add_columns"
+    pipeline.source = {"format": "protobuf", "schema_registry": {"url": registry.url}}
+    pipeline.fields = [{**field, "required": True} for field in pipeline.fields]
+    pipeline.create_topic()
+    pipeline.write()
+    pipeline.send([protobuf(registry, "int32 n = 2;", b"\n\1a\x10\1")])
+    pipeline.catch_up()
+    pipeline.send([protobuf(registry, "int64 m = 3;", b"\n\1b\x18\1")] * (2 * NEWEST_RECORDS))
+    pipeline.catch_up()
+    assert refusals(pipeline) == {"n": "is gone from the newest schema"}
 
 
 def test_the_commands_tell_what_was_taken_up(evolving: Pipeline, tmp_path: Path) -> None:

@@ -172,6 +172,37 @@ def test_a_message_of_protobuf_with_an_import_is_a_row(avro: Pipeline, registry:
     assert avro.query("SELECT * FROM {db}.events ORDER BY id") == [("a", 5, "kg"), ("b", None, None)]
 
 
+@pytest.mark.parametrize("has_registry", [True, False])
+def test_dead_letters_of_protobuf_are_shown_decoded(pipeline: Pipeline, registry: Registry, has_registry: bool) -> None:
+    """By the registry's schema, or by the definition's own; what has none stays as it is."""
+    text = 'syntax = "proto3"; message Other {} message Event { string id = 1; double n = 2; optional string t = 3; }'
+    number = registry.register("events-value", text, kind="PROTOBUF")
+    registry.register("events-value", FIRST)
+    pipeline.source = {"format": "protobuf", "schema_registry": {"url": registry.url}}
+    if not has_registry:
+        pipeline.source = {"format": "protobuf", "schema": {"file": text}}
+    pipeline.fields = [{"name": "id", "type": "string"}, {"name": "n", "type": "int"}]
+    pipeline.columns = {"id": "String", "n": "Int32"}
+    pipeline.write().create_topic()
+    start = b"\0" + number.to_bytes(4, "big") + b"\2\2"
+    half, infinite = b"\x0a\1a\x11\0\0\0\0\0\0\xe0\x3f", b"\x0a\1b\x11\0\0\0\0\0\0\xf0\x7f"
+    of_other_format = b"\0\0\0\0\2\2\2" + half
+    pipeline.send([start + half, start + infinite, of_other_format, start + b"\x0a\7", None], lambda _: 0)
+    assert pipeline.catch_up()["dead_letters"] == 5
+    listing = ("dead-letters", "list", pipeline.name, "--pipelines", str(pipeline.file.parent))
+    values = json.loads(invoke(*listing, "--json").out)
+    first, second = {"id": "a", "n": 0.5}, {"id": "b", "n": "Infinity"}
+    of_other = None if has_registry else first
+    assert [value.get("decoded") for value in reversed(values)] == [first, second, of_other, None, None]
+    lines = invoke(*listing).out.splitlines()
+    assert [line for line in lines if line.endswith('{"id": "a", "n": 0.5}')]
+    if has_registry:
+        registry.failures = [(503, "away")]
+        away = invoke(*listing)
+        assert "warning: values are shown encoded: the schema registry does not answer (http" in away.err
+        assert len(away.out.splitlines()) == len(lines)
+
+
 def test_a_schema_that_is_none_is_an_error_before_the_first_batch(pipeline: Pipeline) -> None:
     pipeline.source = {"format": "protobuf", "schema": {"file": "message {"}}
     pipeline.write().create_topic()

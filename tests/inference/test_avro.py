@@ -26,6 +26,7 @@ from glassflow_dagster.inference.avro_events import read_avro_events
 from glassflow_dagster.inference.columns import choose_column
 from glassflow_dagster.inference.events import Events
 from glassflow_dagster.inference.fields import Field, declared_fields
+from glassflow_dagster.kafka.avro_values import AvroReader
 from glassflow_dagster.kafka.records import Record
 from glassflow_dagster.kafka.schema_registry import RegistryReader
 from glassflow_dagster.kafka.schema_registry import _Redirects as redirects
@@ -74,8 +75,8 @@ def registry() -> Iterator[Registry]:
         yield found
 
 
-def reader(registry: Registry, **access: Any) -> RegistryReader:
-    return RegistryReader(SchemaRegistry(url=registry.url, **access))
+def reader(registry: Registry, **access: Any) -> AvroReader:
+    return AvroReader(RegistryReader(SchemaRegistry(url=registry.url, **access)))
 
 
 def of_fields(*fields: tuple[str, Any]) -> dict[str, Any]:
@@ -192,4 +193,4 @@ def test_a_registry_that_is_away_or_refuses_and_other_schemas_are_told(registry:
     with pytest.raises(GlassflowError, match="schema 1 of the registry is no"):
         read_avro_events(sampled, reader(registry))
     with pytest.raises(GlassflowError, match=r"does not answer \(http://127\.0\.0\.1:1: .*refused"):
-        read_avro_events(sampled, RegistryReader(SchemaRegistry(url="http://127.0.0.1:1")))
+        read_avro_events(sampled, AvroReader(RegistryReader(SchemaRegistry(url="http://127.0.0.1:1"))))

@@ -46,7 +46,7 @@ def values_of(events: list[dict[str, Any]]) -> list[bytes]:
 
 
 def proposal(values: list[bytes | None], topic: str = "orders", **changes: Any) -> str:
-    events = read_events([Record(topic, 0, 0, None, None, value, ()) for value in values], None)
+    events = read_events([Record(topic, 0, 0, None, None, value, ()) for value in values], None, print)
     return propose(SampledTopic(topic, changes.pop("about", len(values)), 1), events, SERVERS, **changes)
 
 
@@ -182,6 +182,6 @@ def test_messages_that_are_no_objects_are_an_error_with_what_they_are() -> None:
         proposal([b"x", b"y", None])
     with pytest.raises(
         GlassflowError,
-        match="of Avro, name the registry: --schema-registry URL; for Protobuf, write the definition by hand",
+        match="of Avro or Protobuf, name the registry: --schema-registry URL",
     ):
         proposal([b"\x00\x00\x00\x00\x01\x02"])

@@ -9,7 +9,12 @@ from pyspark.sql import SparkSession
 from glassflow_dagster.config.model.source import METADATA_FIELDS, SchemaField
 from glassflow_dagster.config.model.types import FieldKind
 from glassflow_dagster.expressions.language.check import check_filter, check_transform
-from glassflow_dagster.streaming.evaluate import Evaluation, evaluate_filter, evaluate_output
+from glassflow_dagster.streaming.evaluate import (
+    Evaluation,
+    evaluate_filter,
+    evaluate_output,
+    json_sample,
+)
 
 FIELDS = (
     SchemaField(name="name", type="string"),
@@ -46,12 +51,14 @@ FILTERS: list[tuple[str, bytes, Evaluation]] = [
 def test_a_transform_is_tried(
     spark: SparkSession, expression: str, output_type: str, sample: bytes, outcome: Evaluation
 ) -> None:
-    assert evaluate_output(spark, check_transform(expression, KINDS), output_type, FIELDS, sample) == outcome
+    assert (
+        evaluate_output(spark, check_transform(expression, KINDS), output_type, json_sample(sample, FIELDS)) == outcome
+    )
 
 
 @pytest.mark.parametrize(("expression", "sample", "outcome"), FILTERS)
 def test_a_filter_is_tried(spark: SparkSession, expression: str, sample: bytes, outcome: Evaluation) -> None:
-    found = evaluate_filter(spark, check_filter(expression, KINDS), FIELDS, sample)
+    found = evaluate_filter(spark, check_filter(expression, KINDS), json_sample(sample, FIELDS))
     assert (found.value, found.kind) == (outcome.value, outcome.kind)
     assert (found.dead_letter or "").startswith(outcome.dead_letter or "")
     assert (found.dead_letter is None) == (outcome.dead_letter is None)
@@ -70,7 +77,7 @@ def far_from_utc() -> Iterator[None]:
 @pytest.mark.usefixtures("far_from_utc")
 def test_the_batch_time_is_the_present_in_any_time_zone(spark: SparkSession) -> None:
     before = time.time()
-    found = evaluate_output(spark, check_transform("_batch_time", KINDS), "", FIELDS, b'{"name": "a"}')
+    found = evaluate_output(spark, check_transform("_batch_time", KINDS), "", json_sample(b'{"name": "a"}', FIELDS))
     assert before - 1 < found.value < time.time() + 1
 
 
@@ -78,5 +85,6 @@ def test_an_attribute_of_an_otlp_event_is_a_field(spark: SparkSession) -> None:
     fields = [SchemaField(name="attributes.http.method", type="string")]
     checked = check_transform("attributes.http.method", {"attributes.http.method": "string"})
     sample = b'{"attributes": {"http.method": "GET"}}'
-    assert evaluate_output(spark, checked, "", fields, sample, of_otlp=True) == Evaluation("GET", "string")
-    assert evaluate_output(spark, checked, "", fields, sample).dead_letter
+    of_otlp = json_sample(sample, fields, of_otlp=True)
+    assert evaluate_output(spark, checked, "", of_otlp) == Evaluation("GET", "string")
+    assert evaluate_output(spark, checked, "", json_sample(sample, fields)).dead_letter

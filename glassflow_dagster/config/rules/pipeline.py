@@ -65,11 +65,9 @@ def _evolution_problems(config: PipelineConfig) -> Iterator[Problem]:
     why = ""
     if config.join is not None:
         why = "a join's output_fields choose the fields"
-    elif source.format == "protobuf":
-        why = "fields of Protobuf are not looked up yet"
     elif source.signal is not None:
         why = "the fields of an OTLP source are fixed"
-    elif source.format == "avro" and source.schema_registry is None:
+    elif source.has_schema and source.schema_registry is None:
         why = "the schema is in the definition, and changes with it"
     if why:
         yield Problem("schema_evolution", f"{config.schema_evolution} has no effect here, since {why}; remove it")

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
@@ -278,3 +279,14 @@ def java(spark: SparkSession) -> Any:
     if jvm is None:
         raise RuntimeError("the Spark session has no JVM: it was stopped")
     return jvm
+
+
+def protobuf_answers(spark: SparkSession) -> Callable[[str], str]:
+    """Return the function that asks a session's JVM for Protobuf messages and their fields (ProtobufReader.scala)."""
+
+    @cache
+    def reader() -> Any:
+        # Most pipelines never ask.
+        return java(spark).glassflow.ProtobufReader()
+
+    return lambda request: str(reader().answer(request))

@@ -88,6 +88,14 @@ def source_of(text: str, fields: list[SchemaField], message_type: str | None = N
     )  # fmt: skip
 
 
+def varint(number: int) -> bytes:
+    groups = b""
+    while number > 127:
+        groups += bytes([number & 127 | 128])
+        number >>= 7
+    return groups + bytes([number])
+
+
 def optional(name: str, kind: str) -> SchemaField:
     return SchemaField(name=name, type=kind, required=False)
 
@@ -213,12 +221,79 @@ def test_of_a_oneof_the_last_one_counts_and_messages_are_merged(
     assert tuple(row) == (None, "2", '{"id":"x","n":5,"colour":"NONE"}', "[1,2]", "2", None)
 
 
-def test_proto2_has_defaults_of_its_own_and_groups(spark: SparkSession, tmp_path: Path) -> None:
+def test_proto2_has_defaults_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
     old = compiled(PROTO2, tmp_path)("Old")
     message = json_format.ParseDict({"id": "x", "numbers": [1, 2], "part": {"inner": 3}}, old())
     fields = [optional(name, "any") for name in ("id", "n", "text", "numbers", "kind")]
     (row,) = decoded(spark, source_of(PROTO2, fields), [message.SerializeToString()])
     assert tuple(row) == ('"x"', "7", None, "[1,2]", '"B"', None)
+
+
+GROUPS = """
+syntax = "proto2";
+package old;
+message Search {
+  optional string id = 1;
+  optional group Part = 2 { optional int32 inner = 1; repeated string words = 3; }
+  repeated group Hit = 4 { required string url = 5; optional Part also = 6; }
+  oneof either { string left = 7; group Right = 8 { optional int64 n = 1; } }
+  optional Part written = 9;
+}
+"""
+
+
+def test_groups_are_read_as_messages(spark: SparkSession, tmp_path: Path) -> None:
+    """A group is a message between two tags, and its field has the group's name in lower case."""
+    search = compiled(GROUPS, tmp_path)("old.Search")
+    full = {
+        "id": "x", "part": {"inner": 3, "words": ["a", "b"]}, "hit": [{"url": "u", "also": {"inner": 1}}, {"url": "v"}],
+        "right": {"n": "5"}, "written": {"inner": 7},
+    }  # fmt: skip
+    names = {
+        "id": "string", "part": "map", "part.inner": "int", "hit": "array", "left": "string", "right.n": "int",
+        "written.inner": "int",
+    }  # fmt: skip
+    source = source_of(GROUPS, [optional(name, kind) for name, kind in names.items()])
+    values = [json_format.ParseDict(event, search()).SerializeToString() for event in (full, {"id": "y"})]
+    # Two groups of one field are one message, and of a oneof the last one counts.
+    merged = values[0] + json_format.ParseDict({"part": {"inner": 4}, "left": "z"}, search()).SerializeToString()
+    first, empty, later = decoded(spark, source, [*values, merged])
+    assert tuple(first) == (
+        "x", '{"inner":3,"words":["a","b"]}', 3, '[{"url":"u","also":{"inner":1,"words":[]}},{"url":"v"}]', None, 5, 7,
+        None,
+    )  # fmt: skip
+    assert tuple(empty) == ("y", None, None, "[]", None, None, None, None)
+    assert (later.part, later.left, later["right.n"]) == ('{"inner":4,"words":["a","b"]}', "z", None)
+
+
+@pytest.mark.parametrize(
+    ("damaged", "reason"),
+    [
+        (b"\x13\x08\x03", "the value or a message in it ends too early, at byte 3"),
+        (b"\x13\x08\x03\x24", "wire type 4, before byte 4"),
+        (b"\x14", "'part' has wire type 4, and 3 in the schema"),
+        (b"\x12\x02\x08\x03", "'part' has wire type 2, and 3 in the schema"),
+        (b"\x4b\x4c", "'written' has wire type 3, and 2 in the schema"),
+        (b"\x13\x33\x14\x34", "a group ends as another one, before byte 3"),
+    ],
+)
+def test_damaged_groups_are_dead_letters(spark: SparkSession, damaged: bytes, reason: str) -> None:
+    source = source_of(GROUPS, [optional("part", "any"), optional("written", "any")])
+    (row,) = decoded(spark, source, [damaged])
+    assert reason in str(row.reason)
+
+
+def test_the_depth_of_groups_is_bounded(spark: SparkSession) -> None:
+    text = """
+    syntax = "proto2";
+    message A { optional group Part = 1 { optional A next = 2; } }
+    """
+    value = b""
+    for _ in range(60):
+        inner = b"\x0b" + (b"\x12" + varint(len(value)) + value if value else b"") + b"\x0c"
+        value = inner
+    (row,) = decoded(spark, source_of(text, [optional("part", "any")]), [value])
+    assert row.reason == "invalid Protobuf: messages more than 100 deep"
 
 
 def test_unknown_fields_and_enum_values(spark: SparkSession, tmp_path: Path) -> None:
@@ -404,13 +479,6 @@ message Hostile {
 
 
 def test_hostile_messages_are_dead_letters_or_right(spark: SparkSession) -> None:
-    def varint(number: int) -> bytes:
-        groups = b""
-        while number > 127:
-            groups += bytes([number & 127 | 128])
-            number >>= 7
-        return groups + bytes([number])
-
     def amount(scale: int) -> bytes:
         inner = b"\x0a\1\x0a\x18" + varint(scale % 2**64)
         return b"\x0a" + bytes([len(inner)]) + inner
@@ -465,6 +533,15 @@ def test_an_index_that_languages_count_differently_is_refused(spark: SparkSessio
     (refused,) = decoded(spark, source_of(text, fields, wire_format="confluent"), [value])
     assert refused.reason.endswith("its index has no one meaning; set schema.message_type")
     (named,) = decoded(spark, source_of(text, fields, "O.A", wire_format="confluent"), [value])
+    assert tuple(named) == ("x", None)
+    # Whether groups count among the nested messages differs, too.
+    groups = """
+    syntax = "proto2";
+    message O { optional group G = 1 {} message A { optional string s = 1; } message B { optional string s = 1; } }
+    """
+    (refused,) = decoded(spark, source_of(groups, fields, wire_format="confluent"), [value])
+    assert "which has maps or groups" in refused.reason
+    (named,) = decoded(spark, source_of(groups, fields, "O.A", wire_format="confluent"), [value])
     assert tuple(named) == ("x", None)
 
 

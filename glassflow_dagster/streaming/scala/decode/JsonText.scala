@@ -4,8 +4,12 @@ import java.nio.charset.StandardCharsets.{ISO_8859_1, UTF_8}
 
 import org.apache.spark.unsafe.types.UTF8String
 
-/** JSON that grows, in UTF-8. To be used by one thread. */
-final class JsonText {
+/** JSON that grows, in UTF-8. To be used by one thread.
+  *
+  * @param quotesNaN
+  *   whether NaN and infinite numbers, which JSON does not have, are texts; otherwise they are refused
+  */
+final class JsonText(val quotesNaN: Boolean = false) {
   import JsonText._
 
   private var bytes = new Array[Byte](FIRST_BYTES)

@@ -57,7 +57,7 @@ object ProtobufDecoder {
   /** The indexes that Confluent's serializers write behind a schema id: their number, and the indexes themselves, as
     * numbers of Avro's kind; a number of 0 stands for the one index 0.
     */
-  private def messagePath(bytes: Array[Byte], from: Int): MessagePath = {
+  def messagePath(bytes: Array[Byte], from: Int): MessagePath = {
     val in = new AvroInput
     in.open(bytes, from)
     val indexes = in.int() match {
@@ -70,8 +70,8 @@ object ProtobufDecoder {
   }
 
   /** end: the position behind the indexes. */
-  private final case class MessagePath(indexes: Seq[Int], end: Int)
+  final case class MessagePath(indexes: Seq[Int], end: Int)
 
   // Without a schema id: the first message.
-  private val NO_PATH = MessagePath(Seq(0), 0)
+  val NO_PATH = MessagePath(Seq(0), 0)
 }

@@ -79,18 +79,39 @@ object ProtobufRecords {
     *   by place: the fields to read; null for all
     */
   def parse(in: ProtobufInput, kind: MessageType, found: Array[Any], wanted: Array[Boolean], depth: Int): Unit = {
-    if (depth > SchemaDecoder.DEEPEST)
-      throw new Refusal(s"invalid Protobuf: messages more than ${SchemaDecoder.DEEPEST} deep")
-    while (!in.isAtEnd) {
-      val tag = in.tag()
-      val (number, wireType) = (tag >>> ProtobufInput.NUMBER, tag & ProtobufInput.WIRE_TYPE)
-      val field = kind.field(number)
-      if (field == null) in.skipField(number, wireType, depth)
-      else if (wanted != null && !wanted(field.index)) {
-        in.skipField(number, wireType, depth)
-        clearOthers(kind, field, found)
-      } else parseField(in, kind, field, wireType, found, depth)
+    requireDepth(depth)
+    while (!in.isAtEnd) parseNext(in, kind, in.tag(), found, wanted, depth)
+  }
+
+  /** Read the fields of a group, up to the tag that ends the field of this number. */
+  private def parseGroup(in: ProtobufInput, kind: MessageType, number: Int, found: Array[Any], depth: Int): Unit = {
+    requireDepth(depth)
+    val end = number << ProtobufInput.NUMBER | ProtobufInput.GROUP_END
+    var tag = in.tag()
+    while (tag != end) {
+      parseNext(in, kind, tag, found, null, depth)
+      tag = in.tag()
     }
+  }
+
+  private def requireDepth(depth: Int): Unit = if (depth > SchemaDecoder.DEEPEST)
+    throw new Refusal(s"invalid Protobuf: messages more than ${SchemaDecoder.DEEPEST} deep")
+
+  private def parseNext(
+      in: ProtobufInput,
+      kind: MessageType,
+      tag: Int,
+      found: Array[Any],
+      wanted: Array[Boolean],
+      depth: Int
+  ): Unit = {
+    val (number, wireType) = (tag >>> ProtobufInput.NUMBER, tag & ProtobufInput.WIRE_TYPE)
+    val field = kind.field(number)
+    if (field == null) in.skipField(number, wireType, depth)
+    else if (wanted != null && !wanted(field.index)) {
+      in.skipField(number, wireType, depth)
+      clearOthers(kind, field, found)
+    } else parseField(in, kind, field, wireType, found, depth)
   }
 
   private def parseField(
@@ -105,17 +126,16 @@ object ProtobufRecords {
     if (field.isRepeated) {
       if (found(i) == null) found(i) = new java.util.ArrayList[Any]()
       val list = found(i).asInstanceOf[java.util.ArrayList[Any]]
-      val isPackable = !field.kind.isInstanceOf[UndefinedType] && field.kind.wireType != ProtobufInput.DELIMITED
-      if (wireType == ProtobufInput.DELIMITED && isPackable)
-        within(in, in.length())(while (!in.isAtEnd) list.add(one(in, field.kind, null, depth)))
+      if (wireType == ProtobufInput.DELIMITED && field.isPackable)
+        within(in, in.length())(while (!in.isAtEnd) list.add(one(in, field, null, depth)))
       else {
         requireWireType(in, field, wireType)
-        list.add(one(in, field.kind, null, depth))
+        list.add(one(in, field, null, depth))
       }
     } else {
       requireWireType(in, field, wireType)
       clearOthers(message, field, found)
-      found(i) = one(in, field.kind, found(i), depth)
+      found(i) = one(in, field, found(i), depth)
     }
   }
 
@@ -126,18 +146,19 @@ object ProtobufRecords {
   private def requireWireType(in: ProtobufInput, field: ProtobufField, wireType: Int): Unit =
     if (field.kind.isInstanceOf[UndefinedType])
       throw new Refusal(s"the schema refers to '${field.kind.name}', which it does not define")
-    else if (wireType != field.kind.wireType)
+    else if (wireType != field.wireType)
       throw new Refusal(
-        s"invalid Protobuf: '${field.name}' has wire type $wireType, and ${field.kind.wireType} in the schema, " +
+        s"invalid Protobuf: '${field.name}' has wire type $wireType, and ${field.wireType} in the schema, " +
           s"before byte ${in.at}"
       )
 
   /** One value. before: a message that the same field had, with which a further one is merged. */
-  private def one(in: ProtobufInput, kind: ProtobufType, before: Any, depth: Int): Any = kind match {
+  private def one(in: ProtobufInput, field: ProtobufField, before: Any, depth: Int): Any = field.kind match {
     case message: MessageType =>
       if (before == null) in.spend(message.fields.length)
       val found = if (before == null) new Array[Any](message.fields.length) else before.asInstanceOf[Array[Any]]
-      within(in, in.length())(parse(in, message, found, null, depth + 1))
+      if (field.isGroup) parseGroup(in, message, field.number, found, depth + 1)
+      else within(in, in.length())(parse(in, message, found, null, depth + 1))
       found
     case _: EnumType => Long.box(in.varint().toInt)
     case ScalarType(name) => scalar(in, name)

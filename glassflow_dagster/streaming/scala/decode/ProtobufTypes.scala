@@ -8,6 +8,7 @@ import com.squareup.wire.schema.{Field, Location}
 import com.squareup.wire.schema.internal.parser.{
   EnumElement,
   FieldElement,
+  GroupElement,
   MessageElement,
   ProtoFileElement,
   ProtoParser,
@@ -79,6 +80,10 @@ final class MessageType(val name: String) extends ProtobufType {
   *
   * @param hasPresence
   *   whether a message without the field differs from one with its default (proto2, `optional`, `oneof`, messages)
+  * @param isRequired
+  *   whether proto2's schema says that each message has the field
+  * @param isGroup
+  *   whether its messages are groups of proto2: between two tags, and not behind their length
   * @param default
   *   proto2's own default, as ProtobufRecords.parse would read it; null for the type's
   * @param oneOf
@@ -92,9 +97,20 @@ final class ProtobufField(
     val isRepeated: Boolean,
     val isMap: Boolean,
     val hasPresence: Boolean,
+    val isRequired: Boolean,
+    val isGroup: Boolean,
     val default: Any,
     val oneOf: String
 ) {
+
+  /** The wire type of one value. */
+  val wireType: Int = if (isGroup) ProtobufInput.GROUP else kind.wireType
+
+  /** Whether several values may stand behind one length. */
+  val isPackable: Boolean = wireType match {
+    case ProtobufInput.VARINT | ProtobufInput.FIXED32 | ProtobufInput.FIXED64 => true
+    case _ => false
+  }
   val quoted: Array[Byte] = JsonText.quoted(name)
 }
 
@@ -136,10 +152,11 @@ final class ProtobufTypes(texts: Seq[String]) {
       name = join(prefix, message.getName)
       prefix = name
       among = message.getNestedTypes.asScala.collect { case nested: MessageElement => nested }.toSeq
-      // The serializers of some languages count the entries of maps among the nested messages, those of others do not.
-      if (depth < path.length - 1 && message.getFields.asScala.exists(_.getType.startsWith("map<")))
+      // Some languages count the entries of maps, and groups, among the nested messages, and others do not.
+      if (depth < path.length - 1 && hasHiddenMessages(message))
         throw new Refusal(
-          s"the record's message is nested in $name, which has maps: its index has no one meaning; set schema.message_type"
+          s"the record's message is nested in $name, which has maps or groups: its index has no one meaning; " +
+            "set schema.message_type"
         )
     }
     message(name)
@@ -149,6 +166,12 @@ final class ProtobufTypes(texts: Seq[String]) {
     val name = join(scope, element.getName)
     declared.put(name, (element, file))
     element.getNestedTypes.forEach(declare(_, name, file))
+    element match {
+      case message: MessageElement => groupsOf(message).foreach { case (group, _) =>
+          declare(messageOf(group), name, file)
+        }
+      case _ => ()
+    }
   }
 
   private def build(name: String): ProtobufType = built.getOrElse(
@@ -168,11 +191,13 @@ final class ProtobufTypes(texts: Seq[String]) {
           option.getName == "map_entry" && String.valueOf(option.getValue) == "true"
         )
         built.put(name, made)
-        val plain = message.getFields.asScala.map(_ -> null)
-        val ofOneOfs = message.getOneOfs.asScala.flatMap(one => one.getFields.asScala.map(_ -> one.getName))
-        requireUnique(name, (plain ++ ofOneOfs).map { case (field, _) => field }.toSeq)
-        made.set((plain ++ ofOneOfs).zipWithIndex.map { case ((field, oneOf), index) =>
-          fieldOf(field, oneOf, index, name, isProto3(file))
+        val plain = message.getFields.asScala.map((_, null, false))
+        val ofOneOfs = message.getOneOfs.asScala.flatMap(one => one.getFields.asScala.map((_, one.getName, false)))
+        val ofGroups = groupsOf(message).map { case (group, oneOf) => (groupField(group), oneOf, true) }
+        val all = (plain ++ ofOneOfs ++ ofGroups).toSeq
+        requireUnique(name, all.map { case (field, _, _) => field })
+        made.set(all.zipWithIndex.map { case ((field, oneOf, isGroup), index) =>
+          fieldOf(field, oneOf, isGroup, index, name, isProto3(file))
         }.toArray)
         made.isSpecial = SPECIAL_SHAPES.get(name).contains(shapeOf(message))
         made
@@ -192,6 +217,7 @@ final class ProtobufTypes(texts: Seq[String]) {
   private def fieldOf(
       field: FieldElement,
       oneOf: String,
+      isGroup: Boolean,
       index: Int,
       scope: String,
       isProto3: Boolean
@@ -206,7 +232,9 @@ final class ProtobufTypes(texts: Seq[String]) {
     val hasPresence = !isRepeated &&
       (!isProto3 || oneOf != null || field.getLabel == Field.Label.OPTIONAL || kind.isInstanceOf[MessageType])
     val default = if (field.getDefaultValue == null) null else defaultOf(field, kind)
-    new ProtobufField(index, field.getTag, field.getName, kind, isRepeated, isMap, hasPresence, default, oneOf)
+    val isRequired = field.getLabel == Field.Label.REQUIRED
+    val (number, name) = (field.getTag, field.getName)
+    new ProtobufField(index, number, name, kind, isRepeated, isMap, hasPresence, isRequired, isGroup, default, oneOf)
   }
 
   /** The message with the key and the value of a map's entry. */
@@ -214,11 +242,14 @@ final class ProtobufTypes(texts: Seq[String]) {
     val Array(key, value) = field.getType.stripPrefix("map<").stripSuffix(">").split(",", 2).map(_.trim)
     val entry = new MessageType(s"${field.getName}Entry")
     entry.set(Array(
-      new ProtobufField(0, 1, "key", typeOf(key, scope), false, false, false, null, null),
-      new ProtobufField(1, 2, "value", typeOf(value, scope), false, false, false, null, null)
+      entryField(0, "key", typeOf(key, scope)),
+      entryField(1, "value", typeOf(value, scope))
     ))
     entry
   }
+
+  private def entryField(index: Int, name: String, kind: ProtobufType): ProtobufField =
+    new ProtobufField(index, index + 1, name, kind, false, false, false, false, false, null, null)
 
   /** A type by its name as it is written in a scope: looked for there, and then in each scope around it. */
   private def typeOf(written: String, scope: String): ProtobufType =
@@ -269,6 +300,27 @@ object ProtobufTypes {
   private def packageOf(file: ProtoFileElement): String = Option(file.getPackageName).getOrElse("")
   private def isProto3(file: ProtoFileElement): Boolean = String.valueOf(file.getSyntax) == "proto3"
   private def join(scope: String, name: String): String = if (scope.isEmpty) name else s"$scope.$name"
+
+  /** The groups of proto2 in a message, each with the name of the oneof that it belongs to; null for none. */
+  private def groupsOf(message: MessageElement): Seq[(GroupElement, String)] =
+    (message.getGroups.asScala.map((_, null)) ++
+      message.getOneOfs.asScala.flatMap(one => one.getGroups.asScala.map((_, one.getName)))).toSeq
+
+  /** A group declares a message and a field of it, whose name is in lower case. */
+  private def messageOf(group: GroupElement): MessageElement = {
+    def none[T] = java.util.List.of[T]()
+    val fields = group.getFields
+    new MessageElement(group.getLocation, group.getName, "", none, none, none, fields, none, none, none, none)
+  }
+
+  private def groupField(group: GroupElement): FieldElement = {
+    val name = group.getName.toLowerCase(Locale.ROOT)
+    val (location, label, tag) = (group.getLocation, group.getLabel, group.getTag)
+    new FieldElement(location, label, group.getName, name, null, null, tag, "", java.util.List.of())
+  }
+
+  private def hasHiddenMessages(message: MessageElement): Boolean =
+    message.getFields.asScala.exists(_.getType.startsWith("map<")) || groupsOf(message).nonEmpty
 
   // Messages that files import without bringing them along, as every compiler knows them. Their JSON is their own, see
   // ProtobufJson.

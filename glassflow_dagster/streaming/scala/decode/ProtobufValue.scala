@@ -17,7 +17,7 @@ final class ProtobufValue(kind: ProtobufType, isList: Boolean, isMap: Boolean, v
 
   // What the type stands for, of those that Protobuf's own JSON writes in another form than as a message.
   private val special: String = kind match {
-    case message: MessageType if !isList && message.isSpecial && SPECIAL(message.name) => message.name
+    case message: MessageType if !isList && isSpecial(message) => message.name
     case _ => null
   }
   private def parts = value.asInstanceOf[Array[Any]]
@@ -108,26 +108,32 @@ final class ProtobufValue(kind: ProtobufType, isList: Boolean, isMap: Boolean, v
         case (_: EnumType, _) => out.quote(text)
         case (_, found: UTF8String) => out.quote(found)
         case (ScalarType("bytes"), _) => out.quote(text)
-        case (_: ScalarType, found: java.lang.Double) =>
-          FieldSource.requireFinite(found)
-          out.add(found.toString)
-        case (_: ScalarType, found: java.lang.Float) =>
-          FieldSource.requireFinite(found.toDouble)
-          out.add(found.toString)
+        case (_: ScalarType, found: java.lang.Double) => writeReal(found, found.toString, out)
+        case (_: ScalarType, found: java.lang.Float) => writeReal(found.toDouble, found.toString, out)
         case (_: ScalarType, _) => out.add(number.toPlainString)
         case (message: MessageType, _) => writeMessage(message, out)
       }
 
+  private def writeReal(number: Double, text: String, out: JsonText): Unit =
+    if (out.quotesNaN && !java.lang.Double.isFinite(number)) out.quote(UTF8String.fromString(text))
+    else {
+      FieldSource.requireFinite(number)
+      out.add(text)
+    }
+
+  private def writeFields(message: MessageType, out: JsonText): Unit = {
+    out.add('{')
+    val present = message.fields.toSeq.flatMap(field => Option(of(field, parts(field.index))).map(field -> _))
+    separated(out, present) { case (field, found) =>
+      out.addBytes(field.quoted)
+      out.add(':')
+      found.write(out)
+    }
+    out.add('}')
+  }
+
   private def writeMessage(message: MessageType, out: JsonText): Unit = special match {
-    case null =>
-      out.add('{')
-      val present = message.fields.toSeq.flatMap(field => Option(of(field, parts(field.index))).map(field -> _))
-      separated(out, present) { case (field, found) =>
-        out.addBytes(field.quoted)
-        out.add(':')
-        found.write(out)
-      }
-      out.add('}')
+    case null => writeFields(message, out)
     case VALUE => if (isNullValue) out.add("null") else chosen.write(out)
     case STRUCT | LIST => part(0).write(out)
     case DECIMAL => out.add(number.toPlainString)
@@ -246,6 +252,16 @@ object ProtobufValue {
     }
     found
   }
+
+  /** Whether a type is a message that stands for another value, such as a time. */
+  def isSpecial(kind: ProtobufType): Boolean = kind match {
+    case message: MessageType => message.isSpecial && SPECIAL(message.name)
+    case _ => false
+  }
+
+  /** Write a record's message, as ProtobufRecords.parse has read it, as a JSON object. */
+  def writeRecord(message: MessageType, found: Array[Any], out: JsonText): Unit =
+    new ProtobufValue(message, false, false, found).writeFields(message, out)
 
   /** Whether a message is google.protobuf's Struct or Value. */
   def isStruct(message: MessageType): Boolean =

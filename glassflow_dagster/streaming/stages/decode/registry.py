@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.model.connections import SchemaRegistry
 from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.source import Source
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.client import java_certificates
 from glassflow_dagster.kafka.schema_registry import authorization
@@ -61,18 +62,25 @@ def declare_registries(
         registry = registries.get(source.source_id)
         if registry is None:
             continue
-        place = f"schema_registry of {source.source_id!r}"
         if not is_local(str(spark.conf.get("spark.master"))):
+            place = f"schema_registry of {source.source_id!r}"
             raise GlassflowError(f"{place}: needs spark.master local[...]; on a cluster it is not supported")
-        name = registry_name(config.pipeline_id, source.source_id)
         # Of the definition that is run: an open batch finds what it has read there, whatever the address is now.
         own = _own_folder(folder, source.source_id, source.schema_registry or registry) if folder else None
-        java(spark).glassflow.SchemaStore.forget(name)
-        try:
-            java(spark).glassflow.RegistrySettings.declare(name, json.dumps(_settings(registry, patience_seconds, own)))
-        except Py4JJavaError as error:
-            reason = error.java_exception.getMessage()
-            raise GlassflowError(f"{place}: the certificates cannot be used ({reason}); correct them") from error
+        declare_registry(spark, registry_name(config.pipeline_id, source.source_id), registry, patience_seconds, own)
+
+
+def declare_registry(
+    spark: SparkSession, name: str, registry: SchemaRegistry, patience_seconds: float, folder: Path | None = None
+) -> None:
+    """Declare a registry under a name (`registry_name`); parameters and errors as of `declare_registries`."""
+    java(spark).glassflow.SchemaStore.forget(name)
+    try:
+        java(spark).glassflow.RegistrySettings.declare(name, json.dumps(_settings(registry, patience_seconds, folder)))
+    except Py4JJavaError as error:
+        reason = error.java_exception.getMessage()
+        place = f"schema_registry of {name.rpartition('/')[2]!r}"
+        raise GlassflowError(f"{place}: the certificates cannot be used ({reason}); correct them") from error
 
 
 def _own_folder(folder: Path, source_id: str, registry: SchemaRegistry) -> Path:
@@ -84,13 +92,21 @@ def _own_folder(folder: Path, source_id: str, registry: SchemaRegistry) -> Path:
 def require_schemas(spark: SparkSession, config: PipelineConfig) -> None:
     """Raise `GlassflowError` for a schema in a definition that is none of its format's."""
     for index, source in enumerate(config.sources):
-        if source.schema_ is not None and source.schema_.file is not None:
-            check = java(spark).glassflow.SchemaCheck.problem
-            schema = source.schema_
-            # Only the defaults of a reader's schema are used.
-            fields = json.dumps(field_specs(source.schema_fields)) if source.schema_registry else None
-            if problem := check(source.format, schema.file, schema.message_type, fields):
-                raise GlassflowError(f"sources[{index}].schema: {problem}; correct it")
+        if problem := schema_problem(spark, source):
+            raise GlassflowError(f"sources[{index}].schema: {problem}; correct it")
+
+
+def schema_problem(spark: SparkSession, source: Source) -> str | None:
+    """Return what is wrong with the schema in a source of a definition; None for none, or without a schema."""
+    schema = source.schema_
+    if schema is None or schema.file is None:
+        return None
+    # Only the defaults of a reader's schema are used.
+    fields = json.dumps(field_specs(source.schema_fields)) if source.schema_registry else None
+    found: str | None = java(spark).glassflow.SchemaCheck.problem(
+        source.format, schema.file, schema.message_type, fields
+    )
+    return found
 
 
 def _settings(registry: SchemaRegistry, patience_seconds: float, folder: Path | None) -> dict[str, object]:
