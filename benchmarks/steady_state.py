@@ -273,11 +273,16 @@ class Run:
     def _rows(self) -> int:
         return visible_rows(self._client, self._task.table)
 
+    @property
+    def _all_rows(self) -> str:
+        """What a query reads the consumer's rows from."""
+        return self._task.table
+
     def _compare(self) -> dict[str, float]:
         expected = self._expected
         # In several queries, as each holds the keys that it counts in memory.
         shares = 1 + expected.keys // _KEYS_A_QUERY
-        share_query = f"SELECT count(), uniqExact(id) FROM {self._task.table} WHERE cityHash64(id) % {shares} = "
+        share_query = f"SELECT count(), uniqExact(id) FROM {self._all_rows} WHERE cityHash64(id) % {shares} = "
         counts = [self._client.query(f"{share_query}{share}").result_rows[0] for share in range(shares)]
         rows, keys = (sum(column) for column in zip(*counts, strict=True))
         return {"doubled": rows - keys - (expected.rows - expected.keys), "lost": expected.keys - keys}
