@@ -78,6 +78,8 @@ def why_unsteady(field: Field) -> str:
 def conflicts(config: PipelineConfig, events: Events) -> Iterator[FieldConflict]:
     """Yield the declared fields that a schema has no more, or that many events of a sample lack or have otherwise."""
     for field in config.fields:
+        if field.is_of_key:  # the events are values
+            continue
         [found] = declared_fields(events.objects, {field.name: None}).declared
         if events.declared is not None:
             # With a schema of the definition's own, its aliases and defaults decide.

@@ -139,7 +139,7 @@ final class ProtobufTypes(texts: Seq[String]) {
       // The serializers of some languages count the entries of maps among the nested messages, those of others do not.
       if (depth < path.length - 1 && message.getFields.asScala.exists(_.getType.startsWith("map<")))
         throw new Refusal(
-          s"the record's message is nested in $name, which has maps: its index has no one meaning; set schema.message_type"
+          s"the record's message is nested in $name, which has maps: its index has no one meaning; set message_type"
         )
     }
     message(name)

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
@@ -10,11 +10,13 @@ from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.model.connections import SchemaRegistry
 from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.source import Encoding, SchemaField
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.client import java_certificates
 from glassflow_dagster.kafka.schema_registry import authorization
 from glassflow_dagster.streaming.spark.session import is_local, java
 from glassflow_dagster.streaming.stages.decode.decoder import field_specs
+from glassflow_dagster.streaming.stages.decode.key_fields import key_fields, value_fields
 
 
 def registry_name(pipeline_id: str, source_id: str) -> str:
@@ -32,7 +34,7 @@ def registries_of(config: PipelineConfig, current: PipelineConfig) -> dict[str, 
     found = {}
     now = {source.source_id: source.schema_registry for source in current.sources}
     for index, source in enumerate(config.sources):
-        if source.schema_registry is None or not source.has_schema:
+        if not source.reads_registry:
             continue
         registry = now.get(source.source_id)
         if registry is None:
@@ -84,13 +86,20 @@ def _own_folder(folder: Path, source_id: str, registry: SchemaRegistry) -> Path:
 def require_schemas(spark: SparkSession, config: PipelineConfig) -> None:
     """Raise `GlassflowError` for a schema in a definition that is none of its format's."""
     for index, source in enumerate(config.sources):
-        if source.schema_ is not None and source.schema_.file is not None:
-            check = java(spark).glassflow.SchemaCheck.problem
-            schema = source.schema_
-            # Only the defaults of a reader's schema are used.
-            fields = json.dumps(field_specs(source.schema_fields)) if source.schema_registry else None
-            if problem := check(source.format, schema.file, schema.message_type, fields):
-                raise GlassflowError(f"sources[{index}].schema: {problem}; correct it")
+        _require_schema(spark, f"sources[{index}].schema", source.encoding, value_fields(source.schema_fields))
+        if source.key_encoding is not None:
+            fields = key_fields(source.schema_fields)
+            _require_schema(spark, f"sources[{index}].key_schema", source.key_encoding, fields)
+
+
+def _require_schema(spark: SparkSession, path: str, encoding: Encoding, fields: Sequence[SchemaField]) -> None:
+    schema = encoding.schema
+    if schema is None or schema.file is None:
+        return
+    # Only the defaults of a reader's schema are used.
+    checked = json.dumps(field_specs(fields)) if encoding.of_registry else None
+    if problem := java(spark).glassflow.SchemaCheck.problem(encoding.format, schema.file, schema.message_type, checked):
+        raise GlassflowError(f"{path}: {problem}; correct it")
 
 
 def _settings(registry: SchemaRegistry, patience_seconds: float, folder: Path | None) -> dict[str, object]:
