@@ -3,6 +3,7 @@
 import json
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,19 +12,20 @@ from pydantic import ValidationError
 
 from glassflow_dagster.cli.options import exit_on_error, json_option, report
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model.source import METADATA_FIELDS, SchemaField
+from glassflow_dagster.config.model.source import KEY_PREFIX, METADATA_FIELDS, SchemaField
 from glassflow_dagster.config.model.types import INTEGER_LIMITS, FieldKind
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.expressions.language.check import Checked, check_filter, check_transform
 from glassflow_dagster.expressions.language.outputs import misspelt_output_type
 
 if TYPE_CHECKING:
-    from glassflow_dagster.streaming.evaluate import Evaluation
+    from glassflow_dagster.streaming.evaluate import Evaluation, Sample
 
 
 @click.command("eval")
 @click.argument("expression")
 @click.option("--sample", required=True, help="Sample record as JSON; @FILE reads it from a file, - from stdin.")
+@click.option("--key", help="The record's key, given as --sample is. Fields of a JSON object are _key.NAME.")
 @click.option("--filter", "as_filter", is_flag=True, help="Evaluate EXPRESSION as a filter instead of a transform.")
 @click.option("--type", "output_type", default="", help="output_type of the transform, such as string.")
 @click.option("--fields", help="Declared fields: NAME:TYPE,...; NAME:TYPE? for a field that may be missing or null.")
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 def evaluate(
     expression: str,
     sample: str,
+    key: str | None,
     as_filter: bool,
     output_type: str,
     fields: str | None,
@@ -41,23 +44,29 @@ def evaluate(
 ) -> None:
     """Evaluate EXPRESSION for a sample record, as a pipeline does.
 
-    Without --fields and --from, the fields are inferred from the sample; none is required. now() is the current time;
-    in a pipeline it is the time of the batch. Exit code 1: the expression is invalid, or the record would become a
-    dead letter.
+    Without --fields and --from, the fields are inferred from sample and key; none is required. now() is the current
+    time; in a pipeline it is the time of the batch. Exit code 1: the expression is invalid, or the record would become
+    a dead letter.
     """
     if as_filter and output_type:
         raise click.UsageError("--type is for transforms; a filter is true or false")
     if fields is not None and file is not None:
         raise click.UsageError("give the fields with --fields or with --from, not with both")
-    record = _read_sample(sample)
+    if sample == "-" and key == "-":
+        raise click.UsageError("stdin is one of --sample and --key, not both")
+    record, record_key = _read_sample(sample), None if key is None else _read_sample(key)
     config = load_pipeline(file) if file is not None else None
-    declared = config.fields if config else _declared_fields(fields, record)
+    declared = config.fields if config else _declared_fields(fields, record, record_key)
     kinds: dict[str, FieldKind] = {**METADATA_FIELDS, **{field.name: field.kind for field in declared}}
     checked = check_filter(expression, kinds) if as_filter else check_transform(expression, kinds)
     if suggestion := misspelt_output_type(output_type):
         report(f"warning: --type {output_type} converts nothing; did you mean {suggestion}?")
     of_otlp = config is not None and config.source.signal is not None
-    outcome = _evaluate(checked, declared, record, output_type, as_filter=as_filter, of_otlp=of_otlp)
+    # Imports Spark, which what is wrong above does not need.
+    from glassflow_dagster.streaming.evaluate import Sample
+
+    evaluated = Sample(record, record_key, of_otlp)
+    outcome = _evaluate(checked, declared, evaluated, output_type, as_filter=as_filter)
     click.echo(_json(outcome) if as_json else _text(outcome, as_filter=as_filter))
     sys.exit(0 if outcome.dead_letter is None else 1)
 
@@ -75,16 +84,20 @@ def _read_sample(sample: str) -> bytes:
         raise GlassflowError(f"{file}: {error.strerror}; name a file with one record as JSON") from None
 
 
-def _declared_fields(fields: str | None, record: bytes) -> tuple[SchemaField, ...]:
-    """Return the fields of the option --fields, else those of the record."""
+def _declared_fields(fields: str | None, record: bytes, key: bytes | None) -> tuple[SchemaField, ...]:
+    """Return the fields of the option --fields, else those of the record, and of its key if that is a JSON object."""
     if fields is not None:
         return tuple(_parse_field(text.strip()) for text in fields.split(","))
     try:
-        return _infer_fields(record)
+        of_value = _infer_fields(record)
     except ValueError as error:
         raise GlassflowError(
             f'the sample is not a JSON object ({error}); write one, such as {{"n": 1}}, or declare the --fields'
         ) from None
+    with suppress(ValueError):
+        of_key = _infer_fields(key or b"")
+        return (*of_value, *(field.model_copy(update={"name": f"{KEY_PREFIX}{field.name}"}) for field in of_key))
+    return of_value
 
 
 def _parse_field(text: str) -> SchemaField:
@@ -123,11 +136,10 @@ def _infer_kind(value: Any) -> FieldKind:
 def _evaluate(
     checked: Checked,
     fields: tuple[SchemaField, ...],
-    record: bytes,
+    sample: "Sample",
     output_type: str,
     *,
     as_filter: bool,
-    of_otlp: bool,
 ) -> "Evaluation":
     """Start a local Spark session and evaluate the expression in it: its value, or why it makes a dead letter."""
     from glassflow_dagster.streaming.evaluate import evaluate_filter, evaluate_output
@@ -138,8 +150,8 @@ def _evaluate(
         spark = start_session("eval", Path(folder), {"spark.master": "local[1]"}, report)
         try:
             if as_filter:
-                return evaluate_filter(spark, checked, fields, record, of_otlp=of_otlp)
-            return evaluate_output(spark, checked, output_type, fields, record, of_otlp=of_otlp)
+                return evaluate_filter(spark, checked, fields, sample)
+            return evaluate_output(spark, checked, output_type, fields, sample)
         finally:
             stop_session(spark)
 

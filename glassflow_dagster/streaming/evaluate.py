@@ -9,13 +9,14 @@ from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from glassflow_dagster.config.model.source import SchemaField
+from glassflow_dagster.config.model.source import Encoding, SchemaField
 from glassflow_dagster.config.model.types import FieldKind
 from glassflow_dagster.config.stages import CheckedOutput, FilterStage, TransformStage
 from glassflow_dagster.expressions.language.check import Checked
 from glassflow_dagster.expressions.language.outputs import output_kind
 from glassflow_dagster.streaming.stages.decode.decode import decode
 from glassflow_dagster.streaming.stages.decode.json_format import json_decoder
+from glassflow_dagster.streaming.stages.decode.key_fields import add_key_fields, value_fields
 from glassflow_dagster.streaming.stages.filter import keep_matching
 from glassflow_dagster.streaming.stages.scope import field_scope
 from glassflow_dagster.streaming.stages.transform import transform
@@ -23,11 +24,26 @@ from glassflow_dagster.streaming.stages.transform import transform
 # The name of the output that is evaluated; it is in the reason of a dead letter.
 OUTPUT = "value"
 
-# The columns of a record. All but the value are made up, as a sample is not in Kafka.
+# The encoding of a sample's key, whatever that of the records is.
+_JSON_KEY = Encoding("json", schema=None, of_registry=False, part="key")
+
+# The columns of a record. All but value and key are made up, as a sample is not in Kafka.
 _RECORD = (
     "value binary, topic string, partition int, offset bigint, timestamp timestamp, key binary, batch_time timestamp, "
     "headers array<struct<key string, value binary>>"
 )
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sample record: its value and its key (None without one), both JSON.
+
+    of_otlp: it is an event of an OTLP source.
+    """
+
+    value: bytes
+    key: bytes | None = None
+    of_otlp: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,50 +58,45 @@ class Evaluation:
     dead_letter: str | None = None
 
 
-def evaluate_filter(
-    spark: SparkSession, checked: Checked, fields: Sequence[SchemaField], sample: bytes, *, of_otlp: bool = False
-) -> Evaluation:
+def evaluate_filter(spark: SparkSession, checked: Checked, fields: Sequence[SchemaField], sample: Sample) -> Evaluation:
     """Evaluate a filter's condition on a record: whether the event passes, or why it would be a dead letter.
 
-    sample: the record's value, JSON. of_otlp: it is an event of an OTLP source. In the condition now() is the present
-    time.
+    In the condition now() is the present time.
     """
-    events = keep_matching(_decode(spark, fields, sample, of_otlp=of_otlp), FilterStage(checked), field_scope(fields))
+    events = keep_matching(_decode(spark, fields, sample), FilterStage(checked), field_scope(fields))
     row = events.select("error", "drop_reason").collect()[0]
     passes = row["drop_reason"] is None
     return _dead_letter(row, "bool") or Evaluation(passes, "bool")
 
 
-def evaluate_output(  # noqa: PLR0913 - what an output is evaluated with
-    spark: SparkSession,
-    checked: Checked,
-    output_type: str,
-    fields: Sequence[SchemaField],
-    sample: bytes,
-    *,
-    of_otlp: bool = False,
+def evaluate_output(
+    spark: SparkSession, checked: Checked, output_type: str, fields: Sequence[SchemaField], sample: Sample
 ) -> Evaluation:
     """Evaluate an output of a transform on a record: its value, or why the record would be a dead letter.
 
-    output_type: the type that the output declares. sample, of_otlp: see `evaluate_filter`. now() is the present time.
+    output_type: the type that the output declares. now() is the present time.
     """
     kind = output_kind(checked.kind, output_type)
     stage = TransformStage((CheckedOutput(OUTPUT, checked, output_type, kind),))
-    events, scope = transform(_decode(spark, fields, sample, of_otlp=of_otlp), stage, field_scope(fields), index=0)
+    events, scope = transform(_decode(spark, fields, sample), stage, field_scope(fields), index=0)
     row = events.select("error", scope.mappable[OUTPUT].alias("value")).collect()[0]
     return _dead_letter(row, kind) or Evaluation(_to_python(row["value"], kind), kind)
 
 
-def _decode(spark: SparkSession, fields: Sequence[SchemaField], sample: bytes, *, of_otlp: bool) -> DataFrame:
+def _decode(spark: SparkSession, fields: Sequence[SchemaField], sample: Sample) -> DataFrame:
     """Return the sample as a decoded record; columns: those of `decode` and `_RECORD`."""
     # With its zone: pyspark takes a time without one for local time.
     now = datetime.now(UTC)
     row = {
-        "value": sample, "topic": "sample", "partition": 0, "offset": 0, "timestamp": now, "key": None,
+        "value": sample.value, "topic": "sample", "partition": 0, "offset": 0, "timestamp": now, "key": sample.key,
         "batch_time": now, "headers": None,
     }  # fmt: skip
     record = spark.createDataFrame([row], _RECORD)
-    return decode(record, [json_decoder(fields, of_otlp=of_otlp)])
+    of_value = value_fields(fields)
+    decoder = json_decoder(of_value, of_otlp=sample.of_otlp)
+    if len(of_value) < len(fields):
+        decoder = add_key_fields(decoder, _JSON_KEY, fields, registry="")
+    return decode(record, [decoder])
 
 
 def _dead_letter(row: Row, kind: FieldKind) -> Evaluation | None:

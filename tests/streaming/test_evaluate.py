@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from glassflow_dagster.config.model.source import METADATA_FIELDS, SchemaField
 from glassflow_dagster.config.model.types import FieldKind
 from glassflow_dagster.expressions.language.check import check_filter, check_transform
-from glassflow_dagster.streaming.evaluate import Evaluation, evaluate_filter, evaluate_output
+from glassflow_dagster.streaming.evaluate import Evaluation, Sample, evaluate_filter, evaluate_output
 
 FIELDS = (
     SchemaField(name="name", type="string"),
@@ -46,12 +46,12 @@ FILTERS: list[tuple[str, bytes, Evaluation]] = [
 def test_a_transform_is_tried(
     spark: SparkSession, expression: str, output_type: str, sample: bytes, outcome: Evaluation
 ) -> None:
-    assert evaluate_output(spark, check_transform(expression, KINDS), output_type, FIELDS, sample) == outcome
+    assert evaluate_output(spark, check_transform(expression, KINDS), output_type, FIELDS, Sample(sample)) == outcome
 
 
 @pytest.mark.parametrize(("expression", "sample", "outcome"), FILTERS)
 def test_a_filter_is_tried(spark: SparkSession, expression: str, sample: bytes, outcome: Evaluation) -> None:
-    found = evaluate_filter(spark, check_filter(expression, KINDS), FIELDS, sample)
+    found = evaluate_filter(spark, check_filter(expression, KINDS), FIELDS, Sample(sample))
     assert (found.value, found.kind) == (outcome.value, outcome.kind)
     assert (found.dead_letter or "").startswith(outcome.dead_letter or "")
     assert (found.dead_letter is None) == (outcome.dead_letter is None)
@@ -70,7 +70,7 @@ def far_from_utc() -> Iterator[None]:
 @pytest.mark.usefixtures("far_from_utc")
 def test_the_batch_time_is_the_present_in_any_time_zone(spark: SparkSession) -> None:
     before = time.time()
-    found = evaluate_output(spark, check_transform("_batch_time", KINDS), "", FIELDS, b'{"name": "a"}')
+    found = evaluate_output(spark, check_transform("_batch_time", KINDS), "", FIELDS, Sample(b'{"name": "a"}'))
     assert before - 1 < found.value < time.time() + 1
 
 
@@ -78,5 +78,17 @@ def test_an_attribute_of_an_otlp_event_is_a_field(spark: SparkSession) -> None:
     fields = [SchemaField(name="attributes.http.method", type="string")]
     checked = check_transform("attributes.http.method", {"attributes.http.method": "string"})
     sample = b'{"attributes": {"http.method": "GET"}}'
-    assert evaluate_output(spark, checked, "", fields, sample, of_otlp=True) == Evaluation("GET", "string")
-    assert evaluate_output(spark, checked, "", fields, sample).dead_letter
+    assert evaluate_output(spark, checked, "", fields, Sample(sample, of_otlp=True)) == Evaluation("GET", "string")
+    assert evaluate_output(spark, checked, "", fields, Sample(sample)).dead_letter
+
+
+def test_the_key_of_a_sample_has_fields(spark: SparkSession) -> None:
+    fields = [SchemaField(name="_key.id", type="int64"), SchemaField(name="n", type="int64")]
+    checked = check_transform("_key.id + n", {field.name: field.kind for field in fields})
+    value = b'{"n": 1}'
+    found = [evaluate_output(spark, checked, "", fields, Sample(value, key)) for key in (b'{"id": 16}', b"16", None)]
+    assert found == [
+        Evaluation(17, "int"),
+        Evaluation(None, "int", "decode: key: not a JSON object but number"),
+        Evaluation(None, "int", "decode: field '_key.id' is missing: the record has no key"),
+    ]
