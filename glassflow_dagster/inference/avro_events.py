@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Literal
 
 from glassflow_dagster.inference.avro_schema import declared_fields
 from glassflow_dagster.inference.events import Event, Events
@@ -10,19 +11,21 @@ from glassflow_dagster.kafka.records import Record
 from glassflow_dagster.kafka.schema_registry import RegistryReader
 
 
-def read_avro_events(records: Iterable[Record], registry: RegistryReader) -> Events:
-    """Decode messages by the schemas of a registry; count those that cannot be decoded by reason.
+def read_avro_events(
+    records: Iterable[Record], registry: RegistryReader, part: Literal["value", "key"] = "value"
+) -> Events:
+    """Decode values or keys of messages by the schemas of a registry; count those that cannot be decoded by reason.
 
     The declared fields are those of the schema with the greatest number, or else of the last message. Raises
     `GlassflowError` where the registry does not answer, or its schema is not Avro's.
     """
-    reader = AvroReader(registry)
+    reader = AvroReader(registry, part=part)
     objects: list[Event] = []
     skipped: Counter[str] = Counter()
     newest = ""
     for record in records:
         try:
-            newest, event = reader.decode(record.value, record.headers)
+            newest, event = reader.decode(record.value if part == "value" else record.key, record.headers)
         except NotDecodedError as reason:
             skipped[str(reason)] += 1
         else:

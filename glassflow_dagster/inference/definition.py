@@ -4,7 +4,7 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from glassflow_dagster.config.model.types import declared_as
@@ -15,6 +15,7 @@ from glassflow_dagster.inference.events import Events
 from glassflow_dagster.inference.fields import Field, Fields, collect_fields, declared_fields
 from glassflow_dagster.inference.json_events import FROM_A_REGISTRY
 from glassflow_dagster.inference.keys import Key, key_candidates
+from glassflow_dagster.inference.record_keys import RecordKeys
 
 DEDUP_WINDOW = "1h"
 ARRIVAL_COLUMN = "ingested_at"
@@ -65,8 +66,17 @@ class _Column:
     choice: ColumnChoice
 
 
-def propose(sampled: SampledTopic, events: Events, connections: Connections, pipeline_id: str | None = None) -> str:
-    """Return the text of a definition for a topic; raises `GlassflowError` when the sample has no field to declare."""
+def propose(
+    sampled: SampledTopic,
+    events: Events,
+    connections: Connections,
+    pipeline_id: str | None = None,
+    record_keys: RecordKeys | None = None,
+) -> str:
+    """Return the text of a definition for a topic; raises `GlassflowError` when the sample has no field to declare.
+
+    record_keys: the fields of Kafka's keys, None where they have none.
+    """
     if not events.objects:
         remedy = "a definition is proposed for JSON objects only"
         if FROM_A_REGISTRY in events.skipped:
@@ -86,6 +96,8 @@ def propose(sampled: SampledTopic, events: Events, connections: Connections, pip
             "name; check the messages, and write the fields by hand"
         )
     keys = key_candidates(fields.declared, events.objects, sampled.topic)
+    if record_keys:
+        fields = replace(fields, declared=(*fields.declared, *record_keys.fields))
     columns = _columns(fields.declared)
     # The best candidate, if nearly every event has a value of its own.
     key = keys[0] if keys and keys[0].is_unique else None
@@ -94,7 +106,7 @@ def propose(sampled: SampledTopic, events: Events, connections: Connections, pip
         *_heading(sampled, events),
         "version: v3",
         f"pipeline_id: {_scalar(pipeline)}",
-        *_source(sampled.topic, events, fields, connections),
+        *_source(sampled.topic, events, fields, connections, record_keys),
         *_dedup(sampled.topic, key, keys),
         *_sink(sampled.topic, columns, key, connections),
     ]
@@ -131,7 +143,9 @@ def _heading(sampled: SampledTopic, events: Events) -> list[str]:
     ]
 
 
-def _source(topic: str, events: Events, fields: Fields, connections: Connections) -> Iterator[str]:
+def _source(
+    topic: str, events: Events, fields: Fields, connections: Connections, record_keys: RecordKeys | None
+) -> Iterator[str]:
     """Yield the lines of `sources`, with the fields and what the sample shows of them."""
     yield "sources:"
     yield "  - type: kafka"
@@ -139,6 +153,10 @@ def _source(topic: str, events: Events, fields: Fields, connections: Connections
     yield from _connection(connections.kafka, connections.kafka_remark)
     yield f"    topic: {_scalar(topic)}"
     yield from _registry(events, connections)
+    if record_keys:
+        yield f"    key_format: {record_keys.format}  # the fields of the keys are those that begin with _key."
+        if events.with_schema and not record_keys.with_schema:
+            yield "    key_schema: {wire_format: none}"
     yield "    schema_fields:"
     entries = []
     for field in fields.declared:

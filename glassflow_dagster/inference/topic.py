@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from glassflow_dagster.inference.definition import SampledTopic, pipeline_name, propose
 from glassflow_dagster.inference.formats import read_events
+from glassflow_dagster.inference.record_keys import read_keys
 from glassflow_dagster.inference.servers import Servers
 from glassflow_dagster.kafka.samples import sample_records
 from glassflow_dagster.kafka.schema_registry import RegistryReader
@@ -33,11 +34,13 @@ def propose_for_topic(topic: str, servers: Servers, pipeline_id: str | None, mes
     connections = servers.connections(connection)
     sample = sample_records(connection, topic, messages, timeout)
     registry = servers.registry()
-    events = read_events(sample.records, RegistryReader(registry) if registry else None)
+    reader = RegistryReader(registry) if registry else None
+    events = read_events(sample.records, reader)
+    keys = read_keys(sample.records, events, reader)
     sampled = SampledTopic(topic, sample.about, sample.partitions)
     return Proposal(
         pipeline_id=pipeline_id or pipeline_name(topic),
-        text=propose(sampled, events, connections, pipeline_id),
+        text=propose(sampled, events, connections, pipeline_id, keys),
         messages=events.messages,
         estimated_messages=sample.about,
         complete=sample.complete,

@@ -1,4 +1,4 @@
-"""Decodes Avro values outside Spark, for people to read: `infer`, and the list of dead letters."""
+"""Decodes Avro values and keys outside Spark, for people to read: `infer`, and the list of dead letters."""
 
 import base64
 import io
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import fastavro
 from fastavro.schema import SchemaParseException
@@ -20,8 +20,6 @@ from glassflow_dagster.kafka.schema_registry import RegisteredSchema, RegistryRe
 
 Headers = Iterable[tuple[str, bytes | None]]
 
-# A header with the schema's id, which newer clients write in place of the bytes before the value.
-_ID_HEADER = "__value_schema_id"
 _NUMBERED, _UNIQUE = 0, 1
 _NUMBER_BYTES, _UNIQUE_BYTES = 5, 17
 # Stands for the schema in a definition, which has no id.
@@ -41,17 +39,23 @@ class NotDecodedError(Exception):
     """A value that is no Avro record of a known schema; the text is the reason."""
 
 
+class UnsuitableSchema(GlassflowError):
+    """A schema that is not of an Avro record, so it has no fields. Correct the format of the source."""
+
+
 @dataclass
 class AvroReader:
-    """Decodes values by the schemas of a registry, or by one schema.
+    """Decodes values, or keys, by the schemas of a registry, or by one schema.
 
-    has_schema_id: an id precedes each value, or is in a header. parsed: the schemas so far, by id.
+    has_schema_id: an id precedes each value, or is in a header. parsed: the schemas so far, by id. part: what is
+    decoded.
     """
 
     registry: RegistryReader | None
     own: str | None = None
     has_schema_id: bool = True
     parsed: dict[str, AvroSchema] = field(default_factory=dict)
+    part: Literal["value", "key"] = "value"
 
     @classmethod
     def of(cls, source: Source) -> "AvroReader | None":
@@ -69,7 +73,7 @@ class AvroReader:
         """
         if not value:
             raise NotDecodedError("without a value")
-        schema_id, content = _split(value, headers) if self.has_schema_id else (_OWN, value)
+        schema_id, content = _split(value, headers, f"__{self.part}_schema_id") if self.has_schema_id else (_OWN, value)
         if self.own is not None:
             schema_id = _OWN
         if schema_id not in self.parsed:
@@ -82,9 +86,12 @@ class AvroReader:
         return self.registry.schema(schema_id)
 
 
-def _split(value: bytes, headers: Headers) -> tuple[str, bytes]:
-    """Return the schema's id, as text, and the encoded record; raises `NotDecodedError` where there is none."""
-    in_header = [content for name, content in headers if name == _ID_HEADER]
+def _split(value: bytes, headers: Headers, id_header: str) -> tuple[str, bytes]:
+    """Return the schema's id, as text, and the encoded record; raises `NotDecodedError` where there is none.
+
+    id_header: the header in which newer clients write the id, in place of the bytes before the value.
+    """
+    in_header = [content for name, content in headers if name == id_header]
     # Of several headers the last one counts; one without a value says that the id is in the value.
     if in_header and in_header[-1]:
         return _id_of(in_header[-1]), value
@@ -105,7 +112,7 @@ def _parse(schema: RegisteredSchema | None, schema_id: str) -> AvroSchema:
         raise NotDecodedError("with a schema id that the registry does not know")
     told = f"schema {schema_id} of the registry" if schema_id else "sources[0].schema.file"
     if schema.type != "AVRO":
-        raise GlassflowError(f"{told} is of type {schema.type}, not AVRO; correct the source's format")
+        raise UnsuitableSchema(f"{told} is of type {schema.type}, not AVRO; correct the source's format")
     named: dict[str, Any] = {}
     try:
         for text in schema.references:
@@ -114,7 +121,7 @@ def _parse(schema: RegisteredSchema | None, schema_id: str) -> AvroSchema:
     except (ValueError, TypeError, SchemaParseException) as error:
         raise GlassflowError(f"{told} is no Avro schema: {error}") from error
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
-        raise GlassflowError(f"{told} is not that of a record, so it has no fields")
+        raise UnsuitableSchema(f"{told} is not that of a record, so it has no fields")
     return AvroSchema(parsed, named)
 
 

@@ -1,8 +1,13 @@
 """Fields of the record's key, up to the table: JSON, Avro and Protobuf, with a registry and without."""
 
 import json
+import re
+import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,7 +23,7 @@ from glassflow_dagster.recovery.rebuild import rebuild_checkpoint
 from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
 from glassflow_dagster.verification.exact.compare_keys import reconcile_keys
 from glassflow_dagster.verification.verify import verify_pipeline
-from tests.e2e.support import Pipeline, invoke
+from tests.e2e.support import Pipeline, cli, invoke, tutorial
 from tests.registry import Registry, serving
 
 KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
@@ -242,3 +247,47 @@ def test_a_record_without_a_key_is_a_row_with_nulls_where_no_field_of_it_is_requ
     send(keyed, [Sent(None), Sent(json_key(1)), Sent(json_key(None))])
     assert keyed.catch_up()["written"] == 3
     assert rows(keyed) == [(1, "x"), (None, "x"), (None, "x")]
+
+
+def test_the_tutorial_does_what_it_says(pipeline: Pipeline, tmp_path: Path) -> None:
+    database, topic = pipeline.name, pipeline.name
+    text, blocks = tutorial("keys", pipeline, {
+        'TOPIC = "stock"': f'TOPIC = "{topic}"',
+        "topic: stock": f"topic: {topic}",
+    })  # fmt: skip
+    pipeline.create_topic(1)
+    (tmp_path / "produce.py").write_text(blocks["python"])
+    subprocess.run([sys.executable, tmp_path / "produce.py"], check=True)
+    pipeline.name = "stock"
+    pipeline.file.parent.mkdir()
+    pipeline.file.write_text(blocks["yaml"])
+
+    totals = pipeline.catch_up()
+
+    names = ("read", "written", "duplicates", "filtered", "dead_letters")
+    figures = re.search(
+        r"read (\d+), written (\d+), duplicates (\d+), filtered (\d+), late 0, dead letters (\d+)", text
+    )
+    assert figures is not None
+    assert [str(totals[name]) for name in names] == list(figures.groups())
+    _, table, reason, evaluated = re.findall(r"```text\n(.*?)\n```", text, re.DOTALL)
+    rows_now = pipeline.query(blocks["sql"].replace("FROM stock", f"FROM {database}.stock"))
+    assert [[str(value) for value in row] for row in rows_now] == [line.split() for line in table.splitlines()]
+    listed = invoke("dead-letters", "list", "stock", "--pipelines", str(pipeline.file.parent))
+    assert reason in listed.out
+    (command,) = re.findall(r"^glassflow-dagster (eval .*)$", text, re.MULTILINE)
+    shown = cli(*(str(pipeline.file) if word == "pipelines/stock.yaml" else word for word in shlex.split(command)))
+    assert shown.out.strip() == evaluated
+
+
+def test_infer_proposes_the_fields_of_the_keys(pipeline: Pipeline) -> None:
+    pipeline.create_topic(1)
+    send(pipeline, [Sent(json_key(number, shop={"code": "a"})) for number in range(3)])
+    url = f"http://127.0.0.1:{pipeline.clickhouse_port}/{pipeline.name}"
+    proposed = invoke("infer", pipeline.name, "--brokers", pipeline.brokers, "--clickhouse-url", url)
+    assert proposed.code == 0, proposed.err
+    pipeline.file.parent.mkdir()
+    pipeline.file.write_text(proposed.out)
+    assert pipeline.catch_up()["written"] == 3
+    columns = pipeline.query(f"SELECT _key_id, _key_shop_code, name FROM {{db}}.{pipeline.name} ORDER BY _key_id")
+    assert columns == [(number, "a", "x") for number in range(3)]
