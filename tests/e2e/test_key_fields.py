@@ -23,8 +23,9 @@ from glassflow_dagster.recovery.rebuild import rebuild_checkpoint
 from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
 from glassflow_dagster.verification.exact.compare_keys import reconcile_keys
 from glassflow_dagster.verification.verify import verify_pipeline
-from tests.e2e.support import Pipeline, cli, invoke, tutorial
+from tests.e2e.support import Pipeline, cli, invoke, start, stop, tutorial
 from tests.registry import Registry, serving
+from tests.waiting import wait_until
 
 KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
 MESSAGE = 'syntax = "proto3"; message Other { string no = 1; } message Key { int64 id = 1; }'
@@ -183,13 +184,13 @@ def test_avro_keys_are_read_with_the_schemas_of_a_registry(
         return found
 
     value = serialized(value_schema, {"name": "x"}, MessageField.VALUE)
-    keys = [serialized(KEY, {"id": number}, MessageField.KEY) for number in (1, 2, 3)]
+    keys = [serialized(KEY, {"id": number}, MessageField.KEY) for number in (1, 2, 3, 7)]
     assert sorted(registry.subjects) == [f"{keyed.name}-key", f"{keyed.name}-value"]
     unknown = b"\0\0\0\0\x09"
     send(keyed, [
         *(Sent(key, value) for key in keys[:2]), Sent(keys[0], value),
         Sent(keys[2][5:], value, ((HEADER, keys[2][:5]),)),
-        Sent(unknown + keys[0][5:], value), Sent(value, value), Sent(keys[0][:-1], value), Sent(b"text", value),
+        Sent(unknown + keys[3][5:], value), Sent(value, value), Sent(keys[0][:-1], value), Sent(b"text", value),
         Sent(None, value), Sent(keys[0], None),
     ])  # fmt: skip
 
@@ -208,9 +209,10 @@ def test_avro_keys_are_read_with_the_schemas_of_a_registry(
     while len(registry.schemas) < 9:
         registry.register("events-key", {**KEY, "doc": f"version {len(registry.schemas)}"})
     require_exact(keyed, spark)
-    # The registry knows it by now, and the header of the schema's id is replayed with the key.
+    # By now the registry knows the schema of this key.
     replay(keyed, "offset = 4")
-    assert keyed.catch_up()["duplicates"] == 1
+    assert keyed.catch_up()["written"] == 1
+    assert rows(keyed)[-1] == (7, "x")
     require_exact(keyed, spark)
 
 
@@ -247,6 +249,25 @@ def test_a_record_without_a_key_is_a_row_with_nulls_where_no_field_of_it_is_requ
     send(keyed, [Sent(None), Sent(json_key(1)), Sent(json_key(None))])
     assert keyed.catch_up()["written"] == 3
     assert rows(keyed) == [(1, "x"), (None, "x"), (None, "x")]
+
+
+def test_a_pipeline_in_a_pool_reads_fields_of_the_key(keyed: Pipeline, registry: Registry) -> None:
+    number = registry.register("key", KEY)
+    keyed.source = {"key_format": "avro", "schema_registry": {"url": registry.url}}
+    keyed.more["pool"] = "keys"
+    keyed.write()
+    start(keyed)
+    try:
+        start_of_key = b"\0" + number.to_bytes(4, "big")
+        value = b'\0\0\0\0\x63{"name":"x"}'
+        send(keyed, [Sent(start_of_key + key, value) for key in (b"\2", b"\4", b"\2")] + [Sent(b"no", value)])
+        wait_until(lambda: keyed.query("EXISTS {db}.glassflow_ledger") == [(1,)], "the ledger is there")
+        wait_until(lambda: keyed.ledger()["read"] == 4, "all records are read")
+        assert rows(keyed) == [(1, "x"), (2, "x")]
+        assert keyed.ledger()["dead_letters"] == 1
+    finally:
+        stop(keyed)
+        assert invoke("pool", "stop", "keys", "--state", str(keyed.state)).code == 0
 
 
 def test_the_tutorial_does_what_it_says(pipeline: Pipeline, tmp_path: Path) -> None:
