@@ -32,8 +32,10 @@ from glassflow_dagster.kafka.replay_headers import WHOLE_RECORD
 
 # The stage of a dead letter whose row ClickHouse rejected on insert.
 INSERT_STAGE = "insert"
-# How the reason of a record begins whose schema the registry does not know (scala/decode/SchemaDecoder.scala).
+# How the reason of a record begins whose schema the registry does not know (scala/decode/SchemaDecoder.scala), and that
+# of one with a key whose schema it does not know (scala/decode/KeyFields.scala).
 UNKNOWN_SCHEMA = "the schema registry has no schema with the id"
+UNKNOWN_SCHEMA_OF_KEY = f"key: {UNKNOWN_SCHEMA}"
 
 # The record and its error; the columns of its origin (before any replay) follow in the table.
 _RECORD = (
@@ -201,16 +203,21 @@ def read_refused_by_server(client: Client, database: str, pipeline_id: str) -> l
 
 
 def read_undecoded(client: Client, database: str, pipeline_id: str, checkpoint_id: str) -> list[tuple[str, int, int]]:
-    """Return (topic, partition, offset) of each record whose schema the registry did not know when it was read.
+    """Return (topic, partition, offset) of each record whose schema, or its key's, the registry did not know then.
 
-    By now it may know the schema, but in this checkpoint the record has stayed a dead letter.
+    By now the registry may know the schema, but in this checkpoint the record has stayed a dead letter.
     """
     rows = fetch(
         client,
         f"SELECT topic, partition, offset FROM {DEAD_LETTERS.full_name(database)} "
         "WHERE pipeline_id = {pipeline:String} AND toString(checkpoint_id) = {checkpoint:String} AND stage = 'decode' "
-        "AND startsWith(reason, {reason:String})",
-        {"pipeline": pipeline_id, "checkpoint": checkpoint_id, "reason": UNKNOWN_SCHEMA},
+        "AND (startsWith(reason, {of_value:String}) OR startsWith(reason, {of_key:String}))",
+        {
+            "pipeline": pipeline_id,
+            "checkpoint": checkpoint_id,
+            "of_value": UNKNOWN_SCHEMA,
+            "of_key": UNKNOWN_SCHEMA_OF_KEY,
+        },
     )
     return [(topic, partition, offset) for topic, partition, offset in rows]
 

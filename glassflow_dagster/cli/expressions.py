@@ -4,6 +4,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from pydantic import ValidationError
 from glassflow_dagster.cli.options import exit_on_error, given_schema_options, json_option, report
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.source import METADATA_FIELDS, SchemaField, Source
+from glassflow_dagster.config.model.source import KEY_PREFIX, METADATA_FIELDS, SchemaField, Source
 from glassflow_dagster.config.model.types import INTEGER_LIMITS, FieldKind
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.expressions.language.check import Checked, check_filter, check_transform
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 @click.option(
     "--sample", required=True, help="Sample record, as JSON if nothing else is said; @FILE reads a file, - stdin."
 )
+@click.option("--key", help="The record's key, given as --sample is. Fields of a JSON object are _key.NAME.")
 @click.option("--filter", "as_filter", is_flag=True, help="Evaluate EXPRESSION as a filter instead of a transform.")
 @click.option("--type", "output_type", default="", help="output_type of the transform, such as string.")
 @click.option("--fields", help="Declared fields: NAME:TYPE,...; NAME:TYPE? for a field that may be missing or null.")
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 def evaluate(
     expression: str,
     sample: str,
+    key: str | None,
     as_filter: bool,
     output_type: str,
     fields: str | None,
@@ -55,20 +58,22 @@ def evaluate(
 ) -> None:
     """Evaluate EXPRESSION for a sample record, as a pipeline does.
 
-    Without --fields and --from, the fields are those of the schema, or else inferred from the sample; none is required.
-    now() is the current time; in a pipeline it is the time of the batch. Exit code 1: the expression is invalid, or the
-    record would become a dead letter.
+    Without --fields and --from, the fields are those of the schema, or else inferred from sample and key; none is
+    required. now() is the current time; in a pipeline it is the time of the batch. Exit code 1: the expression is
+    invalid, or the record would become a dead letter.
     """
     if as_filter and output_type:
         raise click.UsageError("--type is for transforms; a filter is true or false")
     _require_one_format(fields, file, schema, encoded=encoded)
-    record = _read_sample(sample)
+    if sample == "-" and key == "-":
+        raise click.UsageError("stdin is one of --sample and --key, not both")
+    record, record_key = _read_sample(sample), None if key is None else _read_sample(key)
     config = load_pipeline(file) if file is not None else None
     source = _encoded_source(config) if config and encoded else None
     if schema is not None:
         source = _source_of_schema(schema, fields, record)
     described = source or config
-    declared = described.fields if described else _declared_fields(fields, record)
+    declared = described.fields if described else _declared_fields(fields, record, record_key)
     kinds: dict[str, FieldKind] = {**METADATA_FIELDS, **{field.name: field.kind for field in declared}}
     checked = check_filter(expression, kinds) if as_filter else check_transform(expression, kinds)
     if suggestion := misspelt_output_type(output_type):
@@ -78,8 +83,9 @@ def evaluate(
         from glassflow_dagster.streaming.evaluate import encoded_sample, json_sample
 
         if source is not None:
-            return encoded_sample(spark, record, source)
-        return json_sample(record, declared, of_otlp=config is not None and config.source.signal is not None)
+            return encoded_sample(spark, record, record_key, source)
+        of_otlp = config is not None and config.source.signal is not None
+        return json_sample(record, declared, record_key, of_otlp=of_otlp)
 
     outcome = _evaluate(checked, make_sample, output_type, as_filter=as_filter)
     click.echo(_json(outcome) if as_json else _text(outcome, as_filter=as_filter))
@@ -147,16 +153,20 @@ def _fields_of_schema(source: Source, record: bytes) -> tuple[SchemaField, ...]:
     )
 
 
-def _declared_fields(fields: str | None, record: bytes) -> tuple[SchemaField, ...]:
-    """Return the fields of the option --fields, else those of the record."""
+def _declared_fields(fields: str | None, record: bytes, key: bytes | None) -> tuple[SchemaField, ...]:
+    """Return the fields of the option --fields, else those of the record, and of its key if that is a JSON object."""
     if fields is not None:
         return _parse_fields(fields)
     try:
-        return _infer_fields(record)
+        of_value = _infer_fields(record)
     except ValueError as error:
         raise GlassflowError(
             f'the sample is not a JSON object ({error}); write one, such as {{"n": 1}}, or declare the --fields'
         ) from None
+    with suppress(ValueError):
+        of_key = _infer_fields(key or b"")
+        return (*of_value, *(field.model_copy(update={"name": f"{KEY_PREFIX}{field.name}"}) for field in of_key))
+    return of_value
 
 
 def _parse_fields(fields: str) -> tuple[SchemaField, ...]:

@@ -68,7 +68,7 @@ def _newest_events(config: PipelineConfig, ask: Ask) -> Events:
         for topic in topics
         for record in sample_newest(config.connection, topic, -(-NEWEST_RECORDS // len(topics)), _READ_SECONDS)
     ]
-    if config.source.has_schema:
+    if config.source.encoding.has_schema:
         return read_with_schema(records, config.source, ask)
     # JSON with a schema id needs no registry.
     return read_json_events(records)

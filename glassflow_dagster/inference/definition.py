@@ -4,7 +4,7 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from glassflow_dagster.config.yaml_text import write_flow
@@ -15,6 +15,7 @@ from glassflow_dagster.inference.fields import Field, Fields, collect_fields, de
 from glassflow_dagster.inference.given_schema import GivenSchema
 from glassflow_dagster.inference.json_events import FROM_A_REGISTRY
 from glassflow_dagster.inference.keys import Key, key_candidates
+from glassflow_dagster.inference.record_keys import RecordKeys
 
 DEDUP_WINDOW = "1h"
 ARRIVAL_COLUMN = "ingested_at"
@@ -64,6 +65,18 @@ class Connections:
 
 
 @dataclass(frozen=True)
+class Encoding:
+    """How messages are encoded, beyond what their events say.
+
+    given: the schema that the values were read with; None for that of a registry, or JSON. keys: the fields of Kafka's
+    keys; None where they have none.
+    """
+
+    given: GivenSchema | None = None
+    keys: RecordKeys | None = None
+
+
+@dataclass(frozen=True)
 class _Column:
     field: Field
     name: str
@@ -75,19 +88,16 @@ def propose(
     events: Events,
     connections: Connections,
     pipeline_id: str | None = None,
-    given: GivenSchema | None = None,
+    encoding: Encoding = Encoding(),
 ) -> str:
-    """Return the text of a definition for a topic; raises `GlassflowError` when the sample has no field to declare.
-
-    given: the schema that the events were read with; None for that of a registry, or JSON.
-    """
+    """Return the text of a definition for a topic; raises `GlassflowError` when the sample has no field to declare."""
     if not events.objects:
         remedy = "a definition is proposed for JSON objects only"
         if FROM_A_REGISTRY in events.skipped:
             remedy = "of Avro or Protobuf, name the registry: --schema-registry URL"
-        if given is not None:
+        if given := encoding.given:
             remedy = "correct the schema, its message or --with-schema-id"
-        kind = "a JSON object" if given is None else f"a record of {given.file}"
+        kind = f"a record of {given.file}" if given else "a JSON object"
         raise GlassflowError(
             f"topic {sampled.topic!r}: none of the {events.messages:,} messages read is {kind} "
             f"({events.skipped_text}); {remedy}"
@@ -100,6 +110,8 @@ def propose(
             "name; check the messages, and write the fields by hand"
         )
     keys = key_candidates(fields.declared, events.objects, sampled.topic)
+    if encoding.keys:
+        fields = replace(fields, declared=(*fields.declared, *encoding.keys.fields))
     columns = _columns(fields.declared)
     # The best candidate, if nearly every event has a value of its own.
     key = keys[0] if keys and keys[0].is_unique else None
@@ -108,7 +120,7 @@ def propose(
         *_heading(sampled, events),
         "version: v3",
         f"pipeline_id: {_scalar(pipeline)}",
-        *_source(sampled.topic, events, fields, connections, given),
+        *_source(sampled.topic, events, fields, connections, encoding),
         *_dedup(sampled.topic, key, keys),
         *_sink(sampled.topic, columns, key, connections),
     ]
@@ -146,7 +158,11 @@ def _heading(sampled: SampledTopic, events: Events) -> list[str]:
 
 
 def _source(
-    topic: str, events: Events, fields: Fields, connections: Connections, given: GivenSchema | None
+    topic: str,
+    events: Events,
+    fields: Fields,
+    connections: Connections,
+    encoding: Encoding,
 ) -> Iterator[str]:
     """Yield the lines of `sources`, with the fields and what the sample shows of them."""
     yield "sources:"
@@ -154,7 +170,11 @@ def _source(
     yield f"    source_id: {_scalar(topic)}"
     yield from _connection(connections.kafka, connections.kafka_remark)
     yield f"    topic: {_scalar(topic)}"
-    yield from _registry(events, connections) if given is None else _schema(given)
+    yield from _schema(encoding.given) if encoding.given else _registry(events, connections)
+    if encoding.keys:
+        yield f"    key_format: {encoding.keys.format}  # the fields of the keys are those that begin with _key."
+        if events.with_schema and not encoding.keys.with_schema:
+            yield "    key_schema: {wire_format: none}"
     yield "    schema_fields:"
     entries = []
     for field in fields.declared:

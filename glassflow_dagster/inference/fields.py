@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from glassflow_dagster.config.model.source import KEY_PREFIX
 from glassflow_dagster.config.model.types import FIELD_KINDS, FieldKind, declared_as
 from glassflow_dagster.config.variables import holds_variable
 from glassflow_dagster.inference.events import Event
@@ -256,8 +257,12 @@ def _count_objects(value: Event, path: Path, objects: dict[Path, _Objects], othe
 
 
 def _declarable(name: str) -> bool:
-    """Return whether a definition can have this field name: not empty, no `${X}`, no half of a surrogate pair."""
-    return bool(name) and not holds_variable(name) and not any("\ud800" <= letter <= "\udfff" for letter in name)
+    """Return whether a definition can have this name for a field of the value.
+
+    It is not empty, has no `${X}` and no half of a surrogate pair, and does not begin as the fields of the key do.
+    """
+    has_halves = any("\ud800" <= letter <= "\udfff" for letter in name)
+    return bool(name) and not holds_variable(name) and not has_halves and not name.startswith(KEY_PREFIX)
 
 
 def _json_type(value: Any) -> str:

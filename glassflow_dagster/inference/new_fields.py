@@ -78,6 +78,8 @@ def why_unsteady(field: Field) -> str:
 def conflicts(config: PipelineConfig, events: Events) -> Iterator[FieldConflict]:
     """Yield the declared fields that a schema has no more, or that many events of a sample lack or have otherwise."""
     for field in config.fields:
+        if field.is_of_key:  # the events are values
+            continue
         [found] = declared_fields(events.objects, {field.name: None}).declared
         if events.declared is not None:
             is_gone = not _is_declared(field.name, events.declared) and not found.values

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from glassflow_dagster.inference.definition import SampledTopic, pipeline_name, propose
+from glassflow_dagster.inference.definition import Encoding, SampledTopic, pipeline_name, propose
 from glassflow_dagster.inference.events import Events
 from glassflow_dagster.inference.formats import read_events, read_with_schema
 from glassflow_dagster.inference.given_schema import GivenSchema
+from glassflow_dagster.inference.record_keys import read_keys
 from glassflow_dagster.inference.servers import Servers
 from glassflow_dagster.kafka.records import Record
 from glassflow_dagster.kafka.samples import sample_records
@@ -47,10 +48,12 @@ def propose_for_topic(  # noqa: PLR0913, PLR0917 - what the command takes
     connections = servers.connections(connection)
     sample = sample_records(connection, topic, messages, timeout)
     events = _read_events(sample.records, servers, given, report)
+    registry = servers.registry() if given is None else None
+    keys = read_keys(sample.records, events, RegistryReader(registry) if registry else None)
     sampled = SampledTopic(topic, sample.about, sample.partitions)
     return Proposal(
         pipeline_id=pipeline_id or pipeline_name(topic),
-        text=propose(sampled, events, connections, pipeline_id, given),
+        text=propose(sampled, events, connections, pipeline_id, Encoding(given, keys)),
         messages=events.messages,
         estimated_messages=sample.about,
         complete=sample.complete,

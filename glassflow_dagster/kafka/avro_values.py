@@ -1,4 +1,4 @@
-"""Decodes Avro values outside Spark, for people to read: `infer`, and the list of dead letters."""
+"""Decodes Avro values and keys outside Spark, for people to read: `infer`, and the list of dead letters."""
 
 import base64
 import io
@@ -56,7 +56,7 @@ class AvroReader:
             return None
         registry = RegistryReader(source.schema_registry) if source.schema_registry else None
         own = source.schema_.file if source.schema_ and registry is None else None
-        return cls(registry, own, source.has_schema_id)
+        return cls(registry, own, source.encoding.has_schema_id)
 
     def decode(self, value: bytes | None, headers: Headers) -> tuple[str, dict[str, Any]]:
         """Return the schema's id ("" for the definition's own) and the record, with values of JSON in it.

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 Headers = Iterable[tuple[str, bytes | None]]
 
-# A header with the schema's id, which newer clients write in place of the bytes before the value.
-_ID_HEADER = "__value_schema_id"
+# Headers with the schema's id, which newer clients write in place of the bytes before the value, or the key.
+VALUE_ID_HEADER, KEY_ID_HEADER = "__value_schema_id", "__key_schema_id"
 _NUMBERED, _UNIQUE = 0, 1
 _NUMBER_BYTES, _UNIQUE_BYTES = 5, 17
 
@@ -30,7 +30,7 @@ class SplitValue(NamedTuple):
 
 def split_schema_id(value: bytes, headers: Headers) -> SplitValue | None:
     """Return the schema id and the encoded event of a value; None where there is no id."""
-    in_header = [content for name, content in headers if name == _ID_HEADER]
+    in_header = [content for name, content in headers if name == VALUE_ID_HEADER]
     # Of several headers the last one counts; one without a value says that the id is in the value.
     if in_header and in_header[-1]:
         found = _split(in_header[-1])

@@ -54,7 +54,7 @@ class ProtobufReader:
         registry = RegistryReader(source.schema_registry) if source.schema_registry else None
         schema = source.schema_
         own, message_type = (schema.file, schema.message_type) if schema else (None, None)
-        return cls(ask, registry, own, message_type, source.has_schema_id)
+        return cls(ask, registry, own, message_type, source.encoding.has_schema_id)
 
     def decode(self, value: bytes | None, headers: Headers) -> tuple[MessageName, dict[str, Any]]:
         """Return the record's message and the record, with values of JSON in it; NaN and infinite numbers are texts.

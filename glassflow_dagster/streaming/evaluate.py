@@ -11,7 +11,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from glassflow_dagster.config.model.source import SchemaField, Source
+from glassflow_dagster.config.model.source import Encoding, SchemaField, Source
 from glassflow_dagster.config.model.types import FieldKind
 from glassflow_dagster.config.stages import CheckedOutput, FilterStage, TransformStage
 from glassflow_dagster.errors import GlassflowError
@@ -22,7 +22,8 @@ from glassflow_dagster.streaming.stages.decode.decode import decode
 from glassflow_dagster.streaming.stages.decode.decoder import Decoder
 from glassflow_dagster.streaming.stages.decode.formats import decoder_of
 from glassflow_dagster.streaming.stages.decode.json_format import json_decoder
-from glassflow_dagster.streaming.stages.decode.registry import declare_registry, schema_problem
+from glassflow_dagster.streaming.stages.decode.key_fields import add_key_fields, value_fields
+from glassflow_dagster.streaming.stages.decode.registry import declare_registry, require_source_schemas
 from glassflow_dagster.streaming.stages.filter import keep_matching
 from glassflow_dagster.streaming.stages.scope import field_scope
 from glassflow_dagster.streaming.stages.transform import transform
@@ -33,7 +34,10 @@ OUTPUT = "value"
 # How long a schema registry is waited for.
 _REGISTRY_SECONDS = 10.0
 
-# The columns of a record. All but the value are made up, as a sample is not in Kafka.
+# The encoding of the key of a sample that is JSON.
+_JSON_KEY = Encoding("json", schema=None, of_registry=False, part="key")
+
+# The columns of a record. All but value and key are made up, as a sample is not in Kafka.
 _RECORD = (
     "value binary, topic string, partition int, offset bigint, timestamp timestamp, key binary, batch_time timestamp, "
     "headers array<struct<key string, value binary>>"
@@ -54,28 +58,34 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Sample:
-    """The value of a sample record, the declared fields, and what decodes it to them."""
+    """The value of a sample record, the declared fields, what decodes it to them, and its key (None without one)."""
 
     value: bytes
     fields: Sequence[SchemaField]
     decoder: Decoder
+    key: bytes | None = None
 
 
-def json_sample(value: bytes, fields: Sequence[SchemaField], *, of_otlp: bool = False) -> Sample:
-    """Return a sample that is JSON. of_otlp: it is an event of an OTLP source."""
-    return Sample(value, fields, json_decoder(fields, of_otlp=of_otlp))
+def json_sample(
+    value: bytes, fields: Sequence[SchemaField], key: bytes | None = None, *, of_otlp: bool = False
+) -> Sample:
+    """Return a sample that is JSON, as is its key. of_otlp: it is an event of an OTLP source."""
+    of_value = value_fields(fields)
+    decoder = json_decoder(of_value, of_otlp=of_otlp)
+    if len(of_value) < len(fields):
+        decoder = add_key_fields(decoder, _JSON_KEY, fields, registry="")
+    return Sample(value, fields, decoder, key)
 
 
-def encoded_sample(spark: SparkSession, value: bytes, source: Source) -> Sample:
-    """Return a sample as Kafka has it, in the format of a source, with the source's schema or registry.
+def encoded_sample(spark: SparkSession, value: bytes, key: bytes | None, source: Source) -> Sample:
+    """Return a sample as Kafka has it, in the formats of a source, with the source's schemas or registry.
 
     Raises `GlassflowError` for a schema that is none, and certificates of a registry that are none.
     """
-    if problem := schema_problem(spark, source):
-        raise GlassflowError(f"schema: {problem}; correct it")
-    if source.has_schema and source.schema_registry is not None:
+    require_source_schemas(spark, source, "")
+    if source.reads_registry and source.schema_registry is not None:
         declare_registry(spark, OUTPUT, source.schema_registry, _REGISTRY_SECONDS)
-    return Sample(value, source.fields, decoder_of(source, source.fields, OUTPUT))
+    return Sample(value, source.fields, decoder_of(source, source.fields, OUTPUT), key)
 
 
 def evaluate_filter(spark: SparkSession, checked: Checked, sample: Sample) -> Evaluation:
@@ -106,7 +116,7 @@ def _decode(spark: SparkSession, sample: Sample) -> DataFrame:
     # With its zone: pyspark takes a time without one for local time.
     now = datetime.now(UTC)
     row = {
-        "value": sample.value, "topic": "sample", "partition": 0, "offset": 0, "timestamp": now, "key": None,
+        "value": sample.value, "topic": "sample", "partition": 0, "offset": 0, "timestamp": now, "key": sample.key,
         "batch_time": now, "headers": None,
     }  # fmt: skip
     record = spark.createDataFrame([row], _RECORD)

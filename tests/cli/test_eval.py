@@ -28,6 +28,8 @@ WRONG: list[tuple[list[str], int, str]] = [
     (["a", "--sample", "{"], 1, "the sample is not a JSON object"),
     (["a", "--sample", "[1]"], 1, "the sample is not a JSON object (but list)"),
     (["a", "--sample", "@/no/such/file"], 1, "/no/such/file: No such file or directory"),
+    (["a", "--sample", "-", "--key", "-"], 2, "stdin is one of --sample and --key, not both"),
+    (["_key.ids", "--sample", "{}", "--key", '{"id": 1}'], 1, "did you mean '_key.id'?"),
     (["a"], 2, "Missing option '--sample'"),
     (["a", "--sample", "{}", "--fields", "a:strng"], 2, "--fields a:strng: unknown field type 'strng'"),
     (["a", "--sample", "{}", "--fields", "a:int", "--from", str(PIPELINE)], 2, "not with both"),
@@ -157,12 +159,13 @@ def test_a_value_and_a_dead_letter_are_shown(tmp_path: Path) -> None:
     sample.write_text('{"sms_id": "a", "status": "SENT", "updated_at": "now", "n": 9223372036854775808}')
     command = [sys.executable, "-m", "glassflow_dagster", "eval"]
     shown = subprocess.run(
-        [*command, "toString(n) + lower(status)", "--json", "--sample", f"@{sample}"],
+        [*command, "toString(n) + lower(status) + toString(_key.id)", "--json", "--sample", f"@{sample}",
+         "--key", '{"id": 17}'],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (shown.returncode, json.loads(shown.stdout)) == (
         0,
-        {"value": "9223372036854775808sent", "type": "string"},
+        {"value": "9223372036854775808sent17", "type": "string"},
     ), shown.stderr
     refused = subprocess.run(
         [*command, "sms_id == 'a'", "--filter", "--from", str(PIPELINE), "--sample", "-"],

@@ -120,7 +120,7 @@ FORMATS = {
             good_json(1): "no schema id",
             of_schema(GOOD_AVRO, 99): "the schema registry has no schema with the id 99",
             of_schema(GOOD_AVRO, 2**32 - 1): "no schema with the id",
-            of_schema(b""): "the value ends after",
+            of_schema(b""): "it ends after",
             of_schema(GOOD_AVRO[:-1]): "invalid Avro",
             of_schema(GOOD_AVRO[:2]): "invalid Avro",
             of_schema(GOOD_AVRO + b"x"): "1 bytes follow the record",

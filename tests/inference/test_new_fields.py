@@ -7,6 +7,7 @@ import pytest
 
 from glassflow_dagster.config.added_fields import AddedField
 from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.source import SchemaField
 from glassflow_dagster.inference.events import Events
 from glassflow_dagster.inference.fields import Declared
 from glassflow_dagster.inference.new_fields import (
@@ -125,3 +126,12 @@ def test_a_needed_field_that_the_schema_has_no_more_is_told_at_once() -> None:
     assert list(conflicts(CONFIG, sample({"id": "a"}, times=1, id=None))) == [
         FieldConflict("n", "is gone from the newest schema")
     ]
+
+
+def test_a_field_of_the_key_is_neither_new_nor_in_conflict_with_the_values() -> None:
+    of_key = SchemaField(name="_key.id", type="int")
+    source = CONFIG.source.model_copy(update={"schema_fields": (*CONFIG.source.schema_fields, of_key)})
+    config = CONFIG.model_copy(update={"sources": (source, *CONFIG.sources[1:])})
+    events = sample({**KNOWN, "_key": {"id": "text"}, "_key.n": 1})
+    assert list(conflicts(config, events)) == []
+    assert undeclared_fields(config, events, steady=STEADY_EVENTS) == []

@@ -88,3 +88,14 @@ def test_an_attribute_of_an_otlp_event_is_a_field(spark: SparkSession) -> None:
     of_otlp = json_sample(sample, fields, of_otlp=True)
     assert evaluate_output(spark, checked, "", of_otlp) == Evaluation("GET", "string")
     assert evaluate_output(spark, checked, "", json_sample(sample, fields)).dead_letter
+
+
+def test_the_key_of_a_sample_has_fields(spark: SparkSession) -> None:
+    fields = [SchemaField(name="_key.id", type="int64"), SchemaField(name="n", type="int64")]
+    checked = check_transform("_key.id + n", {field.name: field.kind for field in fields})
+    samples = [json_sample(b'{"n": 1}', fields, key) for key in (b'{"id": 16}', b"16", None)]
+    assert [evaluate_output(spark, checked, "", sample) for sample in samples] == [
+        Evaluation(17, "int"),
+        Evaluation(None, "int", "decode: key: not a JSON object but number"),
+        Evaluation(None, "int", "decode: field '_key.id' is missing: the record has no key"),
+    ]

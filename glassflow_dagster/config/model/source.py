@@ -1,9 +1,10 @@
 """A source: a topic and the fields of its events.
 
 This project's extensions: `topics`, `topic_pattern`, `start`, `consumer_group`, `isolation`, `tombstones`,
-`schema.wire_format`, `schema_fields[].required` and `.default`.
+`schema.wire_format`, `key_format`, `key_schema`, `schema_fields[].required` and `.default`.
 """
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -23,6 +24,9 @@ METADATA_FIELDS: dict[str, FieldKind] = {
     "_headers": "map",
     "_batch_time": "float",
 }
+
+# How the names of fields of the key begin: `_key.id` is the field `id` of it.
+KEY_PREFIX = "_key."
 
 
 class SchemaField(Part):
@@ -45,6 +49,11 @@ class SchemaField(Part):
         """True when an event without this field is a dead letter."""
         return self.required and self.default is None
 
+    @property
+    def is_of_key(self) -> bool:
+        """True when the field is looked up in the record's key; its name there is without `KEY_PREFIX`."""
+        return self.name.startswith(KEY_PREFIX)
+
 
 class SourceSchema(Part):
     """The schema of the records of a topic, in the format's own language."""
@@ -56,8 +65,34 @@ class SourceSchema(Part):
         default=None, description="the name of Protobuf's message; by default the one that a record names, or the first"
     )
     wire_format: Literal["confluent", "none"] = Field(
-        default="confluent", description="none: values have no schema id; confluent: they begin with one"
+        default="confluent", description="none: no schema id is before the event; confluent: it begins with one"
     )
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the values, or the keys, of a source's records are encoded.
+
+    format: its name, as in `Source.format`. schema: the definition's own, None without one. of_registry: whether the
+    schemas are in the source's registry. part: what of a record it is, as the JVM's decoders call it.
+    """
+
+    format: str
+    schema: SourceSchema | None
+    of_registry: bool
+    part: Literal["value", "key"] = "value"
+
+    @property
+    def has_schema(self) -> bool:
+        """True when records cannot be read without the schema that they are written with."""
+        return self.format in ("avro", "protobuf")
+
+    @property
+    def has_schema_id(self) -> bool:
+        """True when a schema id in Confluent's wire format precedes each event, or is in a header."""
+        if self.schema is not None:
+            return self.schema.wire_format == "confluent"
+        return self.of_registry
 
 
 class Source(Part):
@@ -84,6 +119,15 @@ class Source(Part):
     ] = "json"
     # The key is `schema`, which is a method of pydantic's models.
     schema_: SourceSchema | None = Field(default=None, alias="schema")
+    # Excluded from dumps and digests when there is none, as is the next one.
+    key_format: Literal["json", "avro", "protobuf"] | None = Field(
+        default=None, exclude_if=lambda key_format: key_format is None,
+        description="the format of the records' keys, whose fields are declared as _key.NAME",
+    )  # fmt: skip
+    key_schema: SourceSchema | None = Field(
+        default=None, exclude_if=lambda schema: schema is None,
+        description="the schema of the keys, for avro and protobuf; with wire_format: none no schema id precedes a key",
+    )  # fmt: skip
     consumer_group_initial_offset: Annotated[Literal["earliest", "latest"], empty_means("earliest")] = "earliest"
     start: Start | None = Field(
         default=None,
@@ -118,16 +162,27 @@ class Source(Part):
         return self.schema_fields == fixed
 
     @property
-    def has_schema(self) -> bool:
-        """True when records cannot be read without the schema that they are written with."""
-        return self.format in ("avro", "protobuf")
+    def encoding(self) -> Encoding:
+        """The encoding of the values."""
+        return Encoding(self.format, self.schema_, of_registry=self.schema_registry is not None)
 
     @property
-    def has_schema_id(self) -> bool:
-        """True when a schema id in Confluent's wire format precedes each event, or is in a header."""
-        if self.schema_ is not None:
-            return self.schema_.wire_format == "confluent"
-        return self.schema_registry is not None
+    def key_encoding(self) -> Encoding | None:
+        """The encoding of the keys; None where no field is of the key.
+
+        The registry is that of the values, unless the keys have no schema id.
+        """
+        if self.key_format is None:
+            return None
+        has_id = self.key_schema is None or self.key_schema.wire_format == "confluent"
+        of_registry = self.schema_registry is not None and has_id
+        return Encoding(self.key_format, self.key_schema, of_registry, part="key")
+
+    @property
+    def reads_registry(self) -> bool:
+        """True when schemas of values or keys are fetched from the registry."""
+        encodings = [self.encoding, *([self.key_encoding] if self.key_encoding else [])]
+        return any(encoding.has_schema and encoding.of_registry for encoding in encodings)
 
     @property
     def fields(self) -> tuple[SchemaField, ...]:

@@ -47,3 +47,6 @@ def _source_problems(path: str, source: Source) -> Iterator[Problem]:
         yield Problem(f"{path}.schema_registry", f"{source.type} has no schema; remove it")
     if source.schema_ is not None:
         yield Problem(f"{path}.schema", f"{source.type} has no schema; remove it")
+    for key in ("key_format", "key_schema"):
+        if getattr(source, key) is not None:
+            yield Problem(f"{path}.{key}", f"{source.type} has no fields of the key, only _key as a whole; remove it")

@@ -18,9 +18,9 @@ from glassflow_dagster.config.model.transforms import (
 )
 from glassflow_dagster.config.model.types import INTEGER_LIMITS
 from glassflow_dagster.config.problems import Problem, suggestion
-from glassflow_dagster.config.rules.avro import avro_problem
 from glassflow_dagster.config.rules.clock import event_time_problems, only_with_event_clock
 from glassflow_dagster.config.rules.connections import WITH_OWN_JVM, connection_problems
+from glassflow_dagster.config.rules.formats import format_problems
 from glassflow_dagster.config.rules.join import join_problems, transform_problems
 from glassflow_dagster.config.rules.otlp import MISSING_TOPIC, otlp_problems
 from glassflow_dagster.config.rules.sink import sink_problems
@@ -67,7 +67,7 @@ def _evolution_problems(config: PipelineConfig) -> Iterator[Problem]:
         why = "a join's output_fields choose the fields"
     elif source.signal is not None:
         why = "the fields of an OTLP source are fixed"
-    elif source.has_schema and source.schema_registry is None:
+    elif source.encoding.has_schema and source.schema_registry is None:
         why = "the schema is in the definition, and changes with it"
     if why:
         yield Problem("schema_evolution", f"{config.schema_evolution} has no effect here, since {why}; remove it")
@@ -83,38 +83,11 @@ def _source_problems(config: PipelineConfig) -> Iterator[Problem]:
                 yield Problem(f"{path}.name", f"{name!r} is declared twice; keep one")
             yield from _default_problems(path, source.schema_fields[position])
         yield from _topic_problems(f"sources[{index}]", source)
-        yield from _format_problems(f"sources[{index}]", source)
+        yield from format_problems(f"sources[{index}]", source)
         if source.consumer_group and source.start != "committed":
             yield Problem(
                 f"sources[{index}].consumer_group", "applies to start: committed only; add that, or remove it"
             )
-
-
-def _format_problems(path: str, source: Source) -> Iterator[Problem]:
-    """Yield a problem for a schema that the format does not have, or needs and has not."""
-    schema, registry = source.schema_, source.schema_registry
-    if source.signal:
-        return
-    if not source.has_schema:
-        if schema is not None:
-            remedy = "remove it, or add format: avro or protobuf"
-            yield Problem(f"{path}.schema", f"format {source.format} has no schema; {remedy}")
-        return
-    if (schema is None or schema.file is None) and registry is None:
-        yield Problem(f"{path}.format", f"{source.format} needs a schema; add schema.file or schema_registry")
-    if schema is None:
-        return
-    if source.format == "avro" and schema.file is not None and (problem := avro_problem(schema.file)):
-        yield Problem(f"{path}.schema.file", problem)
-    if source.format == "avro" and schema.message_type is not None:
-        yield Problem(f"{path}.schema.message_type", "applies to protobuf only; remove it")
-    if registry is not None and source.format == "protobuf" and schema.file is not None:
-        remedy = "remove schema.file or schema_registry"
-        yield Problem(f"{path}.schema.file", f"each record of Protobuf has one schema; {remedy}")
-    if registry is not None and schema.wire_format == "none":
-        yield Problem(
-            f"{path}.schema.wire_format", "none leaves nothing to ask the schema_registry; remove one of them"
-        )
 
 
 def _topic_problems(path: str, source: Source) -> Iterator[Problem]:

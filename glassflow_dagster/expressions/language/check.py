@@ -352,7 +352,10 @@ class _Checker:
         """Check `base.name` of an object or a JSON value; what it reads is known from the record only: kind "any"."""
         base = self.kind(node.base)
         if base not in ("map", "any"):
-            raise self._error(node, f"{self._source(node.base)} is {_described(base)} and has no field {node.name!r}")
+            nearest_names = get_close_matches(self._source(node), self._fields, n=1)
+            remedy = f"; did you mean {nearest_names[0]!r}?" if nearest_names else ""
+            text = f"{self._source(node.base)} is {_described(base)} and has no field {node.name!r}{remedy}"
+            raise self._error(node, text)
         return "any"
 
     def _index(self, node: Index) -> Kind:

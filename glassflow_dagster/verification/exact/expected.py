@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from glassflow_dagster.bookkeeping.dead_letters import UNKNOWN_SCHEMA
+from glassflow_dagster.bookkeeping.dead_letters import UNKNOWN_SCHEMA, UNKNOWN_SCHEMA_OF_KEY
 from glassflow_dagster.bookkeeping.ledger import BatchHistory, BatchRange
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model.durations import milliseconds
@@ -160,7 +160,8 @@ def _require_known_schemas(rows: DataFrame) -> DataFrame:
     Columns in: dead_letter. Columns out: the same.
     """
     text = f"{UNKNOWN_SCHEMA} that records of the topic were written with; it had it before: restore it"
-    is_unknown = F.startswith(F.col("dead_letter.reason"), F.lit(UNKNOWN_SCHEMA))
+    reason = F.col("dead_letter.reason")
+    is_unknown = F.startswith(reason, F.lit(UNKNOWN_SCHEMA)) | F.startswith(reason, F.lit(UNKNOWN_SCHEMA_OF_KEY))
     return rows.where(F.when(is_unknown, F.raise_error(F.lit(text))).otherwise(F.expr("true")))
 
 

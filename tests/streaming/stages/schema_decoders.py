@@ -21,7 +21,7 @@ def decoded(spark: SparkSession, source: Source, values: Iterable[bytes | None],
     """Return a row for each value: the declared fields, and `reason`, NULL for a good one."""
     fields = source.schema_fields
     jvm: Any = spark._jvm
-    decoder = getattr(jvm.glassflow, DECODERS[source.format])(decoder_spec(source, fields, registry))
+    decoder = getattr(jvm.glassflow, DECODERS[source.format])(decoder_spec(source.encoding, fields, registry))
     rows = []
     for value in values:
         row = decoder.decode(value, None)

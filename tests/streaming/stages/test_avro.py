@@ -181,7 +181,7 @@ def test_missing_and_null_fields(spark: SparkSession) -> None:
 
 TEXT = record(("a", "string"), ("n", {"type": "array", "items": "null"}))
 DAMAGED = {
-    b"": "the value ends after 0 bytes",
+    b"": "it ends after 0 bytes",
     None: "the record has no value",
     b"\x04a": "2 bytes are announced and 1 are left",
     b"\x01": "-1 bytes are announced",

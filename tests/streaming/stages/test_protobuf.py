@@ -321,7 +321,7 @@ def test_the_message_is_that_of_the_indexes_behind_the_schema_id(spark: SparkSes
     assert [tuple(row)[:2] for row in rows[:2]] == [("x", None), (None, 5)]
     assert rows[2].reason == "no message 8 in the schema"
     assert "indexes of a message" in rows[3].reason
-    assert "the value ends after 5 bytes" in rows[4].reason
+    assert "it ends after 5 bytes" in rows[4].reason
 
 
 DAMAGED = {
@@ -531,7 +531,7 @@ def test_an_index_that_languages_count_differently_is_refused(spark: SparkSessio
     """
     fields, value = [optional("s", "string")], b"\0\0\0\0\7" + b"\4\0\2" + b"\x0a\1x"
     (refused,) = decoded(spark, source_of(text, fields, wire_format="confluent"), [value])
-    assert refused.reason.endswith("its index has no one meaning; set schema.message_type")
+    assert refused.reason.endswith("its index has no one meaning; set message_type")
     (named,) = decoded(spark, source_of(text, fields, "O.A", wire_format="confluent"), [value])
     assert tuple(named) == ("x", None)
     # Whether groups count among the nested messages differs, too.

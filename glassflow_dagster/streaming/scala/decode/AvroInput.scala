@@ -13,7 +13,7 @@ final class AvroInput extends EncodedInput("Avro") {
   private var opened: Array[Byte] = Array.emptyByteArray
   override def bytes: Array[Byte] = opened
   override def end: Int = opened.length
-  override protected def tooShort: String = s"the value ends after ${bytes.length} bytes, too early"
+  override protected def tooShort: String = s"it ends after ${bytes.length} bytes, too early"
 
   // How many items and records may still come. Those of no bytes, such as nulls, could be any number in a few bytes.
   private var budget = 0L

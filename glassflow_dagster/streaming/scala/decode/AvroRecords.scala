@@ -28,7 +28,7 @@ final class AvroRecords(writer: Schema, reader: Option[Schema], fields: Array[Js
   def read(in: AvroInput, values: Array[Any]): Unit = {
     java.util.Arrays.fill(isFound, false)
     val top = record.branch(in)
-    if (!top.isObject || top.values != null) throw new Refusal(s"the value is not a record but ${top.name}")
+    if (!top.isObject || top.values != null) throw new Refusal(s"not a record but ${top.name}")
     readMembers(in, top, root, values, 0)
     if (in.left > 0) throw new Refusal(s"invalid Avro: ${in.left} bytes follow the record")
     complete(values)

@@ -9,7 +9,7 @@ final class ProtobufInput(override val bytes: Array[Byte]) extends EncodedInput(
 
   /** The end of the message that is read. */
   var end: Int = bytes.length
-  override protected def tooShort: String = s"the value or a message in it ends too early, at byte $end"
+  override protected def tooShort: String = s"it or a message in it ends too early, at byte $end"
 
   // How many places for fields the messages in this value may still have: a message of two bytes could have thousands.
   private var places = bytes.length.toLong * PLACES_A_BYTE + FIRST_PLACES

@@ -156,7 +156,7 @@ final class ProtobufTypes(texts: Seq[String]) {
       if (depth < path.length - 1 && hasHiddenMessages(message))
         throw new Refusal(
           s"the record's message is nested in $name, which has maps or groups: its index has no one meaning; " +
-            "set schema.message_type"
+            "set message_type"
         )
     }
     message(name)

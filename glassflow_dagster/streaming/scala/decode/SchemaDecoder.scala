@@ -13,18 +13,19 @@ import org.apache.spark.unsafe.types.UTF8String
   *
   * @param spec
   *   JSON: {"fields": [[name, kind, required], ...], "schema": the schema's text or null, "registry": the name of a
-  *   declared registry or null, "schema_id": whether values or headers have a schema id}
+  *   declared registry or null, "schema_id": whether a schema id is before what is decoded or in a header, "part": what
+  *   of a record is decoded, its "value" or its "key"}
   */
-abstract class SchemaDecoder(spec: String) extends Serializable {
+abstract class SchemaDecoder(spec: String) extends PartDecoder {
   protected val node: JsonNode = new ObjectMapper().readTree(spec)
   protected val fields: Array[JsonField] = StrictJson.readFields(node.get("fields"))
   protected val given: String = node.get("schema").asText(null)
   protected val registry: String = node.get("registry").asText(null)
   private val hasId: Boolean = node.get("schema_id").asBoolean
+  private val part: String = node.get("part").asText
   private val settings: RegistrySettings = if (registry == null) null else RegistrySettings.of(registry)
 
-  /** See StrictJson. */
-  val schema: StructType = StrictJson.schemaOf(fields)
+  override val schema: StructType = StrictJson.schemaOf(fields)
 
   // Each task has a decoder of its own.
   @transient protected lazy val root: Node = Node(fields)
@@ -42,8 +43,7 @@ abstract class SchemaDecoder(spec: String) extends Serializable {
     */
   protected def read(value: Array[Byte], start: Int, id: Array[Byte], idEnd: Int, values: Array[Any]): Unit
 
-  /** Decode a record. headers: ARRAY<STRUCT<key STRING, value BINARY>>, may be null. */
-  def decode(value: Array[Byte], headers: ArrayData): InternalRow = {
+  override def decode(value: Array[Byte], headers: ArrayData): InternalRow = {
     val values = new Array[Any](fields.length + 1)
     try readAll(value, headers, values)
     catch {
@@ -53,7 +53,7 @@ abstract class SchemaDecoder(spec: String) extends Serializable {
       case error @ (_: ArithmeticException | _: DateTimeException | _: IndexOutOfBoundsException |
           _: ClassCastException | _: IllegalArgumentException | _: NegativeArraySizeException |
           _: NullPointerException | _: MatchError) =>
-        refuse(values, s"the value cannot be decoded: $error")
+        refuse(values, s"the $part cannot be decoded: $error")
     }
     new GenericInternalRow(values)
   }
@@ -64,12 +64,12 @@ abstract class SchemaDecoder(spec: String) extends Serializable {
   }
 
   private def readAll(value: Array[Byte], headers: ArrayData, values: Array[Any]): Unit = {
-    if (value == null) throw new Refusal("the record has no value")
-    val header = if (hasId) SchemaId.header(headers) else null
+    if (value == null) throw new Refusal(s"the record has no $part")
+    val header = if (hasId) SchemaId.header(headers, part) else null
     if (!hasId) read(value, 0, null, 0, values)
     else if (header != null) read(value, 0, header, SchemaId.length(header, "the header"), values)
     else {
-      val length = SchemaId.length(value, "the value")
+      val length = SchemaId.length(value, s"the $part")
       read(value, length, value, length, values)
     }
   }

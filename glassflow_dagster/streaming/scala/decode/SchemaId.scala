@@ -7,21 +7,28 @@ import org.apache.spark.unsafe.types.UTF8String
 
 /** Confluent's wire format: a schema's id before the encoded event, or in a header of the record.
   *
-  * The id is a byte 0 and a number of four bytes, or a byte 1 and a UUID. In the header `__value_schema_id`, which
-  * newer clients write, it is the same, and the value is the event alone.
+  * The id is a byte 0 and a number of four bytes, or a byte 1 and a UUID. In the header `__value_schema_id`
+  * (`__key_schema_id` for a key), which newer clients write, it is the same, and the value is the event alone.
   */
 object SchemaId {
-  private val HEADER = UTF8String.fromString("__value_schema_id")
+  private val OF_VALUE = UTF8String.fromString("__value_schema_id")
+  private val OF_KEY = UTF8String.fromString("__key_schema_id")
   private final val NUMBERED = 0
   private final val UNIQUE = 1
   private final val NUMBER_BYTES = 5
   private final val UNIQUE_BYTES = 17
 
-  /** The bytes of a record's header with the id; null without one. headers: of RecordHeaders.TYPE, may be null.
+  /** The bytes of a record's header with the id; null without one.
     *
-    * Of several the last one counts, and one without a value says that the id is in the record's value.
+    * Of several the last one counts, and one without a value says that the id is in the record's value or key itself.
+    *
+    * @param headers
+    *   of RecordHeaders.TYPE, may be null
+    * @param part
+    *   see RecordPart
     */
-  def header(headers: ArrayData): Array[Byte] = RecordHeaders.last(headers, HEADER)
+  def header(headers: ArrayData, part: String): Array[Byte] =
+    RecordHeaders.last(headers, if (part == RecordPart.KEY) OF_KEY else OF_VALUE)
 
   /** The number of bytes of the id that begins these bytes. Throws Refusal where there is none. place: where they are.
     */

@@ -22,9 +22,13 @@ import org.apache.spark.unsafe.types.UTF8String
   * @param spec
   *   JSON: see readFields; kinds: string, int, uint, float, bool, array, map, any (whatever JSON has), and decimal,
   *   bigint and ubigint: numbers whose digits no type of 64 bits holds
+  * @param part
+  *   what of a record the JSON is, its "value" or its "key", for error messages
   */
-class StrictJson(spec: String) extends Serializable {
+class StrictJson(spec: String, part: String) extends Serializable {
   import StrictJson._
+
+  def this(spec: String) = this(spec, RecordPart.VALUE)
 
   private val fields: Array[JsonField] = readFields(new ObjectMapper().readTree(spec))
 
@@ -60,8 +64,8 @@ class StrictJson(spec: String) extends Serializable {
 
   /** Read all fields into `values`; return the reason why the record cannot be decoded, null for a good one. */
   private def refusal(value: Array[Byte], values: Array[Any]): UTF8String = {
-    if (value == null) return utf8("the record has no value")
-    if (value.isEmpty) return utf8("the record's value is empty")
+    if (value == null) return utf8(s"the record has no $part")
+    if (value.isEmpty) return utf8(s"the record's $part is empty")
     if (!isUtf8Json(value)) return utf8("invalid JSON: not in UTF-8")
     val problems = new Array[String](fields.length)
     val found = new Array[Byte](fields.length)

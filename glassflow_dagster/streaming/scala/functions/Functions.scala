@@ -23,6 +23,8 @@ import org.apache.spark.unsafe.types.UTF8String
   *   - glassflow_decode(value BINARY, spec STRING) -> STRUCT: see StrictJson
   *   - glassflow_decode_avro, glassflow_decode_protobuf(value BINARY, headers ARRAY<STRUCT<key STRING, value BINARY>>,
   *     spec STRING) -> STRUCT: see AvroDecoder and ProtobufDecoder
+  *   - glassflow_add_key(fields STRUCT, key BINARY, headers ARRAY<STRUCT<key STRING, value BINARY>>, spec STRING) ->
+  *     STRUCT: see KeyFields
   *   - glassflow_split_otlp(value BINARY, is_event BOOLEAN, spec STRING) -> ARRAY<STRUCT>: see OtlpSplitter
   *   - glassflow_headers(headers ARRAY<STRUCT<key STRING, value BINARY>>) -> STRING: see RecordHeaders
   *   - glassflow_map(decoded STRUCT, computed STRUCT, spec STRING) -> STRUCT: see ColumnMapper
@@ -50,6 +52,12 @@ class Functions extends (SparkSessionExtensions => Unit) {
     }
     withSchema(extensions, "glassflow_decode_avro")(new AvroDecoder(_))
     withSchema(extensions, "glassflow_decode_protobuf")(new ProtobufDecoder(_))
+    register(extensions, "glassflow_add_key") { case Seq(fields, key, headers, Text(spec)) =>
+      val decoder = new KeyFields(spec)
+      val arguments = Seq(fields, OrNull(key), OrNull(headers))
+      val types = Seq(decoder.valueSchema, BinaryType, RecordHeaders.TYPE)
+      Invoke(constant(decoder), "add", decoder.schema, arguments, types, propagateNull = false)
+    }
     register(extensions, "glassflow_split_otlp") { case Seq(value, isEvent, Text(spec)) =>
       val arguments = Seq(OrNull(value), isEvent)
       val types = Seq(BinaryType, BooleanType)

@@ -9,6 +9,7 @@ from glassflow_dagster.config.model.source import SchemaField, Source
 from glassflow_dagster.streaming.stages.decode.confluent_wire_format import strip_schema_id
 from glassflow_dagster.streaming.stages.decode.decoder import Decoder
 from glassflow_dagster.streaming.stages.decode.json_format import json_decoder
+from glassflow_dagster.streaming.stages.decode.key_fields import add_key_fields, value_fields
 from glassflow_dagster.streaming.stages.decode.schema_formats import schema_decoder
 
 
@@ -18,12 +19,15 @@ def decoder_of(source: Source, fields: Sequence[SchemaField], registry: str) -> 
     fields: the fields to decode. registry: the name under which the source's registry is declared
     (`declare_registries`).
     """
-    return FORMATS[source.format](source, fields, registry)
+    encoding = source.key_encoding
+    if encoding is None:
+        return FORMATS[source.format](source, fields, registry)
+    return add_key_fields(FORMATS[source.format](source, value_fields(fields), registry), encoding, fields, registry)
 
 
 def _json(source: Source, fields: Sequence[SchemaField], _registry: str) -> Decoder:
     decoder = json_decoder(fields)
-    return strip_schema_id(decoder) if source.has_schema_id else decoder
+    return strip_schema_id(decoder) if source.encoding.has_schema_id else decoder
 
 
 def _otlp(_source: Source, fields: Sequence[SchemaField], _registry: str) -> Decoder:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
@@ -10,12 +10,13 @@ from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.model.connections import SchemaRegistry
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.source import Source
+from glassflow_dagster.config.model.source import Encoding, SchemaField, Source
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.client import java_certificates
 from glassflow_dagster.kafka.schema_registry import authorization
 from glassflow_dagster.streaming.spark.session import is_local, java
 from glassflow_dagster.streaming.stages.decode.decoder import field_specs
+from glassflow_dagster.streaming.stages.decode.key_fields import key_fields, value_fields
 
 
 def registry_name(pipeline_id: str, source_id: str) -> str:
@@ -33,7 +34,7 @@ def registries_of(config: PipelineConfig, current: PipelineConfig) -> dict[str, 
     found = {}
     now = {source.source_id: source.schema_registry for source in current.sources}
     for index, source in enumerate(config.sources):
-        if source.schema_registry is None or not source.has_schema:
+        if not source.reads_registry:
             continue
         registry = now.get(source.source_id)
         if registry is None:
@@ -92,21 +93,24 @@ def _own_folder(folder: Path, source_id: str, registry: SchemaRegistry) -> Path:
 def require_schemas(spark: SparkSession, config: PipelineConfig) -> None:
     """Raise `GlassflowError` for a schema in a definition that is none of its format's."""
     for index, source in enumerate(config.sources):
-        if problem := schema_problem(spark, source):
-            raise GlassflowError(f"sources[{index}].schema: {problem}; correct it")
+        require_source_schemas(spark, source, f"sources[{index}].")
 
 
-def schema_problem(spark: SparkSession, source: Source) -> str | None:
-    """Return what is wrong with the schema in a source of a definition; None for none, or without a schema."""
-    schema = source.schema_
+def require_source_schemas(spark: SparkSession, source: Source, path: str) -> None:
+    """Raise `GlassflowError` for a schema of a source that is none of its format's. path: of the source's keys."""
+    _require_schema(spark, f"{path}schema", source.encoding, value_fields(source.schema_fields))
+    if source.key_encoding is not None:
+        _require_schema(spark, f"{path}key_schema", source.key_encoding, key_fields(source.schema_fields))
+
+
+def _require_schema(spark: SparkSession, path: str, encoding: Encoding, fields: Sequence[SchemaField]) -> None:
+    schema = encoding.schema
     if schema is None or schema.file is None:
-        return None
+        return
     # Only the defaults of a reader's schema are used.
-    fields = json.dumps(field_specs(source.schema_fields)) if source.schema_registry else None
-    found: str | None = java(spark).glassflow.SchemaCheck.problem(
-        source.format, schema.file, schema.message_type, fields
-    )
-    return found
+    checked = json.dumps(field_specs(fields)) if encoding.of_registry else None
+    if problem := java(spark).glassflow.SchemaCheck.problem(encoding.format, schema.file, schema.message_type, checked):
+        raise GlassflowError(f"{path}: {problem}; correct it")
 
 
 def _settings(registry: SchemaRegistry, patience_seconds: float, folder: Path | None) -> dict[str, object]:

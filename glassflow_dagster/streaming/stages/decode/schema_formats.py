@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from glassflow_dagster.config.model.source import SchemaField, Source
+from glassflow_dagster.config.model.source import Encoding, SchemaField, Source
 from glassflow_dagster.streaming.stages.decode.decoder import Decoded, Decoder, field_specs
 
 
 def schema_decoder(source: Source, fields: Sequence[SchemaField], registry: str) -> Decoder:
     """Return the decoder of one record of the source's format. registry: see `declare_registries`."""
-    function, spec = f"glassflow_decode_{source.format}", decoder_spec(source, fields, registry)
+    function, spec = f"glassflow_decode_{source.format}", decoder_spec(source.encoding, fields, registry)
 
     def decode(value: Column, headers: Column) -> Decoded:
         # No second error: the function returns the only one in the field `_error`.
@@ -25,12 +25,19 @@ def schema_decoder(source: Source, fields: Sequence[SchemaField], registry: str)
     return decode
 
 
-def decoder_spec(source: Source, fields: Sequence[SchemaField], registry: str) -> str:
-    """Return the text that SchemaDecoder takes."""
-    return json.dumps({
+def decoder_spec(encoding: Encoding, fields: Sequence[SchemaField], registry: str) -> str:
+    """Return the text that SchemaDecoder takes. registry: see `declare_registries`."""
+    return json.dumps(decoder_settings(encoding, fields, registry))
+
+
+def decoder_settings(encoding: Encoding, fields: Sequence[SchemaField], registry: str) -> dict[str, object]:
+    """Return what `decoder_spec` writes as JSON."""
+    schema = encoding.schema
+    return {
         "fields": field_specs(fields),
-        "schema": source.schema_.file if source.schema_ else None,
-        "message_type": source.schema_.message_type if source.schema_ else None,
-        "registry": registry if source.schema_registry else None,
-        "schema_id": source.has_schema_id,
-    })  # fmt: skip
+        "schema": schema.file if schema else None,
+        "message_type": schema.message_type if schema else None,
+        "registry": registry if encoding.of_registry else None,
+        "schema_id": encoding.has_schema_id,
+        "part": encoding.part,
+    }
