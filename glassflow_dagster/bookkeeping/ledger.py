@@ -84,8 +84,8 @@ def residual(outcomes: Outcomes, *, joins: bool, lost_waiting: int = 0) -> int:
     o = outcomes
     if not joins:
         return o.read + o.copies - o.written - o.left_out
-    unwritten = o.joined + o.copies - (o.written + o.joined_filtered + o.joined_dead_letters)
-    return abs(o.read - o.taken - o.left_out) + abs(o.taken - o.decided - lost_waiting) + abs(unwritten)
+    without_outcome = o.joined + o.copies - (o.written + o.joined_filtered + o.joined_dead_letters)
+    return abs(o.read - o.taken - o.left_out) + abs(o.taken - o.decided - lost_waiting) + abs(without_outcome)
 
 
 @dataclass(frozen=True)

@@ -269,7 +269,7 @@ def test_groups_are_read_as_messages(spark: SparkSession, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("damaged", "reason"),
     [
-        (b"\x13\x08\x03", "the value or a message in it ends too early, at byte 3"),
+        (b"\x13\x08\x03", "it or a message in it ends too early, at byte 3"),
         (b"\x13\x08\x03\x24", "wire type 4, before byte 4"),
         (b"\x14", "'part' has wire type 4, and 3 in the schema"),
         (b"\x12\x02\x08\x03", "'part' has wire type 2, and 3 in the schema"),
