@@ -52,6 +52,13 @@ class OtlpSplitter(spec: String) extends Serializable {
           elements(undivided(value, problem = s"the request cannot be read: $error"))
       }
 
+  /** The bytes and the number of a value's events, as Python is given them. */
+  def sizeOfEvents(value: Array[Byte]): java.util.List[Long] = {
+    val rows = split(value, isEvent = false)
+    val events = (1 until rows.numElements()).map(rows.getStruct(_, TYPE.elementType.asInstanceOf[StructType].length))
+    java.util.List.of(events.map(event => if (event.isNullAt(1)) 0L else event.getBinary(1).length.toLong).sum, events.length.toLong)
+  }
+
   private def read(value: Array[Byte]): Array[Any] =
     if (isJson) json.read(value)
     else {
