@@ -64,6 +64,8 @@ class OtlpSplitter(spec: String) extends Serializable {
     else {
       val found = new Array[Any](request.fields.length)
       ProtobufRecords.parse(new ProtobufInput(value), request, found, null, 0)
+      // Otherwise a message of another kind, whose fields are all unknown here, would be a request without events.
+      if (value.nonEmpty && found.head == null) throw OtlpSchema.anotherRequest(request.fields.head.name)
       found
     }
 }
