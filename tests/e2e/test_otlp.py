@@ -17,6 +17,7 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.recovery.rebuild import rebuild_checkpoint
 from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
+from glassflow_dagster.streaming.delivery.batch_bound import BatchBound
 from glassflow_dagster.verification.exact.compare_keys import reconcile_keys
 from glassflow_dagster.verification.verify import verify_pipeline
 from tests.conftest import one_of
@@ -175,6 +176,27 @@ def test_the_events_of_a_sample_limit_the_first_batch(spans: Pipeline) -> None:
     assert spans.query("SELECT records, read FROM {db}.glassflow_ledger ORDER BY batch_id") == [(50, 5000), (10, 1000)]
 
 
+@pytest.mark.parametrize("as_job", one_of([False, True]))
+def test_the_bytes_of_duplicates_limit_the_next_batch(
+    spans: Pipeline, monkeypatch: pytest.MonkeyPatch, as_job: bool
+) -> None:
+    if as_job:
+        spans.more["spark"] = {INLINE_RECORDS_SETTING: "0"}
+    spans.write()
+    sizes: list[tuple[int, ...]] = []
+    monkeypatch.setattr(BatchBound, "update", lambda _, *figures: sizes.append(figures))
+    large = request(1, *range(1, 11), attributes=attributes(large="x" * 1000))
+    spans.send([large])
+    spans.catch_up()
+    spans.send([large] * 3)
+    assert spans.catch_up()["duplicates"] == 30
+
+    # A sample, then the batch, of each run.
+    [*_, (records, size, events)] = sizes
+    assert (records, events) == (3, 30)
+    assert size > 30 * 1000
+
+
 def create_table(pipeline: Pipeline, *clauses: str) -> None:
     """Create the target with a deduplication window. clauses: of its definition."""
     pipeline.client().command(f"CREATE DATABASE {pipeline.name}")
@@ -305,6 +327,7 @@ def test_an_attribute_of_a_key_is_empty_in_an_event_without_it(pipeline: Pipelin
 
 def test_an_event_is_a_dead_letter_only_if_all_texts_of_its_key_are_empty(spans: Pipeline, spark: SparkSession) -> None:
     spans.keys = ["trace_id", "span_id", "attributes.uid"]
+    spans.columns = {**COLUMNS, "attributes.uid": "String"}
     spans.write().send(
         [traces([span(1, 1, attributes=attributes(uid="u")), span(1, 2), span(1, 2)]).SerializeToString()]
     )
