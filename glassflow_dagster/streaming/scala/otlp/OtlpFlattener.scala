@@ -73,8 +73,6 @@ abstract class OtlpFlattener {
     out.add('}')
     val json = out.toText.getBytes
     bytes += json.length
-    if (events.length == OtlpSplitter.MOST_EVENTS)
-      throw new Refusal(s"the request has more than ${OtlpSplitter.MOST_EVENTS} events")
     if (bytes > OtlpSplitter.MOST_BYTES)
       throw new Refusal(s"the request's events have more than ${OtlpSplitter.MOST_BYTES} bytes as JSON")
     events += OtlpEvent(json, problem)
