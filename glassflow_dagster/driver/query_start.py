@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
@@ -194,6 +194,9 @@ class QueryStarter:
         if config.source.signal:
             self.bound.limit_events(min(MAX_BATCH_RECORDS, max_rows(config, partitioned=partitioned)))
         limits = batch_limits(config, self.bound.record_bytes, partitioned=partitioned)
+        if config.source.signal:
+            # Spark waits for a number of records, which is fixed when the query starts.
+            limits = replace(limits, start_records=self.bound.records_of(limits.start_records))
         return kafka_stream(
             self.spark, config.source, subscription, limits, self.bound.query, until_caught_up=until_caught_up
         )

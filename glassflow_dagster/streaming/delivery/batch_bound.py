@@ -87,9 +87,13 @@ class BatchBound:
         self._most_events = most
         self._limit()
 
+    def records_of(self, events: int) -> int:
+        """Return the number of records that have so many events, by the mean of the last ones; at least one."""
+        records, of_them = self._last
+        return records_within(events, records, of_them) if of_them else events
+
     def _limit(self) -> None:
-        records, events = self._last
-        self._fitting_events = records_within(self._most_events, records, events) if events else _UNLIMITED
+        self._fitting_events = self.records_of(self._most_events)
         self._limits.set(self.query, self._most)
 
     @property

@@ -39,7 +39,9 @@ def test_records_of_many_events_are_bounded_by_these(spark: SparkSession) -> Non
     """Their rows make the blocks of a batch, of whose tokens a table keeps so many."""
     bounds = java(spark).glassflow.BatchBound
     bound = BatchBound(spark, "events")
+    assert bound.records_of(1000) == 1000
     bound.update(10, 10_000, 1000)
+    assert (bound.records_of(1000), bound.records_of(1)) == (10, 1)
     bound.limit_events(5000)
     assert bounds.of("events") == 50
     bound.update(10, BATCH_BYTES, 1000)
