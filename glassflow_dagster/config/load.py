@@ -18,6 +18,7 @@ from glassflow_dagster.config.model.origin import Origin
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.plain_secrets import secrets_in
 from glassflow_dagster.config.problems import BUILT, DefinitionError
+from glassflow_dagster.config.rules.otlp import otlp_warnings
 from glassflow_dagster.config.servers import with_connections_of, with_servers_of
 from glassflow_dagster.config.stages import plan_stages
 from glassflow_dagster.config.validation import validate_definition
@@ -126,7 +127,7 @@ def all_warnings(config: PipelineConfig) -> tuple[str, ...]:
 
 def warnings(config: PipelineConfig) -> list[str]:
     """Return warnings on settings that have no effect here, and on expressions that may be meant otherwise."""
-    texts = list(plan_stages(config).warnings)
+    texts = [*plan_stages(config).warnings, *otlp_warnings(config)]
     ignored = list(config.resources.ignored_keys()) if config.resources else []
     if ignored:
         texts.append(f"resources ({', '.join(ignored)}) has no effect here; use Spark settings (--conf) instead")

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
@@ -35,6 +35,7 @@ from glassflow_dagster.streaming.stages.clock_source import ClockSource
 from glassflow_dagster.streaming.stages.decode.registry import declare_registries, registries_of, require_schemas
 from glassflow_dagster.streaming.stages.record_counter import NO_EVENT_TIME
 from glassflow_dagster.streaming.stages.source import (
+    MAX_BATCH_RECORDS,
     Subscription,
     batch_limits,
     kafka_stream,
@@ -122,7 +123,8 @@ class QueryStarter:
         # A query of one batch is stopped after it; with availableNow it would read the topics to their end.
         until_caught_up = self.run.options.until_caught_up and only_batch is None
         subscription = self._subscription(config)
-        records = self._read(config, tables, subscription, until_caught_up=until_caught_up)
+        partitioned = self._is_partitioned(tables)
+        records = self._read(config, subscription, partitioned=partitioned, until_caught_up=until_caught_up)
         events, pacer = self._build(read_records(records, subscription.topics), config, tables, before.waiting)
         writer = BatchWriter(
             config,
@@ -138,6 +140,7 @@ class QueryStarter:
             compacted=self.prepared.compacted_topics,
             waiting=before.waiting,
             only_batch=only_batch,
+            partitioned=partitioned,
         )
         if config.source.signal:
             # Until a batch has told how many events its records have.
@@ -170,12 +173,17 @@ class QueryStarter:
         stream = stream.option("checkpointLocation", str(self.opened.checkpoint.folder))
         return (stream.trigger(availableNow=True) if until_caught_up else stream).start()
 
+    def _is_partitioned(self, tables: Sequence[Table]) -> bool:
+        """Return whether one of the tables, or of their views' targets, may be partitioned."""
+        client = self.prepared.client
+        return self.run.retry(lambda: any(may_be_partitioned(client, table.database, table.name) for table in tables))
+
     def _read(
         self,
         config: PipelineConfig,
-        tables: Sequence[Table],
         subscription: Subscription,
         *,
+        partitioned: bool,
         until_caught_up: bool,
     ) -> DataFrame:
         """Return the topics' records as a stream, in batches of the definition's size; columns of `kafka_stream`.
@@ -183,13 +191,12 @@ class QueryStarter:
         The stream finds the further limit (`bound`) by its name. The limits are lower for a partitioned table, as a
         block then needs an insert token for each partition.
         """
-        client = self.prepared.client
-        partitioned = self.run.retry(
-            lambda: any(may_be_partitioned(client, table.database, table.name) for table in tables)
-        )
         if config.source.signal:
-            self.bound.most_events = max_rows(config, partitioned=partitioned)
+            self.bound.limit_events(min(MAX_BATCH_RECORDS, max_rows(config, partitioned=partitioned)))
         limits = batch_limits(config, self.bound.record_bytes, partitioned=partitioned)
+        if config.source.signal:
+            # Spark waits for a number of records, which is fixed when the query starts.
+            limits = replace(limits, start_records=self.bound.records_of(limits.start_records))
         return kafka_stream(
             self.spark, config.source, subscription, limits, self.bound.query, until_caught_up=until_caught_up
         )

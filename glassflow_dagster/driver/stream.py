@@ -51,7 +51,7 @@ def _run_query(run: RunContext, prepared: Prepared, spark_start: SparkStart, sto
                 # For jobs, now or soon; few records are an inline batch, which needs none.
                 start_workers(spark)
             bound = BatchBound(spark, run.config.pipeline_id)
-            bound.update(sample.records, sample.bytes)
+            bound.update_by(sample, run.config.source)
             opened = open_checkpoint(run, prepared, spark)
             changes = SchemaChanges(prepared.client, opened.epoch, protobuf_answers(spark))
             totals = Totals()

@@ -117,7 +117,7 @@ METRICS: tuple[Figure | Distribution, ...] = (
     ),
     Figure(
         "glassflow_records_total",
-        "Records by outcome, of the checkpoint's batches that are in the ledger",
+        "Records by outcome (events of an OTLP source), of the checkpoint's batches that are in the ledger",
         _records,
         labels=("outcome",),
         is_counter=True,

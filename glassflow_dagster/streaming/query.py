@@ -23,7 +23,7 @@ from glassflow_dagster.streaming.stages.filter import keep_matching
 from glassflow_dagster.streaming.stages.join import join_inputs
 from glassflow_dagster.streaming.stages.join_events import as_events, to_join_inputs, unpack_fields
 from glassflow_dagster.streaming.stages.mapping import TableColumns, map_columns, map_columns_of_all
-from glassflow_dagster.streaming.stages.otlp import keep_outcomes, require_key, split_requests
+from glassflow_dagster.streaming.stages.otlp import fill_attributes_of_key, keep_outcomes, require_key, split_requests
 from glassflow_dagster.streaming.stages.record_counter import MAX_EVENT_TIMES, TALLIES, JoinCounter
 from glassflow_dagster.streaming.stages.replays import mark_replays
 from glassflow_dagster.streaming.stages.route import choose_table, choose_tables
@@ -123,7 +123,9 @@ def _decode_requests(records: DataFrame, config: PipelineConfig) -> DataFrame:
     """Split the export requests of an OTLP source into events, and decode these."""
     source, dedup = config.source, config.dedup_of(config.source)
     events = keep_outcomes(_decode(split_requests(records, source, config.replay_topic), config))
-    return require_key(events, dedup, config.fields_of(source)) if dedup else events
+    if dedup is None:
+        return events
+    return require_key(fill_attributes_of_key(events, dedup), dedup, config.fields_of(source))
 
 
 def _map(events: DataFrame, config: PipelineConfig, tables: Sequence[Table], scope: Scope) -> DataFrame:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from glassflow_dagster.config.load import convert_definition, load_content, load_pipeline
+from glassflow_dagster.config.load import convert_definition, load_content, load_pipeline, warnings
 from glassflow_dagster.config.model.otlp import FIELDS
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.problems import DefinitionError
 from tests import definition as v3
 from tests.config.changes import changed
@@ -59,8 +60,9 @@ def test_attributes_that_a_mapping_or_a_key_names_are_fields(tmp_path: Path) -> 
     assert [(field.name, field.type, field.default) for field in added] == [
         (name, "string", "") for name in ("resource_attributes.service.name", "attributes.http.method", "attributes.id")
     ]
-    assert [field.name for field in config.fields if field.name in config.dedup.key_fields and field.needed] == [  # type: ignore[union-attr]
-        "attributes.id"
+    # An empty text in an event without it.
+    assert [(field.name, field.needed, field.default) for field in config.fields if field.name == "attributes.id"] == [
+        ("attributes.id", False, "")
     ]
 
 
@@ -80,7 +82,7 @@ def test_a_key_may_be_a_path_of_glassflow_to_several_fields(tmp_path: Path, key:
     config = load_pipeline(write(tmp_path, transforms__0__config__key=key), {})
     assert config.dedup
     assert list(config.dedup.key_fields) == fields
-    assert all(field.needed for field in config.fields if field.name in fields)
+    assert all(field.needed for field in config.fields if field.name in fields and "." not in field.name)
 
 
 def test_a_field_that_only_some_metrics_have_may_be_a_key(tmp_path: Path) -> None:
@@ -153,3 +155,40 @@ def test_the_formats_are_of_otlp_sources_only(tmp_path: Path) -> None:
     assert problem == (
         "sources[0].format: otlp_json is of OTLP sources; use the type otlp.logs, otlp.metrics, otlp.traces"
     )
+
+
+def test_a_stored_definition_keeps_the_fields_that_its_version_had(tmp_path: Path) -> None:
+    """An open batch is finished with them, also by a later version that knows further fields."""
+    content = load_pipeline(write(tmp_path), {}).content
+    content["sources"][0]["schema_fields"].remove({"name": "links", "type": "array"})
+
+    stored = load_content(content, {})
+
+    assert "links" not in {field.name for field in stored.source.schema_fields}
+    assert stored.content == content
+    assert PipelineConfig.model_validate(content) == stored
+
+
+@pytest.mark.parametrize(
+    ("expression", "name"),
+    [
+        ("parent_span_id == nil", "parent_span_id"),
+        ("nil != trace_id", "trace_id"),
+        ('(status_message ?? "x") == "x"', "status_message"),
+        ('parent_span_id == ""', None),
+        ('attributes["span_id"] == nil && attributes.span_id == nil', None),
+    ],
+)
+def test_a_comparison_of_a_text_with_nil_is_a_warning(tmp_path: Path, expression: str, name: str | None) -> None:
+    """GlassFlow omits empty texts."""
+    outputs = [{"output_name": "trace_id", "expression": expression, "output_type": "bool"}]
+    for transform, path in (
+        ({"type": "filter", "config": {"expression": expression}}, "transforms[0].config.expression"),
+        ({"type": "stateless", "config": {"transforms": outputs}}, "transforms[0].config.transforms[0].expression"),
+    ):
+        changes = {"transforms": [{**transform, "source_id": "spans"}]}
+        changes["sink__mapping"] = [v3.mapping("trace_id", "Bool" if "bool" in str(transform) else "String")]
+        found = warnings(load_pipeline(write(tmp_path, **changes), {}))
+        expected = f'Compare it with "": {name} == ""'
+        assert [text.split(": ", 1)[0] for text in found] == ([path] if name else [])
+        assert all(text.endswith(expected) for text in found)

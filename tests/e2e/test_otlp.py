@@ -8,18 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from pyspark.sql import SparkSession
 
+from glassflow_dagster.clickhouse.target.token_window import own_setting
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.recovery.rebuild import rebuild_checkpoint
 from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
+from glassflow_dagster.streaming.delivery.batch_bound import BatchBound
 from glassflow_dagster.verification.exact.compare_keys import reconcile_keys
 from glassflow_dagster.verification.verify import verify_pipeline
 from tests.conftest import one_of
 from tests.e2e.support import Pipeline, invoke, tutorial
 from tests.e2e.test_dead_letters import dead_letter_command, listed
-from tests.export_requests import attributes, span, to_json, traces
+from tests.export_requests import any_value, attributes, span, to_json, traces
 
 COLUMNS = {
     "trace_id": "String", "span_id": "String", "name": "LowCardinality(String)", "duration_ns": "UInt64",
@@ -109,6 +113,98 @@ def test_a_repeated_batch_doubles_and_loses_no_span(
 
     assert (totals["read"], totals["written"], totals["duplicates"]) == (120, 88, 32)
     require_exact(spans, spark, 88)
+
+
+def small_and_large_requests(large: int) -> list[bytes]:
+    """Return requests of one span, more than are sampled, and behind them so many requests of 100 spans."""
+    return [*(request(2, number) for number in range(1, 211)), *(large_request(record) for record in range(large))]
+
+
+def large_request(record: int) -> bytes:
+    """Return a request of 100 spans, each for a partition of its own."""
+    return traces([span(1, 100 * record + k + 1, name=str(k)) for k in range(100)]).SerializeToString()
+
+
+PARTITIONED = {
+    "max_batch_size": 100, "create_table": {"order_by": "span_id", "partition_by": "toUInt64OrZero(name)"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("as_job", one_of([False, True]))
+def test_a_batch_of_more_blocks_than_the_table_keeps_tokens_doubles_no_span(spans: Pipeline, as_job: bool) -> None:
+    if as_job:
+        spans.more["spark"] = {INLINE_RECORDS_SETTING: "0"}
+    spans.sink = PARTITIONED
+    spans.write().send(small_and_large_requests(110), lambda _: 0)
+    rows = 210 + 11_000
+
+    spans.die_at("_account")
+
+    [(table,)] = spans.query("SELECT engine_full FROM system.tables WHERE database = '{db}' AND name = 'events'")
+    window = own_setting(table, "non_replicated_deduplication_window")
+    assert window is not None
+    assert window >= 2 * rows
+    assert spans.catch_up()["written"] == rows
+    assert spans.query("SELECT count(), uniqExact(trace_id, span_id) FROM {db}.events") == [(rows, rows)]
+    assert verify_pipeline(load_pipeline(spans.file), print).passed
+
+
+def test_where_the_window_must_not_be_changed_the_batch_ends_before_it_is_too_small(spans: Pipeline) -> None:
+    """And continues when the statement of the error has been run."""
+    spans.sink = {**PARTITIONED, "deduplication_window": "require"}
+    spans.write()
+    create_table(spans, "PARTITION BY toUInt64OrZero(name)")
+    spans.send(small_and_large_requests(60), lambda _: 0)
+
+    with pytest.raises(GlassflowError, match="keeps 10000 insert tokens, and a batch needs more") as error:
+        spans.catch_up()
+
+    assert spans.query("SELECT count() <= 5000 FROM {db}.events") == [(1,)]
+    assert spans.query("SELECT count() FROM {db}.glassflow_ledger") == [(0,)]
+    [statement] = re.findall(r"run (ALTER TABLE .*), then start", str(error.value))
+    spans.client().command(statement)
+    assert spans.catch_up()["written"] == 6210
+    assert spans.query("SELECT count(), uniqExact(trace_id, span_id) FROM {db}.events") == [(6210, 6210)]
+
+
+def test_the_events_of_a_sample_limit_the_first_batch(spans: Pipeline) -> None:
+    spans.sink = PARTITIONED
+    spans.write().send([large_request(record) for record in range(60)], lambda _: 0)
+
+    assert spans.catch_up()["written"] == 6000
+    # 50 blocks, each with tokens for 100 partitions, are half of the tokens that a table keeps.
+    assert spans.query("SELECT records, read FROM {db}.glassflow_ledger ORDER BY batch_id") == [(50, 5000), (10, 1000)]
+
+
+@pytest.mark.parametrize("as_job", one_of([False, True]))
+def test_the_bytes_of_duplicates_limit_the_next_batch(
+    spans: Pipeline, monkeypatch: pytest.MonkeyPatch, as_job: bool
+) -> None:
+    if as_job:
+        spans.more["spark"] = {INLINE_RECORDS_SETTING: "0"}
+    spans.write()
+    sizes: list[tuple[int, ...]] = []
+    monkeypatch.setattr(BatchBound, "update", lambda _, *figures: sizes.append(figures))
+    large = request(1, *range(1, 11), attributes=attributes(large="x" * 1000))
+    spans.send([large])
+    spans.catch_up()
+    spans.send([large] * 3)
+    assert spans.catch_up()["duplicates"] == 30
+
+    # A sample, then the batch, of each run.
+    [*_, (records, size, events)] = sizes
+    assert (records, events) == (3, 30)
+    assert size > 30 * 1000
+
+
+def create_table(pipeline: Pipeline, *clauses: str) -> None:
+    """Create the target with a deduplication window. clauses: of its definition."""
+    pipeline.client().command(f"CREATE DATABASE {pipeline.name}")
+    columns = ", ".join(f"{name} {kind}" for name, kind in pipeline.columns.items())
+    pipeline.client().command(
+        f"CREATE TABLE {pipeline.name}.events ({columns}) ENGINE = MergeTree {' '.join(clauses)} ORDER BY span_id "
+        "SETTINGS non_replicated_deduplication_window = 10000"
+    )
 
 
 def test_a_lost_checkpoint_is_rebuilt_from_the_events_of_requests(
@@ -209,6 +305,51 @@ def test_an_event_without_a_key_is_a_dead_letter(spans: Pipeline) -> None:
     assert {(letter["stage"], letter["reason"]) for letter in listed(spans)} == {
         ("decode", "the key is empty (trace_id)")
     }
+
+
+def test_an_attribute_of_a_key_is_empty_in_an_event_without_it(pipeline: Pipeline) -> None:
+    """The guide's example."""
+    [example] = re.findall(r"- \{type: otlp\.logs.*?```", Path("docs/guides/definitions.md").read_text(), re.DOTALL)
+    [keys] = re.findall(r"keys: \[(.*)\], time_window", example)
+    pipeline.fields, pipeline.source = [], {"type": "otlp.logs"}
+    pipeline.columns = {"timestamp": "DateTime64(9)", "body": "String", "attributes.log.record.uid": "String"}
+    pipeline.keys = keys.split(", ")
+    pipeline.create_topic()
+    pipeline.write().send([logs(["a", "b", "a"]), logs(["a", "b"], uid=1), logs(["b"])], lambda _: 0)
+
+    totals = pipeline.catch_up()
+
+    assert (totals["written"], totals["duplicates"], totals["dead_letters"]) == (4, 2, 0)
+    assert pipeline.query("SELECT body, `attributes.log.record.uid` FROM {db}.events ORDER BY ALL") == [
+        ("a", ""), ("a", "1"), ("b", ""), ("b", "1"),
+    ]  # fmt: skip
+
+
+def test_an_event_is_a_dead_letter_only_if_all_texts_of_its_key_are_empty(spans: Pipeline, spark: SparkSession) -> None:
+    spans.keys = ["trace_id", "span_id", "attributes.uid"]
+    spans.columns = {**COLUMNS, "attributes.uid": "String"}
+    spans.write().send(
+        [traces([span(1, 1, attributes=attributes(uid="u")), span(1, 2), span(1, 2)]).SerializeToString()]
+    )
+    spans.send([traces([span(0, 0), span(0, 0, attributes=attributes(uid="u"))]).SerializeToString()])
+
+    totals = spans.catch_up()
+
+    assert (totals["written"], totals["duplicates"], totals["dead_letters"]) == (3, 1, 1)
+    assert [letter["reason"] for letter in listed(spans)] == ["the key is empty (trace_id, span_id, attributes.uid)"]
+    found = reconcile_keys(spark, load_pipeline(spans.file), print)
+    assert found.passed, found.description
+
+
+def logs(bodies: list[str], uid: int | None = None) -> bytes:
+    """Return a request with a log record of each body. uid: an attribute of each."""
+    request = ExportLogsServiceRequest()
+    records = request.resource_logs.add().scope_logs.add().log_records
+    for body in bodies:
+        record = records.add(time_unix_nano=1, body=any_value(body))
+        if uid is not None:
+            record.attributes.extend(attributes(log__record__uid=uid))
+    return request.SerializeToString()
 
 
 def test_events_have_the_metadata_of_their_record_and_attributes_are_fields(spans: Pipeline) -> None:

@@ -9,7 +9,7 @@ cluster is not.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from clickhouse_connect.driver.client import Client
@@ -19,9 +19,12 @@ from glassflow_dagster.clickhouse.identifiers import full_name, names_in, quote_
 from glassflow_dagster.clickhouse.queries import fetch
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.clickhouse.target.token_window import (
+    SPARE,
+    TOKENS_KEPT,
     TokenWindow,
     is_replicated,
     own_setting,
+    too_few_tokens_reason,
     window_settings,
 )
 from glassflow_dagster.clickhouse.target.views import find_written_tables
@@ -71,11 +74,11 @@ def local_tables_query(distributed: Distributed) -> str:
     )
 
 
-def cluster_token_window_statement(distributed: Distributed, engine: str) -> str:
-    """Return the ALTER TABLE statement that switches on the token window of a cluster's local tables."""
+def cluster_token_window_statement(distributed: Distributed, engine: str, blocks: int = TOKENS_KEPT) -> str:
+    """Return the ALTER TABLE statement that gives a cluster's local tables a token window of so many blocks."""
     return (
         f"ALTER TABLE {full_name(distributed.database, distributed.table)} ON CLUSTER "
-        f"{quote_name(distributed.cluster)} MODIFY SETTING {window_settings(engine)}"
+        f"{quote_name(distributed.cluster)} MODIFY SETTING {window_settings(engine, blocks)}"
     )
 
 
@@ -96,6 +99,25 @@ def require_repeatable(client: Client, table: Table, filled: set[str], path: str
         problems.append(f"has its own materialized views; attach them to the shards' tables, {_OTHERWISE}")
     if problems:
         raise TableProblem("\n".join(f"{path}: {table.full_name} {problem}" for problem in problems))
+
+
+def require_more_tokens_on_shards(client: Client, database: str, table: str, blocks: int) -> None:
+    """Raise `TableProblem` with the statement to run unless the local tables of a Distributed table keep `blocks`."""
+    query = "SELECT engine_full FROM system.tables WHERE database = {database:String} AND name = {name:String}"
+    for (engine_full,) in fetch(client, query, {"database": database, "name": table}):
+        distributed = parse_distributed(engine_full)
+        local = [LocalTable(*row) for row in fetch(client, local_tables_query(distributed))]
+        require_more_tokens_of(distributed, local, blocks)
+
+
+def require_more_tokens_of(distributed: Distributed, local: Iterable[LocalTable], blocks: int) -> None:
+    """Raise `TableProblem` unless each of the local tables keeps `blocks` insert tokens; see above."""
+    for shard in local:
+        window = _window_of(distributed, shard)
+        if window.blocks < blocks:
+            name = f"{distributed.database}.{distributed.table} on {shard.host}"
+            statement = cluster_token_window_statement(distributed, shard.engine, SPARE * blocks)
+            raise TableProblem(too_few_tokens_reason(name, window.blocks, statement))
 
 
 def _sharding_problems(distributed: Distributed, table: Table, filled: set[str], shards: int) -> Iterator[str]:
@@ -158,6 +180,11 @@ def _partition_problems(
 
 def _remembers_tokens(distributed: Distributed, shard: LocalTable) -> bool:
     """Return True when the table's own settings give it a sufficient token window; server defaults are unknown here."""
+    return _window_of(distributed, shard).suffices
+
+
+def _window_of(distributed: Distributed, shard: LocalTable) -> TokenWindow:
+    """Return the token window that the table's own settings give it."""
 
     def own(name: str) -> int:
         return own_setting(shard.engine_full, name) or 0  # not set: the server's default, which is unknown
@@ -166,7 +193,7 @@ def _remembers_tokens(distributed: Distributed, shard: LocalTable) -> bool:
         blocks, seconds = own("replicated_deduplication_window"), own("replicated_deduplication_window_seconds")
     else:
         blocks, seconds = own("non_replicated_deduplication_window"), None
-    return TokenWindow(distributed.database, distributed.table, shard.engine, blocks, seconds).suffices
+    return TokenWindow(distributed.database, distributed.table, shard.engine, blocks, seconds)
 
 
 def _arguments(text: str) -> Iterator[str]:

@@ -18,6 +18,9 @@ from glassflow_dagster.clickhouse.target.views import find_written_tables
 # other pipeline's batch of the same size fits beside it. A block's entry costs the server some 100 bytes.
 TOKENS_KEPT = 10_000
 
+# How many times as many tokens as are needed now a user is told to let a table keep: the batch may need more later.
+SPARE = 8
+
 # Replicated tables forget by age too: after an outage of a long weekend a repeated batch must not double rows.
 TOKENS_KEPT_SECONDS = 7 * 24 * 3600
 
@@ -81,6 +84,27 @@ def keep_more_tokens(client: Client, database: str, table: str, blocks: int, clu
         window = read_window(client, *table_id)
         if window.blocks < blocks:
             execute(client, token_window_statement(*table_id, window.engine, blocks, cluster))
+
+
+def require_more_tokens(client: Client, database: str, table: str, blocks: int, cluster: str | None = None) -> None:
+    """Raise `TableProblem` with the statement to run unless a table and its views' targets keep `blocks` tokens.
+
+    For a table whose window the pipeline must not change.
+    """
+    for table_id in find_written_tables(client, database, table).table_ids:
+        window = read_window(client, *table_id)
+        if window.blocks < blocks:
+            statement = token_window_statement(*table_id, window.engine, SPARE * blocks, cluster)
+            raise TableProblem(too_few_tokens_reason(".".join(table_id), window.blocks, statement))
+
+
+def too_few_tokens_reason(table: str, blocks: int, statement: str) -> str:
+    """Return why a batch of so many inserts ends before one of them. blocks: that the table keeps."""
+    return (
+        f"{table} keeps {blocks} insert tokens, and a batch needs more, so a repeated batch would duplicate rows; run "
+        f"{statement}, then start the pipeline again, which continues the batch. A larger sink.max_batch_size makes "
+        "fewer inserts of later batches"
+    )
 
 
 def ensure_tokens_kept(client: Client, database: str, table: str, cluster: str | None = None) -> None:

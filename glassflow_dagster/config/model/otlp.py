@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-Signal = str  # logs, metrics or traces
+SignalName = str  # logs, metrics or traces
 TYPE_PREFIX = "otlp."
 FORMATS = ("otlp_proto", "otlp_json")
 
@@ -35,7 +35,7 @@ _METRICS = (
     ("value_int", "int"), ("count", "uint"), ("sum", "float"), ("min", "float"), ("max", "float"),
     ("bucket_counts", "array"), ("explicit_bounds", "array"), *_SCOPE,
 )  # fmt: skip
-FIELDS: dict[Signal, tuple[tuple[str, str], ...]] = {"logs": _LOGS, "metrics": _METRICS, "traces": _TRACES}
+FIELDS: dict[SignalName, tuple[tuple[str, str], ...]] = {"logs": _LOGS, "metrics": _METRICS, "traces": _TRACES}
 # The fields that are null in events of some kinds of metrics; all others are in every event.
 _OPTIONAL = frozenset({
     "aggregation_temporality", "is_monotonic", "value_double", "value_int", "count", "sum", "min", "max",
@@ -46,7 +46,7 @@ _ATTRIBUTES = tuple(name for name, kind in _SCOPE if kind == "map")
 _PART = re.compile(r'\s*(?:"[^"]*"\s*:)?\s*((?:[\w.$/:-]|\\.)+)\s*')
 
 
-def signal_of(source_type: Any) -> Signal | None:
+def signal_of(source_type: Any) -> SignalName | None:
     """Return the signal of a source's type, in any case; None for another type."""
     signal = str(source_type).lower().removeprefix(TYPE_PREFIX)
     return signal if str(source_type).lower().startswith(TYPE_PREFIX) and signal in FIELDS else None
@@ -75,7 +75,7 @@ def complete(definition: Any) -> Any:
     return {**definition, "sources": completed}
 
 
-def fields_of(signal: Signal, attributes: list[str]) -> list[dict[str, Any]]:
+def fields_of(signal: SignalName, attributes: list[str]) -> list[dict[str, Any]]:
     """Return the fields of a signal's events as schema_fields. attributes: the names of attributes that are fields.
 
     A missing attribute is an empty text, as in GlassFlow.

@@ -128,13 +128,14 @@ class PipelineConfig(Part):
 
         With a schema registry most fields are optional (see `Source.fields`), but not those of the deduplication key,
         which are as declared: without its key an event cannot be deduplicated. Those of a join's key are optional, as
-        an event without it has no match. Of an OTLP source, which declares no fields, those of the key are required.
+        an event without it has no match. Of an OTLP source, which declares no fields, those of the key are required,
+        except attributes: these are empty texts in an event without them.
         """
         dedup = self.dedup_of(source)
         keys = dedup.key_fields if dedup else ()
         if source.signal:
             return tuple(
-                field.model_copy(update={"required": True, "default": None}) if field.name in keys else field
+                field.model_copy(update={"required": True}) if field.name in keys else field
                 for field in source.schema_fields
             )
         pairs = zip(source.schema_fields, source.fields, strict=True)

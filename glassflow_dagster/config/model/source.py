@@ -11,7 +11,7 @@ from pydantic import Field
 
 from glassflow_dagster.config.model.connections import KafkaConnection, SchemaRegistry
 from glassflow_dagster.config.model.fields import LOWER_CASE, FieldType, Part, Start, Text, empty_means
-from glassflow_dagster.config.model.otlp import Signal, attribute_path, fields_of, signal_of
+from glassflow_dagster.config.model.otlp import SignalName, attribute_path, fields_of, signal_of
 from glassflow_dagster.config.model.types import FIELD_KINDS, FieldKind
 
 # Metadata for the mapping -> its kind: Kafka's, named as by ClickHouse's Kafka engine, and the batch time.
@@ -150,16 +150,19 @@ class Source(Part):
         return self.topics if self.topic is None else (self.topic,)
 
     @property
-    def signal(self) -> Signal | None:
+    def signal(self) -> SignalName | None:
         """The signal of OpenTelemetry whose export requests the records are; None for records of one event each."""
         return signal_of(self.type)
 
     @property
     def has_fields_of_signal(self) -> bool:
-        """Whether the fields are those of the signal's events, and attributes of them."""
+        """Whether the fields are such of the signal's events, and attributes of them.
+
+        They need not be all: an earlier version may have stored the definition, which knew fewer.
+        """
         attributes = [field.name for field in self.schema_fields if len(attribute_path(field.name)) > 1]
         fixed = tuple(SchemaField.model_validate(field) for field in fields_of(self.signal or "", attributes))
-        return self.schema_fields == fixed
+        return {*self.schema_fields} <= {*fixed}
 
     @property
     def encoding(self) -> Encoding:

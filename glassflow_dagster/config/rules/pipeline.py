@@ -151,7 +151,7 @@ def _dedup_problems(config: PipelineConfig) -> Iterator[Problem]:
         if dedup.time_window > MAX_DEDUP_WINDOW:
             yield Problem(f"{path}.config.time_window", "is longer than 7 days; choose 7d or less")
         source = sources[transform.source_id]
-        # Of an OTLP source, those of the key are required, whichever they are.
+        # Of an OTLP source, those of the key are required, whichever they are, but for attributes.
         fields = {field.name: field for field in (config.fields_of(source) if source.signal else source.schema_fields)}
         yield from _key_problems(f"{path}.config.key", dedup, source, fields)
         if config.join is None or dedup.clock == "processing":
@@ -168,7 +168,7 @@ def _key_problems(
             yield Problem(path, f"{name!r} is {where}; {suggestion(name, list(fields))}")
         elif fields[name].kind in ("array", "map", "any"):
             yield Problem(path, f"{name!r} is {fields[name].type}; a key is a string, number or bool")
-        elif not fields[name].needed:
+        elif not fields[name].needed and not source.signal:
             text = f"{name!r} is optional; a key must be present, set required: true without a default"
             yield Problem(path, text)
 

@@ -49,7 +49,9 @@ from glassflow_dagster.streaming.delivery.partition_writer import (
     PartitionWriter,
 )
 from glassflow_dagster.streaming.delivery.read_ahead import ReadAhead
+from glassflow_dagster.streaming.delivery.token_room import TokenShare
 from glassflow_dagster.streaming.delivery.totals import Totals
+from glassflow_dagster.streaming.spark.session import SHUFFLE_PARTITIONS
 from glassflow_dagster.streaming.stages.batch_pacer import BatchPacer
 from glassflow_dagster.streaming.stages.record_counter import (
     BatchOutcomes,
@@ -59,6 +61,7 @@ from glassflow_dagster.streaming.stages.record_counter import (
     SingleTopicCounter,
     total,
 )
+from glassflow_dagster.streaming.stages.source import max_tokens_per_block
 
 _logger = logging.getLogger(__name__)
 
@@ -89,7 +92,8 @@ class BatchWriter:
     tables: the sink's, in the order of `Sink.by_table`; targets: a watch of each. pacer: None unless the query joins.
     clock: checks the batches' times; None without windows. bound: limits the records of the next batch. compacted: the
     compacted topics among the sources'. waiting: the number of left events of a join that wait for a match at the
-    start. only_batch: the only batch to write; the query ends after it.
+    start. only_batch: the only batch to write; the query ends after it. partitioned: whether an insert may need a token
+    for each of several partitions.
     """
 
     config: PipelineConfig
@@ -106,6 +110,7 @@ class BatchWriter:
     compacted: frozenset[str] = frozenset()
     waiting: InitVar[int] = 0
     only_batch: int | None = None
+    partitioned: bool = False
     # Locked while a batch is written.
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _stopping: threading.Event = field(default_factory=threading.Event, init=False)
@@ -234,7 +239,7 @@ class BatchWriter:
         names (a token from another run is not trusted), this driver's epoch (no newer driver may have started), and
         the stage attempt (a task that Spark starts again repeats blocks, too).
         """
-        writer = self._partition_writer(plan, repeated=repeated)
+        writer = replace(self._partition_writer(plan, repeated=repeated), token_share=self._token_share(stages, plan))
         rows = stages.inline(plan.batch_id, plan.batch_time_ms) if plan.inline else None
         results = _write_as_job(writer, stages, plan) if rows is None else _write_inline(writer, rows)
         measures = reduce(add, (Measures.model_validate_json(row.pop("measures")) for row in results), Measures())
@@ -270,6 +275,23 @@ class BatchWriter:
             to_all_tables=self.config.sink.match == "all",
             already_written=self.checkpoint.already_written(plan.batch_id, self.config.topics, names),
             compare_values=self._may_be_written(plan),
+        )
+
+    def _token_share(self, stages: BatchStages, plan: BatchPlan) -> TokenShare | None:
+        """Return a task's share of the tokens that a table keeps; None where the batch's records limit its blocks."""
+        if not self.config.source.signal:
+            return None
+        if plan.inline:
+            tasks = 1
+        elif self.config.dedup:
+            tasks = int(str(stages.spark.conf.get(SHUFFLE_PARTITIONS)))
+        else:
+            # One for each partition of a topic that has records.
+            tasks = sum(first < until for spans in plan.offsets.values() for first, until in spans.values())
+        return TokenShare(
+            tasks=max(1, tasks),
+            tokens_per_insert=max_tokens_per_block(self.config, partitioned=self.partitioned),
+            may_enlarge=self.config.sink.deduplication_window != "require",
         )
 
     def _may_inline(self, stages: BatchStages, offsets: OffsetRanges) -> bool:

@@ -29,6 +29,7 @@ from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.queries import fetch, retry
 from glassflow_dagster.clickhouse.target.token_window import TOKENS_KEPT, keep_more_tokens
 from glassflow_dagster.config.model.sink import Delivery
+from glassflow_dagster.streaming.delivery.token_room import TokenRoom
 
 T = TypeVar("T")
 
@@ -53,6 +54,7 @@ class BlockWriter:
     table_ddl: the table's columns and constraints when the batch was begun, see `read_table_ddl`. splits: the notes of
     earlier runs of the batch, by the block's token; None when this is its first run. delivery: with at_least_once the
     table's deduplication window is not enlarged, as it may have none. cluster: where tables are altered (ON CLUSTER).
+    room: for the tokens of a task whose blocks are not limited beforehand; None where they are.
     """
 
     inserter: Inserter
@@ -63,6 +65,7 @@ class BlockWriter:
     splits: Mapping[str, Split] | None
     delivery: Delivery = "exactly_once"
     cluster: str | None = None
+    room: TokenRoom | None = None
     # Counts the parts that were inserted, from one, as `next` returns the number of the part that is counted.
     _parts: Iterator[int] = field(default_factory=lambda: count(1))
 
@@ -115,8 +118,10 @@ class BlockWriter:
         """Insert a part of a block; return None when it is in the table, else the reason why it was refused.
 
         A part with rows for too many partitions of the table counts as refused, too. Raises `InsertRefused` where an
-        earlier attempt may have inserted the part before the table was changed.
+        earlier attempt may have inserted the part before the table was changed, and what `TokenRoom.reserve` raises.
         """
+        if self.room:
+            self.room.reserve()
         try:
             rows = block.slice(part.first, part.until - part.first)
             self.inserter.insert(self.database, self.table, rows, part.token)
@@ -131,9 +136,9 @@ class BlockWriter:
     def _count_part(self) -> None:
         """Count an inserted part; with the `PARTS_BESIDE_BLOCKS`th, enlarge the table's deduplication window.
 
-        Not with at_least_once, where the table may have none.
+        Not with at_least_once, where the table may have none, nor where there is room already.
         """
-        if self.delivery == "exactly_once" and next(self._parts) == PARTS_BESIDE_BLOCKS:
+        if self.delivery == "exactly_once" and self.room is None and next(self._parts) == PARTS_BESIDE_BLOCKS:
             client = self.inserter.client
             table = (self.database, self.table)
             self._retry(lambda: keep_more_tokens(client, *table, TOKENS_KEPT_FOR_PARTS, self.cluster))
@@ -175,17 +180,21 @@ class WholeBlockWriter:
 
     A refused block is not split: a shard that has already written its share would write it again with the parts, which
     have other tokens.
+    room: as in `BlockWriter`.
     """
 
     inserter: Inserter
     database: str
     table: str
+    room: TokenRoom | None = None
 
     def insert(self, block: Block, token: Token) -> tuple[RefusedRow, ...]:
         """Insert a block under its token; raise `InsertRefused` when the server refuses rows, so that none is returned.
 
-        Also raises what `Inserter.insert` raises.
+        Also raises what `Inserter.insert` and `TokenRoom.reserve` raise.
         """
+        if self.room:
+            self.room.reserve()
         try:
             self.inserter.insert(self.database, self.table, block, token)
         except RowsRefused as error:

@@ -11,13 +11,14 @@ table that it has rows for.
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from clickhouse_connect.driver.client import Client
 from pyspark import TaskContext
 
-from glassflow_dagster.bookkeeping.dead_letters import INSERT_STAGE, RAW_SCHEMA, insert_dead_letters
+from glassflow_dagster.bookkeeping.dead_letters import DEAD_LETTERS, INSERT_STAGE, RAW_SCHEMA, insert_dead_letters
 from glassflow_dagster.bookkeeping.fencing import Epoch
 from glassflow_dagster.bookkeeping.splits import BatchName, RefusedRow, read_splits
 from glassflow_dagster.clickhouse.client import wait_for_clickhouse
@@ -28,6 +29,8 @@ from glassflow_dagster.clickhouse.inserts.rows_as_json import read_as_json
 from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.queries import retry, translate_errors
 from glassflow_dagster.clickhouse.server_run import ServerRun
+from glassflow_dagster.clickhouse.target.distributed import require_more_tokens_on_shards
+from glassflow_dagster.clickhouse.target.token_window import keep_more_tokens, require_more_tokens
 from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.config.model.sink import Delivery
 from glassflow_dagster.config.model.source import Source
@@ -41,6 +44,7 @@ from glassflow_dagster.streaming.delivery.dead_letter_rows import (
     DeadLetterWithoutRaw,
     dead_letters_of_rows,
 )
+from glassflow_dagster.streaming.delivery.token_room import TokenRoom, TokenShare
 from glassflow_dagster.streaming.stages.items import EVENT, ITEM
 from glassflow_dagster.streaming.stages.record_counter import BATCH_OUTCOMES_SCHEMA, BatchOutcomes, RecordCounter
 
@@ -89,7 +93,8 @@ class PartitionWriter:
     written before. epoch: the driver's number, for fencing. cluster: where tables are altered. to_all_tables: an event
     may go to several tables. already_written: positions (of the counter's columns, and with several tables the table's
     index) of rows that an earlier run wrote before its checkpoint was lost. compare_values: find such rows by their
-    values instead. report: prints a line for the user.
+    values instead. token_share: of this task, where the batch may have more blocks than the tables keep tokens; None
+    where it cannot. report: prints a line for the user.
     """
 
     counter: RecordCounter
@@ -107,6 +112,7 @@ class PartitionWriter:
     cluster: str | None = None
     to_all_tables: bool = False
     compare_values: bool = False
+    token_share: TokenShare | None = None
     already_written: frozenset[tuple[int, ...]] = frozenset()
     report: Callable[[str], None] = print
 
@@ -223,17 +229,43 @@ class PartitionWriter:
         splits = retry(lambda: read_splits(client, batch), self.retry_seconds, self.report) if repeated else None
 
         def writer(table: BatchTable) -> BlockWriter | WholeBlockWriter:
+            room = self._room(client, table)
             if table.engine == "Distributed" and self.delivery == "exactly_once":
-                return WholeBlockWriter(inserter, table.database, table.name)
+                return WholeBlockWriter(inserter, table.database, table.name, room)
             return BlockWriter(
                 inserter, table.database, table.name, batch, table.ddl, splits,
-                delivery=self.delivery, cluster=self.cluster,
+                delivery=self.delivery, cluster=self.cluster, room=room,
             )  # fmt: skip
 
-        return _Writers(inserter, tuple(writer(table) for table in self.tables))
+        return _Writers(inserter, tuple(writer(table) for table in self.tables), self._room_of_dead_letters(client))
+
+    def _room(self, client: Client, table: BatchTable) -> TokenRoom | None:
+        """Return the room for the tokens of this task in a table of the sink; None where it need not be checked."""
+        share, name = self.token_share, (table.database, table.name)
+        if share is None or self.delivery != "exactly_once":
+            return None
+        if table.engine == "Distributed":
+            ask: Callable[[int], None] = partial(require_more_tokens_on_shards, client, *name)
+        elif share.may_enlarge:
+            ask = partial(keep_more_tokens, client, *name, cluster=self.cluster)
+        else:
+            ask = partial(require_more_tokens, client, *name, cluster=self.cluster)
+        return TokenRoom(share.tasks, share.tokens_per_insert, self._retried(ask))
+
+    def _room_of_dead_letters(self, client: Client) -> TokenRoom | None:
+        """Return the room for the tokens of this task in the table of dead letters, which has no partitions."""
+        if self.token_share is None:
+            return None
+        ask = partial(keep_more_tokens, client, self.connection.database, DEAD_LETTERS.name, cluster=self.cluster)
+        return TokenRoom(self.token_share.tasks, 1, self._retried(ask))
+
+    def _retried(self, ask: Callable[[int], None]) -> Callable[[int], None]:
+        return lambda tokens: retry(lambda: ask(tokens), self.retry_seconds, self.report)
 
     def _insert_dead_letters(self, writers: "_Writers", raw: pa.Table, token: Token) -> None:
         """Insert records into the dead letter table. Columns of `raw`: those of `RAW_SCHEMA`."""
+        if writers.dead_letters:
+            writers.dead_letters.reserve()
         insert_dead_letters(writers.inserter, self.connection.database, self.dead_letters.rows(raw), token)
 
     def _raw_of_dead_letters(self, records: pa.Table) -> pa.Table:
@@ -308,10 +340,14 @@ class PartitionWriter:
 
 @dataclass(frozen=True)
 class _Writers:
-    """The inserter of one partition, for its dead letters, and the writer of each table, for its rows."""
+    """The inserter of one partition, for its dead letters, and the writer of each table, for its rows.
+
+    dead_letters: the room for the tokens of dead letters; None where it need not be checked.
+    """
 
     inserter: Inserter
     rows: tuple[BlockWriter | WholeBlockWriter, ...]
+    dead_letters: TokenRoom | None
 
 
 def _copies(row: pa.ChunkedArray) -> int:

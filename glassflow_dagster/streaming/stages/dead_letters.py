@@ -6,7 +6,7 @@ A good record's raw bytes are dropped before deduplication and the sort; a dead 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from glassflow_dagster.streaming.stages.items import EVENT, ITEM
+from glassflow_dagster.streaming.stages.items import EVENT, ITEM, RECORD_SIZE
 from glassflow_dagster.streaming.stages.scope import Scope
 
 
@@ -17,7 +17,8 @@ def keep_raw_of_dead_letters(events: DataFrame, *more: str) -> DataFrame:
     Columns out: topic_rank INT, partition INT, offset LONG, fields, row, drop_reason, exempt, size INT (bytes of the
     raw value), timestamp LONG (Kafka's, microseconds since 1970), dead_letter STRUCT<topic, timestamp, key, value,
     headers ARRAY<STRUCT<name, value>>, stage, reason>, NULL for a good record, and `more`. Of an OTLP source also item
-    INT, and event BINARY: the value of an event that becomes a row, which Kafka does not have by itself.
+    INT, and event BINARY: the value of an event that becomes a row, which Kafka does not have by itself. The size of a
+    row that stands for a record is that of the record's events.
     """
     of_items = [F.col(ITEM), F.when(F.col("row").isNotNull(), F.col("value")).alias(EVENT)]
     return events.select(
@@ -30,20 +31,20 @@ def keep_raw_of_dead_letters(events: DataFrame, *more: str) -> DataFrame:
         "drop_reason",
         "exempt",
         F.unix_micros("timestamp").alias("timestamp"),
-        *size_and_dead_letter(),
+        *size_and_dead_letter(*((RECORD_SIZE,) if RECORD_SIZE in events.columns else ())),
         *more,
     )
 
 
-def size_and_dead_letter() -> list[Column]:
+def size_and_dead_letter(*sizes: str) -> list[Column]:
     """Return the columns size and dead_letter of `keep_raw_of_dead_letters`.
 
-    Columns in: those of `read_records`, error.
+    sizes: columns that have the size of some rows, INT. Columns in: those of `read_records`, error, and `sizes`.
     """
     # A tombstone has no value, and so 0 bytes.
     struct = dead_letter(F.col("error.stage"), F.col("error.reason"))
     return [
-        F.coalesce(F.octet_length("value"), F.lit(0)).alias("size"),
+        F.coalesce(*sizes, F.octet_length("value"), F.lit(0)).alias("size"),
         F.when(F.col("error").isNotNull(), struct).alias("dead_letter"),
     ]
 

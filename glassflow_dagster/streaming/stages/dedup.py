@@ -13,14 +13,12 @@ from glassflow_dagster.config.model.durations import microseconds, milliseconds
 from glassflow_dagster.config.model.transforms import DedupConfig
 from glassflow_dagster.streaming.spark.session import java
 from glassflow_dagster.streaming.stages.event_time import late_dead_letter
-from glassflow_dagster.streaming.stages.items import EVENT, ITEM, position
+from glassflow_dagster.streaming.stages.items import EVENT, ITEM, MARK, position
 from glassflow_dagster.streaming.stages.source_index import ONLY_FIELDS
 
 # The source index of a pipeline without a join.
 _ONLY_SOURCE = 0
 
-# The item of the row that stands for a record, the least there is (scala/otlp/OtlpSplitter.scala: MARK).
-_LEAST_ITEM = -2
 # A record has less than 2^20 events, and no partition of Kafka's has 2^43 records.
 _ITEM_BITS = 20
 
@@ -192,12 +190,12 @@ def _packed_offset(columns: Collection[str]) -> Column:
     """
     if ITEM not in columns:
         return F.col("offset")
-    return F.shiftleft("offset", _ITEM_BITS).bitwiseOR(F.col(ITEM).cast("bigint") - F.lit(_LEAST_ITEM))
+    return F.shiftleft("offset", _ITEM_BITS).bitwiseOR(F.col(ITEM).cast("bigint") - F.lit(MARK))
 
 
 def _unpacked(offset: Column) -> list[Column]:
     """Return the columns offset and item of a `_packed_offset`."""
-    item = offset.bitwiseAND(F.lit(2**_ITEM_BITS - 1)) + F.lit(_LEAST_ITEM)
+    item = offset.bitwiseAND(F.lit(2**_ITEM_BITS - 1)) + F.lit(MARK)
     return [F.shiftright(offset, _ITEM_BITS).alias("offset"), item.cast("int").alias(ITEM)]
 
 

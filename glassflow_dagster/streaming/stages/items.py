@@ -9,8 +9,11 @@ from collections.abc import Collection
 # The columns of an event's index in its record, and of its value.
 ITEM = "item"
 EVENT = "event"
-# The drop reason of the row that stands for a record, by which records are counted.
+# The drop reason of the row that stands for a record, by which records are counted; its item, the least there is
+# (scala/otlp/OtlpSplitter.scala); and the column of its size: the bytes of the record's events, NULL in other rows.
 RECORD = "record"
+MARK = -2
+RECORD_SIZE = "split_size"
 
 
 def position(columns: Collection[str]) -> tuple[str, ...]:

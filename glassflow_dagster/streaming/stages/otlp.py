@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from glassflow_dagster.config.model.otlp import attribute_path
 from glassflow_dagster.config.model.source import SchemaField, Source
 from glassflow_dagster.config.model.transforms import DedupConfig
 from glassflow_dagster.kafka.replay_headers import ORIGIN_ITEM
@@ -26,8 +27,8 @@ def split_requests(records: DataFrame, source: Source, replay_topic: str) -> Dat
     """Split each record into its events, and a row that stands for the record; see scala/otlp/OtlpSplitter.scala.
 
     Columns in: value, topic, headers, and any others, which pass unchanged. Columns changed: value BINARY, of an event
-    a JSON object. Columns added: item INT (the event's index; -1 for a record's own value, where it is not split), and
-    those that `keep_outcomes` takes.
+    a JSON object. Columns added: item INT (the event's index; -1 for a record's own value, where it is not split),
+    split_size INT (`items.RECORD_SIZE`), and those that `keep_outcomes` takes.
     """
     spec = json.dumps({"signal": source.signal, "format": source.format})
     # A dead letter that was one event is replayed as that event.
@@ -40,7 +41,7 @@ def keep_outcomes(events: DataFrame) -> DataFrame:
     """Set error and drop reason of the rows that the splitter has decided on, which are no good events.
 
     Columns in: those of `split_requests` and `decode`. Columns changed: error (the splitter's; NULL for a row that it
-    drops), drop_reason. Columns removed: the splitter's, except item.
+    drops), drop_reason. Columns removed: the splitter's, except item and split_size.
     """
     dropped, problem = (F.col(name) for name in _OUTCOMES)
     error = F.when(problem.isNotNull(), error_of("decode", problem)).when(dropped.isNull(), F.col("error"))
@@ -49,6 +50,18 @@ def keep_outcomes(events: DataFrame) -> DataFrame:
         .withColumn("drop_reason", F.coalesce(dropped, F.col("drop_reason")))
         .drop(*_OUTCOMES)
     )
+
+
+def fill_attributes_of_key(events: DataFrame, dedup: DedupConfig) -> DataFrame:
+    """Set attributes of a key that an event does not have to an empty text, which is what their columns get, too.
+
+    Columns in: the decoded fields. Column changed: these.
+    """
+    fields = F.col(ONLY_FIELDS)
+    attributes = [name for name in dedup.key_fields if len(attribute_path(name)) > 1]
+    for name in attributes:
+        fields = fields.withField(f"`{name}`", F.coalesce(F.col(ONLY_FIELDS).getField(name), F.lit("")))
+    return events.withColumn(ONLY_FIELDS, fields) if attributes else events
 
 
 def require_key(events: DataFrame, dedup: DedupConfig, fields: Sequence[SchemaField]) -> DataFrame:

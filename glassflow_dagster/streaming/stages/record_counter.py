@@ -132,17 +132,18 @@ class SingleTopicCounter:
 class ItemCounter(SingleTopicCounter):
     """The counter for the query of an OTLP source: a row is one event, or stands for a record of many events.
 
-    `read` and the outcomes count events. A record's size is that of its events, which are what a batch has to hold.
+    `read` and the outcomes count events. A record's size is that of its events, which are what a batch has to hold; the
+    row that stands for the record has it, as events may be duplicates, which are rows no longer.
     """
 
     position_columns: tuple[str, ...] = position((ITEM,))
 
     def count_dropped(self, batch: pa.RecordBatch, outcomes: BatchOutcomes) -> None:
         """Count duplicates, filtered and late events, which have no row, and the records."""
-        records = _dropped_as(batch.column("drop_reason")).get(RECORD, 0)
+        records = batch.filter(pc.equal(batch.column("drop_reason"), RECORD))
         outcomes.read += _count_dropped(batch, outcomes)
-        outcomes.records += records
-        outcomes.count_sizes(records, batch.column("size"))
+        outcomes.records += records.num_rows
+        outcomes.count_sizes(records.num_rows, records.column("size"))
 
     def count_stored(self, block: pa.Table, outcomes: BatchOutcomes) -> None:
         """Count the events as read."""

@@ -80,9 +80,13 @@ def batch_limits(config: PipelineConfig, record_bytes: int = 0, *, partitioned: 
 
 def max_rows(config: PipelineConfig, *, partitioned: bool) -> int:
     """Return the rows of the most blocks that a batch may have; see `batch_limits`."""
-    tokens_per_block = PARTITIONS_PER_BLOCK if partitioned else 1
-    max_blocks = max(1, TOKENS_KEPT // 2 // (tokens_per_block * len(config.sink.by_table)))
+    max_blocks = max(1, TOKENS_KEPT // 2 // max_tokens_per_block(config, partitioned=partitioned))
     return max_blocks * config.sink.max_batch_size
+
+
+def max_tokens_per_block(config: PipelineConfig, *, partitioned: bool) -> int:
+    """Return the most tokens that a table keeps of one block, of which each of the sink's tables may get a part."""
+    return (PARTITIONS_PER_BLOCK if partitioned else 1) * len(config.sink.by_table)
 
 
 def kafka_stream(  # noqa: PLR0913 - what a stream is made of

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -20,10 +20,12 @@ from glassflow_dagster.clickhouse.target.distributed import (
     cluster_token_window_statement,
     local_tables_query,
     parse_distributed,
+    require_more_tokens_on_shards,
     require_repeatable,
 )
 from glassflow_dagster.config.model.types import ColumnType
 from glassflow_dagster.streaming.delivery.block_writer import WholeBlockWriter
+from glassflow_dagster.streaming.delivery.token_room import TokenRoom
 
 PLAIN = "MergeTree ORDER BY id SETTINGS non_replicated_deduplication_window = 10000, index_granularity = 8192"
 REPLICATED = (
@@ -51,6 +53,9 @@ class Cluster:
             return list(enumerate(self.shards, 1))
         if "clusterAllReplicas" in query:
             return list(self.local)
+        if query.startswith("SELECT engine_full"):
+            assert parameters == {"database": "d", "name": "t"}
+            return [("Distributed('c', 'local', 'rows')",)]
         assert "MaterializedView" in query or "dependencies_table" in query
         return []
 
@@ -153,3 +158,28 @@ def test_a_block_is_not_taken_apart() -> None:
     writer = WholeBlockWriter(Refusing(), "db", "d")  # type: ignore[arg-type]
     with pytest.raises(InsertRefused, match=r"db.d refuses values: a constraint; a block .* is not split"):
         writer.insert(ArrowBlock(pa.table({"id": [1]})), Token("token"))
+
+
+def test_a_batch_of_more_blocks_than_a_shard_keeps_tokens_ends_with_what_to_do() -> None:
+    kept = PLAIN.replace("10000", "20000")
+    cluster = Cluster(local=[("h1", "MergeTree", kept, 0), ("h2", "MergeTree", PLAIN, 0)])
+
+    require_more_tokens_on_shards(cast("Client", cluster), "d", "t", 10_000)
+    with pytest.raises(TableProblem, match="keeps 10000 insert tokens, and a batch needs more") as error:
+        require_more_tokens_on_shards(cast("Client", cluster), "d", "t", 20_000)
+
+    assert str(error.value).startswith("local.rows on h2 ")
+    assert (
+        "run ALTER TABLE `local`.`rows` ON CLUSTER `c` MODIFY SETTING non_replicated_deduplication_window = 160000"
+        in str(error.value)
+    )
+
+
+def test_a_block_without_room_for_its_token_is_not_sent() -> None:
+    def keep(_: int) -> None:
+        raise TableProblem("keeps too few")
+
+    room = TokenRoom(tasks=1, tokens_per_insert=10_000, keep=keep)
+    writer = WholeBlockWriter(cast("Any", None), "d", "t", room)
+    with pytest.raises(TableProblem, match="keeps too few"):
+        writer.insert(ArrowBlock(pa.table({"id": [1]})), Token("b"))

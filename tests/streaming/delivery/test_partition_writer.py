@@ -193,7 +193,8 @@ def test_events_of_one_record_are_told_apart_and_records_are_counted_by_their_ow
     batch = records(0, range(6)).set_column(2, "offset", pa.array([0, 0, 0, 0, 1, 1], pa.int64()))
     row = [None if number in (0, 4) else bytes([number]) for number in range(6)]
     batch = batch.set_column(3, "row", pa.array(row, pa.binary()))
-    batch = batch.set_column(4, "size", pa.array([0 if value is None else 2 for value in row], pa.int32()))
+    # Those of the records 0 and 1 have the bytes of their events, also of the duplicates.
+    batch = batch.set_column(4, "size", pa.array([10, 2, 2, 2, 2, 2], pa.int32()))
     dropped = ["record" if value is None else None for value in row]
     batch = batch.set_column(6, "drop_reason", pa.array(dropped, pa.string()))
     batch = batch.set_column(7, "duplicates", pa.array([0, 2, 0, 0, 0, 0], pa.int64()))
@@ -201,7 +202,7 @@ def test_events_of_one_record_are_told_apart_and_records_are_counted_by_their_ow
     of_events = replace(writer(2), counter=ItemCounter(), already_written=frozenset({(0, 0, 0, 1)}))
     counts = counted(list(of_events([batch])))
     assert counts == BatchOutcomes(
-        read=6, records=2, written=4, duplicates=2, blocks=2, bytes=8, sized=2, sized_bytes=8, written_by_table=[4]
+        read=6, records=2, written=4, duplicates=2, blocks=2, bytes=8, sized=2, sized_bytes=12, written_by_table=[4]
     )
     assert sent == {"p/i/7/0/0/0/0": [1], "p/i/7/0/0/0/2": [3, 5]}
 

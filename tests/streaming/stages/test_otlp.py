@@ -11,14 +11,28 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from pyspark.sql import SparkSession
 
+from glassflow_dagster.streaming.spark.session import java
 from tests.export_requests import REQUESTS, any_value, attributes, flattened, span, to_json, traces
 
 MARK = (-2, None, "record", None)
+NOT_EMPTY: dict[str, Message] = {
+    "logs": ExportLogsServiceRequest(resource_logs=[{}]),
+    "metrics": ExportMetricsServiceRequest(resource_metrics=[{}]),
+    "traces": ExportTraceServiceRequest(resource_spans=[{}]),
+}
+
+
+def in_span(members: str) -> str:
+    """Return a request in JSON with a span of these members."""
+    return f'{{"resourceSpans": [{{"scopeSpans": [{{"spans": [{{{members}}}]}}]}}]}}'
+
+
 Split = Callable[..., list[tuple[int, bytes | None, str | None, str | None]]]
 
 
@@ -32,7 +46,7 @@ def split(spark: SparkSession) -> Split:
         spec = json.dumps({"signal": signal, "format": kind})
         splitter = splitters.setdefault(spec, jvm.glassflow.OtlpSplitter(spec))
         found = splitter.split(value, is_event)
-        rows = [found.getStruct(index, 4) for index in range(found.numElements())]
+        rows = [found.getStruct(index, 5) for index in range(found.numElements())]
         return [
             (
                 row.getInt(0),
@@ -43,6 +57,17 @@ def split(spark: SparkSession) -> Split:
         ]
 
     return split
+
+
+def test_the_element_of_a_record_has_the_bytes_of_its_events(spark: SparkSession, split: Split) -> None:
+    """By which a batch is limited, also where the events are duplicates, of which nothing else is left."""
+    splitter = java(spark).glassflow.OtlpSplitter(json.dumps({"signal": "traces", "format": "otlp_proto"}))
+    request = traces([span(1, number) for number in range(3)]).SerializeToString()
+    for value in (request, b"", b"broken", None):
+        _, *found = split("traces", value)
+        size = sum(len(event or b"") for _, event, *_ in found)
+        assert splitter.split(value, False).getStruct(0, 5).getInt(4) == size  # noqa: FBT003 - a method of Java's
+        assert list(splitter.sizeOfEvents(value)) == [size, len(found)]
 
 
 def events(split: Split, signal: str, request: Message) -> list[dict[str, Any]]:
@@ -151,6 +176,18 @@ def test_each_data_point_is_an_event(split: Split, data: dict[str, Any], expecte
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("signal", NOT_EMPTY)
+def test_no_request_has_a_million_events(split: Split, signal: str) -> None:
+    """As the bytes of its events are limited: an event's index has 20 bits (dedup.py)."""
+    least = {
+        "logs": ExportLogsServiceRequest(resource_logs=[{"scope_logs": [{"log_records": [{}]}]}]),
+        "metrics": metric("", gauge={"data_points": [{}]}),
+        "traces": traces([Span()]),
+    }
+    _, (_, event, *_) = split(signal, least[signal].SerializeToString())
+    assert 64 * 1024 * 1024 // len(event or b"") < 2**20 // 4
+
+
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_a_data_point_without_a_number_of_json_is_a_dead_letter(split: Split, number: float) -> None:
     points = {"data_points": [{"as_double": 1}, {"as_double": number}, {"as_double": 2}]}
@@ -177,6 +214,97 @@ def test_a_request_without_events_is_filtered(split: Split, signal: str) -> None
 
     assert split(signal, b"") == [MARK, (-1, b"", "filtered", None)]
     assert split(signal, to_json(empty), "otlp_json") == [MARK, (-1, b"{}", "filtered", None)]
+
+
+@pytest.mark.parametrize("value", [b" {} ", b'{"resourceSpans": []}', b'{"resource_spans": null, "new": 1}'])
+def test_an_object_of_a_request_without_events_is_filtered(split: Split, value: bytes) -> None:
+    assert split("traces", value, "otlp_json") == [MARK, (-1, value, "filtered", None)]
+
+
+@pytest.mark.parametrize(("signal", "member"), [("logs", "Logs"), ("metrics", "Metrics"), ("traces", "Spans")])
+def test_a_request_of_another_signal_is_a_dead_letter(split: Split, signal: str, member: str) -> None:
+    """As for the receiver; it would be a request without events otherwise."""
+    problem = f"invalid OTLP: it has no resource{member}, so it is a request of another signal, or none"
+    others = [to_json(request) for other, request in NOT_EMPTY.items() if other != signal]
+    for value in (*others, b'{"foo": 1}', b'{"foo": null}'):
+        assert split(signal, value, "otlp_json") == [MARK, (-1, value, None, problem)]
+    # A field of another number, of which Protobuf does not know the name.
+    unknown = b"\x12\x01a"
+    problem = problem.replace(f"resource{member}", f"resource_{member.lower()}")
+    assert split(signal, unknown) == [MARK, (-1, unknown, None, problem)]
+
+
+@pytest.mark.parametrize(
+    ("signal", "record", "reason"),
+    [
+        ("traces", {"trace_id": b"\1" * 15}, "trace_id has 15 bytes and not 16"),
+        ("traces", {"trace_id": bytes(17)}, "trace_id has 17 bytes and not 16"),
+        ("traces", {"span_id": b"\1" * 16}, "span_id has 16 bytes and not 8"),
+        ("traces", {"parent_span_id": b"\1"}, "parent_span_id has 1 bytes and not 8"),
+        ("traces", {"links": [{"trace_id": b"\1" * 8}]}, "trace_id has 8 bytes and not 16"),
+        ("traces", {"links": [{"span_id": b"\1" * 7}]}, "span_id has 7 bytes and not 8"),
+        ("logs", {"trace_id": b"\1" * 8}, "trace_id has 8 bytes and not 16"),
+        ("logs", {"span_id": b"\1" * 9}, "span_id has 9 bytes and not 8"),
+    ],
+)
+def test_an_id_of_another_length_is_refused(split: Split, signal: str, record: dict[str, Any], reason: str) -> None:
+    """As by OpenTelemetry's collector, and GlassFlow with it: the request as a whole."""
+    if signal == "traces":
+        request: Message = traces([span(1, 1), Span(**record)])
+    else:
+        of_logs = ExportLogsServiceRequest()
+        of_logs.resource_logs.add().scope_logs.add().log_records.add(**record)
+        request = of_logs
+    for kind, value in (("otlp_proto", request.SerializeToString()), ("otlp_json", to_json(request))):
+        assert split(signal, value, kind) == [MARK, (-1, value, None, f"invalid OTLP: {reason}")]
+
+
+@pytest.mark.parametrize(
+    ("signal", "value", "reason"),
+    [
+        ("traces", '{"resourceSpans": [], "resourceSpans": []}', "resourceSpans is given twice"),
+        ("traces", '{"resourceSpans": [], "resource_spans": null}', "resourceSpans is given twice"),
+        ("traces", in_span('"name": "a", "name": "b"'), "name is given twice"),
+        ("traces", in_span('"traceId": null, "trace_id": ""'), "traceId is given twice"),
+        (
+            "traces",
+            in_span('"attributes": [{"key": "a", "value": {"intValue": 1, "stringValue": "b"}}]'),
+            "stringValue is given beside intValue; only one of them is possible",
+        ),
+        (
+            "metrics",
+            '{"resourceMetrics": [{"scopeMetrics": [{"metrics": [{"gauge": {}, "sum": {}}]}]}]}',
+            "sum is given beside gauge; only one of them is possible",
+        ),
+    ],
+)
+def test_a_member_of_json_that_is_given_twice_is_refused(split: Split, signal: str, value: str, reason: str) -> None:
+    """As by Protobuf's libraries; the others of its values would be lost silently."""
+    _, (item, raw, dropped, error) = split(signal, value.encode(), "otlp_json")
+
+    assert (item, raw, dropped, error) == (-1, value.encode(), None, f"invalid OTLP: {reason}")
+
+
+def test_null_in_json_is_no_value(split: Split) -> None:
+    value = in_span('"attributes": [{"key": "a", "value": {"stringValue": null, "intValue": 1}}], "kind": null')
+
+    _, (_, event, *problems) = split("traces", value.encode(), "otlp_json")
+
+    assert problems == [None, None]
+    assert json.loads(event or b"")["attributes"] == {"a": "1"}
+
+
+def test_scopes_without_events_cost_nothing(split: Split) -> None:
+    """The attributes of their resource are not written for them: 2 GB here."""
+    request = traces([])
+    request.resource_spans[0].resource.attributes.extend(attributes(large="x" * 100_000))
+    for _ in range(20_000):
+        request.resource_spans[0].scope_spans.add()
+    request.resource_spans[0].scope_spans.add().spans.append(span(1, 1))
+
+    [event] = events(split, "traces", request)
+
+    assert len(event["resource_attributes"]["large"]) == 100_000
 
 
 def test_a_record_without_a_value_and_a_replayed_event_are_left_alone(split: Split) -> None:
@@ -226,9 +354,7 @@ def test_a_broken_record_is_one_dead_letter(split: Split, kind: str, value: byte
     ],
 )
 def test_a_json_value_of_another_type_is_refused(split: Split, member: str, reason: str) -> None:
-    value = f'{{"resourceSpans": [{{"scopeSpans": [{{"spans": [{{{member}}}]}}]}}]}}'
-
-    _, (_, _, _, error) = split("traces", value.encode(), "otlp_json")
+    _, (_, _, _, error) = split("traces", in_span(member).encode(), "otlp_json")
 
     assert error is not None
     assert error.startswith(f"invalid OTLP: {reason}")

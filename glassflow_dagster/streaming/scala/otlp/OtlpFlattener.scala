@@ -32,24 +32,34 @@ abstract class OtlpFlattener {
 
   protected def readAll(request: OtlpMessage): Unit
 
-  /** Read each scope of a request. read: is given the scope, and what an event has of it and its resource, as JSON. */
+  /** Read each scope of a request.
+    *
+    * @param read
+    *   is given the scope, and what an event has of it and its resource, as JSON: made at the first event, as a request
+    *   may have many scopes without any
+    */
   protected def foreachScope(request: OtlpMessage, resources: String, scopes: String)(
-      read: (OtlpMessage, Array[Byte]) => Unit
+      read: (OtlpMessage, => Array[Byte]) => Unit
   ): Unit =
     request.messages(resources).foreach { ofResource =>
-      val resource = attributesOf(ofResource.message("resource"))
+      lazy val resource = attributesOf(ofResource.message("resource"))
       ofResource.messages(scopes).foreach { ofScope =>
-        val scope = ofScope.message("scope")
-        begin()
-        raw("resource_attributes", resource)
-        text("scope_name", scope.text("name"))
-        text("scope_version", scope.text("version"))
-        attributes("scope_attributes", scope)
-        read(ofScope, out.toText.getBytes.drop(1))
+        lazy val common = commonOf(resource, ofScope.message("scope"))
+        read(ofScope, common)
       }
     }
 
-  protected def begin(): Unit = {
+  /** The members that the events of a scope share. resource: the attributes of its resource. */
+  private def commonOf(resource: Array[Byte], scope: OtlpMessage): Array[Byte] = {
+    beginEvent()
+    raw("resource_attributes", resource)
+    text("scope_name", scope.text("name"))
+    text("scope_version", scope.text("version"))
+    attributes("scope_attributes", scope)
+    out.toText.getBytes.drop(1)
+  }
+
+  protected def beginEvent(): Unit = {
     out.clear()
     out.add('{')
     isFirst = true
@@ -57,20 +67,19 @@ abstract class OtlpFlattener {
   }
 
   /** End the event. common: the members of its scope. */
-  protected def end(common: Array[Byte]): Unit = {
+  protected def endEvent(common: Array[Byte]): Unit = {
     out.add(',')
     out.addBytes(common)
     out.add('}')
     val json = out.toText.getBytes
     bytes += json.length
-    if (events.length == OtlpSplitter.MOST_EVENTS)
-      throw new Refusal(s"the request has more than ${OtlpSplitter.MOST_EVENTS} events")
     if (bytes > OtlpSplitter.MOST_BYTES)
       throw new Refusal(s"the request's events have more than ${OtlpSplitter.MOST_BYTES} bytes as JSON")
     events += OtlpEvent(json, problem)
   }
 
-  protected def name(name: String): Unit = {
+  /** Begin a member. */
+  protected def begin(name: String): Unit = {
     if (!isFirst) out.add(',')
     isFirst = false
     out.add('"')
@@ -78,49 +87,55 @@ abstract class OtlpFlattener {
     out.add("\":")
   }
 
-  protected def raw(of: String, json: Array[Byte]): Unit = {
-    name(of)
+  protected def raw(field: String, json: Array[Byte]): Unit = {
+    begin(field)
     out.addBytes(json)
   }
 
-  protected def text(of: String, value: UTF8String): Unit = {
-    name(of)
+  protected def text(field: String, value: UTF8String): Unit = {
+    begin(field)
     out.quote(value)
   }
 
   /** Add a text without characters that JSON escapes. */
-  protected def word(of: String, value: String): Unit = {
-    name(of)
+  protected def word(field: String, value: String): Unit = {
+    begin(field)
     out.add('"')
     out.add(value)
     out.add('"')
   }
 
-  protected def time(of: String, nanos: Long): Unit = word(of, values.time(nanos))
+  protected def traceId(owner: OtlpMessage): Unit =
+    word("trace_id", OtlpValues.id(owner.bytes("trace_id"), OtlpFlattener.TRACE_ID_BYTES, "trace_id"))
 
-  protected def number(of: String, digits: String): Unit = {
-    name(of)
+  protected def spanId(name: String, owner: OtlpMessage): Unit =
+    word(name, OtlpValues.id(owner.bytes(name), OtlpFlattener.SPAN_ID_BYTES, name))
+
+  protected def time(field: String, nanos: Long): Unit = word(field, values.time(nanos))
+
+  protected def number(field: String, digits: String): Unit = {
+    begin(field)
     out.add(digits)
   }
 
-  protected def unsigned(of: String, number: Long): Unit = this.number(of, java.lang.Long.toUnsignedString(number))
+  protected def unsigned(field: String, number: Long): Unit = this.number(field, java.lang.Long.toUnsignedString(number))
 
-  protected def nothing(of: String): Unit = number(of, "null")
+  protected def nothing(field: String): Unit = number(field, "null")
 
-  protected def double(of: String, number: Double): Unit = {
-    name(of)
-    element(of, number)
+  protected def double(field: String, number: Double): Unit = {
+    begin(field)
+    element(field, number)
   }
 
   /** Add an element of a list of this name, or its value. */
-  protected def element(of: String, number: Double): Unit = {
+  protected def element(field: String, number: Double): Unit = {
     if ((number.isNaN || number.isInfinite) && problem == null)
-      problem = s"field '$of' is $number, which is no number of JSON"
+      problem = s"field '$field' is $number, which is no number of JSON"
     OtlpValues.number(out, number)
   }
 
-  protected def list[T](of: String, values: Iterator[T])(write: T => Unit): Unit = {
-    name(of)
+  protected def list[T](field: String, values: Iterator[T])(write: T => Unit): Unit = {
+    begin(field)
     OtlpValues.list(out, values)(write)
   }
 
@@ -135,8 +150,8 @@ abstract class OtlpFlattener {
     isFirst = false
   }
 
-  protected def attributes(of: String, owner: OtlpMessage): Unit = {
-    name(of)
+  protected def attributes(field: String, owner: OtlpMessage): Unit = {
+    begin(field)
     values.attributes(out, owner.messages("attributes"))
   }
 
@@ -148,6 +163,8 @@ abstract class OtlpFlattener {
 }
 
 object OtlpFlattener {
+  private final val TRACE_ID_BYTES = 16
+  private final val SPAN_ID_BYTES = 8
 
   /** The flattener of a signal: logs, metrics or traces. */
   def of(signal: String): OtlpFlattener = signal match {
@@ -169,10 +186,10 @@ final class OtlpTraces extends OtlpFlattener {
   private def readSpan(span: OtlpMessage, common: Array[Byte]): Unit = {
     val (start, end, status) =
       (span.long("start_time_unix_nano"), span.long("end_time_unix_nano"), span.message("status"))
-    begin()
-    word("trace_id", OtlpValues.id(span.bytes("trace_id")))
-    word("span_id", OtlpValues.id(span.bytes("span_id")))
-    word("parent_span_id", OtlpValues.id(span.bytes("parent_span_id")))
+    beginEvent()
+    traceId(span)
+    spanId("span_id", span)
+    spanId("parent_span_id", span)
     text("trace_state", span.text("trace_state"))
     unsigned("flags", span.long("flags"))
     text("name", span.text("name"))
@@ -195,15 +212,15 @@ final class OtlpTraces extends OtlpFlattener {
     )
     list("links", span.messages("links"))(link =>
       member {
-        word("trace_id", OtlpValues.id(link.bytes("trace_id")))
-        word("span_id", OtlpValues.id(link.bytes("span_id")))
+        traceId(link)
+        spanId("span_id", link)
         text("trace_state", link.text("trace_state"))
         attributes("attributes", link)
         unsigned("dropped_attributes_count", link.long("dropped_attributes_count"))
       }
     )
     attributes("attributes", span)
-    this.end(common)
+    endEvent(common)
   }
 
   /** An enum's word; that of 0 for a number that has none. */
@@ -218,19 +235,19 @@ final class OtlpLogs extends OtlpFlattener {
     )
 
   private def readRecord(record: OtlpMessage, common: Array[Byte]): Unit = {
-    begin()
+    beginEvent()
     time("timestamp", record.long("time_unix_nano"))
     time("observed_timestamp", record.long("observed_time_unix_nano"))
     // Of 32 bits, unsigned.
     unsigned("severity_number", record.long("severity_number") & 0xffffffffL)
     text("severity_text", record.text("severity_text"))
     text("body", values.text(record.message("body")))
-    word("trace_id", OtlpValues.id(record.bytes("trace_id")))
-    word("span_id", OtlpValues.id(record.bytes("span_id")))
+    traceId(record)
+    spanId("span_id", record)
     unsigned("flags", record.long("flags"))
     unsigned("dropped_attributes_count", record.long("dropped_attributes_count"))
     attributes("attributes", record)
-    end(common)
+    endEvent(common)
   }
 }
 
@@ -263,7 +280,7 @@ final class OtlpMetrics extends OtlpFlattener {
       common: Array[Byte]
   ): Unit = {
     val (isNumber, isHistogram) = (kind == "gauge" || kind == "sum", kind == "histogram" || kind == "exp_histogram")
-    begin()
+    beginEvent()
     time("timestamp", point.long("time_unix_nano"))
     time("start_timestamp", point.long("start_time_unix_nano"))
     text("metric_name", metric.text("name"))
@@ -292,6 +309,6 @@ final class OtlpMetrics extends OtlpFlattener {
     val bounds = if (kind == "histogram") point.list("explicit_bounds") else Iterator.empty
     list("explicit_bounds", bounds)(bound => element("explicit_bounds", bound.asInstanceOf[Double]))
     attributes("attributes", point)
-    end(common)
+    endEvent(common)
   }
 }

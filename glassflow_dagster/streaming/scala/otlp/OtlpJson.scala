@@ -42,15 +42,28 @@ final class OtlpJson(kind: MessageType) {
     if (depth > SchemaDecoder.DEEPEST)
       throw new Refusal(s"invalid OTLP: messages more than ${SchemaDecoder.DEEPEST} deep")
     val found = new Array[Any](kind.fields.length)
+    // A bit for each field that the object names; no message of OpenTelemetry's has more than 64.
+    var given = 0L
+    var hasUnknown = false
     while (parser.nextToken() != JsonToken.END_OBJECT) {
       val field = fieldsOf(kind).get(parser.currentName())
       val token = parser.nextToken()
-      if (field == null) parser.skipChildren()
-      else if (token != JsonToken.VALUE_NULL) {
-        kind.othersOf(field).foreach(other => found(other) = null)
-        found(field.index) = if (field.isRepeated) list(parser, field, depth) else one(parser, field, depth)
+      if (field == null) {
+        hasUnknown = true
+        parser.skipChildren()
+      } else {
+        // In one spelling or in both: nothing says which of the values counts.
+        if ((given & 1L << field.index) != 0) throw refusal(field, "is given twice")
+        given |= 1L << field.index
+        if (token != JsonToken.VALUE_NULL) {
+          kind.othersOf(field).find(field.oneOf != null && found(_) != null).foreach(other =>
+            throw refusal(field, s"is given beside ${camelCase(kind.fields(other).name)}; only one of them is possible")
+          )
+          found(field.index) = if (field.isRepeated) list(parser, field, depth) else one(parser, field, depth)
+        }
       }
     }
+    if (depth == 0 && given == 0 && hasUnknown) throw OtlpSchema.anotherRequest(camelCase(kind.fields.head.name))
     found
   }
 

@@ -87,6 +87,10 @@ object OtlpSchema {
       fixed64 time_unix_nano = 3; fixed64 count = 4; double sum = 5; uint32 flags = 8; }
   """
 
+  /** The refusal of a value that has members, but not that of the signal's requests. */
+  def anotherRequest(member: String): Refusal =
+    new Refusal(s"invalid OTLP: it has no $member, so it is a request of another signal, or none")
+
   private lazy val types = new ProtobufTypes(Seq(PROTO))
 }
 

@@ -146,7 +146,11 @@ object OtlpValues {
     }
 
   /** The id of a trace or span in hexadecimal digits; empty for one that is not set, which is all zeros. */
-  def id(bytes: Array[Byte]): String = if (bytes.forall(_ == 0)) "" else hex(bytes)
+  def id(bytes: Array[Byte], length: Int, name: String): String =
+    if (bytes.nonEmpty && bytes.length != length)
+      throw new Refusal(s"invalid OTLP: $name has ${bytes.length} bytes and not $length")
+    else if (bytes.forall(_ == 0)) ""
+    else hex(bytes)
 
   private def hex(bytes: Array[Byte]): String = HEX.formatHex(bytes)
 
