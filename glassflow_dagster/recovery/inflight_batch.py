@@ -66,7 +66,8 @@ def find_written_records(
     candidates = records.rows(ranges)
     if dedup is not None:
         candidates = _without_duplicates(candidates, accepted, dedup, ranges)
-    written = _written_candidates(records.spark, candidates, accepted.rows, compared)
+    of_earlier_batches = records.without_refused(accepted.rows)
+    written = _written_candidates(records.spark, candidates, of_earlier_batches, compared)
     if unknown is not None and len(written) != unknown:
         raise _cannot_tell(
             config,
@@ -110,7 +111,7 @@ def _written_candidates(
     """Return the positions of the candidates whose rows are in a table.
 
     Of candidates with equal values (row_hash), these are the first ones, as many as the table has such rows beyond
-    those that earlier batches have written (`accepted`).
+    those that earlier batches have written (`accepted`, without those that the server refused).
     """
     of_table = F.col("table_index") == compared.index
     of_event = position(candidates.columns)

@@ -16,7 +16,7 @@ from clickhouse_connect.driver.client import Client
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.bookkeeping.dead_letters import DEAD_LETTERS, read_undecoded
+from glassflow_dagster.bookkeeping.dead_letters import DEAD_LETTERS, read_refused_by_server, read_undecoded
 from glassflow_dagster.bookkeeping.ledger import BatchRange, read_history
 from glassflow_dagster.bookkeeping.splits import SPLITS
 from glassflow_dagster.bookkeeping.totals import read_totals
@@ -66,7 +66,8 @@ def rebuild_checkpoint(
     row_hash = [{"row_hash": hashed(of_table.values)[0]} for of_table in compared]
     undecoded = read_undecoded(client, database, config.pipeline_id, checkpoint_id)
     declare_for_reading(spark, config)
-    records = Records(spark, config, tables, checkpoint_id, row_hash, undecoded)
+    refused = read_refused_by_server(client, database, config.pipeline_id)
+    records = Records(spark, config, tables, checkpoint_id, row_hash, undecoded, refused)
     totals = read_totals(client, database, config.pipeline_id)
     if why := why_in_other_tables(config, totals, past.batches[-1].definition):
         raise CannotRebuild(config.pipeline_id, why, "undo the edit, rebuild the state, then edit again")

@@ -9,7 +9,7 @@ from glassflow_dagster.bookkeeping.ledger import BatchEntry, BatchRange
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.kafka.topics import Offsets
-from glassflow_dagster.verification.exact.expected import rows_of_batches
+from glassflow_dagster.verification.exact.expected import ITEM_POSITIONS, rows_of_batches
 
 # The columns of `Records.rows`, but for item INT of an OTLP source. With `sink.match: all` the last two of the rows are
 # in of_tables (`single_rows`); here there are no rows.
@@ -23,7 +23,8 @@ ROWS = (
 class Records:
     """Reads the records of a pipeline as rows. row_hash: of each table, the column of that name, by its `row_column`.
 
-    undecoded: records that have no row, although their schema may be known by now (`read_undecoded`).
+    undecoded: records that have no row, although their schema may be known by now (`read_undecoded`). refused: events
+    whose rows the server has rejected (`read_refused_by_server`).
     """
 
     spark: SparkSession
@@ -32,6 +33,7 @@ class Records:
     checkpoint_id: str
     row_hash: Sequence[Mapping[str, Column]]
     undecoded: Sequence[tuple[str, int, int]] = ()
+    refused: Sequence[tuple[str, int, int, int]] = ()
 
     def rows(self, ranges: Iterable[BatchRange]) -> DataFrame:
         """Return the rows of the ranges before deduplication. Columns out: `ROWS`."""
@@ -41,6 +43,11 @@ class Records:
         return rows_of_batches(
             self.spark, self.config, self.tables, not_empty, self.checkpoint_id, self.undecoded, self.row_hash
         )
+
+    def without_refused(self, rows: DataFrame) -> DataFrame:
+        """Return the rows that the server has not rejected: a replay writes those under other positions."""
+        refused = self.spark.createDataFrame(self.refused, ITEM_POSITIONS)
+        return rows.join(refused, [name for name in refused.columns if name in rows.columns], "left_anti")
 
 
 @dataclass(frozen=True)

@@ -154,17 +154,17 @@ def test_where_the_window_must_not_be_changed_the_batch_ends_before_it_is_too_sm
     spans.sink = {**PARTITIONED, "deduplication_window": "require"}
     spans.write()
     create_table(spans, "PARTITION BY toUInt64OrZero(name)")
-    spans.send(small_and_large_requests(60), lambda _: 0)
+    spans.send(small_and_large_requests(110), lambda _: 0)
 
     with pytest.raises(GlassflowError, match="keeps 10000 insert tokens, and a batch needs more") as error:
         spans.catch_up()
 
-    assert spans.query("SELECT count() <= 5000 FROM {db}.events") == [(1,)]
+    assert spans.query("SELECT count() <= 10000 FROM {db}.events") == [(1,)]
     assert spans.query("SELECT count() FROM {db}.glassflow_ledger") == [(0,)]
     [statement] = re.findall(r"run (ALTER TABLE .*), then start", str(error.value))
     spans.client().command(statement)
-    assert spans.catch_up()["written"] == 6210
-    assert spans.query("SELECT count(), uniqExact(trace_id, span_id) FROM {db}.events") == [(6210, 6210)]
+    assert spans.catch_up()["written"] == 11_210
+    assert spans.query("SELECT count(), uniqExact(trace_id, span_id) FROM {db}.events") == [(11_210, 11_210)]
 
 
 def test_the_events_of_a_sample_limit_the_first_batch(spans: Pipeline) -> None:

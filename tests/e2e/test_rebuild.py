@@ -16,6 +16,7 @@ from glassflow_dagster.recovery.rebuild import rebuild_checkpoint
 from glassflow_dagster.verification.verify import verify_pipeline
 from tests.conftest import one_of
 from tests.e2e.support import Pipeline
+from tests.e2e.test_dead_letters import dead_letter_command
 
 BATCH = 120
 
@@ -66,6 +67,28 @@ def test_a_lost_state_is_rebuilt_and_knows_its_keys(pipeline: Pipeline) -> None:
     pipeline.send(events(200, 320))
     assert rebuild(pipeline)["written"] == 10
     require_exact(pipeline, 320)
+
+
+def test_replayed_rows_that_the_server_refused_before_are_found(pipeline: Pipeline) -> None:
+    """The batch that was open had written them; the batches before had not, although their keys are known."""
+    columns = ", ".join(f"{name} {kind}" for name, kind in pipeline.columns.items())
+    pipeline.client().command(f"CREATE DATABASE {pipeline.name}")
+    pipeline.client().command(
+        f"CREATE TABLE {pipeline.name}.events ({columns}, CONSTRAINT c CHECK n % 10 != 3) "
+        "ENGINE = MergeTree ORDER BY id SETTINGS non_replicated_deduplication_window = 10000"
+    )
+    pipeline.write().create_topic()
+    pipeline.send(events(0, BATCH))
+    assert pipeline.catch_up()["dead_letters"] == BATCH // 10
+    pipeline.client().command(f"ALTER TABLE {pipeline.name}.events DROP CONSTRAINT c")
+    dead_letter_command(pipeline, "replay")
+    pipeline.send(events(BATCH, BATCH + 5))
+    pipeline.die_at("_account")
+    shutil.rmtree(folder(pipeline))
+
+    rebuild(pipeline)
+
+    require_exact(pipeline, BATCH + 5)
 
 
 def test_a_damaged_state_is_set_aside_and_what_kafka_has_lost_is_refused(pipeline: Pipeline) -> None:

@@ -102,7 +102,10 @@ def require_repeatable(client: Client, table: Table, filled: set[str], path: str
 
 
 def require_more_tokens_on_shards(client: Client, database: str, table: str, blocks: int) -> None:
-    """Raise `TableProblem` with the statement to run unless the local tables of a Distributed table keep `blocks`."""
+    """Raise `TableProblem` with the statement to run unless the local tables of a Distributed table keep enough tokens.
+
+    blocks: see `require_more_tokens_of`.
+    """
     query = "SELECT engine_full FROM system.tables WHERE database = {database:String} AND name = {name:String}"
     for (engine_full,) in fetch(client, query, {"database": database, "name": table}):
         distributed = parse_distributed(engine_full)
@@ -111,10 +114,13 @@ def require_more_tokens_on_shards(client: Client, database: str, table: str, blo
 
 
 def require_more_tokens_of(distributed: Distributed, local: Iterable[LocalTable], blocks: int) -> None:
-    """Raise `TableProblem` unless each of the local tables keeps `blocks` insert tokens; see above."""
+    """Raise `TableProblem` unless each of the local tables keeps half of `blocks` insert tokens.
+
+    The other half is for the batch of another pipeline, without which the tokens of this one are safe.
+    """
     for shard in local:
         window = _window_of(distributed, shard)
-        if window.blocks < blocks:
+        if window.blocks < blocks // 2:
             name = f"{distributed.database}.{distributed.table} on {shard.host}"
             statement = cluster_token_window_statement(distributed, shard.engine, SPARE * blocks)
             raise TableProblem(too_few_tokens_reason(name, window.blocks, statement))

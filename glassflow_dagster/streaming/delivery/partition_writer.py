@@ -30,7 +30,11 @@ from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.queries import retry, translate_errors
 from glassflow_dagster.clickhouse.server_run import ServerRun
 from glassflow_dagster.clickhouse.target.distributed import require_more_tokens_on_shards
-from glassflow_dagster.clickhouse.target.token_window import keep_more_tokens, require_more_tokens
+from glassflow_dagster.clickhouse.target.token_window import (
+    keep_more_tokens,
+    keep_more_tokens_if_allowed,
+    require_more_tokens,
+)
 from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.config.model.sink import Delivery
 from glassflow_dagster.config.model.source import Source
@@ -247,7 +251,7 @@ class PartitionWriter:
         if table.engine == "Distributed":
             ask: Callable[[int], None] = partial(require_more_tokens_on_shards, client, *name)
         elif share.may_enlarge:
-            ask = partial(keep_more_tokens, client, *name, cluster=self.cluster)
+            ask = partial(keep_more_tokens_if_allowed, client, *name, cluster=self.cluster)
         else:
             ask = partial(require_more_tokens, client, *name, cluster=self.cluster)
         return TokenRoom(share.tasks, share.tokens_per_insert, self._retried(ask))

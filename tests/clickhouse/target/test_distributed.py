@@ -164,13 +164,13 @@ def test_a_batch_of_more_blocks_than_a_shard_keeps_tokens_ends_with_what_to_do()
     kept = PLAIN.replace("10000", "20000")
     cluster = Cluster(local=[("h1", "MergeTree", kept, 0), ("h2", "MergeTree", PLAIN, 0)])
 
-    require_more_tokens_on_shards(cast("Client", cluster), "d", "t", 10_000)
+    require_more_tokens_on_shards(cast("Client", cluster), "d", "t", 20_000)
     with pytest.raises(TableProblem, match="keeps 10000 insert tokens, and a batch needs more") as error:
-        require_more_tokens_on_shards(cast("Client", cluster), "d", "t", 20_000)
+        require_more_tokens_on_shards(cast("Client", cluster), "d", "t", 40_000)
 
     assert str(error.value).startswith("local.rows on h2 ")
     assert (
-        "run ALTER TABLE `local`.`rows` ON CLUSTER `c` MODIFY SETTING non_replicated_deduplication_window = 160000"
+        "run ALTER TABLE `local`.`rows` ON CLUSTER `c` MODIFY SETTING non_replicated_deduplication_window = 320000"
         in str(error.value)
     )
 

@@ -118,7 +118,8 @@ abstract class OtlpFlattener {
     out.add(digits)
   }
 
-  protected def unsigned(field: String, number: Long): Unit = this.number(field, java.lang.Long.toUnsignedString(number))
+  protected def unsigned(field: String, number: Long): Unit =
+    this.number(field, java.lang.Long.toUnsignedString(number))
 
   protected def nothing(field: String): Unit = number(field, "null")
 

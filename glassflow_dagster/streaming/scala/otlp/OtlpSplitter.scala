@@ -11,8 +11,8 @@ import org.apache.spark.unsafe.types.UTF8String
   *
   * The first element stands for the record itself, so that records and the bytes of their events can be counted: its
   * item is MARK, and it is dropped as 'record'. Each other element is an event, with its index in the request; or, with
-  * the item WHOLE_RECORD, the record's own value: one that is no request (with the problem), or has no events (dropped as 'filtered'), or is an
-  * event already.
+  * the item WHOLE_RECORD, the record's own value: one that is no request (with the problem), or has no events (dropped
+  * as 'filtered'), or is an event already.
   *
   * @param spec
   *   JSON: {"signal": logs, metrics or traces, "format": "otlp_proto" or "otlp_json"}
