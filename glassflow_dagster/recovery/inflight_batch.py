@@ -115,7 +115,7 @@ def _written_candidates(
     """
     of_table = F.col("table_index") == compared.index
     of_event = position(candidates.columns)
-    candidates, accepted = single_rows(candidates), single_rows(accepted)
+    candidates = single_rows(candidates)
     candidates = candidates.where(of_table).select(*of_event, "row_hash").persist()
     values = candidates.select("row_hash").distinct()
     _, row_hash_sql = hashed(compared.values)

@@ -9,7 +9,7 @@ from glassflow_dagster.bookkeeping.ledger import BatchEntry, BatchRange
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.kafka.topics import Offsets
-from glassflow_dagster.verification.exact.expected import ITEM_POSITIONS, rows_of_batches
+from glassflow_dagster.verification.exact.expected import rows_of_batches, single_rows, without_refused
 
 # The columns of `Records.rows`, but for item INT of an OTLP source. With `sink.match: all` the last two of the rows are
 # in of_tables (`single_rows`); here there are no rows.
@@ -33,7 +33,7 @@ class Records:
     checkpoint_id: str
     row_hash: Sequence[Mapping[str, Column]]
     undecoded: Sequence[tuple[str, int, int]] = ()
-    refused: Sequence[tuple[str, int, int, int]] = ()
+    refused: Sequence[tuple[str, int, int, int, str]] = ()
 
     def rows(self, ranges: Iterable[BatchRange]) -> DataFrame:
         """Return the rows of the ranges before deduplication. Columns out: `ROWS`."""
@@ -45,9 +45,8 @@ class Records:
         )
 
     def without_refused(self, rows: DataFrame) -> DataFrame:
-        """Return the rows that the server has not rejected: a replay writes those under other positions."""
-        refused = self.spark.createDataFrame(self.refused, ITEM_POSITIONS)
-        return rows.join(refused, [name for name in refused.columns if name in rows.columns], "left_anti")
+        """Return the single rows that the server has not rejected: a replay writes those under other positions."""
+        return without_refused(single_rows(rows), self.refused, self.config)
 
 
 @dataclass(frozen=True)

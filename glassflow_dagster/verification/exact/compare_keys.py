@@ -29,10 +29,10 @@ from glassflow_dagster.streaming.spark.session import SHUFFLE_PARTITIONS
 from glassflow_dagster.streaming.spark.spark_errors import explain_failure
 from glassflow_dagster.verification.exact.canonical import Comparable, comparable, hashed, joined
 from glassflow_dagster.verification.exact.expected import (
-    ROW_POSITIONS,
     declare_for_reading,
     expected_rows,
     whole_ranges,
+    without_refused,
 )
 from glassflow_dagster.verification.exact.table_rows import actual_rows
 from glassflow_dagster.verification.kafka_counts import Spans, measure
@@ -131,9 +131,7 @@ def reconcile_keys(spark: SparkSession, config: PipelineConfig, report: Callable
         keep = [of_table.of_expected for of_table in compared]
         rows = expected_rows(session, read, tables, history, undecoded, keep)
         positions = read_refused_by_server(client, database, config.pipeline_id)
-        refused = session.createDataFrame(positions, ROW_POSITIONS)
-        names = [of_table.name for of_table in compared]
-        expected = _expected(_without_refused(rows, refused, names), until_batch=history_before.last_batch)
+        expected = _expected(without_refused(rows, positions, config), until_batch=history_before.last_batch)
         if len(with_key) > 1:
             # Each table takes its part.
             cached.append(expected.persist())
@@ -222,19 +220,6 @@ def _actual(spark: SparkSession, compared: Compared) -> DataFrame:
     """Return a table's rows by key. Columns out: key_hash STRING, rows LONG, values DECIMAL (`_values`)."""
     rows = actual_rows(spark, compared.config, hashed(compared.key)[1], hashed(compared.values)[1])
     return rows.groupBy("key_hash").agg(F.count("*").alias("rows"), _values().alias("values"))
-
-
-def _without_refused(rows: DataFrame, refused: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Return the expected rows without those that ClickHouse rejected. Columns in: those of `expected_rows`.
-
-    refused: columns of `ROW_POSITIONS`. names: the tables', by table_index.
-    """
-    position = [name for name in refused.columns if name in rows.columns]
-    name_of = F.array(*(F.lit(name) for name in names))
-    # '' where the event could go to one table only.
-    is_refused = (refused["only_table"] == "") | (refused["only_table"] == name_of[rows["table_index"]])
-    at_position = [rows[name] == refused[name] for name in position]
-    return rows.join(refused, [*at_position, is_refused], "left_anti")
 
 
 def _expected(rows: DataFrame, until_batch: int) -> DataFrame:

@@ -33,7 +33,7 @@ _REGISTRY_SECONDS = 60.0
 # Positions in Kafka, and of rows: of events in records of many (the item is -1 for other records), and the only table
 # that refused the row ('' where the event could go to one only).
 POSITIONS = "topic STRING, partition INT, offset LONG"
-ROW_POSITIONS = f"{POSITIONS}, item INT, only_table STRING"
+_ROW_POSITIONS = f"{POSITIONS}, item INT, only_table STRING"
 _BATCH_SCHEMA = "batch_id LONG, batch_ms LONG, topic STRING, partition INT, first LONG, until LONG"
 
 
@@ -137,6 +137,22 @@ def _by_table(columns: Sequence[Mapping[str, Column]]) -> list[Column]:
         ).alias(name)
         for name in columns[0]
     ]
+
+
+def without_refused(
+    rows: DataFrame, refused: Sequence[tuple[str, int, int, int, str]], config: PipelineConfig
+) -> DataFrame:
+    """Return the rows that the server has not rejected. Columns in: those of `expected_rows`; out: the same.
+
+    refused: positions of `read_refused_by_server`, which include replays, as these have positions of their own.
+    """
+    positions = rows.sparkSession.createDataFrame(refused, _ROW_POSITIONS)
+    name_of = F.array(*(F.lit(sink.table_name) for sink in config.sink.by_table))
+    # '' where the event could go to one table only.
+    only_table = positions["only_table"]
+    is_of_table = (only_table == "") | (only_table == name_of[rows["table_index"]])
+    at_position = [rows[name] == positions[name] for name in positions.columns if name in rows.columns]
+    return rows.join(positions, [*at_position, is_of_table], "left_anti")
 
 
 def _values_of(columns: TableColumns, index: int, config: PipelineConfig) -> Column:
