@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export DAGSTER_DISABLE_TELEMETRY := 1
 
-.PHONY: setup demo dev docs screenshots test test-fast test-oldest test-definitions lint audit format lock clean bench bench-quick bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints test-variants faults alerts soak
+.PHONY: setup demo dev docs screenshots test test-fast test-oldest test-definitions test-registry lint audit format lock clean bench bench-quick bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints test-variants faults alerts soak
 
 setup: $(READY)
 
@@ -53,11 +53,14 @@ test-oldest: setup ## runs Dagster's part of the tests with the oldest versions 
 test-definitions: setup ## runs every definition in tests/definitions; `make test` runs a random sample
 	GLASSFLOW_TEST_DEFINITIONS=all $(BIN)/python -m pytest tests/definitions
 
+test-registry: setup ## runs Confluent's serializers against a real schema registry (Apicurio, which it downloads)
+	GLASSFLOW_TEST_REGISTRY=1 $(BIN)/python -m pytest tests/e2e/test_real_registry.py
+
 test-joins: setup ## runs every kind of join with kills, idle sources and outages; `make test` runs two
 	GLASSFLOW_TEST_JOINS=all $(BIN)/python -m pytest tests/e2e/test_join.py
 
-test-variants: setup ## runs both variants of each long test; `make test` draws one
-	GLASSFLOW_TEST_VARIANTS=all $(BIN)/python -m pytest tests/e2e/test_fencing.py tests/e2e/test_pool.py tests/e2e/test_rebuild.py tests/e2e/test_routes.py tests/e2e/test_schema_evolution.py
+test-variants: setup ## runs all variants of each long test; `make test` draws one
+	GLASSFLOW_TEST_VARIANTS=all $(BIN)/python -m pytest $(addprefix tests/e2e/test_,$(addsuffix .py,bad_inputs fencing infer key_fields otlp pool rebuild routes routes_to_all schema_evolution schemas))
 
 faults: setup ## runs the missing repetitions of the fault matrix (`make test`: a sample); writes docs/faults.md
 	GLASSFLOW_TEST_FAULTS=all $(BIN)/python -m pytest tests/faults

@@ -35,9 +35,15 @@ def pytest_report_header() -> str:
 
 def one_of(variants: Sequence[Any]) -> list[Any]:
     """Return the variant of a long test that this run's seed draws; all of them in `make test-variants`."""
+    return some_of(variants, 1)
+
+
+def some_of(variants: Sequence[Any], count: int) -> list[Any]:
+    """Return so many of a long test's variants, which this run's seed draws; all of them in `make test-variants`."""
     if os.environ.get(_VARIANTS) == "all":
         return list(variants)
-    return [variants[int(os.environ[FAULT_SEED]) % len(variants)]]
+    first = int(os.environ[FAULT_SEED])
+    return [variants[(first + number) % len(variants)] for number in range(count)]
 
 
 @dataclass(frozen=True)

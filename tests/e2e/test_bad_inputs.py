@@ -19,6 +19,7 @@ from glassflow_dagster.driver.options import RunOptions
 from glassflow_dagster.driver.run import run_pipeline
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.verification.verify import verify_pipeline
+from tests.conftest import one_of, some_of
 from tests.e2e.support import Pipeline
 from tests.registry import Registry, serving
 
@@ -170,7 +171,7 @@ def require_counted(pipeline: Pipeline) -> None:
     assert report.counts.passed, report.counts.description
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", one_of(list(FORMATS)))
 def test_a_bad_record_is_a_dead_letter_with_its_bytes_and_the_reason(
     pipeline: Pipeline, registry: Registry, name: str
 ) -> None:
@@ -216,7 +217,7 @@ REGISTRIES: dict[str, tuple[tuple[int, str] | None, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REGISTRIES)
+@pytest.mark.parametrize("case", some_of(REGISTRIES, 3))
 def test_a_registry_that_cannot_be_used_is_named_and_loses_nothing(
     pipeline: Pipeline, registry: Registry, case: str
 ) -> None:
@@ -277,7 +278,7 @@ SCHEMAS: dict[str, tuple[str, dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", SCHEMAS)
+@pytest.mark.parametrize("case", some_of(SCHEMAS, 3))
 def test_a_schema_that_is_none_is_named_before_a_record_is_read(pipeline: Pipeline, case: str) -> None:
     name, schema, expected = SCHEMAS[case]
     pipeline.source = {"format": name, "schema": {"wire_format": "none", **schema}}

@@ -14,6 +14,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import json_format
 
+from tests.conftest import one_of
 from tests.e2e.support import Pipeline, cli
 from tests.e2e.test_schemas import serialized
 from tests.registry import Registry, serving
@@ -115,7 +116,7 @@ message Order {
 """
 
 
-@pytest.mark.parametrize("in_header", [False, True])
+@pytest.mark.parametrize("in_header", one_of([False, True]))
 def test_of_a_protobuf_topic_the_schema_has_the_types(pipeline: Pipeline, tmp_path: Path, in_header: bool) -> None:
     """The messages are those of Confluent's own serializer."""
     order_class = compiled(SHOP, tmp_path)("shop.Order")
@@ -162,7 +163,7 @@ def test_of_a_protobuf_topic_the_schema_has_the_types(pipeline: Pipeline, tmp_pa
     ]
 
 
-@pytest.mark.parametrize("start", [b"", b"\0\0\0\0\7"])
+@pytest.mark.parametrize("start", one_of([b"", b"\0\0\0\0\7"]))
 @pytest.mark.parametrize("name", ["order.proto", "order.avsc"])
 def test_a_schema_may_be_in_a_file(pipeline: Pipeline, tmp_path: Path, name: str, start: bytes) -> None:
     avro = {"type": "record", "name": "Order", "fields": [

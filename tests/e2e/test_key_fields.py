@@ -23,6 +23,7 @@ from glassflow_dagster.recovery.rebuild import rebuild_checkpoint
 from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
 from glassflow_dagster.verification.exact.compare_keys import reconcile_keys
 from glassflow_dagster.verification.verify import verify_pipeline
+from tests.conftest import one_of
 from tests.e2e.support import Pipeline, cli, invoke, start, stop, tutorial
 from tests.registry import Registry, serving
 from tests.waiting import wait_until
@@ -96,7 +97,7 @@ def require_exact(pipeline: Pipeline, spark: SparkSession) -> None:
     assert found.passed, found
 
 
-@pytest.mark.parametrize("as_job", [False, True])
+@pytest.mark.parametrize("as_job", one_of([False, True]))
 def test_records_are_deduplicated_filtered_and_routed_by_a_field_of_the_key(
     keyed: Pipeline, spark: SparkSession, jobs: list[int], *, as_job: bool
 ) -> None:

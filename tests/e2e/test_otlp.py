@@ -99,7 +99,7 @@ def test_the_first_of_equal_spans_in_a_request_survives(spans: Pipeline) -> None
 
 
 @pytest.mark.parametrize("as_job", one_of([False, True]))
-@pytest.mark.parametrize("at", ["_write", "_account"])
+@pytest.mark.parametrize("at", one_of(["_write", "_account"]))
 def test_a_repeated_batch_doubles_and_loses_no_span(
     spans: Pipeline, spark: SparkSession, at: str, as_job: bool
 ) -> None:

@@ -338,7 +338,7 @@ def test_a_driver_that_is_fenced_off_takes_up_nothing(evolving: Pipeline) -> Non
     assert [row for row in book(evolving) if row[0] == "added"] == []
 
 
-@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("kept", one_of([True, False]))
 def test_in_avro_a_field_is_new_with_the_schema_that_declares_it(
     pipeline: Pipeline, registry: Registry, spark: SparkSession, kept: bool
 ) -> None:
@@ -375,7 +375,7 @@ def protobuf(registry: Registry, fields: str, content: bytes) -> bytes:
     return b"\0" + registry.register("events-value", text, kind="PROTOBUF").to_bytes(4, "big") + b"\2\2" + content
 
 
-@pytest.mark.parametrize(("kept", "names"), [(True, True), (False, False), (False, True)])
+@pytest.mark.parametrize(("kept", "names"), one_of([(True, True), (False, False), (False, True)]))
 def test_in_protobuf_a_field_is_new_with_the_schema_that_declares_it(
     pipeline: Pipeline, registry: Registry, spark: SparkSession, kept: bool, names: bool
 ) -> None:
@@ -415,7 +415,7 @@ def test_in_protobuf_a_field_is_new_with_the_schema_that_declares_it(
         assert refusals(pipeline) == {}
 
 
-@pytest.mark.parametrize("pool", [None, "shared"])
+@pytest.mark.parametrize("pool", one_of([None, "shared"]))
 def test_in_protobuf_a_field_is_taken_up_while_the_pipeline_runs(
     pipeline: Pipeline, registry: Registry, pool: str | None
 ) -> None:

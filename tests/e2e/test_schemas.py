@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.verification.exact.compare_keys import reconcile_keys
+from tests.conftest import one_of
 from tests.e2e.support import Pipeline, invoke, tutorial
 from tests.registry import Registry, serving
 
@@ -172,7 +173,7 @@ def test_a_message_of_protobuf_with_an_import_is_a_row(avro: Pipeline, registry:
     assert avro.query("SELECT * FROM {db}.events ORDER BY id") == [("a", 5, "kg"), ("b", None, None)]
 
 
-@pytest.mark.parametrize("has_registry", [True, False])
+@pytest.mark.parametrize("has_registry", one_of([True, False]))
 def test_dead_letters_of_protobuf_are_shown_decoded(pipeline: Pipeline, registry: Registry, has_registry: bool) -> None:
     """By the registry's schema, or by the definition's own; what has none stays as it is."""
     text = 'syntax = "proto3"; message Other {} message Event { string id = 1; double n = 2; optional string t = 3; }'
