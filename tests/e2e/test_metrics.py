@@ -53,6 +53,7 @@ def test_a_driver_serves_its_metrics_while_it_runs(pipeline: Pipeline) -> None:
     (found,) = read_pipeline(pipeline.state, pipeline.name)
     assert found.outcomes == {
         "read": 101, "written": 40, "duplicate": 59, "filtered": 1, "late": 0, "dead_letter": 1, "unmatched": 0,
+        "copy": 0,
     }  # fmt: skip
     assert (found.residual, found.epoch, totals.written) == (0, 1, 40)
     assert found.measures is not None

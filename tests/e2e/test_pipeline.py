@@ -21,7 +21,7 @@ def test_the_articles_five_events_give_its_two_rows(stack: Stack, tmp_path: Path
 
     assert done.code == 0, done.err
     assert json.loads(done.out.splitlines()[-1]) == {
-        "read": 5, "written": 2, "duplicates": 3,
+        "read": 5, "copies": 0, "written": 2, "duplicates": 3,
         "filtered": 0, "dead_letters": 0, "unmatched": 0, "late": 0, "waiting": 0,
     }  # fmt: skip
     client = Pipeline(tmp_path, stack.kafka, stack.clickhouse_port).client()

@@ -229,6 +229,16 @@ def test_proto2_has_defaults_of_its_own(spark: SparkSession, tmp_path: Path) -> 
     assert tuple(row) == ('"x"', "7", None, "[1,2]", '"B"', None)
 
 
+DEFAULTS = r"""
+syntax = "proto2";
+message Odd {
+  optional string s = 1 [default = "a \"quoted\" \\ line\nand more"];
+  optional bytes raw = 2 [default = "\001\377"];
+  optional double d = 3 [default = inf];
+  optional int32 i = 4 [default = -7];
+  optional bool b = 5 [default = true];
+}
+"""
 GROUPS = """
 syntax = "proto2";
 package old;
@@ -294,6 +304,34 @@ def test_the_depth_of_groups_is_bounded(spark: SparkSession) -> None:
         value = inner
     (row,) = decoded(spark, source_of(text, [optional("part", "any")]), [value])
     assert row.reason == "invalid Protobuf: messages more than 100 deep"
+
+
+def test_a_compiled_schema_is_read_like_its_text(spark: SparkSession, tmp_path: Path) -> None:
+    """Confluent's serializers register it in base64, and some registries return that."""
+    of_groups = {"id": "x", "part": {"inner": 3}, "hit": [{"url": "u"}], "right": {"n": "5"}, "written": {"inner": 7}}
+    cases: list[tuple[str, str, str, list[dict[str, Any]]]] = [
+        (PROTO3, "shop.Event", "Event", [event for event, _, _ in ACCEPTED]),
+        (PROTO2, "Old", "Old", [{"id": "x"}, {"id": "y", "n": 1, "part": {"inner": 1}, "kind": "A"}]),
+        (GROUPS, "old.Search", "Search", [of_groups, {"left": "z"}]),
+        (DEFAULTS, "Odd", "Odd", [{}, {"i": 5}]),
+    ]
+    for text, full_name, name, events in cases:
+        message = compiled(text, tmp_path)(full_name)
+        in_base64 = base64.b64encode(message.DESCRIPTOR.file.serialized_pb).decode()
+        values = [json_format.ParseDict(event, message()).SerializeToString() for event in events]
+        fields = [optional(field.name, "any") for field in message.DESCRIPTOR.fields]
+        as_text, as_compiled = (decoded(spark, source_of(schema, fields, name), values) for schema in (text, in_base64))
+        assert as_compiled == as_text
+        # JSON has no infinite numbers.
+        assert [row.reason for row in as_text if row.reason and "Infinity" not in row.reason] == []
+
+
+def test_a_compiled_schema_that_is_broken_or_of_an_edition_is_named(spark: SparkSession) -> None:
+    broken, edition = (base64.b64encode(value).decode() for value in (b"\x0a\x7f", b"\x62\x08editions"))
+    found = [decoded(spark, source_of(schema, [optional("id", "any")]), [b""]) for schema in (broken, edition)]
+    reasons = [row.reason for (row,) in found]
+    assert "ends too early" in reasons[0] or "announced" in reasons[0]
+    assert "is a compiled schema of the syntax 'editions', which is not supported" in reasons[1]
 
 
 def test_unknown_fields_and_enum_values(spark: SparkSession, tmp_path: Path) -> None:

@@ -291,8 +291,9 @@ object ProtobufTypes {
   )
 
   private def parse(text: String): ProtoFileElement =
-    try ProtoParser.Companion.parse(Location.get("schema.proto"), text)
+    try ProtoParser.Companion.parse(Location.get("schema.proto"), ProtobufDescriptor.asText(text))
     catch {
+      case refusal: Refusal => throw refusal
       case NonFatal(error) =>
         throw new Refusal(s"is no .proto file: ${String.valueOf(error.getMessage).linesIterator.mkString(" ")}")
     }
