@@ -217,7 +217,7 @@ REGISTRIES: dict[str, tuple[tuple[int, str] | None, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", some_of(REGISTRIES, 3))
+@pytest.mark.parametrize("case", some_of(list(REGISTRIES), 3))
 def test_a_registry_that_cannot_be_used_is_named_and_loses_nothing(
     pipeline: Pipeline, registry: Registry, case: str
 ) -> None:
@@ -278,7 +278,7 @@ SCHEMAS: dict[str, tuple[str, dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", some_of(SCHEMAS, 3))
+@pytest.mark.parametrize("case", some_of(list(SCHEMAS), 3))
 def test_a_schema_that_is_none_is_named_before_a_record_is_read(pipeline: Pipeline, case: str) -> None:
     name, schema, expected = SCHEMAS[case]
     pipeline.source = {"format": name, "schema": {"wire_format": "none", **schema}}
