@@ -29,10 +29,10 @@ class DedupWorkload:
     own_rows = "events"  # the table with the pipeline's rows, as in a query's FROM
     prefix = ""  # prefix of every key
     window_seconds = 604_800
-    refused_numbers: Sequence[int] = (-1,)  # values of n that the table rejects; the oracle rejects negative ones
+    refused_numbers: Sequence[int] = (-1,)  # values of n that the table rejects
 
     def __init__(self, name: str, block_rows: int = SMALL_BLOCK) -> None:
-        self.name, self._block_rows = name, block_rows
+        self.name, self.block_rows = name, block_rows
 
     def topics(self) -> Sequence[str]:
         return [f"{self.name}-events"]
@@ -42,7 +42,7 @@ class DedupWorkload:
         return definition(
             self.name,
             source("events", declared, brokers, topic=self.topics()[0]),
-            sink_of(self.name, clickhouse_port, self._block_rows, _COLUMNS),
+            sink_of(self.name, clickhouse_port, self.block_rows, _COLUMNS),
             filter_transform("events", "skip != true"),
             dedup("events", "id", time_window=f"{self.window_seconds}s"),
         )
@@ -73,6 +73,14 @@ class DedupWorkload:
         found: dict[str, Any] = json.loads(value)
         return found
 
+    def event_of(self, record: Record) -> dict[str, Any]:
+        """Return the event of a record, none where the record has no event or no key."""
+        try:
+            event = self.decode(record.value)
+        except (ValueError, RecursionError):
+            return {}
+        return event if "id" in event else {}
+
     def write_concurrently(self, client: Client, number: int) -> None:
         """Do nothing: there is no other writer."""
 
@@ -89,24 +97,20 @@ class DedupWorkload:
         for record in sorted(records):
             # A record that is in no batch is treated as if it were in the previous one.
             time_ms = times.get(record.position, time_ms)
-            fate, detail = self._judge(record.value, time_ms, known_until)
+            event = self.event_of(record)
+            fate, detail = self.judge(event, time_ms, known_until)
             found.fates[record.position] = fate
             if fate == "dead_letters":
-                found.dead_letters[record.position] = detail
+                found.dead_letters[record.place()] = detail
             elif fate == "written":
-                event = self.decode(record.value)
                 found.rows[event["id"], event["n"], event["text"]] += 1
         counts = Counter(found.fates.values())
         found.sums = {"read": len(records), **{fate: counts[fate] for fate in _FATES}}
         return found
 
-    def _judge(self, value: bytes, time_ms: int, known_until: dict[str, int]) -> tuple[str, str]:
+    def judge(self, event: dict[str, Any], time_ms: int, known_until: dict[str, int]) -> tuple[str, str]:
         """Return the outcome of an event in a batch of that time, and a dead letter's stage."""
-        try:
-            event = self.decode(value)
-        except (ValueError, RecursionError):
-            return "dead_letters", "decode"
-        if "id" not in event:
+        if not event:
             return "dead_letters", "decode"
         if event.get("skip"):
             return "filtered", ""
@@ -115,7 +119,7 @@ class DedupWorkload:
         if time_ms < known_until.get(event["id"], 0):
             return "duplicates", ""
         known_until[event["id"]] = time_ms + self.window_seconds * 1000
-        return ("dead_letters", "insert") if event["n"] < 0 else ("written", "")
+        return ("dead_letters", "insert") if event["n"] in self.refused_numbers else ("written", "")
 
     def _event(self, key: str, number: int, chance: float, *, server_refuses: bool) -> Event:
         event: dict[str, Any] = {"id": key, "n": number, "text": _TEXT}

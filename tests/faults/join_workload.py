@@ -103,7 +103,7 @@ class JoinWorkload:
                 event = json.loads(record.value)
             except ValueError:
                 counts["dead_letters"] += 1
-                found.dead_letters[record.position] = "decode"
+                found.dead_letters[record.place()] = "decode"
                 continue
             if (record.topic, event["id"]) in seen:
                 counts["duplicates"] += 1

@@ -15,7 +15,10 @@ from tests.faults.world import NotHit, World
 
 DEDUPLICATION, TABLE, JOIN, SHARED = "deduplication", "table", "join", "shared"
 AVRO, PROTOBUF, ROUTED, COPIED = "avro", "protobuf", "routed", "copied"
-_ALL = frozenset({DEDUPLICATION, TABLE, JOIN, SHARED, AVRO, PROTOBUF, ROUTED, COPIED})
+KEYED, OTLP = "keyed", "otlp"
+# The workloads that differ from the first one in a single stage.
+VARIED = (AVRO, PROTOBUF, ROUTED, COPIED, KEYED, OTLP)
+_ALL = frozenset({DEDUPLICATION, TABLE, JOIN, SHARED, *VARIED})
 _NO_JOIN = frozenset({DEDUPLICATION, TABLE})
 # Faults of the driver's processes, which are others where a JVM is shared.
 _OF_PROCESSES = frozenset({DEDUPLICATION, SHARED})
@@ -346,11 +349,11 @@ KINDS = (
     ),
     Kind(
         "state lost", "kill -9 of all processes at an insert, state removed; `run --rebuild-state`",
-        _state_lost, dies=True, workloads=_NO_JOIN | {ROUTED, COPIED},
+        _state_lost, dies=True, workloads=_NO_JOIN | {ROUTED, COPIED, KEYED, OTLP},
     ),
     Kind(
         "killed twice", "kill -9 during a block, and again in the repeated batch",
-        _kill_twice, dies=True, workloads=_NO_JOIN | {ROUTED, COPIED},
+        _kill_twice, dies=True, workloads=_NO_JOIN | {ROUTED, COPIED, KEYED, OTLP},
     ),
     Kind(
         "lost, then killed", "an answer is lost, and all processes are killed in the retry",

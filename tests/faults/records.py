@@ -10,6 +10,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 # A position in Kafka: topic, partition, offset.
 Position = tuple[str, int, int]
+# The same, with the event's index where a record has many events, and -1 where it is one.
+Place = tuple[str, int, int, int]
 PARTITIONS = 2
 
 
@@ -33,22 +35,27 @@ class Record(NamedTuple):
     partition: int
     offset: int
     value: bytes
+    key: bytes
 
     @property
     def position(self) -> Position:
         return (self.topic, self.partition, self.offset)
 
+    def place(self, item: int = -1) -> Place:
+        """Return the place of an event of the record."""
+        return (*self.position, item)
+
 
 @dataclass
 class Expected:
-    """The rows, dead letters (position -> stage) and ledger sums that a pipeline must produce from its topics.
+    """The rows, dead letters (place -> stage) and ledger sums that a pipeline must produce from its topics.
 
     `fates` has the outcome of each record, except for joins, where outcomes belong to pairs. `further`: the other
     outcomes of a record that has several.
     """
 
     rows: Counter[tuple[Any, ...]]
-    dead_letters: dict[Position, str]
+    dead_letters: dict[Place, str]
     sums: dict[str, int]
     fates: dict[Position, str] = field(default_factory=dict)
     further: dict[Position, Sequence[str]] = field(default_factory=dict)
@@ -128,7 +135,7 @@ class Topics:
             message = self._consumer.poll(30)
             assert message is not None, f"{topic}/{partition} ends before {end}"
             assert not message.error(), message.error()
-            self.kept.append(Record(topic, partition, message.offset(), message.value()))
+            self.kept.append(Record(topic, partition, message.offset(), message.value(), message.key()))
             self._next[topic, partition] = message.offset() + 1
 
     def close(self) -> None:

@@ -9,11 +9,14 @@ from pathlib import Path
 
 from tests.faults.dedup_workload import DedupWorkload
 from tests.faults.join_workload import JoinWorkload
+from tests.faults.keyed_workload import KeyedWorkload
 from tests.faults.kinds import (
     AVRO,
     COPIED,
     DEDUPLICATION,
     JOIN,
+    KEYED,
+    OTLP,
     PROTOBUF,
     ROUTED,
     SHARED,
@@ -21,6 +24,7 @@ from tests.faults.kinds import (
     TABLE,
     Kind,
 )
+from tests.faults.otlp_workload import OtlpWorkload
 from tests.faults.records import Workload
 from tests.faults.routed_workload import CopiedWorkload, RoutedWorkload
 from tests.faults.schema_workloads import AvroWorkload, ProtobufWorkload
@@ -32,6 +36,7 @@ from tests.faults.world import COMPLETE_SECONDS, NotHit, World
 WORKLOADS: dict[str, type[Workload]] = {
     DEDUPLICATION: DedupWorkload, TABLE: TableWorkload, JOIN: JoinWorkload, SHARED: SharedWorkload,
     AVRO: AvroWorkload, PROTOBUF: ProtobufWorkload, ROUTED: RoutedWorkload, COPIED: CopiedWorkload,
+    KEYED: KeyedWorkload, OTLP: OtlpWorkload,
 }  # fmt: skip
 # Enough for the state of one pass, with little to spare.
 _SMALL_DISK = "192m"

@@ -40,7 +40,9 @@ sums are checked too. The workload `shared` is that of the first column in a [po
 processes count as the driver's; only `driver killed` and `driver stopped` leave them running. The workloads `avro` and
 `protobuf` are that of the first column in these formats; `routed` is that of the first column with two routes, so that
 each row must be in the right one of three tables, each of which rejects some. In `copied` these events go to all tables
-that take them (`match: all`): all of them to the first, which rejects some, and about half to one or two others.
+that take them (`match: all`): all of them to the first, which rejects some, and about half to one or two others. In
+`keyed` the id is a field of the key, and some keys are no JSON. The records of `otlp` are export requests with up to
+four log records each.
 
 A figure is the number of exact repetitions; in brackets is the version of the code, as printed by
 `git rev-parse --short=10 HEAD:glassflow_dagster`. If your checkout prints another version, the code has changed since,

@@ -71,7 +71,7 @@ class CopiedWorkload(DedupWorkload):
     def expected(self, records: Sequence[Record], times: Mapping[Position, int]) -> Expected:
         found = super().expected(records, times)
         for record in records:
-            accepted = found.fates[record.position] == "written" or found.dead_letters.get(record.position) == "insert"
+            accepted = found.fates[record.position] == "written" or found.dead_letters.get(record.place()) == "insert"
             if accepted:
                 number = self.decode(record.value)["n"]
                 found.further[record.position] = ["written"] * ((number % 2 != 0) + (number % 10 == 0))

@@ -20,15 +20,12 @@ from tests.faults.dedup_workload import DedupWorkload
 from tests.faults.driver import Driver
 from tests.faults.http_proxy import Answer, Exchange, Rule
 from tests.faults.kinds import (
-    AVRO,
-    COPIED,
     DEDUPLICATION,
     KINDS,
     LEDGER,
-    PROTOBUF,
-    ROUTED,
     SHARED,
     TABLE,
+    VARIED,
     Kind,
 )
 from tests.faults.repetition import repeat, run_pass
@@ -37,8 +34,7 @@ from tests.faults.surroundings import ROWS
 from tests.faults.world import QUICK_COMPILATION, World
 
 SEED = int(os.environ[FAULT_SEED])
-# One of the workloads that differ from the first one in a single stage.
-OTHER = (AVRO, PROTOBUF, ROUTED, COPIED)[SEED % 4]
+OTHER = VARIED[SEED % len(VARIED)]
 
 pytestmark = pytest.mark.servers
 

@@ -194,11 +194,11 @@ class World:
 
     @property
     def read(self) -> int:
-        """Return the number of records that the ledger has counted."""
+        """Return the number of Kafka's records that the ledger has counted."""
         exists = self.client.query(f"EXISTS TABLE {self.name}.glassflow_ledger").result_rows[0][0]
         if not exists:
             return 0
-        return int(self.client.query(f"SELECT sum(read) FROM {self.name}.glassflow_ledger").result_rows[0][0])
+        return int(self.client.query(f"SELECT sum(records) FROM {self.name}.glassflow_ledger").result_rows[0][0])
 
     @property
     def waiting(self) -> int:
