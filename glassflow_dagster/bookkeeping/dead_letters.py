@@ -185,19 +185,22 @@ def delete_purged(client: Client, database: str, pipeline_id: str) -> None:
     )
 
 
-def read_refused_by_server(client: Client, database: str, pipeline_id: str) -> list[tuple[str, int, int, int, str]]:
+def read_refused_by_server(
+    client: Client, database: str, pipeline_id: str, checkpoint_id: str
+) -> list[tuple[str, int, int, int, str]]:
     """Return (topic, partition, offset, item, only_table) of each event whose row ClickHouse may have rejected.
 
-    Purged dead letters are included: their stage is no longer known.
+    Of an earlier checkpoint none: where this one has read the same records, their rows are in the table unless it has
+    refused them, too. Purged dead letters are included: their stage is no longer known.
     """
-    of_pipeline = "WHERE pipeline_id = {pipeline:String}"
+    of_pipeline = "WHERE pipeline_id = {pipeline:String} AND toString(checkpoint_id) = {checkpoint:String}"
     names = "toString(topic), partition, offset, item, toString(only_table)"
     rows = fetch(
         client,
         f"SELECT {names} FROM {DEAD_LETTERS.full_name(database)} {of_pipeline} "
         f"AND stage = {quote_text(INSERT_STAGE)} "
         f"UNION DISTINCT SELECT {names} FROM {PURGES.full_name(database)} {of_pipeline}",
-        {"pipeline": pipeline_id},
+        {"pipeline": pipeline_id, "checkpoint": checkpoint_id},
     )
     return [(topic, partition, offset, item, table) for topic, partition, offset, item, table in rows]
 

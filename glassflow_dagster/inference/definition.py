@@ -173,7 +173,8 @@ def _source(
     yield from _schema(encoding.given) if encoding.given else _registry(events, connections)
     if encoding.keys:
         yield f"    key_format: {encoding.keys.format}  # the fields of the keys are those that begin with _key."
-        if events.with_schema and not encoding.keys.with_schema:
+        # Without a registry, keys of JSON have no schema id in any case.
+        if events.with_schema and not encoding.given and not encoding.keys.with_schema:
             yield "    key_schema: {wire_format: none}"
     yield "    schema_fields:"
     entries = []

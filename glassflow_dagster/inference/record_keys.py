@@ -6,7 +6,7 @@ from typing import Literal
 
 from glassflow_dagster.config.model.source import KEY_PREFIX
 from glassflow_dagster.inference.avro_events import read_avro_events
-from glassflow_dagster.inference.events import Event, Events
+from glassflow_dagster.inference.events import Event
 from glassflow_dagster.inference.fields import Field, collect_fields, declared_fields
 from glassflow_dagster.inference.json_events import FROM_A_REGISTRY, read_json_events
 from glassflow_dagster.kafka.avro_values import AvroReader
@@ -28,11 +28,11 @@ class RecordKeys:
     fields: tuple[Field, ...]
 
 
-def read_keys(records: Sequence[Record], events: Events, registry: RegistryReader | None) -> RecordKeys | None:
+def read_keys(records: Sequence[Record], registry: RegistryReader | None, *, may_have_ids: bool) -> RecordKeys | None:
     """Return the keys of messages; None unless all keys are JSON objects, or Avro records of the registry.
 
-    A message without a key counts as one whose key has no field. events: of the same messages. A definition has one
-    registry for values and keys, so keys with a schema id are read only where the values have one, too. Raises
+    A message without a key counts as one whose key has no field. may_have_ids: whether keys with a schema id are read:
+    a definition has one registry for values and keys, so only where its values have ids of a registry, too. Raises
     `GlassflowError` where the registry does not answer.
     """
     keyed = [_as_value(record) for record in records if record.key is not None]
@@ -42,7 +42,7 @@ def read_keys(records: Sequence[Record], events: Events, registry: RegistryReade
             keys = read_avro_events(keyed, AvroReader(registry))
         except UnusableSchemaError:  # of one text or number, or of Protobuf
             return None
-    if not keys.objects or keys.skipped or (keys.with_schema and not events.with_schema):
+    if not keys.objects or keys.skipped or (keys.with_schema and not may_have_ids):
         return None
     objects: list[Event] = [*keys.objects, *({} for _ in range(len(records) - len(keyed)))]
     found = collect_fields(objects) if keys.declared is None else declared_fields(objects, keys.declared)

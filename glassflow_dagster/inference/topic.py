@@ -49,7 +49,9 @@ def propose_for_topic(  # noqa: PLR0913, PLR0917 - what the command takes
     sample = sample_records(connection, topic, messages, timeout)
     events = _read_events(sample.records, servers, given, report)
     registry = servers.registry() if given is None else None
-    keys = read_keys(sample.records, events, RegistryReader(registry) if registry else None)
+    # Values of a schema in a file may have ids, too; but then the definition names no registry.
+    has_ids = events.with_schema and given is None
+    keys = read_keys(sample.records, RegistryReader(registry) if registry else None, may_have_ids=has_ids)
     sampled = SampledTopic(topic, sample.about, sample.partitions)
     return Proposal(
         pipeline_id=pipeline_id or pipeline_name(topic),

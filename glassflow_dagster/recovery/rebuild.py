@@ -66,7 +66,7 @@ def rebuild_checkpoint(
     row_hash = [{"row_hash": hashed(of_table.values)[0]} for of_table in compared]
     undecoded = read_undecoded(client, database, config.pipeline_id, checkpoint_id)
     declare_for_reading(spark, config)
-    refused = read_refused_by_server(client, database, config.pipeline_id)
+    refused = read_refused_by_server(client, database, config.pipeline_id, checkpoint_id)
     records = Records(spark, config, tables, checkpoint_id, row_hash, undecoded, refused)
     totals = read_totals(client, database, config.pipeline_id)
     if why := why_in_other_tables(config, totals, past.batches[-1].definition):

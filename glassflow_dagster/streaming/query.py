@@ -26,7 +26,7 @@ from glassflow_dagster.streaming.stages.mapping import TableColumns, map_columns
 from glassflow_dagster.streaming.stages.otlp import fill_attributes_of_key, keep_outcomes, require_key, split_requests
 from glassflow_dagster.streaming.stages.record_counter import MAX_EVENT_TIMES, TALLIES, JoinCounter
 from glassflow_dagster.streaming.stages.replays import mark_replays
-from glassflow_dagster.streaming.stages.route import choose_table, choose_tables
+from glassflow_dagster.streaming.stages.route import choose_table, choose_tables, drop_replays_for_others
 from glassflow_dagster.streaming.stages.scope import Scope, field_scope
 from glassflow_dagster.streaming.stages.source_index import add_source_index, is_of
 from glassflow_dagster.streaming.stages.transform import transform
@@ -131,12 +131,14 @@ def _decode_requests(records: DataFrame, config: PipelineConfig) -> DataFrame:
 def _map(events: DataFrame, config: PipelineConfig, tables: Sequence[Table], scope: Scope) -> DataFrame:
     """Choose the table or tables of each event, where there is a choice, and map its fields to the tables' columns."""
     conditions, columns, unrouted = plan_stages(config).tables, table_columns(config, tables), config.sink.unrouted
+    # A joined row's headers are not known; its dead letters are not replayed to one table (dead_letters/replay.py).
+    names = [] if config.join else [table.name for table in columns]
     if config.sink.match == "all":
-        # A joined row's headers are not known; its dead letters are not replayed to one table (dead_letters/replay.py).
-        names = [] if config.join else [table.name for table in columns]
         return map_columns_of_all(choose_tables(events, conditions, scope, unrouted, names), columns, scope)
     if len(conditions) > 1 or conditions[0]:
         events = choose_table(events, conditions, scope, unrouted)
+    if names:
+        events = drop_replays_for_others(events, names)
     return map_columns(events, columns, scope)
 
 

@@ -132,3 +132,21 @@ def test_without_deduplication_every_record_has_its_row(
     found = reconcile_keys(spark, config, print)
     assert (found.figures["missing_rows"], found.figures["surplus_rows"]) == (3, 3)
     assert found.figures["surplus_examples"] == "a, 7"
+
+
+def test_a_row_that_was_refused_before_a_new_start_is_expected_after_it(
+    pipeline: Pipeline, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wait_until_stable, "STILL_SECONDS", 0.0)
+    pipeline.write().create_topic()
+    pipeline.send([{"id": "a", "n": 1}])
+    pipeline.catch_up()
+    table = f"{pipeline.name}.events"
+    pipeline.client().command(f"ALTER TABLE {table} ADD CONSTRAINT c CHECK n != 2")
+    pipeline.send([{"id": "b", "n": 2}])
+    assert pipeline.catch_up()["dead_letters"] == 1
+    pipeline.client().command(f"ALTER TABLE {table} DROP CONSTRAINT c")
+    pipeline.client().command(f"TRUNCATE TABLE {table}")
+    assert pipeline.catch_up(start_over=True)["written"] == 2
+    found = reconcile_keys(spark, load_pipeline(pipeline.file), print)
+    assert found.passed, found.description

@@ -167,6 +167,31 @@ def test_a_replay_to_a_table_that_takes_the_event_no_more_is_filtered(shared: Pi
     assert verify_pipeline(load_pipeline(shared.file), print).passed
 
 
+@pytest.mark.parametrize("edit", one_of(["first table only", "no routes"]))
+def test_after_an_edit_a_replay_for_one_table_goes_to_no_other(shared: Pipeline, edit: str) -> None:
+    """The other table has the event's row already."""
+    if edit == "no routes":
+        shared.sink |= {"filter": "n >= 0", "unrouted": "drop"}
+    shared.write()
+    shared.client().command(f"CREATE DATABASE IF NOT EXISTS {shared.name}")
+    shared.client().command(
+        f"CREATE TABLE {shared.name}.fives (id String, small Int8, CONSTRAINT c CHECK small != 10) "
+        "ENGINE = MergeTree ORDER BY id SETTINGS non_replicated_deduplication_window = 10000"
+    )
+    shared.send(EVENTS)
+    assert shared.catch_up()["dead_letters"] == 1
+    before = counts(shared)
+    shared.client().command(f"ALTER TABLE {shared.name}.fives DROP CONSTRAINT c")
+    del shared.sink["match"]
+    if edit == "no routes":
+        del shared.sink["routes"]
+    shared.write().catch_up()
+    replay(load_pipeline(shared.file), "1", print)
+    totals = shared.catch_up()
+    assert (totals["read"], totals["filtered"], totals["written"]) == (1, 1, 0)
+    assert counts(shared) == before
+
+
 @pytest.mark.parametrize("recovery", one_of(["rebuild", "accept_loss"]))
 def test_a_lost_checkpoint_costs_no_row_of_any_table(shared: Pipeline, recovery: str, tmp_path: Path) -> None:
     """Of the open batch one table has its rows, and another one has not."""

@@ -14,7 +14,9 @@ from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.connections import SchemaRegistry
 from glassflow_dagster.config.model.source import Source
 from glassflow_dagster.inference.definition import Connections, Encoding, SampledTopic, propose
-from glassflow_dagster.inference.formats import read_events
+from glassflow_dagster.inference.events import Events
+from glassflow_dagster.inference.formats import read_events, read_with_schema
+from glassflow_dagster.inference.given_schema import GivenSchema
 from glassflow_dagster.inference.record_keys import RecordKeys, read_keys
 from glassflow_dagster.kafka.records import Record
 from glassflow_dagster.kafka.schema_registry import RegistryReader
@@ -39,13 +41,18 @@ def found(
     records = [Record("t", 0, number, None, key, value, headers) for number, key in enumerate(keys)]
     reader = RegistryReader(SchemaRegistry(url=registry.url)) if registry else None
     events = read_events(records, reader, print)
-    record_keys = read_keys(records, events, reader)
+    record_keys = read_keys(records, reader, may_have_ids=events.with_schema)
+    return record_keys, proposed(events, Encoding(keys=record_keys))
+
+
+def proposed(events: Events, encoding: Encoding) -> Source:
+    """Return the source that is proposed for messages."""
     connections = Connections({"brokers": ["b:1"]}, {"host": "h", "port": 1, "database": "d", "username": "u"})
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "proposed.yaml"
-        sampled, encoding = SampledTopic("topic", len(records), 1), Encoding(keys=record_keys)
+        sampled = SampledTopic("topic", events.messages, 1)
         file.write_text(propose(sampled, events, connections, None, encoding))
-        return record_keys, load_pipeline(file, {}).source
+        return load_pipeline(file, {}).source
 
 
 def fields(source: Source) -> dict[str, tuple[str, bool]]:
@@ -92,6 +99,21 @@ def test_avro_keys_have_the_types_of_their_schema(registry: Registry) -> None:
     start = b"\0" + registry.register("t-key", KEY).to_bytes(4, "big")
     _, source = found([start + avro(KEY, {"id": 1})], value, registry)
     assert (source.format, source.key_format, fields(source)["_key.id"]) == ("avro", "avro", ("int", True))
+
+
+@pytest.mark.parametrize(("start", "is_declared"), [(b"", True), (ID, False)])
+def test_beside_values_of_a_schema_in_a_file_json_keys_have_no_schema_id(
+    start: bytes, tmp_path: Path, *, is_declared: bool
+) -> None:
+    """The definition has no registry then, by whose format ids would be skipped."""
+    given = GivenSchema(tmp_path / "value.avsc", has_schema_id=True)
+    given.file.write_text(json.dumps(VALUE))
+    records = [Record("t", 0, n, None, start + b'{"id":1}', ID + avro(VALUE, {"name": "x"}), ()) for n in range(2)]
+    events = read_with_schema(records, given.source(), lambda _: "")
+    keys = read_keys(records, None, may_have_ids=False)
+    source = proposed(events, Encoding(given, keys))
+    assert (source.format, source.key_format) == ("avro", "json" if is_declared else None)
+    assert ("_key.id" in fields(source)) == is_declared
 
 
 @pytest.mark.parametrize(("schema", "kind"), [("string", "AVRO"), ("message Key {}", "PROTOBUF")])

@@ -62,7 +62,7 @@ def test_its_commands_do_what_they_say(folder: Path, stack: Stack) -> None:
     assert proposed.returncode == 0, proposed.stderr
     declared = yaml.safe_load(proposed.stdout)["sources"][0]
     assert [(field["name"], field["type"]) for field in declared["schema_fields"]] == [
-        ("payment_id", "string"), ("cents", "int64"),
+        ("payment_id", "string"), ("cents", "int"),
     ]  # fmt: skip
     assert SECRET not in proposed.stdout + proposed.stderr
 

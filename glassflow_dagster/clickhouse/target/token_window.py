@@ -54,25 +54,25 @@ def is_replicated(engine: str) -> bool:
     return engine.startswith(("Replicated", "Shared"))
 
 
-def window_settings(engine: str, blocks: int = TOKENS_KEPT) -> str:
-    """Return the table settings that give a table of this engine a token window of so many blocks."""
+def window_settings(engine: str, blocks: int = TOKENS_KEPT, seconds: int = TOKENS_KEPT_SECONDS) -> str:
+    """Return the table settings that give a table of this engine a token window of so many blocks.
+
+    seconds: how long a replicated table keeps a token.
+    """
     if is_replicated(engine):
-        return (
-            f"replicated_deduplication_window = {blocks}, "
-            f"replicated_deduplication_window_seconds = {TOKENS_KEPT_SECONDS}"
-        )
+        return f"replicated_deduplication_window = {blocks}, replicated_deduplication_window_seconds = {seconds}"
     return f"non_replicated_deduplication_window = {blocks}"
 
 
-def token_window_statement(
-    database: str, table: str, engine: str, blocks: int = TOKENS_KEPT, cluster: str | None = None
-) -> str:
-    """Return the ALTER TABLE statement that switches on a token window; it covers later inserts only.
+def token_window_statement(window: TokenWindow, blocks: int = TOKENS_KEPT, cluster: str | None = None) -> str:
+    """Return the ALTER TABLE statement that gives a table room for so many tokens; it covers later inserts only.
 
-    cluster: for ON CLUSTER, since table settings, unlike columns, are not replicated.
+    window: the one that the table has, of which neither the number nor the time becomes less. cluster: for ON CLUSTER,
+    since table settings, unlike columns, are not replicated.
     """
-    name = f"{full_name(database, table)}{on_cluster(cluster)}"
-    return f"ALTER TABLE {name} MODIFY SETTING {window_settings(engine, blocks)}"
+    name = f"{full_name(window.database, window.table)}{on_cluster(cluster)}"
+    blocks, seconds = max(window.blocks, blocks), max(window.seconds or 0, TOKENS_KEPT_SECONDS)
+    return f"ALTER TABLE {name} MODIFY SETTING {window_settings(window.engine, blocks, seconds)}"
 
 
 def keep_more_tokens(client: Client, database: str, table: str, blocks: int, cluster: str | None = None) -> None:
@@ -83,7 +83,7 @@ def keep_more_tokens(client: Client, database: str, table: str, blocks: int, clu
     for table_id in find_written_tables(client, database, table).table_ids:
         window = read_window(client, *table_id)
         if window.blocks < blocks:
-            execute(client, token_window_statement(*table_id, window.engine, blocks, cluster))
+            execute(client, token_window_statement(window, blocks, cluster))
 
 
 def keep_more_tokens_if_allowed(
@@ -105,7 +105,7 @@ def require_more_tokens(client: Client, database: str, table: str, blocks: int, 
     for table_id in find_written_tables(client, database, table).table_ids:
         window = read_window(client, *table_id)
         if window.blocks < blocks // 2:
-            statement = token_window_statement(*table_id, window.engine, SPARE * blocks, cluster)
+            statement = token_window_statement(window, SPARE * blocks, cluster)
             raise TableProblem(too_few_tokens_reason(".".join(table_id), window.blocks, statement))
 
 
@@ -129,7 +129,7 @@ def ensure_tokens_kept(client: Client, database: str, table: str, cluster: str |
     window = read_window(client, database, table)
     if window.suffices:
         return
-    statement = token_window_statement(database, table, window.engine, cluster=cluster)
+    statement = token_window_statement(window, cluster=cluster)
     execute(client, statement)
     if not read_window(client, database, table).suffices:
         raise TableProblem(

@@ -93,7 +93,7 @@ def switch_on_windows(
             continue
         reason = _reason_against(client, config, table_id)
         if reason:
-            statement = token_window_statement(*table_id, window.engine, cluster=config.sink.cluster)
+            statement = token_window_statement(window, cluster=config.sink.cluster)
             problems.append(
                 f"{'.'.join(table_id)} keeps no insert tokens, so a repeated batch would duplicate rows, and "
                 f"{reason}: with a deduplication window, ClickHouse drops any insert whose block equals one of the "

@@ -31,7 +31,6 @@ from glassflow_dagster.clickhouse.queries import retry, translate_errors
 from glassflow_dagster.clickhouse.server_run import ServerRun
 from glassflow_dagster.clickhouse.target.distributed import require_more_tokens_on_shards
 from glassflow_dagster.clickhouse.target.token_window import (
-    keep_more_tokens,
     keep_more_tokens_if_allowed,
     require_more_tokens,
 )
@@ -155,16 +154,20 @@ class PartitionWriter:
 
     def _rows_of(self, index: int, records: pa.Table) -> pa.Table:
         """Return the records that are rows of a table; their column row is BINARY then. index: in `tables`."""
-        row = records.column("row")
+        row, others = records.column("row"), records.drop_columns(["row"])
         if len(self.tables) == 1:
             return records.filter(pc.is_valid(row))
         if pa.types.is_list(row.type):
             of_all = row.combine_chunks()
-            records, row = records.take(pc.list_parent_indices(of_all)), pc.list_flatten(of_all)
-        is_of_table = pc.equal(pc.struct_field(row, "table"), index)
-        rows = records.filter(is_of_table)
+            parents, row = pc.list_parent_indices(of_all), pc.list_flatten(of_all)
+            is_of_table = pc.equal(pc.struct_field(row, "table"), index)
+            # Only these, and without the column row: an event has the values of all of its tables in it.
+            rows = others.take(parents.filter(is_of_table))
+        else:
+            is_of_table = pc.equal(pc.struct_field(row, "table"), index)
+            rows = others.filter(is_of_table)
         values = pc.struct_field(row.filter(is_of_table), "values")
-        return rows.set_column(rows.column_names.index("row"), "row", values)
+        return rows.add_column(records.column_names.index("row"), "row", values)
 
     def _write_rows(
         self, writers: "_Writers", index: int, rows: pa.Table, token: Token, outcomes: BatchOutcomes
@@ -260,7 +263,8 @@ class PartitionWriter:
         """Return the room for the tokens of this task in the table of dead letters, which has no partitions."""
         if self.token_share is None:
             return None
-        ask = partial(keep_more_tokens, client, self.connection.database, DEAD_LETTERS.name, cluster=self.cluster)
+        name = (self.connection.database, DEAD_LETTERS.name)
+        ask = partial(keep_more_tokens_if_allowed, client, *name, cluster=self.cluster)
         return TokenRoom(self.token_share.tasks, 1, self._retried(ask))
 
     def _retried(self, ask: Callable[[int], None]) -> Callable[[int], None]:

@@ -78,6 +78,20 @@ def choose_tables(
     return _with_choice(events, TABLE_INDEXES, taken, F.coalesce(reason, no_table), results)
 
 
+def drop_replays_for_others(events: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Drop a replayed event that lacks its row in another table than the chosen one, which may have its row already.
+
+    It was sent when the sink had `match: all`. names: as of `choose_tables`.
+    Columns in: error, drop_reason, replayed, headers, and with several names table_index. Column changed: drop_reason.
+    """
+    chosen = F.lit(names[0])
+    if len(names) > 1:
+        chosen = F.get(F.array(*map(F.lit, names)), F.col(TABLE_INDEX))
+    is_for_other = F.coalesce(replayed_for() != chosen, F.lit(0).cast("boolean"))
+    reason = F.when(is_active() & is_for_other, F.lit("filtered")).otherwise(F.col("drop_reason"))
+    return events.withColumn("drop_reason", reason)
+
+
 def _evaluate_all(
     events: DataFrame, conditions: Sequence[FilterStage | None], scope: Scope
 ) -> tuple[DataFrame, list[tuple[int, Column]]]:

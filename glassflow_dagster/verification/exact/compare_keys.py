@@ -130,7 +130,7 @@ def reconcile_keys(spark: SparkSession, config: PipelineConfig, report: Callable
         tables = [of_table.table for of_table in compared]
         keep = [of_table.of_expected for of_table in compared]
         rows = expected_rows(session, read, tables, history, undecoded, keep)
-        positions = read_refused_by_server(client, database, config.pipeline_id)
+        positions = read_refused_by_server(client, database, config.pipeline_id, history.checkpoint_id)
         expected = _expected(without_refused(rows, positions, config), until_batch=history_before.last_batch)
         if len(with_key) > 1:
             # Each table takes its part.

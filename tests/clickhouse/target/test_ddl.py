@@ -100,9 +100,21 @@ def test_replicated_tables_remember_tokens_for_a_week(engine: str) -> None:
     assert ddl.create_target(pipeline(engine=engine)).endswith(
         "SETTINGS replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800"
     )
-    assert token_window.token_window_statement("d", "t", engine) == (
+    small = token_window.TokenWindow("d", "t", engine, 100, 3600)
+    assert token_window.token_window_statement(small) == (
         "ALTER TABLE `d`.`t` MODIFY SETTING replicated_deduplication_window = 10000, "
         "replicated_deduplication_window_seconds = 604800"
+    )
+
+
+@pytest.mark.parametrize(
+    ("blocks", "seconds", "kept"),
+    [(20_000, 3600, (20_000, 604_800)), (100, 1_000_000, (10_000, 1_000_000)), (30_000, 700_000, (30_000, 700_000))],
+)
+def test_a_window_loses_neither_tokens_nor_time(blocks: int, seconds: int, kept: tuple[int, int]) -> None:
+    window = token_window.TokenWindow("d", "t", "ReplicatedMergeTree", blocks, seconds)
+    assert token_window.token_window_statement(window).endswith(
+        f"replicated_deduplication_window = {kept[0]}, replicated_deduplication_window_seconds = {kept[1]}"
     )
 
 
@@ -142,5 +154,6 @@ def test_the_target_is_made_and_altered_on_every_replica() -> None:
         "CREATE TABLE IF NOT EXISTS `analytics`.`sms_statuses_latest` ON CLUSTER `prod`\n("
     )
     assert ddl.create_database("d", "prod") == "CREATE DATABASE IF NOT EXISTS `d` ON CLUSTER `prod`"
-    alter = token_window.token_window_statement("d", "t", "ReplicatedMergeTree", cluster="prod")
+    window = token_window.TokenWindow("d", "t", "ReplicatedMergeTree", 0, 0)
+    alter = token_window.token_window_statement(window, cluster="prod")
     assert alter.startswith("ALTER TABLE `d`.`t` ON CLUSTER `prod` MODIFY SETTING replicated_deduplication_window = ")

@@ -138,6 +138,38 @@ def test_a_block_is_one_insert_for_each_table_that_it_has_rows_for(sent: Sent) -
     assert (counts.written, counts.by_table(3), counts.blocks) == (6, [2, 1, 3], 4)
 
 
+def block_of_all(size: int, count: int, tables: int) -> tuple[PartitionWriter, pa.Table]:
+    """Return events that go to each of some tables, each row of so many bytes, and their writer."""
+    rows = pa.StructArray.from_arrays(
+        [pa.array([*range(tables)] * count, pa.int32()), pa.array([b"x" * size] * count * tables, pa.binary())],
+        ["table", "values"],
+    )
+    row = pa.ListArray.from_arrays(pa.array(range(0, count * tables + 1, tables), pa.int32()), rows)
+    block = pa.table({"offset": pa.array(range(count), pa.int64()), "row": row, "size": pa.array([size] * count)})
+    names = (BatchTable("d", f"t{index}", "MergeTree", (("n", "UInt8"),), "") for index in range(tables))
+    return replace(writer(4), tables=tuple(names)), block
+
+
+def test_an_event_of_several_tables_is_a_row_in_each_of_them(sent: Sent) -> None:
+    batch = records(0, range(4))
+    kind = pa.list_(pa.struct([("table", pa.int32()), ("values", pa.binary())]))
+    of_tables = [(0, 1), (1,), (), (0, 2)]
+    rows = [[{"table": at, "values": bytes([10 * at + n])} for at in tables] for n, tables in enumerate(of_tables)]
+    row = pa.array([found or None for found in rows], kind)
+    batch = batch.set_column(3, pa.field("row", kind), row)
+    tables = tuple(BatchTable("d", name, "MergeTree", (("n", "UInt8"),), "") for name in ("t", "a", "b"))
+    counts = counted(list(replace(writer(4), tables=tables)([batch])))
+    assert sent == {"p/i/7/0/0/0": [0, 3], "p/i/7/0/0/0/to/d.a": [10, 11], "p/i/7/0/0/0/to/d.b": [23]}
+    assert (counts.written, counts.by_table(3), counts.copies) == (5, [2, 2, 1], 2)
+
+
+def test_rows_of_many_tables_are_not_copied_for_each_other_table() -> None:
+    """The rows of this block, once for each table and once more for each, would be more than an array can have."""
+    found, block = block_of_all(1_050, 33_000, 8)
+    rows = found._rows_of(7, block)
+    assert (rows.num_rows, rows.column("row").type) == (33_000, pa.binary())
+
+
 @pytest.mark.usefixtures("sent")
 def test_a_row_is_as_old_as_its_record_when_the_insert_is_answered() -> None:
     # Their timestamps are 2, 3, ... 9 s ago, and one is of a producer whose clock is an hour ahead.

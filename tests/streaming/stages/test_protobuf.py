@@ -239,6 +239,14 @@ message Odd {
   optional bool b = 5 [default = true];
 }
 """
+LARGE_DEFAULTS = """
+syntax = "proto2";
+message Large {
+  optional double d = 1 [default = 1e+30];
+  optional float f = 2 [default = -2.5E+10];
+  optional double n = 3 [default = -1e-7];
+}
+"""
 GROUPS = """
 syntax = "proto2";
 package old;
@@ -314,6 +322,7 @@ def test_a_compiled_schema_is_read_like_its_text(spark: SparkSession, tmp_path: 
         (PROTO2, "Old", "Old", [{"id": "x"}, {"id": "y", "n": 1, "part": {"inner": 1}, "kind": "A"}]),
         (GROUPS, "old.Search", "Search", [of_groups, {"left": "z"}]),
         (DEFAULTS, "Odd", "Odd", [{}, {"i": 5}]),
+        (LARGE_DEFAULTS, "Large", "Large", [{}]),
     ]
     for text, full_name, name, events in cases:
         message = compiled(text, tmp_path)(full_name)
@@ -324,6 +333,19 @@ def test_a_compiled_schema_is_read_like_its_text(spark: SparkSession, tmp_path: 
         assert as_compiled == as_text
         # JSON has no infinite numbers.
         assert [row.reason for row in as_text if row.reason and "Infinity" not in row.reason] == []
+
+
+@pytest.mark.parametrize(("entry", "expected"), [(b"\x0a\1k", '{"k":0}'), (b"\x10\5", '{"":5}'), (b"", '{"":0}')])
+def test_an_entry_of_a_map_may_lack_its_key_or_its_value(
+    spark: SparkSession, tmp_path: Path, entry: bytes, expected: str
+) -> None:
+    """As serializers write it that leave out what is the default."""
+    text = 'syntax = "proto2"; message Maps { map<string, int32> m = 1; }'
+    in_base64 = base64.b64encode(compiled(text, tmp_path)("Maps").DESCRIPTOR.file.serialized_pb).decode()
+    value = b"\x0a" + varint(len(entry)) + entry
+    for schema in (text, in_base64):
+        (row,) = decoded(spark, source_of(schema, [optional("m", "map")]), [value])
+        assert tuple(row) == (expected, None)
 
 
 def test_a_compiled_schema_that_is_broken_or_of_an_edition_is_named(spark: SparkSession) -> None:
@@ -572,6 +594,11 @@ def test_an_index_that_languages_count_differently_is_refused(spark: SparkSessio
     assert refused.reason.endswith("its index has no one meaning; set message_type")
     (named,) = decoded(spark, source_of(text, fields, "O.A", wire_format="confluent"), [value])
     assert tuple(named) == ("x", None)
+    # Nor has it where the entries are written, as in a compiled schema.
+    entries = "message MEntry { option map_entry = true; optional string key = 1; optional int64 value = 2; }"
+    explicit = text.replace("map<string, int64> m = 1;", f"repeated MEntry m = 1; {entries}")
+    (refused,) = decoded(spark, source_of(explicit, fields, wire_format="confluent"), [value])
+    assert "which has maps or groups" in refused.reason
     # Whether groups count among the nested messages differs, too.
     groups = """
     syntax = "proto2";

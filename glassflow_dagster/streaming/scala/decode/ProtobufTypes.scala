@@ -187,17 +187,17 @@ final class ProtobufTypes(texts: Seq[String]) {
         made
       case (message: MessageElement, file) =>
         val made = new MessageType(name)
-        made.isMapEntry = message.getOptions.asScala.exists(option =>
-          option.getName == "map_entry" && String.valueOf(option.getValue) == "true"
-        )
+        made.isMapEntry = isMapEntry(message)
         built.put(name, made)
-        val plain = message.getFields.asScala.map((_, null, false))
+        // As where a map is written as one: an entry without its key or its value has the default.
+        val fields = message.getFields.asScala.map(field => if (made.isMapEntry) withoutLabel(field) else field)
+        val plain = fields.map((_, null, false))
         val ofOneOfs = message.getOneOfs.asScala.flatMap(one => one.getFields.asScala.map((_, one.getName, false)))
         val ofGroups = groupsOf(message).map { case (group, oneOf) => (groupField(group), oneOf, true) }
         val all = (plain ++ ofOneOfs ++ ofGroups).toSeq
         requireUnique(name, all.map { case (field, _, _) => field })
         made.set(all.zipWithIndex.map { case ((field, oneOf, isGroup), index) =>
-          fieldOf(field, oneOf, isGroup, index, name, isProto3(file))
+          fieldOf(field, oneOf, isGroup, index, name, isProto3(file) || made.isMapEntry)
         }.toArray)
         made.isSpecial = SPECIAL_SHAPES.get(name).contains(shapeOf(message))
         made
@@ -291,7 +291,11 @@ object ProtobufTypes {
   )
 
   private def parse(text: String): ProtoFileElement =
-    try ProtoParser.Companion.parse(Location.get("schema.proto"), ProtobufDescriptor.asText(text))
+    try
+      ProtoParser.Companion.parse(
+        Location.get("schema.proto"),
+        PLUS_IN_DEFAULT.replaceAllIn(ProtobufDescriptor.asText(text), "$1")
+      )
     catch {
       case refusal: Refusal => throw refusal
       case NonFatal(error) =>
@@ -320,8 +324,30 @@ object ProtobufTypes {
     new FieldElement(location, label, group.getName, name, null, null, tag, "", java.util.List.of())
   }
 
+  private def withoutLabel(field: FieldElement): FieldElement =
+    new FieldElement(
+      field.getLocation,
+      null,
+      field.getType,
+      field.getName,
+      field.getDefaultValue,
+      field.getJsonName,
+      field.getTag,
+      field.getDocumentation,
+      field.getOptions
+    )
+
   private def hasHiddenMessages(message: MessageElement): Boolean =
-    message.getFields.asScala.exists(_.getType.startsWith("map<")) || groupsOf(message).nonEmpty
+    message.getFields.asScala.exists(_.getType.startsWith("map<")) || groupsOf(message).nonEmpty ||
+      message.getNestedTypes.asScala.exists { case nested: MessageElement => isMapEntry(nested); case _ => false }
+
+  private def isMapEntry(message: MessageElement): Boolean =
+    message.getOptions.asScala.exists(option =>
+      option.getName == "map_entry" && String.valueOf(option.getValue) == "true"
+    )
+
+  // The parser takes no plus sign in the exponent of a default, as protoc writes one.
+  private val PLUS_IN_DEFAULT = """(\bdefault\s*=\s*-?[\d.]+[eE])\+""".r
 
   // Messages that files import without bringing them along, as every compiler knows them. Their JSON is their own, see
   // ProtobufJson.
