@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export DAGSTER_DISABLE_TELEMETRY := 1
 
-.PHONY: setup demo dev docs screenshots test test-fast test-oldest test-definitions test-registry lint audit format lock clean bench bench-quick bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints test-variants faults alerts soak
+.PHONY: setup demo dev docs screenshots test test-fast test-oldest test-definitions test-registry lint audit format lock clean bench bench-quick bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints test-long test-variants faults alerts soak
 
 setup: $(READY)
 
@@ -33,7 +33,10 @@ dev: setup ## the embedded stack with Dagster on http://127.0.0.1:3000; Ctrl-C s
 PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test: setup
-	$(BIN)/python -m pytest $(PARALLEL)
+	$(BIN)/python -m pytest $(PARALLEL) --long 3
+
+test-long: setup ## runs all long tests; `make test` draws a third of them
+	$(BIN)/python -m pytest $(PARALLEL) -m long
 
 test-fast: setup
 	$(BIN)/python -m pytest $(PARALLEL) -m "not servers"

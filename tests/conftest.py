@@ -3,6 +3,7 @@
 import fcntl
 import os
 import secrets
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +32,11 @@ def pytest_configure() -> None:
 def pytest_report_header() -> str:
     """Report the seed, so that the same faults can be drawn again."""
     return f"faults: {FAULT_SEED}={os.environ[FAULT_SEED]}"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of `make test`."""
+    parser.addoption("--long", type=int, default=1, metavar="N", help="run one of N of the long tests, by the seed")
 
 
 def one_of(variants: Sequence[Any]) -> list[Any]:
@@ -138,13 +144,27 @@ def shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(jvm, "prepare_jvm", prepared)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use Spark or the stack as servers, and put the files with such tests first.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Draw long tests, mark those that use Spark or the stack as servers, and put the files with such tests first.
 
     With two worker processes, a long file at the end would leave one of them idle; quick tests at the end fill the gap.
     """
+    _leave_out_long_tests(config, items)
     for item in items:
         if {"spark", "stack"} & {*getattr(item, "fixturenames", ())}:
             item.add_marker(pytest.mark.servers)
     slow = {item.path for item in items if item.get_closest_marker("servers")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+def _leave_out_long_tests(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the long tests that this run's seed does not draw, with the option --long."""
+    seed, shares = int(os.environ[FAULT_SEED]), config.getoption("--long")
+
+    def is_drawn(item: pytest.Item) -> bool:
+        # By the name without its variant, which the seed draws, too.
+        name = item.nodeid.partition("[")[0]
+        return item.get_closest_marker("long") is None or (zlib.crc32(name.encode()) + seed) % shares == 0
+
+    config.hook.pytest_deselected(items=[item for item in items if not is_drawn(item)])
+    items[:] = filter(is_drawn, items)

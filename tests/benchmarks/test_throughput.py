@@ -10,6 +10,7 @@ import pytest
 
 
 @pytest.mark.servers
+@pytest.mark.long
 def test_dagster_ends_when_asked_also_below_a_shells_command_in_the_background(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from benchmarks.stack import Stack; "

@@ -83,6 +83,7 @@ def test_a_record_that_keeps_failing_and_one_of_an_earlier_checkpoint_stay_where
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+@pytest.mark.long
 def test_a_replay_that_dies_anywhere_is_completed_and_nothing_is_sent_twice(
     pipeline: DeadLetterPipeline, monkeypatch: pytest.MonkeyPatch, isolation: str
 ) -> None:

@@ -125,6 +125,7 @@ def compact(pipeline: Pipeline, left: int) -> None:
     consumer.close()
 
 
+@pytest.mark.long
 def test_a_batch_whose_records_were_compacted_away_is_not_repeated_unasked(
     pipeline: Pipeline, fail_before_ledger_row: pytest.MonkeyPatch
 ) -> None:

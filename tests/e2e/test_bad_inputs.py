@@ -218,6 +218,7 @@ REGISTRIES: dict[str, tuple[tuple[int, str] | None, str]] = {
 
 
 @pytest.mark.parametrize("case", some_of(list(REGISTRIES), 3))
+@pytest.mark.long
 def test_a_registry_that_cannot_be_used_is_named_and_loses_nothing(
     pipeline: Pipeline, registry: Registry, case: str
 ) -> None:

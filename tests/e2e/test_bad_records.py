@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import pytest
+
 from tests.e2e.support import Pipeline
 
 RECORDS = 200_000
@@ -113,6 +115,7 @@ def draw_records(seed: int) -> Sent:
     return sent
 
 
+@pytest.mark.long
 def test_each_bad_record_is_a_dead_letter_at_its_place_and_each_good_one_a_row(pipeline: Pipeline) -> None:
     sent = draw_records(20)
     pipeline.fields = [

@@ -69,6 +69,7 @@ def two_batches(pipeline: Pipeline) -> Pipeline:
     return pipeline
 
 
+@pytest.mark.long
 def test_damaged_files_are_named_a_moved_folder_goes_on_and_an_older_copy_is_refused(pipeline: Pipeline) -> None:
     """Use one pipeline for all cases: each error occurs before Spark changes anything."""
     pipeline.write().create_topic()
@@ -149,6 +150,7 @@ def test_a_full_disk_is_said_and_nothing_is_lost_by_it(pipeline: Pipeline) -> No
     assert rows(pipeline) == [(100, 100)]
 
 
+@pytest.mark.long
 def test_topics_that_lost_records_or_were_recreated_are_rejected_and_new_partitions_are_read(
     pipeline: Pipeline,
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_killed_driver_comes_back_with_the_next_materialization_and_counts_sta
     assert red["stream_is_live"].passed
 
 
+@pytest.mark.long
 def test_an_edited_definition_is_redeployed_on_the_same_checkpoint_and_health_checks_change_no_version(
     project: Project,
 ) -> None:
@@ -120,6 +121,7 @@ def test_an_edited_definition_is_redeployed_on_the_same_checkpoint_and_health_ch
     assert _versions(project.materialize()) != versions[0]
 
 
+@pytest.mark.long
 def test_a_join_shows_at_its_own_asset_what_became_of_its_events(stack: Stack, tmp_path: Path) -> None:
     pipeline = JoinPipeline(tmp_path, stack.kafka, stack.clickhouse_port, left_window=3600)
     pipeline.client().command(f"CREATE DATABASE IF NOT EXISTS {pipeline.name}")
@@ -166,6 +168,7 @@ def _versions(result: dg.ExecuteInProcessResult) -> dict[str, str | None]:
     }
 
 
+@pytest.mark.long
 def test_clickhouse_that_stops_gives_failed_checks_with_a_reason(stack: Stack, tmp_path: Path) -> None:
     proxy = HttpProxy(free_port(), stack.clickhouse_port)
     pipeline = Pipeline(tmp_path, stack.kafka, proxy.port).write()

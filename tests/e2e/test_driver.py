@@ -35,6 +35,7 @@ from tests.waiting import DEADLINE, wait_until
 SPARK_STARTS = "starting Spark"
 
 
+@pytest.mark.long
 def test_a_topic_is_waited_for_few_events_do_not_wait_for_more_and_ctrl_c_ends_behind_a_batch(
     pipeline: Pipeline,
 ) -> None:
@@ -88,6 +89,7 @@ def require_json_lines(pipeline: Pipeline, out: str, err: str) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_topic_that_is_deleted_ends_its_pipeline_for_good(pipeline: Pipeline) -> None:
     """A pipeline waits only for a topic that never existed: of a deleted topic, unread records are lost."""
     pipeline.write().create_topic()
@@ -137,6 +139,7 @@ def test_a_driver_killed_in_the_middle_of_its_batches_loses_and_doubles_nothing(
     assert (ledger["written"], ledger["duplicates"]) == (14_000, 2000)
 
 
+@pytest.mark.long
 def test_a_driver_whose_jvm_is_killed_says_so_in_a_line_and_goes_on_when_started_again(pipeline: Pipeline) -> None:
     pipeline.write().create_topic()
     pipeline.send([{"id": "a", "n": 1}])
@@ -158,6 +161,7 @@ def test_a_driver_whose_jvm_is_killed_says_so_in_a_line_and_goes_on_when_started
     assert pipeline.query("SELECT id, n FROM {db}.events ORDER BY id") == [("a", 1), ("b", 2)]
 
 
+@pytest.mark.long
 def test_a_driver_whose_jvm_is_stopped_is_stalled_until_that_goes_on_or_it_is_restarted(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,6 +217,7 @@ def test_ctrl_c_ends_a_wait_for_a_server_at_once(pipeline: Pipeline) -> None:
         assert driver.wait(timeout=60) == 0
 
 
+@pytest.mark.long
 def test_an_edited_definition_finishes_a_begun_batch_as_it_was_begun(pipeline: Pipeline) -> None:
     """Begin a batch, kill the driver, edit the block size: the repeated batch has the blocks of the old definition."""
     begin_large_batch(pipeline, 10_000)
@@ -227,6 +232,7 @@ def test_an_edited_definition_finishes_a_begun_batch_as_it_was_begun(pipeline: P
     assert pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(10_000, 10_000)]
 
 
+@pytest.mark.long
 def test_a_killed_pipeline_without_deduplication_repeats_its_blocks_under_their_names(pipeline: Pipeline) -> None:
     """Without a shuffle Spark orders a repeated batch's partitions differently: no block may be named by that order."""
     pipeline.sink = {"max_batch_size": 50}

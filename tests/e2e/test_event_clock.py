@@ -37,6 +37,7 @@ def events() -> list[dict[str, object]]:
 
 
 @pytest.mark.usefixtures("shared_session")
+@pytest.mark.long
 def test_late_events_are_counted_kept_or_dead_letters_and_nothing_is_written_twice_in_a_window(
     stack: Stack, tmp_path: Path
 ) -> None:

@@ -60,6 +60,7 @@ def written(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     return pipeline
 
 
+@pytest.mark.long
 def test_a_lost_a_doubled_a_strange_and_a_swapped_row_are_found(
     written: Pipeline, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,7 @@ def forget_tokens(pipeline: Pipeline) -> None:
     client.command(f"DELETE FROM {pipeline.name}.events WHERE n = -1")
 
 
+@pytest.mark.long
 def test_a_driver_that_was_stopped_in_its_batch_and_taken_over_is_dead_and_writes_nothing(pipeline: Pipeline) -> None:
     begin_large_batch(pipeline, 10_000)
     older = freeze(pipeline)
@@ -102,6 +103,7 @@ class Gate:
 
 
 @pytest.mark.parametrize("as_job", one_of([False, True]))
+@pytest.mark.long
 def test_a_driver_that_slept_while_a_copy_of_its_checkpoint_ran_writes_nothing_when_it_wakes(
     pipeline: Pipeline, as_job: bool
 ) -> None:

@@ -165,6 +165,7 @@ def test_of_a_protobuf_topic_the_schema_has_the_types(pipeline: Pipeline, tmp_pa
 
 @pytest.mark.parametrize("start", one_of([b"", b"\0\0\0\0\7"]))
 @pytest.mark.parametrize("name", ["order.proto", "order.avsc"])
+@pytest.mark.long
 def test_a_schema_may_be_in_a_file(pipeline: Pipeline, tmp_path: Path, name: str, start: bytes) -> None:
     avro = {"type": "record", "name": "Order", "fields": [
         {"name": "order_id", "type": "string"}, {"name": "n", "type": ["null", "int"]},

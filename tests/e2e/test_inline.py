@@ -50,6 +50,7 @@ def test_inline_batches_and_jobs_take_turns_on_one_state(pipeline: Pipeline, job
     assert jobs == [2]
 
 
+@pytest.mark.long
 def test_the_rest_of_a_backlog_follows_its_small_first_batch_without_a_delay(pipeline: Pipeline) -> None:
     pipeline.sink = {"max_delay_time": "10m"}
     pipeline.write().create_topic()
@@ -95,6 +96,7 @@ def test_without_deduplication_every_copy_comes_in_its_own_row(pipeline: Pipelin
     assert jobs == []
 
 
+@pytest.mark.long
 def test_a_running_driver_reads_what_arrives_also_in_new_partitions_and_not_what_was_aborted(
     pipeline: Pipeline,
 ) -> None:

@@ -93,6 +93,7 @@ def test_of_several_pairs_the_refused_ones_are_not_sent_again(stack: Stack, tmp_
 
 
 @pytest.mark.usefixtures("shared_session")
+@pytest.mark.long
 def test_each_side_of_a_join_may_have_several_topics(stack: Stack, tmp_path: Path) -> None:
     pipeline = set_up(stack, tmp_path, "latest")
     definition = yaml.safe_load(pipeline.file.read_text())

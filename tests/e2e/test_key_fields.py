@@ -170,6 +170,7 @@ def test_a_lost_state_is_rebuilt_from_fields_of_the_key(keyed: Pipeline) -> None
     assert found.passed, "\n".join(found.lines())
 
 
+@pytest.mark.long
 def test_avro_keys_are_read_with_the_schemas_of_a_registry(
     keyed: Pipeline, registry: Registry, spark: SparkSession
 ) -> None:
@@ -252,6 +253,7 @@ def test_a_record_without_a_key_is_a_row_with_nulls_where_no_field_of_it_is_requ
     assert rows(keyed) == [(1, "x"), (None, "x"), (None, "x")]
 
 
+@pytest.mark.long
 def test_a_pipeline_in_a_pool_reads_fields_of_the_key(keyed: Pipeline, registry: Registry) -> None:
     number = registry.register("key", KEY)
     keyed.source = {"key_format": "avro", "schema_registry": {"url": registry.url}}
@@ -271,6 +273,7 @@ def test_a_pipeline_in_a_pool_reads_fields_of_the_key(keyed: Pipeline, registry:
         assert invoke("pool", "stop", "keys", "--state", str(keyed.state)).code == 0
 
 
+@pytest.mark.long
 def test_the_tutorial_does_what_it_says(pipeline: Pipeline, tmp_path: Path) -> None:
     database, topic = pipeline.name, pipeline.name
     text, blocks = tutorial("keys", pipeline, {

@@ -60,6 +60,7 @@ def _require_rows(pipeline: Pipeline, events: int, size: int) -> None:
     assert shortest > size - 100
 
 
+@pytest.mark.long
 def test_an_open_batch_that_is_too_large_is_finished_and_the_backlog_behind_it_comes_in_bounded_bytes(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +83,7 @@ def test_an_open_batch_that_is_too_large_is_finished_and_the_backlog_behind_it_c
     assert behind[0][1] <= BATCH_BYTES
 
 
+@pytest.mark.long
 def test_records_of_ten_megabytes_become_rows_and_dead_letters(pipeline: Pipeline) -> None:
     _with_text(pipeline).write().create_topic()
     _send(pipeline, 12, _LARGEST)

@@ -100,6 +100,7 @@ def test_the_first_of_equal_spans_in_a_request_survives(spans: Pipeline) -> None
 
 @pytest.mark.parametrize("as_job", one_of([False, True]))
 @pytest.mark.parametrize("at", one_of(["_write", "_account"]))
+@pytest.mark.long
 def test_a_repeated_batch_doubles_and_loses_no_span(
     spans: Pipeline, spark: SparkSession, at: str, as_job: bool
 ) -> None:
@@ -131,6 +132,7 @@ PARTITIONED = {
 
 
 @pytest.mark.parametrize("as_job", one_of([False, True]))
+@pytest.mark.long
 def test_a_batch_of_more_blocks_than_the_table_keeps_tokens_doubles_no_span(spans: Pipeline, as_job: bool) -> None:
     if as_job:
         spans.more["spark"] = {INLINE_RECORDS_SETTING: "0"}
@@ -149,6 +151,7 @@ def test_a_batch_of_more_blocks_than_the_table_keeps_tokens_doubles_no_span(span
     assert verify_pipeline(load_pipeline(spans.file), print).passed
 
 
+@pytest.mark.long
 def test_where_the_window_must_not_be_changed_the_batch_ends_before_it_is_too_small(spans: Pipeline) -> None:
     """And continues when the statement of the error has been run."""
     spans.sink = {**PARTITIONED, "deduplication_window": "require"}
@@ -167,6 +170,7 @@ def test_where_the_window_must_not_be_changed_the_batch_ends_before_it_is_too_sm
     assert spans.query("SELECT count(), uniqExact(trace_id, span_id) FROM {db}.events") == [(11_210, 11_210)]
 
 
+@pytest.mark.long
 def test_the_events_of_a_sample_limit_the_first_batch(spans: Pipeline) -> None:
     spans.sink = PARTITIONED
     spans.write().send([large_request(record) for record in range(60)], lambda _: 0)
@@ -207,6 +211,7 @@ def create_table(pipeline: Pipeline, *clauses: str) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_lost_checkpoint_is_rebuilt_from_the_events_of_requests(
     spans: Pipeline, spark: SparkSession, tmp_path: Path
 ) -> None:

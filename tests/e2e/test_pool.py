@@ -113,6 +113,7 @@ def test_pipelines_share_a_jvm_and_are_killed_edited_and_stopped_without_the_oth
 
 
 @pytest.mark.parametrize("stays", one_of([True, False]))
+@pytest.mark.long
 def test_a_driver_killed_in_a_batch_of_many_records_loses_and_doubles_nothing(stays: bool, pool: Pool) -> None:
     """The batch is a job: its tasks run in processes of the pool, also where the next driver has a JVM of its own."""
     pipeline = pool.pipeline()
@@ -128,6 +129,7 @@ def test_a_driver_killed_in_a_batch_of_many_records_loses_and_doubles_nothing(st
     assert pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(20_000, 20_000)]
 
 
+@pytest.mark.long
 def test_the_end_of_the_jvm_ends_all_drivers_and_they_start_another(pool: Pool) -> None:
     pipelines = [pool.started(), pool.started()]
     process = pool.pid
@@ -145,6 +147,7 @@ def test_the_end_of_the_jvm_ends_all_drivers_and_they_start_another(pool: Pool) 
     assert pool.pid != process
 
 
+@pytest.mark.long
 def test_a_pool_that_is_killed_leaves_no_process(pool: Pool) -> None:
     pipeline = pool.started()
     process, jvm = pool.pid, pool.jvm

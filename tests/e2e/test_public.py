@@ -44,6 +44,7 @@ def test_the_functions_are_typed(function: typing.Callable[..., object]) -> None
     assert "return" in function.__annotations__
 
 
+@pytest.mark.long
 def test_a_pipeline_is_loaded_run_verified_and_accounted_for(pipeline: Pipeline) -> None:
     pipeline.write().create_topic()
     pipeline.send({"id": f"k{index % 80}", "n": index} for index in range(100))

@@ -46,6 +46,7 @@ def require_exact(pipeline: Pipeline, keys: int) -> None:
     assert found.passed, "\n".join(found.lines())
 
 
+@pytest.mark.long
 def test_a_lost_state_is_rebuilt_and_knows_its_keys(pipeline: Pipeline) -> None:
     pipeline.write().create_topic()
     for first in (0, 100):
@@ -69,6 +70,7 @@ def test_a_lost_state_is_rebuilt_and_knows_its_keys(pipeline: Pipeline) -> None:
     require_exact(pipeline, 320)
 
 
+@pytest.mark.long
 def test_replayed_rows_that_the_server_refused_before_are_found(pipeline: Pipeline) -> None:
     """The batch that was open had written them; the batches before had not, although their keys are known."""
     columns = ", ".join(f"{name} {kind}" for name, kind in pipeline.columns.items())
@@ -91,6 +93,7 @@ def test_replayed_rows_that_the_server_refused_before_are_found(pipeline: Pipeli
     require_exact(pipeline, BATCH + 5)
 
 
+@pytest.mark.long
 def test_a_damaged_state_is_set_aside_and_what_kafka_has_lost_is_refused(pipeline: Pipeline) -> None:
     pipeline.write().create_topic()
     with pytest.raises(GlassflowError, match="no batch in the ledger"):
@@ -112,6 +115,7 @@ def test_a_damaged_state_is_set_aside_and_what_kafka_has_lost_is_refused(pipelin
 
 
 @pytest.mark.parametrize("dedup", one_of([True, False]))
+@pytest.mark.long
 def test_rows_of_the_batch_that_was_under_way_are_found_in_the_table(
     pipeline: Pipeline, dedup: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -232,6 +232,7 @@ def test_a_recovery_is_refused_where_edited_routes_may_have_moved_rows(
     assert counts(routed, "buys", "refunds", "events") == [10, 9, 21]
 
 
+@pytest.mark.long
 def test_a_table_without_the_key_is_named_and_the_others_are_compared(routed: Pipeline, spark: SparkSession) -> None:
     routed.sink["routes"][1]["mapping"][0] = {"name": "n", "column_name": "n", "column_type": "Int32"}
     routed.write().send(EVENTS)
@@ -284,6 +285,7 @@ def test_a_replayed_dead_letter_finds_its_table(routed: Pipeline) -> None:
     assert verify_pipeline(load_pipeline(routed.file), print).passed
 
 
+@pytest.mark.long
 def test_dagster_shows_each_table(routed: Pipeline) -> None:
     routed.send(EVENTS)
     loaded = build_folder_definitions(routed.file.parent, Orchestration(runner=LocalRunner(routed.state)))

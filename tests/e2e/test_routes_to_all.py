@@ -83,6 +83,7 @@ def test_an_event_goes_to_each_table_that_takes_it(shared: Pipeline, spark: Spar
     assert f"{even} lacks 1 row of 1 key." in found.description
 
 
+@pytest.mark.long
 def test_the_own_table_with_a_filter_takes_events_that_routes_take_too(shared: Pipeline, spark: SparkSession) -> None:
     shared.sink |= {"filter": "n >= 10", "unrouted": "dead_letter"}
     shared.write().send(EVENTS)
@@ -111,6 +112,7 @@ def test_an_event_that_does_not_fit_into_one_table_goes_to_none(shared: Pipeline
 
 
 @pytest.mark.parametrize("as_job", one_of([False, True]))
+@pytest.mark.long
 def test_a_row_that_one_table_refuses_is_replayed_to_that_table_only(
     shared: Pipeline, spark: SparkSession, *, as_job: bool
 ) -> None:

@@ -416,6 +416,7 @@ def test_in_protobuf_a_field_is_new_with_the_schema_that_declares_it(
 
 
 @pytest.mark.parametrize("pool", one_of([None, "shared"]))
+@pytest.mark.long
 def test_in_protobuf_a_field_is_taken_up_while_the_pipeline_runs(
     pipeline: Pipeline, registry: Registry, pool: str | None
 ) -> None:
@@ -499,6 +500,7 @@ def check(pipeline: Pipeline) -> dg.AssetCheckEvaluation:
     return result
 
 
+@pytest.mark.long
 def test_the_tutorial_does_what_it_says(pipeline: Pipeline, tmp_path: Path) -> None:
     topic, state = f"{pipeline.name}.till", pipeline.state
     text, blocks = tutorial(

@@ -95,6 +95,7 @@ def test_a_registry_that_is_away_is_waited_for(avro: Pipeline, registry: Registr
     assert (totals["written"], totals["dead_letters"]) == (1, 0)
 
 
+@pytest.mark.long
 def test_unknown_ids_and_broken_values_are_dead_letters_that_can_be_replayed(
     avro: Pipeline, registry: Registry, spark: SparkSession
 ) -> None:

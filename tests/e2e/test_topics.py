@@ -96,6 +96,7 @@ def test_a_dead_letter_of_any_topic_is_replayed(topics: tuple[Pipeline, Pipeline
     assert by_topic(pipeline) == {f"{pipeline.name}.glassflow-replay": 1}
 
 
+@pytest.mark.long
 def test_topics_that_match_later_are_read_while_the_pipeline_runs(
     pipeline: Pipeline, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +151,7 @@ def test_a_batch_that_is_open_when_a_topic_appears_is_repeated_as_it_was_begun(
     assert pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(60, 60)]
 
 
+@pytest.mark.long
 def test_a_topic_that_is_added_without_its_first_records_is_read_from_those_that_it_has(
     topics: tuple[Pipeline, Pipeline, Pipeline], spark: SparkSession
 ) -> None:
@@ -185,6 +187,7 @@ def read_two_and_delete_one(pipeline: Pipeline) -> Pipeline:
     return kept
 
 
+@pytest.mark.long
 def test_a_topic_of_a_pattern_that_is_deleted_is_given_up_when_the_loss_is_accepted(pipeline: Pipeline) -> None:
     kept = read_two_and_delete_one(pipeline)
     kept.send([{"id": "last", "n": 1}])
@@ -220,6 +223,7 @@ def test_topics_that_match_after_a_state_was_given_up_are_read(pipeline: Pipelin
     assert rows(pipeline) == 10
 
 
+@pytest.mark.long
 def test_dagster_shows_the_topics_as_one_asset(topics: tuple[Pipeline, Pipeline, Pipeline]) -> None:
     pipeline, second, _ = topics
     pipeline.send(events(0, 3, "first"))
@@ -241,6 +245,7 @@ def test_dagster_shows_the_topics_as_one_asset(topics: tuple[Pipeline, Pipeline,
         stop(pipeline)
 
 
+@pytest.mark.long
 def test_the_tutorial_does_what_it_says(pipeline: Pipeline, tmp_path: Path) -> None:
     database, prefix = pipeline.name, f"{pipeline.name}."
     text, blocks = tutorial("topics", pipeline, {

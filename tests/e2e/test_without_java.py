@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.support import Pipeline
 
 
@@ -19,6 +21,7 @@ def path_without_java(folder: Path) -> str:
     return str(folder)
 
 
+@pytest.mark.long
 def test_a_pipeline_runs_on_the_bundled_runtime(pipeline: Pipeline, tmp_path: Path) -> None:
     pipeline.write().create_topic()
     pipeline.send([{"id": "a", "n": 1}, {"id": "a", "n": 1}])

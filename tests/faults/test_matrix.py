@@ -64,6 +64,7 @@ def test_a_draw_of_faults_changes_no_row(
     assert [(o.kind, o.wrong) for o in outcomes] == [(kind.name, ()) for kind in drawn]
 
 
+@pytest.mark.long
 def test_a_lost_ledger_row_and_switched_off_tokens_are_seen(servers: Servers, tmp_path: Path) -> None:
     proxy = servers.clickhouse_proxy
     world = World(servers, tmp_path, DedupWorkload)

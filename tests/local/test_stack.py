@@ -190,6 +190,7 @@ def test_an_up_that_fails_says_why_and_leaves_nothing_running(folder: Path) -> N
 
 @pytest.mark.servers
 @pytest.mark.usefixtures("without_java")
+@pytest.mark.long
 def test_data_survives_down_and_up_also_without_a_java_of_the_system(folder: Path) -> None:
     assert find_java().origin == "bundled"
     first = stack.up(folder, free_port(), free_port(), _no_report)
@@ -204,6 +205,7 @@ def test_data_survives_down_and_up_also_without_a_java_of_the_system(folder: Pat
 
 
 @pytest.mark.servers
+@pytest.mark.long
 def test_up_replaces_only_what_was_killed_and_nothing_is_lost(folder: Path) -> None:
     first = stack.up(folder, free_port(), free_port(), _no_report)
     _write(first)

@@ -63,6 +63,7 @@ def synthetic() -> Iterator[PipelineMetrics]:
 
 
 @pytest.mark.servers
+@pytest.mark.long
 def test_every_expression_returns_data_of_a_real_pipeline(stack: Stack, tmp_path: Path) -> None:
     pipeline = Pipeline(tmp_path, stack.kafka, stack.clickhouse_port).write()
     pipeline.create_topic()

@@ -198,6 +198,7 @@ def failure(receiver: Receiver, request: Any) -> tuple[str, Any]:
     return error.code().name, Status.FromString(dict(error.trailing_metadata())["grpc-status-details-bin"])
 
 
+@pytest.mark.long
 def test_while_kafka_does_not_answer_clients_are_told_to_try_again(broker: Broker, processes: Begin) -> None:
     topic = broker.new_topic()
     limits = ("--max-request-bytes", "50000", "--max-in-flight-bytes", "50000", "--ack-timeout", "10")

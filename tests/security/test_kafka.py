@@ -178,6 +178,7 @@ def test_a_token_for_someone_else_is_refused_by_the_broker(
         wait_for_brokers(secure_broker.over_token(), 20, print)
 
 
+@pytest.mark.long
 def test_a_provider_of_tokens_that_is_away_is_waited_for(
     secure_broker: SecureBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +197,7 @@ def test_a_provider_of_tokens_that_is_away_is_waited_for(
         wait_for_brokers(secure_broker.over_token(token_url="http://127.0.0.1:1/token"), 2, print)
 
 
+@pytest.mark.long
 def test_a_stream_renews_its_tokens(
     secure_broker: SecureBroker, topic: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -128,6 +128,7 @@ def test_a_block_without_fault_is_one_request_and_no_note(target: Target) -> Non
     assert read_splits(target.client, target.batch) == {}
 
 
+@pytest.mark.long
 def test_a_death_after_any_request_neither_loses_nor_doubles_a_row(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,6 +289,7 @@ THROWING = {
 
 
 @pytest.mark.parametrize("where", [where for where in THROWING if where not in {"array", "bad argument"}])
+@pytest.mark.long
 def test_a_row_that_throws_is_named_and_the_others_are_there_once(target: Target, where: str) -> None:
     columns, layout = THROWING[where]
     execute(target.client, f"DROP TABLE {target.database}.t")

@@ -208,6 +208,7 @@ def test_a_batch_forgets_about_what_it_brings_and_no_key_that_came_again(spark: 
 
 
 @pytest.mark.parametrize(("window", "most_keys", "most_packs"), [("1h", 300, 9), ("1ms", 20, 2)])
+@pytest.mark.long
 def test_small_batches_fill_up_packs_and_their_keys_are_forgotten(
     window: str, most_keys: int, most_packs: int, spark: SparkSession, tmp_path: Path
 ) -> None:

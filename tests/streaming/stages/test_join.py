@@ -151,6 +151,7 @@ def test_any_order_of_arrival_gives_the_rows_of_the_definition(spark: SparkSessi
 
 
 @pytest.mark.parametrize("match", ["latest", "all"])
+@pytest.mark.long
 def test_on_the_processing_clock_the_times_are_those_of_the_batches(
     spark: SparkSession, folder: Path, match: str
 ) -> None:
