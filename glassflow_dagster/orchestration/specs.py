@@ -126,7 +126,7 @@ def _specs(config: PipelineConfig, keys: AssetKeys, options: PipelineOptions) ->
             dg.AssetSpec(
                 table,
                 deps=[keys.joined] if keys.joined else keys.sides,
-                description=_table_description(of_table, is_one_of_many=bool(keys.routes)),
+                description=_table_description(config, of_table),
                 kinds={*kinds, *options.kinds},
                 metadata={**_table_metadata(of_table), "dagster/column_lineage": lineage, **reference},
                 # A route may rightly take no event for long.
@@ -371,13 +371,18 @@ def _clock(join: JoinConfig) -> str:
     )
 
 
-def _table_description(config: PipelineConfig, *, is_one_of_many: bool) -> str:
-    """Describe one of the sink's tables in the asset's text, with the pipeline's name, if it has one."""
+def _table_description(config: PipelineConfig, of_table: PipelineConfig) -> str:
+    """Describe one of the sink's tables in the asset's text, with the pipeline's name, if it has one.
+
+    of_table: one of `config.by_table`.
+    """
     name = f"{config.name}. " if config.name else ""
-    events = " with all other events" if is_one_of_many else ""
-    if config.sink.filter:
-        events = f" with the events for which `{config.sink.filter}`"
+    events = " with all other events" if len(config.by_table) > 1 else ""
+    if of_table.sink.filter:
+        events = f" with the events for which `{of_table.sink.filter}`"
+    own, table = config.sink.table_name, of_table.sink.table_name
+    checked = "" if table == own else f" The checks of the asset of `{own}` cover this table, too."
     return (
-        f"{name}ClickHouse table `{config.sink.table_name}`, filled exactly once{events} by a Spark stream that runs "
-        "outside Dagster. Materializing launches the stream, or checks the health of the one that runs."
+        f"{name}ClickHouse table `{table}`, filled exactly once{events} by a Spark stream that runs outside Dagster. "
+        f"Materializing launches the stream, or checks the health of the one that runs.{checked}"
     )

@@ -289,6 +289,9 @@ def test_a_replayed_dead_letter_finds_its_table(routed: Pipeline) -> None:
 def test_dagster_shows_each_table(routed: Pipeline) -> None:
     routed.send(EVENTS)
     loaded = build_folder_definitions(routed.file.parent, Orchestration(runner=LocalRunner(routed.state)))
+    described = {spec.key.path[-1]: spec.description for spec in loaded.resolve_all_asset_specs()}
+    assert "with all other events" in described["events"]
+    assert f"The checks of the asset of `{routed.name}.events` cover this table, too." in described["buys"]
     job = loaded.resolve_implicit_global_asset_job_def()
     try:
         with dg.DagsterInstance.ephemeral() as instance:
