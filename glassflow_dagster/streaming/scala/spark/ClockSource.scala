@@ -67,7 +67,8 @@ private case class ClockOffset(batches: Long, clockMs: Long, moved: Boolean) ext
 }
 
 private object ClockOffset {
-  private val Form = """\{"batches":(\d+),"clockMs":(\d+),"moved":(true|false)\}""".r
+  // In checkpoints of version 0.2.0 the first number is called `ticks`.
+  private val Form = """\{"(?:batches|ticks)":(\d+),"clockMs":(\d+),"moved":(true|false)\}""".r
 
   def fromJson(text: String): ClockOffset = text match {
     case Form(batches, clockMs, moved) => ClockOffset(batches.toLong, clockMs.toLong, moved.toBoolean)
