@@ -151,8 +151,8 @@ def _commands(failures: Mapping[str, str]) -> str:
         "",
         "The guides describe the tasks: [definitions](../guides/definitions.md), [tables](../guides/tables.md),",
         "[operating](../guides/operating.md), [recovery](../guides/recovery.md),",
-        "[dead letters](../guides/dead-letters.md), [OTLP](../guides/otlp-receiver.md). [Checks](checks.md) says what",
-        "`verify` compares.",
+        "[dead letters](../guides/dead-letters.md), [OTLP](../guides/otlp-receiver.md),",
+        "[the HTTP API](../guides/http.md). [Checks](checks.md) says what `verify` compares.",
     ]
     for path, command in found.items():
         lines += ["", f"## `{path}`", "", "```text", _help(path, command), "```"]
