@@ -16,6 +16,7 @@ from typing import Any
 import click
 import yaml
 from component_page import WORDS, component_page
+from http_page import http_page
 from pydantic import TypeAdapter
 
 from glassflow_dagster.bookkeeping.tables import TABLES
@@ -122,6 +123,7 @@ def pages() -> dict[str, str]:
         "commands.md": _commands(meanings["commands"]),
         "keys.md": _keys(meanings["keys"]),
         "component.md": component_page(_HEAD),
+        "http.md": http_page(_HEAD),
         "tables.md": _tables(meanings["tables"]),
         "metrics.md": _metrics(meanings["metrics"]),
         "environment.md": _environment(meanings["variables"]),

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 
 from glassflow_dagster.api.errors import ApiError, bad_request, unavailable, unprocessable
 from glassflow_dagster.api.guard import Guard, Rules
-from glassflow_dagster.api.routes import pipelines, service
+from glassflow_dagster.api.routes import dead_letters, evaluations, pipelines, servers, service
 from glassflow_dagster.api.services import Services
 from glassflow_dagster.config.problems import Problem
 from glassflow_dagster.errors import GlassflowError
@@ -20,19 +20,28 @@ _DESCRIPTION = "Pipelines from Kafka to ClickHouse: GlassFlow's API v1, and what
 
 def make_application(services: Services, rules: Rules) -> Guard:
     """Return the application, which answers what the rules let through."""
+    app = make_api()
+    app.state.services = services
+    return Guard(app, rules)
+
+
+def make_api() -> FastAPI:
+    """Return the API, which works once its state has `services`."""
     app = FastAPI(
         title="glassflow-dagster", version=version("glassflow-dagster"), description=_DESCRIPTION,
         openapi_url="/api/v1/openapi.json", docs_url=None, redoc_url=None,
     )  # fmt: skip
-    app.state.services = services
-    for router in (service.router, pipelines.reading, pipelines.changing):
+    for router in (
+        pipelines.reading, pipelines.changing, dead_letters.reading, dead_letters.changing, servers.router,
+        evaluations.router, service.router,
+    ):  # fmt: skip
         app.include_router(router)
     app.add_exception_handler(ApiError, _of_api)
     app.add_exception_handler(GlassflowError, _of_server)
     app.add_exception_handler(RequestValidationError, _of_body)
     app.add_exception_handler(HTTPException, _of_route)
     app.add_exception_handler(Exception, _of_defect)
-    return Guard(app, rules)
+    return app
 
 
 def _answer(error: ApiError) -> JSONResponse:

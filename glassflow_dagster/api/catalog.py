@@ -57,17 +57,19 @@ class Catalog:
         return stored, public_form(v3_of(stored.raw, stored.file))
 
     def entries(self) -> list[dict[str, Any]]:
-        """Return GlassFlow's entry of each pipeline; one whose format is unreadable has `error`, too."""
+        """Return GlassFlow's entry of each pipeline; one whose format or status is unreadable has `error`, too."""
         return [self._entry(stored) for stored in self.files.all()]
 
     def _entry(self, stored: Stored) -> dict[str, Any]:
         entry: dict[str, Any] = {
             "pipeline_id": stored.pipeline_id, "name": _name(stored), "transformation_type": "",
-            **self._times(stored), "status": self.status(stored.pipeline_id), "metadata": {"tags": []},
+            **self._times(stored), "status": Status.FAILED, "metadata": {"tags": []},
         }  # fmt: skip
         try:
+            entry["status"] = self.status(stored.pipeline_id)
             definition = as_v3(stored.raw, stored.file)
         except GlassflowError as error:
+            # One pipeline must not hide the others.
             return {**entry, "error": str(error)}
         tags = public_form(definition)["metadata"]
         return {**entry, "transformation_type": transformation_type(definition), "metadata": tags}

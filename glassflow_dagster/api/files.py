@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,6 +24,8 @@ from glassflow_dagster.config.yaml_text import write_yaml
 from glassflow_dagster.errors import GlassflowError
 
 PRIVATE = ".api"
+# Ids become names of folders. Others are invalid anyway.
+_SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
 
 
@@ -91,7 +94,7 @@ class DefinitionFiles:
             yield
 
     def all(self) -> list[Stored]:
-        """Return the definitions, one of each id, by id; files without an id are left out."""
+        """Return the definitions, one of each id, by id; files without an id that can be one are left out."""
         found: dict[str, Stored] = {}
         files = definition_files(self.folder)
         for stored in filter(None, map(self._stored, files)):
@@ -138,8 +141,15 @@ class DefinitionFiles:
     def remove(self, current: Stored) -> None:
         """Remove a definition and its secrets; its versions stay."""
         self._keep(current)
-        current.file.unlink(missing_ok=True)
+        with _explained(current.file):
+            current.file.unlink(missing_ok=True)
         shutil.rmtree(self.secrets_folder(current.pipeline_id), ignore_errors=True)
+        (self.consumed_folder / f"{current.pipeline_id}.json").unlink(missing_ok=True)
+
+    @property
+    def consumed_folder(self) -> Path:
+        """The folder of the positions of those that consume dead letters."""
+        return self.private / "consumed"
 
     def secrets_folder(self, pipeline_id: str) -> Path:
         """Return the folder of a pipeline's secrets."""
@@ -187,8 +197,8 @@ def _parsed(file: Path, text: bytes, changed: float) -> Stored | None:
         raw = parse_definition(file, text.decode())
     except (DefinitionError, UnicodeDecodeError):
         return None
-    pipeline_id = raw.get("pipeline_id")
-    return None if pipeline_id is None else Stored(str(pipeline_id), file, text, raw, changed)
+    pipeline_id = str(raw.get("pipeline_id"))
+    return Stored(pipeline_id, file, text, raw, changed) if _SAFE_ID.fullmatch(pipeline_id) else None
 
 
 def _text(file: Path, definition: Mapping[str, Any]) -> bytes:
@@ -208,18 +218,35 @@ def _make_folder(folder: Path) -> None:
 
 
 def write_atomically(file: Path, content: bytes, mode: int) -> None:
-    """Write a file such that readers, and whoever comes after a crash, see the old content or the new one."""
-    if not file.parent.is_dir():
-        file.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
-    temporary = file.with_name(f".{file.name}.new")
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as target:
-        os.fchmod(target.fileno(), mode)
-        target.write(content)
-        target.flush()
-        os.fsync(target.fileno())
-    temporary.replace(file)
-    descriptor = os.open(file.parent, os.O_RDONLY)
+    """Write a file such that readers, and whoever comes after a crash, see the old content or the new one.
+
+    Raises `GlassflowError` where it cannot be written.
+    """
+    with _explained(file):
+        if not file.parent.is_dir():
+            file.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+        # A file that others see under this name may be a link to it.
+        target = file.resolve()
+        temporary = target.with_name(f".{target.name}.new")
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as written:
+            os.fchmod(written.fileno(), mode)
+            written.write(content)
+            written.flush()
+            os.fsync(written.fileno())
+        temporary.replace(target)
+        descriptor = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def _explained(file: Path) -> Iterator[None]:
+    """Raise an error of the file system as `GlassflowError`."""
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        yield
+    except OSError as error:
+        raise GlassflowError(
+            f"{file}: cannot be written ({error.strerror}); make the folder writable, and free space if there is none"
+        ) from error

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from threading import Lock, Thread
+from threading import Lock, Thread, current_thread
 
 from glassflow_dagster.api.states import Status
 from glassflow_dagster.errors import GlassflowError
@@ -19,7 +19,7 @@ class Operations:
     """
 
     report: Callable[[str], None]
-    _running: dict[str, tuple[Status, object]] = field(default_factory=dict)
+    _running: dict[str, tuple[Status, Thread]] = field(default_factory=dict)
     _failures: dict[str, str] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
@@ -39,19 +39,25 @@ class Operations:
         with self._lock:
             self._failures.pop(pipeline_id, None)
 
+    def thread(self, pipeline_id: str) -> Thread | None:
+        """Return the thread of the operation in progress; None without one."""
+        with self._lock:
+            running = self._running.get(pipeline_id)
+            return running[1] if running else None
+
     def begin(self, pipeline_id: str, status: Status, work: Callable[[], object]) -> None:
         """Do the work in a thread; until it ends, the pipeline has this status.
 
         An operation that a later one overtakes, as Terminating does, ends without a trace.
         """
-        own = object()
+        # A daemon: a process that ends does not wait for a driver, which starts or stops without it, too.
+        thread = Thread(target=self._run, args=(pipeline_id, work), name=f"{status}-{pipeline_id}", daemon=True)
         with self._lock:
             self._failures.pop(pipeline_id, None)
-            self._running[pipeline_id] = (status, own)
-        # A daemon: a process that ends does not wait for a driver, which starts or stops without it, too.
-        Thread(target=self._run, args=(pipeline_id, own, work), name=f"{status}-{pipeline_id}", daemon=True).start()
+            self._running[pipeline_id] = (status, thread)
+        thread.start()
 
-    def _run(self, pipeline_id: str, own: object, work: Callable[[], object]) -> None:
+    def _run(self, pipeline_id: str, work: Callable[[], object]) -> None:
         failure = ""
         try:
             work()
@@ -62,7 +68,7 @@ class Operations:
             _log.exception("%s: an operation failed", pipeline_id)
             failure = f"{pipeline_id}: {type(error).__name__}; the API's log has more"
         with self._lock:
-            if pipeline_id in self._running and self._running[pipeline_id][1] is own:
+            if pipeline_id in self._running and self._running[pipeline_id][1] is current_thread():
                 del self._running[pipeline_id]
                 if failure:
                     self._failures[pipeline_id] = failure

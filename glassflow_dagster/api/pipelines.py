@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
+from threading import Thread
 from typing import Any
 
 from glassflow_dagster.api.catalog import Catalog, v3_of
@@ -51,10 +52,14 @@ class Pipelines:
 
     def validate(self, sent: Mapping[str, Any]) -> list[str]:
         """Check a definition without writing it; return warnings. Raises `ApiError` with every mistake."""
+        config = self.load_sent(sent)
+        return [*config.origin.rewriting_warnings, *warnings(config)]
+
+    def load_sent(self, sent: Mapping[str, Any]) -> PipelineConfig:
+        """Return a sent definition with its secrets, stored ones in the place of masks; raises `ApiError`."""
         pipeline_id = sent.get("pipeline_id")
         current = self.catalog.files.find(pipeline_id) if isinstance(pipeline_id, str) else None
-        _, config = self._checked(sent, current, 0)
-        return [*config.origin.rewriting_warnings, *warnings(config)]
+        return self._checked(sent, current, 0)[1]
 
     def create(self, sent: Mapping[str, Any]) -> Stored:
         """Write a new definition and start its pipeline; raises `ApiError`."""
@@ -127,7 +132,7 @@ class Pipelines:
             require_match(current, if_match)
             status = self.catalog.status(pipeline_id)
             if status not in AT_REST:
-                text = f"pipeline can only be deleted if it's stopped, current status: {status}"
+                text = f"pipeline can only be deleted if it's stopped or terminated, current status: {status}"
                 raise bad_request(text, pipeline_id=pipeline_id, current_status=status)
             # A failed stream may still be wanted, and would be started again.
             process.stop(self.catalog.state, pipeline_id)
@@ -154,8 +159,17 @@ class Pipelines:
         with self.catalog.files.locked():
             self.catalog.stored(pipeline_id, f"no active pipeline with given id to {verb}")
             require_transition(pipeline_id, self.catalog.status(pipeline_id), status)
-            work = partial(process.stop, self.catalog.state, pipeline_id, timeout)
+            starting = self.catalog.operations.thread(pipeline_id)
+            work = partial(self._stop, pipeline_id, timeout, starting)
             self.catalog.operations.begin(pipeline_id, status, work)
+
+    def _stop(self, pipeline_id: str, timeout: float, starting: Thread | None) -> None:
+        """Stop the driver; one that is just being started has no heartbeat yet by which it can be found."""
+        while True:
+            ending = process.stop(self.catalog.state, pipeline_id, timeout)
+            if ending is not process.Ending.NOT_RUNNING or starting is None or not starting.is_alive():
+                return
+            starting.join(process.POLL)
 
     def _start(self, stored: Stored, status: Status) -> None:
         def start() -> None:

@@ -58,7 +58,10 @@ def serve(options: Options, report: Report) -> None:
     rules = Rules(token, options.host.lower(), options.largest_request)
     config = _config(make_application(services, rules), options)
     with _listening(options.host, options.port) as listener:
-        asyncio.run(_run(_Server(config), listener, options, report))
+        try:
+            asyncio.run(_run(_Server(config), listener, options, report))
+        finally:
+            services.session.close()
 
 
 def is_loopback(host: str) -> bool:

@@ -1,9 +1,12 @@
 """An API on a folder of its own, served by this process, and definitions to send to it."""
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -15,6 +18,7 @@ from glassflow_dagster.api.guard import Rules
 from glassflow_dagster.api.pipelines import Launch
 from glassflow_dagster.api.services import Services
 from glassflow_dagster.driver import process
+from glassflow_dagster.driver.heartbeat import pipelines_in
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local.ports import free_port
 from tests import definition as v3
@@ -91,6 +95,10 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Api]]:
     for server, thread in running:
         server.should_exit = True
         thread.join(60)
+    # Of a test that failed half way.
+    for pipeline_id in pipelines_in(tmp_path / "state"):
+        with suppress(GlassflowError):
+            process.stop(tmp_path / "state", pipeline_id, timeout=0)
 
 
 @pytest.fixture
@@ -119,3 +127,17 @@ def deduplicating(pipeline_id: str = "orders-clean", *, password: str = SECRET, 
     )
     definition["sink"]["connection_params"]["password"] = password
     return {**definition, **changes}
+
+
+@pytest.fixture(scope="session")
+def sdk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+    """Import the SDK where it writes no file to the user's home, and sends nothing to its authors."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("GF_USAGESTATS_ENABLED", "false")
+        assert "glassflow.etl" not in sys.modules
+        import glassflow.ee
+        import glassflow.etl
+        from glassflow.etl import errors
+
+        yield SimpleNamespace(etl=glassflow.etl, ee=glassflow.ee, errors=errors)

@@ -313,6 +313,18 @@ def test_an_invalid_file_is_shown_and_can_be_corrected(api: Api) -> None:
     assert api.post(f"{PIPELINE}/orders-clean/edit", got).status_code == 200
 
 
+def test_a_pipeline_whose_status_is_unreadable_hides_no_other(api: Api) -> None:
+    stopped(api)
+    api.write(deduplicating("another-one"))
+    folder = api.state / "another-one"
+    folder.mkdir(parents=True)
+    (folder / "heartbeat.json").write_text("{")
+    another, orders = api.get(PIPELINE).json()
+    assert (another["status"], orders["status"]) == ("Failed", "Stopped")
+    assert "heartbeat.json: cannot be read" in another["error"]
+    assert api.get(f"{PIPELINE}/another-one/health").status_code == 503
+
+
 def test_a_selected_schema_version_must_be_that_of_the_definition(api: Api) -> None:
     stopped(api)
     path = f"{PIPELINE}/orders-clean"
@@ -381,6 +393,42 @@ def test_nothing_is_changed_that_cannot_be_logged(api: Api) -> None:
     assert (answer.status_code, answer.json()["code"]) == (503, "service_unavailable")
     assert "audit.jsonl: cannot be written" in answer.json()["message"]
     assert api.get(f"{PIPELINE}/orders-clean").json()["name"] == "Clean orders"
+
+
+def test_a_file_that_cannot_be_written_is_told_and_stays(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    definition = stopped(api)
+
+    def refuse(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("glassflow_dagster.api.files.os.fsync", refuse)
+    for method, path, body in (
+        ("PATCH", "/orders-clean", {"name": "x"}), ("DELETE", "/orders-clean", None),
+        ("POST", "", deduplicating("another-one")),
+    ):  # fmt: skip
+        answer = api.request(method, f"{PIPELINE}{path}", json=body)
+        assert answer.status_code == 503
+        assert "cannot be written (No space left on device)" in answer.json()["message"]
+    assert [each["name"] for each in api.get(PIPELINE).json()] == [definition["name"]]
+
+
+def test_a_definition_that_is_a_link_stays_one(api: Api) -> None:
+    file = api.write(deduplicating())
+    target = file.rename(api.folder.parent / "elsewhere.yaml")
+    file.symlink_to(target)
+    assert api.request("PATCH", f"{PIPELINE}/orders-clean", json={"name": "x"}).status_code == 200
+    assert file.is_symlink()
+    assert yaml.safe_load(target.read_text())["name"] == "x"
+
+
+def test_an_id_that_is_a_path_is_none(api: Api) -> None:
+    for number, name in enumerate(("..", "../up", "/etc", "a.b", "")):
+        definition = deduplicating()
+        api.write(definition).rename(api.folder / f"{number}.yaml").write_text(
+            yaml.safe_dump({**definition, "pipeline_id": name})
+        )
+    assert api.get(PIPELINE).json() == []
+    assert api.get(f"{PIPELINE}/%2E%2E").status_code == 404
 
 
 def test_a_folder_that_is_not_writable_is_told(api: Api) -> None:

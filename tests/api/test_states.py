@@ -7,8 +7,10 @@ import pytest
 from glassflow_dagster.api.errors import ApiError
 from glassflow_dagster.api.operations import Operations
 from glassflow_dagster.api.states import OF_STREAM, Status, require_at_rest, require_transition
+from glassflow_dagster.driver import process
 from glassflow_dagster.driver.process import StreamState
 from glassflow_dagster.errors import GlassflowError
+from tests.api.conftest import Api, deduplicating
 from tests.waiting import wait_until
 
 ALREADY, TRANSITION, INVALID = "PIPELINE_ALREADY_IN_STATE", "PIPELINE_IN_TRANSITION", "INVALID_STATUS_TRANSITION"
@@ -104,3 +106,27 @@ def test_a_defect_is_a_failure_without_its_details(caplog: pytest.LogCaptureFixt
     wait_until(lambda: operations.current("p") is None, "the operation ends")
     assert operations.failure("p") == "p: KeyError; the API's log has more"
     assert "the details" in caplog.text
+
+
+def test_a_driver_that_is_just_being_started_is_terminated(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before its first heartbeat nothing says that it runs."""
+    going: list[bool] = []
+    endings: list[process.Ending] = []
+
+    def start(*_: object) -> None:
+        wait_until(lambda: going, "the driver is stopped")
+        raise GlassflowError("it was stopped while it started")
+
+    def stop(*_: object) -> process.Ending:
+        endings.append(process.Ending.STOPPED if len(endings) == 3 else process.Ending.NOT_RUNNING)
+        if endings[-1] is process.Ending.STOPPED:
+            going.append(True)
+        return endings[-1]
+
+    monkeypatch.setattr(process, "ensure_running", start)
+    monkeypatch.setattr(process, "stop", stop)
+    assert api.post("/api/v1/pipeline", deduplicating()).status_code == 200
+    assert api.status("orders-clean") == "Created"
+    assert api.post("/api/v1/pipeline/orders-clean/terminate").status_code == 200
+    api.wait_for("orders-clean", "Stopped")
+    assert endings == [*[process.Ending.NOT_RUNNING] * 3, process.Ending.STOPPED]

@@ -1,5 +1,6 @@
 """Routes that change something: each request has its lines in the audit log."""
 
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -10,6 +11,9 @@ from fastapi.routing import APIRoute
 
 from glassflow_dagster.api.errors import ApiError
 from glassflow_dagster.api.services import Services
+from glassflow_dagster.errors import GlassflowError
+
+_log = logging.getLogger(__name__)
 
 
 class AuditedRoute(APIRoute):
@@ -45,6 +49,10 @@ class AuditedRoute(APIRoute):
             finally:
                 # What the handler knows, such as the id of a new pipeline.
                 facts: dict[str, Any] = getattr(request.state, "audit", {})
-                await run_in_threadpool(log.end, request_id, status=status, etag=etag, reason=reason, **facts)
+                try:
+                    await run_in_threadpool(log.end, request_id, status=status, etag=etag, reason=reason, **facts)
+                except GlassflowError as error:
+                    # It is done, and its first line is there.
+                    _log.error("%s", error)
 
         return audited
