@@ -10,6 +10,7 @@ from glassflow_dagster.api.errors import bad_request, invalid_definition, not_fo
 from glassflow_dagster.api.files import DefinitionFiles, Stored, Version, etag_of
 from glassflow_dagster.api.operations import Operations
 from glassflow_dagster.api.public_form import as_v3, public_form, transformation_type
+from glassflow_dagster.api.resources import immutable_fields
 from glassflow_dagster.api.states import OF_STREAM, Status
 from glassflow_dagster.config.definition_text import parse_definition
 from glassflow_dagster.config.load import load_pipeline
@@ -17,10 +18,6 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.process import StreamStatus
 from glassflow_dagster.driver.process import status as stream_status
 from glassflow_dagster.errors import GlassflowError
-
-# What GlassFlow does not let change in `resources`, and what it does not with deduplication.
-_IMMUTABLE = ("nats/stream/maxAge", "nats/stream/maxBytes", "nats/stream/maxMsgs", "transform/storage/size")
-_IMMUTABLE_WITH_DEDUP = ("transform/replicas",)
 
 
 @dataclass(frozen=True)
@@ -100,8 +97,8 @@ class Catalog:
         """Return a pipeline's resources, and which of them cannot change; raises `ApiError`."""
         stored = self.stored(pipeline_id, f'resources for pipeline "{pipeline_id}" not found')
         definition = v3_of(stored.raw, stored.file)
-        fixed = _IMMUTABLE + (_IMMUTABLE_WITH_DEDUP if "Dedup" in transformation_type(definition) else ())
-        return {"pipeline_resources": definition.get("resources") or {}, "fields_policy": {"immutable": list(fixed)}}
+        policy = {"immutable": list(immutable_fields(definition))}
+        return {"pipeline_resources": definition.get("resources") or {}, "fields_policy": policy}
 
     def history(self, pipeline_id: str) -> list[dict[str, Any]]:
         """Return the versions of a definition, the newest first, which is the current one; raises `ApiError`."""
@@ -133,9 +130,11 @@ class Catalog:
 
 def require_schema_versions(definition: Mapping[str, Any], selected: list[str]) -> None:
     """Raise `ApiError` where `?schema=SOURCE:VERSION` selects another version than the definition has."""
+    sources = definition.get("sources")
     versions = {
         str(source.get("source_id")): str(source.get("schema_version") or "1")
-        for source in definition.get("sources") or ()
+        for source in (sources if isinstance(sources, list) else ())
+        if isinstance(source, dict)
     }
     for text in selected:
         source_id, colon, version = (part.strip() for part in text.partition(":"))

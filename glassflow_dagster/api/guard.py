@@ -128,10 +128,13 @@ async def _read_body(receive: _Receive, largest: int) -> bytes:
             more = True
             while more:
                 message = await receive()
+                if message["type"] == "http.disconnect":
+                    # The first half of a definition in YAML may be one, too.
+                    raise ApiError(HTTPStatus.BAD_REQUEST, "bad_request", "the client has gone before the body's end")
                 body += message.get("body", b"")
                 if len(body) > largest:
                     raise _too_large(largest)
-                more = message["type"] == "http.request" and message.get("more_body", False)
+                more = message.get("more_body", False)
     except TimeoutError:
         text = f"the body has not arrived within {_BODY_SECONDS:g} s"
         raise ApiError(HTTPStatus.REQUEST_TIMEOUT, "request_timeout", text) from None

@@ -19,6 +19,7 @@ from glassflow_dagster.api.errors import (
 )
 from glassflow_dagster.api.files import PRIVATE, Stored
 from glassflow_dagster.api.public_form import as_v3
+from glassflow_dagster.api.resources import require_mutable
 from glassflow_dagster.api.secrets import Protected, protect
 from glassflow_dagster.api.states import AT_REST, Status, require_at_rest, require_transition
 from glassflow_dagster.config.definition_text import parse_definition
@@ -123,6 +124,7 @@ class Pipelines:
             current = self._at_rest(
                 pipeline_id, if_match, f'pipeline "{pipeline_id}" not found', status=HTTPStatus.CONFLICT
             )
+            require_mutable(v3_of(current.raw, current.file), sent)
             return self._change(current, {"resources": sent})
 
     def delete(self, pipeline_id: str, if_match: str | None) -> None:

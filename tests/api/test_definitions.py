@@ -196,6 +196,18 @@ def test_resources_change_while_the_pipeline_is_stopped(api: Api) -> None:
     assert api.get(f"{path}/validation").json() == {"fields_policy": changed.json()["fields_policy"]}
     wrong = api.request("PUT", path, json={"pipeline_resources": {"sink": {"replicas": 0}}})
     assert wrong.status_code == 422
+    transform = {"source_id": "orders", "replicas": 2, "storage": {"size": "1Gi"}}
+    for resources, field in (
+        ({"transform": [transform]}, None),
+        ({"transform": [{**transform, "replicas": 3}]}, "transform/replicas"),
+        ({"transform": [{**transform, "storage": {"size": "2Gi"}}]}, "transform/storage/size"),
+        ({"transform": [transform], "nats": {"stream": {"maxAge": "1h"}}}, None),
+        ({"transform": [transform], "nats": {"stream": {"maxAge": "2h"}}}, "nats/stream/maxAge"),
+    ):
+        answer = api.request("PUT", path, json={"pipeline_resources": resources})
+        assert answer.status_code == (422 if field else 200)
+        if field:
+            assert answer.json()["message"] == f'immutable field "{field}" cannot be changed'
     assert api.status("orders-clean") == "Stopped"
 
 
@@ -311,6 +323,19 @@ def test_an_invalid_file_is_shown_and_can_be_corrected(api: Api) -> None:
     assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "sink.table")
     got["sink"]["table"] = "orders"
     assert api.post(f"{PIPELINE}/orders-clean/edit", got).status_code == 200
+
+
+@pytest.mark.parametrize("change", [
+    {"sources": 7}, {"sources": [7]}, {"sink": 7}, {"sink": {"connection_params": 7}}, {"join": 7}, {"transforms": [7]},
+    {"metadata": 7}, {"resources": 7}, {"version": 7}, {"name": 7},
+    {"sources": [{"schema": 7, "connection_params": 7}]},
+])  # fmt: skip
+def test_what_is_no_definition_at_all_can_be_looked_at(api: Api, change: dict[str, Any]) -> None:
+    api.write(deduplicating(**change))
+    for path in ("", "/orders-clean", "/orders-clean?schema=a:1", "/orders-clean/history", "/orders-clean/history/1",
+                 "/orders-clean/health", "/orders-clean/resources", "/orders-clean/dlq/state"):  # fmt: skip
+        assert api.get(f"{PIPELINE}{path}").status_code in {200, 400, 422, 503}, path
+    assert api.request("PATCH", f"{PIPELINE}/orders-clean", json={"name": "x"}).status_code in {200, 422}
 
 
 def test_a_pipeline_whose_status_is_unreadable_hides_no_other(api: Api) -> None:

@@ -1,16 +1,19 @@
 """Who may send: other origins, other names, wrong tokens, large bodies."""
 
+import asyncio
 import base64
 import http.client
 import json
 import socket
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
 from glassflow_dagster.api import guard
+from glassflow_dagster.api.errors import ApiError
 from tests.api.conftest import LARGEST, Api, deduplicating
 from tests.waiting import wait_until
 
@@ -119,6 +122,17 @@ def test_a_body_that_does_not_arrive_is_given_up(api: Api, monkeypatch: pytest.M
             b"Content-Length: 9\r\n\r\n{"
         )
         assert client.recv(100).startswith(b"HTTP/1.1 408 ")
+
+
+def test_the_first_half_of_a_body_is_not_taken_for_the_whole() -> None:
+    """The first half of a definition in YAML may be one, too."""
+    messages = [{"type": "http.request", "body": b"a: 1", "more_body": True}, {"type": "http.disconnect"}]
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop(0)
+
+    with pytest.raises(ApiError, match="the client has gone before the body's end"):
+        asyncio.run(guard._read_body(receive, 1000))
 
 
 def test_unknown_paths_and_methods_have_glassflows_form(api: Api) -> None:
