@@ -77,7 +77,7 @@ def _kept_or_new(result: Protected, place: _Place, value: Any, known: "_Known | 
     """Return the stored secret for a mask and for its own reference, any other value unchanged; may add a problem."""
     if isinstance(value, str) and value.endswith("\r"):
         result.problems.append(Problem(path_text(place), "ends with a carriage return; remove it"))
-    if value != MASK and (known is None or value != known.value):
+    if not value or (value != MASK and (known is None or value != known.value)):
         return value
     if known is None or not known.value:
         result.problems.append(Problem(path_text(place), "no secret is stored here; send the secret itself"))

@@ -171,8 +171,9 @@ def test_an_authors_references_stay_where_they_are(api: Api, monkeypatch: pytest
     assert api.post(f"{PIPELINE}/orders-clean/edit", got).status_code == 422
 
 
-def test_a_pipeline_can_be_renamed_and_labelled_without_a_restart(api: Api) -> None:
-    stopped(api)
+@pytest.mark.parametrize("password", ["", "s3cret"])
+def test_a_pipeline_can_be_renamed_and_labelled_without_a_restart(api: Api, password: str) -> None:
+    stopped(api, password=password)
     assert api.request("PATCH", f"{PIPELINE}/orders-clean", json={"name": "Neu ü"}).json() == {}
     labelled = api.request("PATCH", f"{PIPELINE}/orders-clean/metadata", json={"metadata": {"tags": ["a"]}})
     assert labelled.status_code == 200
