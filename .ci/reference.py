@@ -16,6 +16,7 @@ from typing import Any
 import click
 import yaml
 from component_page import WORDS, component_page
+from http_page import http_page
 from pydantic import TypeAdapter
 
 from glassflow_dagster.bookkeeping.tables import TABLES
@@ -122,6 +123,7 @@ def pages() -> dict[str, str]:
         "commands.md": _commands(meanings["commands"]),
         "keys.md": _keys(meanings["keys"]),
         "component.md": component_page(_HEAD),
+        "http.md": http_page(_HEAD),
         "tables.md": _tables(meanings["tables"]),
         "metrics.md": _metrics(meanings["metrics"]),
         "environment.md": _environment(meanings["variables"]),
@@ -151,8 +153,8 @@ def _commands(failures: Mapping[str, str]) -> str:
         "",
         "The guides describe the tasks: [definitions](../guides/definitions.md), [tables](../guides/tables.md),",
         "[operating](../guides/operating.md), [recovery](../guides/recovery.md),",
-        "[dead letters](../guides/dead-letters.md), [OTLP](../guides/otlp-receiver.md). [Checks](checks.md) says what",
-        "`verify` compares.",
+        "[dead letters](../guides/dead-letters.md), [OTLP](../guides/otlp-receiver.md),",
+        "[the HTTP API](../guides/http.md). [Checks](checks.md) says what `verify` compares.",
     ]
     for path, command in found.items():
         lines += ["", f"## `{path}`", "", "```text", _help(path, command), "```"]

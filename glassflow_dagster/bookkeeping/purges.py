@@ -3,6 +3,8 @@
 A dead letter is marked first and deleted then; once marked, no command shows it any more.
 """
 
+from clickhouse_connect.driver.client import Client
+
 from glassflow_dagster.bookkeeping.schema import (
     BATCH_TIME,
     CHECKPOINT_ID,
@@ -13,6 +15,7 @@ from glassflow_dagster.bookkeeping.schema import (
     POSITION,
     BookkeepingTable,
 )
+from glassflow_dagster.clickhouse.queries import fetch
 
 PURGES = BookkeepingTable(
     "glassflow_purges",
@@ -34,3 +37,9 @@ def mark_purged_statement(database: str, dead_letters: str) -> str:
 def purged_ids_query(database: str, pipeline: str) -> str:
     """Return the SELECT of `DEAD_LETTER_ID` of a pipeline's purged dead letters. pipeline: its id as SQL."""
     return f"SELECT {DEAD_LETTER_ID} FROM {PURGES.full_name(database)} WHERE pipeline_id = {pipeline}"
+
+
+def count_purged(client: Client, database: str, pipeline_id: str) -> int:
+    """Return the number of a pipeline's purged dead letters whose marks have not expired."""
+    query = f"SELECT count() FROM {PURGES.full_name(database)} WHERE pipeline_id = {{pipeline:String}}"
+    return int(fetch(client, query, {"pipeline": pipeline_id})[0][0])

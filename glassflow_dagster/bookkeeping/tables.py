@@ -74,6 +74,12 @@ def require_bookkeeping_tables(client: Client, database: str) -> None:
             )
 
 
+def has_dead_letters_table(client: Client, database: str) -> bool:
+    """Return whether a pipeline of any version has run against this server and database."""
+    query = "SELECT count() FROM system.tables WHERE database = {database:String} AND name = {name:String}"
+    return bool(fetch(client, query, {"database": database, "name": DEAD_LETTERS.name})[0][0])
+
+
 def create_table(database: str, table: BookkeepingTable, engine: str = "MergeTree", cluster: str | None = None) -> str:
     """Return the CREATE TABLE statement of a bookkeeping table."""
     columns = ", ".join(column.sql for column in table.columns)

@@ -7,6 +7,7 @@ progress and errors to stderr. Commands import slow modules (Spark, the clients)
 
 import click
 
+from glassflow_dagster.cli.api import api
 from glassflow_dagster.cli.dead_letters import dead_letters
 from glassflow_dagster.cli.definitions import convert, validate
 from glassflow_dagster.cli.expressions import evaluate
@@ -28,6 +29,6 @@ def main() -> None:
 
 for _command in (
     stack, run, start, stop, status, pool, metrics, verify, validate, convert, infer, table, evaluate, dead_letters,
-    otlp,
+    otlp, api,
 ):  # fmt: skip
     main.add_command(_command)

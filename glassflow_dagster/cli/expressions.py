@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from pydantic import ValidationError
@@ -15,11 +15,12 @@ from glassflow_dagster.cli.options import exit_on_error, given_schema_options, j
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.source import KEY_PREFIX, METADATA_FIELDS, SchemaField, Source
-from glassflow_dagster.config.model.types import INTEGER_LIMITS, FieldKind
+from glassflow_dagster.config.model.types import FieldKind
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.expressions.language.check import Checked, check_filter, check_transform
 from glassflow_dagster.expressions.language.outputs import misspelt_output_type
 from glassflow_dagster.inference.given_schema import GivenSchema
+from glassflow_dagster.inference.sample_fields import fields_of_sample
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -158,13 +159,13 @@ def _declared_fields(fields: str | None, record: bytes, key: bytes | None) -> tu
     if fields is not None:
         return _parse_fields(fields)
     try:
-        of_value = _infer_fields(record)
+        of_value = fields_of_sample(record)
     except ValueError as error:
         raise GlassflowError(
             f'the sample is not a JSON object ({error}); write one, such as {{"n": 1}}, or declare the --fields'
         ) from None
     with suppress(ValueError):
-        of_key = _infer_fields(key or b"")
+        of_key = fields_of_sample(key or b"")
         return (*of_value, *(field.model_copy(update={"name": f"{KEY_PREFIX}{field.name}"}) for field in of_key))
     return of_value
 
@@ -181,29 +182,6 @@ def _parse_field(text: str) -> SchemaField:
     except ValidationError as error:
         problem = error.errors()[0]["msg"].removeprefix("Value error, ")  # pydantic's prefix
         raise click.UsageError(f"--fields {text}: {problem}; write NAME:TYPE") from None
-
-
-def _infer_fields(sample: bytes) -> tuple[SchemaField, ...]:
-    """Infer a record's fields, none of them required; raises ValueError when it is no JSON object.
-
-    A definition cannot name a field "", so that one is left out.
-    """
-    record = json.loads(sample)
-    if not isinstance(record, dict):
-        raise ValueError(f"but {type(record).__name__}")  # noqa: TRY004 - the same error as for invalid JSON
-    return tuple(
-        SchemaField(name=name, type=_infer_kind(value), required=False) for name, value in record.items() if name
-    )
-
-
-def _infer_kind(value: Any) -> FieldKind:
-    """Return the field type of a JSON value; float for an integer above 64 bits, string for text and null."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return next(
-            (kind for kind, (minimum, maximum) in INTEGER_LIMITS.items() if minimum <= value <= maximum), "float"
-        )
-    kinds: dict[type, FieldKind] = {bool: "bool", float: "float", list: "array", dict: "map"}
-    return kinds.get(type(value), "string")
 
 
 def _evaluate(

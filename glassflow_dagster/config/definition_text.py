@@ -22,6 +22,11 @@ def read_definition(file: Path) -> dict[str, Any]:
         raise DefinitionError(file, [Problem("", "no such file; check the path")]) from None
     except (OSError, UnicodeDecodeError) as error:
         raise DefinitionError(file, [Problem("", f"cannot be read ({error}); make it a readable UTF-8 file")]) from None
+    return parse_definition(file, text)
+
+
+def parse_definition(file: Path, text: str) -> dict[str, Any]:
+    """Return the object in a definition's text; raises `DefinitionError`, which names the file, when it is none."""
     try:
         raw = _parsed(text)
     except AliasError as error:

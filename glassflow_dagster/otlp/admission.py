@@ -4,9 +4,9 @@ import hmac
 from dataclasses import dataclass
 from pathlib import Path
 
-from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.otlp.budget import Budget
 from glassflow_dagster.otlp.refusals import Reason, Refusal
+from glassflow_dagster.runtime.token_file import read_token
 
 
 class Token:
@@ -18,17 +18,7 @@ class Token:
     @classmethod
     def read(cls, file: Path | None) -> "Token":
         """Return the token that a file holds; raises `GlassflowError` for a file that cannot be read or is empty."""
-        if file is None:
-            return cls()
-        try:
-            text = file.read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise GlassflowError(
-                f"--token-file {file}: cannot be read ({error}); write the token into it, in ASCII"
-            ) from None
-        if not text:
-            raise GlassflowError(f"--token-file {file}: is empty; write the token into it")
-        return cls(text)
+        return cls() if file is None else cls(read_token(file))
 
     def require(self, authorization: str | None) -> None:
         """Raise `Refusal` where the header or metadata `authorization` has another token."""

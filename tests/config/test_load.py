@@ -587,3 +587,14 @@ def test_sparks_settings_are_texts_and_change_no_block(tmp_path: Path) -> None:
     # A running driver is restarted with them.
     assert config.fingerprint != plain.fingerprint
     assert "spark" not in plain.model_dump()
+
+
+def test_fields_are_read_where_glassflows_sdk_writes_them(tmp_path: Path) -> None:
+    written = definition()
+    expected = load_pipeline(write(tmp_path, written), {})
+    source = written["sources"][0]
+    source["schema"] = {"fields": source.pop("schema_fields"), "parsed_fields": None, "file": None}
+    assert load_pipeline(write(tmp_path, written), {}) == expected
+    source["schema"] = {"fields": [{"name": "id"}]}
+    with pytest.raises(DefinitionError, match=r"sources\[0\].schema_fields\[0\].type: is missing; add it"):
+        load_pipeline(write(tmp_path, written), {})

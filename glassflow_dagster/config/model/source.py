@@ -5,9 +5,9 @@ This project's extensions: `topics`, `topic_pattern`, `start`, `consumer_group`,
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from glassflow_dagster.config.model.connections import KafkaConnection, SchemaRegistry
 from glassflow_dagster.config.model.fields import LOWER_CASE, FieldType, Part, Start, Text, empty_means
@@ -67,6 +67,21 @@ class SourceSchema(Part):
     wire_format: Literal["confluent", "none"] = Field(
         default="confluent", description="none: no schema id is before the event; confluent: it begins with one"
     )
+
+
+def with_schema_fields(source: Any) -> Any:
+    """Return a raw source with `schema_fields` in place of `schema.fields`, which GlassFlow's SDK writes from 4.1 on.
+
+    `schema.parsed_fields` is what its server adds to an answer. Any other value is returned unchanged.
+    """
+    schema = source.get("schema") if isinstance(source, dict) else None
+    if not isinstance(schema, dict) or not {"fields", "parsed_fields"} & schema.keys() or source.get("schema_fields"):
+        return source
+    rest = {key: value for key, value in schema.items() if key not in {"fields", "parsed_fields"} and value is not None}
+    moved = {key: value for key, value in source.items() if key != "schema"}
+    if schema.get("fields") is not None:
+        moved["schema_fields"] = schema["fields"]
+    return {**moved, "schema": rest} if rest else moved
 
 
 @dataclass(frozen=True)
@@ -140,6 +155,12 @@ class Source(Part):
     tombstones: Literal["dead_letter", "drop"] = Field(
         default="dead_letter", description="what becomes of records without a value; dropped ones count as filtered"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_fields_of_schema(cls, raw: Any) -> Any:
+        """Accept the fields where GlassFlow's SDK writes them: `schema.fields`."""
+        return with_schema_fields(raw)
 
     @property
     def topic_names(self) -> tuple[str, ...]:

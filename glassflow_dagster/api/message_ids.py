@@ -1,0 +1,64 @@
+"""The ids of dead letters in answers: each says which one it is, and where it is in the order of writing."""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+from glassflow_dagster.api.errors import bad_request
+from glassflow_dagster.bookkeeping.dead_letters import DEAD_LETTER_ORDER, DeadLetter
+from glassflow_dagster.clickhouse.identifiers import quote_text
+
+# The order of writing, and the checkpoint: together they identify a dead letter.
+Key = tuple[int, str, int, int, int, str, str]
+_ORDER = f"toUnixTimestamp64Milli({DEAD_LETTER_ORDER[0]}), {', '.join(DEAD_LETTER_ORDER[1:])}"
+_LARGEST = 2**63
+_KINDS = (int, str, int, int, int, str, str)
+
+
+def message_id(letter: DeadLetter) -> str:
+    """Return the id of a dead letter."""
+    key: Key = (
+        letter.batch_time_ms, letter.topic, letter.partition, letter.offset, letter.item, letter.only_table,
+        letter.checkpoint_id,
+    )  # fmt: skip
+    return base64.urlsafe_b64encode(json.dumps(key, separators=(",", ":")).encode()).decode().rstrip("=")
+
+
+def parse(text: str) -> Key:
+    """Return what an id stands for; raises `ApiError` for one that this API has not given."""
+    try:
+        padded = text + "=" * (-len(text) % 4)
+        return _key(json.loads(base64.b64decode(padded, altchars=b"-_", validate=True)))
+    except (ValueError, TypeError, binascii.Error, RecursionError):
+        raise bad_request("message_id is invalid; take it from dlq/list", message_id=text[:200]) from None
+
+
+def _key(found: Any) -> Key:
+    """Return a parsed id; raises ValueError or TypeError for values that are not of its columns."""
+    if [type(part) for part in found] != [*_KINDS]:
+        raise ValueError("has other parts")
+    for part in found:
+        if isinstance(part, int) and abs(part) >= _LARGEST:
+            raise ValueError("has a number that no column holds")
+        if isinstance(part, str):
+            part.encode()  # half a surrogate pair has no encoding
+    UUID(found[-1])
+    key: Key = tuple(found)
+    return key
+
+
+def one_of(keys: Iterable[Key]) -> str:
+    """Return the SQL condition of these dead letters."""
+    return f"({_ORDER}, toString(checkpoint_id)) IN ({', '.join(map(_literal, keys))})"
+
+
+def after(key: Key) -> str:
+    """Return the SQL condition of the dead letters that were written after another one."""
+    return f"({_ORDER}) > {_literal(key[:-1])}"
+
+
+def _literal(key: tuple[Any, ...]) -> str:
+    return f"({', '.join(quote_text(part) if isinstance(part, str) else str(part) for part in key)})"

@@ -1,0 +1,46 @@
+"""What the routes work with."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from glassflow_dagster.api.audit import AuditLog
+from glassflow_dagster.api.catalog import Catalog
+from glassflow_dagster.api.evaluation_session import EvaluationSession
+from glassflow_dagster.api.files import DefinitionFiles
+from glassflow_dagster.api.operations import Operations
+from glassflow_dagster.api.pipelines import Launch, Pipelines
+from glassflow_dagster.api.slow import SlowWork
+
+
+@dataclass(frozen=True)
+class Services:
+    """The parts of the API, for one folder of definitions and one of state."""
+
+    catalog: Catalog
+    pipelines: Pipelines
+    audit: AuditLog
+    session: EvaluationSession
+    # A server that does not answer holds a thread for up to two minutes.
+    slow: SlowWork = field(default_factory=lambda: SlowWork(16))
+    # They wait for each other, and must not hold up those that wait for servers.
+    evaluations: SlowWork = field(default_factory=lambda: SlowWork(2))
+
+    @classmethod
+    def of(cls, folder: Path, state: Path, launch: Launch, report: Callable[[str], None]) -> "Services":
+        """Return the services of a folder; nothing is read or written yet."""
+        files = DefinitionFiles(folder)
+        catalog = Catalog(files, state, Operations(report))
+        audit = AuditLog(files.private / "audit.jsonl")
+        return cls(catalog, Pipelines(catalog, launch, report), audit, EvaluationSession(report))
+
+
+async def _services(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
+
+
+Given = Annotated[Services, Depends(_services)]
