@@ -34,9 +34,24 @@ _DATA_LOSS = re.compile(r"(data may have been lost|OffsetOutOfRange|KAFKA_DATA_L
 _UNKNOWN_TOPIC = re.compile(r"UnknownTopicOrPartition|Unknown topic or partition")
 _NO_ANSWER = re.compile(r"(TimeoutException|DisconnectException|TimeoutExpired)")
 # Known errors with their explanations, the first match wins. A lack of memory comes first, as it may cause errors that
-# match the patterns after it.
+# match the patterns after it, and so may an object store that fails.
 _KNOWN_ERRORS = (
     _NO_MEMORY,
+    (
+        re.compile(r"was written by another query|CONCURRENT_STREAM_LOG_UPDATE"),
+        (
+            "another driver uses this checkpoint, maybe on another host; if that one does not go on, start the "
+            "pipeline again, which continues where it stopped"
+        ),
+    ),
+    (
+        # Of Hadoop's S3A and of AWS's SDK below it.
+        re.compile(r"AccessDeniedException: s3a://|\bAWS\w+Exception|UnknownStoreException|SdkClientException"),
+        (
+            "the object store of the checkpoint refuses access or does not answer; check the store, its credentials "
+            "and the network, then start the pipeline again, which continues where it stopped"
+        ),
+    ),
     (
         _DATA_LOSS,
         (
