@@ -63,6 +63,7 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ("`checks`", (("", "Checks"),)),
     ("`dead_letters`", (("", "DeadLetters"),)),
     ("`metrics`", (("", "Metrics"),)),
+    ("`state` **+**", (("", "State"),)),
     (
         "`resources`",
         (

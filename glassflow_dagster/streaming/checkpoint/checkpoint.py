@@ -272,14 +272,18 @@ class Checkpoint:
             shuffle_partitions=shuffle_partitions,
             state=state_shape(config),
         )
+        self._create(_IDENTITY, _as_json(identity.model_dump(mode="json")))
+        return identity
+
+    def _create(self, name: str, content: bytes) -> None:
+        """Write a new file; raise `CheckpointError` if another driver has written it."""
         try:
-            self.storage.create(_IDENTITY, _as_json(identity.model_dump(mode="json")))
+            self.storage.create(name, content)
         except FileExistsError:
             raise CheckpointError(
-                f"{self.location}: another driver has created this checkpoint at the same time; start the pipeline "
-                "again if that driver does not run any more"
+                f"{self.storage.path(name)}: was written by another query, of a driver that uses this checkpoint, too; "
+                "start the pipeline again if that driver does not go on"
             ) from None
-        return identity
 
     def replace_identity(self, identity: CheckpointIdentity) -> None:
         """Replace the checkpoint's identity."""
@@ -323,8 +327,16 @@ class Checkpoint:
         return None if content is None else BatchPlan.model_validate(content)
 
     def record(self, plan: BatchPlan) -> None:
-        """Write a plan, which is durable when this returns, and remove the oldest one."""
-        _write_json(self.storage, _plan_file(plan.batch_id), plan.model_dump(mode="json"))
+        """Write a plan, which is durable when this returns, and remove the oldest one.
+
+        In an object store, where an older driver may still be about to write its own plan of the same batch, it is
+        created: raise `CheckpointError` if there is one. The lock of a local folder keeps other drivers out.
+        """
+        name, content = _plan_file(plan.batch_id), _as_json(plan.model_dump(mode="json"))
+        if self.storage.folder is None:
+            self._create(name, content)
+        else:
+            self.storage.replace(name, content)
         if plan.batch_id >= PLANS_KEPT:
             self.storage.delete(_plan_file(plan.batch_id - PLANS_KEPT))
 
@@ -401,8 +413,11 @@ class Checkpoint:
         """Remove an open batch without a plan from Spark's log: nothing of it was read or written.
 
         The next batch then takes the records that the topics have by then, and gets a new batch time. A batch that a
-        rebuilt checkpoint begins stays: rows of its records are in the table, and only it leaves them out.
+        rebuilt checkpoint begins stays: rows of its records are in the table, and only it leaves them out. So does one
+        in an object store: a driver on another host, which this one replaces, may be about to write its plan.
         """
+        if self.storage.folder is None:
+            return
         batch_id = self._open_batch
         if batch_id is None or self.plan(batch_id) is not None:
             return

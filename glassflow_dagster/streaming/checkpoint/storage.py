@@ -12,6 +12,7 @@ itself. Each store must promise these, and the product uses no more:
 | rename of a folder | yes | no: nothing rests on it |
 """
 
+import errno
 import os
 import shutil
 import uuid
@@ -20,6 +21,9 @@ from pathlib import Path
 from typing import Protocol
 
 from glassflow_dagster.config.model.state import State
+
+# What file systems without hard links answer.
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 # The folder of a pipeline's checkpoint, within the pipeline's.
 _CHECKPOINT = "checkpoint"
@@ -155,6 +159,14 @@ class LocalStorage:
         _write_synced(temporary, content)
         try:
             os.link(temporary, file)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            # A crash may leave a part of the file, whose checksum then does not fit.
+            with file.open("xb") as out:
+                out.write(content)
+                out.flush()
+                os.fsync(out.fileno())
         finally:
             temporary.unlink()
         _sync_folder(file.parent)

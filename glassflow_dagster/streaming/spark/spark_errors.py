@@ -29,6 +29,8 @@ _NO_MEMORY = (
         "spark.executor.memory for the workers of a cluster), then start the pipeline again"
     ),
 )
+# Two queries have written the same file of a checkpoint: this project's text, and Spark's.
+_CONFLICT = re.compile(r"was written by another query|CONCURRENT_STREAM_LOG_UPDATE")
 _DATA_LOSS = re.compile(r"(data may have been lost|OffsetOutOfRange|KAFKA_DATA_LOSS|failOnDataLoss)", re.IGNORECASE)
 # The texts of Java's Kafka client and of librdkafka.
 _UNKNOWN_TOPIC = re.compile(r"UnknownTopicOrPartition|Unknown topic or partition")
@@ -38,7 +40,7 @@ _NO_ANSWER = re.compile(r"(TimeoutException|DisconnectException|TimeoutExpired)"
 _KNOWN_ERRORS = (
     _NO_MEMORY,
     (
-        re.compile(r"was written by another query|CONCURRENT_STREAM_LOG_UPDATE"),
+        _CONFLICT,
         (
             "another driver uses this checkpoint, maybe on another host; if that one does not go on, start the "
             "pipeline again, which continues where it stopped"
@@ -147,6 +149,11 @@ def may_lack_records(error: BaseException) -> bool:
     text = _text(error)
     # For a topic that is deleted while it is read, a timeout may be the only error.
     return any(pattern.search(text) for pattern in (_DATA_LOSS, _UNKNOWN_TOPIC, _NO_ANSWER))
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Return whether another query has written a file of the checkpoint that this one was to write."""
+    return bool(_CONFLICT.search(_text(error)))
 
 
 def explain_start(error: BaseException) -> str:

@@ -9,10 +9,12 @@ import pytest
 from glassflow_dagster.config.model.state import State
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.streaming.checkpoint import object_storage as module
+from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint, CheckpointError
 from glassflow_dagster.streaming.checkpoint.copy import copy_checkpoint
 from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage, StorageError
 from glassflow_dagster.streaming.checkpoint.storage import LocalStorage, stored_pipelines
 from tests.object_store import LosingProxy, ObjectStoreServer
+from tests.streaming.checkpoint.test_checkpoint import plan
 
 pytestmark = pytest.mark.servers
 
@@ -93,6 +95,24 @@ def test_pipelines_of_a_store_are_those_with_a_checkpoint(object_store: ObjectSt
     for name in ("sms/checkpoint/metadata", "ads/checkpoint/offsets/0", "other/file"):
         ObjectStorage(state, "").replace(name, b"x")
     assert stored_pipelines(state, tmp_path) == ("ads", "sms")
+
+
+def test_of_two_drivers_one_makes_the_plan_of_a_batch(object_storage: Callable[[], ObjectStorage]) -> None:
+    """The older one, which is about to be fenced off, must not replace the plan of the newer one."""
+    storage = object_storage()
+    newer, older = Checkpoint(storage), Checkpoint(storage)
+    newer.record(plan(0))
+    with pytest.raises(CheckpointError, match=r"plans/0\.json: was written by another query"):
+        older.record(plan(0).model_copy(update={"rows": 7}))
+    assert newer.plan(0) == plan(0)
+
+
+def test_an_unplanned_batch_stays(object_storage: Callable[[], ObjectStorage]) -> None:
+    """An older driver on another host may be about to write its plan, for the offsets in the log."""
+    storage = object_storage()
+    storage.replace("offsets/0", b"v1")
+    Checkpoint(storage).forget_unplanned()
+    assert storage.exists("offsets/0")
 
 
 def test_a_checkpoint_goes_to_a_bucket_and_back(object_storage: Callable[[], ObjectStorage], tmp_path: Any) -> None:

@@ -1,5 +1,7 @@
 """What every storage of checkpoints promises: the same tests for a local folder and for an object store."""
 
+import errno
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -83,3 +85,16 @@ def test_a_usable_store_is_accepted(storage: Storage) -> None:
     storage.require_usable()
     storage.require_atomic_creation()
     assert list(storage.walk()) == []
+
+
+def test_a_file_system_without_hard_links_creates_files_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    storage = LocalStorage(tmp_path)
+    storage.create("a/b", b"1")
+    with pytest.raises(FileExistsError):
+        storage.create("a/b", b"2")
+    assert storage.read("a/b") == b"1"
+    assert list(storage.walk()) == ["a/b"]
